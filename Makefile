@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
 SIM_SEEDS ?= 120
 
-.PHONY: build static install uninstall dist demo test models bench lint planted soak soak-fio power-cuts deps dist-deps
+.PHONY: build static install uninstall dist demo test test-kernel models bench lint planted soak soak-fio power-cuts deps dist-deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -65,6 +65,13 @@ demo:
 # Everything that must hold: unit tests, properties, fuzz inputs, real clients, the simulator.
 test: deps
 	SIM_SEEDS=$(SIM_SEEDS) scripts/test.sh
+
+# `pumice attach` by nbd, under a kernel of its own that runs as a program: built once, in two minutes, from Debian
+# packages into KERNEL_LAB. Skipped where it cannot be built.
+KERNEL_LAB ?= $(or $(CARGO_TARGET_DIR),target)/kernel-lab
+test-kernel: build
+	scripts/deps.sh kernel
+	KERNEL_LAB=$(KERNEL_LAB) scripts/kernel-lab/test.sh $(PROGRAM)
 
 # What threads share outside the drive's lock, in more orders of their steps than `make test` tries.
 PREEMPTIONS ?= 4

@@ -3,11 +3,12 @@
 # anything; does nothing, and quickly, where everything is there. Tests whose tools are missing skip themselves, so only
 # what is needed to build is an error here.
 #
-# scripts/deps.sh [--list] [demo|dist]
+# scripts/deps.sh [--list] [demo|dist|kernel]
 #   --list  only print what is missing
 #   demo    only what the demonstration needs
 #   dist    only what packages are made with: a C library for static programs (musl), and programs that check and list
 #           the libraries, which are built from source: some minutes of a processor, once
+#   kernel  only what the kernel of `make test-kernel` is built with
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,8 +16,8 @@ list= only=
 for argument in "$@"; do
     case $argument in
         --list) list=yes ;;
-        demo | dist) only=$argument ;;
-        *) echo "deps: unknown argument $argument: expected --list, demo or dist" >&2; exit 2 ;;
+        demo | dist | kernel) only=$argument ;;
+        *) echo "deps: unknown argument $argument: expected --list, demo, dist or kernel" >&2; exit 2 ;;
     esac
 done
 
@@ -55,6 +56,17 @@ wanted=(
 wanted_crates=()
 case $only in
     demo) wanted=("${wanted_by_demo[@]}") ;;
+    kernel)
+        wanted=(
+            "mmdebstrap mmdebstrap"
+            "patchelf patchelf"
+            "flex flex"
+            "bison bison"
+            "bc bc"
+            "xz xz-utils"
+            "depmod kmod"
+        )
+        ;;
     dist)
         wanted=("musl-gcc musl-tools")
         wanted_crates=(cargo-cyclonedx cargo-deny)

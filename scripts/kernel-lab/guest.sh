@@ -6,12 +6,13 @@ export PUMICE_RUNTIME_DIR=/run/pumice PUMICE_USER=0 PUMICE_CONFIG=/nonexistent/p
 pumice() { /share/pumice "$@"; }
 failures=0
 check() {       # check NAME COMMAND...
-    local name=$1 said
+    local name=$1
     shift
-    if said=$("$@" 2>&1); then
+    # Not in a subshell: `attach` sets `device`.
+    if "$@" >/tmp/output 2>&1; then
         echo "ok      $way: $name"
     else
-        echo "FAILED  $way: $name: $said"
+        echo "FAILED  $way: $name: $(tail -n 20 /tmp/output)"
         failures=$((failures + 1))
         tail -n 20 /run/pumice-attach/*/*.log 2>/dev/null
     fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `pumice attach` under a real kernel with nbd and ublk, which this machine's kernel may lack: `make test-kernel`. The kernel is
+# `pumice attach` under a real kernel with nbd, which this machine's kernel may lack: `make test-kernel`. The kernel is
 # built once, into KERNEL_LAB (default: target/kernel-lab). Skipped, with the reason in one line, where that is not possible.
 #
 #   scripts/kernel-lab/test.sh [PROGRAM]

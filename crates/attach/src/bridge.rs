@@ -109,7 +109,8 @@ enum Event {
     Keep,
     Abandoned,
     Ask(UnixStream, Request),
-    Grown(u64),
+    /// The drive may have grown to this size.
+    Size(u64),
 }
 
 /// Runs a bridge until its attachment is removed. `terminate` is set by a signal to end.
@@ -170,6 +171,8 @@ struct Attachment {
     node: Box<dyn Node>,
     relay: Arc<Relay>,
     started: Started,
+    /// A size that the node did not take, which was reported.
+    refused_size_bytes: Option<u64>,
     _lock: place::FolderLock,
 }
 
@@ -193,7 +196,7 @@ impl Attachment {
             started.stop(&options.path);
             place::remove(&folder);
         })?;
-        Ok(Attachment { folder, record, shape, node, relay, started, _lock: lock })
+        Ok(Attachment { folder, record, shape, node, relay, started, refused_size_bytes: None, _lock: lock })
     }
 
     fn make_in(
@@ -250,14 +253,14 @@ impl Attachment {
             .map_err(|error| AttachError::Refused(format!("{}: {error}", control.display())))?;
         listener.set_nonblocking(false).map_err(|source| AttachError::system(control.display(), source))?;
         listen_to_clients(listener, events.clone());
-        watch_growth(self.record.path.clone(), self.shape.size_bytes, events.clone());
-        let mut kept = false;
+        watch_size(self.record.path.clone(), events.clone());
+        let (mut kept, mut abandoned) = (false, false);
         loop {
             match inbox.recv_timeout(TICK) {
                 Ok(Event::Keep) => kept = true,
-                Ok(Event::Abandoned) if !kept => {
+                Ok(Event::Abandoned) => {
                     tracing::warn!("attach has ended before it took over: detaching");
-                    return self.remove(true).map(drop);
+                    abandoned = true;
                 }
                 Ok(Event::Ask(stream, Request::Status)) => answer(&stream, &Answer::Status(self.status())),
                 Ok(Event::Ask(stream, Request::Detach { force })) => match self.remove(force) {
@@ -267,10 +270,17 @@ impl Attachment {
                     }
                     Err(error) => answer(&stream, &Answer::Refused(error.to_string())),
                 },
-                Ok(Event::Grown(size_bytes)) => self.grow(size_bytes),
-                Ok(Event::Abandoned) => {}
+                Ok(Event::Size(size_bytes)) if size_bytes > self.shape.size_bytes => self.grow(size_bytes),
+                Ok(Event::Size(_)) => self.note_server(),
                 Err(RecvTimeoutError::Timeout) => self.note_server(),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
+            }
+            if abandoned && !kept {
+                match self.remove(true) {
+                    Ok(_) => return Ok(()),
+                    // A program that `attach` has started, such as mkfs, may have it open still.
+                    Err(error) => tracing::warn!("cannot detach yet: {error}"),
+                }
             }
             if terminate.swap(false, Ordering::Relaxed) {
                 match self.remove(false) {
@@ -313,7 +323,12 @@ impl Attachment {
                 self.record.shape = Some(self.shape.clone());
                 let _ = self.record.write(&self.folder);
             }
-            Err(error) => tracing::error!("the node does not grow: {error}"),
+            // It is tried again.
+            Err(error) => {
+                if self.refused_size_bytes.replace(size_bytes) != Some(size_bytes) {
+                    tracing::error!("the node does not grow: {error}");
+                }
+            }
         }
     }
 
@@ -342,7 +357,7 @@ impl Attachment {
                 return Err(refused(format!("{why}; start the server, or use --force")));
             }
             // Requests that are held would keep the node.
-            self.relay.give_up("detached by force");
+            self.relay.give_up("its server was given up");
         }
         self.node.remove(NODE_PATIENCE)?;
         // The kernel writes what it has in its page cache when the node goes.
@@ -427,17 +442,18 @@ fn answer(mut stream: &UnixStream, answer: &Answer) {
     let _ = stream.write_all(line.as_bytes());
 }
 
-/// Reports when the drive has grown. Its server tells clients only when they connect.
-fn watch_growth(path: PathBuf, mut size_bytes: u64, events: Sender<Event>) {
+/// Reports the size of the drive again and again. Its server tells clients only when they connect. Another drive that is served
+/// from this path later is not looked at.
+fn watch_size(path: PathBuf, events: Sender<Event>) {
     std::thread::spawn(move || {
+        let mut uuid = None;
         loop {
             std::thread::sleep(TICK);
-            let Some(now) = find(&path).map(|report| shape(&report).size_bytes) else { continue };
-            if now > size_bytes {
-                size_bytes = now;
-                if events.send(Event::Grown(now)).is_err() {
-                    return;
-                }
+            let Some(report) = find(&path) else { continue };
+            if *uuid.get_or_insert_with(|| report.uuid.clone()) == report.uuid
+                && events.send(Event::Size(shape(&report).size_bytes)).is_err()
+            {
+                return;
             }
         }
     });

@@ -8,9 +8,10 @@
 //!
 //! When a connection ends, all are ended, and requests are held. Once a server answers again,
 //!
-//! 1. the journal is made again, in order, and flushed;
-//! 2. changes that were in flight are sent again, in the order of their arrival, and answered;
-//! 3. all other requests are passed on.
+//! 1. the journal is made again, in order;
+//! 2. changes that were in flight are made again, in the order of their arrival, and answered;
+//! 3. all of that is flushed;
+//! 4. all other requests are passed on.
 //!
 //! So the node shows no error, and loses no acknowledged write. Changes of overlapping ranges are never in flight together:
 //! the server could apply them in one order and acknowledge them in the other.
@@ -200,7 +201,9 @@ impl Shared {
         for replies in replies {
             let shared = self.clone();
             let read = move || shared.read(epoch, replies);
-            std::thread::Builder::new().name("relay-reader".into()).spawn(read)?;
+            let spawned = std::thread::Builder::new().name("relay-reader".into()).spawn(read);
+            // Nobody would read the replies. It is tried again.
+            spawned.inspect_err(|_| self.lose(epoch))?;
         }
         for send in again {
             self.send(&send);

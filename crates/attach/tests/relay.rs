@@ -263,7 +263,7 @@ fn a_server_that_hangs_can_be_given_up() {
         }
         let waiting = submit(&relay, write(512, vec![2; 512]));
         assert!(waiting.recv_timeout(Duration::from_millis(300)).is_err(), "it waits");
-        relay.give_up("detached by force");
+        relay.give_up("its server was given up");
         assert_eq!(waiting.recv_timeout(LIMIT).expect("an answer"), Err(Errno::IO));
         relay.close();
         assert_eq!(relay.state(), RelayState::Failed("detached".to_string()));

@@ -18,9 +18,9 @@ pub(crate) use super::in_file::InFile;
 
 /// Lower limit of `map-cache`: four map nodes and the changes above them.
 const MAP_CACHE_MIN: Size = Size(64 << 10);
-/// Lower limit of `throttle-floor`: one block per second.
-/// Less than any machine's memory, and its blocks can be counted.
+/// Upper limit of `read-cache`: more than any machine's memory, and its blocks can be counted.
 const READ_CACHE_MAX: Size = Size(1 << 40);
+/// Lower limit of `throttle-floor`: one block per second.
 const THROTTLE_FLOOR_MIN: Size = Size(4 << 10);
 /// Limits of `request-memory`.
 const REQUEST_MEMORY_MIN: Size = Size(*nbd::TOTAL_BUFFER_BYTES.start() as u64);

@@ -3,10 +3,12 @@
 import array
 import fnmatch
 import gzip
+import itertools
 import json
 import math
 import os
 import random
+import signal
 import sqlite3
 import sys
 
@@ -51,6 +53,61 @@ def head(out):
     while (data := sys.stdin.buffer.read(CHUNK)) and out.write(data):
         pass
     while sys.stdin.buffer.read(CHUNK):
+        pass
+
+
+def rounded(out):
+    """Tensors of a safetensors file of float32, each number rounded to bfloat16."""
+    length = int.from_bytes(sys.stdin.buffer.read(8), "little")
+    sys.stdin.buffer.read(length)
+    while data := sys.stdin.buffer.read(CHUNK):
+        wide = array.array("I", data)
+        narrow = array.array("H", [(bits + 0x7FFF + (bits >> 16 & 1)) >> 16 for bits in wide])
+        if not out.write(narrow.tobytes()):
+            break
+    while sys.stdin.buffer.read(CHUNK):
+        pass
+
+
+def raw12(out):
+    """Pictures (PPM, one behind another) as a sensor with colour filters (RGGB) reads them: 12 bits in words of 16.
+
+    Each pixel gets the light that gives its value back by sRGB's curve, and noise: that of counting 10,000 electrons at
+    white, and 2.5 electrons of reading. Every brightness of every colour has 1024 values drawn beforehand.
+    """
+    pick, source = random.Random(10), sys.stdin.buffer
+    white, black, full, reading, draws = 4095, 240, 10_000, 2.5, 1024
+    step = full / (white - black)
+    tables = []
+    # Red and blue filters let less light through.
+    for gain in (0.5, 1.0, 0.65):
+        values = array.array("H")
+        for value in range(256):
+            light = value / 255 / 12.92 if value <= 10 else ((value / 255 + 0.055) / 1.055) ** 2.4
+            electrons = light * full * gain
+            width = math.sqrt(electrons + reading**2)
+            values.extend(min(white, max(0, round(black + pick.gauss(electrons, width) / step))) for _ in range(draws))
+        tables.append(values)
+    red, green, blue = tables
+    while source.readline().strip() == b"P6":
+        columns, rows = map(int, source.readline().split())
+        source.readline()
+        written = 0
+        for row in range(rows):
+            line = source.read(columns * 3)
+            noise = array.array("H", pick.randbytes(columns * 2))
+            even, odd, at = (red, green, 0) if row % 2 == 0 else (green, blue, 1)
+            cells = array.array("H", bytes(columns * 2))
+            cells[0::2] = array.array("H", [even[value << 10 | draw >> 6] for value, draw in zip(line[at::6], noise[0::2])])
+            cells[1::2] = array.array("H", [odd[value << 10 | draw >> 6] for value, draw in zip(line[at + 4 :: 6], noise[1::2])])
+            written += columns * 2
+            if not out.write(cells.tobytes()):
+                break
+        else:
+            if out.write(bytes(-written % BLOCK)):
+                continue
+        break
+    while source.read(CHUNK):
         pass
 
 
@@ -138,22 +195,59 @@ def access_log(out):
             lines.clear()
 
 
-def csv(out):
-    """Rides of a taxi company: times, places, amounts; numbers make most of it."""
-    pick = random.Random(4)
-    rows, clock, key = ["ride_id,vendor,pickup,dropoff,passengers,distance_km,pickup_lat,pickup_lon,payment,fare,tip,total"], 0.0, 8_000_000
+def rides():
+    """Rides of a taxi company: key, vendor, times in seconds, passengers, distance, place, payment, fare, tip, total."""
+    pick, clock, key = random.Random(4), 0.0, 8_000_000
     while True:
         clock += pick.expovariate(2)
         key += pick.randint(1, 3)
         seconds, distance = pick.lognormvariate(6.5, 0.6), round(pick.lognormvariate(1.2, 0.8), 2)
-        stamp = lambda time: f"2026-{1 + int(time) // 2_592_000 % 12:02}-{1 + int(time) // 86400 % 28:02} {int(time) // 3600 % 24:02}:{int(time) // 60 % 60:02}:{int(time) % 60:02}"
         fare = round(3 + distance * 1.9 + seconds / 200, 2)
         tip = round(fare * pick.choice([0, 0, 0.1, 0.15, 0.2]), 2)
-        rows.append(f"{key},{pick.choice('ABBB')},{stamp(clock)},{stamp(clock + seconds)},{pick.choice([1, 1, 1, 1, 2, 2, 3, 4])},{distance},{52.5 + pick.gauss(0, 0.05):.6f},{13.4 + pick.gauss(0, 0.08):.6f},{pick.choice(['card', 'card', 'cash', 'app'])},{fare},{tip},{round(fare + tip, 2)}")
+        vendor, passengers = pick.choice("ABBB"), pick.choice([1, 1, 1, 1, 2, 2, 3, 4])
+        latitude, longitude = 52.5 + pick.gauss(0, 0.05), 13.4 + pick.gauss(0, 0.08)
+        payment = pick.choice(["card", "card", "cash", "app"])
+        yield key, vendor, clock, clock + seconds, passengers, distance, latitude, longitude, payment, fare, tip, round(fare + tip, 2)
+
+
+def csv(out):
+    """Rides as text: numbers make most of it."""
+    stamp = lambda time: f"2026-{1 + int(time) // 2_592_000 % 12:02}-{1 + int(time) // 86400 % 28:02} {int(time) // 3600 % 24:02}:{int(time) // 60 % 60:02}:{int(time) % 60:02}"
+    rows = ["ride_id,vendor,pickup,dropoff,passengers,distance_km,pickup_lat,pickup_lon,payment,fare,tip,total"]
+    for key, vendor, begun, ended, passengers, distance, latitude, longitude, payment, fare, tip, total in rides():
+        rows.append(f"{key},{vendor},{stamp(begun)},{stamp(ended)},{passengers},{distance},{latitude:.6f},{longitude:.6f},{payment},{fare},{tip},{total}")
         if len(rows) == 4000:
             if not out.write(("\n".join(rows) + "\n").encode()):
                 return
             rows.clear()
+
+
+def columns(kind, path, mib):
+    """Rides as an uncompressed file of columns, Parquet or Arrow IPC, with the writer's own choice of encodings."""
+    import pyarrow
+    import pyarrow.parquet
+
+    second, text = pyarrow.timestamp("us"), pyarrow.string()
+    schema = pyarrow.schema([
+        ("ride_id", pyarrow.int64()), ("vendor", text), ("pickup", second), ("dropoff", second), ("passengers", pyarrow.int64()),
+        ("distance_km", pyarrow.float64()), ("pickup_lat", pyarrow.float64()), ("pickup_lon", pyarrow.float64()),
+        ("payment", text), ("fare", pyarrow.float64()), ("tip", pyarrow.float64()), ("total", pyarrow.float64()),
+    ])
+    epoch, endless = 1_767_225_600, rides()
+    with pyarrow.OSFile(path, "wb") as file:
+        if kind == "arrow":
+            writer = pyarrow.ipc.new_file(file, schema)
+        else:
+            writer = pyarrow.parquet.ParquetWriter(file, schema, compression="none")
+        with writer:
+            while file.tell() < mib << 20:
+                # As many rows as DuckDB puts into a row group.
+                table = [list(column) for column in zip(*itertools.islice(endless, 122_880))]
+                for at in (2, 3):
+                    table[at] = [(epoch + int(time)) * 1_000_000 for time in table[at]]
+                for at in (6, 7):
+                    table[at] = [round(degrees, 6) for degrees in table[at]]
+                writer.write_batch(pyarrow.record_batch(table, schema=schema))
 
 
 def floats(out):
@@ -210,6 +304,47 @@ def sqlite(path, mib):
     base.close()
 
 
+def machine(mib):
+    """Runs as the first process of a virtual machine: fills its memory with two programs' data and with files, and waits."""
+    import resource
+
+    def fills(share):
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 > share * (mib << 20)
+
+    # One program keeps rides as objects, another keeps mail in a database.
+    ready, write = os.pipe()
+    if not os.fork():
+        names = ["key", "vendor", "begun", "ended", "passengers", "distance", "latitude", "longitude", "payment", "fare", "tip", "total"]
+        kept = {}
+        for ride in rides():
+            kept[ride[0]] = dict(zip(names, ride))
+            if len(kept) % 500 == 0 and fills(0.3):
+                break
+        os.write(write, b"1")
+        signal.pause()
+    os.read(ready, 1)
+    if not os.fork():
+        language, base = Language(9), sqlite3.connect(":memory:")
+        base.execute("create table message (id integer primary key, subject text, body text)")
+        while not fills(0.3):
+            base.executemany("insert into message values (null, ?, ?)", [(language.phrase(), " ".join(language.sentence() for _ in range(8))) for _ in range(200)])
+        base.execute("create index by_subject on message (subject)")
+        os.write(write, b"1")
+        signal.pause()
+    os.read(ready, 1)
+    # The cache of files takes what is left.
+    for where, folders, names in os.walk("/usr"):
+        folders.sort()
+        for name in sorted(names):
+            path = os.path.join(where, name)
+            if not os.path.islink(path):
+                with open(path, "rb") as file:
+                    while file.read(CHUNK):
+                        pass
+    print("memory is filled", flush=True)
+    signal.pause()
+
+
 def sql(mib):
     """Statements that give a server `mib` MiB of tables and indices, and as much log or more."""
     language = Language(8, phrases=1500)
@@ -228,14 +363,18 @@ def sql(mib):
 
 def main():
     kind, path, mib = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    if kind == "machine":
+        return machine(mib)
     if kind == "sql":
         return sql(mib)
+    if kind in ("parquet", "arrow"):
+        return columns(kind, path, mib)
     if kind == "sqlite":
         return sqlite(path, mib)
     out = Out(path, mib)
     if kind == "gather":
         return gather(out, sys.argv[4], sys.argv[5:])
-    {"head": head, "json-logs": json_logs, "access-log": access_log, "csv": csv, "floats": floats, "weights": weights}[kind](out)
+    {"head": head, "rounded": rounded, "raw12": raw12, "json-logs": json_logs, "access-log": access_log, "csv": csv, "floats": floats, "weights": weights}[kind](out)
 
 
 main()

@@ -218,7 +218,7 @@ if wanted memory; then
     fi
     if [ -n "$machine" ] && grep -q 'memory is filled' "$work/machine.log"; then
         memory=$(find "/proc/$machine/fd" -lname "$work/* (deleted)" | head -1)
-        tail -c "${ram}M" "$memory" | head -c "${mib}M" >"$dir/.memory"
+        tail -c "${ram}M" "$memory" | python3 "$make" head "$dir/.memory" "$mib"
         finish memory
     else
         echo "corpus: memory skipped: user-mode Linux does not run here"

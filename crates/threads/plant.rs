@@ -28,6 +28,7 @@ const fn mistake(
 const PINS: &str = "drive/src/state/pins.rs";
 const WAIT: &str = "drive/src/wait.rs";
 const FRAMES: &str = "drive/src/state/frame_cache.rs";
+const HEAT: &str = "drive/src/state/heat.rs";
 const SAMPLE: &str = "drive/src/state/sample.rs";
 const TICKET: &str = "media/src/file/uring/ticket.rs";
 const SLOTS: &str = "nbd/src/slots.rs";
@@ -124,6 +125,12 @@ const MISTAKES: &[Mistake] = &[
         SLOTS,
         "let before = self",
         "self.woken.task.wake();\nlet bit_is_set = true;\nlet before = u64::from(bit_is_set) * bit | self",
+    ),
+    mistake(
+        "heat_entered_without_a_claim",
+        HEAT,
+        "&& replace(Slot { count: DONE, ..was })",
+        "&& { replace(Slot { count: DONE, ..was }); true }",
     ),
     mistake(
         "sample_counts_from_before",

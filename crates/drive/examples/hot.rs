@@ -1,4 +1,5 @@
 //! Random reads of 4 KiB over a hot set, with and without the read cache: a Zipf distribution over a tenth of the data.
+//! Then, without it, before and after the frames that are read often were cut: over the same set, and over all data.
 //!
 //! `cargo run --release -p drive --example hot -- [MIB [READS [FILE]]]`: a drive of MIB (default 256) of the file's bytes,
 //! or of text, in memory, one thread. The sides take turns; time is CPU time of the thread.
@@ -97,17 +98,10 @@ fn main() {
     let zipf = Zipf::new(hot.len());
     let with = ReadCache::new(ReadCache::DEFAULT_BYTES);
     let drives = [("without", reader(&media, None)), ("with", reader(&media, with))];
-    let mut buf = vec![0; BLOCK];
     for round in 0..=ROUNDS {
         let mut seconds = [0.0; 2];
         for (side, (_, drive)) in drives.iter().enumerate() {
-            let mut rng = StdRng::seed_from_u64(round as u64);
-            let begun = cpu();
-            for _ in 0..reads {
-                let block = hot[zipf.draw(&mut rng)];
-                run(drive.read((block * BLOCK) as u64, &mut buf)).expect("read");
-            }
-            seconds[side] = cpu() - begun;
+            seconds[side] = seconds_of(drive, round as u64, reads, |rng| hot[zipf.draw(rng)]);
         }
         if round > 0 {
             let us = seconds.map(|seconds| seconds * 1e6 / reads as f64);
@@ -125,4 +119,49 @@ fn main() {
         let share = 100.0 * hits as f64 / (hits + misses).max(1) as f64;
         println!("{name}: {share:.1} % hits, {} read from the medium", status.counters.physical_read_bytes);
     }
+    drop(drives);
+    let drive = run(Drive::open(media, options())).expect("open");
+    println!("training: {}", run(drive.train()).expect("train").outcome);
+    type Draw<'a> = &'a dyn Fn(&mut StdRng) -> usize;
+    let ways: [(&str, Draw<'_>); 2] =
+        [("hot set", &|rng| hot[zipf.draw(rng)]), ("all data", &|rng| rng.random_range(0..blocks))];
+    for (name, draw) in ways {
+        let before = seconds_of(&drive, 1, reads, draw);
+        let used = drive.status().physical_used_bytes;
+        let (begun, mut cut) = (cpu(), 0);
+        for round in 0..ROUNDS as u64 {
+            seconds_of(&drive, 10 + round, reads, draw);
+            while let Some(step) = run(drive.cut_hot_step()).expect("cut") {
+                run(drive.maintain()).expect("maintain");
+                cut += step.blocks_count * BLOCK as u64;
+            }
+        }
+        let cutting = cpu() - begun;
+        let after = seconds_of(&drive, 1, reads, draw);
+        let us = [before, after].map(|seconds| seconds * 1e6 / reads as f64);
+        println!(
+            "{name}: {:.2} us before, {:.2} us after {} MiB were cut; used {} MiB before, {} MiB after; {cutting:.1} s with reads",
+            us[0],
+            us[1],
+            cut >> 20,
+            used >> 20,
+            drive.status().physical_used_bytes >> 20
+        );
+    }
+}
+
+/// CPU time of reads of blocks that are drawn.
+fn seconds_of(
+    drive: &Drive<MemoryMedia>,
+    seed: u64,
+    reads: usize,
+    draw: impl Fn(&mut StdRng) -> usize,
+) -> f64 {
+    let (mut rng, mut buf) = (StdRng::seed_from_u64(seed), vec![0; BLOCK]);
+    let begun = cpu();
+    for _ in 0..reads {
+        let block = draw(&mut rng);
+        run(drive.read((block * BLOCK) as u64, &mut buf)).expect("read");
+    }
+    cpu() - begun
 }

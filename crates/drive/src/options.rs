@@ -68,6 +68,9 @@ pub struct OpenOptions {
     /// Dictionaries are kept, and settled data is settled again with them, if data becomes smaller by this factor:
     /// 1.03 unless the simulator wants this to happen more often.
     pub dictionary_gain_min: f64,
+    /// Random reads of a group of blocks from which on its frames are cut small: 8 unless the simulator wants this to
+    /// happen more often.
+    pub hot_reads: u8,
     /// Compresses what hosts write in place of the processor, which does all other work. `None`: there is no such
     /// device.
     pub offload: Option<Arc<dyn offload::Offload>>,
@@ -92,6 +95,8 @@ pub const DEFAULT_MAP_BUDGET_BYTES: u64 = 128 << 20;
 pub(crate) const DEFAULT_SAMPLE_BLOCKS: usize = 1024;
 /// Default of [`OpenOptions::dictionary_gain_min`]: rewriting and memory have their cost.
 pub(crate) const DEFAULT_DICTIONARY_GAIN_MIN: f64 = 1.03;
+/// Default of [`OpenOptions::hot_reads`]: cutting a frame costs as much as some fifty reads of its blocks.
+pub(crate) const DEFAULT_HOT_READS: u8 = 8;
 /// Default of [`OpenOptions::frame_blocks`]: 32 KiB.
 pub(crate) const DEFAULT_FRAME_BLOCKS: u64 = 8;
 /// Default of [`OpenOptions::checkpoint_bytes`].
@@ -109,6 +114,7 @@ impl OpenOptions {
             frame_blocks: DEFAULT_FRAME_BLOCKS,
             sample_blocks: DEFAULT_SAMPLE_BLOCKS,
             dictionary_gain_min: DEFAULT_DICTIONARY_GAIN_MIN,
+            hot_reads: DEFAULT_HOT_READS,
             compute: Arc::new(|work| work()),
             checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
             recovery_bytes_max: media::available_memory_bytes().map_or(u64::MAX, |bytes| bytes / 2),

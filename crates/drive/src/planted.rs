@@ -41,6 +41,8 @@ pub enum PlantedBug {
     LostPacksAccepted,
     /// Data may fill all segments but those that the heads are in: nothing is kept for cleaning.
     ReserveForgotten,
+    /// A frame is cut without a look at whether its blocks changed meanwhile.
+    CutUnseen,
     /// Records get a codec that the superblock does not name.
     CodecUnrecorded,
 }

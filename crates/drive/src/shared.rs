@@ -18,6 +18,7 @@ use crate::planted::{Planted, PlantedBug};
 use crate::state::core::Core;
 use crate::state::dictionaries::Dictionaries;
 use crate::state::frame_cache::Frames;
+use crate::state::heat::Heat;
 use crate::state::policy::{policy_numbers, policy_of};
 use crate::state::read_cache::CachedBlocks;
 use crate::state::sample::Sampler;
@@ -55,6 +56,8 @@ pub(crate) struct Shared<M> {
     pub(crate) structure: Structure,
     /// Recently read frames.
     pub(crate) frames: Frames,
+    /// Counts of frames read at random.
+    pub(crate) heat: Heat,
     /// Blocks read at random.
     pub(crate) cached: CachedBlocks,
     pub(crate) sampler: Sampler,
@@ -152,6 +155,7 @@ impl<M: Media> Shared<M> {
         options: &OpenOptions,
     ) -> Arc<Shared<M>> {
         let frames = Frames::new(options.planted.has(PlantedBug::StaleFrame));
+        let blocks = core.blocks();
         core.map.set_budget_bytes(frames.set_budget_bytes(options.map_budget_bytes));
         Arc::new_cyclic(|this| Shared {
             this: this.clone(),
@@ -168,6 +172,7 @@ impl<M: Media> Shared<M> {
             has_room: AtomicBool::new(false),
             dictionaries: Arc::default(),
             frames,
+            heat: Heat::new(blocks, options.hot_reads),
             cached: CachedBlocks::new(
                 options.read_cache.clone(),
                 options.planted.has(PlantedBug::StaleBlock),

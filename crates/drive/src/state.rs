@@ -10,6 +10,7 @@ pub(crate) mod frame_cache;
 pub(crate) mod freeing;
 pub(crate) mod full_backing;
 pub(crate) mod harvest;
+pub(crate) mod heat;
 pub(crate) mod log;
 pub(crate) mod lost;
 pub(crate) mod map;

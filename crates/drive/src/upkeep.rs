@@ -1,5 +1,6 @@
 pub(crate) mod checkpoint;
 pub(crate) mod clean;
+pub(crate) mod cut_hot;
 pub(crate) mod decide;
 pub(crate) mod dense;
 pub(crate) mod dictionaries;

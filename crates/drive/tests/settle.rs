@@ -260,3 +260,115 @@ fn what_gains_is_compressed_at_once() {
         assert_eq!(drive.status().composition.raw.logical_bytes, 0, "{codec}, {percent} %");
     }
 }
+
+/// Reads a block of each group in turns, more groups than frames are kept, until they are hot.
+fn heat(drive: &Memory, groups: std::ops::Range<usize>, data: &[u8]) {
+    for block in (0..8).flat_map(|i| groups.clone().map(move |group| 8 * group + i)) {
+        let mut back = vec![0; BLOCK];
+        run(drive.read((block * BLOCK) as u64, &mut back)).expect("read");
+        assert!(back == data[block * BLOCK..][..BLOCK]);
+    }
+}
+
+/// Heats groups and cuts them. Returns how many blocks that were.
+fn cut(drive: &Memory, groups: std::ops::Range<usize>, data: &[u8]) -> u64 {
+    heat(drive, groups, data);
+    let mut cut = 0;
+    while let Some(step) = run(drive.cut_hot_step()).expect("cut") {
+        assert!(!step.no_room);
+        cut += step.blocks_count;
+    }
+    cut
+}
+
+/// Writes data in large pieces and makes it durable.
+fn write_large(drive: &Memory, data: &[u8]) {
+    for (i, piece) in data.chunks(32 * BLOCK).enumerate() {
+        run(drive.write((i * 32 * BLOCK) as u64, piece, false)).expect("write");
+    }
+    run(drive.flush()).expect("flush");
+    run(drive.checkpoint()).expect("checkpoint");
+    // Notes how much room there is.
+    drive.tick();
+}
+
+#[test]
+fn frames_that_are_read_at_random_often_are_cut_and_stay_so() {
+    let (media, drive) = new_drive();
+    let data = text_like(3, 1600 * BLOCK);
+    write_large(&drive, &data);
+    run(drive.train()).expect("train");
+    let cut_blocks = cut(&drive, 10..90, &data);
+    assert!(cut_blocks > 600, "{cut_blocks}");
+    assert!(contents(&drive, data.len()) == data);
+    assert_sound(&drive);
+    assert_eq!(cut(&drive, 10..90, &data), 0, "what is cut is no frame");
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 1600 - cut_blocks);
+    assert_eq!(cut(&drive, 10..90, &data), 640 - cut_blocks, "those that shared a slot were settled");
+    run(drive.checkpoint()).expect("checkpoint");
+    drop(drive);
+    let again = open(&media, 2);
+    assert!(contents(&again, data.len()) == data);
+    assert_eq!(settle(&again, Settle::All).blocks_count, 0);
+}
+
+#[test]
+fn what_would_grow_much_what_is_streamed_and_a_drive_without_much_room_are_not_cut() {
+    // Each block is like its neighbours, and has nothing in common with itself.
+    let (_, drive) = new_drive();
+    let data: Vec<u8> = (0..200).flat_map(|group| random(group, BLOCK).repeat(8)).collect();
+    write_large(&drive, &data);
+    assert_eq!(cut(&drive, 0..200, &data), 0);
+
+    let data = text_like(3, 1600 * BLOCK);
+    write_large(&drive, &data);
+    for _ in 0..20 {
+        assert!(contents(&drive, data.len()) == data);
+        (0..200).step_by(2).for_each(|group| {
+            let mut back = vec![0; BLOCK];
+            run(drive.read((8 * group * BLOCK) as u64, &mut back)).expect("read");
+        });
+    }
+    assert!(run(drive.cut_hot_step()).expect("cut").is_none(), "streams read them whole in between");
+
+    let mut at = data.len() as u64;
+    while drive.status().physical_free_bytes * 10 > drive.status().physical_used_bytes {
+        run(drive.write(at, &random(at, 64 * BLOCK), false)).expect("write");
+        at += 64 * BLOCK as u64;
+    }
+    run(drive.flush()).expect("flush");
+    drive.tick();
+    assert_eq!(cut(&drive, 0..80, &data), 0);
+}
+
+#[test]
+fn what_changes_while_it_is_cut_stays_as_it_was_written() {
+    let (media, drive) = new_drive();
+    let mut data = text_like(3, 800 * BLOCK);
+    write_large(&drive, &data);
+    run(drive.train()).expect("train");
+    run(drive.close()).expect("close");
+    let work: Arc<std::sync::Mutex<Vec<Work>>> = Arc::default();
+    let options = drive::OpenOptions {
+        compute: {
+            let work = work.clone();
+            Arc::new(move |it| work.lock().expect("no panic").push(it))
+        },
+        ..drive::OpenOptions::new(1, common::spawner())
+    };
+    let drive = run(Drive::open(media, options)).expect("open");
+    heat(&drive, 0..80, &data);
+    let mut cutting = std::pin::pin!(drive.cut_hot_step());
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(cutting.as_mut().poll(&mut context).is_pending(), "it compresses elsewhere");
+    let new = text_like(4, 80 * 8 * BLOCK);
+    for i in (0..80 * 8).step_by(8) {
+        data[i * BLOCK..][..BLOCK].copy_from_slice(&new[i * BLOCK..][..BLOCK]);
+        run(drive.write((i * BLOCK) as u64, &new[i * BLOCK..][..BLOCK], false)).expect("write");
+    }
+    std::mem::take(&mut *work.lock().expect("no panic")).into_iter().for_each(|it| it());
+    let step = run(cutting).expect("cut").expect("it was hot");
+    assert_eq!(step.blocks_count, 7, "all but the one that was written");
+    assert!(contents(&drive, data.len()) == data);
+    assert_sound(&drive);
+}

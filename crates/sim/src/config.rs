@@ -55,6 +55,8 @@ pub struct Config {
     pub map_budget_bytes: u64,
     /// Cache of decompressed blocks, if there is one: the same for all lives and branches, which must not mix.
     pub read_cache: Option<Arc<ReadCache>>,
+    /// Frames that are read at random often are cut.
+    pub cuts_hot: bool,
     /// Bytes of log between checkpoints.
     pub checkpoint_bytes: u64,
     /// True if the write cache is on. If not, every write is durable before it is acknowledged.
@@ -131,6 +133,7 @@ impl Config {
             codec: style.draw_codec(rng),
             map_budget_bytes: [64 << 10, 64 << 10, 96 << 10, 256 << 10, 16 << 20, 16 << 20][rng.index(6)],
             read_cache: None,
+            cuts_hot: false,
             checkpoint_bytes: (256 << 10) << rng.below(if style == Style::Rounds { 4 } else { 9 }),
             write_cache: rng.chance(7, 8),
             clients: if style == Style::Rounds { 2 + rng.below(6) } else { 1 + rng.below(6) } as u32,
@@ -250,6 +253,12 @@ impl Config {
         if self.style == Style::Rounds || rng.chance(1, 2) {
             self.read_cache = ReadCache::new([256 << 10, 16 << 20][rng.index(2)]);
         }
+    }
+
+    /// Lets half of the seeds cut frames that are read at random often. Drawn from a separate generator.
+    pub fn draw_cuts(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x0c07_0c07_0c07_0c07;
+        self.cuts_hot = SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
     }
 
     /// Returns whether faults other than power cuts and kills occur.

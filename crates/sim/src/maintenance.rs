@@ -46,6 +46,8 @@ const LEARNING: [&str; 13] = [
 ];
 /// Map budgets that are set while a drive is in use.
 const BUDGETS: [u64; 4] = [64 << 10, 96 << 10, 1 << 20, 16 << 20];
+/// Hot groups looked at before a step of settling.
+const CUTS: usize = 4;
 /// Steps of settling between two trainings of a lesson.
 const LESSON_STEPS: usize = 8;
 
@@ -105,6 +107,11 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
                 "clean" => world.subject.clean().await,
                 "train" => world.subject.train().await,
                 "settle" => {
+                    for _ in 0..CUTS {
+                        if world.config.cuts_hot && world.subject.cut_hot().await? {
+                            world.count("op: cut, did something");
+                        }
+                    }
                     let (next, did) = world.subject.settle(unsettled, old_only).await?;
                     unsettled = next;
                     Ok(did)

@@ -116,6 +116,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     config.draw_maintainers(seed);
     config.draw_full_on_overwrite(seed);
     config.draw_read_cache(seed);
+    config.draw_cuts(seed);
     let config = Arc::new(config);
     if verbose {
         eprintln!("{config:#?}");
@@ -334,8 +335,8 @@ impl<S: Subject> Run<S> {
                 _ => self.executor.spawn(client(world, rng)),
             }
         }
-        if self.config.read_cache.is_some() {
-            self.count("life: hot blocks are read from a cache");
+        if self.config.read_cache.is_some() || self.config.cuts_hot {
+            self.count("life: hot blocks are read");
             self.executor.spawn(reader(world.clone(), self.rng.fork()));
         }
         if self.config.is_served() {

@@ -270,6 +270,10 @@ impl Subject for Served {
         self.drive.settle_again(block).await
     }
 
+    async fn cut_hot(&self) -> Result<bool, Error> {
+        self.drive.cut_hot().await
+    }
+
     async fn free(&self) -> Result<bool, Error> {
         self.drive.free().await
     }

@@ -91,6 +91,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn settle_again(&self, _block: u64) -> impl Future<Output = Result<(u64, bool), Error>> + Send {
         std::future::ready(Ok((0, false)))
     }
+    /// Cuts frames that are read at random often. Returns whether anything was done.
+    fn cut_hot(&self) -> impl Future<Output = Result<bool, Error>> + Send {
+        std::future::ready(Ok(false))
+    }
     /// Searches for data that needs the oldest dictionaries. Returns whether any dictionary was removed as a
     /// result.
     fn free(&self) -> impl Future<Output = Result<bool, Error>> + Send {
@@ -195,6 +199,8 @@ impl Subject for Drive<Backing> {
         options.offload = offload.map(|offload| offload as Arc<dyn Offload>);
         options.map_budget_bytes = config.map_budget_bytes;
         options.read_cache = config.read_cache.clone();
+        // The second time.
+        options.hot_reads = 2;
         options.read_only = opening.read_only || opening.rescue;
         options.accept_damage = opening.rescue;
         options.write_cache = config.write_cache;
@@ -258,6 +264,11 @@ impl Subject for Drive<Backing> {
         }
         let step = self.settle_step(block, Settle::Again).await?;
         Ok((step.next_block.unwrap_or(0), step.blocks_count > 0))
+    }
+
+    async fn cut_hot(&self) -> Result<bool, Error> {
+        let step = self.cut_hot_step().await?;
+        Ok(step.is_some_and(|step| step.blocks_count > 0))
     }
 
     async fn free(&self) -> Result<bool, Error> {

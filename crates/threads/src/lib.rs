@@ -49,6 +49,11 @@ mod frame_cache {
     mod code;
     pub(crate) mod model;
 }
+mod heat {
+    #[path = "../../../drive/src/state/heat.rs"]
+    mod code;
+    pub(crate) mod model;
+}
 mod sample {
     #[path = "../../../drive/src/state/sample.rs"]
     mod code;

@@ -31,6 +31,7 @@ hold! {
     ticket: an_outcome_arrives, the_last_waker_counts, a_dropped_ticket_leaves_the_buffer_to_the_ring;
     slots: one_is_finished;
     frame_cache: frames_are_whole;
+    heat: a_hot_group_is_entered_once;
     sample: it_starts_over;
 }
 
@@ -57,6 +58,7 @@ found! {
     slots_taken_relaxed by both_are_finished: CAUSALITY;
     slots_taken_in_two_steps by both_are_finished: NOBODY_RUNS;
     slots_woken_before_the_bit by both_are_finished: NOBODY_RUNS;
+    heat_entered_without_a_claim by a_hot_group_is_entered_once: "entered twice";
     sample_counts_from_before by it_starts_over: "blocks were skipped";
     frames_hits_in_two_steps by frames_are_whole: "left == right";
 }

@@ -33,10 +33,7 @@ impl<M: Media> Drive<M> {
     pub async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
         self.check_range(offset, buf.len() as u64)?;
         Shared::<M>::count(&self.0.host_read_bytes, buf.len() as u64);
-        let caching = match self.0.cached.is_on() && buf.len() < LARGE_READ_BYTES {
-            true => Caching::Keep,
-            false => Caching::Bypass,
-        };
+        let caching = if buf.len() < LARGE_READ_BYTES { Caching::Keep } else { Caching::Bypass };
         let mut done = 0;
         while done < buf.len() {
             let at = offset + done as u64;
@@ -95,7 +92,7 @@ impl<M: Media> Shared<M> {
         let runs = self.fetch_runs(&plan, usize::MAX).await?;
         let filled = plan.fill(&runs, offset, buf, |part, record, fetch, out| match (fetch.keep, caching) {
             (true, _) => self.decode_and_keep(part, record, fetch, out, caching),
-            (false, Caching::Keep) => self.decode_and_cache(part, record, fetch, out),
+            (false, Caching::Keep) if self.cached.is_on() => self.decode_and_cache(part, record, fetch, out),
             (false, _) => decode_data(&self.dictionaries, part.block, record, fetch, part.skip, out),
         });
         if filled.is_err() {
@@ -120,13 +117,23 @@ impl<M: Media> Shared<M> {
                 }
             }
             let bytes = fetch.entry.blocks() as usize * BLOCK_BYTES;
-            if !fetch.entry.is_frame() || part.range.len() == bytes {
+            if !fetch.entry.is_frame() {
+                continue;
+            }
+            if part.range.len() == bytes {
+                self.heat.read_whole(part.block);
                 continue;
             }
             match self.frames.read(&fetch.key(part.block), part.skip, &mut buf[part.range]) {
-                Found::Hit => plan.sources[part.source] = Source::Done,
+                Found::Hit => {
+                    plan.sources[part.source] = Source::Done;
+                    continue;
+                }
                 Found::Again => fetch.keep = true,
                 Found::First => {}
+            }
+            if caching == Caching::Keep {
+                self.heat.read_at_random(part.block);
             }
         }
     }

@@ -232,6 +232,9 @@ fn compression(table: &mut Values, drive: &StatusReport) {
     table.bytes("  of it again", settling.again_bytes);
     table.bytes("  before", settling.before_bytes);
     table.bytes("  now", settling.after_bytes);
+    if settling.cut_bytes > 0 {
+        table.bytes("cut for random reads", settling.cut_bytes);
+    }
 }
 
 /// Returns the estimated live data that needs a dictionary, if it was surveyed.

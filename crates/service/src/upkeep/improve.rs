@@ -486,6 +486,10 @@ impl<M: Media> Shared<M> {
         if self.drive.wants_dictionary_places() {
             return self.make_places().await;
         }
+        if let Some(step) = self.timed(self.drive.cut_hot_step()).await? {
+            self.memory.lock().settling.cut_bytes += step.blocks_count * BLOCK_BYTES as u64;
+            return Ok(if step.no_room { LOOK } else { Duration::ZERO });
+        }
         self.survey_if_due(pass, now).await;
         let (which, reason) = self.what_to_settle(pass, now);
         let Some(block) = pass.next.or_else(|| pass.begin(reason, now)) else {

@@ -4,7 +4,7 @@ mod structured;
 
 use std::io::Write;
 
-pub use structured::{bfloat16, float32, records, samples16, smooth, x86_code};
+pub use structured::{bfloat16, float32, picture, records, samples16, smooth, x86_code};
 
 /// SplitMix64 (Steele, Lea, Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014).
 struct SplitMix64(u64);

@@ -4,14 +4,14 @@
 //!
 //! `cargo bench -p drive` prints the tables of docs/lab/engine.md. Each figure is the median of several rounds in which
 //! the two sides take turns, because machines are shared and noisy. `-- single "lz4 fio"` runs the lines of one codec and
-//! kind of data, `-- engine` and `-- cores` the other tables.
+//! kind of data, `-- engine`, `-- space`, `-- cores` and `-- threads` the other tables.
 #![allow(clippy::print_stdout)]
 
 mod common;
 
 use std::future::Future;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use codec::{CodecId, Policy, testdata};
 use common::{poll_in_place, spawner};
@@ -31,6 +31,10 @@ fn now() -> u64 {
 type MemoryDrive = Drive<MemoryMedia>;
 
 fn new_drive(policy: Policy, clock: bool) -> MemoryDrive {
+    new_drive_with(policy, clock, None)
+}
+
+fn new_drive_with(policy: Policy, clock: bool, offload: Option<Arc<dyn offload::Offload>>) -> MemoryDrive {
     let physical = 256 * MIB as u64;
     let media = Arc::new(MemoryMedia::new(physical));
     let create = CreateOptions {
@@ -44,8 +48,11 @@ fn new_drive(policy: Policy, clock: bool) -> MemoryDrive {
         endurance_bytes: 0,
         keep_allocated: false,
     };
-    let options =
-        OpenOptions { clock: clock.then_some(now as drive::Clock), ..OpenOptions::new(1, spawner()) };
+    let options = OpenOptions {
+        clock: clock.then_some(now as drive::Clock),
+        offload,
+        ..OpenOptions::new(1, spawner())
+    };
     let drive = poll_in_place(async {
         Drive::create(&*media, &create).await?;
         Drive::open(media, options).await
@@ -258,6 +265,41 @@ fn engine_time() {
     println!("(reading the clock takes {overhead:.0} ns, counted in once for each entry)");
 }
 
+/// Writes of 128 KiB by up to eight threads, with a codec that sleeps: as many cores as one likes.
+fn sleeping_codec() {
+    /// Of a frame of 32 KiB.
+    const COST: Duration = Duration::from_millis(1);
+    const REQUEST: usize = 128 * 1024;
+    println!(
+        "\n| threads, 1 ms a frame | MB/s | times one thread | part of the time in the critical section |\n\
+         | --- | --- | --- | --- |"
+    );
+    let data = testdata::fio_like(2, DATA_BYTES, 60);
+    let mut one = 0.0;
+    for threads in 1..=8 {
+        let drive = new_drive_with(Policy::Lz4, true, Some(Arc::new(offload::Simulated::new(COST))));
+        let count = DATA_BYTES / REQUEST / 8;
+        let start = Instant::now();
+        std::thread::scope(|scope| {
+            for thread in 0..threads {
+                let (drive, data) = (drive.clone(), &data);
+                scope.spawn(move || {
+                    for at in (thread * count..).take(count).map(|i| i * REQUEST) {
+                        wait(drive.write(at as u64, &data[at..at + REQUEST], false));
+                    }
+                });
+            }
+        });
+        let seconds = start.elapsed().as_secs_f64();
+        let speed = (threads * count * REQUEST) as f64 / 1e6 / seconds;
+        if threads == 1 {
+            one = speed;
+        }
+        let held = drive.status().engine_nanoseconds as f64 / 1e7 / seconds;
+        println!("| {threads} | {speed:.1} | {:.2} | {held:.2} % |", speed / one);
+    }
+}
+
 /// Four jobs on one core and on two.
 fn two_cores() {
     println!(
@@ -442,5 +484,8 @@ fn main() {
     }
     if wants("cores") {
         two_cores();
+    }
+    if wants("threads") {
+        sleeping_codec();
     }
 }

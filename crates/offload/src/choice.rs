@@ -4,12 +4,14 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
-use crate::{Offload, Options, Qat, StartError, Workers};
+use crate::{Offload, Options, Qat, Simulated, StartError, Workers};
 
 /// Choice of an offload.
 ///
-/// As text (`--offload`): `none`, `qat`, or `qat:PATH` with the path of the library.
+/// As text (`--offload`): `none`, `qat`, or `qat:PATH` with the path of the library; for measurements `simulated:TIME`, a
+/// whole number of `us` or `ms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// The CPU does everything.
@@ -17,6 +19,8 @@ pub enum Choice {
     None,
     /// Intel QAT through libqatzip: the one that the system finds, or the one at a path.
     Qat(Option<PathBuf>),
+    /// No device: each job takes this time on the thread of the request.
+    Simulated(Duration),
 }
 
 impl Choice {
@@ -28,6 +32,7 @@ impl Choice {
     pub fn start(&self, options: Options) -> Result<Option<Arc<dyn Offload>>, StartError> {
         match self {
             Choice::None => Ok(None),
+            Choice::Simulated(cost) => Ok(Some(Arc::new(Simulated::new(*cost)))),
             Choice::Qat(path) => {
                 let device = Qat::load(path.as_deref())?;
                 Ok(Some(Arc::new(Workers::start(device, options)?)))
@@ -48,12 +53,30 @@ impl FromStr for Choice {
         match text {
             "none" => Ok(Choice::None),
             "qat" => Ok(Choice::Qat(None)),
-            _ => match text.strip_prefix("qat:") {
-                Some(path) if !path.is_empty() => Ok(Choice::Qat(Some(path.into()))),
-                _ => Err(ParseChoiceError(text.to_owned())),
-            },
+            _ => match text.split_once(':') {
+                Some(("qat", path)) if !path.is_empty() => Some(Choice::Qat(Some(path.into()))),
+                Some(("simulated", time)) => cost(time).map(Choice::Simulated),
+                _ => None,
+            }
+            .ok_or_else(|| ParseChoiceError(text.to_owned())),
         }
     }
+}
+
+/// Longest simulated job: longer ones would look like a server that hangs.
+const COST_MAX: Duration = Duration::from_secs(1);
+
+/// Reads the time of a simulated job.
+fn cost(text: &str) -> Option<Duration> {
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(2)?)?;
+    // `parse` would accept a sign.
+    let number: u64 = number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.parse().ok())??;
+    let cost = match unit {
+        "us" => Duration::from_micros(number),
+        "ms" => Duration::from_millis(number),
+        _ => return None,
+    };
+    (cost <= COST_MAX).then_some(cost)
 }
 
 impl fmt::Display for Choice {
@@ -61,6 +84,7 @@ impl fmt::Display for Choice {
         match self {
             Choice::None => f.pad("none"),
             Choice::Qat(None) => f.pad("qat"),
+            Choice::Simulated(cost) => write!(f, "simulated:{}us", cost.as_micros()),
             Choice::Qat(Some(path)) => write!(f, "qat:{}", path.display()),
         }
     }
@@ -72,10 +96,19 @@ mod tests {
 
     #[test]
     fn text_and_back() {
-        for text in ["none", "qat", "qat:/usr/lib/libqatzip.so.3"] {
+        for text in ["none", "qat", "qat:/usr/lib/libqatzip.so.3", "simulated:500us", "simulated:0us"] {
             assert_eq!(text.parse::<Choice>().expect(text).to_string(), text);
         }
-        for text in ["", "QAT", "qat:", "dpu", "none:x"] {
+        assert_eq!("simulated:2ms".parse(), Ok(Choice::Simulated(Duration::from_millis(2))));
+        let times = [
+            "simulated:",
+            "simulated:ms",
+            "simulated:2",
+            "simulated:+2ms",
+            "simulated:2000ms",
+            "simulated:2é",
+        ];
+        for text in ["", "QAT", "qat:", "dpu", "none:x"].into_iter().chain(times) {
             let error = text.parse::<Choice>().expect_err(text).to_string();
             assert!(error.contains("expected none") && error.lines().count() == 1, "{error}");
         }

@@ -30,6 +30,7 @@ mod choice;
 mod device;
 #[allow(unsafe_code, reason = "a C library loaded at run time")]
 mod qat;
+mod simulated;
 mod statistics;
 mod workers;
 
@@ -37,6 +38,7 @@ pub use batch::{Batch, By, Completer, Done, Job, in_software};
 pub use choice::{Choice, ParseChoiceError};
 pub use device::{Device, DeviceError, OpenError, Session};
 pub use qat::Qat;
+pub use simulated::Simulated;
 pub use statistics::Statistics;
 pub use workers::{Options, StartError, Workers};
 

@@ -5,9 +5,10 @@ use std::ops::RangeInclusive;
 use super::columns::{Change, Columns};
 use super::difference::Difference;
 use super::entropy::{COUNTED_MAX, Counts};
+use super::gradient::Gradient;
 use super::look::{self, Code};
-use super::stride;
 use super::transform::Transform;
+use super::{row, stride};
 
 /// How to compress data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,12 +115,15 @@ fn numbers(data: &[u8], few: bool) -> Option<Choice> {
     let gains = difference_bits < whole_bits - whole_bits / 16;
     let split_bits = even.bits() + odd.bits();
     if gains && difference_bits < split_bits {
-        let transform = Transform::Difference(Difference::new(0, 1)?);
+        let sampled = differences.measured().1;
+        let difference = Transform::Difference(Difference::new(0, 1)?);
+        let (transform, difference_bits) =
+            picture(data, difference_bits).unwrap_or((difference, difference_bits));
         return Some(match few {
             true => Choice::Transformed(transform, Coding::Literals),
             // What repeats does so in differences, too.
             false if difference_bits < whole_bits / 4 * 3 => {
-                let low = difference_bits < LOW_BITS * differences.measured().1;
+                let low = difference_bits < LOW_BITS * sampled;
                 let coding = if low { Coding::Matches } else { Coding::Literals };
                 Choice::Transformed(transform, coding)
             }
@@ -135,12 +139,51 @@ fn numbers(data: &[u8], few: bool) -> Option<Choice> {
     let half = even.measured().1;
     if few && even.bits() >= 7 * half && odd.bits() <= 6 * half {
         let rotated = weighed(&counted::<2>(data, true, false), None, 1);
-        let plain = weighed(&[even, odd], None, 0);
-        let (_, columns, coding) = plain.into_iter().chain(rotated).min_by_key(|(bits, ..)| *bits)?;
+        let plain = weighed(&[even, odd], Some(&counted::<2>(data, false, true)), 0);
+        // Of pixels of 12 bits, each is like the one but one before.
+        let four = (data.len() >= PAGES_FROM_BYTES)
+            .then(|| [false, true].map(|difference| counted::<4>(data, false, difference)))
+            .and_then(|[plain, differences]| weighed(&plain, Some(&differences), 0));
+        let (_, columns, coding) =
+            plain.into_iter().chain(rotated).chain(four).min_by_key(|(bits, ..)| *bits)?;
         return Some(Choice::Transformed(Transform::Columns(columns), coding));
     }
     let (columns, coding) = number_columns(data)?;
     Some(Choice::Either(Transform::Columns(columns), coding))
+}
+
+/// Shortest data whose rows are looked for in a hurry: it takes the same time for less data.
+const PICTURES_FROM_BYTES: usize = 16 << 10;
+
+/// Places of which the rows of a picture are judged, and bytes counted at each.
+const PICTURE_PARTS: usize = 4;
+const PICTURE_PART_BYTES: usize = 256;
+
+/// Returns the transform for a picture, and its bits where the differences between neighbours need so many. `None`: the
+/// row above says little.
+fn picture(data: &[u8], difference_bits: u32) -> Option<(Transform, u32)> {
+    if data.len() < PICTURES_FROM_BYTES {
+        return None;
+    }
+    let row_bytes = row::find(data, row::QUICK)?;
+    let (mut neighbours, mut both) = (Counts::new(), Counts::new());
+    let behind = usize::from(row_bytes) + 1;
+    for number in 0..PICTURE_PARTS {
+        let from = behind + (data.len() - behind) / PICTURE_PARTS * number;
+        let window = |back: usize| &data[from - back..][..PICTURE_PART_BYTES.min(data.len() - from)];
+        let above = window(behind - 1).iter().zip(window(behind));
+        for ((byte, left), (above, above_left)) in window(0).iter().zip(window(1)).zip(above) {
+            let change = byte.wrapping_sub(*left);
+            neighbours.add(change);
+            both.add(change.wrapping_sub(above.wrapping_sub(*above_left)));
+        }
+    }
+    let (neighbours, both) = (u64::from(neighbours.bits()), u64::from(both.bits()));
+    if both >= neighbours - neighbours / 32 {
+        return None;
+    }
+    let bits = u64::from(difference_bits) * both / neighbours;
+    Some((Transform::Gradient(Gradient::new(row_bytes)?), bits as u32))
 }
 
 /// Parts of data that are counted, at multiples of 8 bytes.
@@ -233,7 +276,7 @@ fn weighed(
 }
 
 /// Most candidates of [`thorough`].
-const CANDIDATES_MAX: usize = 12;
+const CANDIDATES_MAX: usize = 13;
 
 /// Returns the transforms worth trying on data, without much regard to the time it takes to try them.
 pub(super) fn thorough(data: &[u8]) -> impl Iterator<Item = Transform> {
@@ -255,9 +298,11 @@ pub(super) fn thorough(data: &[u8]) -> impl Iterator<Item = Transform> {
         for (candidate, (stride, rotated_log)) in candidates[2..8].iter_mut().zip(numbers) {
             *candidate = columns(stride, rotated_log);
         }
+        let rows = row::find(data, row::THOROUGH).and_then(Gradient::new);
+        candidates[8] = rows.map(Transform::Gradient);
         let (one, two, mean) = stride::find(data, stride::all());
         if one.share > SHARE_MIN && one.share > mean + mean / 8 {
-            candidates[8..].copy_from_slice(&[
+            candidates[9..].copy_from_slice(&[
                 columns(one.bytes, 0),
                 columns(two.bytes, 0),
                 difference(0, one.bytes),
@@ -296,6 +341,11 @@ mod tests {
                 let smooth = choices(testdata::smooth);
                 assert!(matches!(smooth, Choice::Transformed(it, _) if Some(it) == one), "{smooth:?}");
                 assert_eq!(choices(testdata::random), Choice::Plain);
+                let picture = |row: usize| quick(&testdata::picture(seed, row, len));
+                let rows = Gradient::new(1000).map(Transform::Gradient);
+                let found = picture(1000);
+                let is_found = matches!(found, Choice::Transformed(it, _) if Some(it) == rows);
+                assert!(is_found || len == 4096, "{found:?}");
             }
         }
     }

@@ -21,6 +21,8 @@ pub(crate) struct Written {
 pub(crate) struct Encoder {
     /// The data, transformed.
     transformed: Vec<u8>,
+    /// The same of what is before a part that is tried.
+    rows: Vec<u8>,
     /// The smallest payload so far, if another one is tried.
     best: Vec<u8>,
     /// For [`Coding::Literals`].
@@ -193,7 +195,15 @@ impl Encoder {
             bound = plain + plain / PLAUSIBLE_TO;
         }
         for transform in candidates {
-            transform.apply(part, &mut self.transformed);
+            if let Transform::Gradient(gradient) = transform {
+                // Most of the part may be its first row.
+                let end = input.len() / 2 - part.len() / 2 + part.len();
+                self.rows.resize(end, 0);
+                gradient.apply(&input[..end], &mut self.rows);
+                self.transformed.copy_from_slice(&self.rows[end - part.len()..]);
+            } else {
+                transform.apply(part, &mut self.transformed);
+            }
             let block_bytes = column_bytes(&transform, part.len()).unwrap_or(usize::MAX);
             let mut bytes = |zstd: &mut zstd::Encoder| {
                 zstd.compress_in_blocks(&self.transformed, block_bytes, None, &mut self.best)

@@ -2,6 +2,7 @@
 
 use super::columns::{Change, Columns, ROTATED_LOG_MAX, STRIDE_MAX};
 use super::difference::Difference;
+use super::gradient::Gradient;
 use super::transform::Transform;
 
 /// Longest header in bytes: kind, stride, changes of all columns.
@@ -11,6 +12,7 @@ const DIFFERENCE: u8 = 0;
 const COLUMNS: u8 = 1;
 const X86: u8 = 2;
 const ARM64: u8 = 3;
+const GRADIENT: u8 = 4;
 
 /// In the high four bits of columns: one byte of changes serves all columns.
 const UNIFORM: u8 = 4;
@@ -37,6 +39,11 @@ pub(super) fn encode(transform: &Transform, out: &mut [u8]) -> Option<usize> {
                 header[3..3 + changes.len()].copy_from_slice(changes);
                 3 + changes.len()
             }
+        }
+        Transform::Gradient(gradient) => {
+            header[0] = GRADIENT;
+            header[1..3].copy_from_slice(&gradient.row_bytes().to_le_bytes());
+            3
         }
         Transform::X86 => {
             header[0] = X86;
@@ -87,6 +94,10 @@ pub(super) fn decode(payload: &[u8]) -> Option<(Transform, usize)> {
             }
             Some((Transform::Columns(columns), 3 + changes.len()))
         }
+        (GRADIENT, 0) => {
+            let row_bytes = u16::from_le_bytes(*rest.first_chunk()?);
+            Some((Transform::Gradient(Gradient::new(row_bytes)?), 3))
+        }
         (X86, 0) => Some((Transform::X86, 1)),
         (ARM64, 0) => Some((Transform::Arm64, 1)),
         _ => None,
@@ -117,12 +128,13 @@ mod tests {
         for kind in 0..=u8::MAX {
             let header = [kind, 8, 0, 0];
             // Differences of bytes and of two bytes; columns of 8 bytes, or of floats of 8 bytes, with the changes of
-            // each or of all; the two kinds of branches.
-            let expected = [0x00, 0x10, 0x01, 0x31, 0x41, 0x71, 0x02, 0x03].contains(&kind);
+            // each or of all; the two kinds of branches; rows of a picture.
+            let expected = [0x00, 0x10, 0x01, 0x31, 0x41, 0x71, 0x02, 0x03, 0x04].contains(&kind);
             assert_eq!(known(&header), expected, "kind {kind:#x}");
         }
         assert!(known(&[0x10, 2, 0]) && !known(&[0x10, 3, 0]), "a distance of one element and a half");
         assert!(!known(&[0x00, 0, 0]), "no distance");
+        assert!(known(&[0x04, 2, 0]) && !known(&[0x04, 1, 0]) && !known(&[0x04, 0, 0]), "no rows");
         assert!(
             !known(&[0x41, 1, 0, 0]) && !known(&[0x41, 0, 0, 0]) && !known(&[0x41, 1, 2, 0]),
             "513 columns"

@@ -2,12 +2,15 @@
 
 use super::columns::Columns;
 use super::difference::Difference;
+use super::gradient::Gradient;
 use super::{arm64, x86};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Transform {
     /// Elements minus an earlier element.
     Difference(Difference),
+    /// Bytes minus their neighbours to the left and above.
+    Gradient(Gradient),
     /// One column of a table behind the other.
     Columns(Columns),
     /// Targets of x86-64 branches and addresses relative to the instruction pointer, made absolute.
@@ -21,6 +24,7 @@ impl Transform {
     pub(crate) fn apply(&self, input: &[u8], out: &mut [u8]) {
         match self {
             Transform::Difference(difference) => difference.apply(input, out),
+            Transform::Gradient(gradient) => gradient.apply(input, out),
             Transform::Columns(columns) => columns.apply(input, out),
             Transform::X86 => {
                 out.copy_from_slice(input);
@@ -38,6 +42,7 @@ impl Transform {
     pub(crate) fn restore(&self, data: &mut [u8]) -> bool {
         match self {
             Transform::Difference(difference) => difference.restore(data),
+            Transform::Gradient(gradient) => gradient.restore(data),
             Transform::Columns(_) => return false,
             Transform::X86 => x86::to_relative(data),
             Transform::Arm64 => arm64::to_relative(data),
@@ -50,6 +55,7 @@ impl Transform {
     pub(crate) fn needed_bytes(&self, wanted_bytes: usize) -> usize {
         match self {
             Transform::Difference(difference) => wanted_bytes.next_multiple_of(1 << difference.width_log),
+            Transform::Gradient(_) => wanted_bytes,
             Transform::X86 => x86::needed_bytes(wanted_bytes),
             Transform::Arm64 => wanted_bytes.next_multiple_of(4),
             Transform::Columns(_) => usize::MAX,
@@ -70,6 +76,7 @@ pub(super) mod tests {
         {
             transforms.extend(Difference::new(width_log, distance).map(Transform::Difference));
         }
+        transforms.extend([2, 3, 48, 1000].into_iter().filter_map(Gradient::new).map(Transform::Gradient));
         let rotations = [(2, 1), (4, 2), (8, 3)];
         let strides = [2, 3, 4, 5, 7, 8, 9, 12, 16, 20, 24, 63, 64, 144, 511, 512].map(|stride| (stride, 0));
         for (stride, rotated_log) in strides.into_iter().chain(rotations) {
@@ -157,6 +164,10 @@ pub(super) mod tests {
         assert_eq!(applied(difference(0, 3), &[5, 7, 6, 6]), [5, 7, 6, 1]);
         // 0x0100 - 0x00ff, 0x00ff - 0x0100, and half an element.
         assert_eq!(applied(difference(1, 2), &[0xff, 0, 0, 1, 0xff, 0, 9]), [0xff, 0, 1, 0, 0xff, 0xff, 9]);
+
+        // Rows of 3: in the second, 9 - 5 and 7 - 7, each minus what was left of it.
+        let gradient = Transform::Gradient(Gradient::new(3).expect("sound"));
+        assert_eq!(applied(gradient, &[5, 7, 6, 9, 7, 8]), [5, 2, 255, 254, 252, 2]);
 
         let mut columns = Columns::new(3, 0).expect("sound");
         let table = [1, 2, 3, 4, 6, 2, 9];

@@ -1,6 +1,6 @@
 //! Data whose structure generic compression does not see.
 
-use super::SplitMix64;
+use super::{SplitMix64, random};
 
 /// Normally distributed numbers.
 fn normal(seed: u64) -> impl Iterator<Item = f32> {
@@ -41,6 +41,22 @@ pub fn smooth(seed: u64, len: usize) -> Vec<u8> {
         level
     };
     std::iter::repeat_with(step).take(len).collect()
+}
+
+/// Brightness of a picture with rows of `row` bytes: a byte is near the ones to the left, above and between.
+pub fn picture(seed: u64, row: usize, len: usize) -> Vec<u8> {
+    let steps = random(seed, len);
+    let mut pixels: Vec<i32> = Vec::with_capacity(len);
+    for (at, step) in steps.into_iter().enumerate() {
+        let left = if at % row > 0 { pixels[at - 1] } else { 128 };
+        let up = if at >= row { pixels[at - row] } else { left };
+        let between = if at % row > 0 && at >= row { pixels[at - row - 1] } else { up };
+        // Edges go on in the next row; the rest is noise.
+        let edge = if at < row && step % 8 == 0 { i32::from(step) - 128 } else { 0 };
+        let noise = i32::from(step / 8 % 8) - 4;
+        pixels.push((left + up - between + edge + noise).clamp(0, 255));
+    }
+    pixels.into_iter().map(|pixel| pixel as u8).collect()
 }
 
 /// Returns records of 24 bytes, as of a symbol table or an array of structures: a time, a small number, flags, an

@@ -1,0 +1,64 @@
+//! The engine from outside, on media in memory: a module for each concept.
+//!
+//! One program, because building one for each takes longer than running them. What measures the memory of its process
+//! (`claims`) is a program of its own.
+
+#[path = "../common/mod.rs"]
+mod common;
+#[path = "../common/caching.rs"]
+mod caching;
+#[path = "../common/faulty.rs"]
+mod faulty;
+#[path = "../common/image.rs"]
+mod image;
+#[path = "../common/kinds.rs"]
+mod kinds;
+#[path = "../common/sparse.rs"]
+mod sparse;
+#[path = "../common/stored.rs"]
+mod stored;
+
+mod again;
+mod bad_page;
+mod basic;
+mod check;
+mod closing;
+mod conflict;
+mod damage;
+mod dead_blocks;
+mod dictionaries;
+mod divided;
+mod failed_sync;
+mod faults;
+mod features;
+mod frames;
+mod free_list;
+mod full;
+mod full_backing;
+mod group_commit;
+mod hostile;
+mod hostile_counts;
+mod hostile_map;
+mod keep_allocated;
+mod kept_frames;
+mod known_codecs;
+mod large_table;
+mod large_write;
+mod largest;
+mod left_out;
+mod map;
+mod missing_newest;
+mod offload;
+mod panics;
+mod read_cache;
+mod recovery_memory;
+mod resize;
+mod scattered;
+mod scrub;
+mod settle;
+mod sizes;
+mod space;
+mod stalled;
+mod stored_drives;
+mod stuck;
+mod wipe;

@@ -129,8 +129,8 @@ const MISTAKES: &[Mistake] = &[
     mistake(
         "heat_entered_without_a_claim",
         HEAT,
-        "&& replace(Slot { count: DONE, ..was })",
-        "&& { replace(Slot { count: DONE, ..was }); true }",
+        "if replace(was.tag, WAITING) {",
+        "if replace(was.tag, WAITING) || true {",
     ),
     mistake(
         "sample_counts_from_before",

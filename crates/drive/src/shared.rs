@@ -155,7 +155,6 @@ impl<M: Media> Shared<M> {
         options: &OpenOptions,
     ) -> Arc<Shared<M>> {
         let frames = Frames::new(options.planted.has(PlantedBug::StaleFrame));
-        let blocks = core.blocks();
         core.map.set_budget_bytes(frames.set_budget_bytes(options.map_budget_bytes));
         Arc::new_cyclic(|this| Shared {
             this: this.clone(),
@@ -172,7 +171,7 @@ impl<M: Media> Shared<M> {
             has_room: AtomicBool::new(false),
             dictionaries: Arc::default(),
             frames,
-            heat: Heat::new(blocks, options.hot_reads),
+            heat: Heat::new(options.hot_reads),
             cached: CachedBlocks::new(
                 options.read_cache.clone(),
                 options.planted.has(PlantedBug::StaleBlock),

@@ -44,7 +44,7 @@ pub use workers::{Options, StartError, Workers};
 
 /// A place where batches are compressed.
 pub trait Offload: Send + Sync {
-    /// Takes a batch; its results come in the order of the jobs. Never blocks and never fails: what the device
+    /// Takes a batch; its results come in the order of the jobs. Never blocks (but [`Simulated`] does) and never fails: what the device
     /// cannot do is done by the CPU, at worst in this call or in the future's own poll. A batch whose future is
     /// dropped may be done in vain, or not at all.
     fn compress(&self, jobs: Vec<Job>) -> Batch;

@@ -13,20 +13,23 @@ use crate::{Style, Subject, World};
 const BLOCK_SECTORS: u64 = 4096 / SECTOR_BYTES as u64;
 /// Blocks that are hot at a time.
 const HOT_MAX: usize = 12;
+/// The same where their frames are to be cut: more than the drive keeps or remembers.
+const HOT_TO_CUT_MAX: usize = 48;
 /// Reads for each operation of a client.
 const READS_AN_OPERATION: u32 = 16;
 
 /// Reads hot blocks until the clients are done.
 pub async fn reader<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
+    let hot_max = if world.config.cuts_hot { HOT_TO_CUT_MAX } else { HOT_MAX };
     let mut hot = Vec::new();
     for _ in 0..world.config.operations * READS_AN_OPERATION {
         if world.is_stopped() {
             return;
         }
-        if hot.len() < HOT_MAX {
+        if hot.len() < hot_max {
             hot.push(draw_block(&world, &mut rng));
         } else if rng.chance(1, 32) {
-            let at = rng.index(HOT_MAX);
+            let at = rng.index(hot_max);
             hot[at] = draw_block(&world, &mut rng);
         }
         let first = hot[rng.index(hot.len())];

@@ -139,6 +139,10 @@ pub struct SettlingReport {
     /// Logical bytes of frames cut into single blocks, since the drive was opened, because they are read at random
     /// often. Not part of the settled bytes.
     pub cut_bytes: u64,
+    /// Physical bytes that they took before.
+    pub cut_before_bytes: u64,
+    /// Physical bytes that they took afterwards.
+    pub cut_after_bytes: u64,
     /// Logical bytes recompressed per second, over the last five minutes or since settling began; `None` if nothing was.
     pub bytes_per_second: Option<f64>,
     /// Estimate of the time until all data is settled, at this rate; `None` while nothing is being settled.

@@ -31,7 +31,7 @@ hold! {
     ticket: an_outcome_arrives, the_last_waker_counts, a_dropped_ticket_leaves_the_buffer_to_the_ring;
     slots: one_is_finished;
     frame_cache: frames_are_whole;
-    heat: a_hot_group_is_entered_once;
+    heat: a_hot_group_is_entered_once, what_is_streamed_meanwhile_comes_again;
     sample: it_starts_over;
 }
 

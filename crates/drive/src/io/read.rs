@@ -1,5 +1,7 @@
 //! Reading: lookup and pins inside the lock; fetching, verification and decompression outside it.
 
+use std::sync::atomic::Ordering;
+
 use layout::{BLOCK_BYTES, Entry};
 use media::Media;
 
@@ -15,6 +17,9 @@ use crate::state::read_cache::LARGE_READ_BYTES;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// A read is done in spans of this size, so that its buffers stay bounded.
 const SPAN_BYTES: u64 = 512 * 1024;
+
+/// A read of at most one part in so many of a frame is a small one.
+const SMALL_PART: usize = 4;
 
 /// What a read has to do with the read cache.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -124,16 +129,18 @@ impl<M: Media> Shared<M> {
                 self.heat.read_whole(part.block);
                 continue;
             }
-            match self.frames.read(&fetch.key(part.block), part.skip, &mut buf[part.range]) {
+            match self.frames.read(&fetch.key(part.block), part.skip, &mut buf[part.range.clone()]) {
                 Found::Hit => {
                     plan.sources[part.source] = Source::Done;
                     continue;
                 }
                 Found::Again => fetch.keep = true,
+                // Who reads a large part of a frame, or its neighbours soon after, is served well by it.
+                Found::First if caching == Caching::Keep && part.range.len() * SMALL_PART <= bytes => {
+                    let blocks = self.capacity_bytes.load(Ordering::Relaxed) / BLOCK;
+                    self.heat.read_at_random(part.block, blocks);
+                }
                 Found::First => {}
-            }
-            if caching == Caching::Keep {
-                self.heat.read_at_random(part.block);
             }
         }
     }

@@ -1,10 +1,9 @@
 //! Frames that are read at random often are cut into single blocks: such a read decompresses 4 KiB then, not up to
 //! 32 KiB. Which they are, `state/heat` counts.
 //!
-//! Single blocks take more space, least with a dictionary. Data that would grow by more than an eighth stays as it is,
-//! and so does everything while the drive has not much room. What was cut counts as settled, so that settling leaves
-//! it: a frame is made of it again when it is overwritten, when newer dictionaries make it smaller, or when the drive is
-//! full.
+//! Single blocks take more space, least with a dictionary. Data that would take more than an eighth more than settled
+//! stays as it is, and so does everything while the drive has not much room. What was cut counts as settled, so that
+//! settling leaves it while there is room; without, settling joins it again (`recompress`).
 
 use std::sync::atomic::Ordering;
 
@@ -19,10 +18,16 @@ use crate::state::map::Missing;
 use crate::state::pins::Pin;
 use crate::upkeep::recompress::{GROUP_BLOCKS, Pick, SettleStep};
 
-/// Frames may grow to this many eighths.
+/// Single blocks may take this many eighths of what settled frames would.
 pub(crate) const GROWTH_MAX_EIGHTHS: u64 = 9;
 
 impl<M: Media> Drive<M> {
+    /// Returns whether frames wait that are read at random often, and may be cut.
+    pub fn has_hot(&self) -> bool {
+        let shared = &self.0;
+        shared.heat.has_hot() && shared.codec() != Policy::None && shared.has_room.load(Ordering::Relaxed)
+    }
+
     /// Cuts the frames of one group of blocks that is read at random often. Returns `None` if there is none, or if
     /// everything stays as it is for now: there is not much room, or nothing is compressed.
     ///
@@ -31,23 +36,36 @@ impl<M: Media> Drive<M> {
     /// Errors of the medium. The drive is as it was.
     pub async fn cut_hot_step(&self) -> Result<Option<SettleStep>, Error> {
         let shared = &self.0;
-        let Some(first) = shared.heat.take_hot() else { return Ok(None) };
         shared.core().writable()?;
-        if shared.codec() == Policy::None || !shared.has_room.load(Ordering::Relaxed) {
+        if !self.has_hot() {
             return Ok(None);
         }
+        let Some(hot) = shared.heat.take_hot() else { return Ok(None) };
+        let first = hot.first();
         let (entries, pins) = loop {
             let looked = shared.core().frames_of(first);
             match looked {
                 Ok(found) => break found,
-                Err(missing) => shared.load(missing).await?,
+                Err(missing) => match shared.load(missing).await {
+                    Ok(()) => {}
+                    // What is mapped there is not available.
+                    Err(Error::Corrupt(_)) => {
+                        hot.refuse();
+                        return Ok(Some(SettleStep::default()));
+                    }
+                    Err(error) => return Err(error),
+                },
             }
         };
         if pins.is_empty() {
             return Ok(Some(SettleStep::default()));
         }
-        let mut step = shared.settle_found(first, entries, pins, &Pick::Hot).await?;
-        // What changed meanwhile is counted again if it is still hot.
+        let (mut step, made) = shared.settle_found(first, entries, pins, &Pick::Hot).await?;
+        if step.next_block == Some(first) {
+            hot.put_back();
+        } else if !made {
+            hot.refuse();
+        }
         step.next_block = None;
         Ok(Some(step))
     }

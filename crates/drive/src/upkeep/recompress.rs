@@ -51,7 +51,8 @@ pub enum Settle {
 /// The same, with the reason.
 #[derive(Clone, Debug)]
 pub(crate) enum Pick {
-    /// Data that is not settled; if a number is given, in sealed segments whose newest pack is this far behind.
+    /// Data that is not settled; if a number is given, in sealed segments whose newest pack is this far behind. While
+    /// there is not much room, single blocks that gain as frames too.
     Unsettled(Option<u64>),
     /// Data that gains, in segments whose newest pack is not above this.
     Again(u64),
@@ -150,18 +151,19 @@ impl<M: Media> Shared<M> {
                 }
             }
         };
-        shared.settle_found(first, expected, pins, pick).await
+        Ok(shared.settle_found(first, expected, pins, pick).await?.0)
     }
 
     /// Recompresses the blocks from `first` on that had the `expected` entries (others are left out), unless they change
-    /// meanwhile. Their segments are pinned.
+    /// meanwhile. Their segments are pinned. Returns the step, which is to begin with `first` again if it was
+    /// interrupted, and whether anything was to be replaced.
     pub(crate) async fn settle_found(
         self: &Arc<Self>,
         first: u64,
         expected: Vec<Entry>,
         mut pins: Vec<Pin>,
         pick: &Pick,
-    ) -> Result<SettleStep, Error> {
+    ) -> Result<(SettleStep, bool), Error> {
         let shared = self;
         let end = first + expected.len() as u64;
         let mut step = SettleStep { next_block: shared.next_block(end), ..SettleStep::default() };
@@ -191,7 +193,7 @@ impl<M: Media> Shared<M> {
             break;
         }
         // Not returned to the pool: it was allocated on another thread, and is larger than those that requests need.
-        Ok(step)
+        Ok((step, !batch.items.is_empty()))
     }
 
     /// Reads blocks and compresses them as well as the drive can, the latter where it disturbs nobody. Runs with
@@ -240,22 +242,34 @@ impl<M: Media> Shared<M> {
                     continue;
                 }
                 let before = occupied_units(group, 0..group.len()) * UNIT_BYTES as u64;
-                let gains = |after: u64| match pick {
-                    Pick::Unsettled(_) => after <= before,
-                    Pick::Again(_) => after as f64 * gain_min <= before as f64,
-                    Pick::Needing(..) => true,
-                    Pick::Hot => after * 8 <= before * GROWTH_MAX_EIGHTHS,
+                let records = || group.iter().filter(|entry| entry.is_record());
+                let are_settled = records().all(|entry| entry.is_settled());
+                let are_single = records().all(|entry| !entry.is_frame());
+                // What cutting is compared with: settled frames, if they are smaller than what is there.
+                let mut least = before;
+                let gains = |after: u64, way: Way, least: u64| match (&pick, way) {
+                    (Pick::Unsettled(_), _) if !are_settled => after <= before,
+                    (Pick::Unsettled(_) | Pick::Again(_), _) => after as f64 * gain_min <= before as f64,
+                    (Pick::Needing(..), _) => true,
+                    (Pick::Hot, Way::Single) => after * 8 <= least * GROWTH_MAX_EIGHTHS,
+                    (Pick::Hot, _) => after <= before,
                 };
                 let strongest: Vec<&Recipe> =
                     contents.iter().map(|(_, bytes)| strongest(&recipes, bytes)).collect();
                 // What was written as large frames may be smaller as such only, and nothing may be smaller than what
                 // is there: then it is settled as it is.
                 let ways = match pick {
-                    Pick::Unsettled(_) => &[Way::Strongest, Way::StrongestLarge, Way::Usual][..],
-                    Pick::Again(_) | Pick::Needing(..) => &[Way::Strongest],
-                    Pick::Hot => &[Way::Single],
+                    Pick::Unsettled(_) if !are_settled => {
+                        &[Way::Strongest, Way::StrongestLarge, Way::Usual][..]
+                    }
+                    // What was cut gains by frames, whatever the dictionaries are.
+                    Pick::Again(_) if are_single => &[Way::Single],
+                    Pick::Unsettled(_) | Pick::Again(_) | Pick::Needing(..) => &[Way::Strongest],
+                    Pick::Hot if are_settled => &[Way::Single],
+                    // To compare with; and if cutting loses too much, it is settled.
+                    Pick::Hot => &[Way::Strongest, Way::Single, Way::Strongest],
                 };
-                for way in ways {
+                for (turn, way) in ways.iter().enumerate() {
                     let (mark, mark_bytes, mark_levels) = (batch.mark(), batch.log_bytes, levels.len());
                     for ((at, bytes), strongest) in contents.iter().zip(&strongest) {
                         let other;
@@ -277,7 +291,9 @@ impl<M: Media> Shared<M> {
                         levels.push((batch.items.len(), batch.level));
                     }
                     let after = (batch.log_bytes - mark_bytes) as u64;
-                    if gains(after) {
+                    if turn + 2 < ways.len() && matches!(pick, Pick::Hot) {
+                        least = least.min(after);
+                    } else if gains(after, *way, least) {
                         gained_bytes += before.saturating_sub(after);
                         break;
                     }
@@ -475,9 +491,14 @@ impl Core {
             };
             old && self.log.in_memory(*entry).is_none()
         };
+        // Blocks that were cut for who reads them at random, when space is needed.
+        let is_cut = |entry: &Entry| entry.is_settled() && !entry.is_frame();
+        let joins = matches!(pick, Pick::Unsettled(_))
+            && !self.has_room()
+            && group.windows(2).any(|pair| pair.iter().all(is_cut));
         // These decide. Of the others, neighbours are included.
         let wants = |entry: &Entry| match pick {
-            Pick::Unsettled(_) => !entry.is_settled(),
+            Pick::Unsettled(_) => !entry.is_settled() || joins && is_cut(entry),
             Pick::Again(_) => entry.is_settled(),
             Pick::Needing(..) => true,
             Pick::Hot => entry.is_frame(),
@@ -505,6 +526,8 @@ impl Core {
     ) -> Stop {
         // Each is copied, at most 32 KiB.
         const ITEMS_A_STEP: usize = 4;
+        // Blocks of one group, which are not to be left half cut.
+        const BLOCKS_A_STEP: usize = GROUP_BLOCKS as usize;
         if self.writable().is_err() {
             return Stop::NoRoom;
         }
@@ -512,7 +535,8 @@ impl Core {
             return Stop::Wait;
         }
         self.update_map_need();
-        let until = batch.items.len().min(*at + ITEMS_A_STEP);
+        let most = if matches!(pick, Pick::Hot) { BLOCKS_A_STEP } else { ITEMS_A_STEP };
+        let until = batch.items.len().min(*at + most);
         while *at < until {
             let item = &batch.items[*at];
             // What was a record is no fill, and comes from no host's buffer.

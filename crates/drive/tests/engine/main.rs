@@ -3,10 +3,10 @@
 //! One program, because building one for each takes longer than running them. What measures the memory of its process
 //! (`claims`) is a program of its own.
 
-#[path = "../common/mod.rs"]
-mod common;
 #[path = "../common/caching.rs"]
 mod caching;
+#[path = "../common/mod.rs"]
+mod common;
 #[path = "../common/faulty.rs"]
 mod faulty;
 #[path = "../common/image.rs"]

@@ -316,20 +316,30 @@ fn frames_that_are_read_at_random_often_are_cut_and_stay_so() {
 fn what_would_grow_much_what_is_streamed_and_a_drive_without_much_room_are_not_cut() {
     // Each block is like its neighbours, and has nothing in common with itself.
     let (_, drive) = new_drive();
-    let data: Vec<u8> = (0..200).flat_map(|group| random(group, BLOCK).repeat(8)).collect();
+    let block = |group| random(group, BLOCK).into_iter().map(|byte| b'0' + byte % 64).collect::<Vec<u8>>();
+    let data: Vec<u8> = (0..200).flat_map(|group| block(group).repeat(8)).collect();
     write_large(&drive, &data);
     assert_eq!(cut(&drive, 0..200, &data), 0);
 
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 1600, "nor settled by that");
+
+    let (_, drive) = new_drive();
     let data = text_like(3, 1600 * BLOCK);
     write_large(&drive, &data);
-    for _ in 0..20 {
-        assert!(contents(&drive, data.len()) == data);
-        (0..200).step_by(2).for_each(|group| {
+    run(drive.train()).expect("train");
+    for round in 0..40 {
+        if round < 20 {
+            assert!(contents(&drive, data.len()) == data);
+        }
+        (0..200).for_each(|group| {
             let mut back = vec![0; BLOCK];
             run(drive.read((8 * group * BLOCK) as u64, &mut back)).expect("read");
         });
+        if round == 19 {
+            assert!(!drive.has_hot(), "streams read them whole in between");
+        }
     }
-    assert!(run(drive.cut_hot_step()).expect("cut").is_none(), "streams read them whole in between");
+    assert!(drive.has_hot(), "and now they do not");
 
     let mut at = data.len() as u64;
     while drive.status().physical_free_bytes * 10 > drive.status().physical_used_bytes {
@@ -338,7 +348,35 @@ fn what_would_grow_much_what_is_streamed_and_a_drive_without_much_room_are_not_c
     }
     run(drive.flush()).expect("flush");
     drive.tick();
+    assert!(!drive.has_hot(), "there is not much room");
     assert_eq!(cut(&drive, 0..80, &data), 0);
+}
+
+#[test]
+fn what_was_cut_is_joined_again_when_room_is_short() {
+    let (_, drive) = new_drive();
+    let data = codec::testdata::x86_code(3, 1600 * BLOCK);
+    write_large(&drive, &data);
+    run(drive.train()).expect("train");
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 1600);
+    let cut_blocks = cut(&drive, 0..200, &data);
+    assert!(cut_blocks > 1000, "{cut_blocks}");
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 0);
+    let mut at = data.len() as u64;
+    while drive.status().physical_free_bytes * 8 > drive.status().physical_used_bytes {
+        run(drive.write(at, &random(at, 64 * BLOCK), false)).expect("write");
+        at += 64 * BLOCK as u64;
+    }
+    run(drive.flush()).expect("flush");
+    common::maintain(&drive);
+    run(drive.checkpoint()).expect("checkpoint");
+    common::maintain(&drive);
+    let joined = settle(&drive, Settle::All);
+    assert!(joined.blocks_count * 10 > cut_blocks * 9, "{} of {cut_blocks}", joined.blocks_count);
+    assert!(joined.after_bytes * 100 < joined.before_bytes * 97);
+    assert!(contents(&drive, data.len()) == data);
+    assert_sound(&drive);
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 0);
 }
 
 #[test]

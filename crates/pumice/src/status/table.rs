@@ -234,6 +234,8 @@ fn compression(table: &mut Values, drive: &StatusReport) {
     table.bytes("  now", settling.after_bytes);
     if settling.cut_bytes > 0 {
         table.bytes("cut for random reads", settling.cut_bytes);
+        table.bytes("  before", settling.cut_before_bytes);
+        table.bytes("  now", settling.cut_after_bytes);
     }
 }
 

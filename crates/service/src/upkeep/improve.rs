@@ -486,10 +486,33 @@ impl<M: Media> Shared<M> {
         if self.drive.wants_dictionary_places() {
             return self.make_places().await;
         }
-        if let Some(step) = self.timed(self.drive.cut_hot_step()).await? {
-            self.memory.lock().settling.cut_bytes += step.blocks_count * BLOCK_BYTES as u64;
-            return Ok(if step.no_room { LOOK } else { Duration::ZERO });
+        // In turns with everything else, which may otherwise never be done.
+        pass.cut_last = !pass.cut_last && self.drive.has_hot();
+        if pass.cut_last {
+            return self.cut_hot().await;
         }
+        let rest = self.survey_and_settle(pass, now).await?;
+        Ok(if self.drive.has_hot() { Duration::ZERO } else { rest })
+    }
+
+    /// Cuts frames that are read at random often.
+    async fn cut_hot(&self) -> Result<Duration, Error> {
+        self.set_state(SettlingState::Working);
+        let Some(step) = self.timed(self.drive.cut_hot_step()).await? else { return Ok(Duration::ZERO) };
+        let mut memory = self.memory.lock();
+        let settling = &mut memory.settling;
+        settling.cut_bytes += step.blocks_count * BLOCK_BYTES as u64;
+        settling.cut_before_bytes += step.before_bytes;
+        settling.cut_after_bytes += step.after_bytes;
+        if step.no_room {
+            settling.state = SettlingState::Waiting;
+            return Ok(LOOK);
+        }
+        Ok(Duration::ZERO)
+    }
+
+    /// Does a step of a pass, if one is due.
+    async fn survey_and_settle(&self, pass: &mut Pass, now: Instant) -> Result<Duration, Error> {
         self.survey_if_due(pass, now).await;
         let (which, reason) = self.what_to_settle(pass, now);
         let Some(block) = pass.next.or_else(|| pass.begin(reason, now)) else {

@@ -32,6 +32,8 @@ pub(super) struct Pass {
     /// Rest time that is still owed.
     pub(super) owed: Duration,
     pub(super) forget_at: Option<Instant>,
+    /// The last work in the background was to cut hot frames.
+    pub(super) cut_last: bool,
     /// Position of settling again.
     pub(super) again: Option<u64>,
     /// Adoption of dictionaries for which settling again is done, or not worth it.

@@ -213,7 +213,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         match decoded {
             ClientOption::ExportName(name) => {
                 let (export, right) = self.find(&name).ok_or(ConnectionError::NoExport)?;
-                let session = self.session(&export, right);
+                let session = self.session(&export, right, false);
                 let geometry = export.device.geometry();
                 out.extend_from_slice(&reply::export_name_answer(&geometry, session, self.zeroes));
                 let chosen = self.choose(export, right).ok_or(ConnectionError::NoExport)?;
@@ -226,7 +226,8 @@ impl<'a, D: Device> Handshake<'a, D> {
             ClientOption::StartTls => return Ok(self.start_tls(out)),
             ClientOption::Go(query) => {
                 if let Some((export, right)) = self.info(option, &query, out) {
-                    let session = self.session(&export, right);
+                    // Asking for them at this moment is the promise to keep to them.
+                    let session = self.session(&export, right, query.infos.contains(&INFO_BLOCK_SIZE));
                     let chosen = self.choose(export, right).ok_or(ConnectionError::NoExport)?;
                     return Ok(Next::End(Negotiated::Transmission(chosen, session)));
                 }
@@ -310,13 +311,14 @@ impl<'a, D: Device> Handshake<'a, D> {
 
     /// Returns the session with `export` as negotiated. Contexts count only for the export that they were
     /// chosen for.
-    fn session(&self, export: &Arc<Offered<D>>, right: Right) -> Session {
+    fn session(&self, export: &Arc<Offered<D>>, right: Right, block_sizes: bool) -> Session {
         let chosen =
             self.context_export.as_ref().is_some_and(|chosen| chosen.as_ptr() == Arc::as_ptr(export));
         Session {
             structured_replies: self.structured_replies,
             base_allocation: chosen,
             read_only: right == Right::Read,
+            block_sizes,
         }
     }
 
@@ -331,9 +333,11 @@ impl<'a, D: Device> Handshake<'a, D> {
             return None;
         };
         let geometry = export.device.geometry();
-        reply::push_info_export(out, option, &geometry, self.session(&export, right));
-        // Sent without being requested, because requests that ignore it fail.
-        reply::push_info_block_size(out, option, &geometry);
+        reply::push_info_export(out, option, &geometry, self.session(&export, right, false));
+        // Not sent without being requested: clients would refuse what is legal for those that did not ask.
+        if query.infos.contains(&INFO_BLOCK_SIZE) {
+            reply::push_info_block_size(out, option, &geometry);
+        }
         for (info, text) in [(INFO_NAME, &export.name), (INFO_DESCRIPTION, &export.description)] {
             if query.infos.contains(&info) {
                 reply::push_info_text(out, option, info, text);

@@ -90,6 +90,9 @@ pub struct Session {
     pub base_allocation: bool,
     /// The client may not change the device.
     pub read_only: bool,
+    /// The client asked for the block sizes when it chose the export, and so has to keep to them. Without that, any range
+    /// of bytes is legal.
+    pub block_sizes: bool,
 }
 
 /// A legal request, in the form passed to the device. Offsets and lengths are in bytes.
@@ -102,7 +105,7 @@ pub enum Operation {
     Write { offset: u64, length: u32, fua: bool },
     /// `CMD_FLUSH`.
     Flush,
-    /// `CMD_TRIM`.
+    /// `CMD_TRIM`: the whole sectors of the range, perhaps none.
     Trim { offset: u64, length: u32, fua: bool },
     /// `CMD_CACHE`: does nothing.
     Cache,
@@ -141,7 +144,7 @@ const fn refuse<T>(errno: Errno, message: &'static str) -> Result<T, Refusal> {
 ///
 /// # Errors
 /// A [`Refusal`]:
-/// - `EINVAL` if the request is unknown, misaligned, too large, empty or out of range
+/// - `EINVAL` if the request is unknown, misaligned in a session with block sizes, too large, empty or out of range
 /// - `ENOSPC` for a write past the end
 /// - `EOVERFLOW` for a `CMD_FLAG_DF` read that is too large for a chunk
 /// - `EPERM` for a change of a device that is read-only, for this client or for all
@@ -195,7 +198,8 @@ pub fn check(header: &RequestHeader, geometry: &Geometry, session: Session) -> R
         return refuse(errno, "length is more than the maximum block size");
     }
     let sector_mask = u64::from(geometry.sector_bytes).wrapping_sub(1);
-    if (offset | u64::from(length)) & sector_mask != 0 {
+    let is_misaligned = (offset | u64::from(length)) & sector_mask != 0;
+    if session.block_sizes && is_misaligned {
         return refuse(Errno::Inval, "offset or length is not a multiple of the minimum block size");
     }
     let in_range = offset.checked_add(u64::from(length)).is_some_and(|end| end <= geometry.capacity_bytes);
@@ -203,7 +207,19 @@ pub fn check(header: &RequestHeader, geometry: &Geometry, session: Session) -> R
         let errno = if writes { Errno::NoSpc } else { Errno::Inval };
         return refuse(errno, "beyond the end of the export");
     }
-    Ok(operation)
+    Ok(match operation {
+        Operation::Trim { fua, .. } if is_misaligned => whole_sectors(geometry, offset, length, fua),
+        operation => operation,
+    })
+}
+
+/// Returns the trim of the whole sectors of a range within the export. A trim is a hint: the bytes around them would have
+/// to be written as zeros, which takes space instead of freeing it.
+fn whole_sectors(geometry: &Geometry, offset: u64, length: u32, fua: bool) -> Operation {
+    let sector = u64::from(geometry.sector_bytes);
+    let end = (offset + u64::from(length)) / sector * sector;
+    let offset = offset.next_multiple_of(sector);
+    Operation::Trim { offset, length: end.saturating_sub(offset) as u32, fua }
 }
 
 /// Largest READ or WRITE in bytes.

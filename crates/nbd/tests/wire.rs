@@ -5,7 +5,7 @@ use nbd::option::{ClientOption, InfoQuery, MetaContextQuery, OptionHeader};
 use nbd::option_reply::OptionReplyHeader;
 use nbd::protocol::*;
 use nbd::reply::{self, ChunkHeader, SimpleReply};
-use nbd::request::{self, RequestHeader, Session};
+use nbd::request::{self, Operation, RequestHeader, Session};
 use nbd::testing::{fuzz_client, fuzz_session, run_session};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -63,6 +63,7 @@ proptest! {
         structured_replies: bool,
         base_allocation: bool,
         read_only: bool,
+        block_sizes: bool,
     ) {
         let geometry = Geometry {
             capacity_bytes: 1 << 20,
@@ -71,11 +72,17 @@ proptest! {
             max_transfer_bytes: 32 << 20,
             read_only,
         };
-        let session = Session { structured_replies, base_allocation, read_only: false };
-        if request::check(&header, &geometry, session).is_ok()
-            && !matches!(header.command, CMD_FLUSH | CMD_DISC)
-        {
-            prop_assert!(header.offset % 512 == 0 && header.length % 512 == 0 && header.length > 0);
+        let session = Session { structured_replies, base_allocation, read_only: false, block_sizes };
+        let checked = request::check(&header, &geometry, session);
+        if checked.is_ok() && !matches!(header.command, CMD_FLUSH | CMD_DISC) {
+            prop_assert!(header.offset % 512 == 0 && header.length % 512 == 0 || !block_sizes);
+            prop_assert!(header.length > 0);
+            if let Ok(Operation::Trim { offset, length, .. }) = checked {
+                prop_assert!(offset % 512 == 0 && length % 512 == 0);
+                let end = (header.offset + u64::from(header.length)) / 512 * 512;
+                let whole_bytes = end.saturating_sub(header.offset.next_multiple_of(512));
+                prop_assert_eq!(whole_bytes, u64::from(length));
+            }
             prop_assert!(header.offset + u64::from(header.length) <= 1 << 20);
             prop_assert!(!read_only || !matches!(header.command, CMD_WRITE | CMD_WRITE_ZEROES | CMD_TRIM));
         }

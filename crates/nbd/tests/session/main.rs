@@ -2,6 +2,7 @@
 
 mod access;
 mod admission;
+mod any_range;
 mod audit;
 mod client;
 mod handshake;

@@ -9,6 +9,7 @@ mod disk;
 #[allow(dead_code, reason = "the demo uses all of it")]
 mod tools;
 
+mod any_range;
 mod attach;
 mod demo;
 mod doctor;

@@ -19,6 +19,7 @@ use crate::option::{ClientOption, InfoQuery, MetaContextQuery, OPTION_HEADER_BYT
 use crate::option_reply as reply;
 use crate::protocol::*;
 use crate::refusal::RefusalReason;
+use crate::reply::ReplyStyle;
 use crate::request::Session;
 use crate::sessions::Client;
 
@@ -38,7 +39,7 @@ pub(crate) struct Handshake<'a, D> {
     /// Inside TLS.
     secure: bool,
     zeroes: bool,
-    structured_replies: bool,
+    replies: ReplyStyle,
     /// A refusal was recorded: later ones of the same connection are not.
     refused: bool,
     /// Export that `base:allocation` was chosen for. The reference is weak, so a client that stays in its
@@ -108,7 +109,7 @@ impl<'a, D: Device> Handshake<'a, D> {
             client,
             secure,
             zeroes,
-            structured_replies: false,
+            replies: ReplyStyle::Simple,
             refused: false,
             context_export: None,
         }
@@ -211,6 +212,9 @@ impl<'a, D: Device> Handshake<'a, D> {
             }
         };
         match decoded {
+            ClientOption::ExportName(_) if self.replies == ReplyStyle::Extended => {
+                return Err(broken("EXPORT_NAME after extended headers were agreed on"));
+            }
             ClientOption::ExportName(name) => {
                 let (export, right) = self.find(&name).ok_or(ConnectionError::NoExport)?;
                 let session = self.session(&export, right, false);
@@ -242,11 +246,23 @@ impl<'a, D: Device> Handshake<'a, D> {
                 }
                 reply::push_reply(out, option, REP_ACK, &[]);
             }
-            ClientOption::StructuredReply if self.structured_replies => {
-                push_error(out, option, REP_ERR_INVALID, "structured replies are already agreed on");
+            ClientOption::StructuredReply => match self.replies {
+                ReplyStyle::Simple => {
+                    self.replies = ReplyStyle::Structured;
+                    reply::push_reply(out, option, REP_ACK, &[]);
+                }
+                ReplyStyle::Structured => {
+                    push_error(out, option, REP_ERR_INVALID, "structured replies are already agreed on");
+                }
+                ReplyStyle::Extended => {
+                    push_error(out, option, REP_ERR_EXT_HEADER_REQD, "extended headers are agreed on");
+                }
+            },
+            ClientOption::ExtendedHeaders if self.replies == ReplyStyle::Extended => {
+                push_error(out, option, REP_ERR_INVALID, "extended headers are already agreed on");
             }
-            ClientOption::StructuredReply => {
-                self.structured_replies = true;
+            ClientOption::ExtendedHeaders => {
+                self.replies = ReplyStyle::Extended;
                 reply::push_reply(out, option, REP_ACK, &[]);
             }
             ClientOption::ListMetaContext(query) => self.list_contexts(&query, out),
@@ -315,7 +331,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         let chosen =
             self.context_export.as_ref().is_some_and(|chosen| chosen.as_ptr() == Arc::as_ptr(export));
         Session {
-            structured_replies: self.structured_replies,
+            replies: self.replies,
             base_allocation: chosen,
             read_only: right == Right::Read,
             block_sizes,
@@ -362,8 +378,13 @@ impl<'a, D: Device> Handshake<'a, D> {
     fn set_contexts(&mut self, query: &MetaContextQuery, out: &mut Vec<u8>) {
         let option = OPT_SET_META_CONTEXT;
         self.context_export = None;
-        if !self.structured_replies {
-            return push_error(out, option, REP_ERR_INVALID, "agree on structured replies first");
+        if self.replies == ReplyStyle::Simple {
+            return push_error(
+                out,
+                option,
+                REP_ERR_INVALID,
+                "agree on structured replies or extended headers first",
+            );
         }
         let Some((export, _)) = self.find(&query.export) else {
             return push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");

@@ -5,6 +5,7 @@ mod admission;
 mod any_range;
 mod audit;
 mod client;
+mod extended;
 mod handshake;
 mod helped;
 mod limits;

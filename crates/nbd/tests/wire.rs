@@ -118,7 +118,7 @@ proptest! {
         let header = ExtendedRequestHeader { length, ..header.into() };
         let checked = request::check(&header, &geometry, session);
         if checked.is_ok() && !matches!(header.command, CMD_FLUSH | CMD_DISC) {
-            prop_assert!(header.offset % 512 == 0 && header.length % 512 == 0 || !block_sizes);
+            prop_assert!(header.offset.is_multiple_of(512) && header.length.is_multiple_of(512) || !block_sizes);
             prop_assert!(header.length > 0);
             if let Ok(Operation::Trim { offset, length, .. }) = checked {
                 prop_assert!(offset % 512 == 0 && length % 512 == 0);

@@ -1,5 +1,6 @@
 //! `pumice serve`
 
+mod activation;
 mod daemon;
 mod endpoints;
 mod http;
@@ -74,13 +75,16 @@ impl Args {
             tls,
             server: self.server.clone(),
             drive: self.drive.clone(),
+            activated: Vec::new(),
         }
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    inherited::keep_from_programs();
-    let Some(source) = Source::find(args.config.as_deref(), args.overrides())? else {
+    let activated = activation::sockets(inherited::keep_from_programs())?;
+    let mut overrides = args.overrides();
+    overrides.activated = activated.iter().map(activation::Activated::listed).collect();
+    let Some(source) = Source::find(args.config.as_deref(), overrides)? else {
         return Err(anyhow!(WrongUsage(format!(
             "no drive to serve: give a PATH, or write {DEFAULT_PATH} (see --config)"
         ))));
@@ -98,7 +102,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         workers.set_offload(offload.to_string(), device);
         // Of the library, which may open more at any time.
         inherited::keep_from_programs();
-        service::before_commands(inherited::keep_from_programs);
+        service::before_commands(|| drop(inherited::keep_from_programs()));
     }
     workers.set_read_cache(ReadCache::new(read_cache.unwrap_or_default().0.0));
     nbd_config.helpers = Some(Arc::new(helpers_of(&workers)));
@@ -106,7 +110,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let signals = signals::watch()?;
-        Daemon::new(source, config, nbd_config, (workers.clone(), privileges), signals)?.run().await
+        let activated = activated.into_iter().map(|activated| activated.socket).collect();
+        Daemon::new(source, config, nbd_config, (workers.clone(), privileges), (signals, activated))?
+            .run()
+            .await
     });
     // Tasks hold references to the workers, so they are dropped first.
     drop(runtime);

@@ -9,6 +9,7 @@ mod disk;
 #[allow(dead_code, reason = "the demo uses all of it")]
 mod tools;
 
+mod activation;
 mod any_range;
 mod attach;
 mod demo;

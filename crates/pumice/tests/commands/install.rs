@@ -134,6 +134,10 @@ fn systemd_takes_the_unit() -> Outcome {
         return Ok(());
     }
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    let socket = folder.path().join("pumice.socket");
+    fs::copy(project("deploy/systemd/pumice.socket"), &socket)?;
+    let run = in_time("systemd-analyze", &[&verify[..], &[&text(&socket)]].concat());
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     // The verification detects errors.
     fs::write(&path, unit.replace("Type=notify", "Type=notfy"))?;
     let run = in_time("systemd-analyze", &[&verify[..], &[&text(&path)]].concat());
@@ -173,6 +177,7 @@ fn make_install_puts_everything_in_its_place() -> Outcome {
         "opt/x/share/zsh/site-functions/_pumice",
         "opt/x/share/fish/vendor_completions.d/pumice.fish",
         "opt/x/lib/systemd/system/pumice.service",
+        "opt/x/lib/systemd/system/pumice.socket",
         "opt/x/lib/systemd/system/pumice-attach@.service",
         "opt/x/lib/sysusers.d/pumice.conf",
         "opt/x/share/doc/pumice/examples/pumice.toml",

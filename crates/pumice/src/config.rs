@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use nbd::{Access, Address};
 
+use crate::attach::By;
 use crate::usage::WrongUsage;
 pub(crate) use options::{DriveOptions, ServerOptions};
 pub(crate) use values::{Offload, one_of, parse_unix_socket};
@@ -63,6 +64,8 @@ pub(crate) struct DriveConfig {
     pub(crate) nbd: Vec<Address>,
     /// Clients that may use it.
     pub(crate) access: Access,
+    /// How `pumice attach --configured` is to attach it, if it is.
+    pub(crate) attach: Option<By>,
     pub(crate) options: DriveOptions,
 }
 
@@ -192,7 +195,7 @@ impl DriveConfig {
     fn of(path: PathBuf) -> DriveConfig {
         let name = short_name(&path);
         let options = DriveOptions::default();
-        DriveConfig { path, name, nbd: Vec::new(), access: Access::Everyone, options }
+        DriveConfig { path, name, nbd: Vec::new(), access: Access::Everyone, attach: None, options }
     }
 
     /// Settings from the file.
@@ -204,6 +207,7 @@ impl DriveConfig {
         }
         drive.nbd = options::addresses(options.nbd.take().as_ref());
         drive.access = options.take_access();
+        drive.attach = options.take_attach().map_err(|what| anyhow!(what))?;
         Ok(DriveConfig { options, ..drive })
     }
 }

@@ -12,6 +12,7 @@ mod tools;
 mod activation;
 mod any_range;
 mod attach;
+mod attach_configured;
 mod demo;
 mod doctor;
 mod filesystems;

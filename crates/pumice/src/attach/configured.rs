@@ -1,0 +1,103 @@
+//! The drives that the configuration file lists with `attach = true`, all together: for a unit that attaches them at boot.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, anyhow, bail};
+use attach::bridge::State;
+use attach::client::{self, Attachment};
+use status::shown;
+
+use super::{How, begin, explain, keep};
+use crate::config::{DEFAULT_PATH, Overrides, Source};
+use crate::in_use;
+use crate::usage::{WrongUsage, complain, one_line};
+
+/// Most drives that are attached or detached at a time. Each may wait for its server.
+const AT_ONCE: usize = 16;
+
+/// Result for one drive: the node and a line about it, or why not.
+type Outcome = Result<(PathBuf, String)>;
+
+/// Attaches the drives with `attach = true` that are not attached. A drive that cannot be attached does not keep the others
+/// from it.
+///
+/// # Errors
+/// If the configuration has an error, or a drive is not attached.
+pub(super) fn attach_all(file: Option<&Path>, how: &How) -> Result<()> {
+    let Some(source) = Source::find(file, Overrides::default())? else {
+        bail!(WrongUsage(format!("no configuration: write {DEFAULT_PATH} (see --config)")));
+    };
+    let listed = source.load()?.drives.into_iter().filter_map(|drive| Some((drive.path, drive.attach?)));
+    let wanted: Vec<(PathBuf, How)> = listed.map(|(path, by)| (path, How { by, ..how.clone() })).collect();
+    let attached = together(&wanted, |(path, how)| attach(path, how));
+    let failed = attached.into_iter().zip(&wanted).filter(|(result, (path, _))| match result {
+        Ok((node, line)) => {
+            // What is attached stays so, whoever reads this.
+            let _ = writeln!(std::io::stdout(), "{}", node.display());
+            complain(line);
+            false
+        }
+        Err(error) => {
+            complain(&format!("{}: not attached: {}", shown(path), one_line(error)));
+            true
+        }
+    });
+    match failed.count() {
+        0 => Ok(()),
+        failed => bail!("{failed} of {} drives with attach = true were not attached", wanted.len()),
+    }
+}
+
+fn attach(path: &Path, how: &How) -> Outcome {
+    let found = client::find(path).filter(|found| found.status.state != State::Failed);
+    let (node, line) = match found {
+        Some(found) => {
+            let node = found.record.node.clone().unwrap_or_default();
+            found.mark_configured()?;
+            (node, format!("{}: already attached", shown(path)))
+        }
+        None => {
+            let record = keep(begin(path, how)?)?;
+            client::find(path).ok_or_else(|| anyhow!("it has ended"))?.mark_configured()?;
+            (record.node.clone().unwrap_or_default(), explain(&record))
+        }
+    };
+    Ok((node, line))
+}
+
+/// Detaches all drives that [`attach_all`] has attached or found attached, whatever the configuration says by now.
+///
+/// # Errors
+/// If a drive stays attached.
+pub(crate) fn detach_all(force: bool) -> Result<()> {
+    let marked: Vec<Attachment> = client::all().into_iter().filter(Attachment::is_configured).collect();
+    let detached = together(&marked, |found| {
+        if let Some(node) = &found.record.node {
+            in_use::refuse(node)?;
+        }
+        Ok(found.detach(force)?)
+    });
+    let failed = detached.into_iter().zip(&marked).filter_map(|(result, found)| Some((result.err()?, found)));
+    let failed = failed.inspect(|(error, found)| {
+        complain(&format!("{}: not detached: {}", shown(&found.record.path), one_line(error)));
+    });
+    match failed.count() {
+        0 => Ok(()),
+        failed => bail!("{failed} of {} drives were not detached", marked.len()),
+    }
+}
+
+/// Does the same for all drives, several at a time. Returns the results in order.
+fn together<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Vec<Result<R>> {
+    let mut results = Vec::with_capacity(all.len());
+    for some in all.chunks(AT_ONCE) {
+        std::thread::scope(|scope| {
+            let begun: Vec<_> = some.iter().map(|one| scope.spawn(|| work(one))).collect();
+            // A panic ends the process.
+            let failed = |_| Err(anyhow!("a thread panicked"));
+            results.extend(begun.into_iter().map(|thread| thread.join().unwrap_or_else(failed)));
+        });
+    }
+    results
+}

@@ -30,22 +30,23 @@ pub(super) fn attach_all(file: Option<&Path>, how: &How) -> Result<()> {
     };
     let listed = source.load()?.drives.into_iter().filter_map(|drive| Some((drive.path, drive.attach?)));
     let wanted: Vec<(PathBuf, How)> = listed.map(|(path, by)| (path, How { by, ..how.clone() })).collect();
-    let attached = together(&wanted, |(path, how)| attach(path, how));
-    let failed = attached.into_iter().zip(&wanted).filter(|(result, (path, _))| match result {
-        Ok((node, line)) => {
-            // What is attached stays so, whoever reads this.
-            let _ = writeln!(std::io::stdout(), "{}", node.display());
-            complain(line);
-            false
+    let mut failed = 0;
+    for (result, (path, _)) in together(&wanted, |(path, how)| attach(path, how)).into_iter().zip(&wanted) {
+        match result {
+            Ok((node, line)) => {
+                // What is attached stays so, whoever reads this.
+                let _ = writeln!(std::io::stdout(), "{}", node.display());
+                complain(&line);
+            }
+            Err(error) => {
+                complain(&format!("{}: not attached: {}", shown(path), one_line(&error)));
+                failed += 1;
+            }
         }
-        Err(error) => {
-            complain(&format!("{}: not attached: {}", shown(path), one_line(error)));
-            true
-        }
-    });
-    match failed.count() {
+    }
+    match failed {
         0 => Ok(()),
-        failed => bail!("{failed} of {} drives with attach = true were not attached", wanted.len()),
+        _ => bail!("{failed} of {} drives with attach = true were not attached", wanted.len()),
     }
 }
 
@@ -72,19 +73,26 @@ fn attach(path: &Path, how: &How) -> Outcome {
 /// If a drive stays attached.
 pub(crate) fn detach_all(force: bool) -> Result<()> {
     let marked: Vec<Attachment> = client::all().into_iter().filter(Attachment::is_configured).collect();
-    let detached = together(&marked, |found| {
-        if let Some(node) = &found.record.node {
-            in_use::refuse(node)?;
+    // All are examined before any is detached: that opens the nodes of the others too, and a bridge refuses while its node is
+    // open.
+    let examined: Vec<(&Attachment, Result<()>)> = marked
+        .iter()
+        .map(|found| (found, found.record.node.as_deref().map_or(Ok(()), in_use::refuse)))
+        .collect();
+    let detach = |(found, examined): &(&Attachment, Result<()>)| match examined {
+        Ok(()) => Ok(found.detach(force)?),
+        Err(error) => Err(anyhow!("{}", one_line(error))),
+    };
+    let mut failed = 0;
+    for (result, found) in together(&examined, detach).into_iter().zip(&marked) {
+        if let Err(error) = result {
+            complain(&format!("{}: not detached: {}", shown(&found.record.path), one_line(&error)));
+            failed += 1;
         }
-        Ok(found.detach(force)?)
-    });
-    let failed = detached.into_iter().zip(&marked).filter_map(|(result, found)| Some((result.err()?, found)));
-    let failed = failed.inspect(|(error, found)| {
-        complain(&format!("{}: not detached: {}", shown(&found.record.path), one_line(error)));
-    });
-    match failed.count() {
+    }
+    match failed {
         0 => Ok(()),
-        failed => bail!("{failed} of {} drives were not detached", marked.len()),
+        _ => bail!("{failed} of {} drives were not detached", marked.len()),
     }
 }
 

@@ -43,7 +43,7 @@ impl Drives {
 impl Drop for Drives {
     fn drop(&mut self) {
         // After a failure only.
-        for name in &self.names {
+        for name in self.names.iter().chain(&["drive"]) {
             self.first.pumice(&["detach", "--force", &self.path(name)]);
         }
     }

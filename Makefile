@@ -34,6 +34,8 @@ install:
 	umask 022; $(PROGRAM) completions fish >$(place)/share/fish/vendor_completions.d/pumice.fish
 	umask 022; sed 's|/usr/bin/pumice|$(PREFIX)/bin/pumice|' deploy/systemd/pumice.service >$(place)/lib/systemd/system/pumice.service
 	umask 022; sed 's|/usr/bin/pumice|$(PREFIX)/bin/pumice|' deploy/systemd/pumice-attach@.service >$(place)/lib/systemd/system/pumice-attach@.service
+	umask 022; sed 's|/usr/bin/pumice|$(PREFIX)/bin/pumice|' deploy/systemd/pumice-attach.service >$(place)/lib/systemd/system/pumice-attach.service
+	install -m 644 deploy/systemd/pumice.socket $(place)/lib/systemd/system/
 	install -D -m 644 deploy/systemd/pumice.sysusers.conf $(place)/lib/sysusers.d/pumice.conf
 	install -D -m 644 -t $(place)/share/doc/pumice/examples deploy/pumice.toml
 	install -D -m 644 -t $(place)/share/doc/pumice/examples/prometheus deploy/prometheus/*.yml
@@ -44,7 +46,9 @@ uninstall:
 	rm -f $(place)/bin/pumice $(place)/share/man/man1/pumice.1 $(place)/share/man/man1/pumice-*.1 $(place)/share/man/man5/pumice.toml.5
 	rm -f $(place)/share/bash-completion/completions/pumice $(place)/share/zsh/site-functions/_pumice
 	rm -f $(place)/share/fish/vendor_completions.d/pumice.fish
-	rm -f $(place)/lib/systemd/system/pumice.service $(place)/lib/systemd/system/pumice-attach@.service $(place)/lib/sysusers.d/pumice.conf
+	rm -f $(place)/lib/systemd/system/pumice.service $(place)/lib/systemd/system/pumice.socket
+	rm -f $(place)/lib/systemd/system/pumice-attach.service $(place)/lib/systemd/system/pumice-attach@.service
+	rm -f $(place)/lib/sysusers.d/pumice.conf
 	rm -rf $(place)/share/doc/pumice
 
 # A tarball with the static program, a Debian package, a list of libraries, in target/dist. Programs are optimised across

@@ -127,7 +127,7 @@ EOF
 cat >"$root/DEBIAN/prerm" <<'EOF'
 #!/bin/sh
 set -e
-if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop pumice.service || true; fi
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop pumice-attach.service pumice.socket pumice.service || true; fi
 EOF
 chmod 755 "$root/DEBIAN/postinst" "$root/DEBIAN/prerm"
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

@@ -141,6 +141,20 @@ impl Attachment {
         }
     }
 
+    /// Marks it as one that the configuration asked for.
+    ///
+    /// # Errors
+    /// If the mark cannot be written.
+    pub fn mark_configured(&self) -> Result<(), AttachError> {
+        place::mark_configured(&self.folder)
+            .map_err(|source| AttachError::system(self.folder.display(), source))
+    }
+
+    /// Returns whether it is marked as one that the configuration asked for.
+    pub fn is_configured(&self) -> bool {
+        place::is_configured(&self.folder)
+    }
+
     /// Removes what a killed bridge has left.
     fn clear(&self) -> Result<(), AttachError> {
         let at_folder = |source| AttachError::system(self.folder.display(), source);

@@ -16,6 +16,8 @@ use crate::node::{Shape, Way};
 const SUFFIX: &str = "-attach";
 const RECORD: &str = "attachment.json";
 const LOCK: &str = "lock";
+/// File that marks attachments which the configuration asked for.
+const CONFIGURED: &str = "configured";
 /// Most attachments that are listed.
 const ATTACHMENTS_MAX: usize = 4096;
 
@@ -126,6 +128,16 @@ impl Record {
     }
 }
 
+/// Marks an attachment as one that the configuration asked for.
+pub(crate) fn mark_configured(folder: &Path) -> io::Result<()> {
+    fs::write(folder.join(CONFIGURED), "")
+}
+
+/// Returns whether an attachment is marked.
+pub(crate) fn is_configured(folder: &Path) -> bool {
+    folder.join(CONFIGURED).exists()
+}
+
 /// Returns the folders of all attachments with their records, in the order of their drives' paths.
 pub fn all() -> Vec<(PathBuf, Record)> {
     let entries = fs::read_dir(directory()).into_iter().flatten().flatten().take(ATTACHMENTS_MAX);
@@ -138,7 +150,9 @@ pub fn all() -> Vec<(PathBuf, Record)> {
 /// Removes the folder of an attachment that has ended. Its lock is held.
 pub(crate) fn remove(folder: &Path) {
     // The lock last: who has it now, has a folder that nobody finds.
-    for file in [RECORD, "attachment.new", "control.sock", "nbd.sock", "server.log", "bridge.log", LOCK] {
+    let files =
+        [RECORD, "attachment.new", CONFIGURED, "control.sock", "nbd.sock", "server.log", "bridge.log", LOCK];
+    for file in files {
         let _ = fs::remove_file(folder.join(file));
     }
     let _ = fs::remove_dir(folder);

@@ -8,7 +8,7 @@ use std::future::Future;
 pub struct Geometry {
     /// Size in bytes, a multiple of `sector_bytes`.
     pub capacity_bytes: u64,
-    /// Smallest addressable unit: 512 or 4096 bytes.
+    /// Smallest unit that hosts should address: 512 or 4096 bytes. Requests of other ranges are possible, and slower.
     pub sector_bytes: u32,
     /// Preferred alignment and size of requests, in bytes.
     pub preferred_bytes: u32,
@@ -32,7 +32,7 @@ pub enum ExtentKind {
 /// A run of bytes of the same kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Extent {
-    /// Length in bytes, a multiple of the sector size.
+    /// Length in bytes.
     pub len: u64,
     /// Content of the run.
     pub kind: ExtentKind,
@@ -41,7 +41,7 @@ pub struct Extent {
 /// Reason why a request failed. A request that failed before it reached the medium has changed nothing.
 #[derive(Clone, Debug, thiserror::Error, PartialEq, Eq)]
 pub enum DeviceError {
-    /// Offset or length beyond the capacity, or not a multiple of the sector size.
+    /// Offset or length beyond the capacity.
     #[error("invalid request: {0}")]
     Invalid(String),
     /// Not enough physical space for the write; nothing was changed.
@@ -77,7 +77,8 @@ pub enum ReadOnly {
     Closed,
 }
 
-/// A block device. All offsets and lengths are in bytes and multiples of the sector size.
+/// A block device. All offsets and lengths are in bytes. Any range within the capacity is possible: a request that covers a
+/// sector or block in part keeps the rest of it, whatever other requests write there at the time.
 ///
 /// Requests may run concurrently and finish in any order. A future, once polled, should be driven to its end.
 /// One that is dropped early leaves its range as if the request were still in flight: old, new or (over 256
@@ -100,7 +101,7 @@ pub trait Device: Send + Sync + 'static {
     /// Makes every write that returned before this call durable.
     fn flush(&self) -> impl Future<Output = Result<(), DeviceError>> + Send;
 
-    /// Discards the range. It reads as zeros from now on: whole 4 KiB blocks, and the sectors of blocks that
+    /// Discards the range. It reads as zeros from now on: whole 4 KiB blocks, and the bytes of blocks that
     /// are only partly covered.
     fn trim(&self, offset: u64, len: u64, fua: bool) -> impl Future<Output = Result<(), DeviceError>> + Send;
 

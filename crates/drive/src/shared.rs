@@ -69,9 +69,8 @@ pub(crate) struct Shared<M> {
     /// Most blocks that a write compresses as one frame.
     pub(crate) frame_blocks: u64,
     pub(crate) write_cache: bool,
-    /// Copies of fields of the superblock, to check requests without the lock.
+    /// A copy of the field of the superblock, to check requests without the lock.
     pub(crate) capacity_bytes: AtomicU64,
-    sector_bytes: u64,
     /// Of this run.
     pub(crate) entropy: u64,
     clock: Option<Clock>,
@@ -161,7 +160,6 @@ impl<M: Media> Shared<M> {
             planted: options.planted,
             media,
             capacity_bytes: AtomicU64::new(core.superblock.logical_capacity_bytes),
-            sector_bytes: core.superblock.sector_bytes.into(),
             structure: Structure::of(&core.superblock, options.planted),
             core: Mutex::new(core),
             progress: Event::new(),
@@ -242,14 +240,9 @@ impl<M: Media> Shared<M> {
 }
 
 impl<M: Media> Drive<M> {
-    /// Refuses ranges outside the drive or not aligned to sectors.
+    /// Refuses ranges outside the drive. Any range of bytes within it is possible, whatever its sector size.
     pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
-        let (capacity, sector) = (self.0.capacity_bytes.load(Ordering::Relaxed), self.0.sector_bytes);
-        if !offset.is_multiple_of(sector) || !len.is_multiple_of(sector) {
-            return Err(Error::Invalid(format!(
-                "{len} bytes at {offset} are not whole sectors of {sector} bytes"
-            )));
-        }
+        let capacity = self.0.capacity_bytes.load(Ordering::Relaxed);
         if offset.checked_add(len).is_none_or(|end| end > capacity) {
             return Err(Error::Invalid(format!(
                 "{len} bytes at {offset} reach beyond the capacity of {capacity}"

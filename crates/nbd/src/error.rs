@@ -36,9 +36,9 @@ pub enum ConnectionError {
     /// The request stream is out of step.
     #[error(transparent)]
     BadMagic(#[from] BadMagic),
-    /// A refused WRITE carried more data than is worth reading and discarding.
-    #[error("a WRITE of {0} bytes is too large to be refused politely")]
-    PayloadTooLarge(u32),
+    /// A refused request carried more data than is worth reading and discarding.
+    #[error("a payload of {0} bytes is too large to be refused politely")]
+    PayloadTooLarge(u64),
     /// The client disconnected in the middle of a request.
     #[error("the client closed the connection in the middle of a request")]
     UnexpectedEnd,

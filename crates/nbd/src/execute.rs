@@ -14,6 +14,8 @@ use crate::request::Operation;
 #[derive(Clone, Copy)]
 pub(crate) struct Request {
     pub(crate) cookie: u64,
+    /// Offset of its header.
+    pub(crate) offset: u64,
     pub(crate) operation: Operation,
 }
 
@@ -31,7 +33,7 @@ pub(crate) async fn execute<D: Device>(
     request: Request,
     buffer: Buffer,
 ) -> Finished {
-    let Request { cookie, operation } = request;
+    let Request { cookie, operation, .. } = request;
     let span = tracing::debug_span!("request", cookie, ?operation);
     if span.is_disabled() {
         return carry_out_at(device, place, request, buffer).await;
@@ -77,13 +79,13 @@ async fn carry_out<D: Device>(device: &D, request: Request, mut buffer: Buffer) 
         Operation::Read { offset, .. } => device.read(offset, buffer.as_mut_slice()).await,
         Operation::Write { offset, fua, .. } => device.write(offset, buffer.as_slice(), fua).await,
         Operation::Flush => device.flush().await,
-        Operation::Trim { offset, length, fua } => device.trim(offset, u64::from(length), fua).await,
+        Operation::Trim { offset, length, fua } => device.trim(offset, length, fua).await,
         Operation::WriteZeroes { offset, length, no_hole, fua } => {
-            device.write_zeroes(offset, u64::from(length), no_hole, fua).await
+            device.write_zeroes(offset, length, no_hole, fua).await
         }
         Operation::Cache | Operation::Disc => Ok(()),
         Operation::BlockStatus { offset, length, max_extents } => {
-            let extents = device.extents(offset, u64::from(length), max_extents).await;
+            let extents = device.extents(offset, length, max_extents).await;
             let result = extents.and_then(|mut extents| {
                 extents.truncate(max_extents);
                 let known = extents.iter().any(|extent| extent.len > 0);

@@ -19,6 +19,7 @@ use crate::option::{ClientOption, InfoQuery, MetaContextQuery, OPTION_HEADER_BYT
 use crate::option_reply as reply;
 use crate::protocol::*;
 use crate::refusal::RefusalReason;
+use crate::reply::ReplyStyle;
 use crate::request::Session;
 use crate::sessions::Client;
 
@@ -38,7 +39,7 @@ pub(crate) struct Handshake<'a, D> {
     /// Inside TLS.
     secure: bool,
     zeroes: bool,
-    structured_replies: bool,
+    replies: ReplyStyle,
     /// A refusal was recorded: later ones of the same connection are not.
     refused: bool,
     /// Export that `base:allocation` was chosen for. The reference is weak, so a client that stays in its
@@ -108,7 +109,7 @@ impl<'a, D: Device> Handshake<'a, D> {
             client,
             secure,
             zeroes,
-            structured_replies: false,
+            replies: ReplyStyle::Simple,
             refused: false,
             context_export: None,
         }
@@ -211,9 +212,12 @@ impl<'a, D: Device> Handshake<'a, D> {
             }
         };
         match decoded {
+            ClientOption::ExportName(_) if self.replies == ReplyStyle::Extended => {
+                return Err(broken("EXPORT_NAME after extended headers were agreed on"));
+            }
             ClientOption::ExportName(name) => {
                 let (export, right) = self.find(&name).ok_or(ConnectionError::NoExport)?;
-                let session = self.session(&export, right);
+                let session = self.session(&export, right, false);
                 let geometry = export.device.geometry();
                 out.extend_from_slice(&reply::export_name_answer(&geometry, session, self.zeroes));
                 let chosen = self.choose(export, right).ok_or(ConnectionError::NoExport)?;
@@ -226,7 +230,8 @@ impl<'a, D: Device> Handshake<'a, D> {
             ClientOption::StartTls => return Ok(self.start_tls(out)),
             ClientOption::Go(query) => {
                 if let Some((export, right)) = self.info(option, &query, out) {
-                    let session = self.session(&export, right);
+                    // Asking for them at this moment is the promise to keep to them.
+                    let session = self.session(&export, right, query.infos.contains(&INFO_BLOCK_SIZE));
                     let chosen = self.choose(export, right).ok_or(ConnectionError::NoExport)?;
                     return Ok(Next::End(Negotiated::Transmission(chosen, session)));
                 }
@@ -241,11 +246,23 @@ impl<'a, D: Device> Handshake<'a, D> {
                 }
                 reply::push_reply(out, option, REP_ACK, &[]);
             }
-            ClientOption::StructuredReply if self.structured_replies => {
-                push_error(out, option, REP_ERR_INVALID, "structured replies are already agreed on");
+            ClientOption::StructuredReply => match self.replies {
+                ReplyStyle::Simple => {
+                    self.replies = ReplyStyle::Structured;
+                    reply::push_reply(out, option, REP_ACK, &[]);
+                }
+                ReplyStyle::Structured => {
+                    push_error(out, option, REP_ERR_INVALID, "structured replies are already agreed on");
+                }
+                ReplyStyle::Extended => {
+                    push_error(out, option, REP_ERR_EXT_HEADER_REQD, "extended headers are agreed on");
+                }
+            },
+            ClientOption::ExtendedHeaders if self.replies == ReplyStyle::Extended => {
+                push_error(out, option, REP_ERR_INVALID, "extended headers are already agreed on");
             }
-            ClientOption::StructuredReply => {
-                self.structured_replies = true;
+            ClientOption::ExtendedHeaders => {
+                self.replies = ReplyStyle::Extended;
                 reply::push_reply(out, option, REP_ACK, &[]);
             }
             ClientOption::ListMetaContext(query) => self.list_contexts(&query, out),
@@ -310,13 +327,14 @@ impl<'a, D: Device> Handshake<'a, D> {
 
     /// Returns the session with `export` as negotiated. Contexts count only for the export that they were
     /// chosen for.
-    fn session(&self, export: &Arc<Offered<D>>, right: Right) -> Session {
+    fn session(&self, export: &Arc<Offered<D>>, right: Right, block_sizes: bool) -> Session {
         let chosen =
             self.context_export.as_ref().is_some_and(|chosen| chosen.as_ptr() == Arc::as_ptr(export));
         Session {
-            structured_replies: self.structured_replies,
+            replies: self.replies,
             base_allocation: chosen,
             read_only: right == Right::Read,
+            block_sizes,
         }
     }
 
@@ -331,9 +349,11 @@ impl<'a, D: Device> Handshake<'a, D> {
             return None;
         };
         let geometry = export.device.geometry();
-        reply::push_info_export(out, option, &geometry, self.session(&export, right));
-        // Sent without being requested, because requests that ignore it fail.
-        reply::push_info_block_size(out, option, &geometry);
+        reply::push_info_export(out, option, &geometry, self.session(&export, right, false));
+        // Not sent without being requested: clients would refuse what is legal for those that did not ask.
+        if query.infos.contains(&INFO_BLOCK_SIZE) {
+            reply::push_info_block_size(out, option, &geometry);
+        }
         for (info, text) in [(INFO_NAME, &export.name), (INFO_DESCRIPTION, &export.description)] {
             if query.infos.contains(&info) {
                 reply::push_info_text(out, option, info, text);
@@ -358,8 +378,13 @@ impl<'a, D: Device> Handshake<'a, D> {
     fn set_contexts(&mut self, query: &MetaContextQuery, out: &mut Vec<u8>) {
         let option = OPT_SET_META_CONTEXT;
         self.context_export = None;
-        if !self.structured_replies {
-            return push_error(out, option, REP_ERR_INVALID, "agree on structured replies first");
+        if self.replies == ReplyStyle::Simple {
+            return push_error(
+                out,
+                option,
+                REP_ERR_INVALID,
+                "agree on structured replies or extended headers first",
+            );
         }
         let Some((export, _)) = self.find(&query.export) else {
             return push_error(out, option, REP_ERR_UNKNOWN, "there is no such export");

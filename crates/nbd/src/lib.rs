@@ -1,8 +1,8 @@
 //! Server and client of the NBD protocol. The server offers [`device::Device`]s to any NBD client, over Unix
 //! sockets or TCP, with or without TLS.
 //!
-//! It implements the fixed newstyle protocol of the NBD specification: simple and structured replies,
-//! `base:allocation`, and every command but RESIZE.
+//! It implements the fixed newstyle protocol of the NBD specification: simple and structured replies, extended
+//! headers (64-bit lengths), `base:allocation`, and every command but RESIZE.
 //!
 //! * [`Shared`] holds what is served: [`Export`]s, a [`ServerConfig`], and the memory that all connections
 //!   share. Exports can be added and removed while it serves.
@@ -11,7 +11,7 @@
 //! * [`Listener`], [`Acceptor`], [`Accepted`] and [`Admitted`] bring clients to worker threads. [`Server`]
 //!   has its own worker threads.
 //! * [`client`] reads exports. It also negotiates for programs that send their own requests.
-//! * [`protocol`], [`request`], [`reply`], [`option`] and [`option_reply`] implement the wire format as pure
+//! * [`protocol`], [`request`], [`extended`], [`reply`], [`option`] and [`option_reply`] implement the wire format as pure
 //!   functions.
 //!
 //! ```text
@@ -86,16 +86,19 @@ mod connection;
 mod error;
 mod execute;
 mod export;
+pub mod extended;
 mod handshake;
 mod helpers;
 mod hold_back;
 mod identity;
+mod inherited;
 mod input;
 mod listener;
 pub mod option;
 pub mod option_reply;
 mod output;
 mod peer;
+mod private_key;
 pub mod protocol;
 mod refusal;
 pub mod reply;
@@ -124,8 +127,10 @@ pub use error::ConnectionError;
 pub use export::{Export, Offered, Shared};
 pub use helpers::{Helpers, Worker};
 pub use identity::{ClientName, ClientNameError};
+pub use inherited::{Inherited, InheritedError};
 pub use listener::{Accepted, Acceptor, Admitted, ListenError, Listener};
 pub use peer::Peer;
+pub use private_key::KeyKind;
 pub use refusal::RefusalReason;
 pub use server::Server;
 pub use shutdown::{Shutdown, ShutdownTrigger};

@@ -6,6 +6,7 @@
 
 use std::io;
 use std::net::{self, SocketAddr, TcpListener, ToSocketAddrs};
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::time::Duration;
@@ -37,6 +38,9 @@ const KEEPALIVE_IDLE: Duration = Duration::from_secs(60);
 const KEEPALIVE_INTERVAL: Duration = Duration::from_secs(15);
 const KEEPALIVE_PROBES: u32 = 4;
 
+/// Bit in the mode of a file: all users may write, and so connect to a socket.
+const WRITABLE_BY_ALL: u32 = 0o002;
+
 /// A socket that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the messages say it")]
@@ -67,8 +71,8 @@ impl ListenError {
 }
 
 enum Socket {
-    /// The file is removed before the socket is closed.
-    Unix(SocketFile, UnixListener),
+    /// The file is removed before the socket is closed. `None`: whoever bound the socket keeps its file.
+    Unix(Option<SocketFile>, UnixListener),
     Tcp(TcpListener),
 }
 
@@ -116,9 +120,30 @@ impl Listener {
     pub fn unix(path: &Path) -> Result<Self, ListenError> {
         let address = Address::Unix(path.to_owned());
         match socket_file::listen(path, BACKLOG) {
-            Ok((listener, file)) => Ok(Self { socket: Socket::Unix(file, listener), address }),
+            Ok((listener, file)) => Ok(Self { socket: Socket::Unix(Some(file), listener), address }),
             Err(error) => Err(ListenError::Socket(address, error)),
         }
+    }
+
+    /// Listens on a Unix socket that another process has bound at `address`.
+    pub(crate) fn inherited_unix(listener: UnixListener, address: &Address) -> Result<Self, ListenError> {
+        let fail = |error| ListenError::Io(address.clone(), error);
+        listener.set_nonblocking(true).map_err(fail)?;
+        Ok(Self { socket: Socket::Unix(None, listener), address: address.clone() })
+    }
+
+    /// Listens on a TCP port that another process has bound at `address`.
+    pub(crate) fn inherited_tcp(
+        listener: TcpListener,
+        address: &Address,
+        config: &ServerConfig,
+    ) -> Result<Self, ListenError> {
+        let fail = |error| ListenError::Io(address.clone(), error);
+        let local = listener.local_addr().map_err(fail)?;
+        Self::check(address, is_networked(&local), config)?;
+        listener.set_nonblocking(true).map_err(fail)?;
+        expect_signs_of_life(&listener).map_err(|error| fail(error.into()))?;
+        Ok(Self { socket: Socket::Tcp(listener), address: address.clone() })
     }
 
     /// Checks that not just anyone on a network could be a client at an address, which is not resolved: `is_networked` says
@@ -165,11 +190,18 @@ impl Listener {
         Ok(Self { socket: Socket::Tcp(listener), address: Address::Tcp(host.to_owned(), port) })
     }
 
-    /// Returns whether any user of this machine, or anyone on the network, can be a client: over TCP without certificates of
-    /// clients.
+    /// Returns whether any user of this machine, or anyone on the network, can be a client without a certificate: over TCP,
+    /// or on a Unix socket that another process has bound and made writable for all.
     pub fn is_open(&self, config: &ServerConfig) -> bool {
         let authenticated = matches!(&config.tls, TlsPolicy::Required(tls) if tls.authenticates_clients());
-        matches!(self.socket, Socket::Tcp(_)) && !authenticated
+        let is_reachable = match (&self.socket, &self.address) {
+            (Socket::Unix(None, _), Address::Unix(path)) => {
+                std::fs::metadata(path).map_or(true, |file| file.mode() & WRITABLE_BY_ALL != 0)
+            }
+            (Socket::Unix(..), _) => false,
+            (Socket::Tcp(_), _) => true,
+        };
+        is_reachable && !authenticated
     }
 
     /// Address it listens on, with the port that the system assigned.
@@ -206,8 +238,8 @@ fn expect_signs_of_life(listener: &TcpListener) -> rustix::io::Result<()> {
 
 /// A listener within a runtime.
 pub enum Acceptor {
-    /// On a Unix socket. Its file is removed before the socket is closed.
-    Unix(SocketFile, tokio::net::UnixListener),
+    /// On a Unix socket. Its file, if it is the server's, is removed before the socket is closed.
+    Unix(Option<SocketFile>, tokio::net::UnixListener),
     /// On a TCP port.
     Tcp(tokio::net::TcpListener),
 }

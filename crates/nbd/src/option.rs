@@ -73,6 +73,8 @@ pub enum ClientOption {
     Go(InfoQuery),
     /// `OPT_STRUCTURED_REPLY`.
     StructuredReply,
+    /// `OPT_EXTENDED_HEADERS`.
+    ExtendedHeaders,
     /// `OPT_LIST_META_CONTEXT`.
     ListMetaContext(MetaContextQuery),
     /// `OPT_SET_META_CONTEXT`.
@@ -159,6 +161,7 @@ impl ClientOption {
             OPT_INFO => Self::Info(info_query(rest)?),
             OPT_GO => Self::Go(info_query(rest)?),
             OPT_STRUCTURED_REPLY => Self::StructuredReply,
+            OPT_EXTENDED_HEADERS => Self::ExtendedHeaders,
             OPT_LIST_META_CONTEXT => Self::ListMetaContext(meta_context_query(rest)?),
             OPT_SET_META_CONTEXT => Self::SetMetaContext(meta_context_query(rest)?),
             other => return Ok(Self::Unknown(other)),
@@ -177,6 +180,7 @@ impl ClientOption {
             Self::Info(_) => OPT_INFO,
             Self::Go(_) => OPT_GO,
             Self::StructuredReply => OPT_STRUCTURED_REPLY,
+            Self::ExtendedHeaders => OPT_EXTENDED_HEADERS,
             Self::ListMetaContext(_) => OPT_LIST_META_CONTEXT,
             Self::SetMetaContext(_) => OPT_SET_META_CONTEXT,
             Self::Unknown(number) => *number,

@@ -13,6 +13,10 @@ pub const REQUEST_MAGIC: u32 = 0x2560_9513;
 pub const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 /// `NBD_STRUCTURED_REPLY_MAGIC`.
 pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
+/// `NBD_EXTENDED_REQUEST_MAGIC`, of the extension `EXTENDED_HEADERS`.
+pub const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
+/// `NBD_EXTENDED_REPLY_MAGIC`, of the same extension.
+pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 
 /// Handshake flag: the server speaks fixed newstyle.
 pub const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
@@ -62,7 +66,7 @@ pub const OPT_STRUCTURED_REPLY: u32 = 8;
 pub const OPT_LIST_META_CONTEXT: u32 = 9;
 /// Choose metadata contexts for `CMD_BLOCK_STATUS`.
 pub const OPT_SET_META_CONTEXT: u32 = 10;
-/// Use extended headers (64-bit lengths). Not supported.
+/// Use extended headers (64-bit lengths).
 pub const OPT_EXTENDED_HEADERS: u32 = 11;
 
 /// The option is done.
@@ -88,6 +92,8 @@ pub const REP_ERR_UNKNOWN: u32 = REP_FLAG_ERROR | 6;
 pub const REP_ERR_SHUTDOWN: u32 = REP_FLAG_ERROR | 7;
 /// The option's data is too long.
 pub const REP_ERR_TOO_BIG: u32 = REP_FLAG_ERROR | 9;
+/// Extended headers are agreed on, and exclude what was asked for.
+pub const REP_ERR_EXT_HEADER_REQD: u32 = REP_FLAG_ERROR | 10;
 
 /// Size and transmission flags of an export.
 pub const INFO_EXPORT: u16 = 0;
@@ -125,6 +131,9 @@ pub const CMD_FLAG_DF: u16 = 1 << 2;
 pub const CMD_FLAG_REQ_ONE: u16 = 1 << 3;
 /// `CMD_WRITE_ZEROES` must fail rather than be as slow as a write.
 pub const CMD_FLAG_FAST_ZERO: u16 = 1 << 4;
+/// The length of the request is that of a payload that follows (only with extended headers, where `CMD_WRITE` must have
+/// it).
+pub const CMD_FLAG_PAYLOAD_LEN: u16 = 1 << 5;
 
 /// Last chunk of a structured reply.
 pub const REPLY_FLAG_DONE: u16 = 1 << 0;
@@ -136,6 +145,8 @@ pub const REPLY_TYPE_OFFSET_DATA: u16 = 1;
 pub const REPLY_TYPE_OFFSET_HOLE: u16 = 2;
 /// Chunk of extents.
 pub const REPLY_TYPE_BLOCK_STATUS: u16 = 5;
+/// Chunk of extents with lengths of 64 bits, in place of the other with extended headers.
+pub const REPLY_TYPE_BLOCK_STATUS_EXT: u16 = 6;
 /// Chunk that reports failure of the request.
 pub const REPLY_TYPE_ERROR: u16 = (1 << 15) + 1;
 

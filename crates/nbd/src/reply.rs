@@ -4,9 +4,12 @@
 //!  simple      | magic 4 | error 4 | cookie 8 |                                    READ: data follows
 //!  structured  | magic 4 | flags 2 | type 2 | cookie 8 | length 4 | `length` bytes
 //! ```
+//!
+//! Extended replies are those of [`crate::extended`].
 
 use device::{Extent, ExtentKind};
 
+use crate::extended::ExtendedChunkHeader;
 use crate::protocol::*;
 use crate::wire;
 
@@ -85,31 +88,66 @@ impl ChunkHeader {
     }
 }
 
-fn last_chunk(out: &mut Vec<u8>, kind: u16, cookie: u64, length: usize) {
-    let length = u32::try_from(length).unwrap_or(u32::MAX);
-    out.extend_from_slice(&ChunkHeader { flags: REPLY_FLAG_DONE, kind, cookie, length }.encode());
+/// Form of the replies of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReplyStyle {
+    /// Simple replies.
+    #[default]
+    Simple,
+    /// Structured replies to READ and BLOCK_STATUS, and to requests that failed; else simple ones.
+    Structured,
+    /// Extended replies.
+    Extended,
 }
 
-/// Appends the reply to a request that succeeded and returns no data.
-pub fn push_done(out: &mut Vec<u8>, cookie: u64) {
-    out.extend_from_slice(&SimpleReply { error: 0, cookie }.encode());
+/// What a reply repeats of its request, and its form.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplyTo {
+    /// Form of the reply.
+    pub style: ReplyStyle,
+    /// The cookie of the request.
+    pub cookie: u64,
+    /// The offset of the request.
+    pub offset: u64,
 }
 
-/// Appends the header that precedes the `length` data bytes of a READ.
-pub fn push_read_header(out: &mut Vec<u8>, structured: bool, cookie: u64, offset: u64, length: u32) {
-    if structured {
-        last_chunk(out, REPLY_TYPE_OFFSET_DATA, cookie, 8 + length as usize);
-        out.extend_from_slice(&offset.to_be_bytes());
+/// Appends the header of the only chunk of a reply.
+fn last_chunk(out: &mut Vec<u8>, to: ReplyTo, kind: u16, length: usize) {
+    let ReplyTo { style, cookie, offset } = to;
+    let flags = REPLY_FLAG_DONE;
+    if style == ReplyStyle::Extended {
+        let header = ExtendedChunkHeader { flags, kind, cookie, offset, length: length as u64 };
+        out.extend_from_slice(&header.encode());
     } else {
-        push_done(out, cookie);
+        let length = u32::try_from(length).unwrap_or(u32::MAX);
+        out.extend_from_slice(&ChunkHeader { flags, kind, cookie, length }.encode());
     }
 }
 
-/// Appends the reply to a request that failed. Only structured replies carry the message. It is cut at a
+/// Appends the reply to a request that succeeded and returns no data.
+pub fn push_done(out: &mut Vec<u8>, to: ReplyTo) {
+    match to.style {
+        ReplyStyle::Extended => last_chunk(out, to, REPLY_TYPE_NONE, 0),
+        _ => out.extend_from_slice(&SimpleReply { error: 0, cookie: to.cookie }.encode()),
+    }
+}
+
+/// Appends the header that precedes the `length` data bytes of a READ.
+pub fn push_read_header(out: &mut Vec<u8>, to: ReplyTo, length: u32) {
+    match to.style {
+        ReplyStyle::Simple => push_done(out, to),
+        ReplyStyle::Structured | ReplyStyle::Extended => {
+            last_chunk(out, to, REPLY_TYPE_OFFSET_DATA, 8 + length as usize);
+            out.extend_from_slice(&to.offset.to_be_bytes());
+        }
+    }
+}
+
+/// Appends the reply to a request that failed. Simple replies do not carry the message. It is cut at a
 /// character boundary if it is too long.
-pub fn push_error(out: &mut Vec<u8>, structured: bool, cookie: u64, errno: Errno, message: &str) {
-    if !structured {
-        out.extend_from_slice(&SimpleReply { error: errno.code(), cookie }.encode());
+pub fn push_error(out: &mut Vec<u8>, to: ReplyTo, errno: Errno, message: &str) {
+    if to.style == ReplyStyle::Simple {
+        out.extend_from_slice(&SimpleReply { error: errno.code(), cookie: to.cookie }.encode());
         return;
     }
     let mut end = message.len().min(MAX_MESSAGE_BYTES);
@@ -117,7 +155,7 @@ pub fn push_error(out: &mut Vec<u8>, structured: bool, cookie: u64, errno: Errno
         end -= 1;
     }
     let message = &message[..end];
-    last_chunk(out, REPLY_TYPE_ERROR, cookie, 6 + message.len());
+    last_chunk(out, to, REPLY_TYPE_ERROR, 6 + message.len());
     out.extend_from_slice(&errno.code().to_be_bytes());
     out.extend_from_slice(&(message.len() as u16).to_be_bytes());
     out.extend_from_slice(message.as_bytes());
@@ -132,26 +170,42 @@ pub fn allocation_flags(kind: ExtentKind) -> u32 {
     }
 }
 
-/// Appends the reply to a BLOCK_STATUS of `length` bytes. Merges neighbours of the same kind and cuts extents
-/// at `length`. `extents` must cover at least one byte.
-pub fn push_block_status(out: &mut Vec<u8>, cookie: u64, length: u32, extents: &[Extent]) {
-    let header_at = out.len();
-    last_chunk(out, REPLY_TYPE_BLOCK_STATUS, cookie, 0);
-    out.extend_from_slice(&CONTEXT_ID_BASE_ALLOCATION.to_be_bytes());
-    let mut left = u64::from(length);
-    let mut runs = extents.iter().filter(|extent| extent.len > 0).peekable();
-    while left > 0
-        && let Some(first) = runs.next()
-    {
+/// Merges neighbours of the same kind and cuts extents at `length` bytes in total.
+fn runs(length: u64, extents: &[Extent]) -> impl Iterator<Item = (u64, u32)> + Clone {
+    let mut left = length;
+    let mut extents = extents.iter().filter(|extent| extent.len > 0).peekable();
+    std::iter::from_fn(move || {
+        let first = extents.next().filter(|_| left > 0)?;
         let mut run = first.len;
-        while let Some(next) = runs.next_if(|next| next.kind == first.kind) {
+        while let Some(next) = extents.next_if(|next| next.kind == first.kind) {
             run = run.saturating_add(next.len);
         }
         let run = run.min(left);
         left -= run;
-        out.extend_from_slice(&(run as u32).to_be_bytes()); // at most `length`, which is a u32
-        out.extend_from_slice(&allocation_flags(first.kind).to_be_bytes());
+        Some((run, allocation_flags(first.kind)))
+    })
+}
+
+/// Appends the reply to a BLOCK_STATUS of `length` bytes. Merges neighbours of the same kind and cuts extents
+/// at `length`. `extents` must cover at least one byte.
+pub fn push_block_status(out: &mut Vec<u8>, to: ReplyTo, length: u64, extents: &[Extent]) {
+    let runs = runs(length, extents);
+    let count = runs.clone().count();
+    let context = CONTEXT_ID_BASE_ALLOCATION.to_be_bytes();
+    if to.style == ReplyStyle::Extended {
+        last_chunk(out, to, REPLY_TYPE_BLOCK_STATUS_EXT, 8 + 16 * count);
+        out.extend_from_slice(&context);
+        out.extend_from_slice(&(count as u32).to_be_bytes()); // at most MAX_EXTENTS
+        for (run, flags) in runs {
+            out.extend_from_slice(&run.to_be_bytes());
+            out.extend_from_slice(&u64::from(flags).to_be_bytes());
+        }
+        return;
     }
-    let payload_len = (out.len() - header_at - CHUNK_HEADER_BYTES) as u32; // at most 4 + 8 * MAX_EXTENTS
-    out[header_at + 16..header_at + 20].copy_from_slice(&payload_len.to_be_bytes());
+    last_chunk(out, to, REPLY_TYPE_BLOCK_STATUS, 4 + 8 * count);
+    out.extend_from_slice(&context);
+    for (run, flags) in runs {
+        out.extend_from_slice(&(run as u32).to_be_bytes()); // at most `length`, which was a u32 in the request
+        out.extend_from_slice(&flags.to_be_bytes());
+    }
 }

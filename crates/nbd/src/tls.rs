@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{
     CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime,
@@ -19,6 +20,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::error::ConnectionError;
 use crate::identity::Identity;
+use crate::private_key::KeyKind;
 
 /// Largest PEM file accepted, in bytes. The certificates of all public authorities take a quarter of it.
 const PEM_MAX_BYTES: u64 = 1 << 20;
@@ -42,6 +44,8 @@ pub enum TlsError {
     NoCertificate { path: PathBuf },
     #[error("{path}: holds no certificate revocation list")]
     NoCrl { path: PathBuf },
+    #[error("{path}: not a private key that works: {kind}")]
+    Key { path: PathBuf, kind: KeyKind },
     #[error("certificate and key do not serve: {0}")]
     Unusable(#[from] rustls::Error),
     #[error("{path}: not usable to check client certificates: {source}")]
@@ -88,9 +92,18 @@ pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, 
     Ok(certificates)
 }
 
-pub(crate) fn private_key(path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    PrivateKeyDer::from_pem_slice(&read(path)?)
-        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })
+/// Reads a private key, and checks that `provider` can use it.
+pub(crate) fn private_key(
+    path: &Path,
+    provider: &CryptoProvider,
+) -> Result<PrivateKeyDer<'static>, TlsError> {
+    let key = PrivateKeyDer::from_pem_slice(&read(path)?)
+        .map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
+    match provider.key_provider.load_private_key(key.clone_key()) {
+        Ok(_) => Ok(key),
+        // Its error says neither what the key is nor which ones work.
+        Err(_) => Err(TlsError::Key { path: path.to_owned(), kind: KeyKind::of(&key) }),
+    }
 }
 
 fn revocation_lists(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
@@ -164,6 +177,7 @@ impl TlsConfig {
                 for certificate in certificates(ca)? {
                     roots.add(certificate)?;
                 }
+                let provider = Arc::clone(&provider);
                 let mut verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
                 if let Some(path) = crls {
                     verifier = verifier.with_crls(revocation_lists(path)?);
@@ -180,7 +194,7 @@ impl TlsConfig {
             Some(verifier) => builder.with_client_cert_verifier(Arc::clone(verifier)),
         };
         let chain = certificates(certificate)?;
-        let config = builder.with_single_cert(chain, private_key(key)?)?;
+        let config = builder.with_single_cert(chain, private_key(key, &provider)?)?;
         let acceptor = TlsAcceptor::from(Arc::new(config));
         Ok(Self { acceptor, verifier })
     }

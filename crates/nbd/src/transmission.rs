@@ -22,12 +22,13 @@ use crate::budget::Lease;
 use crate::buffers::{Buffer, Memory, footprint_bytes};
 use crate::error::ConnectionError;
 use crate::execute::{self, Finished, Request};
+use crate::extended::{EXTENDED_HEADER_BYTES, ExtendedRequestHeader};
 use crate::helpers::{Helpers, Place};
 use crate::input::Input;
 use crate::output::Output;
 use crate::protocol::MAX_PAYLOAD_BYTES;
-use crate::reply;
-use crate::request::{self, Operation, REQUEST_HEADER_BYTES, Refusal, RequestHeader, Session};
+use crate::reply::{self, ReplyStyle, ReplyTo};
+use crate::request::{self, BadMagic, Operation, REQUEST_HEADER_BYTES, Refusal, RequestHeader, Session};
 use crate::slots::Slots;
 
 /// Largest WRITE that is taken whole from the receive buffer, so that one system call receives many. The data
@@ -38,8 +39,8 @@ const HELPED_BYTES_MIN: usize = 32 << 10;
 /// Most bytes received at once while a large WRITE is likely to come, so that little of its data is copied
 /// twice.
 const RECEIVE_BEFORE_LARGE_BYTES: usize = 4 << 10;
-/// Most data of a refused WRITE that is read and discarded to keep the connection.
-const DRAIN_BYTES_MAX: u32 = 2 * MAX_PAYLOAD_BYTES;
+/// Most data of a refused request that is read and discarded to keep the connection.
+const DRAIN_BYTES_MAX: u64 = 2 * MAX_PAYLOAD_BYTES as u64;
 /// Size of waiting replies (without read data) at which no more requests are taken.
 const REPLY_BYTES_MAX: usize = 64 << 10;
 /// Memory charged for the reply to a BLOCK_STATUS with many extents.
@@ -56,8 +57,8 @@ enum Receiving {
     Admission(Request),
     /// Data of a large WRITE, received into its buffer.
     Data { request: Request, buffer: Buffer, filled: usize },
-    /// Data of a refused WRITE.
-    Drain { cookie: u64, refusal: Refusal, left: usize },
+    /// Data of a refused request.
+    Drain { to: ReplyTo, refusal: Refusal, left: u64 },
 }
 
 impl Receiving {
@@ -271,14 +272,14 @@ where
             }
             match std::mem::replace(&mut self.receiving, Receiving::Header) {
                 Receiving::Header => {
-                    let Some(header) = self.input.available().first_chunk::<REQUEST_HEADER_BYTES>() else {
-                        return true;
-                    };
-                    let header = RequestHeader::decode(header);
-                    self.input.consume(REQUEST_HEADER_BYTES);
-                    match header {
-                        Ok(header) => self.take_header(&header),
-                        Err(error) => self.fail(error.into()),
+                    let extended = self.session.replies == ReplyStyle::Extended;
+                    match decode_header(self.input.available(), extended) {
+                        None => return true,
+                        Some(Ok((header, payload_bytes))) => {
+                            self.input.consume(header_bytes(extended));
+                            self.take_header(&header, payload_bytes);
+                        }
+                        Some(Err(error)) => self.fail(error.into()),
                     }
                 }
                 Receiving::Admission(request) => {
@@ -314,17 +315,17 @@ where
                     }
                     self.start(cx, request, buffer);
                 }
-                Receiving::Drain { cookie, refusal, mut left } => {
-                    let dropped = left.min(self.input.available().len());
+                Receiving::Drain { to, refusal, mut left } => {
+                    let available = self.input.available().len();
+                    let dropped = usize::try_from(left).map_or(available, |left| left.min(available));
                     self.input.consume(dropped);
-                    left -= dropped;
+                    left -= dropped as u64;
                     if left > 0 {
-                        self.receiving = Receiving::Drain { cookie, refusal, left };
+                        self.receiving = Receiving::Drain { to, refusal, left };
                         return true;
                     }
-                    let structured = self.session.structured_replies;
                     let Refusal { errno, message } = refusal;
-                    self.output.push(|out| reply::push_error(out, structured, cookie, errno, message), None);
+                    self.output.push(|out| reply::push_error(out, to, errno, message), None);
                 }
             }
         }
@@ -346,18 +347,18 @@ where
         }
     }
 
-    fn take_header(&mut self, header: &RequestHeader) {
-        let cookie = header.cookie;
+    fn take_header(&mut self, header: &ExtendedRequestHeader, payload_bytes: u64) {
+        let ExtendedRequestHeader { cookie, offset, .. } = *header;
         match request::check(header, &self.geometry, self.session) {
             Ok(Operation::Disc) => self.closing = true,
-            Ok(operation) => self.receiving = Receiving::Admission(Request { cookie, operation }),
-            Err(_) if header.payload_bytes() > DRAIN_BYTES_MAX => {
-                self.fail(ConnectionError::PayloadTooLarge(header.length));
+            Ok(operation) => self.receiving = Receiving::Admission(Request { cookie, offset, operation }),
+            Err(_) if payload_bytes > DRAIN_BYTES_MAX => {
+                self.fail(ConnectionError::PayloadTooLarge(payload_bytes));
             }
             Err(refusal) => {
                 tracing::debug!(cookie, ?header, message = refusal.message, "request refused");
-                let left = header.payload_bytes() as usize;
-                self.receiving = Receiving::Drain { cookie, refusal, left };
+                let to = ReplyTo { style: self.session.replies, cookie, offset };
+                self.receiving = Receiving::Drain { to, refusal, left: payload_bytes };
             }
         }
     }
@@ -421,6 +422,21 @@ where
     }
 }
 
+fn header_bytes(extended: bool) -> usize {
+    if extended { EXTENDED_HEADER_BYTES } else { REQUEST_HEADER_BYTES }
+}
+
+/// Decodes the request header at the beginning of received bytes. Returns it with the length of the payload that follows,
+/// or `None` if it is not complete.
+fn decode_header(received: &[u8], extended: bool) -> Option<Result<(ExtendedRequestHeader, u64), BadMagic>> {
+    Some(if extended {
+        ExtendedRequestHeader::decode(received.first_chunk()?).map(|header| (header, header.payload_bytes()))
+    } else {
+        let header = RequestHeader::decode(received.first_chunk()?);
+        header.map(|header| (header.into(), header.payload_bytes().into()))
+    })
+}
+
 /// Queues the reply to a finished request, unless the socket is unusable.
 fn push_reply(
     output: &mut Output,
@@ -429,8 +445,8 @@ fn push_reply(
     broken: bool,
     finished: Finished,
 ) {
-    let Finished { request: Request { cookie, operation }, buffer, result } = finished;
-    let structured = session.structured_replies;
+    let Finished { request: Request { cookie, offset, operation }, buffer, result } = finished;
+    let to = ReplyTo { style: session.replies, cookie, offset };
     let reads = matches!(operation, Operation::Read { .. });
     let buffer = if reads && result.is_ok() && !broken {
         Some(buffer)
@@ -445,23 +461,20 @@ fn push_reply(
     match (&result, operation) {
         (Err(error), _) => {
             let message = error.to_string();
-            output.push(
-                |out| reply::push_error(out, structured, cookie, execute::errno(error), &message),
-                None,
-            );
+            output.push(|out| reply::push_error(out, to, execute::errno(error), &message), None);
         }
-        (Ok(_), Operation::Read { offset, length }) => {
+        (Ok(_), Operation::Read { length, .. }) => {
             debug_assert_eq!(
                 buffer.as_ref().map(|buffer| buffer.as_slice().len()),
                 Some(length as usize),
                 "a reply to a read has the requested length"
             );
-            output.push(|out| reply::push_read_header(out, structured, cookie, offset, length), buffer);
+            output.push(|out| reply::push_read_header(out, to, length), buffer);
         }
         (Ok(extents), Operation::BlockStatus { length, max_extents, .. }) => {
             debug_assert!((1..=max_extents).contains(&extents.len()), "between one extent and the limit");
-            output.push(|out| reply::push_block_status(out, cookie, length, extents), None);
+            output.push(|out| reply::push_block_status(out, to, length, extents), None);
         }
-        (Ok(_), _) => output.push(|out| reply::push_done(out, cookie), None),
+        (Ok(_), _) => output.push(|out| reply::push_done(out, to), None),
     }
 }

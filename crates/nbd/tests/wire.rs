@@ -1,11 +1,12 @@
 //! The wire format: encoding and decoding are inverse, and no input makes a parser panic.
 
 use device::{Extent, ExtentKind, Geometry};
+use nbd::extended::{ExtendedChunkHeader, ExtendedRequestHeader};
 use nbd::option::{ClientOption, InfoQuery, MetaContextQuery, OptionHeader};
 use nbd::option_reply::OptionReplyHeader;
 use nbd::protocol::*;
-use nbd::reply::{self, ChunkHeader, SimpleReply};
-use nbd::request::{self, RequestHeader, Session};
+use nbd::reply::{self, ChunkHeader, ReplyStyle, ReplyTo, SimpleReply};
+use nbd::request::{self, Operation, RequestHeader, Session};
 use nbd::testing::{fuzz_client, fuzz_session, run_session};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -14,6 +15,34 @@ fn request_header() -> impl Strategy<Value = RequestHeader> {
     (0..64u16, 0..10u16, any::<u64>(), offset(), length()).prop_map(
         |(flags, command, cookie, offset, length)| RequestHeader { flags, command, cookie, offset, length },
     )
+}
+
+/// Any style, with the flag that requests have in it.
+fn style() -> impl Strategy<Value = ReplyStyle> {
+    prop_oneof![Just(ReplyStyle::Simple), Just(ReplyStyle::Structured), Just(ReplyStyle::Extended)]
+}
+
+/// The reply to request 7.
+fn to(style: ReplyStyle) -> ReplyTo {
+    ReplyTo { style, cookie: 7, offset: 1 << 40 }
+}
+
+/// The content of a reply of one chunk.
+fn content(style: ReplyStyle, reply: &[u8]) -> &[u8] {
+    let (len, rest) = match style {
+        ReplyStyle::Extended => {
+            let (header, rest) = reply.split_first_chunk().expect("a header");
+            let header = ExtendedChunkHeader::decode(header).expect("a chunk");
+            assert_eq!((header.cookie, header.offset), (7, 1 << 40));
+            (header.length, rest)
+        }
+        _ => {
+            let (header, rest) = reply.split_first_chunk().expect("a header");
+            (ChunkHeader::decode(header).expect("a chunk").length.into(), rest)
+        }
+    };
+    assert_eq!(len as usize, rest.len());
+    rest
 }
 
 fn offset() -> impl Strategy<Value = u64> {
@@ -39,6 +68,7 @@ fn client_option() -> impl Strategy<Value = ClientOption> {
         info.clone().prop_map(ClientOption::Info),
         info.prop_map(ClientOption::Go),
         Just(ClientOption::StructuredReply),
+        Just(ClientOption::ExtendedHeaders),
         meta.clone().prop_map(ClientOption::ListMetaContext),
         meta.prop_map(ClientOption::SetMetaContext),
         (100..u32::MAX).prop_map(ClientOption::Unknown),
@@ -52,6 +82,17 @@ proptest! {
     }
 
     #[test]
+    fn extended_headers_round_trip(header in request_header(), length: u64) {
+        let header = ExtendedRequestHeader { length, ..header.into() };
+        prop_assert_eq!(ExtendedRequestHeader::decode(&header.encode()), Ok(header));
+        let ExtendedRequestHeader { flags, command, cookie, offset, length } = header;
+        let chunk = ExtendedChunkHeader { flags, kind: command, cookie, offset, length };
+        prop_assert_eq!(ExtendedChunkHeader::decode(&chunk.encode()), Some(chunk));
+        prop_assert_eq!(ExtendedChunkHeader::decode(&header.encode()), None);
+        prop_assert!(ExtendedRequestHeader::decode(&chunk.encode()).is_err());
+    }
+
+    #[test]
     fn any_request_header_is_parsed_or_refused(bytes in any::<[u8; 28]>()) {
         let magic = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         prop_assert_eq!(RequestHeader::decode(&bytes).is_ok(), magic == REQUEST_MAGIC);
@@ -60,9 +101,11 @@ proptest! {
     #[test]
     fn what_passes_the_check_is_inside_the_device(
         header in request_header(),
-        structured_replies: bool,
+        length in prop_oneof![length().prop_map(u64::from), any::<u64>()],
+        replies in style(),
         base_allocation: bool,
         read_only: bool,
+        block_sizes: bool,
     ) {
         let geometry = Geometry {
             capacity_bytes: 1 << 20,
@@ -71,12 +114,19 @@ proptest! {
             max_transfer_bytes: 32 << 20,
             read_only,
         };
-        let session = Session { structured_replies, base_allocation, read_only: false };
-        if request::check(&header, &geometry, session).is_ok()
-            && !matches!(header.command, CMD_FLUSH | CMD_DISC)
-        {
-            prop_assert!(header.offset % 512 == 0 && header.length % 512 == 0 && header.length > 0);
-            prop_assert!(header.offset + u64::from(header.length) <= 1 << 20);
+        let session = Session { replies, base_allocation, read_only: false, block_sizes };
+        let header = ExtendedRequestHeader { length, ..header.into() };
+        let checked = request::check(&header, &geometry, session);
+        if checked.is_ok() && !matches!(header.command, CMD_FLUSH | CMD_DISC) {
+            prop_assert!(header.offset.is_multiple_of(512) && header.length.is_multiple_of(512) || !block_sizes);
+            prop_assert!(header.length > 0);
+            if let Ok(Operation::Trim { offset, length, .. }) = checked {
+                prop_assert!(offset % 512 == 0 && length % 512 == 0);
+                let end = (header.offset + header.length) / 512 * 512;
+                let whole_bytes = end.saturating_sub(header.offset.next_multiple_of(512));
+                prop_assert_eq!(whole_bytes, length);
+            }
+            prop_assert!(header.offset.checked_add(header.length).is_some_and(|end| end <= 1 << 20));
             prop_assert!(!read_only || !matches!(header.command, CMD_WRITE | CMD_WRITE_ZEROES | CMD_TRIM));
         }
     }
@@ -119,37 +169,37 @@ proptest! {
     }
 
     #[test]
-    fn error_messages_fit_whatever_they_say(message in "[aß€]{0,700}") {
+    fn error_messages_fit_whatever_they_say(message in "[aß€]{0,700}", extended: bool) {
         let mut out = Vec::new();
-        reply::push_error(&mut out, true, 7, Errno::Io, &message);
-        let header = ChunkHeader::decode(out[..20].try_into().expect("20 bytes")).expect("a chunk");
-        prop_assert_eq!(header.length as usize, out.len() - 20);
-        let text = std::str::from_utf8(&out[26..]).expect("cut at a character");
+        let style = if extended { ReplyStyle::Extended } else { ReplyStyle::Structured };
+        reply::push_error(&mut out, to(style), Errno::Io, &message);
+        let text = std::str::from_utf8(&content(style, &out)[6..]).expect("cut at a character");
         prop_assert!(message.starts_with(text) && text.len() <= 512);
     }
 
     #[test]
     fn block_status_covers_no_more_than_asked(
         lens in vec((0..5u64, 0..3usize), 1..20),
-        sectors in 1..64u32,
+        sectors in 1..64u64,
+        extended: bool,
     ) {
         let kinds = [ExtentKind::Data, ExtentKind::Zero, ExtentKind::Hole];
         let extents: Vec<Extent> =
             lens.iter().map(|&(len, kind)| Extent { len: len * 512, kind: kinds[kind] }).collect();
         let mut out = Vec::new();
-        reply::push_block_status(&mut out, 7, sectors * 512, &extents);
-        let header = ChunkHeader::decode(out[..20].try_into().expect("20 bytes")).expect("a chunk");
-        prop_assert_eq!(header.length as usize, out.len() - 20);
-        let runs: Vec<(u32, u32)> = out[24..]
-            .chunks(8)
-            .map(|run| {
-                let word = |at: usize| u32::from_be_bytes([run[at], run[at + 1], run[at + 2], run[at + 3]]);
-                (word(0), word(4))
-            })
+        let style = if extended { ReplyStyle::Extended } else { ReplyStyle::Structured };
+        reply::push_block_status(&mut out, to(style), sectors * 512, &extents);
+        let content = content(style, &out);
+        let number = |bytes: &[u8]| bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+        let (before, width) = if extended { (8, 8) } else { (4, 4) };
+        let runs: Vec<(u64, u64)> = content[before..]
+            .chunks(2 * width)
+            .map(|run| (number(&run[..width]), number(&run[width..])))
             .collect();
+        prop_assert!(!extended || number(&content[4..8]) == runs.len() as u64);
         let told: u64 = extents.iter().map(|extent| extent.len).sum();
-        let covered: u64 = runs.iter().map(|run| u64::from(run.0)).sum();
-        prop_assert_eq!(covered, told.min(u64::from(sectors) * 512));
+        let covered: u64 = runs.iter().map(|run| run.0).sum();
+        prop_assert_eq!(covered, told.min(sectors * 512));
         prop_assert!(runs.iter().all(|run| run.0 > 0));
         prop_assert!(runs.windows(2).all(|pair| pair[0].1 != pair[1].1));
     }
@@ -222,6 +272,17 @@ proptest! {
     fn a_session_survives_any_requests(mode in any::<u8>(), headers in vec(request_header(), 0..12)) {
         let mut bytes = vec![mode | 2];
         for header in headers {
+            bytes.extend(header.encode());
+            bytes.resize(bytes.len() + header.payload_bytes().min(100_000) as usize, 1);
+        }
+        fuzz_session(&bytes);
+    }
+
+    #[test]
+    fn a_session_survives_any_extended_requests(mode in any::<u8>(), headers in vec(request_header(), 0..12)) {
+        let mut bytes = vec![mode | 3 | 0x40];
+        for header in headers {
+            let header = ExtendedRequestHeader::from(header);
             bytes.extend(header.encode());
             bytes.resize(bytes.len() + header.payload_bytes().min(100_000) as usize, 1);
         }

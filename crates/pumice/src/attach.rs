@@ -1,5 +1,6 @@
 //! `pumice attach`, and the process behind an attached drive.
 
+mod configured;
 mod filesystem;
 
 use std::ffi::OsString;
@@ -24,6 +25,7 @@ use crate::config::one_of;
 use crate::logging;
 use crate::output::{print_json, report_result};
 use crate::size::Size;
+pub(crate) use configured::detach_all;
 use filesystem::Filesystem;
 
 /// Default memory for acknowledged writes that are not flushed.
@@ -41,7 +43,14 @@ const TIMEOUT: &str = "600";
     it all. Needs root.")]
 pub(crate) struct Args {
     /// Drive (file or block device), served or not
-    path: PathBuf,
+    #[arg(required_unless_present = "configured")]
+    path: Option<PathBuf>,
+    /// Attach all drives that the configuration file lists with `attach = true`
+    #[arg(long, conflicts_with_all = ["path", "by", "mkfs", "json"])]
+    configured: bool,
+    /// Configuration file [default: /etc/pumice/pumice.toml]
+    #[arg(long, value_name = "FILE", requires = "configured")]
+    config: Option<PathBuf>,
     #[command(flatten)]
     how: How,
     /// Make a file system on it: ext4 or xfs. Refused if the drive holds anything
@@ -56,7 +65,7 @@ pub(crate) struct Args {
 const JOURNAL_BYTES_MIN: u64 = 1 << 20;
 
 /// What the bridge has to know.
-#[derive(clap::Args)]
+#[derive(Clone, clap::Args)]
 pub(crate) struct How {
     /// Way to make the node: auto, nbd or loop. auto: the first that works [default: auto]
     #[arg(long, value_name = "WAY", value_parser = one_of::<By>(&["auto", "nbd", "loop"]), hide_possible_values = true, default_value = "auto", hide_default_value = true)]
@@ -117,19 +126,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("attaching a drive needs root");
     }
-    let path = absolute(&args.path)?;
-    if let Some(found) = client::find(&path).filter(|found| found.status.state != bridge::State::Failed) {
-        let node = found.record.node.unwrap_or_default();
-        bail!("{}: already attached as {}", shown(&path), node.display());
-    }
-    if find_served(Some(&path)).is_empty() {
-        // Says what is wrong before anything is started.
-        crate::status::idle(&path)?;
-    }
-    if args.how.journal.0 < JOURNAL_BYTES_MIN {
-        bail!("the journal needs at least 1M: writes would wait for each other");
-    }
-    let bridge = client::start(&path, command(&path, &args.how)?)?;
+    let Some(path) = args.path.as_deref() else {
+        return configured::attach_all(args.config.as_deref(), &args.how);
+    };
+    let path = absolute(path)?;
+    let bridge = begin(&path, &args.how)?;
     let device = bridge.record.node.clone().unwrap_or_default();
     if let Some(filesystem) = args.mkfs {
         let used = find_served(Some(&path)).first().map_or(u64::MAX, |report| report.logical_used_bytes);
@@ -146,6 +147,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         crate::usage::complain(&explain(&record));
     }
     Ok(())
+}
+
+/// Starts the bridge of a drive. It undoes everything unless it is kept.
+fn begin(path: &Path, how: &How) -> Result<NewBridge> {
+    if let Some(found) = client::find(path).filter(|found| found.status.state != bridge::State::Failed) {
+        let node = found.record.node.unwrap_or_default();
+        bail!("{}: already attached as {}", shown(path), node.display());
+    }
+    if find_served(Some(path)).is_empty() {
+        // Says what is wrong before anything is started.
+        crate::status::idle(path)?;
+    }
+    if how.journal.0 < JOURNAL_BYTES_MIN {
+        bail!("the journal needs at least 1M: writes would wait for each other");
+    }
+    Ok(client::start(path, command(path, how)?)?)
 }
 
 fn keep(bridge: NewBridge) -> Result<Record> {

@@ -13,6 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use nbd::{Access, Address};
 
+use crate::attach::By;
 use crate::usage::WrongUsage;
 pub(crate) use options::{DriveOptions, ServerOptions};
 pub(crate) use values::{Offload, one_of, parse_unix_socket};
@@ -28,6 +29,8 @@ pub(crate) struct Config {
     pub(crate) server: Server,
     /// Drives, in the order of export. Clients that request no name get the first one that is being served.
     pub(crate) drives: Vec<DriveConfig>,
+    /// Those of the addresses that the service manager has bound.
+    pub(crate) activated: Vec<Address>,
 }
 
 /// Settings of the server as a whole.
@@ -61,6 +64,8 @@ pub(crate) struct DriveConfig {
     pub(crate) nbd: Vec<Address>,
     /// Clients that may use it.
     pub(crate) access: Access,
+    /// How `pumice attach --configured` is to attach it, if it is.
+    pub(crate) attach: Option<By>,
     pub(crate) options: DriveOptions,
 }
 
@@ -74,6 +79,16 @@ pub(crate) struct Overrides {
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) server: ServerOptions,
     pub(crate) drive: DriveOptions,
+    /// Sockets that the service manager has bound.
+    pub(crate) activated: Vec<ActivatedSocket>,
+}
+
+/// A socket that the service manager has bound.
+#[derive(Clone, Debug)]
+pub(crate) struct ActivatedSocket {
+    pub(crate) address: Address,
+    /// Name of the drive that it offers; `None`: all drives.
+    pub(crate) drive: Option<String>,
 }
 
 impl Server {
@@ -163,7 +178,9 @@ impl Source {
             let in_file = std::mem::take(&mut drive.options);
             drive.options = self.overrides.drive.clone().or(&in_file).or(&common);
         }
-        let config = Config { server, drives };
+        let activated = self.overrides.activated.iter().map(|socket| socket.address.clone()).collect();
+        let mut config = Config { server, drives, activated };
+        config.add_activated(&self.overrides.activated)?;
         config.check_trust()?;
         config.check().map_err(|error| match &self.file {
             Some(file) => error.context(file.display().to_string()),
@@ -178,7 +195,7 @@ impl DriveConfig {
     fn of(path: PathBuf) -> DriveConfig {
         let name = short_name(&path);
         let options = DriveOptions::default();
-        DriveConfig { path, name, nbd: Vec::new(), access: Access::Everyone, options }
+        DriveConfig { path, name, nbd: Vec::new(), access: Access::Everyone, attach: None, options }
     }
 
     /// Settings from the file.
@@ -190,6 +207,7 @@ impl DriveConfig {
         }
         drive.nbd = options::addresses(options.nbd.take().as_ref());
         drive.access = options.take_access();
+        drive.attach = options.take_attach().map_err(|what| anyhow!(what))?;
         Ok(DriveConfig { options, ..drive })
     }
 }
@@ -222,6 +240,32 @@ impl Config {
     /// Names of all drives, in order.
     pub(crate) fn names(&self) -> Vec<String> {
         self.drives.iter().map(|drive| drive.name.clone()).collect()
+    }
+
+    /// Adds the sockets that the service manager has bound, except those whose address is configured: it is known what those
+    /// offer.
+    fn add_activated(&mut self, sockets: &[ActivatedSocket]) -> Result<()> {
+        let all = |config: &Config| {
+            let of_drives = config.drives.iter().flat_map(|drive| &drive.nbd);
+            config.server.nbd.iter().chain(of_drives).cloned().collect::<Vec<Address>>()
+        };
+        let configured = all(self);
+        for ActivatedSocket { address, drive } in
+            sockets.iter().filter(|it| !configured.contains(&it.address))
+        {
+            let Some(name) = drive else {
+                self.server.nbd.push(address.clone());
+                continue;
+            };
+            let Some(drive) = self.drives.iter_mut().find(|drive| drive.name == *name) else {
+                bail!(
+                    "{address}: the socket is named {name:?}, and no drive is; expected the name of a drive in \
+                     FileDescriptorName=, or \"nbd\" for all drives"
+                );
+            };
+            drive.nbd.push(address.clone());
+        }
+        Ok(())
     }
 
     /// Returns true if a command is run for events of a drive.

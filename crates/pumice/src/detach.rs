@@ -6,6 +6,7 @@ use anyhow::{Result, bail};
 use attach::client;
 use status::shown;
 
+use crate::attach::detach_all;
 use crate::in_use;
 
 #[derive(clap::Args)]
@@ -14,7 +15,11 @@ use crate::in_use;
     device is mounted or in use otherwise.")]
 pub(crate) struct Args {
     /// Device node, or drive
-    path: PathBuf,
+    #[arg(required_unless_present = "configured")]
+    path: Option<PathBuf>,
+    /// Detach all drives that `pumice attach --configured` has attached
+    #[arg(long, conflicts_with = "path")]
+    configured: bool,
     /// Detach although the server is gone; what is not flushed is lost
     #[arg(long)]
     force: bool,
@@ -24,8 +29,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("detaching a drive needs root");
     }
-    let Some(found) = client::find(&args.path) else {
-        bail!("{}: not attached; `pumice list` shows what is", shown(&args.path));
+    let Some(path) = &args.path else { return detach_all(args.force) };
+    let Some(found) = client::find(path) else {
+        bail!("{}: not attached; `pumice list` shows what is", shown(path));
     };
     if let Some(node) = &found.record.node {
         in_use::refuse(node)?;

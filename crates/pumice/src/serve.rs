@@ -1,5 +1,6 @@
 //! `pumice serve`
 
+mod activation;
 mod daemon;
 mod endpoints;
 mod http;
@@ -27,7 +28,8 @@ use privileges::Privileges;
 #[command(after_help = "Example: pumice serve /srv/drive --nbd unix:/run/drive.sock\n\
     then:    nbdinfo 'nbd+unix:///?socket=/run/drive.sock'\n\
     or:      pumice serve --config /etc/pumice/pumice.toml\n\
-    SIGTERM stops the server; SIGHUP reloads the configuration file.")]
+    SIGTERM stops the server; SIGHUP reloads the configuration file. Sockets that a service manager has bound are served too \
+    (LISTEN_FDS): they offer all drives, or the one that they are named after.")]
 pub(crate) struct Args {
     /// Drives (files or block devices); each is exported under its file name [default: drives of the configuration file]
     paths: Vec<PathBuf>,
@@ -74,13 +76,16 @@ impl Args {
             tls,
             server: self.server.clone(),
             drive: self.drive.clone(),
+            activated: Vec::new(),
         }
     }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    inherited::keep_from_programs();
-    let Some(source) = Source::find(args.config.as_deref(), args.overrides())? else {
+    let activated = activation::sockets(inherited::keep_from_programs())?;
+    let mut overrides = args.overrides();
+    overrides.activated = activated.iter().map(activation::Activated::listed).collect();
+    let Some(source) = Source::find(args.config.as_deref(), overrides)? else {
         return Err(anyhow!(WrongUsage(format!(
             "no drive to serve: give a PATH, or write {DEFAULT_PATH} (see --config)"
         ))));
@@ -98,7 +103,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         workers.set_offload(offload.to_string(), device);
         // Of the library, which may open more at any time.
         inherited::keep_from_programs();
-        service::before_commands(inherited::keep_from_programs);
+        service::before_commands(|| drop(inherited::keep_from_programs()));
     }
     workers.set_read_cache(ReadCache::new(read_cache.unwrap_or_default().0.0));
     nbd_config.helpers = Some(Arc::new(helpers_of(&workers)));
@@ -106,7 +111,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let signals = signals::watch()?;
-        Daemon::new(source, config, nbd_config, (workers.clone(), privileges), signals)?.run().await
+        let activated = activated.into_iter().map(|activated| activated.socket).collect();
+        Daemon::new(source, config, nbd_config, (workers.clone(), privileges), (signals, activated))?
+            .run()
+            .await
     });
     // Tasks hold references to the workers, so they are dropped first.
     drop(runtime);

@@ -101,7 +101,8 @@ impl Plan {
             next = part.next;
             let out = &mut buf[part.range.clone()];
             match &self.sources[part.source] {
-                Source::Fill(word) => codec::fill(out, *word),
+                // A read may begin within a word.
+                Source::Fill(word) => codec::fill(out, word.rotate_right(8 * (part.skip % 4) as u32)),
                 Source::Done => {}
                 source => {
                     if let Some((record, fetch)) = record_of(source, runs) {

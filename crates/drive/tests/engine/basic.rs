@@ -2,8 +2,14 @@
 
 use crate::common;
 
+use std::sync::Arc;
+
+use codec::Policy;
 use codec::testdata::{fio_like, random, text_like};
-use common::{assert_sound, new_drive, open, run};
+use common::{assert_sound, create_options, new_drive, open, run, spawner};
+use drive::{CreateOptions, Drive, OpenOptions, ReadCache, Settle};
+use rand::rngs::StdRng;
+use rand::{Rng as _, SeedableRng as _};
 
 #[test]
 fn what_was_written_is_read_before_and_after_reopening() {
@@ -12,7 +18,7 @@ fn what_was_written_is_read_before_and_after_reopening() {
     let noise = random(2, 300_032);
     run(drive.write(4096, &text, false)).expect("write");
     run(drive.write(32 << 20, &noise, true)).expect("write");
-    let check = |drive: &drive::Drive<media::MemoryMedia>| {
+    let check = |drive: &Drive<media::MemoryMedia>| {
         let mut back = vec![0xff; text.len()];
         run(drive.read(4096, &mut back)).expect("read");
         assert!(back == text);
@@ -53,6 +59,55 @@ fn sectors_are_merged_into_blocks() {
     let mut part = vec![0; 1536];
     run(drive.read(512 * 13, &mut part)).expect("read");
     assert!(part == model[512 * 13..512 * 16]);
+}
+
+/// Data that begins within a word of a fill, a block, a frame: of each kind of content, with each codec.
+#[test]
+fn bytes_are_merged_into_blocks() {
+    const REGION: usize = 96 << 10;
+    let codecs = [Policy::Auto, Policy::Lz4, Policy::Deflate(1), Policy::None];
+    for (codec, sector_bytes) in codecs.into_iter().zip([512, 4096, 4096, 512]) {
+        let media = Arc::new(media::MemoryMedia::new(64 << 20));
+        let options = CreateOptions { codec, sector_bytes, ..create_options(64 << 20, 64 << 20) };
+        run(Drive::create(&*media, &options)).expect("create");
+        let read_cache = ReadCache::new(1 << 20);
+        let open = |entropy| {
+            let options =
+                OpenOptions { read_cache: read_cache.clone(), ..OpenOptions::new(entropy, spawner()) };
+            run(Drive::open(media.clone(), options)).expect("open")
+        };
+        let mut drive = open(1);
+        let mut model = vec![0; REGION];
+        let mut dice = StdRng::seed_from_u64(7);
+        for i in 0..600 {
+            let len = dice.random_range(1..=if i % 5 == 0 { 40_000 } else { 600 });
+            let at = dice.random_range(0..REGION - len);
+            let mut data = match i % 4 {
+                0 => text_like(i, len),
+                1 => random(i, len),
+                2 => (0..len).map(|byte| [1, 2, 3, 4][(at + byte) % 4]).collect(),
+                _ => vec![0; len],
+            };
+            match i % 8 {
+                3 => run(drive.trim(at as u64, len as u64, false)).expect("trim"),
+                7 => run(drive.write_zeroes(at as u64, len as u64, i % 16 == 7, true)).expect("zeroes"),
+                _ => run(drive.write(at as u64, &data, i % 16 == 0)).expect("write"),
+            }
+            model[at..at + len].copy_from_slice(&data);
+            let len = dice.random_range(1..9000);
+            let at = dice.random_range(0..REGION - len);
+            data.resize(len, 0xff);
+            run(drive.read(at as u64, &mut data)).expect("read");
+            assert!(data[..] == model[at..at + len], "{codec} {i}: {len} bytes at {at}");
+            if i % 150 == 149 {
+                run(drive.flush()).expect("flush");
+                run(drive.settle_step(0, Settle::All)).expect("settle");
+                drop(drive);
+                drive = open(i);
+            }
+        }
+        assert_sound(&drive);
+    }
 }
 
 #[test]

@@ -111,22 +111,24 @@ fn segments_of_all_sizes_work() {
 }
 
 #[test]
-fn large_sectors_refuse_small_requests() {
-    let options = CreateOptions { sector_bytes: 4096, ..create_options(64 * MIB, 64 * MIB) };
-    let drive = open(&create(&options).expect("create"), 1);
-    let mut bytes = [0; 512];
-    assert!(matches!(run(drive.write(4096, &bytes, false)), Err(Error::Invalid(_))));
-    assert!(matches!(run(drive.read(4096, &mut bytes)), Err(Error::Invalid(_))));
-    assert!(matches!(run(drive.trim(512, 4096, false)), Err(Error::Invalid(_))));
-    assert!(matches!(run(drive.write_zeroes(0, 4608, false, false)), Err(Error::Invalid(_))));
-    run(drive.write(4096, &[1; 4096], false)).expect("a whole sector");
-}
-
-#[test]
-fn small_sectors_refuse_smaller_requests() {
-    let (_, drive) = new_drive(64 * MIB, 64 * MIB);
-    assert!(matches!(run(drive.write(0, &[1; 256], false)), Err(Error::Invalid(_))));
-    assert!(matches!(run(drive.read(256, &mut [0; 512])), Err(Error::Invalid(_))));
+fn sector_sizes_restrict_no_request() {
+    for sector_bytes in [512, 4096] {
+        let options = CreateOptions { sector_bytes, ..create_options(64 * MIB, 64 * MIB) };
+        let drive = open(&create(&options).expect("create"), 1);
+        run(drive.write(4096, &[1; 8192], false)).expect("write");
+        run(drive.write(4099, b"a few bytes", false)).expect("write");
+        run(drive.write_zeroes(4100, 3, false, false)).expect("zeroes");
+        run(drive.trim(8191, 2, true)).expect("trim");
+        let mut expected = vec![1; 8192];
+        expected[3..14].copy_from_slice(b"a\0\0\0w bytes");
+        expected[4095..4097].fill(0);
+        let mut back = vec![0; 8185];
+        run(drive.read(4097, &mut back)).expect("read");
+        assert!(back == expected[1..8186]);
+        let runs = run(drive.extents(8191, 4100, 9)).expect("extents");
+        assert_eq!(runs.iter().map(|run| run.len).sum::<u64>(), 4100);
+        assert_sound(&drive);
+    }
 }
 
 #[test]

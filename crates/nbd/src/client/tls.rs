@@ -33,15 +33,15 @@ impl ClientTls {
     /// [`TlsError`] with the file that cannot be used.
     pub fn from_pem_files(files: &ClientTlsFiles) -> Result<ClientTls, TlsError> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
-        let builder =
-            ClientConfig::builder_with_provider(provider).with_protocol_versions(rustls::DEFAULT_VERSIONS)?;
+        let builder = ClientConfig::builder_with_provider(Arc::clone(&provider))
+            .with_protocol_versions(rustls::DEFAULT_VERSIONS)?;
         let builder = match &files.ca {
             Some(ca) => builder.with_root_certificates(roots(ca)?),
             None => builder.with_platform_verifier()?,
         };
         let config = match &files.identity {
             Some((certificate, key)) => {
-                builder.with_client_auth_cert(certificates(certificate)?, private_key(key)?)?
+                builder.with_client_auth_cert(certificates(certificate)?, private_key(key, &provider)?)?
             }
             None => builder.with_no_client_auth(),
         };

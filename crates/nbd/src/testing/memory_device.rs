@@ -167,9 +167,8 @@ impl MemoryDevice {
         mut visit: impl FnMut(&mut Chunk, std::ops::Range<usize>, usize),
     ) -> Result<(), DeviceError> {
         let geometry = self.geometry();
-        let sector = u64::from(self.sector_bytes);
         let end = offset.checked_add(len).filter(|end| *end <= geometry.capacity_bytes);
-        let Some(end) = end.filter(|_| offset.is_multiple_of(sector) && len.is_multiple_of(sector)) else {
+        let Some(end) = end else {
             return Err(DeviceError::Invalid(format!("{len} bytes at {offset}")));
         };
         let mut at = offset;

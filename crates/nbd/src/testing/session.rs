@@ -98,33 +98,37 @@ pub(super) fn greeting_flags() -> [u8; 4] {
     (FLAG_C_FIXED_NEWSTYLE | FLAG_C_NO_ZEROES).to_be_bytes()
 }
 
-/// The options of negotiations with simple and with structured replies.
-pub(super) fn negotiations() -> [Vec<u8>; 2] {
+/// The options of negotiations with simple, structured and extended replies.
+pub(super) fn negotiations() -> [Vec<u8>; 3] {
     let query = InfoQuery { export: String::new(), infos: Vec::new() };
     let contexts =
         MetaContextQuery { export: String::new(), queries: vec![CONTEXT_BASE_ALLOCATION.to_owned()] };
     let simple = vec![ClientOption::Go(query.clone())];
-    let structured =
-        vec![ClientOption::StructuredReply, ClientOption::SetMetaContext(contexts), ClientOption::Go(query)];
-    [simple, structured].map(|options| options.iter().flat_map(ClientOption::encode).collect())
+    let [structured, extended] =
+        [ClientOption::StructuredReply, ClientOption::ExtendedHeaders].map(|first| {
+            vec![first, ClientOption::SetMetaContext(contexts.clone()), ClientOption::Go(query.clone())]
+        });
+    [simple, structured, extended].map(|options| options.iter().flat_map(ClientOption::encode).collect())
 }
 
 /// Fuzz target: a whole connection on arbitrary bytes. The first byte is the mode:
 /// - bits 0 and 1: whether the rest is sent first, after the greeting, or after a negotiation with simple or
 ///   with structured replies
-/// - bits 2 to 6: size of the reads
+/// - bits 2 to 5: size of the reads
+/// - bit 6: extended replies in place of structured ones
 /// - bit 7: whether requests yield once before they complete
 pub fn fuzz_session(bytes: &[u8]) {
     let Some((mode, rest)) = bytes.split_first() else { return };
-    let [simple, structured] = negotiations();
+    let [simple, structured, extended] = negotiations();
     let mut sent = match mode & 3 {
         0 => Vec::new(),
         1 => greeting_flags().to_vec(),
         2 => [&greeting_flags()[..], &simple].concat(),
+        _ if mode & 0x40 != 0 => [&greeting_flags()[..], &extended].concat(),
         _ => [&greeting_flags()[..], &structured].concat(),
     };
     sent.extend_from_slice(rest);
-    let chunk_bytes = 1 << ((mode >> 2) & 31).min(24);
+    let chunk_bytes = 1 << ((mode >> 2) & 15);
     // Any result is acceptable as long as nothing panics.
     let _ = run_session(&sent, chunk_bytes, mode & 0x80 != 0);
 }

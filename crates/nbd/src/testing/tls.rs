@@ -67,7 +67,7 @@ pub fn fuzz_tls(bytes: &[u8]) {
     let Some((mode, rest)) = bytes.split_first() else { return };
     let shared = SHARED.with(Arc::clone);
     let start_tls: Vec<u8> = greeting_flags().into_iter().chain(ClientOption::StartTls.encode()).collect();
-    let [simple, structured] = negotiations();
+    let [simple, structured, _] = negotiations();
     let within: Vec<u8> = match mode & 3 {
         0 => {
             let sent = [&start_tls, rest].concat();

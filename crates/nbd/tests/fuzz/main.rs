@@ -3,6 +3,7 @@
 #[path = "../../../layout/tests/fuzz/harness.rs"]
 mod harness;
 
+use nbd::extended::ExtendedRequestHeader;
 use nbd::option::{ClientOption, InfoQuery, MetaContextQuery};
 use nbd::protocol::*;
 use nbd::reply::ChunkHeader;
@@ -17,6 +18,7 @@ fn of_clients() -> Vec<(u8, Vec<u8>)> {
         ClientOption::List,
         ClientOption::Info(query()),
         ClientOption::StructuredReply,
+        ClientOption::ExtendedHeaders,
         ClientOption::ListMetaContext(contexts()),
         ClientOption::SetMetaContext(contexts()),
         ClientOption::StartTls,
@@ -40,12 +42,21 @@ fn of_clients() -> Vec<(u8, Vec<u8>)> {
         request(CMD_CACHE, 0, 512),
         request(CMD_DISC, 0, 0),
     ];
+    let extended = |request: &Vec<u8>| {
+        let (header, data) = request.split_first_chunk().expect("a header");
+        let mut header = ExtendedRequestHeader::from(RequestHeader::decode(header).expect("a request"));
+        header.flags |= if data.is_empty() { 0 } else { CMD_FLAG_PAYLOAD_LEN };
+        [&header.encode()[..], data].concat()
+    };
     let mut sent: Vec<(u8, Vec<u8>)> = options.iter().map(|option| (1, option.encode())).collect();
     sent.push((1, options.iter().flat_map(ClientOption::encode).collect()));
     for mode in [2, 3] {
         sent.extend(requests.iter().map(|request| (mode, request.clone())));
         sent.push((mode, requests.concat()));
     }
+    let requests: Vec<_> = requests.iter().map(extended).collect();
+    sent.push((3 | 0x40, requests.concat()));
+    sent.extend(requests.into_iter().map(|request| (3 | 0x40, request)));
     sent
 }
 

@@ -1,11 +1,13 @@
 //! Addresses, sockets, and the server with its own threads.
 
 use std::io::{Read, Write};
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::sync::Arc;
 
-use nbd::{Accepted, Address, ListenError, Listener, Server, ServerConfig};
+use nbd::{Accepted, Address, Inherited, InheritedError, ListenError, Listener, Server, ServerConfig};
 
 use crate::client::{device, shared_of};
 
@@ -37,6 +39,48 @@ fn a_unix_socket_is_private_and_removed() {
     assert_eq!(path.metadata().expect("there").permissions().mode() & 0o777, 0o600);
     drop(listener);
     assert!(!path.exists());
+}
+
+#[test]
+fn a_socket_bound_by_others_is_used_and_left() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("s");
+    let bound = Inherited::new(UnixListener::bind(&path).expect("bound").into()).expect("it listens");
+    assert_eq!(*bound.address(), Address::Unix(path.clone()));
+    let config = ServerConfig::default();
+    for mode in [0o600, 0o666] {
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
+        let listener = bound.listener(&config).expect("one after the other");
+        assert_eq!(listener.is_open(&config), mode == 0o666);
+        let shared = shared_of(&Arc::new(device()), config.clone());
+        let server = Server::start(&shared, vec![listener], 1).expect("starts");
+        let mut greeting = [0; 8];
+        UnixStream::connect(&path).expect("connected").read_exact(&mut greeting).expect("a greeting");
+        assert_eq!(&greeting, b"NBDMAGIC");
+        server.shutdown();
+        assert!(path.exists());
+    }
+    let tcp = Inherited::new(TcpListener::bind("127.0.0.1:0").expect("bound").into()).expect("it listens");
+    assert!(tcp.listener(&config).is_ok());
+    let networked =
+        Inherited::new(TcpListener::bind("0.0.0.0:0").expect("bound").into()).expect("it listens");
+    assert!(matches!(networked.listener(&config), Err(ListenError::Insecure(_))));
+}
+
+#[test]
+fn what_nobody_can_connect_to_is_refused() {
+    use std::os::linux::net::SocketAddrExt;
+    let refused = |descriptor: OwnedFd| Inherited::new(descriptor).expect_err("refused");
+    let null = std::fs::File::open("/dev/null").expect("a file");
+    assert!(matches!(refused(null.into()), InheritedError::NotASocket));
+    let (connected, _other) = UnixStream::pair().expect("sockets");
+    assert!(matches!(refused(connected.into()), InheritedError::NotListening));
+    let datagrams = std::net::UdpSocket::bind("127.0.0.1:0").expect("bound");
+    assert!(matches!(refused(datagrams.into()), InheritedError::OtherKind));
+    let name = format!("pumice-test-{}", std::process::id());
+    let name = std::os::unix::net::SocketAddr::from_abstract_name(name).expect("a name");
+    let nowhere = UnixListener::bind_addr(&name).expect("bound");
+    assert!(matches!(refused(nowhere.into()), InheritedError::NoPath));
 }
 
 #[test]

@@ -2,8 +2,10 @@
 
 mod access;
 mod admission;
+mod any_range;
 mod audit;
 mod client;
+mod extended;
 mod handshake;
 mod helped;
 mod limits;

@@ -63,6 +63,31 @@ pub(crate) fn server(folder: &Path, clients_need_certificates: bool) -> ServerCo
 }
 
 #[test]
+fn a_key_that_does_not_work_is_described() {
+    let Some(folder) = certificates() else { return };
+    let file = |name: &str| folder.path().join(name);
+    let load = |key: &str| TlsConfig::from_pem_files(&file("server.pem"), &file(key), None, None).err();
+    for (name, options, what) in [
+        ("short", "RSA -pkeyopt rsa_keygen_bits:1024", "an RSA key of 1024 bits"),
+        ("odd", "RSA -pkeyopt rsa_keygen_bits:2560", "an RSA key of 2560 bits"),
+        ("other", "EC -pkeyopt ec_paramgen_curve:P-521", "a key of another kind"),
+    ] {
+        openssl(folder.path(), &format!("genpkey -out {name} -algorithm {options}")).expect("a key");
+        let said = load(name).expect("refused").to_string();
+        assert!(said.contains(what) && said.contains("2048, 3072 or 4096 bits"), "{said}");
+        assert!(said.starts_with(&file(name).display().to_string()), "{said}");
+    }
+    openssl(folder.path(), "rsa -in short -traditional -out older").expect("a key");
+    assert!(load("older").expect("refused").to_string().contains("1024 bits"));
+    std::fs::write(
+        file("noise"),
+        "-----BEGIN PRIVATE KEY-----\nMIIBBwIBADCBnw==\n-----END PRIVATE KEY-----\n",
+    )
+    .expect("written");
+    assert!(matches!(load("noise"), Some(TlsError::Key { .. })));
+}
+
+#[test]
 fn tcp_beyond_this_machine_needs_client_certificates() {
     let Some(folder) = certificates() else { return };
     let check = |config: &ServerConfig| Listener::check(&Address::Tcp("0.0.0.0".into(), 0), true, config);

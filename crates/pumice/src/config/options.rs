@@ -5,10 +5,12 @@ use nbd::{Access, Address};
 use serde::Deserialize;
 use service::{MonitorSettings, OpenSettings, ThrottleSettings};
 
+use crate::attach::By;
+
 use super::values::{
-    AbsoluteAddress, AbsolutePath, AbsoluteSocket, BackgroundCpu, Client, CommandText, Connections, DirectIo,
-    Http, InFile, Io, Levels, LogFormat, MapCache, Name, Offload, ReadCacheSize, RequestMemory, Sandbox,
-    Seconds, Threads, ThrottleAt, ThrottleFloor, UserName, WriteCache, one_of,
+    AbsoluteAddress, AbsolutePath, AbsoluteSocket, AttachBy, BackgroundCpu, Client, CommandText, Connections,
+    DirectIo, Http, InFile, Io, Levels, LogFormat, MapCache, Name, Offload, ReadCacheSize, RequestMemory,
+    Sandbox, Seconds, Threads, ThrottleAt, ThrottleFloor, UserName, WriteCache, one_of,
 };
 
 /// Defines a set of options, each of which is optional.
@@ -126,6 +128,8 @@ options! {
             nbd: Vec<AbsoluteAddress>,
             clients: Vec<Client>,
             clients_read_only: Vec<Client>,
+            attach: bool,
+            by: AttachBy,
         }
         /// Memory for the map of each drive [default: 128M]
         #[arg(long, value_name = "SIZE")]
@@ -184,6 +188,18 @@ impl DriveOptions {
             (read_write, read_only) => {
                 Access::Listed { read_write: names(read_write), read_only: names(read_only) }
             }
+        }
+    }
+
+    /// Takes the way to attach the drive, if `pumice attach --configured` is to attach it.
+    ///
+    /// # Errors
+    /// If there is a way for a drive that it is not to attach.
+    pub(super) fn take_attach(&mut self) -> Result<Option<By>, &'static str> {
+        match (self.attach.take(), self.by.take()) {
+            (Some(true), by) => Ok(Some(by.map_or(By::default(), |by| by.0))),
+            (_, None) => Ok(None),
+            (_, Some(_)) => Err("by needs attach = true beside it"),
         }
     }
 

@@ -11,6 +11,7 @@ use serde::Deserialize;
 use service::{IoChoice, WarnAt};
 
 use super::in_file::{FromToml, Refused, Toml, deserialize_from_toml};
+use crate::attach::By;
 use crate::logging;
 use crate::size::{Size, SizeError};
 
@@ -143,6 +144,7 @@ text_value!(
     "a DNS name in the certificate of a client, or \"sha256:FINGERPRINT\"",
     |text| { message_of(text.parse()) }
 );
+text_value!(AttachBy, By, "\"auto\", \"loop\" or \"nbd\"", |text| text.parse());
 text_value!(AbsoluteAddress, Address, "an address, \"unix:SOCKET\" or \"tcp:HOST:PORT\"", |text| {
     match message_of(text.parse())? {
         Address::Unix(path) if !path.is_absolute() => Err(format!("{text:?}: the path must begin with /")),

@@ -30,7 +30,7 @@ const OF_SERVER: [(&str, &str, &str); 5] = [
     ("on-event", "as of a drive", "For all drives that have none of their own"),
 ];
 /// Keys of `[[drive]]` without an option of the same name: key, form, purpose.
-const OF_DRIVE: [(&str, &str, &str); 5] = [
+const OF_DRIVE: [(&str, &str, &str); 7] = [
     ("path", "a path that begins with /", "File or block device with the drive; required"),
     ("name", "a name of 1 to 4096 bytes", "Export name [default: name of the file]"),
     (
@@ -44,6 +44,13 @@ const OF_DRIVE: [(&str, &str, &str); 5] = [
         "Clients that may use the drive; requires tls.ca [default: all, unless clients-read-only is given]",
     ),
     ("clients-read-only", "a list of clients", "Clients that may only read the drive; requires tls.ca"),
+    (
+        "attach",
+        "true or false",
+        "Attached as a block device by \"pumice attach --configured\", which pumice-attach.service runs; the server does nothing \
+         with it [default: false]",
+    ),
+    ("by", "\"auto\", \"loop\" or \"nbd\"", "Way to attach it; requires attach [default: auto]"),
 ];
 
 /// Returns the page.

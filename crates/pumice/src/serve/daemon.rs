@@ -10,7 +10,7 @@ use std::time::Duration;
 use admin::{HttpAddress, HttpListener, HttpServer};
 use anyhow::{Context, Result};
 use device::Device;
-use nbd::{Address, ConfigError, Export, Offered, ServerConfig, Shared};
+use nbd::{Address, ConfigError, Export, Inherited, Offered, ServerConfig, Shared};
 use service::{AdminSocket, Drives, ServedDrive, ServiceError, Workers};
 use status::shown;
 use tokio::task::JoinSet;
@@ -84,11 +84,11 @@ impl Daemon {
         config: Config,
         nbd: ServerConfig,
         (workers, privileges): (Arc<Workers>, Privileges),
-        signals: Signals,
+        (signals, activated): (Signals, Vec<Inherited>),
     ) -> Result<Daemon> {
         let common = Shared::empty(nbd.clone())?;
         common.arrange(config.names());
-        let endpoints = Endpoints::new(workers.clone(), signals.stop.clone());
+        let endpoints = Endpoints::new(workers.clone(), signals.stop.clone(), activated);
         Ok(Daemon {
             source,
             config,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
 use nbd::{
-    AcceptFailures, Acceptor, Address, Admitted, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger,
-    TlsPolicy,
+    AcceptFailures, Acceptor, Address, Admitted, Inherited, Listener, ServerConfig, Shared, Shutdown,
+    ShutdownTrigger, TlsPolicy,
 };
 use parking_lot::RwLock;
 use service::{ServedDrive, Workers};
@@ -47,6 +47,8 @@ pub(super) struct Bound {
 pub(super) struct Endpoints {
     workers: Arc<Workers>,
     stop: Shutdown,
+    /// Sockets that the service manager has bound.
+    activated: Vec<Inherited>,
     open: Vec<Endpoint>,
     accepting: JoinSet<()>,
     /// Address and export pairs already printed on standard output.
@@ -54,9 +56,17 @@ pub(super) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Creates an empty set. `stop` ends accepting at all addresses, and all connections.
-    pub(super) fn new(workers: Arc<Workers>, stop: Shutdown) -> Endpoints {
-        Endpoints { workers, stop, open: Vec::new(), accepting: JoinSet::new(), announced: HashSet::new() }
+    /// Creates an empty set. `stop` ends accepting at all addresses, and all connections. Addresses of the sockets in
+    /// `activated` are not bound: these are used.
+    pub(super) fn new(workers: Arc<Workers>, stop: Shutdown, activated: Vec<Inherited>) -> Endpoints {
+        Endpoints {
+            workers,
+            stop,
+            activated,
+            open: Vec::new(),
+            accepting: JoinSet::new(),
+            announced: HashSet::new(),
+        }
     }
 
     /// Checks the addresses in `wanted` that the server listens at already with new settings: the client CA may be gone.
@@ -98,7 +108,10 @@ impl Endpoints {
             bail!("{twice} would be the address of two drives; choose another for one of them");
         }
         let bind = |address: &Address| {
-            let listener = Listener::bind_at(address, config, |name, port| names.get(name, port))?;
+            let listener = match self.activated.iter().find(|socket| socket.address() == address) {
+                Some(socket) => socket.listener(config)?,
+                None => Listener::bind_at(address, config, |name, port| names.get(name, port))?,
+            };
             Ok(Bound { address: address.clone(), listener })
         };
         self.missing(wanted).map(bind).collect()
@@ -122,7 +135,8 @@ impl Endpoints {
             if listener.is_open(config) {
                 tracing::warn!(
                     address = %found,
-                    "whoever can connect can use the drives: every user of this machine, if the address is loopback"
+                    "whoever can connect can use the drives: every user of this machine, if the address is loopback or a \
+                     socket that all may write to"
                 );
             }
             let acceptor = listener.register().with_context(|| address.to_string())?;
@@ -282,7 +296,7 @@ mod tests {
         runtime.block_on(async {
             let workers = Arc::new(Workers::start(Some(1), service::IoChoice::Plain).expect("a worker"));
             let stop = ShutdownTrigger::new();
-            let mut endpoints = Endpoints::new(workers, stop.subscribe());
+            let mut endpoints = Endpoints::new(workers, stop.subscribe(), Vec::new());
             let strict = ServerConfig::default();
             let insecure = ServerConfig { insecure: true, ..ServerConfig::default() };
             for host in ["127.0.0.1", "0.0.0.0"] {

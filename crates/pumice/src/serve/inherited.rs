@@ -2,7 +2,7 @@
 //! hold a lock (`flock FILE pumice serve`), and the command line may name them (`--config /dev/fd/8`). Commands of `on-event`
 //! and other programs must get none of them.
 
-use std::os::fd::{BorrowedFd, RawFd};
+use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
 
 use rustix::io::{FdFlags, fcntl_setfd};
@@ -12,17 +12,35 @@ const STDERR: RawFd = 2;
 /// Flag of a descriptor that programs started from here do not get, as in `/proc/PID/fdinfo`.
 const CLOSE_ON_EXEC: i32 = libc::O_CLOEXEC;
 
+/// Descriptors that the parent process left open, by number.
+pub(super) struct Passed(Vec<RawFd>);
+
 /// Keeps descriptors that this program has not opened itself, except the standard ones, from programs that are started later.
-/// Does nothing if there is no `/proc`.
-pub(super) fn keep_from_programs() {
-    for number in passed_on(Path::new("/proc/self")) {
-        // SAFETY: the descriptor was open when it was listed. This program closes none of those: all that it opens have the
-        // flag and are not listed. If a library has closed it since, the call fails, or sets the flag of another descriptor,
+/// Does nothing if there is no `/proc`. Returns them: at the first call they are those of the parent.
+pub(super) fn keep_from_programs() -> Passed {
+    let passed = passed_on(Path::new("/proc/self"));
+    for number in &passed {
+        let number = *number;
+        // SAFETY: the descriptor was open when it was listed. This program closes none of those now: all that it opens, and
+        // what it takes of the parent's, have the flag and are not listed. If a library has closed it since, the call fails, or sets the flag of another descriptor,
         // which has it already unless it is a library's. Nothing is read, written or closed.
         #[allow(unsafe_code, reason = "a descriptor that nothing in this program owns has only its number")]
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         // It fails only for descriptors that are not open.
         let _ = fcntl_setfd(descriptor, FdFlags::CLOEXEC);
+    }
+    Passed(passed)
+}
+
+impl Passed {
+    /// Takes a descriptor by its number. `None` if the parent has left none of that number, or it was taken.
+    pub(super) fn take(&mut self, number: RawFd) -> Option<OwnedFd> {
+        let at = self.0.iter().position(|listed| *listed == number)?;
+        self.0.swap_remove(at);
+        // SAFETY: it is open, as in `keep_from_programs`. Nothing in this program owns it: all that the program opens has the
+        // flag and is not listed, and no library was there before the list. It gets one owner, as it leaves the list.
+        #[allow(unsafe_code, reason = "a descriptor that nothing in this program owns has only its number")]
+        Some(unsafe { OwnedFd::from_raw_fd(number) })
     }
 }
 

@@ -37,6 +37,26 @@ fn illegal_requests_are_refused_and_change_nothing() {
 }
 
 #[test]
+fn any_range_is_legal_without_block_sizes() {
+    if !usable() {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--sector", "4096"]);
+    let server = drive.serve(&[]);
+    let script = "import sys, nbd\n\
+        h = nbd.NBD(); h.set_request_block_size(False); h.connect_uri(sys.argv[1])\n\
+        assert h.get_block_size(nbd.SIZE_MINIMUM) == 0\n\
+        h.pwrite(b'over a border', 4090)\n\
+        h.pwrite(b'B', 4097, nbd.CMD_FLAG_FUA)\n\
+        h.zero(2, 4091)\n\
+        h.trim(10, 4090)\n\
+        assert h.pread(15, 4089) == b'\\0o\\0\\0r a Border\\0', h.pread(15, 4089)\n\
+        assert h.pread(1, 0) == b'\\0'\n";
+    succeed(PYTHON, &["-c", script, server.uri()]);
+    assert!(server.stop().success());
+}
+
+#[test]
 fn a_flush_on_one_connection_covers_the_others() {
     if !usable() {
         return;

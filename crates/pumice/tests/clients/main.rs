@@ -9,7 +9,10 @@ mod disk;
 #[allow(dead_code, reason = "the demo uses all of it")]
 mod tools;
 
+mod activation;
+mod any_range;
 mod attach;
+mod attach_configured;
 mod demo;
 mod doctor;
 mod filesystems;

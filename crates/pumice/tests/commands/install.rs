@@ -134,6 +134,13 @@ fn systemd_takes_the_unit() -> Outcome {
         return Ok(());
     }
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    for name in ["pumice.socket", "pumice-attach.service", "pumice-attach@.service"] {
+        let unit = fs::read_to_string(project("deploy/systemd").join(name))?;
+        let other = folder.path().join(name.replace('@', "@drive"));
+        fs::write(&other, unit.replace("/usr/bin/pumice", env!("CARGO_BIN_EXE_pumice")))?;
+        let run = in_time("systemd-analyze", &[&verify[..], &[&text(&other)]].concat());
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{name}: {run:?}");
+    }
     // The verification detects errors.
     fs::write(&path, unit.replace("Type=notify", "Type=notfy"))?;
     let run = in_time("systemd-analyze", &[&verify[..], &[&text(&path)]].concat());
@@ -173,6 +180,8 @@ fn make_install_puts_everything_in_its_place() -> Outcome {
         "opt/x/share/zsh/site-functions/_pumice",
         "opt/x/share/fish/vendor_completions.d/pumice.fish",
         "opt/x/lib/systemd/system/pumice.service",
+        "opt/x/lib/systemd/system/pumice.socket",
+        "opt/x/lib/systemd/system/pumice-attach.service",
         "opt/x/lib/systemd/system/pumice-attach@.service",
         "opt/x/lib/sysusers.d/pumice.conf",
         "opt/x/share/doc/pumice/examples/pumice.toml",

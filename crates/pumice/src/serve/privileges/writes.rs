@@ -32,7 +32,9 @@ pub(super) fn directories(config: &Config) -> Result<Option<Vec<PathBuf>>> {
         return Ok(None);
     }
     let mut sockets: Vec<PathBuf> = config.server.admin.iter().cloned().collect();
-    sockets.extend(addresses(config)?.into_iter().filter_map(|address| match address {
+    // The server neither makes nor removes those that are bound.
+    let bound_here = |address: &Address| !config.activated.contains(address);
+    sockets.extend(addresses(config)?.into_iter().filter(bound_here).filter_map(|address| match address {
         Address::Unix(path) => Some(path),
         Address::Tcp(..) => None,
     }));

@@ -14,5 +14,5 @@ case $built in 0) ;; 77) exit 0 ;; *) exit "$built" ;; esac
 share=$(mktemp -d)
 trap 'rm -rf "$share"' EXIT
 cp "$program" "$share/pumice"
-{ echo "WAYS='${WAYS:-nbd}'"; cat scripts/kernel-lab/guest.sh; } >"$share/run.sh"
+{ echo "WAYS='${WAYS:-ublk nbd}'"; cat scripts/kernel-lab/guest.sh; } >"$share/run.sh"
 scripts/kernel-lab/run.sh "$lab" "$share" "${SECONDS_MAX:-900}"

@@ -184,17 +184,27 @@ impl Attachment {
         let lock = place::lock(&folder).map_err(at_folder)?;
         let Some(lock) = lock else { return Err(already(&options.path, &folder)) };
         let started = Started::default();
-        // What a killed bridge left. If something uses it, all of it stays, with the record: it can be detached later.
         let stale = Record::read(&folder);
-        node::clear_stale(stale.as_ref(), &folder)?;
+        // A node that can be taken over stays.
+        let waiting = stale.as_ref().filter(|stale| node::waits_for_a_bridge(stale, &options.ways));
+        if waiting.is_none() {
+            // If something uses what a killed bridge left, all of it stays, with the record: it can be detached later.
+            node::clear_stale(stale.as_ref(), &folder)?;
+        }
         let serves = |pid: &u32| {
             find(&options.path).and_then(|report| report.server).is_some_and(|server| server.pid == *pid)
         };
-        started.adopt(stale.and_then(|stale| stale.server_pid).filter(serves));
-        let made = Attachment::make_in(&folder, options, abandoned, &started);
+        started.adopt(stale.as_ref().and_then(|stale| stale.server_pid).filter(serves));
+        let made = Attachment::make_in(&folder, options, waiting, abandoned, &started);
         let (record, shape, node, relay) = made.inspect_err(|_| {
-            started.stop(&options.path);
-            place::remove(&folder);
+            match waiting {
+                // Another attempt may take it over.
+                Some(stale) => _ = stale.write(&folder),
+                None => {
+                    started.stop(&options.path);
+                    place::remove(&folder);
+                }
+            }
         })?;
         Ok(Attachment { folder, record, shape, node, relay, started, refused_size_bytes: None, _lock: lock })
     }
@@ -202,6 +212,7 @@ impl Attachment {
     fn make_in(
         folder: &Path,
         options: &Options,
+        waiting: Option<&Record>,
         abandoned: &AtomicBool,
         started: &Started,
     ) -> Result<Made, AttachError> {
@@ -211,8 +222,9 @@ impl Attachment {
             path: options.path.clone(),
             bridge_pid: std::process::id(),
             server_pid: started.pid(),
-            node: None,
-            way: None,
+            // Kept for the next bridge if this one is killed too.
+            node: waiting.and_then(|stale| stale.node.clone()),
+            way: waiting.and_then(|stale| stale.way),
             shape: None,
             passed_over: Vec::new(),
         };
@@ -225,6 +237,16 @@ impl Attachment {
         let shape = server.shape().ok_or_else(|| of_drive("its size is unknown".to_string()))?;
         let relay = Relay::start(connected, server, options.settings.clone());
         let relay = Arc::new(relay.map_err(|source| AttachError::system("cannot start threads", source))?);
+        if let Some(node) = waiting.and_then(|stale| stale.node.as_deref()) {
+            // What the killed bridge had acknowledged is in the memory of the server, and in no journal.
+            relay
+                .call(Operation::Flush, FLUSH_PATIENCE)
+                .map_err(|errno| of_drive(format!("cannot flush: {errno}")))?;
+            let node = node::recover(node, &relay)?;
+            record.shape = Some(shape.clone());
+            record.write(folder).map_err(at_folder)?;
+            return Ok((record, shape, node, relay));
+        }
         for way in &options.ways {
             match node::make(*way, &relay, &shape, folder) {
                 Ok(node) => {

@@ -98,7 +98,7 @@ pub fn all() -> Vec<Attachment> {
         let size_bytes = record.shape.as_ref().map_or(0, |shape| shape.size_bytes);
         let failed = |reason: String| Status { state: State::Failed, reason: Some(reason), size_bytes };
         let status = if !is_alive {
-            failed("its bridge process has ended; `pumice detach` removes what is left".to_string())
+            failed("its bridge process has ended; `pumice attach` starts it again, `pumice detach` removes what is left".to_string())
         } else {
             match ask(&folder, &Request::Status, STATUS_PATIENCE) {
                 Ok(Answer::Status(status)) => status,

@@ -4,6 +4,7 @@ mod file;
 mod loop_device;
 mod nbd_device;
 mod netlink;
+mod ublk_device;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,6 +21,8 @@ use crate::relay::Relay;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
+    /// A device of the kernel's `ublk` driver.
+    Ublk,
     /// A device of the kernel's `nbd` driver.
     Nbd,
     /// A loop device on a FUSE file.
@@ -28,12 +31,13 @@ pub enum Way {
 
 impl Way {
     /// All ways, in the order in which they are tried.
-    pub const ALL: &[Way] = &[Way::Loop, Way::Nbd];
+    pub const ALL: &[Way] = &[Way::Ublk, Way::Nbd, Way::Loop];
 }
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Way::Ublk => "ublk",
             Way::Nbd => "nbd",
             Way::Loop => "loop",
         })
@@ -71,17 +75,29 @@ pub(crate) fn make(
     folder: &Path,
 ) -> Result<Box<dyn Node>, AttachError> {
     match way {
+        Way::Ublk => Ok(Box::new(ublk_device::UblkNode::make(relay, shape)?)),
         Way::Nbd => Ok(Box::new(nbd_device::NbdNode::make(relay, shape)?)),
         Way::Loop => Ok(Box::new(loop_device::LoopNode::make(relay, shape, folder)?)),
     }
 }
 
+/// Returns whether the node of a killed bridge waits for another one, and may be made in its way.
+pub(crate) fn waits_for_a_bridge(record: &Record, ways: &[Way]) -> bool {
+    let is_asked_for = ways.contains(&Way::Ublk);
+    is_asked_for && record.way == Some(Way::Ublk) && record.node.as_deref().is_some_and(Path::exists)
+}
+
+/// Takes over the node of a killed bridge.
+pub(crate) fn recover(path: &Path, relay: &Arc<Relay>) -> Result<Box<dyn Node>, AttachError> {
+    Ok(Box::new(ublk_device::UblkNode::recover(relay, path)?))
+}
+
 /// Removes what a killed bridge left. Its node shows errors already.
 pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path) -> Result<(), AttachError> {
-    if let Some(record) = record.filter(|record| record.way == Some(Way::Nbd))
-        && let Some(node) = &record.node
-    {
-        nbd_device::clear(node, record.bridge_pid)?;
+    match record.map(|record| (record.way, &record.node, record.bridge_pid)) {
+        Some((Some(Way::Ublk), Some(node), _)) => ublk_device::clear(node)?,
+        Some((Some(Way::Nbd), Some(node), bridge_pid)) => nbd_device::clear(node, bridge_pid)?,
+        _ => {}
     }
     loop_device::clear_stale(folder)
 }

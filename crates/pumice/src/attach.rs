@@ -58,8 +58,8 @@ const JOURNAL_BYTES_MIN: u64 = 1 << 20;
 /// What the bridge has to know.
 #[derive(clap::Args)]
 pub(crate) struct How {
-    /// Way to make the node: auto, nbd or loop. auto: the first that works [default: auto]
-    #[arg(long, value_name = "WAY", value_parser = one_of::<By>(&["auto", "nbd", "loop"]), hide_possible_values = true, default_value = "auto", hide_default_value = true)]
+    /// Way to make the node: auto, ublk, nbd or loop. auto: the first that works [default: auto]
+    #[arg(long, value_name = "WAY", value_parser = one_of::<By>(&["auto", "ublk", "nbd", "loop"]), hide_possible_values = true, default_value = "auto", hide_default_value = true)]
     by: By,
     /// Wait so long, in seconds, for a server to have the drive before one is started
     #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true)]
@@ -91,7 +91,7 @@ impl std::str::FromStr for By {
         match way {
             Some(way) => Ok(By::This(*way)),
             None if text == "auto" => Ok(By::Auto),
-            None => Err("expected auto, nbd or loop".to_string()),
+            None => Err("expected auto, ublk, nbd or loop".to_string()),
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
 use crate::error::AttachError;
-use crate::node::clear_stale;
+use crate::node::{Way, clear_stale, waiting};
 use crate::place::{self, Record};
 use crate::server::stop_served;
 
@@ -96,15 +96,20 @@ pub fn all() -> Vec<Attachment> {
     let of = |(folder, record): (PathBuf, Record)| {
         let is_alive = matches!(place::lock(&folder), Ok(None));
         let size_bytes = record.shape.as_ref().map_or(0, |shape| shape.size_bytes);
-        let failed = |reason: String| Status { state: State::Failed, reason: Some(reason), size_bytes };
-        let status = if !is_alive {
-            failed("its bridge process has ended; `pumice attach` starts it again, `pumice detach` removes what is left".to_string())
-        } else {
+        let status = |state, reason: String| Status { state, reason: Some(reason), size_bytes };
+        let status = if is_alive {
             match ask(&folder, &Request::Status, STATUS_PATIENCE) {
                 Ok(Answer::Status(status)) => status,
-                Ok(_) => failed("its bridge process gives a wrong answer".to_string()),
-                Err(error) => failed(format!("its bridge process does not answer: {error}")),
+                Ok(_) => status(State::Failed, "its bridge process gives a wrong answer".to_string()),
+                Err(error) => status(State::Failed, format!("its bridge process does not answer: {error}")),
             }
+        } else if waiting(&record, Way::ALL).is_some() {
+            let reason =
+                "its bridge process was killed, and requests wait; `pumice attach` starts another one";
+            status(State::Unattended, reason.to_string())
+        } else {
+            let reason = "its bridge process has ended; `pumice detach` removes what is left";
+            status(State::Failed, reason.to_string())
         };
         Attachment { record, status, folder, is_alive }
     };

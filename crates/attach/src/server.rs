@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 use status::{DriveState, StatusReport};
 
-use crate::node::Shape;
+use crate::node::{Drive, Shape};
 use crate::place;
 use crate::relay::{Connected, Server};
 
@@ -84,7 +84,7 @@ impl Started {
 
 /// Stops the server with this process id, if it has the drive.
 pub(crate) fn stop_served(path: &Path, pid: u32) {
-    let has_it = || find(path).and_then(|report| report.server).is_some_and(|server| server.pid == pid);
+    let has_it = || find(path).is_some_and(|report| server_pid(&report) == Some(pid));
     let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| has_it()) else { return };
     let _ = kill_process(process, Signal::TERM);
     let since = Instant::now();
@@ -110,7 +110,7 @@ pub(crate) struct DriveServer {
     /// Process id of the server of the last connections.
     pid: Option<u32>,
     /// The drive of the first connections.
-    drive: Option<(String, Shape)>,
+    drive: Option<Drive>,
 }
 
 impl DriveServer {
@@ -120,9 +120,9 @@ impl DriveServer {
         DriveServer { path, folder, start, started, owns, started_at: None, pid: None, drive: None }
     }
 
-    /// What the node shows. Known after the first connection.
-    pub(crate) fn shape(&self) -> Option<Shape> {
-        self.drive.as_ref().map(|(_, shape)| shape.clone())
+    /// The drive, and the process id of its server. Known after the first connection.
+    pub(crate) fn drive(&self) -> Option<(Drive, Option<u32>)> {
+        self.drive.clone().map(|drive| (drive, self.pid))
     }
 
     /// Connects for the first time. If nobody serves the drive within `wait`, starts a server. `given_up` ends the waiting.
@@ -194,7 +194,7 @@ impl DriveServer {
     fn connect_to(&mut self, report: &StatusReport) -> Result<Connected, String> {
         let (socket, name) = endpoint(report)?;
         let shape = shape(report);
-        if let Some((uuid, before)) = &self.drive {
+        if let Some(Drive { uuid, shape: before }) = &self.drive {
             if *uuid != report.uuid {
                 return Err("another drive is being served from this path".to_string());
             }
@@ -217,10 +217,10 @@ impl DriveServer {
         };
         let streams = (0..count).map(|_| connect()).collect::<Result<Vec<_>, _>>();
         let streams = streams.map_err(|error| format!("{}: {error}", socket.display()))?;
-        let pid = report.server.as_ref().map(|server| server.pid);
+        let pid = server_pid(report);
         let is_same_server = self.pid == pid;
         self.pid = pid;
-        self.drive = Some((report.uuid.clone(), shape));
+        self.drive = Some(Drive { uuid: report.uuid.clone(), shape });
         Ok(Connected { streams, is_same_server })
     }
 }
@@ -236,6 +236,11 @@ impl Server for DriveServer {
             _ => Err("it is not being served".to_string()),
         }
     }
+}
+
+/// Process id of the server of a drive.
+pub(crate) fn server_pid(report: &StatusReport) -> Option<u32> {
+    report.server.as_ref().map(|server| server.pid)
 }
 
 /// What the node of a drive shows.

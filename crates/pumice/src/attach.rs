@@ -58,8 +58,8 @@ const JOURNAL_BYTES_MIN: u64 = 1 << 20;
 /// What the bridge has to know.
 #[derive(clap::Args)]
 pub(crate) struct How {
-    /// Way to make the node: auto, ublk, nbd or loop. auto: the first that works [default: auto]
-    #[arg(long, value_name = "WAY", value_parser = one_of::<By>(&["auto", "ublk", "nbd", "loop"]), hide_possible_values = true, default_value = "auto", hide_default_value = true)]
+    /// Way to make the node: auto, ublk, loop or nbd. auto: the first that works [default: auto]
+    #[arg(long, value_name = "WAY", value_parser = one_of::<By>(&["auto", "ublk", "loop", "nbd"]), hide_possible_values = true, default_value = "auto", hide_default_value = true)]
     by: By,
     /// Wait so long, in seconds, for a server to have the drive before one is started
     #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true)]
@@ -91,7 +91,7 @@ impl std::str::FromStr for By {
         match way {
             Some(way) => Ok(By::This(*way)),
             None if text == "auto" => Ok(By::Auto),
-            None => Err("expected auto, ublk, nbd or loop".to_string()),
+            None => Err("expected auto, ublk, loop or nbd".to_string()),
         }
     }
 }
@@ -118,9 +118,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("attaching a drive needs root");
     }
     let path = absolute(&args.path)?;
-    if let Some(found) = client::find(&path).filter(|found| found.status.state != bridge::State::Failed) {
+    if let Some(found) = client::find(&path) {
         let node = found.record.node.unwrap_or_default();
-        bail!("{}: already attached as {}", shown(&path), node.display());
+        match found.status.state {
+            bridge::State::Attached | bridge::State::Waiting => {
+                bail!("{}: already attached as {}", shown(&path), node.display())
+            }
+            bridge::State::Unattended if args.mkfs.is_some() => bail!(
+                "{}: {} waits for `pumice attach` without --mkfs, or for `pumice detach`",
+                shown(&path),
+                node.display()
+            ),
+            bridge::State::Unattended | bridge::State::Failed => {}
+        }
     }
     if find_served(Some(&path)).is_empty() {
         // Says what is wrong before anything is started.
@@ -144,6 +154,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     });
     if !args.json {
         crate::usage::complain(&explain(&record));
+    }
+    if record.taken_over.is_some_and(|taken_over| !taken_over.is_complete) {
+        crate::usage::complain(&format!(
+            "{}: its server was restarted while nobody served {}: writes that were acknowledged and not flushed may be lost, as \
+             at a power cut; unmount it and check its file system",
+            shown(&path),
+            device.display()
+        ));
     }
     Ok(())
 }
@@ -180,7 +198,8 @@ fn explain(record: &Record) -> String {
     let reasons: Vec<String> =
         record.passed_over.iter().map(|(way, reason)| format!("{way}: {reason}")).collect();
     let others = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
-    format!("{} attached by {way}{others}", shown(&record.path))
+    let taken_over = record.taken_over.map_or("", |_| ", taken over from a process that was killed");
+    format!("{} attached by {way}{taken_over}{others}", shown(&record.path))
 }
 
 fn document(record: &Record) -> serde_json::Value {
@@ -195,6 +214,7 @@ fn document(record: &Record) -> serde_json::Value {
         "sector_bytes": record.shape.as_ref().map(|shape| shape.sector_bytes),
         "read_only": record.shape.as_ref().map(|shape| shape.read_only),
         "server_started": record.server_pid.is_some(),
+        "taken_over": record.taken_over.map(|taken_over| json!({ "complete": taken_over.is_complete })),
     })
 }
 

@@ -7,6 +7,7 @@ use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::io::Errno;
 
+const PATH: &str = "/dev/ublk-control";
 /// Bytes of `struct ublksrv_ctrl_cmd`.
 const COMMAND_BYTES: usize = 32;
 /// Bytes that a command has in an entry of a ring.
@@ -16,21 +17,29 @@ const ENTRY_BYTES: usize = 80;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum UblkCommand {
+    GetInfo = 0x02,
     Add = 0x04,
     Delete = 0x05,
     Start = 0x06,
     Stop = 0x07,
     SetParameters = 0x08,
+    GetParameters = 0x09,
     StartRecovery = 0x10,
     EndRecovery = 0x11,
+    /// Does not wait until the last process has closed the device. Linux 6.10.
+    DeleteLater = 0x14,
     /// Linux 6.16.
     UpdateSize = 0x15,
 }
 
 impl UblkCommand {
-    /// `_IOWR('u', NUMBER, struct ublksrv_ctrl_cmd)`.
+    /// `_IOR` or `_IOWR('u', NUMBER, struct ublksrv_ctrl_cmd)`.
     const fn code(self) -> u32 {
-        3 << 30 | (COMMAND_BYTES as u32) << 16 | (b'u' as u32) << 8 | self as u32
+        let direction = match self {
+            UblkCommand::GetInfo | UblkCommand::GetParameters | UblkCommand::DeleteLater => 2,
+            _ => 3,
+        };
+        direction << 30 | (COMMAND_BYTES as u32) << 16 | (b'u' as u32) << 8 | self as u32
     }
 }
 
@@ -42,8 +51,11 @@ pub(crate) struct UblkControl {
 
 impl UblkControl {
     pub(crate) fn open() -> std::io::Result<UblkControl> {
-        let file = File::options().read(true).write(true).open("/dev/ublk-control")?;
-        let ring = IoUring::<Entry128, cqueue::Entry>::builder().build(4)?;
+        let named = |what: &'static str| {
+            move |error: std::io::Error| std::io::Error::new(error.kind(), format!("{what}: {error}"))
+        };
+        let file = File::options().read(true).write(true).open(PATH).map_err(named(PATH))?;
+        let ring = IoUring::<Entry128, cqueue::Entry>::builder().build(1).map_err(named("io_uring"))?;
         Ok(UblkControl { file, ring })
     }
 

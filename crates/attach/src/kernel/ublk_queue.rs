@@ -59,7 +59,8 @@ pub(crate) struct UblkQueue {
 }
 
 impl UblkQueue {
-    /// Maps the requests of queue `number` of a device, and prepares commands to fetch some. `event` is an eventfd.
+    /// Maps the requests of queue `number` of a device, and sends commands to fetch some. `event` is an eventfd. None comes
+    /// before the device is started.
     pub(crate) fn open(
         device: Arc<File>,
         event: OwnedFd,
@@ -79,7 +80,13 @@ impl UblkQueue {
         for tag in 0..depth {
             queue.push(FETCH, tag, 0);
         }
-        Ok(queue)
+        queue.ring.submit()?;
+        let refused = queue.ring.completion().find(|entry| entry.user_data() != EVENT);
+        // Commands that the kernel accepts end later.
+        match refused {
+            Some(entry) => Err(std::io::Error::from_raw_os_error(entry.result().abs())),
+            None => Ok(queue),
+        }
     }
 
     fn watch_event(&mut self) {
@@ -106,7 +113,7 @@ impl UblkQueue {
         self.push(COMMIT_AND_FETCH, tag, result);
     }
 
-    /// Sends all commands, and waits until something happens. Adds it to `events`.
+    /// Sends all commands, and waits until something happens. Adds what it is to `events`.
     pub(crate) fn wait(&mut self, events: &mut Vec<UblkEvent>) -> std::io::Result<()> {
         match self.ring.submit_and_wait(1) {
             Ok(_) => {}

@@ -3,46 +3,39 @@
 //!
 //! The device survives the bridge: while there is none the driver holds requests, and gives them to the next one
 //! (`UBLK_F_USER_RECOVERY`, `UBLK_F_USER_RECOVERY_REISSUE`).
+//!
+//! The bindings are the bridge's own, over `io-uring`: the crate `libublk` brings an executor, fixes the version of `io-uring`,
+//! and needs libclang to build, for a dozen commands and three structures.
 
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::{Node, Shape, device};
+use super::ublk_requests::Queue;
+use super::ublk_structures::{
+    INFO_BYTES, Info, SECTOR_SHIFT, empty_parameters, new_device, parameters, shown,
+};
+use super::{Drive, Node, Shape, device};
 use crate::error::AttachError;
-use crate::kernel::{UblkCommand, UblkControl, UblkEvent, UblkQueue, UblkRequest};
-use crate::operation::{Done, Operation, Outcome};
+use crate::kernel::{UblkCommand, UblkControl};
+use crate::place::fingerprint;
 use crate::relay::Relay;
 
 /// Queues of a device: one for each core, up to this number.
 const QUEUES_MAX: usize = 4;
-/// Requests of a queue in flight.
-const DEPTH: u16 = 128;
-/// Largest request with data, in bytes.
-const REQUEST_BYTES_MAX: u32 = 1 << 20;
-/// Largest trim, in sectors of 512 bytes: 1 GiB.
-const TRIM_SECTORS_MAX: u32 = 2 << 20;
-const SECTOR_SHIFT: u32 = 9;
-/// Bytes of `struct ublksrv_ctrl_dev_info`.
-const INFO_BYTES: usize = 64;
-/// `UBLK_F_USER_RECOVERY | UBLK_F_USER_RECOVERY_REISSUE | UBLK_F_CMD_IOCTL_ENCODE | UBLK_F_USER_COPY`.
-const FLAGS: u64 = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7;
-/// Of a request: durable before it is answered; keep it allocated. `UBLK_IO_F_*` without their shift by 8.
-const FUA: u32 = 1 << 5;
-const NO_UNMAP: u32 = 1 << 7;
-/// Time for nodes to appear, and for a device to be free of its last bridge.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// Time for the nodes of a new device to appear.
+const NODE_APPEARS: Duration = Duration::from_secs(5);
+/// Time for a device to be free of its last bridge. If all requests of a queue were in flight, Linux before 6.16 notices its
+/// end only when they time out, after 30 seconds.
+const QUIESCES: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(20);
 /// Time for a server to end the requests of the connections of a killed bridge.
 const REQUESTS_END: Duration = Duration::from_millis(500);
@@ -52,54 +45,82 @@ pub(super) struct UblkNode {
     id: u32,
     path: PathBuf,
     control: UblkControl,
-    /// `None` once it is removed.
+    /// `None` if the device is not this node's: once it is removed, and until it is taken over.
     threads: Option<Vec<JoinHandle<()>>>,
 }
 
 impl UblkNode {
-    pub(super) fn make(relay: &Arc<Relay>, shape: &Shape) -> Result<UblkNode, AttachError> {
+    /// `note` is told the path before there is a device that would outlive this process.
+    pub(super) fn make(
+        relay: &Arc<Relay>,
+        drive: &Drive,
+        note: impl FnOnce(&Path) -> Result<(), AttachError>,
+    ) -> Result<UblkNode, AttachError> {
         let mut control = open_control()?;
         let queues = std::thread::available_parallelism().map_or(1, usize::from).min(QUEUES_MAX) as u16;
-        let mut info = info(queues, u32::MAX);
+        let mut info = new_device(queues, mark(&drive.uuid));
         control.send(UblkCommand::Add, u32::MAX, &mut info, 0).map_err(|error| match error {
             Errno::INVAL | Errno::OPNOTSUPP => AttachError::Missing(
                 "the kernel's ublk driver is too old: Linux 6.5 or newer is needed".to_string(),
             ),
             Errno::PERM | Errno::ACCESS => {
-                AttachError::Missing("the kernel refuses to add a ublk device".to_string())
+                AttachError::Missing("the kernel refuses to add a ublk device (CAP_SYS_ADMIN)".to_string())
             }
             error => AttachError::system("cannot add a ublk device", error.into()),
         })?;
-        let id = u32::from_ne_bytes([info[12], info[13], info[14], info[15]]);
-        let mut node =
-            UblkNode { id, path: device(&format!("ublkb{id}")), control, threads: Some(Vec::new()) };
-        node.command(UblkCommand::SetParameters, &mut parameters(shape), 0)?;
-        node.start(relay, queues, UblkCommand::Start)?;
+        let info = Info::decode(&info);
+        let path = device(&format!("ublkb{}", info.id));
+        let mut node = UblkNode { id: info.id, path, control, threads: Some(Vec::new()) };
+        note(&node.path)?;
+        node.command(UblkCommand::SetParameters, &mut parameters(&drive.shape), 0)?;
+        node.start(relay, info, UblkCommand::Start)?;
+        let path = node.path.clone();
+        appears(&path, || fs::metadata(&path))?;
         Ok(node)
     }
 
-    /// Takes over the device of a bridge that was killed.
-    pub(super) fn recover(relay: &Arc<Relay>, path: &Path) -> Result<UblkNode, AttachError> {
-        let id = number(path)
-            .ok_or_else(|| AttachError::Refused(format!("{}: no ublk device", path.display())))?;
+    /// Takes over the device of a bridge that was killed. Returns what it shows. If that fails, the device goes on to wait.
+    pub(super) fn recover(
+        relay: &Arc<Relay>,
+        drive: &Drive,
+        path: &Path,
+    ) -> Result<(UblkNode, Shape), AttachError> {
+        let refused = |why: &str| AttachError::Refused(format!("{}: {why}", path.display()));
+        let id = number(path).ok_or_else(|| refused("no ublk device"))?;
         let mut node = UblkNode { id, path: path.to_path_buf(), control: open_control()?, threads: None };
-        let since = Instant::now();
-        // Busy until the kernel has cleared up after the last bridge.
-        while let Err(error) = node.control.send(UblkCommand::StartRecovery, id, &mut [], 0) {
-            if error != Errno::BUSY || since.elapsed() >= PATIENCE {
-                return Err(AttachError::system(
-                    format!("{}: cannot take it over", path.display()),
-                    error.into(),
-                ));
-            }
-            sleep(POLL);
+        let info =
+            info(&mut node.control, id).map_err(|error| AttachError::system(path.display(), error.into()))?;
+        if info.mark != mark(&drive.uuid) {
+            return Err(refused("it belongs to another drive than the one that is being served now"));
+        }
+        let mut bytes = empty_parameters();
+        node.command(UblkCommand::GetParameters, &mut bytes, 0)?;
+        let shape = shown(&bytes);
+        if drive.shape.size_bytes < shape.size_bytes
+            || (drive.shape.sector_bytes, drive.shape.read_only) != (shape.sector_bytes, shape.read_only)
+        {
+            return Err(refused("the drive is smaller, or served in another way, than when it was attached"));
         }
         sleep(REQUESTS_END);
-        let queues =
-            fs::read_dir(format!("/sys/block/ublkb{id}/mq")).map_or(1, |queues| queues.count()) as u16;
-        node.threads = Some(Vec::new());
-        node.start(relay, queues, UblkCommand::EndRecovery)?;
-        Ok(node)
+        node.begin_recovery()?;
+        // From here on until the end of the recovery, a kill of this process may make the device unusable: no waiting.
+        node.start(relay, info, UblkCommand::EndRecovery)?;
+        Ok((node, shape))
+    }
+
+    fn begin_recovery(&mut self) -> Result<(), AttachError> {
+        let since = Instant::now();
+        loop {
+            match self.control.send(UblkCommand::StartRecovery, self.id, &mut [], 0) {
+                Ok(()) => return Ok(()),
+                // Until the kernel has cleared up after the last bridge.
+                Err(Errno::BUSY) if since.elapsed() < QUIESCES => sleep(POLL),
+                Err(error) => {
+                    let what = format!("{}: cannot take it over", self.path.display());
+                    return Err(AttachError::system(what, error.into()));
+                }
+            }
+        }
     }
 
     fn command(&mut self, command: UblkCommand, buffer: &mut [u8], number: u64) -> Result<(), AttachError> {
@@ -108,112 +129,33 @@ impl UblkNode {
     }
 
     /// Starts the queues, then the device.
-    fn start(&mut self, relay: &Arc<Relay>, queues: u16, command: UblkCommand) -> Result<(), AttachError> {
+    fn start(&mut self, relay: &Arc<Relay>, info: Info, command: UblkCommand) -> Result<(), AttachError> {
         let data = device(&format!("ublkc{}", self.id));
-        let opened = appears(&data, || File::options().read(true).write(true).open(&data));
-        let opened = Arc::new(opened.map_err(|source| AttachError::system(data.display(), source))?);
-        for number in 0..queues {
-            let thread = start_queue(opened.clone(), relay.clone(), number);
-            let thread =
-                thread.map_err(|source| AttachError::system("cannot start a queue of ublk", source))?;
-            self.threads.get_or_insert_default().push(thread);
+        let opened = Arc::new(appears(&data, || File::options().read(true).write(true).open(&data))?);
+        let mut threads = Vec::new();
+        for number in 0..info.queues {
+            let queue = Queue { device: opened.clone(), number, depth: info.depth };
+            let started = queue.start(relay.clone());
+            let failed = |source| AttachError::system("cannot start a queue of ublk", source);
+            threads.push(started.map_err(failed)?);
         }
         self.command(command, &mut [], std::process::id().into())?;
-        let path = self.path.clone();
-        appears(&path, || fs::metadata(&path))
-            .map_err(|source| AttachError::system(path.display(), source))?;
+        self.threads = Some(threads);
         Ok(())
     }
 
-    fn delete(&mut self) -> Result<(), AttachError> {
+    fn delete(&mut self, claimed: Option<OwnedFd>) -> Result<(), AttachError> {
         let Some(threads) = self.threads.take() else { return Ok(()) };
         // A device that was not started cannot be stopped.
         let _ = self.control.send(UblkCommand::Stop, self.id, &mut [], 0);
+        drop(claimed);
         for thread in threads {
             // A panic was reported by the thread.
             let _ = thread.join();
         }
-        self.command(UblkCommand::Delete, &mut [], 0)
+        delete(&mut self.control, self.id)
+            .map_err(|error| AttachError::system(self.path.display(), error.into()))
     }
-}
-
-/// Opens the driver, loading its module if necessary.
-fn open_control() -> Result<UblkControl, AttachError> {
-    if !Path::new("/dev/ublk-control").exists() {
-        let quiet = Stdio::null;
-        let _ =
-            Command::new("modprobe").arg("ublk_drv").stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
-    }
-    UblkControl::open().map_err(|error| {
-        AttachError::Missing(match error.kind() {
-            io::ErrorKind::NotFound => "the kernel has no ublk driver (`modprobe ublk_drv`)".to_string(),
-            _ => format!("/dev/ublk-control: {error}"),
-        })
-    })
-}
-
-/// Tries until a node is there.
-fn appears<T>(path: &Path, attempt: impl Fn() -> io::Result<T>) -> io::Result<T> {
-    let since = Instant::now();
-    loop {
-        match attempt() {
-            Err(_) if since.elapsed() < PATIENCE => sleep(POLL),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(io::Error::new(
-                    error.kind(),
-                    format!("the kernel made a device, but there is no {}", path.display()),
-                ));
-            }
-            result => return result,
-        }
-    }
-}
-
-/// Number of a device.
-fn number(path: &Path) -> Option<u32> {
-    path.file_name()?.to_str()?.strip_prefix("ublkb")?.parse().ok()
-}
-
-/// Encodes a `struct ublksrv_ctrl_dev_info`.
-fn info(queues: u16, id: u32) -> [u8; INFO_BYTES] {
-    let mut info = [0; INFO_BYTES];
-    info[0..2].copy_from_slice(&queues.to_ne_bytes());
-    info[2..4].copy_from_slice(&DEPTH.to_ne_bytes());
-    info[8..12].copy_from_slice(&REQUEST_BYTES_MAX.to_ne_bytes());
-    info[12..16].copy_from_slice(&id.to_ne_bytes());
-    info[24..32].copy_from_slice(&FLAGS.to_ne_bytes());
-    info
-}
-
-/// Encodes a `struct ublk_params` with `basic` and `discard`.
-fn parameters(shape: &Shape) -> Vec<u8> {
-    const BASIC: u32 = 1;
-    const DISCARD: u32 = 1 << 1;
-    const READ_ONLY: u32 = 1;
-    const VOLATILE_CACHE: u32 = 1 << 2;
-    const FUA: u32 = 1 << 3;
-    /// A block of the drive.
-    const BLOCK_SHIFT: u8 = 12;
-    let mut bytes = vec![0; 4];
-    let read_only = if shape.read_only { READ_ONLY } else { 0 };
-    bytes.extend((BASIC | DISCARD).to_ne_bytes());
-    bytes.extend((VOLATILE_CACHE | FUA | read_only).to_ne_bytes());
-    let shift = shape.sector_bytes.trailing_zeros() as u8;
-    // Logical and physical block, optimal and smallest request.
-    bytes.extend([shift, BLOCK_SHIFT, BLOCK_SHIFT, BLOCK_SHIFT]);
-    bytes.extend((REQUEST_BYTES_MAX >> SECTOR_SHIFT).to_ne_bytes());
-    bytes.extend(0_u32.to_ne_bytes());
-    bytes.extend((shape.size_bytes >> SECTOR_SHIFT).to_ne_bytes());
-    bytes.extend(0_u64.to_ne_bytes());
-    bytes.extend(0_u32.to_ne_bytes());
-    bytes.extend((1_u32 << BLOCK_SHIFT).to_ne_bytes());
-    bytes.extend(TRIM_SECTORS_MAX.to_ne_bytes());
-    bytes.extend(TRIM_SECTORS_MAX.to_ne_bytes());
-    bytes.extend(1_u16.to_ne_bytes());
-    bytes.extend(0_u16.to_ne_bytes());
-    let length = bytes.len() as u32;
-    bytes[0..4].copy_from_slice(&length.to_ne_bytes());
-    bytes
 }
 
 impl Node for UblkNode {
@@ -226,7 +168,8 @@ impl Node for UblkNode {
             self.control.send(UblkCommand::UpdateSize, self.id, &mut [], size_bytes >> SECTOR_SHIFT);
         resized.map_err(|error| match error {
             Errno::OPNOTSUPP | Errno::INVAL => AttachError::Missing(
-                "a ublk device cannot grow before Linux 6.16: detach and attach the drive".to_string(),
+                "a ublk device cannot grow before Linux 6.16: detach the drive and attach it again"
+                    .to_string(),
             ),
             error => AttachError::system("ublk: UpdateSize", error.into()),
         })
@@ -234,138 +177,113 @@ impl Node for UblkNode {
 
     fn remove(&mut self, _patience: Duration) -> Result<(), AttachError> {
         let failed = |error: Errno| AttachError::system(self.path.display(), error.into());
-        // A claim: a file system cannot be mounted from now on.
-        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-        let claimed = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(failed)?;
+        let claimed = claim(&self.path).map_err(failed)?;
         rustix::fs::fsync(&claimed).map_err(failed)?;
-        drop(claimed);
-        self.delete()
+        self.delete(Some(claimed))
     }
 }
 
 impl Drop for UblkNode {
     fn drop(&mut self) {
         // An error cannot be reported here.
-        let _ = self.delete();
+        let _ = self.delete(None);
     }
+}
+
+/// Returns whether the device of a killed bridge waits for another one.
+pub(super) fn waits(path: &Path, uuid: &str) -> bool {
+    let found = own(path, uuid);
+    matches!(found, Some((_, info)) if info.is_started)
 }
 
 /// Removes the device of a killed bridge, unless something uses it.
-pub(super) fn clear(node: &Path) -> Result<(), AttachError> {
-    if let (Some(id), Ok(mut control)) = (number(node), UblkControl::open())
-        && device(&format!("ublkc{id}")).exists()
-    {
-        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-        if node.exists() {
-            let claimed = rustix::fs::open(node, flags, Mode::empty());
-            claimed.map_err(|error| AttachError::system(node.display(), error.into()))?;
-        }
-        let _ = control.send(UblkCommand::Stop, id, &mut [], 0);
-        let deleted = control.send(UblkCommand::Delete, id, &mut [], 0);
-        deleted.map_err(|error| AttachError::system(node.display(), error.into()))?;
+pub(super) fn clear(path: &Path, uuid: &str) -> Result<(), AttachError> {
+    let Some((mut control, info)) = own(path, uuid) else { return Ok(()) };
+    let failed = |error: Errno| AttachError::system(path.display(), error.into());
+    let claimed = path.exists().then(|| claim(path)).transpose().map_err(failed)?;
+    let _ = control.send(UblkCommand::Stop, info.id, &mut [], 0);
+    drop(claimed);
+    delete(&mut control, info.id).map_err(failed)
+}
+
+/// The device at this path, if it is one of this drive.
+fn own(path: &Path, uuid: &str) -> Option<(UblkControl, Info)> {
+    let mut control = UblkControl::open().ok()?;
+    let info = info(&mut control, number(path)?).ok()?;
+    (info.mark == mark(uuid)).then_some((control, info))
+}
+
+/// What the driver keeps with a device, to know whose it is: numbers are used again.
+fn mark(uuid: &str) -> u64 {
+    fingerprint(uuid.as_bytes())
+}
+
+fn info(control: &mut UblkControl, id: u32) -> Result<Info, Errno> {
+    let mut bytes = [0; INFO_BYTES];
+    control.send(UblkCommand::GetInfo, id, &mut bytes, 0)?;
+    Ok(Info::decode(&bytes))
+}
+
+/// Removes a device that is stopped. If a process has it open still, it goes when that closes it.
+fn delete(control: &mut UblkControl, id: u32) -> Result<(), Errno> {
+    match control.send(UblkCommand::DeleteLater, id, &mut [], 0) {
+        Err(Errno::OPNOTSUPP | Errno::INVAL) => control.send(UblkCommand::Delete, id, &mut [], 0),
+        deleted => deleted,
     }
-    Ok(())
 }
 
-/// The way by which answers come back to the thread of a queue.
-struct Answers {
-    sender: Sender<(u16, i32)>,
-    event: OwnedFd,
+/// Claims a node: a file system cannot be mounted from now on.
+fn claim(path: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty())
 }
 
-impl Answers {
-    fn send(&self, tag: u16, result: i32) {
-        // Both fail only if the queue has ended.
-        let _ = self.sender.send((tag, result));
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
-    }
-}
-
-fn start_queue(device: Arc<File>, relay: Arc<Relay>, number: u16) -> io::Result<JoinHandle<()>> {
-    let event = eventfd(0, EventfdFlags::CLOEXEC)?;
-    let (sender, answers) = channel();
-    let back = Arc::new(Answers { sender, event: event.try_clone()? });
-    // The ring belongs to the thread that makes it.
-    std::thread::Builder::new().name(format!("ublk-{number}")).spawn(move || {
-        let run = UblkQueue::open(device.clone(), event, number, DEPTH)
-            .and_then(|queue| serve(queue, number, &device, &relay, &answers, &back));
-        if let Err(error) = run {
-            tracing::error!(queue = number, %error, "a queue has ended");
-        }
+/// Opens the driver, loading its module if necessary.
+fn open_control() -> Result<UblkControl, AttachError> {
+    let open = UblkControl::open;
+    let opened = open().or_else(|_| {
+        let quiet = Stdio::null;
+        let _ =
+            Command::new("modprobe").arg("ublk_drv").stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
+        open()
+    });
+    opened.map_err(|error| {
+        AttachError::Missing(match error.kind() {
+            io::ErrorKind::NotFound => "the kernel has no ublk driver (`modprobe ublk_drv`)".to_string(),
+            _ => error.to_string(),
+        })
     })
 }
 
-/// Serves a queue until the device is stopped.
-fn serve(
-    mut queue: UblkQueue,
-    number: u16,
-    device: &Arc<File>,
-    relay: &Relay,
-    answers: &Receiver<(u16, i32)>,
-    back: &Arc<Answers>,
-) -> io::Result<()> {
-    let (mut events, mut left) = (Vec::new(), DEPTH);
-    while left > 0 {
-        queue.wait(&mut events)?;
-        for event in events.drain(..) {
-            match event {
-                UblkEvent::Ended(_) => left -= 1,
-                UblkEvent::Woken => {}
-                UblkEvent::Request(tag, request) => {
-                    if let Err(errno) = pass_on(request, number, tag, device, relay, back) {
-                        back.send(tag, -errno.raw_os_error());
-                    }
-                }
+/// Tries until a node is there.
+fn appears<T>(path: &Path, attempt: impl Fn() -> io::Result<T>) -> Result<T, AttachError> {
+    let since = Instant::now();
+    loop {
+        match attempt() {
+            Ok(opened) => return Ok(opened),
+            Err(_) if since.elapsed() < NODE_APPEARS => sleep(POLL),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let why = format!("the kernel made a device, but there is no {}", path.display());
+                return Err(AttachError::Missing(why));
             }
-        }
-        for (tag, result) in answers.try_iter() {
-            queue.answer(tag, result);
+            Err(error) => return Err(AttachError::system(path.display(), error)),
         }
     }
-    Ok(())
 }
 
-/// Place of the data of a request in the driver's device: `UBLKSRV_IO_BUF_OFFSET`, `UBLK_QID_OFF`, `UBLK_TAG_OFF`.
-fn place(queue: u16, tag: u16) -> u64 {
-    0x8000_0000 + (u64::from(queue) << 41 | u64::from(tag) << 25)
+/// Number of a device.
+fn number(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.strip_prefix("ublkb")?.parse().ok()
 }
 
-fn pass_on(
-    request: UblkRequest,
-    queue: u16,
-    tag: u16,
-    device: &Arc<File>,
-    relay: &Relay,
-    back: &Arc<Answers>,
-) -> Result<(), Errno> {
-    let UblkRequest { operation, flags, sectors, start_sector } = request;
-    let (offset, length) = (start_sector << SECTOR_SHIFT, sectors << SECTOR_SHIFT);
-    let fua = flags & FUA != 0;
-    let errno = |error: &io::Error| Errno::from_io_error(error).unwrap_or(Errno::IO);
-    // `UBLK_IO_OP_*`.
-    let operation = match operation {
-        0 => Operation::Read { offset, length },
-        1 => {
-            let mut data = vec![0; length as usize];
-            device.read_exact_at(&mut data, place(queue, tag)).map_err(|error| errno(&error))?;
-            Operation::Write { offset, data, fua }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_numbers() {
+        assert_eq!(number(Path::new("/dev/ublkb12")), Some(12));
+        for other in ["/dev/ublkc12", "/dev/ublkb", "/dev/ublkb1p1", "/dev/nbd1"] {
+            assert_eq!(number(Path::new(other)), None, "{other}");
         }
-        2 => Operation::Flush,
-        3 => Operation::Trim { offset, length, fua },
-        5 => Operation::WriteZeroes { offset, length, no_hole: flags & NO_UNMAP != 0, fua },
-        _ => return Err(Errno::OPNOTSUPP),
-    };
-    let bytes = if operation == Operation::Flush { 0 } else { length as i32 };
-    let (back, device) = (back.clone(), device.clone());
-    let done: Done = Box::new(move |outcome: Outcome| {
-        let copied = outcome.and_then(|data| {
-            // Only a read has any.
-            device.write_all_at(&data, place(queue, tag)).map_err(|error| errno(&error))
-        });
-        // The device is closed before its queue ends.
-        drop(device);
-        back.send(tag, copied.map_or_else(|errno| -errno.raw_os_error(), |()| bytes));
-    });
-    relay.submit(operation, done);
-    Ok(())
+    }
 }

@@ -207,7 +207,10 @@ impl Attachment {
         let made = Attachment::make_in(&folder, options, waiting.as_ref(), abandoned, &started);
         let (record, shape, node, relay) = made.inspect_err(|_| match &waiting {
             // Another attempt may take it over.
-            Some(waiting) => _ = waiting.stale.write(&folder),
+            Some(waiting) => {
+                started.stop_own();
+                let _ = waiting.stale.write(&folder);
+            }
             None => {
                 started.stop(&options.path);
                 place::remove(&folder);

@@ -62,22 +62,26 @@ impl Started {
 
     /// Stops the server and waits until it has closed its drive.
     pub(crate) fn stop(&self, path: &Path) {
-        let mut process = self.0.lock();
-        if let Some(mut child) = process.child.take() {
-            // Not after it has ended: its process id may be another's.
-            if matches!(child.try_wait(), Ok(None)) {
-                let _ = kill_process(Pid::from_child(&child), Signal::TERM);
-            }
-            let since = Instant::now();
-            while matches!(child.try_wait(), Ok(None)) {
-                if since.elapsed() >= CLOSING {
-                    tracing::error!("the server does not end");
-                    return;
-                }
-                sleep(POLL);
-            }
-        } else if let Some(pid) = process.adopted.take() {
+        self.stop_own();
+        if let Some(pid) = self.0.lock().adopted.take() {
             stop_served(path, pid);
+        }
+    }
+
+    /// Stops the server if this bridge has started it.
+    pub(crate) fn stop_own(&self) {
+        let Some(mut child) = self.0.lock().child.take() else { return };
+        // Not after it has ended: its process id may be another's.
+        if matches!(child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+        }
+        let since = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) {
+            if since.elapsed() >= CLOSING {
+                tracing::error!("the server does not end");
+                return;
+            }
+            sleep(POLL);
         }
     }
 }

@@ -49,6 +49,8 @@ pub fn start(path: &Path, mut command: Command) -> Result<NewBridge, AttachError
     place::make(&folder).map_err(at_folder)?;
     let log =
         File::options().create(true).append(true).open(place::bridge_log(&folder)).map_err(at_folder)?;
+    // What it has to say to the service manager, `attach` says.
+    command.env_remove("NOTIFY_SOCKET");
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn();
     let mut child = child.map_err(|source| AttachError::system("cannot start the bridge", source))?;
     let input = child.stdin.take();

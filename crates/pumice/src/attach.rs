@@ -24,6 +24,7 @@ use crate::config::one_of;
 use crate::logging;
 use crate::output::{print_json, report_result};
 use crate::size::Size;
+use crate::systemd::Manager;
 use filesystem::Filesystem;
 
 /// Default memory for acknowledged writes that are not flushed.
@@ -146,6 +147,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         filesystem.make(&device, used)?;
     }
     let record = keep(bridge)?;
+    // Whoever supervises the service starts it again if the bridge is killed.
+    Manager::connect().handed_over(record.bridge_pid);
     report_result("the drive was attached", || {
         if args.json {
             return print_json(&document(&record));

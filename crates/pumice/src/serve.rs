@@ -8,7 +8,6 @@ mod names;
 mod printer;
 mod privileges;
 mod signals;
-mod systemd;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 #!/bin/bash
 # In the guest: `pumice attach` by each way that this kernel has, from the making of a file system to its end. One line a check.
-# WAYS: the ways to try. The program is /share/pumice.
+# WAYS: the ways to try. The program is /share/pumice. Programs of xfstests are tried too if they are in /share.
 set -uo pipefail
 export PUMICE_RUNTIME_DIR=/run/pumice PUMICE_USER=0 PUMICE_CONFIG=/nonexistent/pumice.toml
 pumice() { /share/pumice "$@"; }
@@ -127,6 +127,32 @@ first() {       # `auto` takes the first way that works, and says so
     device=$(pumice attach /srv/drive 2>/tmp/said) && grep -q "attached by $1" /tmp/said || { cat /tmp/said; return 1; }
 }
 
+stress() {      # stress SEED: under kills of the server, then of the bridge where it can be
+    local stress
+    mkdir -p "/mnt/stress$1"
+    /share/fsstress -d "/mnt/stress$1" -n 1500 -p 4 -s "$1" >/dev/null &
+    stress=$!
+    sleep 1
+    kill -9 "$(recorded server_pid)"
+    sleep 1.5
+    [ "$way" != ublk ] || take_over || return
+    wait "$stress"
+}
+suites() {      # suites KIND
+    local seed
+    if [ -x /share/fsx ]; then
+        for seed in 1 2 3; do
+            check "$1, fsx -S $seed, 20000 operations" /share/fsx -q -P /tmp -N 20000 -S "$seed" -l 1048576 /mnt/fsx
+            check "$1, fsx -S $seed -Z, 20000 operations, direct I/O" \
+                /share/fsx -q -P /tmp -N 20000 -S "$seed" -l 1048576 -Z -R -W -r 4096 -w 4096 -t 4096 /mnt/fsx-direct
+        done
+    fi
+    if [ -x /share/fsstress ]; then
+        for seed in 1 2 3; do check "$1, fsstress -s $seed, 4 x 1500 operations" stress "$seed"; done
+    fi
+    rm -rf /mnt/stress* /mnt/fsx*
+}
+
 filesystem() {  # filesystem KIND COMMAND-TO-CHECK COMMAND-TO-GROW
     local kind=$1 sound=$2 grow=$3
     rm -f /srv/drive*
@@ -148,6 +174,7 @@ filesystem() {  # filesystem KIND COMMAND-TO-CHECK COMMAND-TO-GROW
         check "$kind, the device is not given to another drive" another_drive
         check "$kind, no file system is made on a device that waits" no_mkfs
     fi
+    suites "$kind"
     check "$kind, fstrim is seen by the drive" trims
     check "detach is refused while mounted" refused
     if [ "$way" = ublk ] && ! newer_than 6.16; then

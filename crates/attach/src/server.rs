@@ -12,7 +12,9 @@ use std::time::{Duration, Instant};
 
 use nbd::client::{ExportUri, Replies, negotiate};
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use status::{DriveState, StatusReport};
 
 use crate::node::{Drive, Shape};
@@ -86,15 +88,17 @@ impl Started {
     }
 }
 
-/// Stops the server with this process id, if it has the drive.
+/// Stops the server with this process id, if it has the drive, and waits for its end.
 pub(crate) fn stop_served(path: &Path, pid: u32) {
-    let has_it = || find(path).is_some_and(|report| server_pid(&report) == Some(pid));
-    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| has_it()) else { return };
-    let _ = kill_process(process, Signal::TERM);
-    let since = Instant::now();
-    while has_it() && since.elapsed() < CLOSING {
-        sleep(POLL);
+    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    // Its process id may be another's, but not that of this process.
+    let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { return };
+    if find(path).is_none_or(|report| server_pid(&report) != Some(pid)) {
+        return;
     }
+    let _ = pidfd_send_signal(&process, Signal::TERM);
+    let limit = Timespec { tv_sec: CLOSING.as_secs() as i64, tv_nsec: 0 };
+    while poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)) == Err(Errno::INTR) {}
 }
 
 /// The drive as its server reports it.

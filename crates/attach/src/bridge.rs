@@ -2,11 +2,13 @@
 //!
 //! It is started by `attach` ([`crate::client::start`]). Its standard output has one line, the result; its standard input
 //! decides: `keep`, or the end of the stream before that. In the latter case, also if `attach` is killed, the bridge takes down
-//! everything it has made.
+//! everything it has made; but not a node that it has taken over from a bridge that was killed.
+
+mod make;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,12 +17,12 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::error::AttachError;
-use crate::node::{self, Node, Shape, Way};
+use crate::node::{Node, Shape, Way};
 use crate::operation::Operation;
-use crate::place::{self, Record, TakenOver};
+use crate::place::{self, Record};
 use crate::relay::{Relay, RelayState, Settings};
 pub use crate::server::Start;
-use crate::server::{DriveServer, Started, find, server_pid, shape};
+use crate::server::{Started, find, server_pid, shape};
 use crate::users::openers;
 
 /// Word by which `attach` takes the attachment over.
@@ -163,16 +165,6 @@ fn listen_to_attach(events: Sender<Event>, abandoned: Arc<AtomicBool>) {
     });
 }
 
-/// A node that waits for a bridge.
-struct Waiting {
-    node: PathBuf,
-    /// The record of the bridge that was killed.
-    stale: Record,
-}
-
-/// Parts of an attachment that are made for it.
-type Made = (Record, Shape, Box<dyn Node>, Arc<Relay>);
-
 struct Attachment {
     folder: PathBuf,
     record: Record,
@@ -186,108 +178,6 @@ struct Attachment {
 }
 
 impl Attachment {
-    fn make(options: &Options, abandoned: &AtomicBool) -> Result<Attachment, AttachError> {
-        let folder = place::folder(&options.path);
-        let at_folder = |source| AttachError::system(folder.display(), source);
-        place::make(&folder).map_err(at_folder)?;
-        let lock = place::lock(&folder).map_err(at_folder)?;
-        let Some(lock) = lock else { return Err(already(&options.path, &folder)) };
-        let started = Started::default();
-        let stale = Record::read(&folder);
-        let waiting = stale.clone().and_then(|stale| {
-            let node = node::waiting(&stale, &options.ways)?;
-            Some(Waiting { node, stale })
-        });
-        if waiting.is_none() {
-            // If something uses what a killed bridge left, all of it stays, with the record: it can be detached later.
-            node::clear_stale(stale.as_ref(), &folder)?;
-        }
-        let serves = |pid: &u32| find(&options.path).is_some_and(|report| server_pid(&report) == Some(*pid));
-        started.adopt(stale.as_ref().and_then(|stale| stale.server_pid).filter(serves));
-        let made = Attachment::make_in(&folder, options, waiting.as_ref(), abandoned, &started);
-        let (record, shape, node, relay) = made.inspect_err(|_| match &waiting {
-            // Another attempt may take it over.
-            Some(waiting) => {
-                started.stop_own();
-                let _ = waiting.stale.write(&folder);
-            }
-            None => {
-                started.stop(&options.path);
-                place::remove(&folder);
-            }
-        })?;
-        Ok(Attachment { folder, record, shape, node, relay, started, refused_size: None, _lock: lock })
-    }
-
-    fn make_in(
-        folder: &Path,
-        options: &Options,
-        waiting: Option<&Waiting>,
-        abandoned: &AtomicBool,
-        started: &Started,
-    ) -> Result<Made, AttachError> {
-        let at_folder = |source| AttachError::system(folder.display(), source);
-        let given_up = || abandoned.load(Ordering::Relaxed);
-        let stale = waiting.map(|waiting| &waiting.stale);
-        let mut record = Record {
-            path: options.path.clone(),
-            bridge_pid: std::process::id(),
-            server_pid: started.pid(),
-            // Kept for the next bridge if this one is killed too.
-            connected_pid: stale.and_then(|stale| stale.connected_pid),
-            drive_uuid: stale.and_then(|stale| stale.drive_uuid.clone()),
-            node: stale.and_then(|stale| stale.node.clone()),
-            way: stale.and_then(|stale| stale.way),
-            shape: stale.and_then(|stale| stale.shape.clone()),
-            passed_over: Vec::new(),
-            taken_over: None,
-        };
-        record.write(folder).map_err(at_folder)?;
-        let mut server = DriveServer::new(&options.path, folder, options.start.clone(), started.clone());
-        let of_drive = |reason| AttachError::Refused(format!("{}: {reason}", status::shown(&options.path)));
-        let connected = server.first(options.wait, given_up).map_err(of_drive)?;
-        record.server_pid = started.pid();
-        record.write(folder).map_err(at_folder)?;
-        let (drive, pid) = server.drive().ok_or_else(|| of_drive("its size is unknown".to_string()))?;
-        let relay = Relay::start(connected, server, options.settings.clone());
-        let relay = Arc::new(relay.map_err(|source| AttachError::system("cannot start threads", source))?);
-        if let Some(Waiting { node, stale }) = waiting {
-            // What the killed bridge had acknowledged is in the memory of its server, and in no journal.
-            if let Err(errno) = relay.call(Operation::Flush, FLUSH_PATIENCE) {
-                // The file system sees it at its own next flush.
-                tracing::error!("cannot flush: {errno}");
-            }
-            let is_same = |pid: Option<u32>| pid.is_some() && pid == stale.connected_pid;
-            let is_complete = is_same(pid) && is_same(find(&options.path).as_ref().and_then(server_pid));
-            let (node, shape) = node::recover(node, &relay, &drive)?;
-            tracing::info!(is_complete, "taken over from a bridge that was killed");
-            record.taken_over = Some(TakenOver { is_complete });
-            (record.connected_pid, record.shape) = (pid, Some(shape.clone()));
-            record.write(folder).map_err(at_folder)?;
-            return Ok((record, shape, node, relay));
-        }
-        (record.connected_pid, record.drive_uuid) = (pid, Some(drive.uuid.clone()));
-        record.shape = Some(drive.shape.clone());
-        for way in &options.ways {
-            let note = |path: &Path| {
-                (record.node, record.way) = (Some(path.to_path_buf()), Some(*way));
-                record.write(folder).map_err(at_folder)
-            };
-            match node::make(*way, &relay, &drive, folder, note) {
-                Ok(node) => {
-                    (record.node, record.way) = (Some(node.path().to_path_buf()), Some(*way));
-                    record.write(folder).map_err(at_folder)?;
-                    return Ok((record, drive.shape, node, relay));
-                }
-                Err(AttachError::Missing(reason)) => record.passed_over.push((*way, reason)),
-                Err(error) => return Err(error),
-            }
-        }
-        let reasons: Vec<String> =
-            record.passed_over.iter().map(|(way, reason)| format!("{way}: {reason}")).collect();
-        Err(AttachError::Refused(format!("no way to make a block device: {}", reasons.join("; "))))
-    }
-
     fn serve(
         &mut self,
         events: &Sender<Event>,
@@ -468,14 +358,6 @@ impl Attachment {
 /// Returns whether a process opens each new device for a moment.
 fn is_transient(user: &str) -> bool {
     user.contains("(udev") || user.contains("(systemd-udev")
-}
-
-fn already(path: &Path, folder: &Path) -> AttachError {
-    let path = status::shown(path);
-    AttachError::Refused(match Record::read(folder).and_then(|record| record.node) {
-        Some(node) => format!("{path}: already attached as {}", node.display()),
-        None => format!("{path}: is being attached or detached by another process"),
-    })
 }
 
 fn listen_to_clients(listener: std::os::unix::net::UnixListener, events: Sender<Event>) {

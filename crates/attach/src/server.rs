@@ -53,8 +53,13 @@ struct Process {
 }
 
 impl Started {
-    pub(crate) fn adopt(&self, pid: Option<u32>) {
-        self.0.lock().adopted = pid;
+    /// Takes over a server that an earlier bridge has started.
+    fn adopt(&self, pid: Option<u32>) {
+        let mut process = self.0.lock();
+        if process.child.as_ref().map(Child::id) != pid {
+            // One that this bridge has started meanwhile ends by itself: the drive is in use.
+            (process.child, process.adopted) = (None, pid);
+        }
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {
@@ -112,7 +117,7 @@ pub(crate) struct DriveServer {
     folder: PathBuf,
     start: Start,
     pub(crate) started: Started,
-    /// The bridge starts the server.
+    /// The bridge starts the server, or an earlier one has.
     owns: bool,
     started_at: Option<Instant>,
     /// Process id of the server of the last connections.
@@ -123,9 +128,8 @@ pub(crate) struct DriveServer {
 
 impl DriveServer {
     pub(crate) fn new(path: &Path, folder: &Path, start: Start, started: Started) -> DriveServer {
-        let owns = started.pid().is_some();
         let (path, folder) = (path.to_path_buf(), folder.to_path_buf());
-        DriveServer { path, folder, start, started, owns, started_at: None, pid: None, drive: None }
+        DriveServer { path, folder, start, started, owns: false, started_at: None, pid: None, drive: None }
     }
 
     /// The drive, and the process id of its server. Known after the first connection.
@@ -133,8 +137,14 @@ impl DriveServer {
         self.drive.clone().map(|drive| (drive, self.pid))
     }
 
-    /// Connects for the first time. If nobody serves the drive within `wait`, starts a server. `given_up` ends the waiting.
-    pub(crate) fn first(&mut self, wait: Duration, given_up: impl Fn() -> bool) -> Result<Connected, String> {
+    /// Connects for the first time. If nobody serves the drive within `wait`, starts a server. Failures are not accepted before
+    /// `insist`. `given_up` ends the waiting.
+    pub(crate) fn first(
+        &mut self,
+        wait: Duration,
+        insist: Duration,
+        given_up: impl Fn() -> bool,
+    ) -> Result<Connected, String> {
         let since = Instant::now();
         loop {
             let failed = match self.connect() {
@@ -144,13 +154,15 @@ impl DriveServer {
             if given_up() {
                 return Err("given up".to_string());
             }
-            if find(&self.path).is_some() {
+            let is_late = since.elapsed() >= insist;
+            if is_late && find(&self.path).is_some() {
                 return Err(failed);
             }
             if !self.owns && since.elapsed() >= wait {
                 self.owns = true;
             }
-            if self.owns
+            if is_late
+                && self.owns
                 && let Some(child) = &mut self.started.0.lock().child
                 && let Ok(Some(status)) = child.try_wait()
             {
@@ -228,6 +240,10 @@ impl DriveServer {
         let pid = server_pid(report);
         let is_same_server = self.pid == pid;
         self.pid = pid;
+        if socket == place::nbd_socket(&self.folder) {
+            self.started.adopt(pid);
+            self.owns = true;
+        }
         self.drive = Some(Drive { uuid: report.uuid.clone(), shape });
         Ok(Connected { streams, is_same_server })
     }

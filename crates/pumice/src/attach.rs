@@ -38,8 +38,8 @@ const TIMEOUT: &str = "600";
     Serves the drive if it is not being served, makes a block device node, and prints its path; one line on standard error says \
     which way was taken, and why others were not. A process of its own, the bridge, stands between the kernel and the drive's \
     server. While the server is gone (killed, upgraded, restarted) the bridge holds all requests; then it makes again what was \
-    acknowledged and not flushed, in order, and passes the others on. A file system above sees no error. `pumice detach` undoes \
-    it all. Needs root.")]
+    acknowledged and not flushed, in order, and passes the others on. A file system above sees no error. If the bridge is killed, \
+    a ublk device waits: attach the drive again, and another bridge takes it over. `pumice detach` undoes it all. Needs root.")]
 pub(crate) struct Args {
     /// Drive (file or block device), served or not
     path: PathBuf,
@@ -119,7 +119,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("attaching a drive needs root");
     }
     let path = absolute(&args.path)?;
-    if let Some(found) = client::find(&path) {
+    let found = client::find(&path);
+    let waits = found.as_ref().is_some_and(|found| found.status.state == bridge::State::Unattended);
+    if let Some(found) = found {
         let node = found.record.node.unwrap_or_default();
         match found.status.state {
             bridge::State::Attached | bridge::State::Waiting => {
@@ -133,7 +135,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             bridge::State::Unattended | bridge::State::Failed => {}
         }
     }
-    if find_served(Some(&path)).is_empty() {
+    // The server of a killed bridge may be opening the drive.
+    if !waits && find_served(Some(&path)).is_empty() {
         // Says what is wrong before anything is started.
         crate::status::idle(&path)?;
     }

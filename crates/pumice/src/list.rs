@@ -34,7 +34,7 @@ struct Row {
     device node, and how it is made; CAPACITY: logical capacity; USED: \
     physical space in use, of what data may use; RATIO: compression ratio; MOUNTED: where the device is mounted; STATE: \
     online, read-only, poisoned, closed, or down: its server could not open it; of an attached drive without a server: waiting \
-    for it, or failed. `pumice status PATH` shows more of a drive.\n\n\
+    for it, or failed; of one whose device has no process behind it: waiting for `pumice attach`. `pumice status PATH` shows more of a drive.\n\n\
     Example: pumice list --json | jq -r '.drives[].nbd_uris[]'")]
 pub(crate) struct Args {
     /// Omit the header line

@@ -134,6 +134,12 @@ fn systemd_takes_the_unit() -> Outcome {
         return Ok(());
     }
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+    // Each drive that is attached has a unit of its own.
+    let attached = folder.path().join("pumice-attach@srv-drive.service");
+    let template = fs::read_to_string(project("deploy/systemd/pumice-attach@.service"))?;
+    fs::write(&attached, template.replace("/usr/bin/pumice", env!("CARGO_BIN_EXE_pumice")))?;
+    let run = in_time("systemd-analyze", &[&verify[..], &[&text(&attached)]].concat());
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     // The verification detects errors.
     fs::write(&path, unit.replace("Type=notify", "Type=notfy"))?;
     let run = in_time("systemd-analyze", &[&verify[..], &[&text(&path)]].concat());

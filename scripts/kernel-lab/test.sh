@@ -17,4 +17,4 @@ trap 'rm -rf "$share"' EXIT
 cp "$program" "$share/pumice"
 [ -z "${XFSTESTS:-}" ] || cp "$XFSTESTS"/ltp/{fsx,fsstress} "$share/"
 { echo "WAYS='${WAYS:-ublk nbd}'"; cat scripts/kernel-lab/guest.sh; } >"$share/run.sh"
-scripts/kernel-lab/run.sh "$lab" "$share" "${SECONDS_MAX:-900}"
+scripts/kernel-lab/run.sh "$lab" "$share" "${SECONDS_MAX:-1800}"

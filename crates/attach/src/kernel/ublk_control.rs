@@ -26,7 +26,7 @@ pub(crate) enum UblkCommand {
     GetParameters = 0x09,
     StartRecovery = 0x10,
     EndRecovery = 0x11,
-    /// Does not wait until the last process has closed the device. Linux 6.10.
+    /// Does not wait until the last process has closed the device. Older drivers do not know it.
     DeleteLater = 0x14,
     /// Linux 6.16.
     UpdateSize = 0x15,

@@ -70,7 +70,7 @@ demo:
 test: deps
 	SIM_SEEDS=$(SIM_SEEDS) scripts/test.sh
 
-# `pumice attach` by nbd, under a kernel of its own that runs as a program: built once, in two minutes, from Debian
+# `pumice attach` by ublk and nbd, under a kernel of its own that runs as a program: built once, in two minutes, from Debian
 # packages into KERNEL_LAB. Skipped where it cannot be built.
 KERNEL_LAB ?= $(or $(CARGO_TARGET_DIR),target)/kernel-lab
 test-kernel: build

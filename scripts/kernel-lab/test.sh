@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# `pumice attach` under a real kernel with nbd, which this machine's kernel may lack: `make test-kernel`. The kernel is
+# `pumice attach` under a real kernel with ublk and nbd, which this machine's kernel may lack: `make test-kernel`. The kernel is
 # built once, into KERNEL_LAB (default: target/kernel-lab). Skipped, with the reason in one line, where that is not possible.
+# XFSTESTS: a tree of xfstests that was built; its fsx and fsstress are run too.
 #
 #   scripts/kernel-lab/test.sh [PROGRAM]
 set -euo pipefail
@@ -14,5 +15,6 @@ case $built in 0) ;; 77) exit 0 ;; *) exit "$built" ;; esac
 share=$(mktemp -d)
 trap 'rm -rf "$share"' EXIT
 cp "$program" "$share/pumice"
-{ echo "WAYS='${WAYS:-nbd}'"; cat scripts/kernel-lab/guest.sh; } >"$share/run.sh"
-scripts/kernel-lab/run.sh "$lab" "$share" "${SECONDS_MAX:-900}"
+[ -z "${XFSTESTS:-}" ] || cp "$XFSTESTS"/ltp/{fsx,fsstress} "$share/"
+{ echo "WAYS='${WAYS:-ublk nbd}'"; cat scripts/kernel-lab/guest.sh; } >"$share/run.sh"
+scripts/kernel-lab/run.sh "$lab" "$share" "${SECONDS_MAX:-1800}"

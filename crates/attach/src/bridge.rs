@@ -2,11 +2,13 @@
 //!
 //! It is started by `attach` ([`crate::client::start`]). Its standard output has one line, the result; its standard input
 //! decides: `keep`, or the end of the stream before that. In the latter case, also if `attach` is killed, the bridge takes down
-//! everything it has made.
+//! everything it has made; but not a node that it has taken over from a bridge that was killed.
+
+mod make;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -15,12 +17,12 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 
 use crate::error::AttachError;
-use crate::node::{self, Node, Shape, Way};
+use crate::node::{Node, Shape, Way};
 use crate::operation::Operation;
 use crate::place::{self, Record};
 use crate::relay::{Relay, RelayState, Settings};
 pub use crate::server::Start;
-use crate::server::{DriveServer, Started, find, shape};
+use crate::server::{Started, find, server_pid, shape};
 use crate::users::openers;
 
 /// Word by which `attach` takes the attachment over.
@@ -87,7 +89,7 @@ pub(crate) enum Answer {
 pub struct Status {
     /// The state.
     pub state: State,
-    /// Reason for it, if it is not `attached`.
+    /// Reason for it, if it is not `attached`, or what is wrong otherwise.
     pub reason: Option<String>,
     /// Size that the node shows, in bytes.
     pub size_bytes: u64,
@@ -101,6 +103,8 @@ pub enum State {
     Attached,
     /// Requests are held until there is a server again.
     Waiting,
+    /// Requests are held until there is a bridge again: the last one was killed.
+    Unattended,
     /// Requests fail.
     Failed,
 }
@@ -109,8 +113,8 @@ enum Event {
     Keep,
     Abandoned,
     Ask(UnixStream, Request),
-    /// The drive may have grown to this size.
-    Size(u64),
+    /// The drive as it is now: its size in bytes, and the process id of its server.
+    Drive(u64, Option<u32>),
 }
 
 /// Runs a bridge until its attachment is removed. `terminate` is set by a signal to end.
@@ -161,9 +165,6 @@ fn listen_to_attach(events: Sender<Event>, abandoned: Arc<AtomicBool>) {
     });
 }
 
-/// Parts of an attachment that are made for it.
-type Made = (Record, Shape, Box<dyn Node>, Arc<Relay>);
-
 struct Attachment {
     folder: PathBuf,
     record: Record,
@@ -171,77 +172,12 @@ struct Attachment {
     node: Box<dyn Node>,
     relay: Arc<Relay>,
     started: Started,
-    /// A size that the node did not take, which was reported.
-    refused_size_bytes: Option<u64>,
+    /// A size that the node did not take, and why.
+    refused_size: Option<(u64, String)>,
     _lock: place::FolderLock,
 }
 
 impl Attachment {
-    fn make(options: &Options, abandoned: &AtomicBool) -> Result<Attachment, AttachError> {
-        let folder = place::folder(&options.path);
-        let at_folder = |source| AttachError::system(folder.display(), source);
-        place::make(&folder).map_err(at_folder)?;
-        let lock = place::lock(&folder).map_err(at_folder)?;
-        let Some(lock) = lock else { return Err(already(&options.path, &folder)) };
-        let started = Started::default();
-        // What a killed bridge left. If something uses it, all of it stays, with the record: it can be detached later.
-        let stale = Record::read(&folder);
-        node::clear_stale(stale.as_ref(), &folder)?;
-        let serves = |pid: &u32| {
-            find(&options.path).and_then(|report| report.server).is_some_and(|server| server.pid == *pid)
-        };
-        started.adopt(stale.and_then(|stale| stale.server_pid).filter(serves));
-        let made = Attachment::make_in(&folder, options, abandoned, &started);
-        let (record, shape, node, relay) = made.inspect_err(|_| {
-            started.stop(&options.path);
-            place::remove(&folder);
-        })?;
-        Ok(Attachment { folder, record, shape, node, relay, started, refused_size_bytes: None, _lock: lock })
-    }
-
-    fn make_in(
-        folder: &Path,
-        options: &Options,
-        abandoned: &AtomicBool,
-        started: &Started,
-    ) -> Result<Made, AttachError> {
-        let at_folder = |source| AttachError::system(folder.display(), source);
-        let given_up = || abandoned.load(Ordering::Relaxed);
-        let mut record = Record {
-            path: options.path.clone(),
-            bridge_pid: std::process::id(),
-            server_pid: started.pid(),
-            node: None,
-            way: None,
-            shape: None,
-            passed_over: Vec::new(),
-        };
-        record.write(folder).map_err(at_folder)?;
-        let mut server = DriveServer::new(&options.path, folder, options.start.clone(), started.clone());
-        let of_drive = |reason| AttachError::Refused(format!("{}: {reason}", status::shown(&options.path)));
-        let connected = server.first(options.wait, given_up).map_err(of_drive)?;
-        record.server_pid = started.pid();
-        record.write(folder).map_err(at_folder)?;
-        let shape = server.shape().ok_or_else(|| of_drive("its size is unknown".to_string()))?;
-        let relay = Relay::start(connected, server, options.settings.clone());
-        let relay = Arc::new(relay.map_err(|source| AttachError::system("cannot start threads", source))?);
-        for way in &options.ways {
-            match node::make(*way, &relay, &shape, folder) {
-                Ok(node) => {
-                    record.node = Some(node.path().to_path_buf());
-                    (record.way, record.shape) = (Some(*way), Some(shape.clone()));
-                    record.write(folder).map_err(at_folder)?;
-                    return Ok((record, shape, node, relay));
-                }
-                Err(AttachError::Missing(reason)) => record.passed_over.push((*way, reason)),
-                Err(error) => return Err(error),
-            }
-        }
-        let reasons: Vec<String> =
-            record.passed_over.iter().map(|(way, reason)| format!("{way}: {reason}")).collect();
-        Err(AttachError::Refused(format!("no way to make a block device: {}", reasons.join("; "))))
-    }
-
     fn serve(
         &mut self,
         events: &Sender<Event>,
@@ -253,8 +189,9 @@ impl Attachment {
             .map_err(|error| AttachError::Refused(format!("{}: {error}", control.display())))?;
         listener.set_nonblocking(false).map_err(|source| AttachError::system(control.display(), source))?;
         listen_to_clients(listener, events.clone());
-        watch_size(self.record.path.clone(), events.clone());
-        let (mut kept, mut abandoned) = (false, false);
+        watch_drive(self.record.path.clone(), events.clone());
+        // What another bridge had attached stays, whatever becomes of this attempt.
+        let (mut kept, mut abandoned) = (self.record.taken_over.is_some(), false);
         loop {
             match inbox.recv_timeout(TICK) {
                 Ok(Event::Keep) => kept = true,
@@ -270,9 +207,13 @@ impl Attachment {
                     }
                     Err(error) => answer(&stream, &Answer::Refused(error.to_string())),
                 },
-                Ok(Event::Size(size_bytes)) if size_bytes > self.shape.size_bytes => self.grow(size_bytes),
-                Ok(Event::Size(_)) => self.note_server(),
-                Err(RecvTimeoutError::Timeout) => self.note_server(),
+                Ok(Event::Drive(size_bytes, pid)) => {
+                    self.note_server(pid);
+                    if size_bytes > self.shape.size_bytes {
+                        self.grow(size_bytes);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => self.note_server(self.record.connected_pid),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             if abandoned && !kept {
@@ -292,19 +233,26 @@ impl Attachment {
         }
     }
 
-    /// Records which server this bridge has started.
-    fn note_server(&mut self) {
-        let pid = self.started.pid();
-        if pid != self.record.server_pid {
-            self.record.server_pid = pid;
-            // It is for a bridge that follows after a kill of this one.
+    /// Records which server has the drive, and which one this bridge has started: for a bridge that follows after a kill of
+    /// this one.
+    fn note_server(&mut self, connected_pid: Option<u32>) {
+        // What a new server has not been told yet is in the journal.
+        let is_complete = self.relay.state() == RelayState::Connected;
+        let connected_pid = if is_complete { connected_pid } else { self.record.connected_pid };
+        let noted = (self.started.pid(), connected_pid);
+        if noted != (self.record.server_pid, self.record.connected_pid) {
+            (self.record.server_pid, self.record.connected_pid) = noted;
+            // An older record names a server that is gone: nothing is concluded from it.
             let _ = self.record.write(&self.folder);
         }
     }
 
     fn status(&self) -> Status {
         let (state, reason) = match self.relay.state() {
-            RelayState::Connected => (State::Attached, None),
+            RelayState::Connected => {
+                let growth = self.refused_size.as_ref();
+                (State::Attached, growth.map(|(_, why)| format!("its device does not grow: {why}")))
+            }
             RelayState::Waiting { since, reason } => {
                 let seconds = since.elapsed().as_secs();
                 let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
@@ -321,12 +269,15 @@ impl Attachment {
                 tracing::info!(size_bytes, "the drive has grown");
                 self.shape.size_bytes = size_bytes;
                 self.record.shape = Some(self.shape.clone());
+                self.refused_size = None;
                 let _ = self.record.write(&self.folder);
             }
             // It is tried again.
             Err(error) => {
-                if self.refused_size_bytes.replace(size_bytes) != Some(size_bytes) {
+                let refused = Some((size_bytes, error.to_string()));
+                if self.refused_size != refused {
                     tracing::error!("the node does not grow: {error}");
+                    self.refused_size = refused;
                 }
             }
         }
@@ -409,14 +360,6 @@ fn is_transient(user: &str) -> bool {
     user.contains("(udev") || user.contains("(systemd-udev")
 }
 
-fn already(path: &Path, folder: &Path) -> AttachError {
-    let path = status::shown(path);
-    AttachError::Refused(match Record::read(folder).and_then(|record| record.node) {
-        Some(node) => format!("{path}: already attached as {}", node.display()),
-        None => format!("{path}: is being attached or detached by another process"),
-    })
-}
-
 fn listen_to_clients(listener: std::os::unix::net::UnixListener, events: Sender<Event>) {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -442,16 +385,16 @@ fn answer(mut stream: &UnixStream, answer: &Answer) {
     let _ = stream.write_all(line.as_bytes());
 }
 
-/// Reports the size of the drive again and again. Its server tells clients only when they connect. Another drive that is served
+/// Reports the size of the drive, and its server, again and again. Its server tells clients only when they connect. Another drive that is served
 /// from this path later is not looked at.
-fn watch_size(path: PathBuf, events: Sender<Event>) {
+fn watch_drive(path: PathBuf, events: Sender<Event>) {
     std::thread::spawn(move || {
         let mut uuid = None;
         loop {
             std::thread::sleep(TICK);
             let Some(report) = find(&path) else { continue };
             if *uuid.get_or_insert_with(|| report.uuid.clone()) == report.uuid
-                && events.send(Event::Size(shape(&report).size_bytes)).is_err()
+                && events.send(Event::Drive(shape(&report).size_bytes, server_pid(&report))).is_err()
             {
                 return;
             }

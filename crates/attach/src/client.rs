@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
 use crate::error::AttachError;
-use crate::node::clear_stale;
+use crate::node::{Way, clear_stale, waiting};
 use crate::place::{self, Record};
 use crate::server::stop_served;
 
@@ -49,6 +49,8 @@ pub fn start(path: &Path, mut command: Command) -> Result<NewBridge, AttachError
     place::make(&folder).map_err(at_folder)?;
     let log =
         File::options().create(true).append(true).open(place::bridge_log(&folder)).map_err(at_folder)?;
+    // What it has to say to the service manager, `attach` says.
+    command.env_remove("NOTIFY_SOCKET");
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn();
     let mut child = child.map_err(|source| AttachError::system("cannot start the bridge", source))?;
     let input = child.stdin.take();
@@ -96,15 +98,20 @@ pub fn all() -> Vec<Attachment> {
     let of = |(folder, record): (PathBuf, Record)| {
         let is_alive = matches!(place::lock(&folder), Ok(None));
         let size_bytes = record.shape.as_ref().map_or(0, |shape| shape.size_bytes);
-        let failed = |reason: String| Status { state: State::Failed, reason: Some(reason), size_bytes };
-        let status = if !is_alive {
-            failed("its bridge process has ended; `pumice detach` removes what is left".to_string())
-        } else {
+        let status = |state, reason: String| Status { state, reason: Some(reason), size_bytes };
+        let status = if is_alive {
             match ask(&folder, &Request::Status, STATUS_PATIENCE) {
                 Ok(Answer::Status(status)) => status,
-                Ok(_) => failed("its bridge process gives a wrong answer".to_string()),
-                Err(error) => failed(format!("its bridge process does not answer: {error}")),
+                Ok(_) => status(State::Failed, "its bridge process gives a wrong answer".to_string()),
+                Err(error) => status(State::Failed, format!("its bridge process does not answer: {error}")),
             }
+        } else if waiting(&record, Way::ALL).is_some() {
+            let reason =
+                "its bridge process was killed, and requests wait; `pumice attach` starts another one";
+            status(State::Unattended, reason.to_string())
+        } else {
+            let reason = "its bridge process has ended; `pumice detach` removes what is left";
+            status(State::Failed, reason.to_string())
         };
         Attachment { record, status, folder, is_alive }
     };

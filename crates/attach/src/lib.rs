@@ -1,8 +1,8 @@
 //! Block device nodes for drives. A process of its own, the *bridge*, stands between the kernel and the drive's server:
 //!
 //! ```text
-//! filesystem -- /dev/loopN -- node (FUSE) -- relay -- NBD, Unix socket -- pumice serve -- backing
-//!                             |----------- bridge -----------|
+//! filesystem -- /dev/ublkbN -- node (ublk) -- relay -- NBD, Unix socket -- pumice serve -- backing
+//!                              |----------- bridge -----------|
 //! ```
 //!
 //! * [`relay`] survives the death of the server: it holds requests, and makes again what was acknowledged and lost.

@@ -4,6 +4,9 @@ mod file;
 mod loop_device;
 mod nbd_device;
 mod netlink;
+mod ublk_device;
+mod ublk_requests;
+mod ublk_structures;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -20,22 +23,25 @@ use crate::relay::Relay;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Way {
-    /// A device of the kernel's `nbd` driver.
-    Nbd,
+    /// A device of the kernel's `ublk` driver.
+    Ublk,
     /// A loop device on a FUSE file.
     Loop,
+    /// A device of the kernel's `nbd` driver.
+    Nbd,
 }
 
 impl Way {
     /// All ways, in the order in which they are tried.
-    pub const ALL: &[Way] = &[Way::Loop, Way::Nbd];
+    pub const ALL: &[Way] = &[Way::Ublk, Way::Loop, Way::Nbd];
 }
 
 impl fmt::Display for Way {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Way::Nbd => "nbd",
+            Way::Ublk => "ublk",
             Way::Loop => "loop",
+            Way::Nbd => "nbd",
         })
     }
 }
@@ -51,6 +57,15 @@ pub struct Shape {
     pub read_only: bool,
 }
 
+/// A drive that is being served.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Drive {
+    /// Its identity.
+    pub(crate) uuid: String,
+    /// What its node shows.
+    pub(crate) shape: Shape,
+}
+
 /// A node.
 pub(crate) trait Node: Send {
     /// Its path in `/dev`.
@@ -63,25 +78,49 @@ pub(crate) trait Node: Send {
     fn remove(&mut self, patience: Duration) -> Result<(), AttachError>;
 }
 
-/// Makes a node. `folder` is for its files.
+/// Makes a node. `folder` is for its files. `note` is told the path of a node that would outlive this process, before there is
+/// one.
 pub(crate) fn make(
     way: Way,
     relay: &Arc<Relay>,
-    shape: &Shape,
+    drive: &Drive,
     folder: &Path,
+    note: impl FnOnce(&Path) -> Result<(), AttachError>,
 ) -> Result<Box<dyn Node>, AttachError> {
     match way {
-        Way::Nbd => Ok(Box::new(nbd_device::NbdNode::make(relay, shape)?)),
-        Way::Loop => Ok(Box::new(loop_device::LoopNode::make(relay, shape, folder)?)),
+        Way::Ublk => Ok(Box::new(ublk_device::UblkNode::make(relay, drive, note)?)),
+        Way::Loop => Ok(Box::new(loop_device::LoopNode::make(relay, &drive.shape, folder)?)),
+        Way::Nbd => Ok(Box::new(nbd_device::NbdNode::make(relay, &drive.shape)?)),
     }
 }
 
-/// Removes what a killed bridge left. Its node shows errors already.
+/// Returns the node of a killed bridge, if it waits for another bridge, and if its way may be taken.
+pub(crate) fn waiting(record: &Record, ways: &[Way]) -> Option<PathBuf> {
+    let (node, uuid) = (record.node.as_deref()?, record.drive_uuid.as_deref()?);
+    let may_be_taken = record.way == Some(Way::Ublk) && ways.contains(&Way::Ublk);
+    (may_be_taken && ublk_device::waits(node, uuid)).then(|| node.to_path_buf())
+}
+
+/// Takes over the node of a killed bridge. Returns what it shows as well.
+pub(crate) fn recover(
+    path: &Path,
+    relay: &Arc<Relay>,
+    drive: &Drive,
+) -> Result<(Box<dyn Node>, Shape), AttachError> {
+    let (node, shape) = ublk_device::UblkNode::recover(relay, drive, path)?;
+    Ok((Box::new(node), shape))
+}
+
+/// Removes what a killed bridge left.
 pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path) -> Result<(), AttachError> {
-    if let Some(record) = record.filter(|record| record.way == Some(Way::Nbd))
+    if let Some(record) = record
         && let Some(node) = &record.node
     {
-        nbd_device::clear(node, record.bridge_pid)?;
+        match (record.way, &record.drive_uuid) {
+            (Some(Way::Ublk), Some(uuid)) => ublk_device::clear(node, uuid)?,
+            (Some(Way::Nbd), _) => nbd_device::clear(node, record.bridge_pid)?,
+            _ => {}
+        }
     }
     loop_device::clear_stale(folder)
 }

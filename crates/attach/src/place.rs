@@ -31,6 +31,10 @@ pub struct Record {
     pub bridge_pid: u32,
     /// The server that the bridge has started, if it has.
     pub server_pid: Option<u32>,
+    /// The server that has the drive, whoever has started it.
+    pub connected_pid: Option<u32>,
+    /// Identity of the drive.
+    pub drive_uuid: Option<String>,
     /// The node; `None` while it is being made.
     pub node: Option<PathBuf>,
     /// How the node is made.
@@ -39,6 +43,16 @@ pub struct Record {
     pub shape: Option<Shape>,
     /// Ways that were tried before, and why they do not work.
     pub passed_over: Vec<(Way, String)>,
+    /// The node was that of a bridge that was killed, and has been taken over.
+    pub taken_over: Option<TakenOver>,
+}
+
+/// What is known of an attachment that was taken over from a killed bridge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TakenOver {
+    /// The server of the killed bridge has the drive still. Otherwise writes that were acknowledged and not flushed are lost, as
+    /// at a power cut.
+    pub is_complete: bool,
 }
 
 /// Returns the directory of all attachments.
@@ -48,12 +62,17 @@ pub fn directory() -> PathBuf {
     PathBuf::from(dir)
 }
 
+/// FNV-1a.
+pub(crate) fn fingerprint(bytes: &[u8]) -> u64 {
+    bytes
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
 /// Folder of the attachment of a drive.
 pub fn folder(path: &Path) -> PathBuf {
-    // FNV-1a: distinguishes drives of the same name.
-    let hash = path.as_os_str().as_bytes().iter().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
-        (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3)
-    });
+    // Distinguishes drives of the same name.
+    let hash = fingerprint(path.as_os_str().as_bytes());
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let plain: String =
         name.chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).take(32).collect();

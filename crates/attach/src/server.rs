@@ -12,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use nbd::client::{ExportUri, Replies, negotiate};
 use parking_lot::Mutex;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 use status::{DriveState, StatusReport};
 
-use crate::node::Shape;
+use crate::node::{Drive, Shape};
 use crate::place;
 use crate::relay::{Connected, Server};
 
@@ -51,8 +53,13 @@ struct Process {
 }
 
 impl Started {
-    pub(crate) fn adopt(&self, pid: Option<u32>) {
-        self.0.lock().adopted = pid;
+    /// Takes over a server that an earlier bridge has started.
+    fn adopt(&self, pid: Option<u32>) {
+        let mut process = self.0.lock();
+        if process.child.as_ref().map(Child::id) != pid {
+            // One that this bridge has started meanwhile ends by itself: the drive is in use.
+            (process.child, process.adopted) = (None, pid);
+        }
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {
@@ -62,35 +69,41 @@ impl Started {
 
     /// Stops the server and waits until it has closed its drive.
     pub(crate) fn stop(&self, path: &Path) {
-        let mut process = self.0.lock();
-        if let Some(mut child) = process.child.take() {
-            // Not after it has ended: its process id may be another's.
-            if matches!(child.try_wait(), Ok(None)) {
-                let _ = kill_process(Pid::from_child(&child), Signal::TERM);
-            }
-            let since = Instant::now();
-            while matches!(child.try_wait(), Ok(None)) {
-                if since.elapsed() >= CLOSING {
-                    tracing::error!("the server does not end");
-                    return;
-                }
-                sleep(POLL);
-            }
-        } else if let Some(pid) = process.adopted.take() {
+        self.stop_own();
+        if let Some(pid) = self.0.lock().adopted.take() {
             stop_served(path, pid);
+        }
+    }
+
+    /// Stops the server if this bridge has started it.
+    pub(crate) fn stop_own(&self) {
+        let Some(mut child) = self.0.lock().child.take() else { return };
+        // Not after it has ended: its process id may be another's.
+        if matches!(child.try_wait(), Ok(None)) {
+            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
+        }
+        let since = Instant::now();
+        while matches!(child.try_wait(), Ok(None)) {
+            if since.elapsed() >= CLOSING {
+                tracing::error!("the server does not end");
+                return;
+            }
+            sleep(POLL);
         }
     }
 }
 
-/// Stops the server with this process id, if it has the drive.
+/// Stops the server with this process id, if it has the drive, and waits for its end.
 pub(crate) fn stop_served(path: &Path, pid: u32) {
-    let has_it = || find(path).and_then(|report| report.server).is_some_and(|server| server.pid == pid);
-    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw).filter(|_| has_it()) else { return };
-    let _ = kill_process(process, Signal::TERM);
-    let since = Instant::now();
-    while has_it() && since.elapsed() < CLOSING {
-        sleep(POLL);
+    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
+    // Its process id may be another's, but not that of this process.
+    let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { return };
+    if find(path).is_none_or(|report| server_pid(&report) != Some(pid)) {
+        return;
     }
+    let _ = pidfd_send_signal(&process, Signal::TERM);
+    let limit = Timespec { tv_sec: CLOSING.as_secs() as i64, tv_nsec: 0 };
+    while poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)) == Err(Errno::INTR) {}
 }
 
 /// The drive as its server reports it.
@@ -104,29 +117,34 @@ pub(crate) struct DriveServer {
     folder: PathBuf,
     start: Start,
     pub(crate) started: Started,
-    /// The bridge starts the server.
+    /// The bridge starts the server, or an earlier one has.
     owns: bool,
     started_at: Option<Instant>,
     /// Process id of the server of the last connections.
     pid: Option<u32>,
     /// The drive of the first connections.
-    drive: Option<(String, Shape)>,
+    drive: Option<Drive>,
 }
 
 impl DriveServer {
     pub(crate) fn new(path: &Path, folder: &Path, start: Start, started: Started) -> DriveServer {
-        let owns = started.pid().is_some();
         let (path, folder) = (path.to_path_buf(), folder.to_path_buf());
-        DriveServer { path, folder, start, started, owns, started_at: None, pid: None, drive: None }
+        DriveServer { path, folder, start, started, owns: false, started_at: None, pid: None, drive: None }
     }
 
-    /// What the node shows. Known after the first connection.
-    pub(crate) fn shape(&self) -> Option<Shape> {
-        self.drive.as_ref().map(|(_, shape)| shape.clone())
+    /// The drive, and the process id of its server. Known after the first connection.
+    pub(crate) fn drive(&self) -> Option<(Drive, Option<u32>)> {
+        self.drive.clone().map(|drive| (drive, self.pid))
     }
 
-    /// Connects for the first time. If nobody serves the drive within `wait`, starts a server. `given_up` ends the waiting.
-    pub(crate) fn first(&mut self, wait: Duration, given_up: impl Fn() -> bool) -> Result<Connected, String> {
+    /// Connects for the first time. If nobody serves the drive within `wait`, starts a server. Failures are not accepted before
+    /// `insist`. `given_up` ends the waiting.
+    pub(crate) fn first(
+        &mut self,
+        wait: Duration,
+        insist: Duration,
+        given_up: impl Fn() -> bool,
+    ) -> Result<Connected, String> {
         let since = Instant::now();
         loop {
             let failed = match self.connect() {
@@ -136,13 +154,15 @@ impl DriveServer {
             if given_up() {
                 return Err("given up".to_string());
             }
-            if find(&self.path).is_some() {
+            let is_late = since.elapsed() >= insist;
+            if is_late && find(&self.path).is_some() {
                 return Err(failed);
             }
             if !self.owns && since.elapsed() >= wait {
                 self.owns = true;
             }
-            if self.owns
+            if is_late
+                && self.owns
                 && let Some(child) = &mut self.started.0.lock().child
                 && let Ok(Some(status)) = child.try_wait()
             {
@@ -194,7 +214,7 @@ impl DriveServer {
     fn connect_to(&mut self, report: &StatusReport) -> Result<Connected, String> {
         let (socket, name) = endpoint(report)?;
         let shape = shape(report);
-        if let Some((uuid, before)) = &self.drive {
+        if let Some(Drive { uuid, shape: before }) = &self.drive {
             if *uuid != report.uuid {
                 return Err("another drive is being served from this path".to_string());
             }
@@ -217,10 +237,14 @@ impl DriveServer {
         };
         let streams = (0..count).map(|_| connect()).collect::<Result<Vec<_>, _>>();
         let streams = streams.map_err(|error| format!("{}: {error}", socket.display()))?;
-        let pid = report.server.as_ref().map(|server| server.pid);
+        let pid = server_pid(report);
         let is_same_server = self.pid == pid;
         self.pid = pid;
-        self.drive = Some((report.uuid.clone(), shape));
+        if socket == place::nbd_socket(&self.folder) {
+            self.started.adopt(pid);
+            self.owns = true;
+        }
+        self.drive = Some(Drive { uuid: report.uuid.clone(), shape });
         Ok(Connected { streams, is_same_server })
     }
 }
@@ -236,6 +260,11 @@ impl Server for DriveServer {
             _ => Err("it is not being served".to_string()),
         }
     }
+}
+
+/// Process id of the server of a drive.
+pub(crate) fn server_pid(report: &StatusReport) -> Option<u32> {
+    report.server.as_ref().map(|server| server.pid)
 }
 
 /// What the node of a drive shows.

@@ -25,6 +25,7 @@ use crate::config::one_of;
 use crate::logging;
 use crate::output::{print_json, report_result};
 use crate::size::Size;
+use crate::systemd::Manager;
 pub(crate) use configured::detach_all;
 use filesystem::Filesystem;
 
@@ -39,8 +40,8 @@ const TIMEOUT: &str = "600";
     Serves the drive if it is not being served, makes a block device node, and prints its path; one line on standard error says \
     which way was taken, and why others were not. A process of its own, the bridge, stands between the kernel and the drive's \
     server. While the server is gone (killed, upgraded, restarted) the bridge holds all requests; then it makes again what was \
-    acknowledged and not flushed, in order, and passes the others on. A file system above sees no error. `pumice detach` undoes \
-    it all. Needs root.")]
+    acknowledged and not flushed, in order, and passes the others on. A file system above sees no error. If the bridge is killed, \
+    a ublk device waits: attach the drive again, and another bridge takes it over. `pumice detach` undoes it all. Needs root.")]
 pub(crate) struct Args {
     /// Drive (file or block device), served or not
     #[arg(required_unless_present = "configured")]
@@ -67,8 +68,8 @@ const JOURNAL_BYTES_MIN: u64 = 1 << 20;
 /// What the bridge has to know.
 #[derive(Clone, clap::Args)]
 pub(crate) struct How {
-    /// Way to make the node: auto, nbd or loop. auto: the first that works [default: auto]
-    #[arg(long, value_name = "WAY", value_parser = one_of::<By>(&["auto", "nbd", "loop"]), hide_possible_values = true, default_value = "auto", hide_default_value = true)]
+    /// Way to make the node: auto, ublk, loop or nbd. auto: the first that works [default: auto]
+    #[arg(long, value_name = "WAY", value_parser = one_of::<By>(&["auto", "ublk", "loop", "nbd"]), hide_possible_values = true, default_value = "auto", hide_default_value = true)]
     by: By,
     /// Wait so long, in seconds, for a server to have the drive before one is started
     #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true)]
@@ -100,7 +101,7 @@ impl std::str::FromStr for By {
         match way {
             Some(way) => Ok(By::This(*way)),
             None if text == "auto" => Ok(By::Auto),
-            None => Err("expected auto, nbd or loop".to_string()),
+            None => Err("expected auto, ublk, loop or nbd".to_string()),
         }
     }
 }
@@ -130,13 +131,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return configured::attach_all(args.config.as_deref(), &args.how);
     };
     let path = absolute(path)?;
-    let bridge = begin(&path, &args.how)?;
+    let bridge = begin(&path, &args.how, args.mkfs.is_some())?;
     let device = bridge.record.node.clone().unwrap_or_default();
     if let Some(filesystem) = args.mkfs {
         let used = find_served(Some(&path)).first().map_or(u64::MAX, |report| report.logical_used_bytes);
         filesystem.make(&device, used)?;
     }
     let record = keep(bridge)?;
+    // Whoever supervises the service starts it again if the bridge is killed.
+    Manager::connect().handed_over(record.bridge_pid);
     report_result("the drive was attached", || {
         if args.json {
             return print_json(&document(&record));
@@ -146,16 +149,38 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !args.json {
         crate::usage::complain(&explain(&record));
     }
+    if record.taken_over.is_some_and(|taken_over| !taken_over.is_complete) {
+        crate::usage::complain(&format!(
+            "{}: its server was restarted while nobody served {}: writes that were acknowledged and not flushed may be lost, as \
+             at a power cut; unmount it and check its file system",
+            shown(&path),
+            device.display()
+        ));
+    }
     Ok(())
 }
 
-/// Starts the bridge of a drive. It undoes everything unless it is kept.
-fn begin(path: &Path, how: &How) -> Result<NewBridge> {
-    if let Some(found) = client::find(path).filter(|found| found.status.state != bridge::State::Failed) {
+/// Starts the bridge of a drive, or another one of a device that waits for it: not if a file system is to be made. It
+/// undoes everything unless it is kept.
+fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
+    let found = client::find(path);
+    let waits = found.as_ref().is_some_and(|found| found.status.state == bridge::State::Unattended);
+    if let Some(found) = found {
         let node = found.record.node.unwrap_or_default();
-        bail!("{}: already attached as {}", shown(path), node.display());
+        match found.status.state {
+            bridge::State::Attached | bridge::State::Waiting => {
+                bail!("{}: already attached as {}", shown(path), node.display())
+            }
+            bridge::State::Unattended if makes => bail!(
+                "{}: {} waits for `pumice attach` without --mkfs, or for `pumice detach`",
+                shown(path),
+                node.display()
+            ),
+            bridge::State::Unattended | bridge::State::Failed => {}
+        }
     }
-    if find_served(Some(path)).is_empty() {
+    // The server of a killed bridge may be opening the drive.
+    if !waits && find_served(Some(path)).is_empty() {
         // Says what is wrong before anything is started.
         crate::status::idle(path)?;
     }
@@ -197,7 +222,8 @@ fn explain(record: &Record) -> String {
     let reasons: Vec<String> =
         record.passed_over.iter().map(|(way, reason)| format!("{way}: {reason}")).collect();
     let others = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join("; ")) };
-    format!("{} attached by {way}{others}", shown(&record.path))
+    let taken_over = record.taken_over.map_or("", |_| ", taken over from a process that was killed");
+    format!("{} attached by {way}{taken_over}{others}", shown(&record.path))
 }
 
 fn document(record: &Record) -> serde_json::Value {
@@ -212,6 +238,7 @@ fn document(record: &Record) -> serde_json::Value {
         "sector_bytes": record.shape.as_ref().map(|shape| shape.sector_bytes),
         "read_only": record.shape.as_ref().map(|shape| shape.read_only),
         "server_started": record.server_pid.is_some(),
+        "taken_over": record.taken_over.map(|taken_over| json!({ "complete": taken_over.is_complete })),
     })
 }
 

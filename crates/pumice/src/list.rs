@@ -34,7 +34,7 @@ struct Row {
     device node, and how it is made; CAPACITY: logical capacity; USED: \
     physical space in use, of what data may use; RATIO: compression ratio; MOUNTED: where the device is mounted; STATE: \
     online, read-only, poisoned, closed, or down: its server could not open it; of an attached drive without a server: waiting \
-    for it, or failed. `pumice status PATH` shows more of a drive.\n\n\
+    for it, or failed; of one whose device has no process behind it: waiting for `pumice attach`. `pumice status PATH` shows more of a drive.\n\n\
     Example: pumice list --json | jq -r '.drives[].nbd_uris[]'")]
 pub(crate) struct Args {
     /// Omit the header line
@@ -150,6 +150,7 @@ fn cells(row: &Row) -> [String; 8] {
     if drive.state == DriveState::Down {
         let state = match attachment.as_ref().map(|attachment| attachment.status.state) {
             Some(State::Waiting) => "waiting for the server".to_string(),
+            Some(State::Unattended) => "waiting for `pumice attach`".to_string(),
             Some(State::Failed) => "failed".to_string(),
             Some(State::Attached) | None => drive.state.to_string(),
         };
@@ -164,8 +165,13 @@ fn cells(row: &Row) -> [String; 8] {
         0.0 => none(),
         ratio => format!("{ratio:.2}:1"),
     };
-    let is_failed = attachment.as_ref().is_some_and(|attachment| attachment.status.state == State::Failed);
-    let failed = if is_failed { ", its device failed" } else { "" };
+    let status = attachment.as_ref().map(|attachment| &attachment.status);
+    let device_state = match status.map(|status| (status.state, status.reason.is_some())) {
+        Some((State::Failed, _)) => ", its device failed",
+        Some((State::Unattended, _)) => ", its device waits for `pumice attach`",
+        Some((State::Attached, true)) => ", its device does not grow",
+        _ => "",
+    };
     let full = out_of_space(drive);
     [
         path,
@@ -175,7 +181,7 @@ fn cells(row: &Row) -> [String; 8] {
         format!("{:.1} %", 100.0 * drive.physical_used_ratio),
         ratio,
         mounted,
-        format!("{}{full}{failed}", drive.state),
+        format!("{}{full}{device_state}", drive.state),
     ]
 }
 

@@ -35,6 +35,7 @@ mod settle;
 mod signatures;
 mod size;
 mod status;
+mod systemd;
 mod tco;
 mod train;
 mod usage;

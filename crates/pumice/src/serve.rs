@@ -9,7 +9,6 @@ mod names;
 mod printer;
 mod privileges;
 mod signals;
-mod systemd;
 
 use std::path::PathBuf;
 use std::sync::Arc;

@@ -51,7 +51,7 @@ pub(super) fn attach_all(file: Option<&Path>, how: &How) -> Result<()> {
 }
 
 fn attach(path: &Path, how: &How) -> Outcome {
-    let found = client::find(path).filter(|found| found.status.state != State::Failed);
+    let found = client::find(path).filter(|found| !matches!(found.status.state, State::Failed | State::Unattended));
     let (node, line) = match found {
         Some(found) => {
             let node = found.record.node.clone().unwrap_or_default();
@@ -59,7 +59,7 @@ fn attach(path: &Path, how: &How) -> Outcome {
             (node, format!("{}: already attached", shown(path)))
         }
         None => {
-            let record = keep(begin(path, how)?)?;
+            let record = keep(begin(path, how, false)?)?;
             client::find(path).ok_or_else(|| anyhow!("it has ended"))?.mark_configured()?;
             (record.node.clone().unwrap_or_default(), explain(&record))
         }

@@ -21,9 +21,9 @@ use super::names::Names;
 use super::printer::Printer;
 use super::privileges::Privileges;
 use super::signals::Signals;
-use super::systemd::Manager;
 use crate::config::{Config, DriveConfig, Server, Source};
 use crate::human;
+use crate::systemd::Manager;
 use crate::usage::one_line;
 
 /// Wait for requests in flight when a drive is closed.

@@ -14,29 +14,34 @@ use rustix::time::{ClockId, clock_gettime};
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The service manager, or none.
-pub(super) struct Manager(Option<UnixDatagram>);
+pub(crate) struct Manager(Option<UnixDatagram>);
 
 impl Manager {
     /// Connects to the service manager. Call it before root is given up, because its socket may be for root only.
-    pub(super) fn connect() -> Manager {
+    pub(crate) fn connect() -> Manager {
         let socket = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty());
         Manager(socket.and_then(|socket| connect(&socket).inspect_err(report).ok()))
     }
 
     /// Reports that drives are being served.
-    pub(super) fn ready(&self, status: &str) {
+    pub(crate) fn ready(&self, status: &str) {
         self.notify(&format!("READY=1\nSTATUS={status}"));
     }
 
+    /// Reports that another process, which this one has started, does the service's work from now on.
+    pub(crate) fn handed_over(&self, pid: u32) {
+        self.notify(&format!("MAINPID={pid}\nREADY=1"));
+    }
+
     /// Reports that the configuration is being reloaded. [`Manager::ready`] ends this state.
-    pub(super) fn reloading(&self) {
+    pub(crate) fn reloading(&self) {
         let now = clock_gettime(ClockId::Monotonic);
         let microseconds = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
         self.notify(&format!("RELOADING=1\nMONOTONIC_USEC={microseconds}"));
     }
 
     /// Reports that drives are being closed.
-    pub(super) fn stopping(&self) {
+    pub(crate) fn stopping(&self) {
         self.notify("STOPPING=1");
     }
 

@@ -1,0 +1,65 @@
+//! Calls of the loop driver that have no binding in a library: `ioctl_loop(2)`, `linux/loop.h`.
+
+use std::ffi::c_void;
+use std::os::fd::AsFd;
+
+use rustix::io;
+use rustix::ioctl::{Ioctl, IoctlOutput, NoArg, Opcode, Setter, ioctl};
+
+const LOOP_CLR_FD: Opcode = 0x4C01;
+const LOOP_SET_CAPACITY: Opcode = 0x4C07;
+const LOOP_CONFIGURE: Opcode = 0x4C0A;
+const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
+
+/// `LO_FLAGS_READ_ONLY`: the device refuses writes.
+pub(crate) const LOOP_READ_ONLY: u32 = 1;
+/// `LO_FLAGS_DIRECT_IO`: the device bypasses the page cache of its file.
+pub(crate) const LOOP_DIRECT_IO: u32 = 16;
+
+/// Bytes of `struct loop_config`: descriptor, block size, `loop_info64` of 232 bytes, 64 reserved ones.
+pub(crate) const LOOP_CONFIG_BYTES: usize = 304;
+
+/// An ioctl without argument whose result is a number.
+struct Number<const OPCODE: Opcode>;
+
+// SAFETY: the kernel reads and writes no memory of this process for such a call.
+unsafe impl<const OPCODE: Opcode> Ioctl for Number<OPCODE> {
+    type Output = u32;
+    const IS_MUTATING: bool = false;
+
+    fn opcode(&self) -> Opcode {
+        OPCODE
+    }
+
+    fn as_ptr(&mut self) -> *mut c_void {
+        std::ptr::null_mut()
+    }
+
+    unsafe fn output_from_ptr(number: IoctlOutput, _argument: *mut c_void) -> io::Result<u32> {
+        u32::try_from(number).map_err(|_| io::Errno::OVERFLOW)
+    }
+}
+
+/// Returns the number of a loop device without a file, of `/dev/loop-control`. Makes one if there is none.
+pub(crate) fn loop_get_free(control: impl AsFd) -> io::Result<u32> {
+    // SAFETY: LOOP_CTL_GET_FREE takes no argument.
+    unsafe { ioctl(control, Number::<LOOP_CTL_GET_FREE>) }
+}
+
+/// Gives a loop device its file, with an encoded `struct loop_config`.
+pub(crate) fn loop_configure(device: impl AsFd, config: [u8; LOOP_CONFIG_BYTES]) -> io::Result<()> {
+    // SAFETY: LOOP_CONFIGURE reads that many bytes, at any alignment.
+    unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, _>::new(config)) }
+}
+
+/// Takes the size of the file over.
+pub(crate) fn loop_set_capacity(device: impl AsFd) -> io::Result<()> {
+    // SAFETY: LOOP_SET_CAPACITY takes no argument.
+    unsafe { ioctl(device, NoArg::<LOOP_SET_CAPACITY>::new()) }
+}
+
+/// Takes the file from a loop device, as soon as nobody has it open.
+pub(crate) fn loop_clear(device: impl AsFd) -> io::Result<()> {
+    // SAFETY: LOOP_CLR_FD takes no argument.
+    unsafe { ioctl(device, NoArg::<LOOP_CLR_FD>::new()) }
+}

@@ -1,0 +1,170 @@
+//! A queue of a ublk device: requests come as completions of commands in an io_uring, and are answered by new commands. All
+//! commands of a queue come from one thread.
+
+use std::ffi::c_void;
+use std::fs::File;
+use std::os::fd::{AsFd, AsRawFd};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+use io_uring::{IoUring, opcode, types};
+use rustix::event::PollFlags;
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+/// `UBLK_U_IO_FETCH_REQ`, `UBLK_U_IO_COMMIT_AND_FETCH_REQ`: `_IOWR('u', NUMBER, struct ublksrv_io_cmd)`.
+const FETCH: u32 = 3 << 30 | (COMMAND_BYTES as u32) << 16 | (b'u' as u32) << 8 | 0x20;
+const COMMIT_AND_FETCH: u32 = FETCH + 1;
+/// Bytes of `struct ublksrv_io_cmd`.
+const COMMAND_BYTES: usize = 16;
+/// Bytes of `struct ublksrv_io_desc`.
+const REQUEST_BYTES: usize = 24;
+/// `UBLK_MAX_QUEUE_DEPTH`: gives the places of the queues' requests in the device.
+const DEPTH_MAX: usize = 4096;
+/// Marks the completion of waiting for the event.
+const EVENT: u64 = u64::MAX;
+
+/// A request: `struct ublksrv_io_desc`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UblkRequest {
+    /// `UBLK_IO_OP_*`.
+    pub(crate) operation: u8,
+    /// `UBLK_IO_F_*`, shifted by 8.
+    pub(crate) flags: u32,
+    /// In units of 512 bytes.
+    pub(crate) sectors: u32,
+    pub(crate) start_sector: u64,
+}
+
+/// What has happened to a queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum UblkEvent {
+    /// A request has come.
+    Request(u16, UblkRequest),
+    /// No more requests come with this tag: the device is being stopped.
+    Ended(u16),
+    /// Another thread has written to the event.
+    Woken,
+}
+
+/// See the [module](self).
+pub(crate) struct UblkQueue {
+    device: Arc<File>,
+    event: OwnedFd,
+    number: u16,
+    depth: u16,
+    requests: NonNull<c_void>,
+    ring: IoUring,
+}
+
+impl UblkQueue {
+    /// Maps the requests of queue `number` of a device, and sends commands to fetch some. `event` is an eventfd. None comes
+    /// before the device is started.
+    pub(crate) fn open(
+        device: Arc<File>,
+        event: OwnedFd,
+        number: u16,
+        depth: u16,
+    ) -> std::io::Result<UblkQueue> {
+        let offset = usize::from(number) * (DEPTH_MAX * REQUEST_BYTES).next_multiple_of(4096);
+        let (size, flags) = (mapped_bytes(depth), MapFlags::SHARED | MapFlags::POPULATE);
+        // SAFETY: a new mapping at a place of the kernel's choice.
+        let requests = unsafe {
+            mmap(std::ptr::null_mut(), size, ProtFlags::READ, flags, device.as_fd(), offset as u64)?
+        };
+        let requests = NonNull::new(requests).ok_or(std::io::ErrorKind::InvalidData)?;
+        let ring = IoUring::builder().build(u32::from(depth).next_power_of_two() * 2)?;
+        let mut queue = UblkQueue { device, event, number, depth, requests, ring };
+        queue.watch_event();
+        for tag in 0..depth {
+            queue.push(FETCH, tag, 0);
+        }
+        queue.ring.submit()?;
+        let refused = queue.ring.completion().find(|entry| entry.user_data() != EVENT);
+        // Commands that the kernel accepts end later.
+        match refused {
+            Some(entry) => Err(std::io::Error::from_raw_os_error(entry.result().abs())),
+            None => Ok(queue),
+        }
+    }
+
+    fn watch_event(&mut self) {
+        let readable = u32::from(PollFlags::IN.bits());
+        let poll = opcode::PollAdd::new(types::Fd(self.event.as_raw_fd()), readable).build().user_data(EVENT);
+        // SAFETY: the command has no pointer.
+        let pushed = unsafe { self.ring.submission().push(&poll) };
+        assert!(pushed.is_ok(), "the ring has room for a command of each tag, and for the event");
+    }
+
+    fn push(&mut self, command: u32, tag: u16, result: i32) {
+        let mut bytes = [0; COMMAND_BYTES];
+        bytes[0..2].copy_from_slice(&self.number.to_ne_bytes());
+        bytes[2..4].copy_from_slice(&tag.to_ne_bytes());
+        bytes[4..8].copy_from_slice(&result.to_ne_bytes());
+        let entry = opcode::UringCmd16::new(types::Fd(self.device.as_raw_fd()), command).cmd(bytes).build();
+        // SAFETY: the command has no pointer; data is copied by reads and writes of the device.
+        let pushed = unsafe { self.ring.submission().push(&entry.user_data(tag.into())) };
+        assert!(pushed.is_ok(), "the ring has room for a command of each tag, and for the event");
+    }
+
+    /// Answers a request, and fetches the next one with its tag.
+    pub(crate) fn answer(&mut self, tag: u16, result: i32) {
+        self.push(COMMIT_AND_FETCH, tag, result);
+    }
+
+    /// Sends all commands, and waits until something happens. Adds what it is to `events`.
+    pub(crate) fn wait(&mut self, events: &mut Vec<UblkEvent>) -> std::io::Result<()> {
+        match self.ring.submit_and_wait(1) {
+            Ok(_) => {}
+            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return Ok(()),
+            Err(error) => return Err(error),
+        }
+        let done: Vec<_> = self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
+        for (data, result) in done {
+            if data == EVENT {
+                // Makes it unreadable until the next write.
+                rustix::io::read(&self.event, &mut [0; 8])?;
+                self.watch_event();
+                events.push(UblkEvent::Woken);
+            } else if result == 0 {
+                let tag = data as u16;
+                events.push(UblkEvent::Request(tag, self.request(tag)));
+            } else {
+                if result != -Errno::NODEV.raw_os_error() {
+                    tracing::warn!(tag = data, result, "ublk refuses a command");
+                }
+                events.push(UblkEvent::Ended(data as u16));
+            }
+        }
+        Ok(())
+    }
+
+    fn request(&self, tag: u16) -> UblkRequest {
+        assert!(tag < self.depth, "the kernel returns tags that it was given");
+        // SAFETY: the mapping has `depth` requests. The kernel changes this one only after it was answered.
+        let bytes =
+            unsafe { self.requests.cast::<[u8; REQUEST_BYTES]>().add(tag.into()).as_ptr().read_volatile() };
+        let (words, _) = bytes.as_chunks::<4>();
+        let word = |at: usize| u32::from_ne_bytes(words[at]);
+        let (pairs, _) = bytes.as_chunks::<8>();
+        UblkRequest {
+            operation: word(0) as u8,
+            flags: word(0) >> 8,
+            sectors: word(1),
+            start_sector: u64::from_ne_bytes(pairs[1]),
+        }
+    }
+}
+
+impl Drop for UblkQueue {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is this one's, and nothing refers to it any more.
+        let unmapped = unsafe { munmap(self.requests.as_ptr(), mapped_bytes(self.depth)) };
+        debug_assert!(unmapped.is_ok());
+    }
+}
+
+fn mapped_bytes(depth: u16) -> usize {
+    (usize::from(depth) * REQUEST_BYTES).next_multiple_of(4096)
+}

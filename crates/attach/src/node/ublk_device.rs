@@ -1,0 +1,289 @@
+//! A device of the kernel's `ublk` driver. Data is copied by reads and writes of the driver's own device (`UBLK_F_USER_COPY`),
+//! so that it goes from the relay's buffers to the kernel's pages and no other.
+//!
+//! The device survives the bridge: while there is none the driver holds requests, and gives them to the next one
+//! (`UBLK_F_USER_RECOVERY`, `UBLK_F_USER_RECOVERY_REISSUE`).
+//!
+//! The bindings are the bridge's own, over `io-uring`: the crate `libublk` brings an executor, fixes the version of `io-uring`,
+//! and needs libclang to build, for a dozen commands and three structures.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::thread::{JoinHandle, sleep};
+use std::time::{Duration, Instant};
+
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
+use super::ublk_requests::Queue;
+use super::ublk_structures::{
+    INFO_BYTES, Info, SECTOR_SHIFT, empty_parameters, new_device, parameters, shown,
+};
+use super::{Drive, Node, Shape, device};
+use crate::error::AttachError;
+use crate::kernel::{UblkCommand, UblkControl};
+use crate::place::fingerprint;
+use crate::relay::Relay;
+
+/// Queues of a device: one for each core, up to this number.
+const QUEUES_MAX: usize = 4;
+/// Time for the nodes of a new device to appear.
+const NODE_APPEARS: Duration = Duration::from_secs(5);
+/// Time for a device to be free of its last bridge. If all requests of a queue were in flight, Linux before 6.16 notices its
+/// end only when they time out, after 30 seconds.
+const QUIESCES: Duration = Duration::from_secs(90);
+const POLL: Duration = Duration::from_millis(20);
+/// Time for a server to end the requests of the connections of a killed bridge.
+const REQUESTS_END: Duration = Duration::from_millis(500);
+
+/// See the [module](self).
+pub(super) struct UblkNode {
+    id: u32,
+    path: PathBuf,
+    control: UblkControl,
+    /// `None` if the device is not this node's: once it is removed, and until it is taken over.
+    threads: Option<Vec<JoinHandle<()>>>,
+}
+
+impl UblkNode {
+    /// `note` is told the path before there is a device that would outlive this process.
+    pub(super) fn make(
+        relay: &Arc<Relay>,
+        drive: &Drive,
+        note: impl FnOnce(&Path) -> Result<(), AttachError>,
+    ) -> Result<UblkNode, AttachError> {
+        let mut control = open_control()?;
+        let queues = std::thread::available_parallelism().map_or(1, usize::from).min(QUEUES_MAX) as u16;
+        let mut info = new_device(queues, mark(&drive.uuid));
+        control.send(UblkCommand::Add, u32::MAX, &mut info, 0).map_err(|error| match error {
+            Errno::INVAL | Errno::OPNOTSUPP => AttachError::Missing(
+                "the kernel's ublk driver is too old: Linux 6.5 or newer is needed".to_string(),
+            ),
+            Errno::PERM | Errno::ACCESS => {
+                AttachError::Missing("the kernel refuses to add a ublk device (CAP_SYS_ADMIN)".to_string())
+            }
+            error => AttachError::system("cannot add a ublk device", error.into()),
+        })?;
+        let info = Info::decode(&info);
+        let path = device(&format!("ublkb{}", info.id));
+        let mut node = UblkNode { id: info.id, path, control, threads: Some(Vec::new()) };
+        note(&node.path)?;
+        node.command(UblkCommand::SetParameters, &mut parameters(&drive.shape), 0)?;
+        node.start(relay, info, UblkCommand::Start)?;
+        let path = node.path.clone();
+        appears(&path, || fs::metadata(&path))?;
+        Ok(node)
+    }
+
+    /// Takes over the device of a bridge that was killed. Returns what it shows. If that fails, the device goes on to wait.
+    pub(super) fn recover(
+        relay: &Arc<Relay>,
+        drive: &Drive,
+        path: &Path,
+    ) -> Result<(UblkNode, Shape), AttachError> {
+        let refused = |why: &str| AttachError::Refused(format!("{}: {why}", path.display()));
+        let id = number(path).ok_or_else(|| refused("no ublk device"))?;
+        let mut node = UblkNode { id, path: path.to_path_buf(), control: open_control()?, threads: None };
+        let info =
+            info(&mut node.control, id).map_err(|error| AttachError::system(path.display(), error.into()))?;
+        if info.mark != mark(&drive.uuid) {
+            return Err(refused("it belongs to another drive than the one that is being served now"));
+        }
+        let mut bytes = empty_parameters();
+        node.command(UblkCommand::GetParameters, &mut bytes, 0)?;
+        let shape = shown(&bytes);
+        if drive.shape.size_bytes < shape.size_bytes
+            || (drive.shape.sector_bytes, drive.shape.read_only) != (shape.sector_bytes, shape.read_only)
+        {
+            return Err(refused("the drive is smaller, or served in another way, than when it was attached"));
+        }
+        sleep(REQUESTS_END);
+        node.begin_recovery()?;
+        // From here on until the end of the recovery, a kill of this process may make the device unusable: no waiting.
+        node.start(relay, info, UblkCommand::EndRecovery)?;
+        Ok((node, shape))
+    }
+
+    fn begin_recovery(&mut self) -> Result<(), AttachError> {
+        let since = Instant::now();
+        loop {
+            match self.control.send(UblkCommand::StartRecovery, self.id, &mut [], 0) {
+                Ok(()) => return Ok(()),
+                // Until the kernel has cleared up after the last bridge.
+                Err(Errno::BUSY) if since.elapsed() < QUIESCES => sleep(POLL),
+                Err(error) => {
+                    let what = format!("{}: cannot take it over", self.path.display());
+                    return Err(AttachError::system(what, error.into()));
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, command: UblkCommand, buffer: &mut [u8], number: u64) -> Result<(), AttachError> {
+        let failed = |error: Errno| AttachError::system(format!("ublk: {command:?}"), error.into());
+        self.control.send(command, self.id, buffer, number).map_err(failed)
+    }
+
+    /// Starts the queues, then the device.
+    fn start(&mut self, relay: &Arc<Relay>, info: Info, command: UblkCommand) -> Result<(), AttachError> {
+        let data = device(&format!("ublkc{}", self.id));
+        let opened = Arc::new(appears(&data, || File::options().read(true).write(true).open(&data))?);
+        let mut threads = Vec::new();
+        for number in 0..info.queues {
+            let queue = Queue { device: opened.clone(), number, depth: info.depth };
+            let started = queue.start(relay.clone());
+            let failed = |source| AttachError::system("cannot start a queue of ublk", source);
+            threads.push(started.map_err(failed)?);
+        }
+        self.command(command, &mut [], std::process::id().into())?;
+        self.threads = Some(threads);
+        Ok(())
+    }
+
+    fn delete(&mut self, claimed: Option<OwnedFd>) -> Result<(), AttachError> {
+        let Some(threads) = self.threads.take() else { return Ok(()) };
+        // A device that was not started cannot be stopped.
+        let _ = self.control.send(UblkCommand::Stop, self.id, &mut [], 0);
+        drop(claimed);
+        for thread in threads {
+            // A panic was reported by the thread.
+            let _ = thread.join();
+        }
+        delete(&mut self.control, self.id)
+            .map_err(|error| AttachError::system(self.path.display(), error.into()))
+    }
+}
+
+impl Node for UblkNode {
+    fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn resize(&mut self, size_bytes: u64) -> Result<(), AttachError> {
+        let resized =
+            self.control.send(UblkCommand::UpdateSize, self.id, &mut [], size_bytes >> SECTOR_SHIFT);
+        resized.map_err(|error| match error {
+            Errno::OPNOTSUPP | Errno::INVAL => AttachError::Missing(
+                "a ublk device cannot grow before Linux 6.16: detach the drive and attach it again"
+                    .to_string(),
+            ),
+            error => AttachError::system("ublk: UpdateSize", error.into()),
+        })
+    }
+
+    fn remove(&mut self, _patience: Duration) -> Result<(), AttachError> {
+        let failed = |error: Errno| AttachError::system(self.path.display(), error.into());
+        let claimed = claim(&self.path).map_err(failed)?;
+        rustix::fs::fsync(&claimed).map_err(failed)?;
+        self.delete(Some(claimed))
+    }
+}
+
+impl Drop for UblkNode {
+    fn drop(&mut self) {
+        // An error cannot be reported here.
+        let _ = self.delete(None);
+    }
+}
+
+/// Returns whether the device of a killed bridge waits for another one.
+pub(super) fn waits(path: &Path, uuid: &str) -> bool {
+    let found = own(path, uuid);
+    matches!(found, Some((_, info)) if info.is_started)
+}
+
+/// Removes the device of a killed bridge, unless something uses it.
+pub(super) fn clear(path: &Path, uuid: &str) -> Result<(), AttachError> {
+    let Some((mut control, info)) = own(path, uuid) else { return Ok(()) };
+    let failed = |error: Errno| AttachError::system(path.display(), error.into());
+    let claimed = path.exists().then(|| claim(path)).transpose().map_err(failed)?;
+    let _ = control.send(UblkCommand::Stop, info.id, &mut [], 0);
+    drop(claimed);
+    delete(&mut control, info.id).map_err(failed)
+}
+
+/// The device at this path, if it is one of this drive.
+fn own(path: &Path, uuid: &str) -> Option<(UblkControl, Info)> {
+    let mut control = UblkControl::open().ok()?;
+    let info = info(&mut control, number(path)?).ok()?;
+    (info.mark == mark(uuid)).then_some((control, info))
+}
+
+/// What the driver keeps with a device, to know whose it is: numbers are used again.
+fn mark(uuid: &str) -> u64 {
+    fingerprint(uuid.as_bytes())
+}
+
+fn info(control: &mut UblkControl, id: u32) -> Result<Info, Errno> {
+    let mut bytes = [0; INFO_BYTES];
+    control.send(UblkCommand::GetInfo, id, &mut bytes, 0)?;
+    Ok(Info::decode(&bytes))
+}
+
+/// Removes a device that is stopped. If a process has it open still, it goes when that closes it.
+fn delete(control: &mut UblkControl, id: u32) -> Result<(), Errno> {
+    match control.send(UblkCommand::DeleteLater, id, &mut [], 0) {
+        Err(Errno::OPNOTSUPP | Errno::INVAL) => control.send(UblkCommand::Delete, id, &mut [], 0),
+        deleted => deleted,
+    }
+}
+
+/// Claims a node: a file system cannot be mounted from now on.
+fn claim(path: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Opens the driver, loading its module if necessary.
+fn open_control() -> Result<UblkControl, AttachError> {
+    let open = UblkControl::open;
+    let opened = open().or_else(|_| {
+        let quiet = Stdio::null;
+        let _ =
+            Command::new("modprobe").arg("ublk_drv").stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
+        open()
+    });
+    opened.map_err(|error| {
+        AttachError::Missing(match error.kind() {
+            io::ErrorKind::NotFound => "the kernel has no ublk driver (`modprobe ublk_drv`)".to_string(),
+            _ => error.to_string(),
+        })
+    })
+}
+
+/// Tries until a node is there.
+fn appears<T>(path: &Path, attempt: impl Fn() -> io::Result<T>) -> Result<T, AttachError> {
+    let since = Instant::now();
+    loop {
+        match attempt() {
+            Ok(opened) => return Ok(opened),
+            Err(_) if since.elapsed() < NODE_APPEARS => sleep(POLL),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let why = format!("the kernel made a device, but there is no {}", path.display());
+                return Err(AttachError::Missing(why));
+            }
+            Err(error) => return Err(AttachError::system(path.display(), error)),
+        }
+    }
+}
+
+/// Number of a device.
+fn number(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.strip_prefix("ublkb")?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_have_numbers() {
+        assert_eq!(number(Path::new("/dev/ublkb12")), Some(12));
+        for other in ["/dev/ublkc12", "/dev/ublkb", "/dev/ublkb1p1", "/dev/nbd1"] {
+            assert_eq!(number(Path::new(other)), None, "{other}");
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! Requests of a ublk device: each queue has a thread, which takes requests from the driver, passes them on, and gives the
+//! answers back.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::thread::JoinHandle;
+
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fd::OwnedFd;
+use rustix::io::Errno;
+
+use super::ublk_structures::SECTOR_SHIFT;
+use crate::kernel::{UblkEvent, UblkQueue, UblkRequest};
+use crate::operation::{Done, Operation, Outcome};
+use crate::relay::Relay;
+
+/// `UBLK_IO_F_FUA`, `UBLK_IO_F_NOUNMAP` without their shift by 8: durable before it is answered; keep it allocated.
+const FUA: u32 = 1 << 5;
+const NO_UNMAP: u32 = 1 << 7;
+
+/// A queue of a device.
+#[derive(Clone)]
+pub(super) struct Queue {
+    /// The driver's own device, where the data of requests is read and written.
+    pub(super) device: Arc<File>,
+    pub(super) number: u16,
+    pub(super) depth: u16,
+}
+
+impl Queue {
+    /// Starts the thread of the queue. The driver has all it needs from it when this returns.
+    pub(super) fn start(self, relay: Arc<Relay>) -> io::Result<JoinHandle<()>> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let (sender, answers) = channel();
+        let back = Arc::new(Answers { sender, event: event.try_clone()? });
+        let (opened, is_open) = sync_channel(1);
+        let name = format!("ublk-{}", self.number);
+        let run = move || {
+            // Commands of a queue come from one thread.
+            // Both sends fail only if nobody waits any more.
+            match UblkQueue::open(self.device.clone(), event, self.number, self.depth) {
+                Ok(queue) => {
+                    let _ = opened.send(Ok(()));
+                    if let Err(error) = self.serve(queue, &relay, &answers, &back) {
+                        tracing::error!(queue = self.number, %error, "a queue has ended");
+                    }
+                }
+                Err(error) => _ = opened.send(Err(error)),
+            }
+        };
+        let thread = std::thread::Builder::new().name(name).spawn(run)?;
+        is_open.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
+        Ok(thread)
+    }
+
+    /// Serves the queue until the device is stopped.
+    fn serve(
+        &self,
+        mut queue: UblkQueue,
+        relay: &Relay,
+        answers: &Receiver<(u16, i32)>,
+        back: &Arc<Answers>,
+    ) -> io::Result<()> {
+        let (mut events, mut left) = (Vec::new(), self.depth);
+        while left > 0 {
+            queue.wait(&mut events)?;
+            for event in events.drain(..) {
+                match event {
+                    UblkEvent::Ended(_) => left -= 1,
+                    UblkEvent::Woken => {}
+                    UblkEvent::Request(tag, request) => {
+                        if let Err(errno) = self.pass_on(tag, request, relay, back) {
+                            back.send(tag, -errno.raw_os_error());
+                        }
+                    }
+                }
+            }
+            for (tag, result) in answers.try_iter() {
+                queue.answer(tag, result);
+            }
+        }
+        Ok(())
+    }
+
+    fn pass_on(
+        &self,
+        tag: u16,
+        request: UblkRequest,
+        relay: &Relay,
+        back: &Arc<Answers>,
+    ) -> Result<(), Errno> {
+        let place = place(self.number, tag);
+        let (operation, bytes) = operation(request, |data| self.device.read_exact_at(data, place))?;
+        let (back, device) = (back.clone(), self.device.clone());
+        let done: Done = Box::new(move |outcome: Outcome| {
+            // Only a read has data.
+            let copied =
+                outcome.and_then(|data| device.write_all_at(&data, place).map_err(|error| errno(&error)));
+            // The device is closed before its queue ends.
+            drop(device);
+            back.send(tag, copied.map_or_else(|errno| -errno.raw_os_error(), |()| bytes));
+        });
+        relay.submit(operation, done);
+        Ok(())
+    }
+}
+
+/// The way by which answers come back to the thread of a queue.
+struct Answers {
+    sender: Sender<(u16, i32)>,
+    event: OwnedFd,
+}
+
+impl Answers {
+    fn send(&self, tag: u16, result: i32) {
+        // Both fail only if the queue has ended.
+        let _ = self.sender.send((tag, result));
+        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+    }
+}
+
+/// Translates a request of the driver. Returns its result as well: bytes that are done. `fill` reads the data of a write.
+fn operation(
+    request: UblkRequest,
+    fill: impl FnOnce(&mut [u8]) -> io::Result<()>,
+) -> Result<(Operation, i32), Errno> {
+    let UblkRequest { operation, flags, sectors, start_sector } = request;
+    let (offset, length) = (start_sector << SECTOR_SHIFT, sectors << SECTOR_SHIFT);
+    let fua = flags & FUA != 0;
+    // `UBLK_IO_OP_*`.
+    let operation = match operation {
+        0 => Operation::Read { offset, length },
+        1 => {
+            let mut data = vec![0; length as usize];
+            fill(&mut data).map_err(|error| errno(&error))?;
+            Operation::Write { offset, data, fua }
+        }
+        2 => return Ok((Operation::Flush, 0)),
+        3 => Operation::Trim { offset, length, fua },
+        5 => Operation::WriteZeroes { offset, length, no_hole: flags & NO_UNMAP != 0, fua },
+        _ => return Err(Errno::OPNOTSUPP),
+    };
+    Ok((operation, length as i32))
+}
+
+fn errno(error: &io::Error) -> Errno {
+    Errno::from_io_error(error).unwrap_or(Errno::IO)
+}
+
+/// Place of the data of a request in the driver's device: `UBLKSRV_IO_BUF_OFFSET`, `UBLK_QID_OFF`, `UBLK_TAG_OFF`.
+fn place(queue: u16, tag: u16) -> u64 {
+    0x8000_0000 + (u64::from(queue) << 41 | u64::from(tag) << 25)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(operation: u8, flags: u32) -> Result<(Operation, i32), Errno> {
+        let request = UblkRequest { operation, flags, sectors: 8, start_sector: 1 << 33 };
+        super::operation(request, |data| {
+            data.fill(7);
+            Ok(())
+        })
+    }
+
+    #[test]
+    fn requests_are_translated() {
+        let (offset, length) = (1 << 42, 4096);
+        let with_fua = |fua| {
+            [
+                (1, Operation::Write { offset, data: vec![7; 4096], fua }),
+                (3, Operation::Trim { offset, length, fua }),
+                (5, Operation::WriteZeroes { offset, length, no_hole: false, fua }),
+            ]
+        };
+        for (flags, expected) in [(0, with_fua(false)), (FUA, with_fua(true))] {
+            for (operation, expected) in expected {
+                assert_eq!(translated(operation, flags), Ok((expected, 4096)));
+            }
+        }
+        assert_eq!(translated(0, 0), Ok((Operation::Read { offset, length }, 4096)));
+        assert_eq!(translated(2, 0), Ok((Operation::Flush, 0)));
+        let kept = Operation::WriteZeroes { offset, length, no_hole: true, fua: false };
+        assert_eq!(translated(5, NO_UNMAP), Ok((kept, 4096)));
+    }
+
+    #[test]
+    fn requests_that_are_not_known_fail() {
+        // Of zones.
+        assert_eq!(translated(10, 0), Err(Errno::OPNOTSUPP));
+        let write = UblkRequest { operation: 1, flags: 0, sectors: 8, start_sector: 0 };
+        let gone = |_: &mut [u8]| Err(io::Error::from_raw_os_error(Errno::ACCESS.raw_os_error()));
+        assert_eq!(super::operation(write, gone), Err(Errno::ACCESS));
+    }
+
+    #[test]
+    fn data_of_requests_is_apart() {
+        assert_eq!(place(0, 0), 0x8000_0000);
+        assert_eq!(place(0, 1) - place(0, 0), 32 << 20);
+        assert_eq!(place(1, 0) - place(0, 0), 1 << 41);
+    }
+}

@@ -21,6 +21,7 @@ use crate::place::{self, Record};
 use crate::relay::{Relay, RelayState, Settings};
 pub use crate::server::Start;
 use crate::server::{DriveServer, Started, find, shape};
+use crate::sfx::Published;
 use crate::users::openers;
 
 /// Word by which `attach` takes the attachment over.
@@ -173,6 +174,8 @@ struct Attachment {
     started: Started,
     /// A size that the node did not take, which was reported.
     refused_size_bytes: Option<u64>,
+    /// Values under the names of ScaleFlux.
+    published: Option<Published>,
     _lock: place::FolderLock,
 }
 
@@ -196,7 +199,18 @@ impl Attachment {
             started.stop(&options.path);
             place::remove(&folder);
         })?;
-        Ok(Attachment { folder, record, shape, node, relay, started, refused_size_bytes: None, _lock: lock })
+        let published = Published::start(&record.path, node.path());
+        Ok(Attachment {
+            folder,
+            record,
+            shape,
+            node,
+            relay,
+            started,
+            refused_size_bytes: None,
+            published,
+            _lock: lock,
+        })
     }
 
     fn make_in(
@@ -368,6 +382,7 @@ impl Attachment {
         // Otherwise it would start the server again.
         self.relay.close();
         self.started.stop(&self.record.path);
+        self.published = None;
         place::remove(&self.folder);
         tracing::info!("detached");
         Ok(lost)

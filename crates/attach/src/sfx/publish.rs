@@ -32,7 +32,7 @@ impl Published {
             Published { number, device: device.to_path_buf(), is_open: Arc::new(Mutex::new(true)) };
         let (path, folder, is_open) =
             (path.to_path_buf(), numbers::folder(number), published.is_open.clone());
-        let mut write = move || {
+        let write = move || {
             // Without a server, the last values stay.
             let Some(report) = find(&path) else { return true };
             let is_open = is_open.lock();

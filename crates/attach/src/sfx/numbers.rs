@@ -68,15 +68,15 @@ pub fn claim(path: &Path) -> io::Result<u32> {
     }
     let lock = File::options().create(true).truncate(false).write(true).open(dir.join(LOCK))?;
     flock(&lock, FlockOperation::LockExclusive)?;
-    claim_in(&dir, path, |number| is_hardware(&node(number)))
+    claim_in(&dir, path, |number| is_taken(&node(number)))
 }
 
-fn claim_in(dir: &Path, path: &Path, is_hardware: impl Fn(u32) -> bool) -> io::Result<u32> {
+fn claim_in(dir: &Path, path: &Path, is_taken: impl Fn(u32) -> bool) -> io::Result<u32> {
     let known: BTreeMap<u32, PathBuf> = all_in(dir).collect();
     if let Some((number, _)) = known.iter().find(|(_, drive)| is_same(drive, path)) {
         return Ok(*number);
     }
-    let free = (0..NUMBERS_MAX).find(|number| !known.contains_key(number) && !is_hardware(*number));
+    let free = (0..NUMBERS_MAX).find(|number| !known.contains_key(number) && !is_taken(*number));
     let number = free.ok_or_else(|| io::Error::other("all numbers of drives are in use"))?;
     let folder = dir.join(name(number));
     make_dir(&folder)?;
@@ -104,9 +104,10 @@ fn trusted_directory() -> Option<PathBuf> {
     (found.is_dir() && is_own && found.mode() & 0o022 == 0).then_some(dir)
 }
 
-/// Returns whether the driver of such a drive has made this node.
-fn is_hardware(node: &Path) -> bool {
-    fs::symlink_metadata(node).is_ok_and(|found| !found.is_symlink())
+/// Returns whether something else has this name: a drive of ScaleFlux, or a link of another run-time directory. A link that
+/// leads nowhere is a remainder.
+fn is_taken(node: &Path) -> bool {
+    fs::symlink_metadata(node).is_ok_and(|found| !found.is_symlink() || node.exists())
 }
 
 fn is_same(one: &Path, other: &Path) -> bool {
@@ -167,7 +168,7 @@ mod tests {
         let file = dir.join("a drive");
         fs::write(&file, "")?;
         assert_eq!(claim(&file)?, 0);
-        assert_eq!(claim(Path::new("/gone"))?, 2, "number 1 is that of hardware");
+        assert_eq!(claim(Path::new("/gone"))?, 2, "number 1 is taken");
         // By another name.
         std::os::unix::fs::symlink(&file, dir.join("link"))?;
         assert_eq!(claim(&dir.join("link"))?, 0);

@@ -53,6 +53,10 @@ fn check(card: &Card) -> Result<()> {
     if let Some(device) = card.device() {
         in_use::refuse(device)?;
     }
+    if card.unknown().is_some() {
+        // Nobody serves it, or its bridge refuses to detach it.
+        return Ok(());
+    }
     let own = card.attachment.as_ref().and_then(|attachment| attachment.record.server_pid);
     match card.drive.server.as_ref().map(|server| server.pid) {
         Some(pid) if Some(pid) != own => bail!(
@@ -116,7 +120,8 @@ fn bridge(attachment: &Attachment) -> Result<Command> {
     let mut arguments: Vec<OsString> = words.skip(1).collect();
     // Each argument ends with a zero.
     arguments.pop();
-    if arguments.first().is_none_or(|command| command != BRIDGE) {
+    let [command, path, ..] = arguments.as_slice() else { bail!("{}", failed()) };
+    if command != BRIDGE || path != attachment.record.path.as_os_str() {
         bail!("{}", failed());
     }
     let mut command = Command::new(crate::attach::program()?);

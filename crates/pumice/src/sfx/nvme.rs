@@ -167,12 +167,15 @@ fn set_feature(args: &SetFeatureArgs) -> Result<()> {
 fn change_cap(args: &ChangeCapArgs) -> Result<()> {
     let card = card::find(&args.drive)?;
     let bytes = args.cap.map(Gigabytes::bytes).or(args.cap_byte).unwrap_or_default() / BLOCK * BLOCK;
-    if bytes < card.drive.logical_capacity_bytes && card.unknown().is_none() {
-        return erase::shrink(&card, bytes);
-    }
     let path = &card.drive.path;
-    let drive = run_here(IoChoice::Auto, |spawner| service::set_capacity(path, bytes, spawner))??;
-    wait_for_device(&card, path, drive.logical_capacity_bytes);
+    let drive = if bytes < card.drive.logical_capacity_bytes && card.unknown().is_none() {
+        erase::shrink(&card, bytes)?;
+        card::find(path)?.drive
+    } else {
+        let drive = run_here(IoChoice::Auto, |spawner| service::set_capacity(path, bytes, spawner))??;
+        wait_for_device(&card, path, drive.logical_capacity_bytes);
+        drive
+    };
     report_result(&format!("{}: changed", card.name()), || {
         let (logical, physical) =
             (gigabytes(drive.logical_capacity_bytes), gigabytes(drive.physical_limit_bytes));

@@ -26,13 +26,14 @@ const NONE: &str = "-";
 )]
 pub(crate) struct Args {
     /// Number of a drive, /dev/sfdvNn1, its block device or its path [default: all that are served or attached]
-    drive: Option<PathBuf>,
+    #[arg(value_name = "DRIVE")]
+    drives: Vec<PathBuf>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let cards = match &args.drive {
-        Some(name) => vec![card::find(name)?],
-        None => card::all(),
+    let cards = match args.drives.as_slice() {
+        [] => card::all(),
+        names => names.iter().map(|name| card::find(name)).collect::<Result<_>>()?,
     };
     if cards.is_empty() {
         usage::complain("no drive is being served or attached");

@@ -35,20 +35,24 @@ impl Card {
         self.attachment.as_ref()?.record.node.as_deref()
     }
 
-    /// Reason why nothing else is known of it, if that is so.
+    /// State of a drive of which nothing else is known, because it has no server.
     pub(super) fn unknown(&self) -> Option<String> {
-        if self.drive.state != DriveState::Down {
-            return None;
-        }
-        let state = match self.attachment.as_ref().map(|attachment| attachment.status.state) {
-            Some(State::Waiting) => "waiting for the server",
-            Some(State::Failed) => "failed",
-            _ => "down",
-        };
-        Some(match &self.drive.state_reason {
-            Some(reason) => format!("{state}: {reason}"),
-            None => state.to_string(),
+        (self.drive.state == DriveState::Down).then(|| {
+            let reason = self.drive.state_reason.as_ref().map(|reason| format!(": {reason}"));
+            self.device_state().unwrap_or_else(|| format!("down{}", reason.unwrap_or_default()))
         })
+    }
+
+    /// State of its block device, with the reason; `None` if it has none, or requests are passed on.
+    pub(super) fn device_state(&self) -> Option<String> {
+        let status = &self.attachment.as_ref()?.status;
+        let state = match status.state {
+            State::Attached => return None,
+            State::Waiting => "waiting for the server",
+            State::Failed => "failed",
+        };
+        let reason = status.reason.as_ref().map(|reason| format!(": {reason}"));
+        Some(format!("{state}{}", reason.unwrap_or_default()))
     }
 }
 

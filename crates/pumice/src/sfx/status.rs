@@ -53,7 +53,7 @@ fn render(card: &Card, hardware: &Hardware) -> String {
     let _ = writeln!(text, "SFX card: {}", card.name());
     let mut lines = match card.unknown() {
         Some(reason) => vec![("PCIe Device Status", reason)],
-        None => lines(&card.drive, hardware),
+        None => lines(&card.drive, card.device_state(), hardware),
     };
     lines.push(("Pumice Drive", shown(&card.drive.path).to_string()));
     let device = card.device().map_or(NONE.to_string(), |device| shown(device).to_string());
@@ -66,7 +66,11 @@ fn render(card: &Card, hardware: &Hardware) -> String {
 }
 
 /// Returns labels and values, in the order of the document.
-fn lines(drive: &StatusReport, hardware: &Hardware) -> Vec<(&'static str, String)> {
+fn lines(
+    drive: &StatusReport,
+    device_state: Option<String>,
+    hardware: &Hardware,
+) -> Vec<(&'static str, String)> {
     let known = |value: &Option<String>| value.clone().unwrap_or(NONE.to_string());
     let number =
         |value: Option<f64>, unit: &str| value.map_or(NONE.to_string(), |it| format!("{it:.0}{unit}"));
@@ -91,7 +95,7 @@ fn lines(drive: &StatusReport, hardware: &Hardware) -> Vec<(&'static str, String
         ("Correctable Error Cnt", errors.corrected_reads_count.to_string()),
         ("Uncorrectable Error Cnt", (errors.corrupt_records_count + errors.read_errors_count).to_string()),
         ("PCIe Link Status", known(&hardware.link)),
-        ("PCIe Device Status", device_status(drive)),
+        ("PCIe Device Status", device_state.unwrap_or_else(|| device_status(drive))),
         ("Formatted Capacity", gigabytes(drive.logical_capacity_bytes)),
         ("Provisioned Capacity", gigabytes(drive.physical_limit_bytes)),
         ("Compression Ratio", number(ratio, "%")),
@@ -177,7 +181,7 @@ mod tests {
 
     #[test]
     fn what_is_not_known_is_a_dash() {
-        let lines = lines(&StatusReport::default(), &Hardware::default());
+        let lines = lines(&StatusReport::default(), None, &Hardware::default());
         for label in
             ["PCIe Vendor ID", "Manufacturer", "OPN", "PCIe Link Status", "Temperature", "Compression Ratio"]
         {

@@ -4,6 +4,7 @@
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::sync::{Mutex, PoisonError};
 
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, Run, fails, in_time, needs, pumice, succeed};
@@ -38,6 +39,9 @@ const LABELS: [&str; 26] = [
     "Critical Warning",
 ];
 const COLUMNS: &str = "free_space\tphysical_size\tlogical_size\tcomp_ratio\tprovisioned_cap\tspace_flag";
+
+/// Held while names in `/dev` are used: a link of one test is found by the other.
+static NAMES: Mutex<()> = Mutex::new(());
 
 /// A drive of the document's size, and links with the names of the tools.
 struct Lab {
@@ -105,6 +109,7 @@ impl Drop for Lab {
 
 #[test]
 fn section_4_on_a_served_drive() {
+    let _names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new();
     let server = lab.drive.serve(&[]);
     assert_eq!(lab.value("sfx-status", "SFX card"), "/dev/sfdv0n1");
@@ -116,7 +121,7 @@ fn section_4_on_a_served_drive() {
         ("sfx-nvme sfx change-cap /dev/sfdv0n1 -c 9600", "9600 GB"),
         ("sfx-nvme sfx change-cap /dev/sfdv0n1 --cap=9601", "9601 GB"),
         ("sfx-nvme sfx change-cap /dev/sfdv0n1 -c=9602", "9602 GB"),
-        ("sfx-nvme sfx change-cap 0 -z 9700000006144", "9699 GB"),
+        ("sfx-nvme sfx change-cap 0 -z 9700000006144", "9698 GB"),
     ] {
         lab.done(line);
         assert_eq!(lab.value("sfx-status 0", "Formatted Capacity"), shown, "{line}");
@@ -176,6 +181,7 @@ fn section_4_on_an_attached_drive() -> Outcome {
     if !needs(&["blockdev", "mkfs.ext4", "mount", "umount", "fstrim"]) {
         return Ok(());
     }
+    let _names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let mut lab = Lab::new();
     lab.is_attached = true;
     let attached =
@@ -232,14 +238,29 @@ fn section_4_on_an_attached_drive() -> Outcome {
     let off = lab.line(&device("sfx-nvme sfx set-feature /dev/sfdv0n1 -f 1 -v 0"));
     assert!(off.code == Some(0) && off.stderr.contains("always on"), "{off:?}");
 
-    done(&format!("{} detach /dev/sfdv0n1", env!("CARGO_BIN_EXE_pumice")));
+    let pumice = env!("CARGO_BIN_EXE_pumice");
+    let is_gone = || fs::symlink_metadata(&link).is_err() && !Path::new(&features).exists();
+    done(&format!("{pumice} detach /dev/sfdv0n1"));
+    assert!(is_gone(), "nothing is left");
+
+    // The same number, and what a killed bridge leaves.
+    done(&format!("{pumice} attach --by loop --sfx {}", lab.path()));
+    assert!(!is_gone(), "linked again");
+    let folder = fs::read_dir(lab.drive.file("run-attach"))?.flatten().next().ok_or("attached")?;
+    let record: serde_json::Value =
+        serde_json::from_slice(&fs::read(folder.path().join("attachment.json"))?)?;
+    done(&format!("kill -9 {}", record["bridge_pid"]));
+    wait_until("its end", || lab.value("sfx-status", "PCIe Device Status").starts_with("failed: "));
+    fails(&lab.line(&device("sfx-nvme format /dev/sfdv0n1 -l 1 -f")), &["bridge process"]);
+    done(&format!("{pumice} detach {}", lab.path()));
     lab.is_attached = false;
-    assert!(fs::symlink_metadata(&link).is_err() && !Path::new(&features).exists(), "nothing is left");
+    assert!(is_gone(), "nothing is left");
     Ok(())
 }
 
 #[test]
 fn refusals() {
+    let _names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new();
     fails(&lab.line("sfx-status 0"), &["no drive has this number"]);
     fails(

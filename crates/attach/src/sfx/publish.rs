@@ -11,7 +11,7 @@ use super::{link, numbers, values};
 use crate::server::find;
 
 /// Interval of writing values.
-const INTERVAL: Duration = Duration::from_secs(2);
+const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The number and the values of an attached drive. Dropping it removes the values, and the link if there is one.
 pub(crate) struct Published {

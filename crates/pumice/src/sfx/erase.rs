@@ -4,6 +4,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, Instant};
 use std::{ffi::OsString, fs};
 
 use anyhow::{Context, Result, bail};
@@ -16,6 +17,9 @@ use super::card::Card;
 use super::units::gigabytes;
 use crate::{in_use, usage, wipe};
 
+/// Time for other processes to close a block device, and interval of attempts.
+const PATIENCE: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(50);
 /// Subcommand of the process behind a block device.
 const BRIDGE: &str = "bridge";
 
@@ -91,7 +95,7 @@ fn offline(card: &Card, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let command = bridge(attachment)?;
     let device = attachment.record.node.as_deref();
     let was_linked = card.number.zip(device).is_some_and(|(number, device)| sfx::linked(number, device));
-    attachment.detach(false)?;
+    detach(attachment)?;
     let done = work(path);
     let attached = attach(&attachment.record.path, command, was_linked);
     match (done, attached) {
@@ -107,6 +111,20 @@ fn offline(card: &Card, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
                 usage::one_line(&attaching)
             ));
             Err(error)
+        }
+    }
+}
+
+/// Detaches a drive. Processes that look at all loop devices, as some commands of this program do, have it open for a moment.
+fn detach(attachment: &Attachment) -> Result<()> {
+    let since = Instant::now();
+    loop {
+        match attachment.detach(false) {
+            Ok(()) => return Ok(()),
+            Err(_) if since.elapsed() < PATIENCE && client::find(&attachment.record.path).is_some() => {
+                std::thread::sleep(POLL);
+            }
+            Err(error) => return Err(error.into()),
         }
     }
 }

@@ -252,7 +252,8 @@ fn section_4_on_an_attached_drive() -> Outcome {
     done(&format!("kill -9 {}", record["bridge_pid"]));
     wait_until("its end", || lab.value("sfx-status", "PCIe Device Status").starts_with("failed: "));
     fails(&lab.line(&device("sfx-nvme format /dev/sfdv0n1 -l 1 -f")), &["bridge process"]);
-    done(&format!("{pumice} detach {}", lab.path()));
+    // The kernel may still be giving up the device.
+    wait_until("detached", || lab.line(&format!("{pumice} detach {}", lab.path())).code == Some(0));
     lab.is_attached = false;
     assert!(is_gone(), "nothing is left");
     Ok(())

@@ -129,6 +129,8 @@ impl DriveServer {
     pub(crate) fn first(&mut self, wait: Duration, given_up: impl Fn() -> bool) -> Result<Connected, String> {
         let since = Instant::now();
         loop {
+            // Asked first: a server that becomes ready meanwhile is tried again.
+            let is_served = find(&self.path).is_some();
             let failed = match self.connect() {
                 Ok(connected) => return Ok(connected),
                 Err(reason) => reason,
@@ -136,7 +138,7 @@ impl DriveServer {
             if given_up() {
                 return Err("given up".to_string());
             }
-            if find(&self.path).is_some() {
+            if is_served {
                 return Err(failed);
             }
             if !self.owns && since.elapsed() >= wait {

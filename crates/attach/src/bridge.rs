@@ -23,6 +23,7 @@ use crate::place::{self, Record};
 use crate::relay::{Relay, RelayState, Settings};
 pub use crate::server::Start;
 use crate::server::{Started, find, server_pid, shape};
+use crate::sfx::Published;
 use crate::users::openers;
 
 /// Word by which `attach` takes the attachment over.
@@ -174,6 +175,8 @@ struct Attachment {
     started: Started,
     /// A size that the node did not take, and why.
     refused_size: Option<(u64, String)>,
+    /// Values under the names of ScaleFlux.
+    published: Option<Published>,
     _lock: place::FolderLock,
 }
 
@@ -319,6 +322,7 @@ impl Attachment {
         // Otherwise it would start the server again.
         self.relay.close();
         self.started.stop(&self.record.path);
+        self.published = None;
         place::remove(&self.folder);
         tracing::info!("detached");
         Ok(lost)

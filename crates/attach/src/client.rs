@@ -12,6 +12,7 @@ use crate::error::AttachError;
 use crate::node::{Way, clear_stale, waiting};
 use crate::place::{self, Record};
 use crate::server::stop_served;
+use crate::sfx;
 
 /// Time for a bridge to accept a request.
 const CONNECTING: Duration = Duration::from_secs(5);
@@ -171,6 +172,9 @@ impl Attachment {
         clear_stale(Some(&self.record), &self.folder)?;
         if let Some(pid) = self.record.server_pid {
             stop_served(&self.record.path, pid);
+        }
+        if let Some(node) = &self.record.node {
+            sfx::clear(&self.record.path, node);
         }
         place::remove(&self.folder);
         Ok(())

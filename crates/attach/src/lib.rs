@@ -10,6 +10,7 @@
 //! * [`bridge`] is the process: it finds or starts the server, makes the node, answers `status` and `detach`.
 //! * [`client`] starts bridges, lists them and talks to them.
 //! * [`place`] is the run-time directory with what is known of each attachment.
+//! * [`sfx`] has the numbers, links and values that ScaleFlux's names stand for.
 //!
 //! The bridge is a client as any other: it knows nothing of drives.
 
@@ -25,6 +26,7 @@ mod operation;
 pub mod place;
 pub mod relay;
 mod server;
+pub mod sfx;
 mod users;
 
 pub use error::AttachError;

@@ -147,6 +147,8 @@ impl DriveServer {
     ) -> Result<Connected, String> {
         let since = Instant::now();
         loop {
+            // Asked first: a server that becomes ready meanwhile is tried again.
+            let is_served = find(&self.path).is_some();
             let failed = match self.connect() {
                 Ok(connected) => return Ok(connected),
                 Err(reason) => reason,
@@ -155,7 +157,7 @@ impl DriveServer {
                 return Err("given up".to_string());
             }
             let is_late = since.elapsed() >= insist;
-            if is_late && find(&self.path).is_some() {
+            if is_late && is_served {
                 return Err(failed);
             }
             if !self.owns && since.elapsed() >= wait {

@@ -17,6 +17,7 @@ use attach::client::{self, NewBridge};
 use attach::node::Way;
 use attach::place::Record;
 use attach::relay::Settings;
+use attach::sfx;
 use serde_json::json;
 use service::find_served;
 use status::{path_text, shown};
@@ -57,6 +58,9 @@ pub(crate) struct Args {
     /// Make a file system on it: ext4 or xfs. Refused if the drive holds anything
     #[arg(long, value_name = "KIND", value_parser = one_of::<Filesystem>(&["ext4", "xfs"]), hide_possible_values = true)]
     mkfs: Option<Filesystem>,
+    /// Also link /dev/sfdvNn1 to the device, N being the number of the drive (`pumice sfx-status`)
+    #[arg(long)]
+    sfx: bool,
     /// Print JSON: {"path": ..., "device": ..., "by": ..., ...}
     #[arg(long)]
     json: bool,
@@ -137,6 +141,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let used = find_served(Some(&path)).first().map_or(u64::MAX, |report| report.logical_used_bytes);
         filesystem.make(&device, used)?;
     }
+    let link = args.sfx.then(|| sfx::link(&path, &device)).transpose()?;
     let record = keep(bridge)?;
     // Whoever supervises the service starts it again if the bridge is killed.
     Manager::connect().handed_over(record.bridge_pid);
@@ -148,6 +153,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     });
     if !args.json {
         crate::usage::complain(&explain(&record));
+        if let Some(link) = link {
+            crate::usage::complain(&format!("{} is linked to it", link.path.display()));
+        }
     }
     if record.taken_over.is_some_and(|taken_over| !taken_over.is_complete) {
         crate::usage::complain(&format!(
@@ -201,7 +209,7 @@ fn absolute(path: &Path) -> Result<PathBuf> {
 }
 
 /// The program, also after it was replaced by a newer one.
-fn program() -> Result<PathBuf> {
+pub(crate) fn program() -> Result<PathBuf> {
     let program = std::env::current_exe().context("the program's own path is unknown")?;
     let replaced = program.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
     Ok(replaced.unwrap_or(program))

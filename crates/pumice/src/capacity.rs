@@ -1,22 +1,14 @@
-//! `pumice capacity`: the consolidated capacity report of ScaleFlux's CSD 2000 (`sfx_capacity_stat`). It has the same
-//! columns in the same order, so that scripts written for it work. Source: Hyperscalers, *Gluster Scale Out Storage for
-//! Cloud using Computational Storage Drives*, 2022, section 6.
+//! `pumice capacity`: the consolidated capacity report of ScaleFlux's CSD 2000 (`sfx_capacity_stat`).
 
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
 use serde_json::{Value, json};
-use status::{DriveState, StatusReport, path_text, shown};
+use status::{CAPACITY_COLUMNS, DriveState, StatusReport, capacity_values, path_text, shown};
 
 use crate::output::print_json;
 use crate::usage;
-
-/// Unit of the report, independent of the sector size of the drive.
-const SECTOR_BYTES: u64 = 512;
-/// Columns, in order.
-const COLUMNS: [&str; 6] =
-    ["free_space", "physical_size", "logical_size", "comp_ratio", "provisioned_cap", "space_flag"];
 
 #[derive(clap::Args)]
 #[command(
@@ -50,10 +42,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut out = std::io::stdout().lock();
     if !args.no_header {
         let path = if args.path.is_none() { "\tpath" } else { "" };
-        writeln!(out, "{}{path}", COLUMNS.join("\t"))?;
+        writeln!(out, "{}{path}", CAPACITY_COLUMNS.join("\t"))?;
     }
     for drive in &drives {
-        write!(out, "{}", values(drive).join("\t"))?;
+        write!(out, "{}", capacity_values(drive).join("\t"))?;
         match args.path {
             Some(_) => writeln!(out)?,
             None => writeln!(out, "\t{}", path_text(&drive.path))?,
@@ -73,41 +65,4 @@ fn document(drive: &StatusReport) -> Value {
         "logical_capacity_bytes": drive.logical_capacity_bytes,
         "out_of_space": drive.out_of_space,
     })
-}
-
-/// Values of a drive, in the order of the columns.
-fn values(drive: &StatusReport) -> [String; 6] {
-    let sectors = |bytes: u64| (bytes / SECTOR_BYTES).to_string();
-    [
-        sectors(drive.physical_available_bytes),
-        sectors(drive.physical_used_bytes),
-        sectors(drive.logical_used_bytes),
-        format!("{:.2}", drive.compression_ratio),
-        sectors(drive.logical_capacity_bytes),
-        u8::from(drive.out_of_space).to_string(),
-    ]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_document_s_example() {
-        let drive = StatusReport {
-            physical_available_bytes: 5_303_721_064 * 512,
-            physical_used_bytes: 947_512_904 * 512,
-            logical_used_bytes: 3_837_963_264 * 512,
-            compression_ratio: 3_837_963_264.0 / 947_512_904.0,
-            logical_capacity_bytes: 6_251_233_968 * 512,
-            ..StatusReport::default()
-        };
-        assert_eq!(values(&drive).join(" "), "5303721064 947512904 3837963264 4.05 6251233968 0");
-    }
-
-    #[test]
-    fn out_of_space_is_1() {
-        let drive = StatusReport { out_of_space: true, ..StatusReport::default() };
-        assert_eq!(values(&drive)[5], "1");
-    }
 }

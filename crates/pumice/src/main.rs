@@ -32,6 +32,7 @@ mod scan;
 mod serve;
 mod set_codec;
 mod settle;
+mod sfx;
 mod signatures;
 mod size;
 mod status;
@@ -108,10 +109,14 @@ enum Command {
     Man(man::Args),
     /// Print shell completions (bash, zsh, fish and others)
     Completions(completions::Args),
+    /// Show drives in the form of ScaleFlux's `sfx-status`
+    SfxStatus(sfx::status::Args),
+    /// Change and list drives by the commands of ScaleFlux's `sfx-nvme`
+    SfxNvme(sfx::nvme::Args),
 }
 
 fn main() -> ExitCode {
-    run(std::env::args_os())
+    run(sfx::with_command(std::env::args_os().collect()))
 }
 
 /// Runs the program with the given arguments, the first of which is its name.
@@ -145,6 +150,8 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
         Command::Demo(args) => demo::run(&args),
         Command::Man(args) => man::run(&args),
         Command::Completions(args) => completions::run(&args),
+        Command::SfxStatus(args) => sfx::status::run(&args),
+        Command::SfxNvme(args) => sfx::nvme::run(&args),
     };
     let is_log_written = logging::finish();
     match done {

@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn pages(root: &Command) -> io::Result<Vec<(String, Vec<u8>)>> {
     let mut root = root.clone();
     root.build();
-    let others: Vec<String> = named(&root).map(|command| page_name("pumice", command)).collect();
+    let others = names_below(&root, "pumice");
     let mut pages = vec![
         ("pumice.1".to_string(), page(&root, "pumice", &others)?),
         (configuration::FILE.to_string(), configuration::page()?),
@@ -49,6 +49,18 @@ fn add_below(above: &Command, name: &str, pages: &mut Vec<(String, Vec<u8>)>) ->
         add_below(command, &own, pages)?;
     }
     Ok(())
+}
+
+/// Returns the names of the pages of all commands below one.
+fn names_below(above: &Command, name: &str) -> Vec<String> {
+    let mut names = Vec::new();
+    for command in named(above) {
+        let own = page_name(name, command);
+        let below = names_below(command, &own);
+        names.push(own);
+        names.extend(below);
+    }
+    names
 }
 
 /// Returns the documented subcommands.

@@ -1,6 +1,6 @@
 //! `pumice status`
 
-mod listing;
+pub(crate) mod listing;
 mod names;
 mod table;
 mod times;

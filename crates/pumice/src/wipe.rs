@@ -68,7 +68,8 @@ pub(crate) fn format(args: &FormatArgs) -> Result<()> {
     erase(&args.path, options, args.yes, true, args.json)
 }
 
-fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool, json: bool) -> Result<()> {
+/// Wipes a drive that is not being served.
+pub(crate) fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool, json: bool) -> Result<()> {
     in_use::refuse(path)?;
     if !yes {
         ask(path)?;

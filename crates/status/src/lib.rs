@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod backing;
+mod capacity;
 mod clock;
 mod compression;
 mod events;
@@ -17,6 +18,7 @@ mod states;
 mod warning;
 
 pub use backing::{BackingReport, DeviceReport};
+pub use capacity::{CAPACITY_COLUMNS, CAPACITY_SECTOR_BYTES, capacity_values};
 pub use clock::{unix_seconds, unix_seconds_now};
 pub use compression::{
     CompressionReport, DictionaryReport, LiveReport, SettleRunReport, SettlingReport, SurveyReport,

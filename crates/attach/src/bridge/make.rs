@@ -12,6 +12,7 @@ use crate::operation::Operation;
 use crate::place::{self, Record, TakenOver};
 use crate::relay::Relay;
 use crate::server::{self, DriveServer, Started, find, stop_served};
+use crate::sfx::Published;
 
 /// Time for a server that is starting to have the drive open.
 const OPENS: Duration = Duration::from_secs(60);
@@ -50,7 +51,18 @@ impl Attachment {
                 place::remove(&folder);
             }
         })?;
-        Ok(Attachment { folder, record, shape, node, relay, started, refused_size: None, _lock: lock })
+        let published = Published::start(&record.path, node.path());
+        Ok(Attachment {
+            folder,
+            record,
+            shape,
+            node,
+            relay,
+            started,
+            refused_size: None,
+            published,
+            _lock: lock,
+        })
     }
 
     /// `left`: a node that waits for a bridge, and the record of the one that was killed.

@@ -51,7 +51,8 @@ pub(super) fn attach_all(file: Option<&Path>, how: &How) -> Result<()> {
 }
 
 fn attach(path: &Path, how: &How) -> Outcome {
-    let found = client::find(path).filter(|found| !matches!(found.status.state, State::Failed | State::Unattended));
+    let found =
+        client::find(path).filter(|found| !matches!(found.status.state, State::Failed | State::Unattended));
     let (node, line) = match found {
         Some(found) => {
             let node = found.record.node.clone().unwrap_or_default();

@@ -62,7 +62,7 @@ pub(super) fn lines(drive: &StatusReport) -> Vec<(&'static str, String)> {
 }
 
 /// Describes the backing of the drive.
-fn drive_type(drive: &StatusReport) -> String {
+pub(crate) fn drive_type(drive: &StatusReport) -> String {
     let disks: Vec<String> = drive
         .backing
         .devices
@@ -103,7 +103,7 @@ fn percentage_used(drive: &StatusReport) -> String {
     }
 }
 
-fn device_status(drive: &StatusReport) -> String {
+pub(crate) fn device_status(drive: &StatusReport) -> String {
     if drive.critical_warning.bits != 0 {
         return format!("Warning: {}", drive.critical_warning);
     }
@@ -125,7 +125,7 @@ fn compression_ratio(ratio: f64) -> String {
     }
 }
 
-fn critical_warning(drive: &StatusReport) -> String {
+pub(crate) fn critical_warning(drive: &StatusReport) -> String {
     match drive.critical_warning.bits {
         0 => "0".to_string(),
         bits => format!("{bits:#x} ({})", drive.critical_warning),

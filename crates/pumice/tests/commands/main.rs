@@ -26,6 +26,7 @@ mod project;
 mod refusals;
 mod resize;
 mod serve;
+mod sfx;
 mod status;
 mod unread;
 mod watch;

@@ -1,0 +1,114 @@
+//! Drives under the names of ScaleFlux: a number, `/dev/sfdv0n1`, `/dev/sfxv0`.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Result, bail};
+use attach::bridge::State;
+use attach::client::{self, Attachment};
+use attach::sfx;
+use service::find_drives;
+use status::{DriveState, StatusReport, shown};
+
+/// A drive, served or not.
+pub(super) struct Card {
+    /// `None` if the directory of numbers cannot be written.
+    pub(super) number: Option<u32>,
+    pub(super) drive: StatusReport,
+    pub(super) attachment: Option<Attachment>,
+}
+
+impl Card {
+    fn new(drive: StatusReport, attachment: Option<Attachment>) -> Card {
+        Card { number: sfx::claim(&drive.path).ok(), drive, attachment }
+    }
+
+    /// The name that the listing shows: that of the block device with its number.
+    pub(super) fn name(&self) -> String {
+        match self.number {
+            Some(number) => sfx::node(number).display().to_string(),
+            None => shown(&self.drive.path).to_string(),
+        }
+    }
+
+    /// The block device, if it is attached.
+    pub(super) fn device(&self) -> Option<&Path> {
+        self.attachment.as_ref()?.record.node.as_deref()
+    }
+
+    /// State of a drive of which nothing else is known, because it has no server.
+    pub(super) fn unknown(&self) -> Option<String> {
+        (self.drive.state == DriveState::Down).then(|| {
+            let reason = self.drive.state_reason.as_ref().map(|reason| format!(": {reason}"));
+            self.device_state().unwrap_or_else(|| format!("down{}", reason.unwrap_or_default()))
+        })
+    }
+
+    /// State of its block device, with the reason; `None` if it has none, or requests are passed on.
+    pub(super) fn device_state(&self) -> Option<String> {
+        let status = &self.attachment.as_ref()?.status;
+        let state = match status.state {
+            State::Attached => return None,
+            State::Waiting => "waiting for the server",
+            State::Unattended => "waiting for pumice attach",
+            State::Failed => "failed",
+        };
+        let reason = status.reason.as_ref().map(|reason| format!(": {reason}"));
+        Some(format!("{state}{}", reason.unwrap_or_default()))
+    }
+}
+
+/// Returns all drives that are served or attached on this machine, by number.
+pub(super) fn all() -> Vec<Card> {
+    let mut attachments = client::all();
+    let mut cards = Vec::new();
+    // Those that are attached have their numbers already.
+    for drive in find_drives(None) {
+        let number = sfx::claim(&drive.path).ok();
+        let is_its = |it: &Attachment| {
+            it.record.path == drive.path || (number.is_some() && sfx::claim(&it.record.path).ok() == number)
+        };
+        let at = attachments.iter().position(is_its);
+        let attachment = at.map(|at| attachments.remove(at));
+        cards.push(Card { number, drive, attachment });
+    }
+    for attachment in attachments {
+        cards.push(Card::new(without_server(&attachment), Some(attachment)));
+    }
+    cards.sort_by_key(|card| (card.number.is_none(), card.number));
+    cards
+}
+
+fn without_server(attachment: &Attachment) -> StatusReport {
+    StatusReport {
+        path: attachment.record.path.clone(),
+        state: DriveState::Down,
+        state_reason: attachment.status.reason.clone(),
+        ..StatusReport::default()
+    }
+}
+
+/// Returns the drive with a name: a number, `/dev/sfdv0n1` or `/dev/sfxv0` whether or not there is such a link, its block
+/// device, or its path.
+pub(super) fn find(name: &Path) -> Result<Card> {
+    let path = resolve(name)?;
+    let attachment = client::find(&path);
+    let path = attachment.as_ref().map_or(path, |attachment| attachment.record.path.clone());
+    let served = find_drives(Some(&path)).into_iter().next();
+    let drive = match (served, &attachment) {
+        (Some(report), _) => report,
+        (None, Some(attachment)) => without_server(attachment),
+        (None, None) => crate::status::idle(&path)?,
+    };
+    Ok(Card::new(drive, attachment))
+}
+
+fn resolve(name: &Path) -> Result<PathBuf> {
+    let number = name.to_str().and_then(sfx::number_of);
+    let Some(number) = number.filter(|_| !name.is_absolute() || !name.exists()) else {
+        return Ok(name.to_path_buf());
+    };
+    match sfx::drive(number) {
+        Some(path) => Ok(path),
+        None => bail!("{}: no drive has this number; `sfx-status` shows those that there are", shown(name)),
+    }
+}

@@ -1,0 +1,159 @@
+//! Erasing a drive under its block device: it is detached, erased and attached again, as the device of a hardware drive stays.
+
+use std::io::{BufRead, IsTerminal, Write};
+use std::os::unix::ffi::OsStringExt;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+use std::{ffi::OsString, fs};
+
+use anyhow::{Context, Result, bail};
+use attach::client::{self, Attachment};
+use attach::sfx;
+use drive::WipeOptions;
+use status::shown;
+
+use super::card::Card;
+use super::units::gigabytes;
+use crate::{in_use, usage, wipe};
+
+/// Time for other processes to close a block device, and interval of attempts.
+const PATIENCE: Duration = Duration::from_secs(1);
+const POLL: Duration = Duration::from_millis(50);
+/// Subcommand of the process behind a block device.
+const BRIDGE: &str = "bridge";
+
+/// Erases a drive, after a confirmation.
+pub(super) fn erase(card: &Card, options: WipeOptions, force: bool) -> Result<()> {
+    check(card)?;
+    if !force {
+        confirm(card)?;
+    }
+    offline(card, |path| wipe::erase(path, options, true, true, false))
+}
+
+/// Reduces the capacity of a drive that holds nothing.
+pub(super) fn shrink(card: &Card, bytes: u64) -> Result<()> {
+    check(card)?;
+    let refuse_data = |used: u64| match used {
+        0 => Ok(()),
+        _ => bail!(
+            "{}: holds data: a capacity below {} is only possible once it is erased (sfx-nvme sfx set-feature -f 0xdc)",
+            card.name(),
+            gigabytes(card.drive.logical_capacity_bytes)
+        ),
+    };
+    refuse_data(card.drive.logical_used_bytes)?;
+    offline(card, |path| {
+        // Something may have been written since.
+        refuse_data(crate::status::idle(path)?.logical_used_bytes)?;
+        let options = WipeOptions { sector_bytes: None, logical_capacity_bytes: Some(bytes) };
+        wipe::erase(path, options, true, true, false)
+    })
+}
+
+/// Refuses a drive that is in use, or whose server was not started by `pumice attach` and so is not stopped by `detach`.
+fn check(card: &Card) -> Result<()> {
+    if let Some(device) = card.device() {
+        in_use::refuse(device)?;
+    }
+    if card.unknown().is_some() {
+        // Nobody serves it, or its bridge refuses to detach it.
+        return Ok(());
+    }
+    let own = card.attachment.as_ref().and_then(|attachment| attachment.record.server_pid);
+    match card.drive.server.as_ref().map(|server| server.pid) {
+        Some(pid) if Some(pid) != own => bail!(
+            "{}: served by process {pid}, which was not started for its block device: stop that first, or remove the drive from \
+             its configuration, then name the drive by its path, {}",
+            card.name(),
+            shown(&card.drive.path)
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Asks on the terminal, or whoever writes to standard input.
+fn confirm(card: &Card) -> Result<()> {
+    let name = card.name();
+    if std::io::stdin().is_terminal() {
+        let path = shown(&card.drive.path);
+        write!(std::io::stderr(), "{name} ({path}): everything on it will be lost. Type yes to go on: ")?;
+    }
+    let mut answer = String::new();
+    std::io::stdin().lock().read_line(&mut answer)?;
+    if !["yes", "y"].contains(&answer.trim()) {
+        bail!("{name}: left as it is: this erases all data; confirm with yes, or with --force");
+    }
+    Ok(())
+}
+
+/// Does something with a drive that nobody serves meanwhile.
+fn offline(card: &Card, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+    let path = &card.drive.path;
+    let Some(attachment) = &card.attachment else { return work(path) };
+    let command = bridge(attachment)?;
+    let device = attachment.record.node.as_deref();
+    let was_linked = card.number.zip(device).is_some_and(|(number, device)| sfx::linked(number, device));
+    detach(attachment)?;
+    let done = work(path);
+    let attached = attach(&attachment.record.path, command, was_linked);
+    match (done, attached) {
+        (Ok(()), Ok(())) => Ok(()),
+        (Err(error), Ok(())) => Err(error),
+        (Ok(()), Err(error)) => {
+            Err(error.context(format!("{}: done, but it cannot be attached again", card.name())))
+        }
+        (Err(error), Err(attaching)) => {
+            usage::complain(&format!(
+                "{}: cannot be attached again: {}",
+                card.name(),
+                usage::one_line(&attaching)
+            ));
+            Err(error)
+        }
+    }
+}
+
+/// Detaches a drive. Processes that look at all loop devices, as some commands of this program do, have it open for a moment.
+fn detach(attachment: &Attachment) -> Result<()> {
+    let since = Instant::now();
+    loop {
+        match attachment.detach(false) {
+            Ok(()) => return Ok(()),
+            Err(_) if since.elapsed() < PATIENCE && client::find(&attachment.record.path).is_some() => {
+                std::thread::sleep(POLL);
+            }
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Returns the command that attaches a drive as it is attached now: that of its bridge.
+fn bridge(attachment: &Attachment) -> Result<Command> {
+    let pid = attachment.record.bridge_pid;
+    let failed = || format!("{}: its bridge process {pid} is unknown", shown(&attachment.record.path));
+    let line = fs::read(format!("/proc/{pid}/cmdline")).with_context(failed)?;
+    let words = line.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec()));
+    let mut arguments: Vec<OsString> = words.skip(1).collect();
+    // Each argument ends with a zero.
+    arguments.pop();
+    let [command, path, ..] = arguments.as_slice() else { bail!("{}", failed()) };
+    if command != BRIDGE || path != attachment.record.path.as_os_str() {
+        bail!("{}", failed());
+    }
+    let mut command = Command::new(crate::attach::program()?);
+    command.args(arguments);
+    Ok(command)
+}
+
+fn attach(path: &Path, command: Command, linked: bool) -> Result<()> {
+    let bridge = client::start(path, command)?;
+    let device = bridge.record.node.clone().unwrap_or_default();
+    if linked {
+        sfx::link(path, &device)?;
+    }
+    bridge.keep()?;
+    usage::complain(&format!("{} attached again as {}", shown(path), device.display()));
+    Ok(())
+}

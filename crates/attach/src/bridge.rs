@@ -33,6 +33,8 @@ const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
 const FORCED_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval between attempts to flush.
 const FLUSH_POLL: Duration = Duration::from_millis(100);
+/// Time for commands that look at all devices to close the node.
+const GLANCE: Duration = Duration::from_secs(1);
 /// Time for other processes, such as those that examine new devices, to close the node.
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of checks for signals and for growth of the drive.
@@ -293,11 +295,14 @@ impl Attachment {
         let refused = |why: String| AttachError::Refused(format!("{}: {why}", node.display()));
         let own = format!("{} ", std::process::id());
         // Whoever waits for a server that hangs ends when the request has failed.
-        if !force
-            && let Some(user) =
-                openers(&node).into_iter().find(|user| !user.starts_with(&own) && !is_transient(user))
-        {
-            return Err(refused(format!("in use by process {user}")));
+        let user = || openers(&node).into_iter().find(|user| !user.starts_with(&own) && !is_transient(user));
+        // Commands that look at all devices have each open for a moment.
+        let since = Instant::now();
+        while !force && let Some(user) = user() {
+            if since.elapsed() >= GLANCE {
+                return Err(refused(format!("in use by process {user}")));
+            }
+            std::thread::sleep(GLANCE / 10);
         }
         if !force && matches!(self.relay.state(), RelayState::Waiting { .. }) {
             return Err(refused(

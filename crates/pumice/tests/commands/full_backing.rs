@@ -96,8 +96,10 @@ fn while_it_is_served(drive: &Drive, path: &str, image: &str, filler: &str) -> O
     });
     succeed("nbdcopy", &["--flush", image, server.uri()]);
     wait_until("the event", || drive.log().contains("under the drive is full"));
-    // A server that waits for space must not delay a stop.
+    // Nor does work that could be left undone take the last of it.
     fill(filler)?;
+    fails(&drive.pumice(&["settle", path]), &["nearly full", path]);
+    // A server that waits for space must not delay a stop.
     let copied = in_time("nbdcopy", &["--flush", "--destination-is-zero", &more, server.uri()]);
     assert!(copied.code != Some(0), "{copied:?}");
     assert_eq!(

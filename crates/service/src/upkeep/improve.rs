@@ -8,6 +8,7 @@
 mod again;
 mod pass;
 mod rate;
+mod room;
 
 use std::path::PathBuf;
 use std::pin::pin;
@@ -392,6 +393,11 @@ impl<M: Media> Shared<M> {
                 return Duration::ZERO;
             }
         }
+        if room::is_short(&self.path) {
+            let why = "the file system under the drive is nearly full, and settling writes before it frees; make room in it";
+            self.end_run(RunState::Failed, Some(why.into()));
+            return Duration::ZERO;
+        }
         let which = if run.again { Settle::Again } else { Settle::All };
         let settled = async {
             let step = self.settle(position / BLOCK_BYTES as u64, which).await?;
@@ -446,6 +452,13 @@ impl<M: Media> Shared<M> {
             return left.min(LOOK);
         }
         pass.not_before = None;
+        if pass.room_asked_at.is_none_or(|at| now.saturating_duration_since(at) >= LOOK) {
+            (pass.room_asked_at, pass.is_short) = (Some(now), room::is_short(&self.path));
+        }
+        if pass.is_short {
+            self.set_state(SettlingState::Waiting);
+            return LOOK;
+        }
         if self.drive.pace().writers.is_some() && !pass.is_quiet(now) {
             self.set_state(SettlingState::Waiting);
             return LOOK;

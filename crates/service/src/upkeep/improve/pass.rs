@@ -32,6 +32,9 @@ pub(super) struct Pass {
     /// Rest time that is still owed.
     pub(super) owed: Duration,
     pub(super) forget_at: Option<Instant>,
+    /// When it was asked whether the file system under the drive has room, and the answer: it has little.
+    pub(super) room_asked_at: Option<Instant>,
+    pub(super) is_short: bool,
     /// The last work in the background was to cut hot frames.
     pub(super) cut_last: bool,
     /// Position of settling again.

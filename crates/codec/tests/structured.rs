@@ -13,14 +13,19 @@ const EFFORTS: [Effort; 2] = [Effort::Foreground, Effort::Settling];
 type Make = fn(u64, usize) -> Vec<u8>;
 
 /// Kinds of structured data, and the share of zstd's size that they take at most, in hundredths, at 32 KiB.
-const KINDS: [(&str, Make, usize); 6] = [
+const KINDS: [(&str, Make, usize); 7] = [
     ("bfloat16", testdata::bfloat16, 87),
     ("float32", testdata::float32, 92),
     ("samples16", testdata::samples16, 88),
     ("smooth", testdata::smooth, 60),
+    ("picture", picture, 70),
     ("records", testdata::records, 75),
     ("x86 code", testdata::x86_code, 92),
 ];
+
+fn picture(seed: u64, len: usize) -> Vec<u8> {
+    testdata::picture(seed, 1000, len)
+}
 
 static DICTIONARY: std::sync::LazyLock<Dictionary> = std::sync::LazyLock::new(|| {
     let data = [testdata::x86_code(99, 1 << 19), testdata::text_like(99, 1 << 19)].concat();
@@ -47,10 +52,10 @@ fn compressed(
 
 fn data() -> impl Strategy<Value = Vec<u8>> {
     let size = prop_oneof![1..=64_usize, Just(4096), Just(16_384), Just(32_768), 1..=FRAME_BYTES_MAX];
-    (size, any::<u64>(), 0..9_usize).prop_map(|(len, seed, kind)| match kind {
-        0..6 => KINDS[kind].1(seed, len),
-        6 => testdata::text_like(seed, len),
-        7 => testdata::random(seed, len).into_iter().map(|byte| byte & 0x3f).collect(),
+    (size, any::<u64>(), 0..10_usize).prop_map(|(len, seed, kind)| match kind {
+        0..7 => KINDS[kind].1(seed, len),
+        7 => testdata::text_like(seed, len),
+        8 => testdata::random(seed, len).into_iter().map(|byte| byte & 0x3f).collect(),
         // Several kinds, none of them at a multiple of its length.
         _ => {
             let mut mixed = testdata::random(seed, seed as usize % 7);
@@ -241,7 +246,7 @@ fn a_dictionary_is_named_where_it_is_used() {
 /// Damage after the wanted blocks is not noticed, which shows that decoding stops early where a transform allows it.
 #[test]
 fn decoding_of_code_and_differences_stops_early() {
-    for make in [testdata::x86_code as Make, testdata::smooth] {
+    for make in [testdata::x86_code as Make, testdata::smooth, picture] {
         let frame = make(8, 8 * BLOCK);
         let (coded, mut payload) =
             compressed(&mut Compressor::new(Policy::Zstd(6)), &frame, None, Effort::Settling);
@@ -281,5 +286,22 @@ fn a_frame_that_ends_too_soon_is_an_error() {
         let wanted = BLOCK / 2;
         let result = decompressor.decompress_prefix(coded.id, &payload, None, &mut out, wanted);
         assert!(result.is_err() || out[..wanted] == frame[..wanted], "{name}");
+    }
+}
+
+/// The transform is the low four bits of a payload's first byte (docs/format.md).
+#[test]
+fn pictures_are_predicted_by_the_row_above() {
+    const GRADIENT: u8 = 4;
+    for (effort, policy, len) in
+        [(Effort::Foreground, Policy::Auto, 32_768), (Effort::Settling, Policy::Zstd(8), 16_384)]
+    {
+        let mut compressor = Compressor::new(policy);
+        let found = (0..20).filter(|&seed| {
+            let frame = picture(seed, len);
+            let (coded, payload) = compressed(&mut compressor, &frame, None, effort);
+            coded.id == CodecId::Structured && payload[0] & 15 == GRADIENT
+        });
+        assert!(found.count() >= 18, "{effort:?}");
     }
 }

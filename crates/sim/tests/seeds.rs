@@ -35,6 +35,7 @@ fn two_hundred_seeds() {
         "cut: just after a checkpoint's last sync",
         "drive: map nodes evicted",
         "op: settle, did something",
+        "op: cut, did something",
         "op: train, kept a dictionary",
         "wipe: done",
         "wipe: cut short, drive empty",

@@ -16,10 +16,8 @@ use crate::shared::Drive;
 use crate::state::core::Core;
 use crate::state::map::Missing;
 use crate::state::pins::Pin;
-use crate::upkeep::recompress::{GROUP_BLOCKS, Pick, SettleStep};
-
-/// Single blocks may take this many eighths of what settled frames would.
-pub(crate) const GROWTH_MAX_EIGHTHS: u64 = 9;
+use crate::upkeep::make_settled::{GROUP_BLOCKS, Pick};
+use crate::upkeep::recompress::SettleStep;
 
 impl<M: Media> Drive<M> {
     /// Returns whether frames wait that are read at random often, and may be cut.

@@ -15,7 +15,7 @@ use crate::shared::{Drive, yield_now};
 use crate::state::batch::Batch;
 use crate::state::batch::Seen;
 use crate::state::recipe::Recipe;
-use crate::upkeep::recompress::GROUP_BLOCKS;
+use crate::upkeep::make_settled::GROUP_BLOCKS;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 

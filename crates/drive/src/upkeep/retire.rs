@@ -17,7 +17,8 @@ use crate::state::core::Core;
 use crate::state::dictionaries::NOT_YET;
 use crate::state::freeing::Freeing;
 use crate::state::sample::Random;
-use crate::upkeep::recompress::{GROUP_BLOCKS, Pick, SettleStep, occupied_units};
+use crate::upkeep::make_settled::{GROUP_BLOCKS, Pick, occupied_units};
+use crate::upkeep::recompress::SettleStep;
 use crate::upkeep::train::DICTIONARIES_MAX;
 
 /// Groups of blocks compressed on trial to see whether all should be.

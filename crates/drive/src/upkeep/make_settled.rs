@@ -1,0 +1,255 @@
+//! Compressing blocks as well as the drive can, for settling and cutting: in which way, and whether that gains.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use codec::{Dictionary, Policy};
+use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
+use media::Media;
+
+use crate::error::Error;
+use crate::shared::Shared;
+use crate::state::batch::Batch;
+use crate::state::recipe::Recipe;
+
+/// Most blocks of a settled frame. Groups of this size are examined together.
+pub(crate) const GROUP_BLOCKS: u64 = 8;
+/// zstd level and blocks of settled frames with a dictionary. It gains what neighbours would, and smaller frames are
+/// read faster (measurements: docs/codec.md).
+const WITH_DICTIONARY: (i8, u64) = (6, 4);
+/// The same without one: frames twice as large gain 2 % and take half as long again to read; level 9 gains nothing at
+/// this size.
+const WITHOUT_DICTIONARY: (i8, u64) = (8, 4);
+/// Single blocks may take this many eighths of what settled frames would.
+const GROWTH_MAX_EIGHTHS: u64 = 9;
+
+/// The records that a step recompresses, with the reason: see [`Settle`](crate::Settle).
+#[derive(Clone, Debug)]
+pub(crate) enum Pick {
+    /// Data that is not settled; if a number is given, in sealed segments whose newest pack is this far behind. While
+    /// there is not much room, single blocks that gain as frames too.
+    Unsettled(Option<u64>),
+    /// Data that gains, in segments whose newest pack is not above this.
+    Again(u64),
+    /// Data that needs one of these dictionaries, in segments whose newest pack is not above this.
+    Needing(u64, Vec<u16>),
+    /// Frames, to be cut into single blocks.
+    Hot,
+}
+
+impl<M: Media> Shared<M> {
+    /// Reads blocks and compresses them as well as the drive can, the latter where it disturbs nobody. Runs with
+    /// corrupt records are left out: reads and scrubs report them.
+    pub(crate) async fn make_settled(
+        self: &Arc<Self>,
+        first: u64,
+        expected: &[Entry],
+        pick: &Pick,
+    ) -> Result<Made, Error> {
+        let fetched = self.fetch_blocks(first, expected.len()).await?;
+        let (recipes, dictionaries) = (self.strong_recipes(), self.dictionaries.clone());
+        let usual = Recipe { frame_blocks: GROUP_BLOCKS, settled: true, ..self.kept_recipe() };
+        let (expected, pick) = (expected.to_vec(), pick.clone());
+        let (needing, gain_min) = (matches!(pick, Pick::Needing(..)), self.dictionary_gain_min);
+        // What was fetched is returned: its buffers and pins are released here, not whenever the other thread gets to
+        // it.
+        let made = self.compute(move || {
+            let mut batch = Batch::take();
+            let mut levels = Vec::new();
+            let (mut gained_bytes, mut corrupt) = (0, 0);
+            for (start, group) in
+                (0..).step_by(GROUP_BLOCKS as usize).zip(expected.chunks(GROUP_BLOCKS as usize))
+            {
+                let runs = runs_of(group);
+                if let Pick::Needing(_, ids) = &pick {
+                    let blocks = runs.iter().cloned().flatten().map(|i| first + (start + i) as u64);
+                    // Unknown for what cannot be read.
+                    let needs =
+                        |block| fetched.header_of(block).is_none_or(|header| ids.contains(&header.extra));
+                    if !blocks.into_iter().any(needs) {
+                        continue;
+                    }
+                }
+                let (mut contents, runs_count) = (Vec::with_capacity(runs.len()), runs.len());
+                for run in runs {
+                    let at = first + (start + run.start) as u64;
+                    let mut bytes = vec![0; run.len() * BLOCK_BYTES];
+                    if fetched.decode(&dictionaries, at, &mut bytes).is_err() {
+                        corrupt += 1;
+                        break;
+                    }
+                    contents.push((at, bytes));
+                }
+                if contents.len() < runs_count {
+                    continue;
+                }
+                let before = occupied_units(group, 0..group.len()) * UNIT_BYTES as u64;
+                let records = || group.iter().filter(|entry| entry.is_record());
+                let are_settled = records().all(|entry| entry.is_settled());
+                let are_single = records().all(|entry| !entry.is_frame());
+                // What cutting is compared with: settled frames, if they are smaller than what is there.
+                let mut least = before;
+                let gains = |after: u64, way: Way, least: u64| match (&pick, way) {
+                    (Pick::Unsettled(_), _) if !are_settled => after <= before,
+                    (Pick::Unsettled(_) | Pick::Again(_), _) => after as f64 * gain_min <= before as f64,
+                    (Pick::Needing(..), _) => true,
+                    (Pick::Hot, Way::Single) => after * 8 <= least * GROWTH_MAX_EIGHTHS,
+                    (Pick::Hot, _) => after <= before,
+                };
+                let strongest: Vec<&Recipe> =
+                    contents.iter().map(|(_, bytes)| strongest(&recipes, bytes)).collect();
+                // What was written as large frames may be smaller as such only, and nothing may be smaller than what
+                // is there: then it is settled as it is.
+                let ways = match pick {
+                    Pick::Unsettled(_) if !are_settled => {
+                        &[Way::Strongest, Way::StrongestLarge, Way::Usual][..]
+                    }
+                    // What was cut gains by frames, whatever the dictionaries are.
+                    Pick::Again(_) if are_single => &[Way::Single],
+                    Pick::Unsettled(_) | Pick::Again(_) | Pick::Needing(..) => &[Way::Strongest],
+                    Pick::Hot if are_settled => &[Way::Single],
+                    // To compare with; and if cutting loses too much, it is settled.
+                    Pick::Hot => &[Way::Strongest, Way::Single, Way::Strongest],
+                };
+                for (turn, way) in ways.iter().enumerate() {
+                    let (mark, mark_bytes, mark_levels) = (batch.mark(), batch.log_bytes, levels.len());
+                    for ((at, bytes), strongest) in contents.iter().zip(&strongest) {
+                        let other;
+                        let recipe = match way {
+                            Way::Strongest => *strongest,
+                            Way::StrongestLarge => {
+                                other = Recipe { frame_blocks: GROUP_BLOCKS, ..(*strongest).clone() };
+                                &other
+                            }
+                            Way::Single => {
+                                // Trying costs most in small pieces, and gains least.
+                                let effort = strongest.effort.map(|_| codec::Effort::Foreground);
+                                other = Recipe { frame_blocks: 1, effort, ..(*strongest).clone() };
+                                &other
+                            }
+                            Way::Usual => &usual,
+                        };
+                        batch.add_run(recipe, *at, bytes, None);
+                        levels.push((batch.items.len(), batch.level));
+                    }
+                    let after = (batch.log_bytes - mark_bytes) as u64;
+                    if turn + 2 < ways.len() && matches!(pick, Pick::Hot) {
+                        least = least.min(after);
+                    } else if gains(after, *way, least) {
+                        gained_bytes += before.saturating_sub(after);
+                        break;
+                    }
+                    batch.go_back(&mark);
+                    levels.truncate(mark_levels);
+                }
+            }
+            (Made { batch, levels, gained_bytes }, corrupt, fetched)
+        });
+        let (made, corrupt, fetched) =
+            made.await.map_err(|_| Error::Io("compressing was given up".into()))?;
+        drop(fetched);
+        Self::count(&self.corrupt_records, corrupt);
+        if corrupt > 0 && needing {
+            return Err(Error::Corrupt("records that may need a dictionary of old cannot be read".into()));
+        }
+        Ok(made)
+    }
+}
+
+impl<M: Media> Shared<M> {
+    /// Returns how the host's blocks are compressed, for blocks that are to be small at once.
+    pub(crate) fn kept_recipe(&self) -> Recipe {
+        Recipe { puts_off: false, ..self.recipe() }
+    }
+
+    /// Returns all ways to compress, for use where only the size counts.
+    pub(crate) fn all_recipes(self: &Arc<Self>) -> Vec<Recipe> {
+        let usual = self.kept_recipe();
+        if self.codec() == Policy::None {
+            return vec![usual];
+        }
+        let whole = Recipe { frame_blocks: GROUP_BLOCKS, ..usual.clone() };
+        let [with, without] = self.strong_recipes();
+        let larger = |recipe: &Recipe| Recipe { frame_blocks: GROUP_BLOCKS, ..recipe.clone() };
+        vec![larger(&with), larger(&without), with, without, whole, usual]
+    }
+
+    /// The same with dictionaries that are not in use any more, for data that they fit better.
+    pub(crate) fn recipes_of(self: &Arc<Self>, dictionaries: Vec<Dictionary>) -> Vec<Recipe> {
+        if dictionaries.is_empty() || !matches!(self.codec(), Policy::Auto | Policy::Zstd(_)) {
+            return Vec::new();
+        }
+        let dictionaries: Arc<[Dictionary]> = dictionaries.into();
+        let [strong, _] = self.strong_recipes();
+        let usual = self.kept_recipe();
+        let of = |recipe: &Recipe, frame_blocks| Recipe {
+            frame_blocks,
+            dictionaries: dictionaries.clone(),
+            ..recipe.clone()
+        };
+        let sizes = |recipe: &Recipe| [of(recipe, GROUP_BLOCKS), of(recipe, recipe.frame_blocks)];
+        sizes(&strong).into_iter().chain(sizes(&usual)).collect()
+    }
+
+    /// Returns how cold blocks are compressed: those that a dictionary fits, and others.
+    fn strong_recipes(self: &Arc<Self>) -> [Recipe; 2] {
+        let effort = self.structure.may().then_some(codec::Effort::Settling);
+        let recipe = |(least, frame_blocks), dictionaries| {
+            let level = match self.codec() {
+                Policy::Zstd(level) => level.max(least),
+                _ => least,
+            };
+            let policy = Policy::Zstd(level);
+            Recipe { policy, frame_blocks, dictionaries, settled: true, effort, puts_off: false }
+        };
+        [recipe(WITH_DICTIONARY, self.dictionaries.active()), recipe(WITHOUT_DICTIONARY, Arc::new([]))]
+    }
+}
+
+/// Recompressed blocks.
+pub(crate) struct Made {
+    pub(super) batch: Batch,
+    /// Levels: the end of a range of items, and its level.
+    pub(super) levels: Vec<(usize, Option<i8>)>,
+    /// Difference between the space of the present records and theirs.
+    pub(crate) gained_bytes: u64,
+}
+
+/// Returns the recipe for data that is to become small: with a dictionary if one fits.
+fn strongest<'a>([with, without]: &'a [Recipe; 2], data: &[u8]) -> &'a Recipe {
+    if with.dictionary_for(data).is_some() { with } else { without }
+}
+
+/// How a group of blocks is settled.
+#[derive(Clone, Copy)]
+enum Way {
+    /// With the best settings, in frames that are read quickly.
+    Strongest,
+    /// The same in larger frames.
+    StrongestLarge,
+    /// The same in single blocks.
+    Single,
+    /// As it was written.
+    Usual,
+}
+
+/// Returns the units of records whose first block is in a part of adjacent blocks' entries.
+pub(crate) fn occupied_units(entries: &[Entry], part: Range<usize>) -> u64 {
+    let is_first = |i: &usize| {
+        let near = i.saturating_sub(GROUP_BLOCKS as usize);
+        entries[*i].is_record() && !entries[near..*i].contains(&entries[*i])
+    };
+    part.filter(is_first).map(|i| u64::from(entries[i].units())).sum()
+}
+
+/// Returns runs of blocks to settle, none longer than a group.
+fn runs_of(entries: &[Entry]) -> Vec<Range<usize>> {
+    let mut runs: Vec<Range<usize>> = Vec::new();
+    for (i, _) in entries.iter().enumerate().filter(|(_, entry)| entry.is_record()) {
+        match runs.last_mut() {
+            Some(run) if run.end == i && !i.is_multiple_of(GROUP_BLOCKS as usize) => run.end = i + 1,
+            _ => runs.push(i..i + 1),
+        }
+    }
+    runs
+}

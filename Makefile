@@ -4,7 +4,7 @@ CARGO ?= cargo
 # Where rustup puts it.
 export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
-SIM_SEEDS ?= 120
+SIM_SEEDS ?= 100
 
 .PHONY: build static install uninstall dist demo test test-kernel models bench lint planted soak soak-fio power-cuts deps dist-deps
 

@@ -6,7 +6,7 @@ cd "$(dirname "$0")/.."
 # Where rustup installs, for the first run after scripts/deps.sh did so.
 export PATH="$HOME/.cargo/bin:$PATH"
 cargo=${CARGO:-cargo}
-seeds=${SIM_SEEDS:-120}
+seeds=${SIM_SEEDS:-100}
 # What incremental builds keep is as large as the test programs, and whoever runs everything once has nothing of it.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
 log=$(mktemp)

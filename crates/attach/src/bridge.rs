@@ -318,7 +318,9 @@ impl Attachment {
             // Requests that are held would keep the node.
             self.relay.give_up("its server was given up");
         }
-        self.node.remove(NODE_PATIENCE)?;
+        self.node.remove(NODE_PATIENCE, force)?;
+        // Before another drive gets a node of this name.
+        self.published = None;
         // The kernel writes what it has in its page cache when the node goes.
         let lost = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE }).err();
         if let Some(why) = &lost {
@@ -327,7 +329,6 @@ impl Attachment {
         // Otherwise it would start the server again.
         self.relay.close();
         self.started.stop(&self.record.path);
-        self.published = None;
         place::remove(&self.folder);
         tracing::info!("detached");
         Ok(lost)

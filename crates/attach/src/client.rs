@@ -106,7 +106,7 @@ pub fn all() -> Vec<Attachment> {
                 Ok(_) => status(State::Failed, "its bridge process gives a wrong answer".to_string()),
                 Err(error) => status(State::Failed, format!("its bridge process does not answer: {error}")),
             }
-        } else if waiting(&record, Way::ALL).is_some() {
+        } else if waiting(&record, Way::ALL).ok().is_none_or(|waiting| waiting.is_some()) {
             let reason =
                 "its bridge process was killed, and requests wait; `pumice attach` starts another one";
             status(State::Unattended, reason.to_string())

@@ -75,7 +75,7 @@ pub(crate) trait Node: Send {
     fn resize(&mut self, size_bytes: u64) -> Result<(), AttachError>;
 
     /// Removes the node. Its users must have ended.
-    fn remove(&mut self, patience: Duration) -> Result<(), AttachError>;
+    fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError>;
 }
 
 /// Makes a node. `folder` is for its files. `note` is told the path of a node that would outlive this process, before there is
@@ -95,10 +95,18 @@ pub(crate) fn make(
 }
 
 /// Returns the node of a killed bridge, if it waits for another bridge, and if its way may be taken.
-pub(crate) fn waiting(record: &Record, ways: &[Way]) -> Option<PathBuf> {
-    let (node, uuid) = (record.node.as_deref()?, record.drive_uuid.as_deref()?);
-    let may_be_taken = record.way == Some(Way::Ublk) && ways.contains(&Way::Ublk);
-    (may_be_taken && ublk_device::waits(node, uuid)).then(|| node.to_path_buf())
+///
+/// # Errors
+///
+/// If it cannot be found out.
+pub(crate) fn waiting(record: &Record, ways: &[Way]) -> Result<Option<PathBuf>, AttachError> {
+    let (Some(node), Some(uuid)) = (record.node.as_deref(), record.drive_uuid.as_deref()) else {
+        return Ok(None);
+    };
+    if record.way != Some(Way::Ublk) || !ways.contains(&Way::Ublk) {
+        return Ok(None);
+    }
+    Ok(ublk_device::waits(node, uuid)?.then(|| node.to_path_buf()))
 }
 
 /// Takes over the node of a killed bridge. Returns what it shows as well.

@@ -71,6 +71,11 @@ pub(crate) fn format(args: &FormatArgs) -> Result<()> {
 /// Wipes a drive that is not being served.
 pub(crate) fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool, json: bool) -> Result<()> {
     in_use::refuse(path)?;
+    // Its server may be down while a file system waits above.
+    if let Some(found) = attach::client::find(&std::path::absolute(path)?) {
+        let node = found.record.node.unwrap_or_default();
+        bail!("{}: attached as {}: detach it first", shown(path), node.display());
+    }
     if !yes {
         ask(path)?;
     }

@@ -12,7 +12,7 @@ use crate::operation::Operation;
 use crate::place::{self, Record, TakenOver};
 use crate::relay::Relay;
 use crate::server::{self, DriveServer, Started, find, stop_served};
-use crate::sfx::Published;
+use crate::sfx::{self, Published};
 
 /// Time for a server that is starting to have the drive open.
 const OPENS: Duration = Duration::from_secs(60);
@@ -29,10 +29,17 @@ impl Attachment {
         let Some(lock) = lock else { return Err(already(&options.path, &folder)) };
         let started = Started::default();
         let stale = Record::read(&folder);
-        let waiting = stale.as_ref().and_then(|stale| node::waiting(stale, &options.ways));
+        let waiting = match &stale {
+            Some(stale) => node::waiting(stale, &options.ways)?,
+            None => None,
+        };
         if waiting.is_none() {
             // If something uses what a killed bridge left, all of it stays, with the record: it can be detached later.
             node::clear_stale(stale.as_ref(), &folder)?;
+            // Another drive may get a node of this name.
+            if let Some(node) = stale.as_ref().and_then(|stale| stale.node.as_deref()) {
+                sfx::clear(&options.path, node);
+            }
         }
         let left = waiting.as_deref().zip(stale.as_ref());
         let server_pid = stale.as_ref().and_then(|stale| stale.server_pid);

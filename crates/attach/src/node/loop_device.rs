@@ -129,7 +129,7 @@ impl Node for LoopNode {
             .map_err(|error| AttachError::system("LOOP_SET_CAPACITY", error.into()))
     }
 
-    fn remove(&mut self, patience: Duration) -> Result<(), AttachError> {
+    fn remove(&mut self, patience: Duration, _force: bool) -> Result<(), AttachError> {
         clear(&self.path, &self.file.folder, patience)?;
         self.file
             .unmount(patience)

@@ -182,12 +182,13 @@ impl Node for NbdNode {
             .map_err(|error| AttachError::system("the kernel does not take a new size", error.into()))
     }
 
-    fn remove(&mut self, patience: Duration) -> Result<(), AttachError> {
+    fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError> {
         let failed = |error: Errno| AttachError::system(self.path.display(), error.into());
         // A claim: a file system cannot be mounted from now on.
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
         let claimed = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(failed)?;
-        rustix::fs::fsync(&claimed).map_err(failed)?;
+        // Requests of a server that was given up fail.
+        rustix::fs::fsync(&claimed).or_else(|error| if force { Ok(()) } else { Err(failed(error)) })?;
         self.disconnect();
         drop(claimed);
         let (since, name) = (Instant::now(), format!("nbd{}", self.index));

@@ -175,10 +175,11 @@ impl Node for UblkNode {
         })
     }
 
-    fn remove(&mut self, _patience: Duration) -> Result<(), AttachError> {
+    fn remove(&mut self, _patience: Duration, force: bool) -> Result<(), AttachError> {
         let failed = |error: Errno| AttachError::system(self.path.display(), error.into());
         let claimed = claim(&self.path).map_err(failed)?;
-        rustix::fs::fsync(&claimed).map_err(failed)?;
+        // Requests of a server that was given up fail.
+        rustix::fs::fsync(&claimed).or_else(|error| if force { Ok(()) } else { Err(failed(error)) })?;
         self.delete(Some(claimed))
     }
 }
@@ -191,14 +192,13 @@ impl Drop for UblkNode {
 }
 
 /// Returns whether the device of a killed bridge waits for another one.
-pub(super) fn waits(path: &Path, uuid: &str) -> bool {
-    let found = own(path, uuid);
-    matches!(found, Some((_, info)) if info.is_started)
+pub(super) fn waits(path: &Path, uuid: &str) -> Result<bool, AttachError> {
+    Ok(own(path, uuid)?.is_some_and(|(_, info)| info.is_started))
 }
 
 /// Removes the device of a killed bridge, unless something uses it.
 pub(super) fn clear(path: &Path, uuid: &str) -> Result<(), AttachError> {
-    let Some((mut control, info)) = own(path, uuid) else { return Ok(()) };
+    let Some((mut control, info)) = own(path, uuid)? else { return Ok(()) };
     let failed = |error: Errno| AttachError::system(path.display(), error.into());
     let claimed = path.exists().then(|| claim(path)).transpose().map_err(failed)?;
     let _ = control.send(UblkCommand::Stop, info.id, &mut [], 0);
@@ -206,11 +206,20 @@ pub(super) fn clear(path: &Path, uuid: &str) -> Result<(), AttachError> {
     delete(&mut control, info.id).map_err(failed)
 }
 
-/// The device at this path, if it is one of this drive.
-fn own(path: &Path, uuid: &str) -> Option<(UblkControl, Info)> {
-    let mut control = UblkControl::open().ok()?;
-    let info = info(&mut control, number(path)?).ok()?;
-    (info.mark == mark(uuid)).then_some((control, info))
+/// The device at this path, if it is one of this drive. That the driver cannot be asked does not mean that there is none.
+fn own(path: &Path, uuid: &str) -> Result<Option<(UblkControl, Info)>, AttachError> {
+    let Some(id) = number(path) else { return Ok(None) };
+    if !Path::new("/sys/block").join(format!("ublkb{id}")).exists() {
+        return Ok(None);
+    }
+    let failed =
+        |error: io::Error| AttachError::system(format!("{}: ublk cannot be asked", path.display()), error);
+    let mut control = UblkControl::open().map_err(failed)?;
+    match info(&mut control, id) {
+        Ok(info) => Ok((info.mark == mark(uuid)).then_some((control, info))),
+        Err(Errno::NODEV | Errno::NOENT | Errno::INVAL) => Ok(None),
+        Err(error) => Err(failed(error.into())),
+    }
 }
 
 /// What the driver keeps with a device, to know whose it is: numbers are used again.

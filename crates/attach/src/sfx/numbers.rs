@@ -3,10 +3,13 @@
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use status::{parse_path, path_text};
 
 /// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that one away to its
@@ -66,9 +69,23 @@ pub fn claim(path: &Path) -> io::Result<u32> {
         let what = format!("{}: belongs to another user, or is writable by others", dir.display());
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
-    let lock = File::options().create(true).truncate(false).write(true).open(dir.join(LOCK))?;
-    flock(&lock, FlockOperation::LockExclusive)?;
+    let _lock = lock(&dir.join(LOCK))?;
     claim_in(&dir, path, |number| is_taken(&node(number)))
+}
+
+/// Locks a file that nobody but this user can open: whoever could read it could also hold the lock.
+fn lock(path: &Path) -> io::Result<File> {
+    const PATIENCE: Duration = Duration::from_secs(1);
+    let file = File::options().create(true).truncate(false).write(true).mode(0o600).open(path)?;
+    file.set_permissions(fs::Permissions::from_mode(0o600))?;
+    let since = Instant::now();
+    loop {
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) if since.elapsed() < PATIENCE => sleep(PATIENCE / 50),
+            Err(error) => return Err(error.into()),
+        }
+    }
 }
 
 fn claim_in(dir: &Path, path: &Path, is_taken: impl Fn(u32) -> bool) -> io::Result<u32> {

@@ -16,6 +16,10 @@ const UNITS_A_FILLED_LEAF: u64 = 3;
 /// Most blocks whose entries one critical section changes (the first one twice as many). The worst case (no hole,
 /// every leaf new) stays short.
 const BLOCKS_A_STEP: u64 = 16 * NODE_ENTRIES as u64;
+/// The same in bytes.
+const STEP_BYTES: u64 = BLOCKS_A_STEP * BLOCK;
+/// Most bytes that are filled with one reservation for their map.
+const FILLED_AT_ONCE_BYTES: u64 = 4 << 30;
 
 impl<M: Media> Drive<M> {
     /// Unmaps a range: it reads as zeros from then on, and its space is reclaimed. Durable like a write. Partly
@@ -32,7 +36,17 @@ impl<M: Media> Drive<M> {
     #[tracing::instrument(level = "debug", skip(self), err(level = "debug"))]
     pub async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
         self.check_range(offset, len)?;
-        self.set_range(offset, len, if no_hole { Entry::fill(0) } else { Entry::UNMAPPED }).await?;
+        let (mut at, end) = (offset, offset + len);
+        while at < end {
+            // Each part is refused before it changes anything, or not at all; a reservation for all of a long range would be
+            // as large as what others write meanwhile.
+            let stop = match no_hole {
+                true => ((at + FILLED_AT_ONCE_BYTES) / STEP_BYTES * STEP_BYTES).min(end),
+                false => end,
+            };
+            self.set_range(at, stop - at, if no_hole { Entry::fill(0) } else { Entry::UNMAPPED }).await?;
+            at = stop;
+        }
         if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) }
     }
 

@@ -15,8 +15,8 @@ const FIRST: RawFd = 3;
 const SOCKETS_MAX: usize = 256;
 /// Names of sockets that offer all drives: given by hand, and what `sd_listen_fds_with_names` calls one without a name.
 const ALL_DRIVES: [&str; 3] = ["", "nbd", "unknown"];
-/// Ending of the name that systemd gives a socket without `FileDescriptorName=`: that of its unit.
-const UNIT_ENDING: &str = ".socket";
+/// The same of a unit of this program. systemd gives a socket without `FileDescriptorName=` the name of its unit.
+const OWN_UNIT: &str = "pumice.socket";
 
 /// A socket that the service manager has bound.
 pub(super) struct Activated {
@@ -45,7 +45,7 @@ pub(super) fn sockets(mut passed: Passed) -> Result<Vec<Activated>> {
         let what = || format!("LISTEN_FDS: descriptor {number} (named {name:?})");
         let descriptor = passed.take(number).context("not open").with_context(what)?;
         let socket = Inherited::new(descriptor).with_context(what)?;
-        let is_of_all = ALL_DRIVES.contains(&name.as_str()) || name.ends_with(UNIT_ENDING);
+        let is_of_all = ALL_DRIVES.contains(&name.as_str()) || name == OWN_UNIT;
         Ok(Activated { socket, drive: (!is_of_all).then_some(name) })
     };
     (FIRST..).zip(named).map(take).collect()

@@ -104,9 +104,19 @@ pub(super) fn find(name: &Path) -> Result<Card> {
 
 fn resolve(name: &Path) -> Result<PathBuf> {
     let number = name.to_str().and_then(sfx::number_of);
-    let Some(number) = number.filter(|_| !name.is_absolute() || !name.exists()) else {
+    let Some(number) = number else { return Ok(name.to_path_buf()) };
+    if name.is_absolute() && name.exists() {
+        // A link that was left may lead to another drive by now.
+        let is_link = name.is_symlink();
+        let own = sfx::drive(number).and_then(|path| client::find(&path)).and_then(|found| found.record.node);
+        if is_link && own.is_none_or(|node| std::fs::read_link(name).is_ok_and(|target| target != node)) {
+            bail!(
+                "{}: leads to another device than that of the drive with this number; remove it",
+                shown(name)
+            );
+        }
         return Ok(name.to_path_buf());
-    };
+    }
     match sfx::drive(number) {
         Some(path) => Ok(path),
         None => bail!("{}: no drive has this number; `sfx-status` shows those that there are", shown(name)),

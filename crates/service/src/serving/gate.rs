@@ -23,6 +23,32 @@ pub struct Gate<M: Media> {
     pub(crate) read_only: bool,
 }
 
+/// Bytes of a block, which a write takes space for however little of it it changes.
+const BLOCK: u64 = layout::BLOCK_BYTES as u64;
+
+/// Returns the bytes of the blocks that a range touches.
+fn covered_bytes(offset: u64, len: u64) -> u64 {
+    let blocks = offset.saturating_add(len).div_ceil(BLOCK).saturating_sub(offset / BLOCK);
+    if len == 0 { 0 } else { blocks.saturating_mul(BLOCK) }
+}
+
+/// Returns the bytes of the blocks that a range touches in part.
+fn edge_bytes(offset: u64, len: u64) -> u64 {
+    let whole = (offset.saturating_add(len) / BLOCK).saturating_sub(offset.div_ceil(BLOCK));
+    covered_bytes(offset, len).saturating_sub(whole.saturating_mul(BLOCK))
+}
+
+impl<M: Media> Gate<M> {
+    /// Waits until a writer may write so much.
+    async fn admit(&self, bytes: u64) {
+        let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+        if bytes > 0 {
+            self.throttle.admit(bytes).await;
+            self.pacer.admit(bytes).await;
+        }
+    }
+}
+
 impl<M: Media> Device for Gate<M> {
     fn geometry(&self) -> Geometry {
         let sector_bytes = self.drive.sector_bytes();
@@ -42,8 +68,7 @@ impl<M: Media> Device for Gate<M> {
 
     async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
         let request = self.requests.begin(Kind::Write)?;
-        self.throttle.admit(data.len()).await;
-        self.pacer.admit(data.len()).await;
+        self.admit(covered_bytes(offset, data.len() as u64)).await;
         request.end(self.drive.write(offset, data, fua).await)
     }
 
@@ -59,11 +84,40 @@ impl<M: Media> Device for Gate<M> {
 
     async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), DeviceError> {
         let request = self.requests.begin(Kind::Trim)?;
+        self.admit(edge_bytes(offset, len)).await;
         request.end(self.drive.write_zeroes(offset, len, no_hole, fua).await)
     }
 
     async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {
         let request = self.requests.begin_extents()?;
         request.end(self.drive.extents(offset, len, max).await)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_byte_costs_its_block() {
+        for (offset, len, covered, edges) in [
+            (0, 0, 0, 0),
+            (5000, 1, 4096, 4096),
+            (4095, 2, 8192, 8192),
+            (0, 4096, 4096, 0),
+            (4096, 65536, 65536, 0),
+            (512, 8192, 12288, 8192),
+            (0, 4097, 8192, 4096),
+            (1, 8191, 8192, 4096),
+        ] {
+            assert_eq!(
+                (covered_bytes(offset, len), edge_bytes(offset, len)),
+                (covered, edges),
+                "{len} at {offset}"
+            );
+        }
+        // What the engine refuses as beyond the end does no harm here.
+        covered_bytes(u64::MAX, u64::MAX);
+        edge_bytes(u64::MAX, u64::MAX);
     }
 }

@@ -18,7 +18,7 @@ const KINDS: [(&str, Make, usize); 7] = [
     ("float32", testdata::float32, 92),
     ("samples16", testdata::samples16, 88),
     ("smooth", testdata::smooth, 60),
-    ("picture", picture, 70),
+    ("picture", picture, 87),
     ("records", testdata::records, 75),
     ("x86 code", testdata::x86_code, 92),
 ];

@@ -54,7 +54,9 @@ pub fn picture(seed: u64, row: usize, len: usize) -> Vec<u8> {
         // Edges go on in the next row; the rest is noise.
         let edge = if at < row && step % 8 == 0 { i32::from(step) - 128 } else { 0 };
         let noise = i32::from(step / 8 % 8) - 4;
-        pixels.push((left + up - between + edge + noise).clamp(0, 255));
+        // Towards the middle, or noise would add up.
+        let near = left + up - between;
+        pixels.push((near + (128 - near) / 16 + edge + noise).clamp(0, 255));
     }
     pixels.into_iter().map(|pixel| pixel as u8).collect()
 }

@@ -157,15 +157,22 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             crate::usage::complain(&format!("{} is linked to it", link.path.display()));
         }
     }
+    warn_of_losses(&record);
+    Ok(())
+}
+
+/// Warns if writes may be lost: nobody knows whether a server that has ended had made durable what a killed bridge had
+/// acknowledged.
+fn warn_of_losses(record: &Record) {
+    let device = record.node.clone().unwrap_or_default();
     if record.taken_over.is_some_and(|taken_over| !taken_over.is_complete) {
         crate::usage::complain(&format!(
-            "{}: its server was restarted while nobody served {}: writes that were acknowledged and not flushed may be lost, as \
+            "{}: its server was restarted while nobody served {}, or could not flush: writes that were acknowledged and not flushed may be lost, as \
              at a power cut; unmount it and check its file system",
-            shown(&path),
+            shown(&record.path),
             device.display()
         ));
     }
-    Ok(())
 }
 
 /// Starts the bridge of a drive, or another one of a device that waits for it: not if a file system is to be made. It

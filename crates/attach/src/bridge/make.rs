@@ -110,13 +110,14 @@ impl Attachment {
         let relay = Arc::new(relay.map_err(|source| AttachError::system("cannot start threads", source))?);
         if let Some((node, stale)) = left {
             // What the killed bridge had acknowledged is in the memory of its server, and in no journal.
-            if let Err(errno) = relay.call(Operation::Flush, FLUSH_PATIENCE) {
-                // The file system sees it at its own next flush.
+            let flushed = relay.call(Operation::Flush, FLUSH_PATIENCE);
+            if let Err(errno) = &flushed {
                 tracing::error!("cannot flush: {errno}");
             }
             let is_same = |pid: Option<u32>| pid.is_some() && pid == stale.connected_pid;
-            let is_complete =
-                is_same(pid) && is_same(find(&options.path).as_ref().and_then(server::server_pid));
+            let is_complete = flushed.is_ok()
+                && is_same(pid)
+                && is_same(find(&options.path).as_ref().and_then(server::server_pid));
             let (node, shape) = node::recover(node, &relay, &drive)?;
             tracing::info!(is_complete, "taken over from a bridge that was killed");
             record.taken_over = Some(TakenOver { is_complete });

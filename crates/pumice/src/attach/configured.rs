@@ -8,7 +8,7 @@ use attach::bridge::State;
 use attach::client::{self, Attachment};
 use status::shown;
 
-use super::{How, begin, explain, keep};
+use super::{How, begin, explain, keep, warn_of_losses};
 use crate::config::{DEFAULT_PATH, Overrides, Source};
 use crate::in_use;
 use crate::usage::{WrongUsage, complain, one_line};
@@ -61,6 +61,7 @@ fn attach(path: &Path, how: &How) -> Outcome {
         }
         None => {
             let record = keep(begin(path, how, false)?)?;
+            warn_of_losses(&record);
             client::find(path).ok_or_else(|| anyhow!("it has ended"))?.mark_configured()?;
             (record.node.clone().unwrap_or_default(), explain(&record))
         }

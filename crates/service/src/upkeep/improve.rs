@@ -505,7 +505,14 @@ impl<M: Media> Shared<M> {
             return self.cut_hot().await;
         }
         let rest = self.survey_and_settle(pass, now).await?;
-        Ok(if self.drive.has_hot() { Duration::ZERO } else { rest })
+        if !self.drive.has_hot() {
+            return Ok(rest);
+        }
+        let state = &mut self.memory.lock().settling.state;
+        if *state == SettlingState::Resting {
+            *state = SettlingState::Working;
+        }
+        Ok(Duration::ZERO)
     }
 
     /// Cuts frames that are read at random often.

@@ -11,16 +11,17 @@ const PART: u64 = 16;
 const LEAST_BYTES: u64 = 8 << 20;
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Returns whether the file system under a drive has so little room that only hosts should write. Disks, and files that
-/// have all their blocks, always have room; so has what cannot be asked.
+/// Returns whether the file system under a drive has so little room that only hosts should write. Disks always have room,
+/// and so have files for which it has all the blocks that they do not have yet; so has what cannot be asked.
 pub(super) fn is_short(path: &Path) -> bool {
     let Ok(file) = fs::metadata(path) else { return false };
-    if file.file_type().is_block_device() || file.blocks() * 512 >= file.len() {
+    let missing_bytes = file.len().saturating_sub(file.blocks() * 512);
+    if file.file_type().is_block_device() || missing_bytes == 0 {
         return false;
     }
     let Ok(system) = rustix::fs::statvfs(path) else { return false };
     let free_bytes = system.f_bavail.saturating_mul(system.f_frsize);
-    free_bytes < (file.len() / PART).clamp(LEAST_BYTES, MOST_BYTES)
+    free_bytes < (file.len() / PART).clamp(LEAST_BYTES, MOST_BYTES).min(missing_bytes)
 }
 
 #[cfg(test)]

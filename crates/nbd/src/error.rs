@@ -30,6 +30,12 @@ pub enum ConnectionError {
     /// The client chose an export that does not exist, in a way that has no reply for errors.
     #[error("handshake failed: there is no such export")]
     NoExport,
+    /// Requests of a connection whose client has left did not end in time.
+    #[error(
+        "requests of a connection to this drive that has ended are still under way: connect again later, and look \
+         for what delays them in the log"
+    )]
+    UnderWay,
     /// TLS could not be established.
     #[error("TLS: {0}")]
     Tls(io::Error),

@@ -151,6 +151,10 @@ where
         self.closing = true;
     }
 
+    pub(crate) fn stream(&self) -> &S {
+        self.stream
+    }
+
     pub(crate) fn is_closing(&self) -> bool {
         self.closing
     }

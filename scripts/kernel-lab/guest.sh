@@ -214,6 +214,7 @@ for way in $WAYS; do
         check "detach" gone
     fi
     case $way in ublk) check "auto takes ublk" first ublk && check "detach" gone ;; esac
+    managed
 done
 echo "$((checks - failures)) of $checks checks passed, Linux $(uname -r)"
 [ "$failures" = 0 ]

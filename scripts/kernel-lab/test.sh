@@ -16,5 +16,5 @@ share=$(mktemp -d)
 trap 'rm -rf "$share"' EXIT
 cp "$program" "$share/pumice"
 [ -z "${XFSTESTS:-}" ] || cp "$XFSTESTS"/ltp/{fsx,fsstress} "$share/"
-{ echo "WAYS='${WAYS:-ublk nbd}'"; cat scripts/kernel-lab/guest.sh; } >"$share/run.sh"
+{ echo "WAYS='${WAYS:-ublk nbd}'"; cat scripts/kernel-lab/{managed,guest}.sh; } >"$share/run.sh"
 scripts/kernel-lab/run.sh "$lab" "$share" "${SECONDS_MAX:-1800}"

@@ -1,0 +1,85 @@
+#!/bin/bash
+# In the guest: a group of xfstests on file systems of kind KIND, over two drives attached by ublk, for LIMIT seconds in all and
+# TEST_LIMIT for each test. The tests that failed are then run on the bare disks, whose failures are not of the drives. The
+# tree is /share/xfstests; the disks are /dev/ubda and /dev/ubdb. TESTS: the tests, in place of the group.
+set -uo pipefail
+export PUMICE_RUNTIME_DIR=/run/pumice PUMICE_USER=0 PUMICE_CONFIG=/nonexistent/pumice.toml LANG=C LD_LIBRARY_PATH=/share/lib
+limit=${LIMIT:-1500} test_limit=${TEST_LIMIT:-120}
+pumice() { /share/pumice "$@"; }
+
+# Users that tests become, in a root directory that is read-only.
+cp /etc/passwd /etc/group /tmp/
+for name in fsgqa fsgqa2 123456-fsgqa; do
+    id=$((2000 + RANDOM))
+    echo "$name:x:$id:$id::/tmp:/bin/bash" >>/tmp/passwd
+    echo "$name:x:$id:" >>/tmp/group
+done
+for file in passwd group; do mount --bind "/tmp/$file" "/etc/$file"; done
+mount -t tmpfs tmpfs /var
+mkdir -p /var/tmp /var/lib /mnt/test /mnt/scratch /tmp/xfstests
+cp -r /share/xfstests/. /tmp/xfstests
+cd /tmp/xfstests || exit
+
+# Ends the test that takes too long, and after `limit` all.
+watch_over() {
+    local since=$SECONDS last= began=$SECONDS now pid
+    while sleep 2; do
+        # The shell of a test leads a session of its own.
+        pid=$(pgrep -f '^bash \./tests/|^/bin/bash \./tests/|bash ./[0-9][0-9][0-9]$' | head -n 1)
+        now=$(tr '\0' ' ' <"/proc/${pid:-0}/cmdline" 2>/dev/null)
+        [ "$now" = "$last" ] || { last=$now began=$SECONDS; }
+        if [ -n "$pid" ] && [ $((SECONDS - began)) -gt "$test_limit" ]; then
+            echo "took more than $test_limit s: $now"
+            pkill -KILL -s "$(ps -o sid= -p "$pid" | tr -d ' ')"
+            began=$SECONDS
+        fi
+        if [ $((SECONDS - since)) -gt "$limit" ]; then
+            echo "the rest was not run: $limit s are over"
+            pkill -KILL -f '^/bin/bash ./check|^bash ./check'
+            return
+        fi
+    done
+}
+# check_on WHERE TESTS...: leaves the lines of tests in /share/WHERE.log
+check_on() {
+    local where=$1 watcher
+    shift
+    export FSTYP=$KIND TEST_DIR=/mnt/test SCRATCH_MNT=/mnt/scratch RESULT_BASE=/tmp/results.$where
+    [ "$KIND" = xfs ] && force=-f || force=-F
+    "mkfs.$KIND" "$force" -q "$TEST_DEV" || return
+    watch_over >>"/share/$where.watch" 2>&1 &
+    watcher=$!
+    bash ./check "$@" >"/share/$where.log" 2>&1
+    kill "$watcher" 2>/dev/null
+    umount /mnt/scratch /mnt/test 2>/dev/null
+    mkdir -p "/share/results.$where"
+    cp -r "$RESULT_BASE/." "/share/results.$where/" 2>/dev/null
+}
+names() {       # names WHERE passed|failed|notrun
+    awk -v wanted="$2" '$1 ~ /^(generic|ext4|xfs|shared)\/[0-9]+$/ {
+        kind = /\[not run\]|\[expunged\]/ ? "notrun" : /\[failed|- output mismatch|_check_dmesg|_check_.*inconsistent/ ? "failed" : / [0-9]+s *$/ ? "passed" : "failed"
+        if (kind == wanted) print $1 }' "/share/$1.log" | sort -u
+}
+
+for number in 0 1; do
+    disk=/dev/ubd$(echo ab | cut -c $((number + 1)))
+    blkdiscard -f "$disk" 2>/dev/null
+    pumice create "$disk" --capacity 10G --force >/dev/null && device=$(pumice attach "$disk" --by ublk) || exit
+    [ "$number" = 0 ] && export TEST_DEV=$device || export SCRATCH_DEV=$device
+done
+check_on pumice ${TESTS:--g ${GROUP:-quick}}
+for disk in /dev/ubda /dev/ubdb; do pumice detach "$disk" && pumice check "$disk" || echo "FAILED: $disk is not sound"; done
+
+failed=$(names pumice failed | xargs)
+if [ -n "$failed" ]; then
+    blkdiscard -f /dev/ubda 2>/dev/null
+    blkdiscard -f /dev/ubdb 2>/dev/null
+    export TEST_DEV=/dev/ubda SCRATCH_DEV=/dev/ubdb
+    check_on disk $failed
+else
+    : >/share/disk.log
+fi
+ours=$(comm -23 <(names pumice failed) <(names disk failed) | xargs)
+echo "$KIND: $(names pumice passed | wc -l) passed, $(names pumice notrun | wc -l) not run, $(names pumice failed | wc -l) failed," \
+    "of which $(comm -12 <(names pumice failed) <(names disk failed) | wc -l) fail on the bare disk too"
+[ -z "$ours" ] || { echo "FAILED on drives only: $ours"; exit 1; }

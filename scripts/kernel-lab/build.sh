@@ -1,7 +1,9 @@
 #!/usr/bin/env bash
 # Builds a Linux with nbd, ublk and dm-vdo that runs as a program (User-Mode Linux), from Debian packages, into a directory:
 #
-#   scripts/kernel-lab/build.sh DIRECTORY
+#   scripts/kernel-lab/build.sh [--built] DIRECTORY
+#
+#   --built             do nothing; exit code 77 if it is not built
 #
 #   DIRECTORY/linux     the kernel
 #   DIRECTORY/root      its root directory: Debian 13 with fio, file systems, systemd
@@ -13,9 +15,18 @@ set -euo pipefail
 
 skip() { echo "skipped: kernel lab: $*"; exit 77; }
 
-[ $# = 1 ] || { echo "usage: build.sh DIRECTORY" >&2; exit 2; }
+steps="apt_own root kernel modules"
+# Counts changes of what is built.
+version=2
+is_built() { local step; for step in $steps; do [ "$(cat "$1/.done-$step" 2>/dev/null)" = $version ] || return; done; }
+
+[ "$(id -u)" = 0 ] || skip "it needs root"
+if [ "${1:-}" = --built ]; then
+    is_built "$2" || skip "not built: make test-kernel builds it, in two minutes, into $2 (KERNEL_LAB)"
+    exit 0
+fi
+[ $# = 1 ] || { echo "usage: build.sh [--built] DIRECTORY" >&2; exit 2; }
 [ "$(uname -m)" = x86_64 ] || skip "User-Mode Linux is for x86_64"
-[ "$(id -u)" = 0 ] || skip "building it needs root"
 [ -e /etc/debian_version ] || skip "it is built from Debian packages"
 for tool in mmdebstrap patchelf gcc make flex bison bc xz depmod apt-get; do
     command -v "$tool" >/dev/null || skip "$tool is not installed (scripts/deps.sh kernel)"
@@ -26,8 +37,6 @@ case $lab in *[!A-Za-z0-9/._+-]*) skip "a kernel cannot be built in a path like 
 exec 9>"$lab/lock"
 flock 9
 
-# Counts changes of what is built.
-version=2
 release=trixie
 programs=fio,e2fsprogs,xfsprogs,kmod,udev,util-linux,procps,coreutils,systemd-sysv
 # For bench-kernel.sh.
@@ -64,6 +73,8 @@ root() {
     rm -rf --one-file-system "$lab/root"
     mmdebstrap --mode=root --variant=minbase --aptopt='APT::Install-Recommends "false"' --aptopt="$lab/apt/proxy" \
         --include="$programs" "$release" "$lab/root" "$lab/apt/sources"
+    # As programs built for earlier releases know it.
+    ln -s libaio.so.1t64 "$lab/root/usr/lib/x86_64-linux-gnu/libaio.so.1"
     mkdir -p "$lab/root/share"
     cp "$here/init" "$lab/root/lab-init"
     chmod 755 "$lab/root/lab-init"
@@ -114,7 +125,7 @@ modules() {
 }
 
 here=$(cd "$(dirname "$0")" && pwd)
-for step in apt_own root kernel modules; do
+for step in $steps; do
     done=$lab/.done-$step
     # What an older script has built is built again.
     [ "$(cat "$done" 2>/dev/null)" != "$version" ] || continue

@@ -3,7 +3,7 @@
 # TEST_LIMIT for each test. The tests that failed are then run on the bare disks, whose failures are not of the drives. The
 # tree is /share/xfstests; the disks are /dev/ubda and /dev/ubdb. TESTS: the tests, in place of the group.
 set -uo pipefail
-export PUMICE_RUNTIME_DIR=/run/pumice PUMICE_USER=0 PUMICE_CONFIG=/nonexistent/pumice.toml LANG=C LD_LIBRARY_PATH=/share/lib
+export PUMICE_RUNTIME_DIR=/run/pumice PUMICE_USER=0 PUMICE_CONFIG=/nonexistent/pumice.toml LANG=C
 limit=${LIMIT:-1500} test_limit=${TEST_LIMIT:-120}
 pumice() { /share/pumice "$@"; }
 
@@ -20,22 +20,25 @@ mkdir -p /var/tmp /var/lib /mnt/test /mnt/scratch /tmp/xfstests
 cp -r /share/xfstests/. /tmp/xfstests
 cd /tmp/xfstests || exit
 
-# Ends the test that takes too long, and after `limit` all.
+end_with_children() {
+    local child
+    kill -STOP "$1"
+    for child in $(pgrep -P "$1"); do end_with_children "$child"; done
+    kill -KILL "$1"
+}
+# Ends a test that takes too long, and all after `limit`.
 watch_over() {
-    local since=$SECONDS last= began=$SECONDS now pid
+    local since=$SECONDS last= began=$SECONDS pid
     while sleep 2; do
-        # The shell of a test leads a session of its own.
-        pid=$(pgrep -f '^bash \./tests/|^/bin/bash \./tests/|bash ./[0-9][0-9][0-9]$' | head -n 1)
-        now=$(tr '\0' ' ' <"/proc/${pid:-0}/cmdline" 2>/dev/null)
-        [ "$now" = "$last" ] || { last=$now began=$SECONDS; }
+        pid=$(pgrep -o -f '^/bin/bash \./tests/')
+        [ "$pid" = "$last" ] || { last=$pid began=$SECONDS; }
         if [ -n "$pid" ] && [ $((SECONDS - began)) -gt "$test_limit" ]; then
-            echo "took more than $test_limit s: $now"
-            pkill -KILL -s "$(ps -o sid= -p "$pid" | tr -d ' ')"
-            began=$SECONDS
+            echo "took more than $test_limit s: $(tr '\0' ' ' <"/proc/$pid/cmdline")"
+            end_with_children "$pid"
         fi
         if [ $((SECONDS - since)) -gt "$limit" ]; then
             echo "the rest was not run: $limit s are over"
-            pkill -KILL -f '^/bin/bash ./check|^bash ./check'
+            end_with_children "$(pgrep -o -f '^bash \./check')"
             return
         fi
     done

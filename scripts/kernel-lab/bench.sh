@@ -1,6 +1,6 @@
 #!/bin/bash
 # In the guest: the same fio runs on each of CONTESTANTS, on one disk (/dev/ubda), in ROUNDS turns that each begin with another
-# one. A line a figure goes to /share/figures: contestant, column, value. SIZE: MiB of data; LIMIT: most seconds of a random run.
+# one. A line a figure goes to /share/figures: contestant, column, value. SIZE: MiB of data; LIMIT: seconds of a random run.
 set -uo pipefail
 export PUMICE_RUNTIME_DIR=/run/pumice PUMICE_USER=0 PUMICE_CONFIG=/nonexistent/pumice.toml UDS_LOG_LEVEL=ERROR
 disk=/dev/ubda depth=16 percent=60
@@ -8,33 +8,36 @@ pumice() { /share/pumice "$@"; }
 figure() { echo "$contestant $1 $2" >>/share/figures; }
 divided() { awk '{ if ($2 > 0) printf "%.2f\n", $1 / $2 }'; }
 
-# run COLUMN KIND BLOCK SIZE [ARGUMENT...]: one fio run, flushed at the end; its figure is MiB/s for large blocks, else requests/s
-run() {
-    local column=$1 kind=$2 block=$3 size=$4 out field before after
-    out=/share/fio.$contestant.$column.$round
-    shift 4
+# job KIND BLOCK ARGUMENT...: one fio run, flushed at the end
+job() {
     sync
     echo 3 >/proc/sys/vm/drop_caches
+    fio --name=j --filename="$target" --rw="$1" --bs="$2" --iodepth=$depth --size="${SIZE}M" --ioengine=libaio \
+        --direct="$direct" --fallocate=none --buffer_compress_percentage=$percent --buffer_compress_chunk=4096 \
+        --refill_buffers --end_fsync=1 --output-format=terse,normal "${@:3}"
+}
+# run COLUMN KIND BLOCK [ARGUMENT...]: a run whose figure is MiB/s for large blocks, requests/s for small ones
+run() {
+    local column=$1 out=/share/fio.$contestant.$1.$round before after at
+    shift
     before=$(cat /sys/block/ubda/stat)
-    fio --name=j --filename="$target" --rw="$kind" --bs="$block" --iodepth=$depth --size="${SIZE}M" --io_size="$size" \
-        --ioengine=libaio --direct="$direct" --fallocate=none --buffer_compress_percentage=$percent \
-        --buffer_compress_chunk=4096 --refill_buffers --end_fsync=1 --output-format=terse,normal "$@" \
-        >"$out" 2>&1 || { echo "$contestant: fio failed: $(tail -n 3 "$out")"; return 1; }
+    job "$@" >"$out" 2>&1 || { echo "$contestant: fio failed: $(tail -n 3 "$out")"; return 1; }
     after=$(cat /sys/block/ubda/stat)
     # Terse fields, version 3: KiB, KiB/s, requests/s of reads from field 6, of writes from field 47.
-    case $kind in *read) field=6 ;; *) field=47 ;; esac
-    awk -F ';' -v at=$field -v block="$block" '$1 == 3 {
-        print (block == "4k" ? $(at + 2) : $(at + 1) / 1024); exit }' "$out" | { read -r value; figure "$column" "$value"; }
-    # Sectors of the disk, read and written, for a byte of the run.
-    awk -F ';' -v at=$field -v before="$before" -v after="$after" '$1 == 3 {
+    case $1 in *read) at=6 ;; *) at=47 ;; esac
+    figure "$column" "$(awk -F ';' -v at=$at -v block="$2" '$1 == 3 {
+        print (block == "4k" ? $(at + 2) : $(at + 1) / 1024); exit }' "$out")"
+    # Bytes of the disk, read and written, for a byte of the run.
+    figure "$column-disk" "$(awk -F ';' -v at=$at -v before="$before" -v after="$after" '$1 == 3 {
         split(before, b, " "); split(after, a, " ")
-        printf "%.2f\n", ((a[3] - b[3]) + (a[7] - b[7])) / 2 / $at; exit }' "$out" | { read -r value; figure "$column-disk" "$value"; }
+        printf "%.2f\n", ((a[3] - b[3]) + (a[7] - b[7])) / 2 / $at; exit }' "$out")"
 }
-turn() {        # the four runs, with the data's ratio after the first and after the overwrites
-    run write write 128k "${SIZE}M" && figure ratio "$(ratio)" &&
-        run read read 128k "${SIZE}M" &&
-        run randwrite randwrite 4k "$((SIZE / 4))M" --runtime="$LIMIT" && figure ratio-after "$(ratio)" &&
-        run randread randread 4k "$((SIZE / 4))M" --runtime="$LIMIT"
+# small COLUMN KIND: a run of small requests, after two seconds of the same that are not measured
+small() { job "$2" 4k --time_based --runtime=2 >/dev/null && run "$1" "$2" 4k --time_based --runtime="$LIMIT"; }
+# The data's ratio is that after the first fill, and that after the overwrites.
+turn() {
+    run fill write 128k && figure ratio "$(ratio)" && run write write 128k && run read read 128k &&
+        small randwrite randwrite && figure ratio-after "$(ratio)" && small randread randread
 }
 
 begin_raw() { target=$disk; ratio() { echo 1.00; }; }

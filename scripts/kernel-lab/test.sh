@@ -27,6 +27,8 @@ run() {         # run SECONDS VARIABLES SCRIPT... ARGUMENT...: runs scripts in t
     ./run.sh "$lab" "$share" "$seconds" "$@"
 }
 cp "$program" "$share/pumice"
+[ -z "${XFSTESTS:-}" ] || XFSTESTS=$(cd "$XFSTESTS" && pwd -P)
+[ -z "${XFSTESTS_KEEP:-}" ] || XFSTESTS_KEEP=$(cd "$XFSTESTS_KEEP" && pwd -P)
 cd scripts/kernel-lab
 ways="WAYS='${WAYS:-ublk nbd}'"
 if [ -n "$smoke" ]; then

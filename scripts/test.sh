@@ -18,6 +18,10 @@ step "cargo test"
 # --show-output: tests that pass say there what they skipped. The simulator's long run comes below, optimized.
 "$cargo" test --workspace --locked --no-fail-fast -- --show-output --skip two_hundred_seeds 2>&1 | tee "$log"
 
+# Where `make test-kernel` has built that kernel, or KERNEL_LAB names one.
+step "attached drives under a kernel of their own"
+scripts/kernel-lab/test.sh --smoke "${CARGO_TARGET_DIR:-target}/debug/pumice" 2>&1 | tee -a "$log"
+
 step "threads outside the drive's lock"
 scripts/models.sh 2>&1 | tee -a "$log"
 

@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use attach::relay::{Connected, Relay, RelayState, Server, Settings};
-use attach::{Operation, Outcome};
+use attach::{Done, Operation, Outcome};
 use nbd::protocol as wire;
 use nbd::request::{REQUEST_HEADER_BYTES, RequestHeader};
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -142,9 +142,14 @@ fn relay(fake: &Arc<Fake>, journal_bytes_max: usize, patience: Duration) -> Rela
 }
 
 fn submit(relay: &Relay, operation: Operation) -> mpsc::Receiver<Outcome> {
-    let (sender, outcome) = mpsc::channel();
-    relay.submit(operation, Box::new(move |result| _ = sender.send(result)));
+    let (done, outcome) = awaited();
+    relay.submit(operation, done);
     outcome
+}
+
+fn awaited() -> (Done, mpsc::Receiver<Outcome>) {
+    let (sender, outcome) = mpsc::channel();
+    (Box::new(move |result| _ = sender.send(result)), outcome)
 }
 
 fn write(offset: u64, data: Vec<u8>) -> Operation {
@@ -168,8 +173,8 @@ fn what_was_acknowledged_survives_kills() {
         state % below
     };
     for round in 0..60 {
-        // Overlapping changes, many in flight, some of them while there is no server.
-        let mut waiting = Vec::new();
+        // Overlapping changes, many in flight, some of them while there is no server, one by one and together.
+        let (mut waiting, mut together) = (Vec::new(), Vec::new());
         for step in 0..40 {
             let (offset, length) = (random(SIZE as u64 - 4096), 1 + random(4096));
             let range = offset as usize..(offset + length) as usize;
@@ -189,11 +194,17 @@ fn what_was_acknowledged_survives_kills() {
                     Operation::Write { offset, data: vec![byte; length as usize], fua: kind == 3 }
                 }
             };
-            waiting.push(submit(&relay, operation));
+            let (done, outcome) = awaited();
+            together.push((operation, done));
+            waiting.push(outcome);
+            if random(3) == 0 {
+                relay.submit_all(std::mem::take(&mut together));
+            }
             if random(20) == 0 {
                 fake.kill();
             }
         }
+        relay.submit_all(together);
         for outcome in waiting {
             assert_eq!(outcome.recv_timeout(LIMIT).expect("an answer"), Ok(Vec::new()));
         }

@@ -7,6 +7,7 @@
 
 mod control;
 mod make;
+mod remove;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -14,32 +15,22 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use rustix::process::DumpableBehavior;
 use serde::{Deserialize, Serialize};
 use status::StatusReport;
 
 use crate::error::AttachError;
 use crate::node::{Node, Shape, Way};
-use crate::operation::Operation;
 use crate::place::{self, Record};
 use crate::relay::{Relay, RelayState, Settings};
 pub use crate::server::Start;
 use crate::server::{Known, Started, find, shape};
 use crate::sfx::Published;
-use crate::users::openers;
 
 /// Word by which `attach` takes the attachment over.
 pub(crate) const KEEP: &str = "keep";
-/// Time for a flush when detaching, and if that is forced.
-const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
-const FORCED_PATIENCE: Duration = Duration::from_secs(5);
-/// Interval between attempts to flush.
-const FLUSH_POLL: Duration = Duration::from_millis(100);
-/// Time for commands that look at all devices to close the node.
-const GLANCE: Duration = Duration::from_secs(1);
-/// Time for other processes, such as those that examine new devices, to close the node.
-const NODE_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of checks for signals and for growth of the drive.
 const TICK: Duration = Duration::from_millis(500);
 /// Longest line of `attach`, in bytes.
@@ -165,6 +156,8 @@ fn prepare() {
     let _ = rustix::process::configure_io_flusher_behavior(true);
     // A file system above loses its device with this process.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    // A dump of its memory would take time, in which no other bridge can take its place.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
 /// Reads what `attach` decides.
@@ -262,6 +255,7 @@ impl Attachment {
         // What a new server has not been told yet is in the journal.
         if let (Some(served), RelayState::Connected) = (seen, self.relay.state()) {
             record.connected = Some(served.instance);
+            record.served = Some(served.path);
             record.identity = Some(served.identity);
         }
         self.note(record);
@@ -315,87 +309,6 @@ impl Attachment {
             }
         }
     }
-
-    /// Flushes, and removes the node and everything else. With `force`, also if the drive cannot be flushed. Returns what was
-    /// lost, if something was.
-    fn remove(&mut self, force: bool) -> Result<Option<String>, AttachError> {
-        let node = self.node.path().to_path_buf();
-        let refused = |why: String| AttachError::Refused(format!("{}: {why}", node.display()));
-        let own = format!("{} ", std::process::id());
-        // Whoever waits for a server that hangs ends when the request has failed.
-        let user = || openers(&node).into_iter().find(|user| !user.starts_with(&own) && !is_transient(user));
-        // Commands that look at all devices have each open for a moment.
-        let since = Instant::now();
-        while !force && let Some(user) = user() {
-            if since.elapsed() >= GLANCE {
-                return Err(refused(format!("in use by process {user}")));
-            }
-            std::thread::sleep(GLANCE / 10);
-        }
-        if !force && matches!(self.relay.state(), RelayState::Waiting { .. }) {
-            return Err(refused(
-                "its server is gone, and what is not flushed would be lost; start the server, or use --force"
-                    .into(),
-            ));
-        }
-        let flushed = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE });
-        if let Err(why) = flushed {
-            if !force {
-                return Err(refused(format!("{why}; start the server, or use --force")));
-            }
-            // Requests that are held would keep the node.
-            self.relay.give_up("its server was given up");
-        }
-        self.node.remove(NODE_PATIENCE, force)?;
-        // Before another drive gets a node of this name.
-        self.published = None;
-        // The kernel writes what it has in its page cache when the node goes.
-        let lost = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE }).err();
-        if let Some(why) = &lost {
-            tracing::error!("not everything was flushed: {why}");
-        }
-        // Otherwise it would start the server again.
-        self.relay.close();
-        self.started.stop(&self.record.path);
-        place::remove(&self.folder);
-        tracing::info!("detached");
-        Ok(lost)
-    }
-
-    /// Makes all that was acknowledged durable, waiting for the server if it is gone.
-    fn flush(&self, patience: Duration) -> Result<(), String> {
-        let since = Instant::now();
-        loop {
-            let bytes = self.relay.journal_bytes();
-            let why = match self.relay.state() {
-                RelayState::Connected => {
-                    let left = patience.saturating_sub(since.elapsed());
-                    match self.relay.call(Operation::Flush, left) {
-                        Ok(_) => return Ok(()),
-                        Err(errno) => format!("cannot flush: {errno}"),
-                    }
-                }
-                // Whoever wrote anything else knows that it failed.
-                RelayState::Failed(_) if bytes == 0 => return Ok(()),
-                RelayState::Failed(reason) => {
-                    return Err(format!("{reason}; {bytes} bytes of acknowledged writes are lost"));
-                }
-                RelayState::Waiting { reason, .. } => {
-                    let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
-                    format!("{reason}, and {bytes} bytes of acknowledged writes are not flushed")
-                }
-            };
-            if since.elapsed() >= patience {
-                return Err(why);
-            }
-            std::thread::sleep(FLUSH_POLL);
-        }
-    }
-}
-
-/// Returns whether a process opens each new device for a moment.
-fn is_transient(user: &str) -> bool {
-    user.contains("(udev") || user.contains("(systemd-udev")
 }
 
 /// Reports the drive again and again. Its server tells clients only when they connect.

@@ -1,8 +1,7 @@
 //! Bridges as `attach`, `detach` and `list` see them.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::time::Duration;
@@ -10,7 +9,7 @@ use std::time::Duration;
 use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
 use crate::error::AttachError;
 use crate::node::{Way, clear_stale, waiting};
-use crate::place::{self, Record};
+use crate::place::{self, Record, file_id};
 use crate::server::stop_served;
 use crate::sfx;
 
@@ -41,6 +40,8 @@ pub struct Attachment {
     pub status: Status,
     folder: PathBuf,
     is_alive: bool,
+    /// Its bridge lives, and says nothing.
+    is_silent: bool,
 }
 
 /// Starts a bridge by `command` and waits until the node is there.
@@ -103,11 +104,15 @@ pub fn all() -> Vec<Attachment> {
         let is_alive = matches!(place::lock(&folder), Ok(None));
         let size_bytes = record.shape.as_ref().map_or(0, |shape| shape.size_bytes);
         let status = |state, reason: String| Status { state, reason: Some(reason), size_bytes };
+        let mut is_silent = false;
         let status = if is_alive {
             match ask(&folder, &Request::Status, STATUS_PATIENCE) {
                 Ok(Answer::Status(status)) => status,
                 Ok(_) => status(State::Failed, "its bridge process gives a wrong answer".to_string()),
-                Err(error) => status(State::Failed, format!("its bridge process does not answer: {error}")),
+                Err(error) => {
+                    is_silent = true;
+                    status(State::Failed, format!("its bridge process does not answer: {error}"))
+                }
             }
         } else if waiting(&record, Way::ALL).ok().is_none_or(|waiting| waiting.is_some()) {
             let reason =
@@ -117,7 +122,7 @@ pub fn all() -> Vec<Attachment> {
             let reason = "its bridge process has ended; `pumice detach` removes what is left";
             status(State::Failed, reason.to_string())
         };
-        Attachment { record, status, folder, is_alive }
+        Attachment { record, status, folder, is_alive, is_silent }
     };
     place::all().into_iter().map(of).collect()
 }
@@ -131,11 +136,7 @@ pub fn find(path: &Path) -> Option<Attachment> {
 /// Returns whether two paths lead to the same file or device.
 fn is_same(one: &Path, other: &Path) -> bool {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
-    let identity = |path: &Path| {
-        let found = fs::metadata(path).ok()?;
-        Some(if found.rdev() != 0 { (0, found.rdev()) } else { (found.dev(), found.ino()) })
-    };
-    absolute(one) == absolute(other) || identity(one).is_some_and(|it| identity(other) == Some(it))
+    absolute(one) == absolute(other) || file_id(one).is_some_and(|it| file_id(other) == Some(it))
 }
 
 impl Attachment {
@@ -144,13 +145,19 @@ impl Attachment {
         is_same(&self.record.path, path)
     }
 
-    /// Detaches the drive. The caller has checked that nothing is mounted. With `force`, what cannot be flushed is lost.
+    /// Returns whether it has a device that waits for a bridge, or that may do so soon.
+    pub fn waits(&self) -> bool {
+        self.status.state == State::Unattended || (self.is_silent && self.record.way == Some(Way::Ublk))
+    }
+
+    /// Detaches the drive. The caller has checked that nothing is mounted, unless it is forced while the device waits for a bridge. With
+    /// `force`, what cannot be flushed is lost.
     ///
     /// # Errors
     /// If it is in use, or cannot be flushed.
     pub fn detach(&self, force: bool) -> Result<(), AttachError> {
         if !self.is_alive {
-            return self.clear();
+            return self.clear(force);
         }
         match ask(&self.folder, &Request::Detach { force }, DETACH_PATIENCE) {
             Ok(Answer::Detached(None)) => Ok(()),
@@ -158,7 +165,7 @@ impl Attachment {
             Ok(Answer::Refused(reason)) => Err(AttachError::Refused(reason)),
             Ok(Answer::Status(_)) => Err(AttachError::Refused("the bridge gives a wrong answer".to_string())),
             // It was being killed.
-            Err(_) if matches!(place::lock(&self.folder), Ok(Some(_))) => self.clear(),
+            Err(_) if matches!(place::lock(&self.folder), Ok(Some(_))) => self.clear(force),
             Err(source) => Err(AttachError::system("the bridge does not answer", source)),
         }
     }
@@ -178,12 +185,12 @@ impl Attachment {
     }
 
     /// Removes what a killed bridge has left.
-    fn clear(&self) -> Result<(), AttachError> {
+    fn clear(&self, force: bool) -> Result<(), AttachError> {
         let at_folder = |source| AttachError::system(self.folder.display(), source);
         let Some(_lock) = place::lock(&self.folder).map_err(at_folder)? else {
             return Err(AttachError::Refused("it is being attached again".to_string()));
         };
-        clear_stale(Some(&self.record), &self.folder)?;
+        clear_stale(Some(&self.record), &self.folder, force)?;
         if let Some(pid) = self.record.server_pid {
             stop_served(&self.record.path, pid);
         }

@@ -15,7 +15,7 @@ pub(crate) use loop_control::{
     loop_set_capacity,
 };
 pub(crate) use ublk_control::{UblkCommand, UblkControl};
-pub(crate) use ublk_queue::{UblkEvent, UblkQueue, UblkRequest};
+pub(crate) use ublk_queue::{UblkEvent, UblkQueue, UblkRequest, UblkRing};
 
 /// Interval between attempts of a call that the kernel could not carry out.
 const AGAIN: Duration = Duration::from_millis(1);

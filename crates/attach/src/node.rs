@@ -126,13 +126,13 @@ pub(crate) fn recover(
     Ok((Box::new(node), shape))
 }
 
-/// Removes what a killed bridge left.
-pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path) -> Result<(), AttachError> {
+/// Removes what a killed bridge left; with `force`, also a device that is in use.
+pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path, force: bool) -> Result<(), AttachError> {
     if let Some(record) = record
         && let Some(node) = &record.node
     {
         match (record.way, &record.identity) {
-            (Some(Way::Ublk), Some(drive)) => ublk_device::clear(node, &drive.uuid)?,
+            (Some(Way::Ublk), Some(drive)) => ublk_device::clear(node, &drive.uuid, force)?,
             (Some(Way::Nbd), _) => nbd_device::clear(node, record)?,
             _ => {}
         }

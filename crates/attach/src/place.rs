@@ -42,6 +42,9 @@ pub struct Record {
     /// The drive as it was last seen.
     #[serde(flatten)]
     pub identity: Option<Identity>,
+    /// The file or device that backs the drive.
+    #[serde(default)]
+    pub backing: Option<(u64, u64)>,
     /// Path of the drive as its server has it.
     #[serde(default)]
     pub served: Option<String>,
@@ -76,6 +79,12 @@ pub fn directory() -> PathBuf {
     let mut dir = service::runtime_dirs().into_iter().next().unwrap_or_default().into_os_string();
     dir.push(SUFFIX);
     PathBuf::from(dir)
+}
+
+/// What a path leads to: numbers of a device, or of a file and its file system.
+pub(crate) fn file_id(path: &Path) -> Option<(u64, u64)> {
+    let found = fs::metadata(path).ok()?;
+    Some(if found.rdev() != 0 { (0, found.rdev()) } else { (found.dev(), found.ino()) })
 }
 
 /// FNV-1a.
@@ -160,6 +169,7 @@ impl Record {
             server_pid: None,
             connected: None,
             identity: None,
+            backing: None,
             served: None,
             node: None,
             way: None,
@@ -184,8 +194,8 @@ impl Record {
     }
 }
 
-/// Writes the record of an attachment of which the drive is known, unless another one has the same drive: there may be several
-/// paths to it. Returns the record of the other one.
+/// Writes the record of an attachment, unless another one has the same drive: there may be several paths to it. Returns the record
+/// of the other one.
 ///
 /// # Errors
 /// If the record cannot be written.
@@ -206,7 +216,13 @@ fn claim_in(
     // One at a time: each sees what the others have written.
     flock(&all_attachments, FlockOperation::LockExclusive)?;
     let uuid = |record: &Record| record.identity.as_ref().map(|drive| drive.uuid.clone());
-    let is_same = |other: &Record| uuid(other) == uuid(record) && other.served == record.served;
+    // Copies have the same id.
+    let is_at =
+        |other: &Record| other.served == record.served || other.served.is_none() || record.served.is_none();
+    let is_same = |other: &Record| {
+        (record.backing.is_some() && other.backing == record.backing)
+            || (uuid(record).is_some() && uuid(other) == uuid(record) && is_at(other))
+    };
     let has_bridge = |other: &Path| matches!(lock(other), Ok(None));
     let others = all_in(directory).into_iter().filter(|(other, found)| other != folder && is_same(found));
     for (other, found) in others {
@@ -282,10 +298,33 @@ mod tests {
         assert_eq!(claim("link", &link, false)?, Some(one.clone()));
         assert!(Record::read(&folder("link")).is_none());
         assert_eq!(claim("copy", &record("/copy", "a", "/copy"), false)?, None, "a copy is another drive");
+        let unknown = Record { served: None, ..record("/copy", "a", "") };
+        assert_eq!(claim("copy", &unknown, false)?, Some(one.clone()), "it may be the same");
         drop(locked);
         assert_eq!(claim("link", &link, true)?, Some(one.clone()), "its device waits");
         assert_eq!(claim("link", &link, false)?, None);
         assert_eq!(Record::read(&folder("link")), Some(link));
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_has_one_bridge_before_its_drive_is_known() -> io::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let folder = |name: &str| directory.path().join(name);
+        let record = |name: &str| {
+            fs::create_dir(folder(name))?;
+            fs::write(folder(name).join("drive"), "")?;
+            let path = folder(name).join("drive");
+            io::Result::Ok(Record { backing: file_id(&path), ..Record::new(path) })
+        };
+        let (one, other) = (record("one")?, record("other")?);
+        let link = Record { backing: one.backing, ..other.clone() };
+        let claim =
+            |name: &str, record: &Record| claim_in(directory.path(), &folder(name), record, |_| false);
+        let _locked = lock(&folder("one"))?.expect("free");
+        assert_eq!(claim("one", &one)?, None);
+        assert_eq!(claim("other", &link)?, Some(one));
+        assert_eq!(claim("other", &other)?, None);
         Ok(())
     }
 

@@ -28,6 +28,8 @@ const CONNECTIONS_MAX: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time limit of negotiating: the server answers once requests of closed connections have ended, for which it has 10 seconds.
 const NEGOTIATION: Duration = Duration::from_secs(20);
+/// Time for what came over closed connections to end in a server of an older program, which does not wait for that by itself.
+const OLDER_ENDS: Duration = Duration::from_millis(500);
 /// Interval between starts of a server that ends.
 const START_AGAIN: Duration = Duration::from_secs(1);
 /// Interval of checks whether a server is ready, or has ended.
@@ -121,7 +123,7 @@ pub(crate) struct Known(Arc<Mutex<Option<Served>>>);
 /// A drive that a server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
-    /// The server: its `instance`.
+    /// Its opening by the server: the `instance` there; empty if it is unknown.
     pub(crate) instance: String,
     /// Its path there.
     pub(crate) path: String,
@@ -134,9 +136,12 @@ impl Known {
         let mut known = self.0.lock();
         let served = known.as_mut()?;
         let later = Identity::of(report);
-        if instance(report) != Some(&served.instance) || served.identity.check(&later).is_err() {
+        if instance(report).cloned().unwrap_or_default() != served.instance
+            || served.identity.check(&later).is_err()
+        {
             return None;
         }
+        served.path = path_text(&report.path);
         served.identity = later;
         Some(served.clone())
     }
@@ -157,7 +162,7 @@ pub(crate) struct DriveServer {
     /// What the drive showed at the first connections.
     shape: Option<Shape>,
     /// Something else than the expected drive was found.
-    is_other: bool,
+    pub(crate) is_other: bool,
 }
 
 impl DriveServer {
@@ -288,6 +293,9 @@ impl DriveServer {
                 );
             }
         }
+        if instance(report).is_none() {
+            sleep(OLDER_ENDS);
+        }
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(CONNECTIONS_MAX);
         let connect = || -> std::io::Result<UnixStream> {
             let mut stream = socket_file::connect(&socket, PATIENCE)?;
@@ -301,7 +309,8 @@ impl DriveServer {
         let streams = (0..count).map(|_| connect()).collect::<Result<Vec<_>, _>>();
         let streams = streams.map_err(|error| format!("{}: {error}", socket.display()))?;
         // Whoever has answered there is the server that was asked: it has the drive still.
-        if find(&self.path).as_ref().and_then(instance) != instance(report) {
+        let id = |report: &StatusReport| (server_pid(report), instance(report).cloned());
+        if find(&self.path).as_ref().map(id) != Some(id(report)) {
             return Err("its server was replaced meanwhile".to_string());
         }
         if socket == place::nbd_socket(&self.folder) {
@@ -331,9 +340,9 @@ impl Server for DriveServer {
     }
 }
 
-/// The server of a drive, unlike any other before or after.
+/// The opening of a drive by its server, unlike any other before or after; `None` if the server does not tell: an older program.
 pub(crate) fn instance(report: &StatusReport) -> Option<&String> {
-    report.server.as_ref().map(|server| &server.instance)
+    report.server.as_ref().map(|server| &server.instance).filter(|instance| !instance.is_empty())
 }
 
 /// Process id of the server of a drive.

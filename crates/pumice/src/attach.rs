@@ -137,17 +137,28 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return configured::attach_all(args.config.as_deref(), &args.how);
     };
     let path = absolute(path)?;
+    if args.mkfs.is_none() && adopted(&path) {
+        return Ok(());
+    }
     let attached = attach(&path, args);
-    if attached.is_err() && args.mkfs.is_none() && waits(&path) {
+    if attached.is_err() && args.mkfs.is_none() && client::find(&path).is_some_and(|found| found.waits()) {
         // Whoever supervises the service tries again.
         return attached.map_err(|error| Coded { code: WAITS_EXIT_CODE, error }.into());
     }
     attached
 }
 
-/// Returns whether a device of this drive waits for a bridge.
-fn waits(path: &Path) -> bool {
-    client::find(path).is_some_and(|found| found.status.state == bridge::State::Unattended)
+/// Gives a drive that is attached to the service manager, if that has started this process: somebody was faster than the service.
+fn adopted(path: &Path) -> bool {
+    let manager = Manager::connect();
+    let Some(found) = manager.is_there().then(|| client::find(path)).flatten() else { return false };
+    let is_attached = matches!(found.status.state, bridge::State::Attached | bridge::State::Waiting);
+    if is_attached {
+        manager.handed_over(found.record.bridge_pid);
+        let node = found.record.node.unwrap_or_default();
+        crate::usage::complain(&format!("{}: already attached as {}", shown(path), node.display()));
+    }
+    is_attached
 }
 
 fn attach(path: &Path, args: &Args) -> Result<()> {

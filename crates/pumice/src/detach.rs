@@ -5,6 +5,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use attach::bridge::State;
 use attach::client::{self, Attachment};
 use status::shown;
 
@@ -25,10 +26,10 @@ pub(crate) struct Args {
     /// Detach all drives that `pumice attach --configured` has attached
     #[arg(long, conflicts_with = "path")]
     configured: bool,
-    /// Detach although the server is gone; what is not flushed is lost
+    /// Detach although the server is gone: what is not flushed is lost. Also a mounted device without a bridge: its requests fail
     #[arg(long)]
     force: bool,
-    /// Wait so long, in seconds, until it is not mounted any more
+    /// Wait so long, in seconds, for all together, until it is not mounted, swap space or part of another device any more
     #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true)]
     wait: u64,
     /// Only if this process is the one behind it: for units, whose main process it is. Empty: it has ended, do nothing
@@ -52,15 +53,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.bridge.as_ref().is_some_and(|bridge| *bridge != pid.to_string()) {
         bail!("{}: attached by another process: {pid}", shown(path));
     }
-    unused_within(&found, patience)?;
+    unused_within(&found, args.force, patience)?;
     Ok(found.detach(args.force)?)
 }
 
-/// Waits until the device of a drive is not in use. At shutdown, what is mounted there may be unmounted at the same time.
+/// Waits until the device of a drive is not in use. At shutdown, what is mounted there may be unmounted at the same time. A device
+/// without a bridge is not waited for if it is to be detached by force: it may be that nobody can unmount it.
 ///
 /// # Errors
 /// If it is in use after `patience`.
-pub(crate) fn unused_within(found: &Attachment, patience: Duration) -> Result<()> {
+pub(crate) fn unused_within(found: &Attachment, force: bool, patience: Duration) -> Result<()> {
+    if force && found.status.state == State::Unattended {
+        return Ok(());
+    }
     let since = Instant::now();
     loop {
         let unused = found.record.node.as_deref().map_or(Ok(()), in_use::refuse);

@@ -23,12 +23,17 @@ impl Manager {
         Manager(socket.and_then(|socket| connect(&socket).inspect_err(report).ok()))
     }
 
+    /// Returns whether there is one.
+    pub(crate) fn is_there(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// Reports that drives are being served.
     pub(crate) fn ready(&self, status: &str) {
         self.notify(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// Reports that another process, which this one has started, does the service's work from now on.
+    /// Reports that another process does the service's work from now on.
     pub(crate) fn handed_over(&self, pid: u32) {
         self.notify(&format!("MAINPID={pid}\nREADY=1"));
     }

@@ -12,7 +12,7 @@ use crate::states::{IoBackend, ScrubState};
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ServerReport {
     pub pid: u32,
-    /// Id of the server's process, unlike that of any other server before or after.
+    /// Id of this opening of the drive, unlike any other before or after, by this server or another one.
     pub instance: String,
     /// Time since the drive was opened.
     pub uptime_seconds: f64,

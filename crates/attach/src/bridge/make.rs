@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::{Attachment, FLUSH_PATIENCE, Options};
+use super::remove::FLUSH_PATIENCE;
+use super::{Attachment, Options};
 use crate::client::is_answering;
 use crate::error::AttachError;
 use crate::node::{self, Node, Shape, Takeover};
@@ -50,7 +51,7 @@ impl Attachment {
         };
         if waiting.is_none() {
             // If something uses what a killed bridge left, all of it stays, with the record: it can be detached later.
-            node::clear_stale(stale.as_ref(), &folder)?;
+            node::clear_stale(stale.as_ref(), &folder, false)?;
             // Another drive may get a node of this name.
             if let Some(node) = stale.as_ref().and_then(|stale| stale.node.as_deref()) {
                 sfx::clear(&options.path, node);
@@ -117,22 +118,34 @@ impl Attachment {
             None => own,
         };
         record.server_pid = server_pid;
-        record.write(folder).map_err(at_folder)?;
+        record.backing = place::file_id(&options.path);
+        let of_drive = |reason| AttachError::Refused(format!("{}: {reason}", status::shown(&options.path)));
+        let claim = |record: &Record| match place::claim(folder, record).map_err(at_folder)? {
+            Some(other) => {
+                let (path, node) = (status::shown(&other.path).to_string(), other.node.unwrap_or_default());
+                Err(of_drive(format!("already attached as {}, by its path {path}", node.display())))
+            }
+            None => Ok(()),
+        };
+        // Before a server is started, which another bridge could use as well.
+        claim(&record)?;
         let expected = stale.and_then(|stale| stale.identity.clone());
         let mut server =
             DriveServer::new(&options.path, folder, options.start.clone(), started.clone(), expected);
-        let of_drive = |reason| AttachError::Refused(format!("{}: {reason}", status::shown(&options.path)));
         // A server that the killed bridge has just started may be opening the drive still.
         let insist = left.map_or(Duration::ZERO, |_| OPENS);
-        let connected = server.first(options.wait, insist, given_up).map_err(of_drive)?;
+        let connected = server.first(options.wait, insist, given_up).map_err(|reason| match left {
+            Some((node, _)) if server.is_other => of_drive(format!(
+                "{reason}; `pumice detach --force {}` makes an end of the device, mounted or not",
+                node.display()
+            )),
+            _ => of_drive(reason),
+        })?;
         record.server_pid = started.pid();
         let (drive, served) = server.drive().ok_or_else(|| of_drive("its size is unknown".to_string()))?;
         record.served = Some(served.path);
         record.identity = Some(served.identity);
-        if let Some(other) = place::claim(folder, &record).map_err(at_folder)? {
-            let (path, node) = (status::shown(&other.path).to_string(), other.node.unwrap_or_default());
-            return Err(of_drive(format!("already attached as {}, by its path {path}", node.display())));
-        }
+        claim(&record)?;
         let known = server.known.clone();
         let relay = Relay::start(connected, server, options.settings.clone());
         let relay = Arc::new(relay.map_err(|source| AttachError::system("cannot start threads", source))?);
@@ -142,11 +155,10 @@ impl Attachment {
             if let Err(errno) = &flushed {
                 tracing::error!("cannot flush: {errno}");
             }
-            let is_same =
-                |instance: Option<&String>| instance.is_some() && instance == stale.connected.as_ref();
+            let now = find(&options.path);
+            let now = now.as_ref().and_then(server::instance);
             let is_complete = flushed.is_ok()
-                && is_same(Some(&served.instance))
-                && is_same(find(&options.path).as_ref().and_then(server::instance))
+                && now.is_some_and(|now| *now == served.instance && Some(now) == stale.connected.as_ref())
                 && !stale.loss_to_report;
             record.loss_to_report = !is_complete;
             let mut note = |takeover: Option<Takeover>| {

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::thread::sleep;
 
-use io_uring::{IoUring, opcode, types};
+use io_uring::{IoUring, opcode, squeue, types};
 use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
@@ -52,6 +52,13 @@ pub(crate) enum UblkEvent {
     Woken,
 }
 
+/// All that a queue needs and that can be had without a device.
+pub(crate) struct UblkRing {
+    event: OwnedFd,
+    depth: u16,
+    ring: IoUring,
+}
+
 /// See the [module](self).
 pub(crate) struct UblkQueue {
     device: Arc<File>,
@@ -62,60 +69,77 @@ pub(crate) struct UblkQueue {
     ring: IoUring,
 }
 
-impl UblkQueue {
-    /// Maps the requests of queue `number` of a device, and sends commands to fetch some. `event` is an eventfd. None comes
-    /// before the device is started.
-    pub(crate) fn open(
-        device: Arc<File>,
-        event: OwnedFd,
-        number: u16,
-        depth: u16,
-    ) -> std::io::Result<UblkQueue> {
-        let offset = usize::from(number) * (DEPTH_MAX * REQUEST_BYTES).next_multiple_of(page_size());
-        let (size, flags) = (mapped_bytes(depth), MapFlags::SHARED | MapFlags::POPULATE);
-        // SAFETY: a new mapping at a place of the kernel's choice.
-        let requests = unsafe {
-            mmap(std::ptr::null_mut(), size, ProtFlags::READ, flags, device.as_fd(), offset as u64)?
-        };
-        let requests = NonNull::new(requests).ok_or(std::io::ErrorKind::InvalidData)?;
+impl UblkRing {
+    /// `event` is an eventfd.
+    pub(crate) fn new(event: OwnedFd, depth: u16) -> std::io::Result<UblkRing> {
         let ring = IoUring::builder().build(u32::from(depth).next_power_of_two() * 2)?;
-        let mut queue = UblkQueue { device, event, number, depth, requests, ring };
-        queue.watch_event();
-        for tag in 0..depth {
-            queue.push(FETCH, tag, 0);
-        }
-        // Commands that stay in the ring are sent with the first wait.
-        queue.ring.submit().map(drop).or_else(|error| if passes(&error) { Ok(()) } else { Err(error) })?;
-        let refused = queue.ring.completion().find(|entry| entry.user_data() != EVENT);
-        // Commands that the kernel accepts end later.
-        match refused {
-            Some(entry) => Err(std::io::Error::from_raw_os_error(entry.result().abs())),
-            None => Ok(queue),
-        }
+        Ok(UblkRing { event, depth, ring })
     }
 
+    /// Sends commands to fetch requests of queue `number` of a device, and maps its requests. None comes before the device is
+    /// started.
+    pub(crate) fn open(mut self, device: Arc<File>, number: u16) -> std::io::Result<UblkQueue> {
+        for tag in 0..self.depth {
+            push(&mut self.ring, &command(&device, number, FETCH, tag, 0));
+        }
+        // All of them: the queue has a thread, for the driver, once it has the last one. Commonly that is one system call.
+        while !self.ring.submission().is_empty() {
+            match self.ring.submit() {
+                Err(error) if passes(&error) => sleep(AGAIN),
+                submitted => drop(submitted?),
+            }
+        }
+        // Commands that the kernel accepts end later.
+        if let Some(refused) = self.ring.completion().next() {
+            return Err(std::io::Error::from_raw_os_error(refused.result().abs()));
+        }
+        let UblkRing { event, depth, ring } = self;
+        // Last: the driver lets one process map it, until it is made to forget that one by a takeover, for which it wants all
+        // queues to have a thread.
+        let requests = map(&device, number, depth)?;
+        let mut queue = UblkQueue { device, event, number, depth, requests, ring };
+        queue.watch_event();
+        Ok(queue)
+    }
+}
+
+/// Maps the requests of a queue.
+fn map(device: &File, number: u16, depth: u16) -> std::io::Result<NonNull<c_void>> {
+    let offset = usize::from(number) * (DEPTH_MAX * REQUEST_BYTES).next_multiple_of(page_size());
+    let (size, flags) = (mapped_bytes(depth), MapFlags::SHARED | MapFlags::POPULATE);
+    // SAFETY: a new mapping at a place of the kernel's choice.
+    let requests =
+        unsafe { mmap(std::ptr::null_mut(), size, ProtFlags::READ, flags, device.as_fd(), offset as u64)? };
+    Ok(NonNull::new(requests).ok_or(std::io::ErrorKind::InvalidData)?)
+}
+
+/// A command of a queue.
+fn command(device: &File, number: u16, command: u32, tag: u16, result: i32) -> squeue::Entry {
+    let mut bytes = [0; COMMAND_BYTES];
+    bytes[0..2].copy_from_slice(&number.to_ne_bytes());
+    bytes[2..4].copy_from_slice(&tag.to_ne_bytes());
+    bytes[4..8].copy_from_slice(&result.to_ne_bytes());
+    let entry = opcode::UringCmd16::new(types::Fd(device.as_raw_fd()), command).cmd(bytes).build();
+    entry.user_data(tag.into())
+}
+
+fn push(ring: &mut IoUring, entry: &squeue::Entry) {
+    // SAFETY: no command here has a pointer; data is copied by reads and writes of the device.
+    let pushed = unsafe { ring.submission().push(entry) };
+    assert!(pushed.is_ok(), "the ring has room for a command of each tag, and for the event");
+}
+
+impl UblkQueue {
     fn watch_event(&mut self) {
         let readable = u32::from(PollFlags::IN.bits());
         let poll = opcode::PollAdd::new(types::Fd(self.event.as_raw_fd()), readable).build().user_data(EVENT);
-        // SAFETY: the command has no pointer.
-        let pushed = unsafe { self.ring.submission().push(&poll) };
-        assert!(pushed.is_ok(), "the ring has room for a command of each tag, and for the event");
-    }
-
-    fn push(&mut self, command: u32, tag: u16, result: i32) {
-        let mut bytes = [0; COMMAND_BYTES];
-        bytes[0..2].copy_from_slice(&self.number.to_ne_bytes());
-        bytes[2..4].copy_from_slice(&tag.to_ne_bytes());
-        bytes[4..8].copy_from_slice(&result.to_ne_bytes());
-        let entry = opcode::UringCmd16::new(types::Fd(self.device.as_raw_fd()), command).cmd(bytes).build();
-        // SAFETY: the command has no pointer; data is copied by reads and writes of the device.
-        let pushed = unsafe { self.ring.submission().push(&entry.user_data(tag.into())) };
-        assert!(pushed.is_ok(), "the ring has room for a command of each tag, and for the event");
+        push(&mut self.ring, &poll);
     }
 
     /// Answers a request, and fetches the next one with its tag.
     pub(crate) fn answer(&mut self, tag: u16, result: i32) {
-        self.push(COMMIT_AND_FETCH, tag, result);
+        let entry = command(&self.device, self.number, COMMIT_AND_FETCH, tag, result);
+        push(&mut self.ring, &entry);
     }
 
     /// Sends all commands, and waits until something happens. Adds what it is to `events`.

@@ -215,16 +215,25 @@ impl Drop for NbdNode {
 
 /// Removes the device of a killed bridge. Its sockets are closed already. A device that another process has connected since
 /// then is left alone.
+///
+/// # Errors
+///
+/// If it cannot be removed, or may be that of another process which has the id of the bridge by now.
 pub(super) fn clear(node: &Path, record: &Record) -> Result<(), AttachError> {
     let pid = record.bridge_pid;
     // A zombie may be the bridge still.
     let is_anothers = process::started(pid).is_some_and(|started| Some(started) != record.bridge_started);
-
     let index = node.file_name().and_then(|name| name.to_str()?.strip_prefix("nbd")?.parse().ok());
-    if let (Some(index), Ok(family), false) = (index, find_family(), is_anothers)
+    if let (Some(index), Ok(family)) = (index, find_family())
         && fs::read_to_string(format!("/sys/block/nbd{index}/pid"))
             .is_ok_and(|shown| shown.trim_end() == pid.to_string())
     {
+        if is_anothers {
+            let node = node.display();
+            return Err(AttachError::Refused(format!(
+                "{node}: connected by process {pid}, which is another one now; if that does not use it, `nbd-client -d {node}`"
+            )));
+        }
         let disconnected = family.command(DISCONNECT, &Attributes::default().add_u32(INDEX, index));
         disconnected.map_err(|error| AttachError::system(node.display(), error.into()))?;
     }

@@ -19,11 +19,11 @@ use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use super::ublk_requests::Queue;
+use super::ublk_requests::IdleQueue;
 use super::ublk_structures::{
     INFO_BYTES, Info, SECTOR_SHIFT, empty_parameters, new_device, parameters, shown,
 };
-use super::ublk_takeover::{Takeover, linux, may_begin};
+use super::ublk_takeover::{Beginning, Takeover, beginning, linux};
 use super::{Drive, Node, Shape, device};
 use crate::error::AttachError;
 use crate::kernel::{UblkCommand, UblkControl};
@@ -78,7 +78,8 @@ impl UblkNode {
         let mut node = UblkNode { id: info.id, path, control, threads: Some(Vec::new()), is_kept: false };
         note(&node.path)?;
         node.command(UblkCommand::SetParameters, &mut parameters(&drive.shape), 0)?;
-        node.start(relay, info, UblkCommand::Start, || Ok(()))?;
+        let queues = queues(info, relay)?;
+        node.start(queues, UblkCommand::Start, |_| Ok(()))?;
         let path = node.path.clone();
         appears(&path, || fs::metadata(&path))?;
         Ok(node)
@@ -100,7 +101,7 @@ impl UblkNode {
         let info =
             info(&mut node.control, id).map_err(|error| AttachError::system(path.display(), error.into()))?;
         if info.mark != mark(&drive.identity.uuid) {
-            return Err(refused("it belongs to another drive than the one that is being served now"));
+            return Err(refused(&unfit("it belongs to another drive than the one that is being served now")));
         }
         let mut bytes = empty_parameters();
         node.command(UblkCommand::GetParameters, &mut bytes, 0)?;
@@ -108,22 +109,27 @@ impl UblkNode {
         if drive.shape.size_bytes < shape.size_bytes
             || (drive.shape.sector_bytes, drive.shape.read_only) != (shape.sector_bytes, shape.read_only)
         {
-            return Err(refused("the drive is smaller, or served in another way, than when it was attached"));
+            return Err(refused(&unfit(
+                "the drive is smaller, or served in another way, than when it was attached",
+            )));
         }
-        if !may_begin(last, info.queues, linux()) {
+        let beginning = beginning(last, info.queues, linux());
+        if beginning == Beginning::Refused {
             return Err(refused(
-                "a bridge was killed while it took the device over, and Linux before 6.16 may crash if that is tried again: \
-                 stop what uses the device, and detach it",
+                "a bridge was killed while it took the device over, and this Linux may crash if that is tried again; \
+                 `pumice detach --force` makes an end of the device, mounted or not",
             ));
         }
-        node.begin_recovery(last, &mut note)?;
+        let queues = queues(info, relay)?;
+        node.begin_recovery(beginning, last, &mut note)?;
         // From here on until the end of the recovery, a kill of this process may make the device unusable: no waiting.
-        node.start(relay, info, UblkCommand::EndRecovery, || note(Some(Takeover::Ready)))?;
+        node.start(queues, UblkCommand::EndRecovery, |step| note(Some(step)))?;
         Ok((node, shape))
     }
 
     fn begin_recovery(
         &mut self,
+        beginning: Beginning,
         last: Option<Takeover>,
         note: &mut impl FnMut(Option<Takeover>) -> Result<(), AttachError>,
     ) -> Result<(), AttachError> {
@@ -133,8 +139,12 @@ impl UblkNode {
             let mut outcome = info(&mut self.control, self.id)
                 .and_then(|info| if info.is_waiting { Ok(()) } else { Err(Errno::BUSY) });
             if outcome.is_ok() {
-                note(Some(Takeover::Begun))?;
+                note(Some(Takeover::Asked))?;
                 outcome = self.control.send(UblkCommand::StartRecovery, self.id, &mut [], 0);
+                if outcome == Err(Errno::INVAL) && beginning == Beginning::AskUnlessDone {
+                    tracing::info!("a takeover that was interrupted goes on");
+                    outcome = Ok(());
+                }
                 if outcome.is_err() {
                     note(last)?;
                 }
@@ -161,24 +171,26 @@ impl UblkNode {
         Err(failed(Errno::INTR))
     }
 
-    /// Starts the queues, then the device. `note` is told that all queues have a thread.
+    /// Gives the queues the device, then starts it. `note` is told how far this has got.
     fn start(
         &mut self,
-        relay: &Arc<Relay>,
-        info: Info,
+        queues: Vec<IdleQueue>,
         command: UblkCommand,
-        note: impl FnOnce() -> Result<(), AttachError>,
+        mut note: impl FnMut(Takeover) -> Result<(), AttachError>,
     ) -> Result<(), AttachError> {
         let data = device(&format!("ublkc{}", self.id));
         let opened = Arc::new(appears(&data, || File::options().read(true).write(true).open(&data))?);
-        let mut threads = Vec::new();
-        for number in 0..info.queues {
-            let queue = Queue { device: opened.clone(), number, depth: info.depth };
-            let started = queue.start(relay.clone());
-            let failed = |source| AttachError::system("cannot start a queue of ublk", source);
-            threads.push(started.map_err(failed)?);
+        note(Takeover::Begun)?;
+        // All at once: a kill when only some have sent their commands is the worst.
+        for queue in &queues {
+            queue.open(opened.clone());
         }
-        note()?;
+        let threads: io::Result<Vec<_>> = queues.into_iter().map(IdleQueue::opened).collect();
+        let threads = threads.map_err(no_queue)?;
+        if let Err(error) = note(Takeover::Ready) {
+            // The end is near, and more useful than an end of this process.
+            tracing::warn!("{error}");
+        }
         self.command(command, &mut [], std::process::id().into())?;
         self.threads = Some(threads);
         Ok(())
@@ -237,16 +249,32 @@ impl Drop for UblkNode {
     }
 }
 
+/// Why a device waits for something else than what is there, and what can be done if that does not come.
+fn unfit(why: &str) -> String {
+    format!("{why}; `pumice detach --force` makes an end of the device, mounted or not")
+}
+
+/// Starts the queues of a device, without it.
+fn queues(info: Info, relay: &Arc<Relay>) -> Result<Vec<IdleQueue>, AttachError> {
+    (0..info.queues)
+        .map(|number| IdleQueue::start(number, info.depth, relay.clone()).map_err(no_queue))
+        .collect()
+}
+
+fn no_queue(source: io::Error) -> AttachError {
+    AttachError::system("cannot start a queue of ublk", source)
+}
+
 /// Returns whether the device of a killed bridge waits for another one.
 pub(super) fn waits(path: &Path, uuid: &str) -> Result<bool, AttachError> {
     Ok(own(path, uuid)?.is_some_and(|(_, info)| info.is_started))
 }
 
-/// Removes the device of a killed bridge, unless something uses it.
-pub(super) fn clear(path: &Path, uuid: &str) -> Result<(), AttachError> {
+/// Removes the device of a killed bridge, unless something uses it; with `force`, also then: what waits there fails.
+pub(super) fn clear(path: &Path, uuid: &str, force: bool) -> Result<(), AttachError> {
     let Some((mut control, info)) = own(path, uuid)? else { return Ok(()) };
     let failed = |error: Errno| AttachError::system(path.display(), error.into());
-    let claimed = path.exists().then(|| claim(path)).transpose().map_err(failed)?;
+    let claimed = (!force && path.exists()).then(|| claim(path)).transpose().map_err(failed)?;
     let _ = control.send(UblkCommand::Stop, info.id, &mut [], 0);
     drop(claimed);
     delete(&mut control, info.id).map_err(failed)

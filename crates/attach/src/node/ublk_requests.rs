@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::mpsc::sync_channel;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use rustix::io::Errno;
 
 use super::ublk_structures::SECTOR_SHIFT;
 use crate::WAITS_EXIT_CODE;
-use crate::kernel::{UblkEvent, UblkQueue, UblkRequest};
+use crate::kernel::{UblkEvent, UblkQueue, UblkRequest, UblkRing};
 use crate::operation::{Done, Operation, Outcome};
 use crate::relay::Relay;
 
@@ -25,40 +25,73 @@ const NO_UNMAP: u32 = 1 << 7;
 /// Data of requests that are passed on together: the server begins with these while the next are copied.
 const TOGETHER_BYTES_MAX: usize = 256 << 10;
 
+/// A queue that waits for its device. It has all that it needs, so that little can fail in the middle of a takeover.
+pub(super) struct IdleQueue {
+    device: SyncSender<Arc<File>>,
+    /// First the thread is ready, then its commands are sent.
+    steps: Receiver<io::Result<()>>,
+    thread: JoinHandle<()>,
+}
+
+impl IdleQueue {
+    /// Starts the thread of a queue.
+    pub(super) fn start(number: u16, depth: u16, relay: Arc<Relay>) -> io::Result<IdleQueue> {
+        let event = eventfd(0, EventfdFlags::CLOEXEC)?;
+        let answers = Arc::new(Answers { ready: Mutex::default(), event: event.try_clone()? });
+        let (device, opened) = sync_channel::<Arc<File>>(1);
+        let (step, steps) = sync_channel(1);
+        let run = move || {
+            let (ring, made) = match UblkRing::new(event, depth) {
+                Ok(ring) => (Some(ring), Ok(())),
+                Err(error) => (None, Err(error)),
+            };
+            // This and the next fail only if nobody waits any more.
+            let _ = step.send(made);
+            let (Some(ring), Ok(device)) = (ring, opened.recv()) else { return };
+            // Commands of a queue come from one thread.
+            match ring.open(device.clone(), number) {
+                Ok(commands) => {
+                    let _ = step.send(Ok(()));
+                    let queue = Queue { device, number, depth };
+                    if let Err(error) = queue.serve(commands, &relay, &answers) {
+                        lost(number, &error);
+                    }
+                }
+                Err(error) => _ = step.send(Err(error)),
+            }
+        };
+        let thread = std::thread::Builder::new().name(format!("ublk-{number}")).spawn(run)?;
+        let queue = IdleQueue { device, steps, thread };
+        queue.step()?;
+        Ok(queue)
+    }
+
+    /// Lets the queue send its commands.
+    pub(super) fn open(&self, device: Arc<File>) {
+        // Fails if the thread has ended, which the next step tells.
+        let _ = self.device.send(device);
+    }
+
+    /// Waits until the driver has all it needs from the queue. Returns its thread.
+    pub(super) fn opened(self) -> io::Result<JoinHandle<()>> {
+        self.step()?;
+        Ok(self.thread)
+    }
+
+    fn step(&self) -> io::Result<()> {
+        self.steps.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))
+    }
+}
+
 /// A queue of a device.
-#[derive(Clone)]
-pub(super) struct Queue {
+struct Queue {
     /// The driver's own device, where the data of requests is read and written.
-    pub(super) device: Arc<File>,
-    pub(super) number: u16,
-    pub(super) depth: u16,
+    device: Arc<File>,
+    number: u16,
+    depth: u16,
 }
 
 impl Queue {
-    /// Starts the thread of the queue. The driver has all it needs from it when this returns.
-    pub(super) fn start(self, relay: Arc<Relay>) -> io::Result<JoinHandle<()>> {
-        let event = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let answers = Arc::new(Answers { ready: Mutex::default(), event: event.try_clone()? });
-        let (opened, is_open) = sync_channel(1);
-        let name = format!("ublk-{}", self.number);
-        let run = move || {
-            // Commands of a queue come from one thread.
-            // Both sends fail only if nobody waits any more.
-            match UblkQueue::open(self.device.clone(), event, self.number, self.depth) {
-                Ok(queue) => {
-                    let _ = opened.send(Ok(()));
-                    if let Err(error) = self.serve(queue, &relay, &answers) {
-                        lost(self.number, &error);
-                    }
-                }
-                Err(error) => _ = opened.send(Err(error)),
-            }
-        };
-        let thread = std::thread::Builder::new().name(name).spawn(run)?;
-        is_open.recv().unwrap_or_else(|_| Err(io::ErrorKind::BrokenPipe.into()))?;
-        Ok(thread)
-    }
-
     /// Serves the queue until the device is stopped.
     fn serve(&self, mut queue: UblkQueue, relay: &Relay, answers: &Arc<Answers>) -> io::Result<()> {
         let (mut events, mut left) = (Vec::new(), self.depth);

@@ -1,13 +1,18 @@
 //! When the driver may be asked to give a device to another bridge, after a takeover that was interrupted.
 //!
-//! `START_USER_RECOVERY` makes the driver forget the threads of the last bridge, one a queue. Linux before 6.16 expects that each
-//! queue has one: a second call before all queues have one again refers to a thread that is not there, and may crash the kernel.
-//! A bridge notes how far it has got, for the one that follows if it is killed.
+//! A takeover is: `START_USER_RECOVERY`, commands of each queue to fetch requests, each from the thread of the queue,
+//! `END_USER_RECOVERY`. The first makes the driver forget the threads of the last bridge. Before Linux 6.16 it expects that each queue
+//! has one: a second call before all queues have one again is refused, or crashes the kernel. If no queue has sent anything yet,
+//! the next bridge goes on where the last one was killed. A bridge notes how far it has got, for the one that follows.
 
 use std::fs;
 
 use serde::{Deserialize, Serialize};
 
+/// First Linux whose driver gives the commands back to a bridge that is killed in a takeover.
+const GIVES_BACK: (u32, u32) = (6, 7);
+/// First Linux whose driver refuses to forget threads if there is none. Updates of older ones may do so, too.
+const KNOWS_THAT_IT_FORGOT: (u32, u32) = (6, 10);
 /// First Linux whose driver forgets the threads of a bridge when that ends, and not when another one begins.
 const FORGETS_BY_ITSELF: (u32, u32) = (6, 16);
 
@@ -15,18 +20,36 @@ const FORGETS_BY_ITSELF: (u32, u32) = (6, 16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Takeover {
-    /// The driver may have forgotten the last bridge. Not all queues need have a thread.
+    /// The driver may have forgotten the last bridge. No queue has sent anything.
+    Asked,
+    /// Some queues may have a thread, and others none.
     Begun,
     /// All queues have a thread.
     Ready,
 }
 
-/// Returns whether a takeover may begin after another one has got so far.
-pub(super) fn may_begin(last: Option<Takeover>, queues: u16, linux: Option<(u32, u32)>) -> bool {
+/// How another takeover begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Beginning {
+    /// The driver has to be asked.
+    Ask,
+    /// It is asked, and refuses if it has forgotten the last bridge already: then the takeover goes on.
+    AskUnlessDone,
+    /// The kernel could crash, or would keep the device.
+    Refused,
+}
+
+/// Returns how a takeover begins after another one has got so far.
+pub(super) fn beginning(last: Option<Takeover>, queues: u16, linux: Option<(u32, u32)>) -> Beginning {
+    let is_from = |version| linux.is_some_and(|linux| linux >= version);
     match last {
-        None | Some(Takeover::Ready) => true,
-        // Without any thread the driver refuses.
-        Some(Takeover::Begun) => queues == 1 || linux.is_some_and(|linux| linux >= FORGETS_BY_ITSELF),
+        None => Beginning::Ask,
+        Some(_) if is_from(FORGETS_BY_ITSELF) => Beginning::Ask,
+        Some(Takeover::Ready) if is_from(GIVES_BACK) => Beginning::Ask,
+        Some(Takeover::Asked) if is_from(KNOWS_THAT_IT_FORGOT) => Beginning::AskUnlessDone,
+        // The commands of a queue are sent by one system call: all or none.
+        Some(Takeover::Begun) if queues == 1 && is_from(KNOWS_THAT_IT_FORGOT) => Beginning::AskUnlessDone,
+        Some(_) => Beginning::Refused,
     }
 }
 
@@ -46,16 +69,17 @@ mod tests {
 
     #[test]
     fn a_queue_without_a_thread_is_not_forgotten_again() {
-        let (old, new) = (Some((6, 12)), Some((6, 16)));
-        for (last, queues, linux, may) in [
-            (None, 4, old, true),
-            (Some(Takeover::Ready), 4, old, true),
-            (Some(Takeover::Begun), 1, old, true),
-            (Some(Takeover::Begun), 4, new, true),
-            (Some(Takeover::Begun), 2, old, false),
-            (Some(Takeover::Begun), 2, None, false),
+        use Beginning::{Ask, AskUnlessDone, Refused};
+        use Takeover::{Asked, Begun, Ready};
+        let all = [Some((6, 6)), Some((6, 8)), Some((6, 12)), Some((6, 16)), None];
+        for (last, queues, expected) in [
+            (None, 4, [Ask; 5]),
+            (Some(Asked), 4, [Refused, Refused, AskUnlessDone, Ask, Refused]),
+            (Some(Begun), 1, [Refused, Refused, AskUnlessDone, Ask, Refused]),
+            (Some(Begun), 2, [Refused, Refused, Refused, Ask, Refused]),
+            (Some(Ready), 4, [Refused, Ask, Ask, Ask, Refused]),
         ] {
-            assert_eq!(may_begin(last, queues, linux), may, "{last:?} {queues} {linux:?}");
+            assert_eq!(all.map(|linux| beginning(last, queues, linux)), expected, "{last:?} {queues}");
         }
     }
 

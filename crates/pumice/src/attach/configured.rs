@@ -84,7 +84,7 @@ pub(crate) fn detach_all(force: bool, patience: Duration) -> Result<()> {
     // All are examined before any is detached: that opens the nodes of the others too, and a bridge refuses while its node is
     // open.
     let since = Instant::now();
-    let examine = |found| (found, unused_within(found, patience.saturating_sub(since.elapsed())));
+    let examine = |found| (found, unused_within(found, force, patience.saturating_sub(since.elapsed())));
     let examined: Vec<(&Attachment, Result<()>)> = marked.iter().map(examine).collect();
     let detach = |(found, examined): &(&Attachment, Result<()>)| match examined {
         Ok(()) => Ok(found.detach(force)?),

@@ -155,6 +155,9 @@ fn attach(path: &Path, command: Command, linked: bool) -> Result<()> {
         Err(error) => match client::find(path).filter(|found| found.status.state == State::Attached) {
             Some(found) => {
                 let device = found.record.node.unwrap_or_default();
+                if linked {
+                    sfx::link(path, &device)?;
+                }
                 usage::complain(&format!(
                     "{} attached again as {}, by another process",
                     shown(path),

@@ -17,6 +17,7 @@ pub struct DownDrive {
     path: PathBuf,
     settings: MonitorSettings,
     memory: Mutex<Memory>,
+    instance: String,
 }
 
 struct Memory {
@@ -33,7 +34,12 @@ impl DownDrive {
         let hook =
             settings.on_event.clone().map(|command| Hook::start(command, path.to_path_buf(), String::new()));
         let memory = Memory { reason: String::new(), events: EventLog::default(), hook };
-        DownDrive { path: path.to_path_buf(), settings: settings.clone(), memory: Mutex::new(memory) }
+        DownDrive {
+            path: path.to_path_buf(),
+            settings: settings.clone(),
+            memory: Mutex::new(memory),
+            instance: instance(),
+        }
     }
 
     /// Path of the backing, absolute.
@@ -81,7 +87,7 @@ impl DownDrive {
         let memory = self.memory.lock();
         let server = ServerReport {
             pid: std::process::id(),
-            instance: instance(),
+            instance: self.instance.clone(),
             events: memory.events.report(&self.settings.warn_at),
             ..ServerReport::default()
         };

@@ -1,9 +1,6 @@
-//! Identity of this process among all servers: process ids are used again.
+//! Identity of an opening of a drive: process ids are used again, and a process may close a drive and open it again.
 
-use std::sync::OnceLock;
-
-/// Returns an id that no other process has, before or after.
+/// Returns an id that no other opening has, before or after, by this process or another one.
 pub(crate) fn instance() -> String {
-    static ID: OnceLock<uuid::Uuid> = OnceLock::new();
-    ID.get_or_init(uuid::Uuid::new_v4).to_string()
+    uuid::Uuid::new_v4().to_string()
 }

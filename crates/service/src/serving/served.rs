@@ -43,6 +43,7 @@ pub struct ServedDrive {
     threads: usize,
     monitor: Monitor,
     opened: Instant,
+    instance: String,
     nbd_uris: parking_lot::Mutex<Vec<String>>,
     background: Mutex<Option<Background>>,
     scrubber: Scrubber,
@@ -114,6 +115,7 @@ impl ServedDrive {
             threads: workers.count(),
             monitor,
             opened: Instant::now(),
+            instance: instance(),
             nbd_uris: parking_lot::Mutex::default(),
             background: Mutex::new(Some(background)),
             may_grow: Mutex::new(true),
@@ -146,7 +148,7 @@ impl ServedDrive {
         let mut report = report(&self.path, &status, &self.gate.drive, self.keep_allocated);
         report.server = Some(ServerReport {
             pid: std::process::id(),
-            instance: instance(),
+            instance: self.instance.clone(),
             uptime_seconds: self.opened.elapsed().as_secs_f64(),
             threads: self.threads,
             nbd_uris: self.nbd_uris.lock().clone(),

@@ -1,0 +1,103 @@
+//! The end of an attachment that is asked for.
+
+use std::time::{Duration, Instant};
+
+use super::Attachment;
+use crate::error::AttachError;
+use crate::operation::Operation;
+use crate::place;
+use crate::relay::RelayState;
+use crate::users::openers;
+
+/// Time for a flush when detaching, and if that is forced.
+pub(super) const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
+const FORCED_PATIENCE: Duration = Duration::from_secs(5);
+/// Interval between attempts to flush.
+const FLUSH_POLL: Duration = Duration::from_millis(100);
+/// Time for commands that look at all devices to close the node.
+const GLANCE: Duration = Duration::from_secs(1);
+/// Time for other processes, such as those that examine new devices, to close the node.
+const NODE_PATIENCE: Duration = Duration::from_secs(10);
+
+impl Attachment {
+    /// Flushes, and removes the node and everything else. With `force`, also if the drive cannot be flushed. Returns what was
+    /// lost, if something was.
+    pub(super) fn remove(&mut self, force: bool) -> Result<Option<String>, AttachError> {
+        let node = self.node.path().to_path_buf();
+        let refused = |why: String| AttachError::Refused(format!("{}: {why}", node.display()));
+        let own = format!("{} ", std::process::id());
+        // Whoever waits for a server that hangs ends when the request has failed.
+        let user = || openers(&node).into_iter().find(|user| !user.starts_with(&own) && !is_transient(user));
+        // Commands that look at all devices have each open for a moment.
+        let since = Instant::now();
+        while !force && let Some(user) = user() {
+            if since.elapsed() >= GLANCE {
+                return Err(refused(format!("in use by process {user}")));
+            }
+            std::thread::sleep(GLANCE / 10);
+        }
+        if !force && matches!(self.relay.state(), RelayState::Waiting { .. }) {
+            return Err(refused(
+                "its server is gone, and what is not flushed would be lost; start the server, or use --force"
+                    .into(),
+            ));
+        }
+        let flushed = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE });
+        if let Err(why) = flushed {
+            if !force {
+                return Err(refused(format!("{why}; start the server, or use --force")));
+            }
+            // Requests that are held would keep the node.
+            self.relay.give_up("its server was given up");
+        }
+        self.node.remove(NODE_PATIENCE, force)?;
+        // Before another drive gets a node of this name.
+        self.published = None;
+        // The kernel writes what it has in its page cache when the node goes.
+        let lost = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE }).err();
+        if let Some(why) = &lost {
+            tracing::error!("not everything was flushed: {why}");
+        }
+        // Otherwise it would start the server again.
+        self.relay.close();
+        self.started.stop(&self.record.path);
+        place::remove(&self.folder);
+        tracing::info!("detached");
+        Ok(lost)
+    }
+
+    /// Makes all that was acknowledged durable, waiting for the server if it is gone.
+    fn flush(&self, patience: Duration) -> Result<(), String> {
+        let since = Instant::now();
+        loop {
+            let bytes = self.relay.journal_bytes();
+            let why = match self.relay.state() {
+                RelayState::Connected => {
+                    let left = patience.saturating_sub(since.elapsed());
+                    match self.relay.call(Operation::Flush, left) {
+                        Ok(_) => return Ok(()),
+                        Err(errno) => format!("cannot flush: {errno}"),
+                    }
+                }
+                // Whoever wrote anything else knows that it failed.
+                RelayState::Failed(_) if bytes == 0 => return Ok(()),
+                RelayState::Failed(reason) => {
+                    return Err(format!("{reason}; {bytes} bytes of acknowledged writes are lost"));
+                }
+                RelayState::Waiting { reason, .. } => {
+                    let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
+                    format!("{reason}, and {bytes} bytes of acknowledged writes are not flushed")
+                }
+            };
+            if since.elapsed() >= patience {
+                return Err(why);
+            }
+            std::thread::sleep(FLUSH_POLL);
+        }
+    }
+}
+
+/// Returns whether a process opens each new device for a moment.
+fn is_transient(user: &str) -> bool {
+    user.contains("(udev") || user.contains("(systemd-udev")
+}

@@ -8,6 +8,7 @@
 #
 # Units of the test write down what they see in /share/seen when they start and when they stop.
 way=systemd
+second=pumice-attach@var-lib-pumice-second.service
 export PUMICE_RUNTIME_DIR=/run/pumice
 
 make_drive() {
@@ -15,7 +16,9 @@ make_drive() {
     mkfs.ext4 -q /dev/ubda && mount /dev/ubda /mnt && pumice create /mnt/drive --size 300M --capacity 400M || return
     device=$(pumice attach /mnt/drive --by ublk --mkfs ext4) && mount "$device" /srv || return
     dd if=/dev/urandom of=/srv/before bs=1M count=16 conv=fsync && sha256sum </srv/before >/share/sum || return
-    umount /srv && blkid -s UUID -o value "$device" >/share/uuid && pumice detach "$device" && chown -R 999:999 /mnt && umount /mnt
+    umount /srv && blkid -s UUID -o value "$device" >/share/uuid && pumice detach "$device" || return
+    pumice create /mnt/second --size 64M && device=$(pumice attach /mnt/second --by ublk --mkfs ext4) || return
+    blkid -s UUID -o value "$device" >/share/uuid.second && pumice detach "$device" && chown -R 999:999 /mnt && umount /mnt
 }
 # unit NAME ORDER START STOP: a service of the test
 unit() {
@@ -29,18 +32,18 @@ become_systemd() {
         cp -a "/$folder" /tmp/ && mount -t tmpfs tmpfs "/$folder" && cp -a "/tmp/$folder/." "/$folder/"
     done
     mount -t tmpfs tmpfs /usr/local
-    mkdir -p /usr/local/bin /etc/pumice /var/lib/pumice /srv/data
+    mkdir -p /usr/local/bin /etc/pumice /var/lib/pumice /srv/data /srv/second
     cp /share/pumice /usr/local/bin/
-    for name in pumice.service pumice-attach.service; do
+    for name in pumice.service pumice-attach.service pumice-attach@.service; do
         sed 's|/usr/bin/pumice|/usr/local/bin/pumice|' "/share/$name" >"/etc/systemd/system/$name"
     done
     echo 'pumice:x:999:999::/var/lib/pumice:/usr/sbin/nologin' >>/etc/passwd
     echo 'pumice:x:999:' >>/etc/group
     printf '%s\n' '[server]' 'nbd = ["unix:/run/pumice/nbd.sock"]' '[[drive]]' 'path = "/var/lib/pumice/drive"' \
-        'attach = true' >/etc/pumice/pumice.toml
+        'attach = true' '[[drive]]' 'path = "/var/lib/pumice/second"' >/etc/pumice/pumice.toml
     printf '%s\n' '/dev/ubda /var/lib/pumice ext4 defaults 0 2' \
-        "UUID=$(cat /share/uuid) /srv/data ext4 defaults,noatime,_netdev,nofail,x-systemd.requires=pumice-attach.service 0 0" \
-        >/etc/fstab
+        "UUID=$(cat /share/uuid) /srv/data ext4 defaults,noatime,_netdev,nofail,x-systemd.after=pumice-attach.service 0 0" \
+        "UUID=$(cat /share/uuid.second) /srv/second ext4 defaults,_netdev,nofail,x-systemd.after=$second 0 0" >/etc/fstab
     # Uses the file system until the machine goes down, and goes down once all is up.
     unit user "RequiresMountsFor=/srv/data /share" \
         'findmnt -n -o SOURCE /srv/data >/share/seen.mounted; sha256sum </srv/data/before >/share/seen.sum' \
@@ -50,11 +53,23 @@ become_systemd() {
 Before=pumice-attach.service
 RequiresMountsFor=/share" \
         'systemctl is-active pumice >/share/seen.first' \
-        'ls /dev/ublkb* >/share/seen.left 2>&1; systemctl is-active pumice >/share/seen.server'
+        'ls `cat /share/seen.mounted` >/share/seen.left 2>&1; systemctl is-active pumice >/share/seen.server'
+    # Kills the bridge of a unit of its own, under a mounted file system.
+    cat >/usr/local/bin/killed <<END
+main() { systemctl show -p MainPID --value $second; }
+is_back() { local pid; pid=\$(main); [ "\$pid" != 0 ] && [ "\$pid" != "\$killed" ] && systemctl is-active -q $second; }
+killed=\$(main) mount=\$(findmnt -n -o ID /srv/second)
+kill -9 "\$killed"
+for ((i = 0; i < 300; i++)); do is_back && break; sleep 0.2; done
+timeout 60 dd if=/dev/urandom of=/srv/second/after bs=1M count=4 conv=fsync && echo written >/share/seen.killed
+[ "\$mount" = "\$(findmnt -n -o ID /srv/second)" ] && echo "the same mount" >/share/seen.mount
+END
+    unit killed "RequiresMountsFor=/srv/second /share
+After=$second" 'bash /usr/local/bin/killed' true
     printf '%s\n' '[Unit]' 'After=multi-user.target' '[Service]' \
         "ExecStart=/bin/bash -c 'systemctl --failed --no-legend >/share/seen.failed; journalctl -b >/share/journal; systemctl poweroff'" \
         '[Install]' 'WantedBy=graphical.target' >/etc/systemd/system/down.service
-    systemctl enable -q pumice pumice-attach user detached down
+    systemctl enable -q pumice pumice-attach "$second" user detached killed down
     systemctl set-default -q graphical.target
     exec /usr/lib/systemd/systemd --log-target=kmsg
 }
@@ -70,8 +85,10 @@ case $STAGE in
     boot) become_systemd ;;
     look)
         check "no unit has failed" seen failed ''
-        check "the file system is mounted on its device" seen mounted /dev/ublkb0
+        check "the file system is mounted on its device" grep -x '/dev/ublkb[01]' /share/seen.mounted
         check "with its data" seen sum "$(cat /share/sum)"
+        check "a bridge is killed under a mount, and its unit starts another" seen killed written
+        check "nothing was unmounted for that" seen mount "the same mount"
         check "the server ran before the device was made" seen first active
         check "at shutdown the device is gone first" grep 'No such file' /share/seen.left
         # systemd has the order to stop it, too, and has not yet done so.

@@ -5,18 +5,23 @@ wrong() {       # wrong TEXT: while a drive is served that is not the one that w
     local reader=$!
     until_true listed "$1" && kill -0 "$reader" || return
     mv -f /srv/right /srv/drive
-    # Its server has the other one, and the record follows within a second.
-    sleep 1
+    # The server that has the other one.
+    until_true server_runs || return
     kill -9 "$(recorded server_pid)"
     wait "$reader"
 }
+server_runs() { kill -0 "$(recorded server_pid)"; }
+write_more() {  # the bridge has seen it when this returns: that the drive has changed
+    local before
+    before=$(recorded durable_sequence)
+    dd if=/dev/urandom of="$device" bs=1M count=4 oflag=direct conv=fsync && until_true is_seen "$before"
+}
+is_seen() { [ "$(recorded durable_sequence)" -gt "$1" ]; }
 listed() { pumice list --json | grep -q "$1"; }
 replaced() {    # a drive that was wiped, or an older copy of it, does not take its place while it is attached
     attach || return
     cp /srv/drive /srv/copy
-    dd if=/dev/urandom of="$device" bs=1M count=4 oflag=direct conv=fsync || return
-    # The bridge looks twice a second.
-    sleep 1
+    write_more || return
     mv /srv/drive /srv/right && mv /srv/copy /srv/drive && kill -9 "$(recorded server_pid)"
     wrong 'older state' || return
     cp /srv/drive /srv/copy
@@ -28,12 +33,11 @@ replaced_under_a_device_that_waits() {
     local code=0
     attach || return
     cp /srv/drive /srv/copy
-    dd if=/dev/urandom of="$device" bs=1M count=4 oflag=direct conv=fsync || return
-    sleep 1
+    write_more || return
     kill -9 "$(recorded bridge_pid)" "$(recorded server_pid)"
     mv /srv/drive /srv/right && mv /srv/copy /srv/drive
     pumice attach /srv/drive 2>/tmp/said || code=$?
-    [ "$code" = 4 ] && grep 'older state' /tmp/said || { cat /tmp/said; return 1; }
+    [ "$code" = 4 ] && grep 'older state.*detach --force' /tmp/said || { cat /tmp/said; return 1; }
     mv -f /srv/right /srv/drive
     [ "$(pumice attach /srv/drive)" = "$device" ] && gone
 }
@@ -50,9 +54,11 @@ paths() {       # a drive has one device, by whatever path
 loss_is_told() {        # a loss that nobody was told of is told after the next takeover
     attach || return
     dd if=/dev/urandom of="$device" bs=64k count=4 oflag=direct || return
-    kill -9 "$(recorded bridge_pid)" "$(recorded server_pid)"
-    # As if the bridge was killed before anybody heard of it.
+    kill_bridge
+    until_true is_state unattended || return
+    # As if the last bridge had found a loss, and was killed before anybody heard of it.
     sed -i 's/"loss_to_report": false/"loss_to_report": true/' /run/pumice-attach/*/attachment.json
+    grep '"loss_to_report": true' /run/pumice-attach/*/attachment.json || return
     pumice attach /srv/drive 2>&1 >/dev/null | grep 'may be lost' || return
     kill_bridge
     ! pumice attach /srv/drive 2>&1 >/dev/null | grep 'may be lost' && gone
@@ -80,24 +86,60 @@ forced() {      # without its server, a drive is detached by force only, and wha
     ! wait $! && [ ! -e /run/pumice-attach ] && [ ! -e "/sys/block/${device#/dev/}/pid" ]
 }
 all_but_one() { ! pumice detach --configured && [ "$(ls /run/pumice-attach | wc -l)" = 1 ]; }
-configured() {  # drives of the configuration, all together
-    local entry
-    pumice create /srv/one --size 64M >/dev/null && pumice create /srv/two --size 64M >/dev/null || return
-    entry=$'[[drive]]\npath = "/srv/%s"\nattach = true\nby = "%s"\n'
-    printf "$entry" two "$way" one "$way" >/tmp/pumice.toml
-    pumice attach --configured --config /tmp/pumice.toml >/tmp/nodes || return
-    [ "$(wc -l </tmp/nodes)" = 2 ] && [ "$(number /srv/two)" -lt "$(number /srv/one)" ] || return
+configured() {  # drives of the configuration, all together, with numbers in the order of the file
+    local drive last=-1 drives=(/srv/d{6..1})
+    for drive in "${drives[@]}"; do
+        pumice create "$drive" --size 32M >/dev/null || return
+        printf '[[drive]]\npath = "%s"\nattach = true\nby = "%s"\n' "$drive" "$way"
+    done >/tmp/pumice.toml
+    pumice attach --configured --config /tmp/pumice.toml >/tmp/nodes && [ "$(wc -l </tmp/nodes)" = 6 ] || return
+    for drive in "${drives[@]}"; do
+        [ "$(number "$drive")" -gt "$last" ] || return
+        last=$(number "$drive")
+    done
     device=$(head -n 1 /tmp/nodes)
     mkfs.ext4 -q "$device" && mount "$device" /mnt || return
-    # Programs that look at all devices have the other one open for a moment.
+    # Programs that look at all devices have the others open for a moment.
     until_true all_but_one || return
     { sleep 1; umount /mnt; } &
-    pumice detach --configured --wait 20 && [ ! -e /run/pumice-attach ] && rm /srv/one /srv/two
+    pumice detach --configured --wait 60 && [ ! -e /run/pumice-attach ] && rm "${drives[@]}"
 }
 of_this_bridge() {      # what a unit stops is what it has attached
     attach || return
     ! pumice detach --bridge=1 "$device" && pumice detach --bridge= "$device" && [ -b "$device" ] || return
     pumice detach "--bridge=$(recorded bridge_pid)" "$device"
+}
+has_filesystem() { mkfs.ext4 -qF -b 4096 "$device" && mount "$device" /mnt; }
+stuck() {       # a device under a file system that nobody can take over is detached by force, and what waits there fails
+    local reader
+    attach && has_filesystem || return
+    kill -9 "$(recorded bridge_pid)" "$(recorded server_pid)"
+    until_true is_state unattended || return
+    mv /srv/drive /srv/right && pumice create /srv/drive --size 64M >/dev/null || return
+    ! pumice attach /srv/drive 2>/tmp/said && grep 'another drive.*detach --force' /tmp/said || { cat /tmp/said; return 1; }
+    dd if="$device" of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null &
+    reader=$!
+    ! pumice detach "$device" && kill -0 "$reader" && pumice detach --force "$device" || return
+    ! wait "$reader" && until_true umount /mnt || return
+    mv -f /srv/right /srv/drive
+    [ ! -e /run/pumice-attach ] && ! ls /dev/ublk[bc]* 2>/dev/null
+}
+attached_again() { is_state attached || [ "$(pumice attach /srv/drive)" = "$device" ]; }
+storm() {       # bridges are killed at any moment, in the middle of a takeover too, while fio verifies; STORM: seconds
+    local attempt end fio
+    attach && has_filesystem || return
+    end=$((SECONDS + ${STORM:-10}))
+    while [ "$SECONDS" -lt "$end" ]; do load /mnt 1 8 || exit 1; done &
+    fio=$!
+    while [ "$SECONDS" -lt "$end" ]; do
+        pumice attach /srv/drive >/dev/null 2>>/tmp/storm &
+        attempt=$!
+        sleep "0.$(printf %03d $((RANDOM % ${STORM_PAUSE:-300} + 5)))"
+        kill_bridge
+        wait "$attempt"
+    done 2>/dev/null
+    until_true attached_again || { tail -n 5 /tmp/storm; return 1; }
+    wait "$fio" && umount /mnt && e2fsck -fn "$device" && gone
 }
 
 managed() {
@@ -112,5 +154,7 @@ managed() {
         check "an older state of the drive does not take over" replaced_under_a_device_that_waits
         check "a loss is told once" loss_is_told
         check "a takeover without its link" no_link
+        check "bridges are killed at any moment" storm
+        check "detach --force of a mounted device without a bridge" stuck
     fi
 }

@@ -56,7 +56,7 @@ code=0
 run "${SECONDS_MAX:-1800}" "$ways" checks.sh managed.sh guest.sh || code=$?
 
 # A machine with systemd.
-cp ../../deploy/systemd/pumice{,-attach}.service "$share/"
+cp ../../deploy/systemd/pumice{,-attach,-attach@}.service "$share/"
 truncate -s 1G "$share/disk"
 boot() { run 300 "STAGE=$1" checks.sh boot.sh ubd0="$share/disk" "${@:2}"; }
 boot make || code=$?

@@ -78,7 +78,7 @@ impl UblkNode {
         let mut node = UblkNode { id: info.id, path, control, threads: Some(Vec::new()), is_kept: false };
         note(&node.path)?;
         node.command(UblkCommand::SetParameters, &mut parameters(&drive.shape), 0)?;
-        let queues = queues(info, relay)?;
+        let queues = idle_queues(info, relay)?;
         node.start(queues, UblkCommand::Start, |_| Ok(()))?;
         let path = node.path.clone();
         appears(&path, || fs::metadata(&path))?;
@@ -120,7 +120,7 @@ impl UblkNode {
                  `pumice detach --force` makes an end of the device, mounted or not",
             ));
         }
-        let queues = queues(info, relay)?;
+        let queues = idle_queues(info, relay)?;
         node.begin_recovery(beginning, last, &mut note)?;
         // From here on until the end of the recovery, a kill of this process may make the device unusable: no waiting.
         node.start(queues, UblkCommand::EndRecovery, |step| note(Some(step)))?;
@@ -255,7 +255,7 @@ fn unfit(why: &str) -> String {
 }
 
 /// Starts the queues of a device, without it.
-fn queues(info: Info, relay: &Arc<Relay>) -> Result<Vec<IdleQueue>, AttachError> {
+fn idle_queues(info: Info, relay: &Arc<Relay>) -> Result<Vec<IdleQueue>, AttachError> {
     (0..info.queues)
         .map(|number| IdleQueue::start(number, info.depth, relay.clone()).map_err(no_queue))
         .collect()

@@ -139,7 +139,8 @@ fn systemd_takes_the_unit() -> Outcome {
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
     // `systemd 257 (257.8-1~deb13u2)`, for example.
     let printed = succeed("systemd-analyze", &["--version"]);
-    let version = printed.split_whitespace().nth(1).and_then(|word| word.parse::<u32>().ok()).ok_or("no version")?;
+    let version =
+        printed.split_whitespace().nth(1).and_then(|word| word.parse::<u32>().ok()).ok_or("no version")?;
     for name in ["pumice.socket", "pumice-attach.service", "pumice-attach@.service"] {
         // Older ones complain.
         let is_newer = |line: &&str| {

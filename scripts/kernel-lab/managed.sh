@@ -125,8 +125,15 @@ stuck() {       # a device under a file system that nobody can take over is deta
     [ ! -e /run/pumice-attach ] && ! ls /dev/ublk[bc]* 2>/dev/null
 }
 attached_again() { is_state attached || [ "$(pumice attach /srv/drive)" = "$device" ]; }
-storm() {       # bridges are killed at any moment, in the middle of a takeover too, while fio verifies; STORM: seconds
-    local attempt end fio
+takes_over() {  # waits until process $1 has begun to take a device over, or has ended
+    local record
+    while kill -0 "$1"; do
+        mapfile -t record < <(cat /run/pumice-attach/*/attachment.json)
+        [[ ${record[*]} != *'"takeover": "'* ]] || return
+    done
+}
+storm() {       # bridges are killed at any moment, each second one in the middle of a takeover, while fio verifies; STORM: seconds
+    local aimed=0 attempt end fio
     attach && has_filesystem || return
     end=$((SECONDS + ${STORM:-10}))
     while [ "$SECONDS" -lt "$end" ]; do load /mnt 1 8 || exit 1; done &
@@ -134,7 +141,7 @@ storm() {       # bridges are killed at any moment, in the middle of a takeover 
     while [ "$SECONDS" -lt "$end" ]; do
         pumice attach /srv/drive >/dev/null 2>>/tmp/storm &
         attempt=$!
-        sleep "0.$(printf %03d $((RANDOM % ${STORM_PAUSE:-300} + 5)))"
+        if ((aimed++ % 2)); then takes_over "$attempt"; else sleep "0.$(printf %03d $((RANDOM % 300 + 5)))"; fi
         kill_bridge
         wait "$attempt"
     done 2>/dev/null

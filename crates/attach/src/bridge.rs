@@ -55,7 +55,7 @@ pub struct Options {
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Report {
-    Ready(Record),
+    Ready(Box<Record>),
     Failed(String),
 }
 
@@ -137,7 +137,7 @@ pub fn run(options: &Options, terminate: &AtomicBool) -> Result<(), AttachError>
     match made {
         Ok((mut attachment, (listener, _control))) => {
             tracing::info!(node = %attachment.node.path().display(), "attached");
-            report(&Report::Ready(attachment.record.clone()));
+            report(&Report::Ready(Box::new(attachment.record.clone())));
             attachment.serve(listener, &events, &inbox, terminate)
         }
         Err(error) => {

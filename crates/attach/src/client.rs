@@ -64,7 +64,7 @@ pub fn start(path: &Path, mut command: Command) -> Result<NewBridge, AttachError
         BufReader::new(output).read_line(&mut line).map_err(at_folder)?;
     }
     match serde_json::from_str(&line) {
-        Ok(Report::Ready(record)) => Ok(NewBridge { child, input, record }),
+        Ok(Report::Ready(record)) => Ok(NewBridge { child, input, record: *record }),
         failed => {
             drop(input);
             let status = child.wait().map_err(at_folder)?;

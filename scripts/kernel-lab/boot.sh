@@ -62,6 +62,12 @@ killed=\$(main) mount=\$(findmnt -n -o ID /srv/second)
 kill -9 "\$killed"
 for ((i = 0; i < 300; i++)); do is_back && break; sleep 0.2; done
 timeout 60 dd if=/dev/urandom of=/srv/second/after bs=1M count=4 conv=fsync && echo written >/share/seen.killed
+# Somebody who attaches it by hand is faster than the unit.
+killed=\$(main)
+kill -9 "\$killed"
+systemd-run -q --wait --collect -p Type=oneshot -p KillMode=process /usr/local/bin/pumice attach --by ublk /var/lib/pumice/second
+for ((i = 0; i < 300; i++)); do is_back && break; sleep 0.2; done
+grep -q "\"bridge_pid\": \$(main)," /run/pumice-attach/second*/attachment.json && echo adopted >/share/seen.adopted
 [ "\$mount" = "\$(findmnt -n -o ID /srv/second)" ] && echo "the same mount" >/share/seen.mount
 END
     unit killed "RequiresMountsFor=/srv/second /share
@@ -88,6 +94,7 @@ case $STAGE in
         check "the file system is mounted on its device" grep -x '/dev/ublkb[01]' /share/seen.mounted
         check "with its data" seen sum "$(cat /share/sum)"
         check "a bridge is killed under a mount, and its unit starts another" seen killed written
+        check "a bridge that was started by hand becomes that of the unit" seen adopted adopted
         check "nothing was unmounted for that" seen mount "the same mount"
         check "the server ran before the device was made" seen first active
         check "at shutdown the device is gone first" grep 'No such file' /share/seen.left

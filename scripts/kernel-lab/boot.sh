@@ -65,11 +65,13 @@ timeout 60 dd if=/dev/urandom of=/srv/second/after bs=1M count=4 conv=fsync && e
 # Somebody who attaches it by hand is faster than the unit.
 killed=\$(main)
 kill -9 "\$killed"
-systemd-run -q --wait --collect -p Type=oneshot -p KillMode=process /usr/local/bin/pumice attach --by ublk /var/lib/pumice/second
+systemctl start by-hand
 for ((i = 0; i < 300; i++)); do is_back && break; sleep 0.2; done
 grep -q "\"bridge_pid\": \$(main)," /run/pumice-attach/second*/attachment.json && echo adopted >/share/seen.adopted
 [ "\$mount" = "\$(findmnt -n -o ID /srv/second)" ] && echo "the same mount" >/share/seen.mount
 END
+    printf '%s\n' '[Service]' 'Type=oneshot' 'KillMode=process' \
+        'ExecStart=/usr/local/bin/pumice attach --by ublk /var/lib/pumice/second' >/etc/systemd/system/by-hand.service
     unit killed "RequiresMountsFor=/srv/second /share
 After=$second" 'bash /usr/local/bin/killed' true
     printf '%s\n' '[Unit]' 'After=multi-user.target' '[Service]' \

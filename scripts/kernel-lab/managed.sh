@@ -1,4 +1,5 @@
-# Part of guest.sh: attachments as an administrator meets them. Each check begins and ends with nothing attached.
+#!/bin/bash
+# In the guest, part of guest.sh: attachments as an administrator meets them. Each check begins and ends with nothing attached.
 number() { grep -lx "$1" /run/pumice-sfx/*/drive | sed 's/.*sfdv\([0-9]*\)n1.*/\1/'; }
 wrong() {       # wrong TEXT: while a drive is served that is not the one that was attached, requests wait, and the list says why
     dd if="$device" of=/dev/null bs=4k count=1 iflag=direct 2>/tmp/dd &

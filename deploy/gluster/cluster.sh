@@ -25,6 +25,8 @@ volume management
     option glusterd-sockfile $folder/glusterd.sock
     option transport-type socket
     option transport.socket.bind-address $(host "$node")
+    option transport.socket.keepalive-time 10
+    option transport.socket.keepalive-interval 2
     option transport.socket.read-fail-log off
     option ping-timeout 0
     option event-threads 1
@@ -88,6 +90,15 @@ brick_online() {
     detail=$(gluster_on 1 volume status "$2" "$(host "$1"):$LAB/node$1/fs/$2" 2>/dev/null) && grep -q '^Brick .* Y  *[0-9]' <<<"$(tr '\n' ' ' <<<"$detail" | sed 's/Brick/\nBrick/g')"
 }
 brick_offline() { ! brick_online "$@"; }
+# end_bricks NODE: kills the processes of its bricks
+end_bricks() {
+    local name pid
+    for name in "${volumes[@]}"; do
+        pid=$(brick_process "$1" "$name" 2>/dev/null) || continue
+        kill -9 "$pid" 2>/dev/null || true
+        wait_until 10 gone "$pid"
+    done
+}
 # start_bricks: starts the brick processes that ended, and waits until all are there
 start_bricks() {
     local name node
@@ -97,8 +108,16 @@ start_bricks() {
     done
 }
 
-# unhealed VOLUME: files and folders that are not equal on all bricks; fails while a brick does not answer
+# unhealed VOLUME: prints how many files and folders are not equal on all bricks; fails while a brick does not answer.
+# That is `gluster volume heal VOLUME info`, whose helper cannot be told another socket or log directory by the command line.
 unhealed() {
+    local counts
+    counts=$(timeout 120 unshare --mount bash -c 'mount --bind "$1/log" "$2" && exec "$3/glfsheal" "$4" glusterd-sock "$1/glusterd.sock"' - \
+        "$LAB/node1" "$(gluster --print-logdir)" "$(glusterfsd --print-libexecdir)" "$1" 2>>"$LAB/log" | sed -n 's/^Number of entries: //p')
+    [ "$(wc -w <<<"$counts")" = "$NODES" ] && ! grep -q -- - <<<"$counts" || return 1
+    awk '{ sum += $1 } END { print sum + 0 }' <<<"$counts"
+}
+healed() {
     local counts
     counts=$(gluster_on 1 volume heal "$1" info 2>>"$LAB/log" | sed -n 's/^Number of entries: //p')
     [ "$(wc -w <<<"$counts")" = "$NODES" ] && ! grep -q -- - <<<"$counts" || return 1

@@ -5,8 +5,9 @@
 #   lab.sh up          start it; volumes are mounted at LAB/client/replica and LAB/client/distributed
 #   lab.sh status      nodes: what the file system shows, and what the drive has
 #   lab.sh trim        fstrim on all bricks, and what came back
+#   lab.sh timer       the same every TRIM_SECONDS, from now on; `up` does it too if TRIM_SECONDS is not 0
 #   lab.sh down        end it, and remove all of it
-set -euo pipefail
+set -Eeuo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=lib.sh
 . "$here/lib.sh"
@@ -16,8 +17,11 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/cluster.sh"
 
 load() {
+    local seconds=${TRIM_SECONDS:-}
     [ -e "$LAB/settings" ] || fail "$LAB: no lab is there; start one: lab.sh up"
+    LAB=$(cd "$LAB" && pwd -P)
     . "$LAB/settings"
+    TRIM_SECONDS=${seconds:-$TRIM_SECONDS}
 }
 
 up() {
@@ -100,5 +104,6 @@ case ${1:-} in
     down) down ;;
     status) load; status ;;
     trim) load; trim ;;
+    timer) load; start_timer ;;
     *) sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0" >&2; exit 2 ;;
 esac

@@ -56,7 +56,7 @@ mount_volume() {
         "$LAB/client/$name"
     wait_until 20 mounted_and_connected "$name" || fail "volume $name cannot be mounted: $LAB/client/$name.log"
 }
-mounted_and_connected() { mountpoint -q "$LAB/client/$1" && timeout 10 df "$LAB/client/$1" >/dev/null 2>&1; }
+mounted_and_connected() { is_mounted "$LAB/client/$1" && timeout 10 df "$LAB/client/$1" >/dev/null 2>&1; }
 
 start_cluster() {
     local node name
@@ -68,10 +68,10 @@ start_cluster() {
 }
 
 stop_cluster() {
-    local node name sockets pid
-    sockets=$(gluster_sockets)
+    local node name pid
+    gluster_sockets >>"$LAB/sockets"
     for name in "${volumes[@]}"; do
-        if mountpoint -q "$LAB/client/$name"; then umount "$LAB/client/$name" || umount --lazy "$LAB/client/$name"; fi
+        if is_mounted "$LAB/client/$name"; then umount "$LAB/client/$name" || umount --lazy "$LAB/client/$name"; fi
     done
     if [ -S "$LAB/node1/glusterd.sock" ]; then
         for name in "${volumes[@]}"; do gluster_quiet 1 volume stop "$name" force || true; done
@@ -80,7 +80,7 @@ stop_cluster() {
         if [ -e "$LAB/node$node/glusterd.pid" ]; then stop "$(cat "$LAB/node$node/glusterd.pid")" || true; fi
     done
     for pid in $(gluster_processes); do stop "$pid" || say "process $pid does not end"; done
-    [ -z "$sockets" ] || rm -f $sockets
+    xargs -r rm -f <"$LAB/sockets"
 }
 
 # brick_process NODE VOLUME: pid of the process that serves a brick
@@ -93,10 +93,13 @@ brick_offline() { ! brick_online "$@"; }
 # end_bricks NODE: kills the processes of its bricks
 end_bricks() {
     local name pid
+    gluster_sockets >>"$LAB/sockets"
     for name in "${volumes[@]}"; do
         pid=$(brick_process "$1" "$name" 2>/dev/null) || continue
         kill -9 "$pid" 2>/dev/null || true
         wait_until 10 gone "$pid"
+        # Where nothing reaps it, glusterd takes the dead process for a running one.
+        rm -f "$LAB/node$1/run/vols/$name/"*.pid
     done
 }
 # start_bricks: starts the brick processes that ended, and waits until all are there
@@ -124,8 +127,10 @@ healed() {
     awk '{ sum += $1 } END { print sum + 0 }' <<<"$counts"
 }
 healed() { [ "$(unhealed replica)" = 0 ]; }
-# heal [full]: heals the replica, returns when that is done
+# heal: heals the replica, returns when that is done. In full: a brick that has lost its newest entries, as at a power cut of its
+# drive, does not know that it lacks them, and a heal by the index alone cannot heal what is behind them.
 heal() {
-    gluster_quiet 1 volume heal replica "$@" || true
+    # Refused until the daemons are connected to all bricks.
+    wait_until 30 gluster_quiet 1 volume heal replica full || return 1
     wait_until 120 healed
 }

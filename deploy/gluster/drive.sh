@@ -41,6 +41,11 @@ detach_drive() {
     fi
 }
 
+# is_attached DEVICE: it belongs to a drive of this lab
+is_attached() {
+    if [ "$BACKING" = raw ]; then losetup "$1" >/dev/null 2>&1; else pumice list --json | jq -e --arg d "$1" '[.drives[].attachment.device] | index($d)' >/dev/null; fi
+}
+
 # LVM sees the lab's devices only, waits for no udev, and keeps no backups of metadata in /etc.
 lvm_of() {
     local node=$1 devices
@@ -86,13 +91,14 @@ start_brick() {
 # stop_brick NODE [--force]: the opposite; --force gives up what is not flushed
 stop_brick() {
     local folder=$LAB/node$1 n device
-    if mountpoint -q "$folder/fs"; then umount "$folder/fs" || umount --lazy "$folder/fs"; fi
+    if is_mounted "$folder/fs"; then umount "$folder/fs" || umount --lazy "$folder/fs"; fi
     if [ "$DRIVES" -gt 1 ] && [ -e "$folder/volume" ]; then lvm_of "$1" vgchange --activate n "$(volume_group "$1")" || true; fi
     for ((n = 1; n <= DRIVES; n++)); do
         [ -e "$folder/device$n" ] || continue
         device=$(cat "$folder/device$n")
-        detach_drive "$folder/drive$n" "$device" || { [ -n "${2:-}" ] && detach_drive "$folder/drive$n" "$device" --force; } || say "$device: not detached"
-        rm -f "$folder/device$n"
+        # What was not flushed is lost where there is no server any more, and then detach says so, and fails.
+        detach_drive "$folder/drive$n" "$device" || { [ -n "${2:-}" ] && detach_drive "$folder/drive$n" "$device" --force; } || true
+        if is_attached "$device"; then say "$device: not detached"; else rm -f "$folder/device$n"; fi
     done
     rm -f "$folder/volume"
 }
@@ -104,6 +110,6 @@ process_of() { jq -r --arg path "$LAB/node$1/drive1" "select(.path == \$path) | 
 trim_bricks() {
     local node
     for ((node = 1; node <= NODES; node++)); do
-        if mountpoint -q "$LAB/node$node/fs"; then fstrim "$LAB/node$node/fs" || true; fi
+        if is_mounted "$LAB/node$node/fs"; then fstrim "$LAB/node$node/fs" || true; fi
     done
 }

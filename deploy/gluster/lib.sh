@@ -53,6 +53,9 @@ wait_until() {
     done
 }
 
+# is_mounted PATH: also where the file system has failed, and the path cannot be looked at
+is_mounted() { cut -d' ' -f2 /proc/mounts | grep -qxF -- "$1"; }
+
 # --- processes ---
 
 # alive PID: false of one that ended and was not yet waited for

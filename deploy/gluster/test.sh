@@ -2,7 +2,7 @@
 # Tests Gluster on Pumice drives: the steps of the document's appliance (README.md), lost and destroyed drives, full drives.
 # Starts a lab of its own and ends it. Prints a line for each step; ends at the first that does not hold.
 #
-#   test.sh [STEP...]     steps, in this order: expand clients trim server bridge destroy one-full all-full (all)
+#   test.sh [STEP...]     steps, in this order: expand clients trim server bridge destroy all-full one-full (all)
 #
 # Exits 0 with a line "skipped: ..." where packages are missing. PUMICE names the program; FS=ext4 takes the document's file
 # system in place of XFS; KEEP=1 leaves the lab of a failed test. Needs 4 GiB in the temporary directory.
@@ -20,7 +20,7 @@ if [ -n "$missing" ]; then
     exit 0
 fi
 
-step=start
+step=start began=0
 finish() {
     local code=$?
     trap - EXIT ERR
@@ -32,7 +32,10 @@ finish() {
     "$here/lab.sh" down || code=1
     exit "$code"
 }
-ok() { echo "ok $step: $*"; }
+ok() {
+    echo "ok $step ($((SECONDS - began)) s): $*"
+    began=$SECONDS
+}
 used() { drive_status "$LAB/node$1/drive1" .physical_used_bytes; }
 used_below() { [ "$(used "$1")" -lt "$2" ]; }
 
@@ -169,6 +172,25 @@ sfx_number() { pumice sfx-status "$LAB/node$1/drive1" | sed -n 's/^SFX card: .de
 # percent_of_df NODE
 percent_of_df() { df --output=pcent "$LAB/node$1/fs" | tail -n 1 | tr -d ' %'; }
 
+# All physical drives are full. It is healed by deleting and trimming.
+step_all_full() {
+    local node behind shown written error
+    for ((node = 1; node <= NODES; node++)); do fill "$node" 24; done
+    written=$(number_of replica)
+    if write_files replica all-full 32 4 random; then fail "the client saw no error"; fi
+    written=$(($(number_of replica) - written))
+    error=$(grep -o 'No space left on device\|Input/output error' "$LAB/log" | tail -n 1)
+    shown=$(percent_of_df 1)
+    verify_client replica
+    rm -f "$LAB"/node*/fs/filler
+    trim_bricks
+    for ((node = 1; node <= NODES; node++)); do revive "$node"; done
+    heal || fail "not healed: $(unhealed replica)"
+    write_files replica after 4 4
+    verify_everywhere
+    ok "drives of all nodes full, df shows $shown %: after $written files the client got \"$error\"; deleted, trimmed: all $(number_of replica) files on all bricks, writes go on"
+}
+
 # One physical drive is full, that of its replica is not. It is healed by growing the drive.
 step_one_full() {
     local behind shown
@@ -190,29 +212,10 @@ step_one_full() {
     ok "drive of node 2 full, df shows $shown %: no client error, $behind entries to heal; set-size +512M: all $(number_of replica) files on all bricks"
 }
 
-# All physical drives are full. It is healed by deleting and trimming.
-step_all_full() {
-    local node behind shown written error
-    for ((node = 1; node <= NODES; node++)); do fill "$node" 24; done
-    written=$(number_of replica)
-    if write_files replica all-full 32 4 random; then fail "the client saw no error"; fi
-    written=$(($(number_of replica) - written))
-    error=$(grep -o 'No space left on device\|Input/output error' "$LAB/log" | tail -n 1)
-    shown=$(percent_of_df 1)
-    verify_client replica
-    rm -f "$LAB"/node*/fs/filler
-    trim_bricks
-    for ((node = 1; node <= NODES; node++)); do revive "$node"; done
-    heal || fail "not healed: $(unhealed replica)"
-    write_files replica after 4 4
-    verify_everywhere
-    ok "drives of all nodes full, df shows $shown %: after $written files the client got \"$error\"; deleted, trimmed: all $(number_of replica) files on all bricks, writes go on"
-}
-
 mkdir -p "$(dirname "$LAB")"
 [ ! -e "$LAB" ] || { echo "test.sh: $LAB exists: LAB=$LAB lab.sh down" >&2; exit 1; }
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(expand clients trim server bridge destroy one-full all-full)
+[ ${#steps[@]} -gt 0 ] || steps=(expand clients trim server bridge destroy all-full one-full)
 SIZE=${SIZE:-768M} "$here/lab.sh" up
 trap finish EXIT
 LAB=$(cd "$LAB" && pwd -P)

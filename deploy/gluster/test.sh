@@ -157,7 +157,8 @@ fill() {
 # down works again
 revive() {
     end_bricks "$1"
-    umount "$LAB/node$1/fs"
+    # Threads of a killed process may take a moment to end.
+    wait_until 10 umount "$LAB/node$1/fs" 2>>"$LAB/log" || fail "$LAB/node$1/fs cannot be unmounted"
     mount -t "$FS" -o "$MOUNT_OPTIONS" "$(cat "$LAB/node$1/volume")" "$LAB/node$1/fs"
     start_bricks
 }

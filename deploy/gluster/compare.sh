@@ -91,12 +91,13 @@ done
 use pumice
 ratio=
 for ((node = 1; node <= NODES; node++)); do
-    ratio=$(drive_status "$LAB/node$node/drive1" 'if .logical_used_bytes > 67108864 then .compression_ratio else empty end' | sort -g | head -n 1)
-    [ -z "$ratio" ] || echo "node $node: compression ratio $(awk -v r="$ratio" 'BEGIN { printf "%.2f", r }') of $(drive_status "$LAB/node$node/drive1" '.logical_used_bytes / 1048576 | floor') MiB"
+    ratio=$(drive_status "$LAB/node$node/drive1" 'if .logical_used_bytes - .logical_fill_bytes > 67108864 then .compression_ratio else empty end' | sort -g | head -n 1)
+    [ -z "$ratio" ] || echo "node $node: compression ratio $(awk -v r="$ratio" 'BEGIN { printf "%.2f", r }') of $(drive_status "$LAB/node$node/drive1" '(.logical_used_bytes - .logical_fill_bytes) / 1048576 | floor') MiB"
 done
 cpu=$(column pumice seqwrite 5 | middle)
 awk -v shown="$(df --output=size -B1 "$LAB/node1/fs" | tail -n 1)" -v size="$(drive_status "$LAB/node1/drive1" .physical_size_bytes)" \
     'BEGIN { printf "capacity: %.2f times the physical size\n", shown / size }'
-echo "cost: pumice tco $here/cost.toml --set Pumice:cpu.seconds_per_gb=$(awk -v c="$cpu" 'BEGIN { printf "%.2f", c }')"
-"$PUMICE" tco "$here/cost.toml" --set "Pumice:cpu.seconds_per_gb=$cpu" |
+cpu=$(awk -v cpu="$cpu" 'BEGIN { printf "%.2f", cpu }')
+echo "cost with these $cpu s/GB of CPU time, pumice tco cost.toml:"
+"$PUMICE" tco "$here/cost.toml" --set "Pumice:cpu.seconds_per_gb=$cpu" --set "Pumice, data 2.4:1:cpu.seconds_per_gb=$cpu" |
     grep -E '^ +(Compression ratio|CapEx per TBe, |TCO per TBe, |Saving of TCO|Drives  |Effective capacity, TBe)|^ {30}'

@@ -29,7 +29,7 @@ attach_drive() {
     if [ "$BACKING" = raw ]; then
         losetup --find --show --direct-io=on "$1"
     else
-        pumice attach "$1" --by "$BY" --sfx 2>>"$LAB/log"
+        pumice attach "$1" --by "$BY" --sfx -- --background-cpu 0 2>>"$LAB/log"
     fi
 }
 # detach_drive BACKING DEVICE [--force]
@@ -50,8 +50,8 @@ is_attached() {
 lvm_of() {
     local node=$1 devices
     shift
-    devices=$(paste -sd, "$LAB/node$node"/device*)
-    "$1" --devices "$devices" --config 'activation { udev_sync=0 udev_rules=0 } backup { backup=0 archive=0 }' "${@:2}" \
+    devices=$(cat "$LAB/node$node"/device* | paste -sd,)
+    "$1" --devices "$devices" --config 'devices { types=["ublkb", 16, "loop", 16] } activation { udev_sync=0 udev_rules=0 } backup { backup=0 archive=0 }' "${@:2}" \
         >>"$LAB/log" 2>&1
 }
 volume_group() { echo "pumice_${SUBNET//./_}_$1"; }
@@ -69,10 +69,11 @@ start_brick() {
     if [ "$DRIVES" -gt 1 ]; then
         group=$(volume_group "$node")
         if [ -n "$new" ]; then
-            lvm_of "$node" vgcreate "$group" "${devices[@]}"
-            lvm_of "$node" lvcreate --yes --wipesignatures n --zero n --stripes "$DRIVES" --stripesize 64k --extents 100%FREE --name brick "$group"
+            lvm_of "$node" vgcreate "$group" "${devices[@]}" &&
+                lvm_of "$node" lvcreate --yes --wipesignatures n --zero n --stripes "$DRIVES" --stripesize 64k --extents 100%FREE \
+                    --name brick "$group" || return 1
         fi
-        lvm_of "$node" vgchange --activate y "$group"
+        lvm_of "$node" vgchange --activate y "$group" || return 1
         volume=/dev/mapper/$group-brick
         [ -e "$volume" ] || dmsetup mknodes >>"$LAB/log" 2>&1
     fi

@@ -27,6 +27,7 @@ rate() {
 middle() { sort -g | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'; }
 
 # Two file systems, of one drive and of two, side by side; rounds take turns.
+mib() { awk -v bytes="$1" 'BEGIN { printf "%.0f", bytes / 1048576 }'; }
 measure() {
     local drives round
     cd /mnt/gluster
@@ -50,9 +51,9 @@ measure() {
     done
     LAB=/srv/striped2 DRIVES=2
     rm -f "$LAB/node1/fs/file.0.0"
-    echo "in the two drives before fstrim: $(pumice status "$LAB"/node1/drive* --json | jq -c '[.drives[].physical_used_bytes / 1048576 | floor]') MiB"
+    echo "in the two drives before fstrim: $(for n in 1 2; do mib "$(drive_status "$LAB/node1/drive$n" .physical_used_bytes)"; done | paste -sd" ") MiB"
     fstrim -v "$LAB/node1/fs"
-    echo "after: $(pumice status "$LAB"/node1/drive* --json | jq -c '[.drives[].physical_used_bytes / 1048576 | floor]') MiB"
+    echo "after: $(for n in 1 2; do mib "$(drive_status "$LAB/node1/drive$n" .physical_used_bytes)"; done | paste -sd" ") MiB"
     for drives in 1 2; do
         LAB=/srv/striped$drives DRIVES=$drives SUBNET=127.1.$drives
         stop_brick 1

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Gluster of a lab: a glusterd for each node, volumes, clients. Sourced after lib.sh.
 #
 # Each node has an address of the loopback interface, and a working directory, run-time directory, log directory and socket of

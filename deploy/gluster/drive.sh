@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # From a drive to the file system of a brick, and back. Sourced after lib.sh.
 #
 # LAB/nodeN/ has drive1, drive2 (backings), device1, device2 (their block devices), volume (what the file system is on), and
@@ -58,7 +59,7 @@ volume_group() { echo "pumice_${SUBNET//./_}_$1"; }
 
 # start_brick NODE: attaches the drives of a node, stripes them if there are two, mounts the file system; makes what is not there
 start_brick() {
-    local node=$1 folder=$LAB/node$1 n new= volume devices=() group
+    local node=$1 folder=$LAB/node$1 n new="" volume devices=() group
     mkdir -p "$folder/fs"
     for ((n = 1; n <= DRIVES; n++)); do
         [ -e "$folder/drive$n" ] || { create_drive "$folder/drive$n"; new=yes; }

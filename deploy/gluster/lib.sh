@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # What the scripts of this folder share: settings of a lab, waiting, processes. Sourced.
 #
 # A lab is a directory, LAB. Everything that belongs to it is in it, and every process of it names it in its arguments.

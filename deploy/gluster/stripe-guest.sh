@@ -30,7 +30,7 @@ middle() { sort -g | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[i
 mib() { awk -v bytes="$1" 'BEGIN { printf "%.0f", bytes / 1048576 }'; }
 measure() {
     local drives round
-    cd /mnt/gluster
+    cd /mnt/gluster || return
     . ./lib.sh
     . ./drive.sh
     SIZE=384M

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Data of the tests: files whose hashes are kept once fsync acknowledged them, and looked for on clients and bricks. Sourced.
 # LAB/VOLUME.sha256 lists what a volume must hold.
 

@@ -2,7 +2,7 @@
 # Tests Gluster on Pumice drives: the steps of the document's appliance (README.md), lost and destroyed drives, full drives.
 # Starts a lab of its own and ends it. Prints a line for each step; ends at the first that does not hold.
 #
-#   test.sh [STEP...]     steps, in this order: expand clients trim server bridge destroy all-full one-full (all)
+#   test.sh [STEP...]     steps, in this order: units expand clients trim server bridge destroy all-full one-full (all)
 #
 # Exits 0 with a line "skipped: ..." where packages are missing. PUMICE names the program; FS=ext4 takes the document's file
 # system in place of XFS; KEEP=1 leaves the lab of a failed test. Needs 4 GiB in the temporary directory.
@@ -38,6 +38,30 @@ ok() {
 }
 used() { drive_status "$LAB/node$1/drive1" .physical_used_bytes; }
 used_below() { [ "$(used "$1")" -lt "$2" ]; }
+
+# Units of production: valid, and in an order without cycles, with Gluster's own unit and the line of README.md for /etc/fstab.
+step_units() {
+    local folder generator=/lib/systemd/system-generators/systemd-fstab-generator glusterd=/lib/systemd/system/glusterd.service said
+    if ! command -v systemd-analyze >/dev/null || [ ! -x "$generator" ] || [ ! -e "$glusterd" ]; then
+        echo "skipped: units: no systemd-analyze, systemd-fstab-generator or glusterd.service"
+        return
+    fi
+    folder=$LAB/units
+    mkdir -p "$folder/glusterd.service.d"
+    sed 's|/usr/bin/pumice|/bin/true|' "$root/deploy/systemd/pumice.service" >"$folder/pumice.service"
+    sed 's|/usr/bin/pumice|/bin/true|' "$root/deploy/systemd/pumice-attach.service" >"$folder/pumice-attach.service"
+    cp "$glusterd" "$folder"
+    cp "$here/systemd/glusterd.conf" "$folder/glusterd.service.d/"
+    cp "$here/systemd/pumice-trim@.service" "$folder/pumice-trim@srv-brick1.service"
+    cp "$here/systemd/pumice-trim@.timer" "$folder/pumice-trim@srv-brick1.timer"
+    sed -n 's|^ *UUID=\.\.\. /srv/brick1|UUID=3e6be9de-8139-11d1-9106-a43f08d823a6 /srv/brick1|p' "$here/README.md" >"$folder/fstab"
+    [ -s "$folder/fstab" ] || fail "README.md has no line for /etc/fstab"
+    SYSTEMD_FSTAB=$folder/fstab "$generator" "$folder" "$folder" "$folder"
+    said=$(SYSTEMD_UNIT_PATH=$folder: timeout 60 systemd-analyze verify --man=no "$folder"/{glusterd.service,pumice-trim@srv-brick1.{service,timer}} 2>&1) ||
+        fail "systemd-analyze verify: $said"
+    [ -z "$said" ] || fail "systemd-analyze verify: $said"
+    ok "drives, mount, glusterd and the timer are in order, without a cycle"
+}
 
 # The document's section 4: drives expanded, file systems, volumes; and listings of the drives.
 step_expand() {
@@ -216,7 +240,7 @@ step_one_full() {
 mkdir -p "$(dirname "$LAB")"
 [ ! -e "$LAB" ] || { echo "test.sh: $LAB exists: LAB=$LAB lab.sh down" >&2; exit 1; }
 steps=("$@")
-[ ${#steps[@]} -gt 0 ] || steps=(expand clients trim server bridge destroy all-full one-full)
+[ ${#steps[@]} -gt 0 ] || steps=(units expand clients trim server bridge destroy all-full one-full)
 SIZE=${SIZE:-768M} "$here/lab.sh" up
 trap finish EXIT
 LAB=$(cd "$LAB" && pwd -P)

@@ -64,7 +64,6 @@ start_timer() {
     echo $! >"$LAB/timer.pid"
 }
 
-mib() { awk -v bytes="$1" 'BEGIN { printf "%.0f", bytes / 1048576 }'; }
 # space NODE: MiB used in the file system, and in the drives
 space() {
     local folder=$LAB/node$1 n bytes=0

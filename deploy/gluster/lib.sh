@@ -32,6 +32,8 @@ fail() {
 }
 say() { echo "${0##*/}: $*" >&2; }
 
+mib() { awk -v bytes="$1" 'BEGIN { printf "%.0f\n", bytes / 1048576 }'; }
+
 # missing_parts: prints what this machine lacks for a lab, nothing if it has all
 missing_parts() {
     local pair

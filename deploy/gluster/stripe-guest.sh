@@ -27,7 +27,6 @@ rate() {
 middle() { sort -g | awk '{ v[NR] = $1 } END { print (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'; }
 
 # Two file systems, of one drive and of two, side by side; rounds take turns.
-mib() { awk -v bytes="$1" 'BEGIN { printf "%.0f", bytes / 1048576 }'; }
 measure() {
     local drives round
     cd /mnt/gluster || return

@@ -2,7 +2,6 @@
 # Data of the tests: files whose hashes are kept once fsync acknowledged them, and looked for on clients and bricks. Sourced.
 # LAB/VOLUME.sha256 lists what a volume must hold.
 
-mib() { awk -v bytes="$1" 'BEGIN { printf "%.0f", bytes / 1048576 }'; }
 random() { head -c $(($1 << 20)) /dev/urandom; }
 # Hexadecimal digits: about 2.5:1.
 compressible() { head -c $(($1 << 20)) < <(head -c $((($1 << 20) * 16 / 48)) /dev/urandom | od -An -v -tx1); }

@@ -125,6 +125,10 @@ step_server() {
 # A brick is lost: server and bridge of its drive are killed under load, which is a power cut of that node's drive.
 step_bridge() {
     local behind
+    if [[ $(cat "$LAB/node1/device1") == /dev/ublkb* ]]; then
+        echo "skipped: bridge: a ublk device waits for the next bridge, and no brick is lost (make test-kernel)"
+        return
+    fi
     write_files replica under 12 4 &
     sleep 0.3
     kill -9 "$(process_of 1 bridge)" "$(process_of 1 server)"
@@ -145,7 +149,7 @@ step_bridge() {
 step_destroy() {
     local brick=$(host 1):$LAB/node1/fs/replica left
     end_bricks 1
-    kill -9 "$(process_of 1 bridge)" "$(process_of 1 server)"
+    kill -9 "$(process_of 1 server)"
     stop_brick 1 --force
     rm -f "$LAB"/node1/drive*
     write_files replica destroyed 4 4 || fail "the client saw an error"

@@ -71,7 +71,7 @@ start_brick() {
         group=$(volume_group "$node")
         if [ -n "$new" ]; then
             lvm_of "$node" vgcreate "$group" "${devices[@]}" &&
-                lvm_of "$node" lvcreate --yes --wipesignatures n --zero n --stripes "$DRIVES" --stripesize 64k --extents 100%FREE \
+                lvm_of "$node" lvcreate --yes --wipesignatures n --zero n --stripes "$DRIVES" --stripesize "$STRIPE" --extents 100%FREE \
                     --name brick "$group" || return 1
         fi
         lvm_of "$node" vgchange --activate y "$group" || return 1

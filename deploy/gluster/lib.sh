@@ -5,13 +5,14 @@
 
 # Settings, each from the environment. `lab.sh up` stores them in LAB/settings; later commands read them from there.
 LAB=${LAB:-/tmp/pumice-gluster}
-settings=(PUMICE SIZE EXPANSION BACKING DRIVES BY FS MOUNT_OPTIONS SUBNET NODES TRIM_SECONDS)
+settings=(PUMICE SIZE EXPANSION BACKING DRIVES STRIPE BY FS MOUNT_OPTIONS SUBNET NODES TRIM_SECONDS)
 default_settings() {
     PUMICE=${PUMICE:-$(default_program)}
     SIZE=${SIZE:-1G}                       # physical size of a drive
     EXPANSION=${EXPANSION:-1.5}            # logical capacity / physical limit
     BACKING=${BACKING:-pumice}             # pumice, or raw: a plain file of the same logical capacity
     DRIVES=${DRIVES:-auto}                 # drives of a brick: 1, 2 (striped by LVM), auto: 2 where the kernel has device-mapper
+    STRIPE=${STRIPE:-256k}                 # stripe size of two drives
     BY=${BY:-auto}                         # way of `pumice attach`
     FS=${FS:-xfs}                          # xfs or ext4
     MOUNT_OPTIONS=${MOUNT_OPTIONS:-noatime}

@@ -32,7 +32,7 @@ measure() {
     cd /mnt/gluster || return
     . ./lib.sh
     . ./drive.sh
-    SIZE=384M
+    SIZE=384M STRIPE=$stripe
     default_settings
     for drives in 1 2; do
         LAB=/srv/striped$drives DRIVES=$drives SUBNET=127.1.$drives
@@ -45,8 +45,8 @@ measure() {
         for drives in 1 2; do LAB=/srv/striped$drives rate --rw=read >>/srv/read$drives; done
     done
     for job in write read; do
-        awk -v one="$(middle </srv/${job}1)" -v two="$(middle </srv/${job}2)" -v job=$job \
-            'BEGIN { printf "sequential %s: one drive %.0f MiB/s, two striped %.0f MiB/s, ratio %.2f\n", job, one, two, two / one }'
+        awk -v one="$(middle </srv/${job}1)" -v two="$(middle </srv/${job}2)" -v job=$job -v stripe="$stripe" \
+            'BEGIN { printf "sequential %s: one drive %.0f MiB/s, two striped by %s %.0f MiB/s, ratio %.2f\n", job, one, stripe, two, two / one }'
     done
     LAB=/srv/striped2 DRIVES=2
     rm -f "$LAB/node1/fs/file.0.0"

@@ -27,6 +27,7 @@ cat >"$share/environment" <<END
 modules=$lab/root
 seconds=${JOB_SECONDS:-5}
 rounds=${1:-3}
+stripe=${STRIPE:-256k}
 steps='${STEPS:-}'
 END
 code=0

@@ -203,7 +203,7 @@ percent_of_df() { df --output=pcent "$LAB/node$1/fs" | tail -n 1 | tr -d ' %'; }
 
 # All physical drives are full. It is healed by deleting and trimming.
 step_all_full() {
-    local node behind shown written error
+    local node shown written error
     for ((node = 1; node <= NODES; node++)); do fill "$node" 24; done
     written=$(number_of replica)
     if write_files replica all-full 32 4 random; then fail "the client saw no error"; fi

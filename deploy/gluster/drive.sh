@@ -93,7 +93,8 @@ start_brick() {
 # stop_brick NODE [--force]: the opposite; --force gives up what is not flushed
 stop_brick() {
     local folder=$LAB/node$1 n device
-    if is_mounted "$folder/fs"; then umount "$folder/fs" || umount --lazy "$folder/fs"; fi
+    # Threads of a killed process of Gluster may take a moment to end.
+    if is_mounted "$folder/fs"; then wait_until 15 umount "$folder/fs" 2>>"$LAB/log" || umount --lazy "$folder/fs"; fi
     if [ "$DRIVES" -gt 1 ] && [ -e "$folder/volume" ]; then lvm_of "$1" vgchange --activate n "$(volume_group "$1")" || true; fi
     for ((n = 1; n <= DRIVES; n++)); do
         [ -e "$folder/device$n" ] || continue

@@ -89,5 +89,6 @@ for way in $WAYS; do
         check "detach" gone
     fi
     case $way in ublk) check "auto takes ublk" first ublk && check "detach" gone ;; esac
+    managed
 done
 summary

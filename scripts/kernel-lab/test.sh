@@ -53,7 +53,7 @@ fi
 
 code=0
 [ -z "${XFSTESTS:-}" ] || cp "$XFSTESTS"/ltp/{fsx,fsstress} "$share/"
-run "${SECONDS_MAX:-1800}" "$ways" checks.sh guest.sh || code=$?
+run "${SECONDS_MAX:-1800}" "$ways" checks.sh managed.sh guest.sh || code=$?
 
 # A machine with systemd.
 cp ../../deploy/systemd/pumice{,-attach}.service "$share/"

@@ -6,7 +6,8 @@
 //!                                        journal: acknowledged, not flushed
 //! ```
 //!
-//! When a connection ends, all are ended, and requests are held. Once a server answers again,
+//! When a connection ends, all are closed, and requests are held. The server accepts a new connection only when nothing that
+//! came over closed ones is under way any more. Once a server answers again,
 //!
 //! 1. the journal is made again, in order;
 //! 2. changes that were in flight are made again, in the order of their arrival, and answered;
@@ -49,13 +50,12 @@ pub struct Settings {
 pub struct Connected {
     /// Streams after the negotiation, with simple replies.
     pub streams: Vec<UnixStream>,
-    /// The server is the one of the last connections: it may still be working on what came over those.
-    pub is_same_server: bool,
 }
 
 /// Finds the server of a drive.
 pub trait Server: std::marker::Send + 'static {
-    /// Connects to the server, starting it if that is the relay's task.
+    /// Connects to the server, starting it if that is the relay's task. All earlier connections are closed by then. What
+    /// came over them must have ended when this returns: it would otherwise overwrite what comes over the new ones.
     ///
     /// # Errors
     /// The reason, in one line. It is tried again.

@@ -2,7 +2,7 @@
 //! answers back.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
@@ -14,6 +14,7 @@ use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::ublk_structures::SECTOR_SHIFT;
+use crate::WAITS_EXIT_CODE;
 use crate::kernel::{UblkEvent, UblkQueue, UblkRequest};
 use crate::operation::{Done, Operation, Outcome};
 use crate::relay::Relay;
@@ -47,7 +48,7 @@ impl Queue {
                 Ok(queue) => {
                     let _ = opened.send(Ok(()));
                     if let Err(error) = self.serve(queue, &relay, &answers) {
-                        tracing::error!(queue = self.number, %error, "a queue has ended");
+                        lost(self.number, &error);
                     }
                 }
                 Err(error) => _ = opened.send(Err(error)),
@@ -111,6 +112,14 @@ impl Queue {
         });
         Ok((operation, done))
     }
+}
+
+/// Ends the process because a queue has failed. Its requests would wait for ever, while another bridge can take the device over
+/// with all of them.
+fn lost(queue: u16, error: &io::Error) -> ! {
+    // Directly: nothing may keep the process from ending.
+    let _ = writeln!(io::stderr(), "pumice: ublk: queue {queue} has failed: {error}; attach the drive again");
+    std::process::exit(WAITS_EXIT_CODE.into())
 }
 
 /// The way by which answers come back to the thread of a queue.

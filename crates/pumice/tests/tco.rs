@@ -141,7 +141,7 @@ fn the_page_is_one_file_with_charts() -> Outcome {
     }
     // Charts: parts of the cost, two sweeps, and a tornado for each of four columns.
     assert_eq!(html.matches("<svg ").count(), 1 + 2 + 4);
-    for text in ["Lowest TCO per TBe: Pumice", "Ceph with QAT", "workload.ratio", "scripts/bench-snia.sh 3"] {
+    for text in ["Lowest TCO per TBe: Hardware CSD", "Ceph with QAT", "workload.ratio", "scripts/bench-snia.sh 3"] {
         assert!(html.contains(text), "{text}");
     }
     // No other file is left in the folder. A failure to write the page has no other effect.

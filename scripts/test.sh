@@ -33,7 +33,7 @@ simulator=("$cargo" run --release --locked -q -p sim --features planted-bugs --)
 # Those found within a few seeds; make planted looks for all.
 step "simulator, planted mistakes"
 for bug in skip-flush zero-share-frame unbounded-cleaning lost-packs-accepted reserve-forgotten \
-    codec-unrecorded cut-unseen; do
+    codec-unrecorded cut-unseen edge-unseen; do
     "${simulator[@]}" --bug "$bug" --seeds 100
 done
 # Found by about one seed in a hundred, of which each takes a second: begins near one that does.

@@ -42,6 +42,9 @@ pub enum ConnectionError {
     /// The request stream is out of step.
     #[error(transparent)]
     BadMagic(#[from] BadMagic),
+    /// A write with an extended header did not say that its data follows. What follows could be data or requests.
+    #[error("a write without the flag for its payload (PAYLOAD_LEN)")]
+    NoPayload,
     /// A refused request carried more data than is worth reading and discarding.
     #[error("a payload of {0} bytes is too large to be refused politely")]
     PayloadTooLarge(u64),

@@ -1,0 +1,121 @@
+//! Targets, as named on the command line.
+
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// Kind of a target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A Pumice drive: a file, or one that is made for each scene.
+    Pumice {
+        /// The drive. One that does not exist is made for the run and removed after it. `None`: in the working folder.
+        path: Option<PathBuf>,
+        /// Codec of drives that are made.
+        codec: Option<String>,
+    },
+    /// A new file without compression.
+    Raw,
+    /// A new qcow2 image behind qemu-nbd.
+    Qcow2,
+    /// A file in a new btrfs that compresses by zstd at level 1.
+    Btrfs,
+    /// An NBD export.
+    Nbd(String),
+    /// A file or block device.
+    Path(PathBuf),
+}
+
+/// A target: what is measured, and what it is called in reports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// Name in reports.
+    pub name: String,
+    /// What it is.
+    pub kind: Kind,
+}
+
+impl Target {
+    /// A target that is called what it is.
+    pub(crate) fn of(name: &str, kind: Kind) -> Target {
+        Target { name: name.to_string(), kind }
+    }
+
+    /// Whether what is written stays, so that it must be empty before.
+    pub fn is_kept(&self) -> bool {
+        match &self.kind {
+            Kind::Nbd(_) | Kind::Path(_) => true,
+            Kind::Pumice { path, .. } => path.as_ref().is_some_and(|path| path.exists()),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn is_drive(&self) -> bool {
+        matches!(self.kind, Kind::Pumice { .. })
+    }
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    /// Parses `[NAME=]TARGET`. A NAME has none of `:/?`, which URIs and paths have before their first `=`.
+    fn from_str(text: &str) -> Result<Target, String> {
+        let (name, what) = match text.split_once('=') {
+            Some((name, what)) if !name.is_empty() && !name.contains([':', '/', '?', ',']) => (Some(name), what),
+            _ => (None, text),
+        };
+        let (word, codec) = match what.split_once(",codec=") {
+            Some((word, codec)) => (word, Some(codec.to_string())),
+            None => (what, None),
+        };
+        let kind = match word {
+            "pumice" => Kind::Pumice { path: None, codec },
+            _ if word.starts_with("pumice:") => {
+                let path = word.trim_start_matches("pumice:");
+                if path.is_empty() {
+                    return Err("expected pumice:PATH, or pumice alone for a temporary drive".to_string());
+                }
+                Kind::Pumice { path: Some(path.into()), codec }
+            }
+            _ if codec.is_some() => return Err("only pumice and pumice:PATH take a codec".to_string()),
+            "raw" => Kind::Raw,
+            "qcow2" => Kind::Qcow2,
+            "btrfs" => Kind::Btrfs,
+            _ if word.starts_with("nbd://") || word.starts_with("nbd+unix://") => Kind::Nbd(word.to_string()),
+            _ if word.contains('/') => Kind::Path(word.into()),
+            _ => {
+                return Err(format!(
+                    "unknown target {word:?}: expected pumice, pumice:PATH, raw, qcow2, btrfs, an address of NBD, or a \
+                     path with a slash"
+                ));
+            }
+        };
+        Ok(Target { name: name.unwrap_or(what).to_string(), kind })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Target {
+        text.parse().expect(text)
+    }
+
+    #[test]
+    fn targets_are_parsed() {
+        let pumice = |path: Option<&str>, codec: Option<&str>| Kind::Pumice {
+            path: path.map(Into::into),
+            codec: codec.map(Into::into),
+        };
+        assert_eq!(parsed("pumice"), Target::of("pumice", pumice(None, None)));
+        assert_eq!(parsed("fast=pumice,codec=lz4"), Target::of("fast", pumice(None, Some("lz4"))));
+        assert_eq!(parsed("pumice:/srv/a=b"), Target::of("pumice:/srv/a=b", pumice(Some("/srv/a=b"), None)));
+        assert_eq!(parsed("Ceph zstd=./x"), Target::of("Ceph zstd", Kind::Path("./x".into())));
+        let uri = "nbd+unix:///?socket=/run/x";
+        assert_eq!(parsed(uri), Target::of(uri, Kind::Nbd(uri.to_string())));
+        assert_eq!(parsed(&format!("a={uri}")), Target::of("a", Kind::Nbd(uri.to_string())));
+        for bad in ["", "drive", "pumice:", "raw,codec=lz4", "x="] {
+            assert!(bad.parse::<Target>().is_err(), "{bad}");
+        }
+    }
+}

@@ -189,9 +189,11 @@ impl Server {
             sleep(POLL * 4);
         }
     }
+}
 
+impl Drop for Server {
     /// Asks it to end, and kills it after a while.
-    pub(crate) fn stop(self) {
+    fn drop(&mut self) {
         self.group.signal(Signal::TERM);
         let since = Instant::now();
         while !self.group.ended() && since.elapsed() < PATIENCE {

@@ -9,8 +9,8 @@ use crate::fio::{Amount, Job};
 pub(crate) enum Action {
     /// A job of fio.
     Fio(Job),
-    /// Copies the files of a data set, each from the start of a block.
-    Copy { files: Vec<PathBuf> },
+    /// Copies an image.
+    Copy(PathBuf),
     /// Recompresses what is cold, where the store can (`pumice settle`).
     Settle,
 }
@@ -47,8 +47,8 @@ impl Step {
 pub(crate) struct Scene {
     /// Unique in the suite.
     pub(crate) name: String,
-    /// Logical capacity of drives over their physical size.
-    pub(crate) expansion: f64,
+    /// Logical capacity of drives over their physical size; `None`: physical size with room to spare.
+    pub(crate) expansion: Option<f64>,
     /// Limit of the backing in MB/s of 10^6 bytes, for reads and for writes; `None`: as fast as it is.
     pub(crate) backing_mb_per_s: Option<u32>,
     /// Only on Pumice drives: other stores have nothing to show.
@@ -61,7 +61,7 @@ impl Scene {
     pub(crate) fn new(name: &str, steps: Vec<Step>) -> Scene {
         Scene {
             name: name.to_string(),
-            expansion: 1.0,
+            expansion: None,
             backing_mb_per_s: None,
             is_for_drives: false,
             steps,
@@ -70,7 +70,7 @@ impl Scene {
 
     /// On drives of more capacity than physical size.
     pub(crate) fn expanded(self, expansion: f64) -> Scene {
-        Scene { expansion, ..self }
+        Scene { expansion: Some(expansion), ..self }
     }
 
     /// On a slow backing.

@@ -30,7 +30,7 @@ pub(crate) struct Space {
     pub(crate) physical_written_bytes: Option<u64>,
 }
 
-/// What a target is while a scene runs on it.
+/// What a target is while a scene runs on it. Dropping it ends its servers and removes what was made.
 pub(crate) trait Store {
     /// Where fio finds it.
     fn place(&self) -> &Place;
@@ -62,9 +62,6 @@ pub(crate) trait Store {
     fn settle(&self) -> Result<()> {
         Ok(())
     }
-
-    /// Ends it. What was made is removed.
-    fn close(self: Box<Self>) {}
 }
 
 /// What stores are made of.
@@ -116,8 +113,7 @@ pub(crate) fn unsuitable(target: &Target, scene: &Scene) -> Option<String> {
     if scene.backing_mb_per_s.is_some() && !is_made {
         return Some("a limited backing is for pumice and raw".to_string());
     }
-    #[allow(clippy::float_cmp, reason = "constants of suites")]
-    (scene.expansion != 1.0 && !(target.is_drive() && !target.is_kept()))
+    (scene.expansion.is_some() && !(target.is_drive() && !target.is_kept()))
         .then(|| "its capacity is what it is".to_string())
 }
 

@@ -86,9 +86,6 @@ impl Limited {
     pub(crate) fn pids(&self) -> Vec<u32> {
         std::iter::once(self.kit.pid()).chain(self.fuse.as_ref().map(Server::pid)).collect()
     }
-
-    /// Unmounts and removes it, as dropping does.
-    pub(crate) fn close(self) {}
 }
 
 impl Drop for Limited {
@@ -102,9 +99,7 @@ impl Drop for Limited {
                 let _ = process::run(&umount, &lazy, &temporary, UNMOUNT, &Stop::default());
             }
         }
-        if let Some(fuse) = self.fuse.take() {
-            fuse.stop();
-        }
+        drop(self.fuse.take());
         let _ = fs::remove_file(&self.path);
         let _ = fs::remove_dir(&self.folder);
         let _ = fs::remove_file(&self.raw);

@@ -23,6 +23,7 @@ pub(crate) struct Pumice {
     asks: Asks,
     place: Place,
     capacity_bytes: u64,
+    // Ended before its backing goes away: fields are dropped in this order.
     server: Server,
     is_made: bool,
     backing: Option<Limited>,
@@ -69,7 +70,7 @@ impl Pumice {
         workshop: &Workshop<'_>,
         path: Option<&Path>,
         codec: Option<&str>,
-        expansion: f64,
+        expansion: Option<f64>,
         backing: Option<Limited>,
     ) -> Result<Pumice> {
         let drive = match (&backing, path) {
@@ -119,14 +120,14 @@ impl Pumice {
     }
 }
 
-/// Physical size and capacity of a drive that is made. A drive of no more capacity than size has a little more space
-/// than that, so that data that does not compress fits, as drives have flash beyond what they show.
-fn sizes(size_bytes: u64, expansion: f64) -> (u64, u64) {
+/// Physical size and capacity of a drive that is made. Without an expansion there is more space than capacity, as drives
+/// have flash beyond what they show, so that data which does not compress fits.
+fn sizes(size_bytes: u64, expansion: Option<f64>) -> (u64, u64) {
     const MIB: u64 = 1 << 20;
-    let capacity = (size_bytes as f64 * expansion) as u64 / MIB * MIB;
-    #[allow(clippy::float_cmp, reason = "constants of suites")]
-    let spare = if expansion == 1.0 { size_bytes / 4 } else { 0 };
-    (size_bytes + spare, capacity)
+    match expansion {
+        None => (size_bytes / 4 * 5, size_bytes),
+        Some(expansion) => (size_bytes, (size_bytes as f64 * expansion) as u64 / MIB * MIB),
+    }
 }
 
 impl Store for Pumice {
@@ -160,13 +161,13 @@ impl Store for Pumice {
     fn settle(&self) -> Result<()> {
         self.asks.run("settle", &[], SETTLE).map(drop)
     }
+}
 
-    fn close(self: Box<Self>) {
-        self.server.stop();
-        match self.backing {
-            Some(backing) => backing.close(),
-            None if self.is_made => drop(fs::remove_file(&self.asks.drive)),
-            None => {}
+impl Drop for Pumice {
+    fn drop(&mut self) {
+        // A drive on a limited backing goes with it. The server may still have the file open.
+        if self.is_made && self.backing.is_none() {
+            let _ = fs::remove_file(&self.asks.drive);
         }
     }
 }

@@ -74,9 +74,10 @@ impl Store for Qcow2 {
         let used = allocated_bytes(&self.image);
         Ok(Some(Space { logical_used_bytes: used, physical_used_bytes: used, ratio: 1.0, ..Space::default() }))
     }
+}
 
-    fn close(self: Box<Self>) {
-        self.server.stop();
+impl Drop for Qcow2 {
+    fn drop(&mut self) {
         let _ = fs::remove_file(&self.image);
     }
 }

@@ -55,11 +55,12 @@ impl Store for Raw {
             ..Space::default()
         }))
     }
+}
 
-    fn close(self: Box<Self>) {
-        match self.backing {
-            Some(backing) => backing.close(),
-            None => drop(fs::remove_file(&self.path)),
+impl Drop for Raw {
+    fn drop(&mut self) {
+        if self.backing.is_none() {
+            let _ = fs::remove_file(&self.path);
         }
     }
 }

@@ -1,0 +1,110 @@
+//! A run as tables for the terminal.
+
+use std::fmt::Write as _;
+
+use report::Table;
+
+use crate::compare::{figure_text, number_text};
+use crate::run::Run;
+use crate::stats::Figure;
+
+/// The head of a report: machine, versions, time.
+pub(crate) fn head(run: &Run) -> Vec<String> {
+    let machine = &run.machine;
+    let mut lines = vec![
+        format!("{}, {}", run.suite, run.date),
+        format!(
+            "{}, {} processors, {} GiB; {}",
+            machine.processor,
+            machine.cores_count,
+            machine.memory_bytes >> 30,
+            machine.kernel
+        ),
+        format!("pumice {}, {}", run.program_version, run.fio_version),
+        format!(
+            "{} rounds in {:.0} s, stores of {} MiB, timed jobs of {} s",
+            run.rounds_count,
+            run.seconds,
+            run.size_bytes >> 20,
+            run.job_seconds
+        ),
+    ];
+    if !run.complete {
+        lines.push("This run is not complete: see what was left out.".to_string());
+    }
+    lines
+}
+
+/// Everything measured, one row for each step on each target.
+pub(crate) fn measured(run: &Run) -> Table {
+    let head = ["scene", "step", "target", "MB/s", "IOPS", "p99 us", "client s/GB", "server s/GB", "ratio", "WAF"];
+    let mut table = Table::new(head).right_from(3);
+    let mut last = (String::new(), String::new());
+    for series in &run.series {
+        let cell = |figure: Option<Figure>| figure.map_or(String::new(), |figure| figure_text(&figure));
+        let brief = |figure: Option<Figure>| figure.map_or(String::new(), |it| number_text(it.median));
+        let now = (series.scene.clone(), format!("{} ({})", series.step, series.job));
+        let same_scene = now.0 == last.0;
+        table.row([
+            if same_scene { String::new() } else { now.0.clone() },
+            if same_scene && now.1 == last.1 { String::new() } else { now.1.clone() },
+            series.target.clone(),
+            cell(series.mb_per_s),
+            brief(series.requests_per_second),
+            brief(series.p99_us),
+            brief(series.client_cpu_seconds_per_gb),
+            brief(series.server_cpu_seconds_per_gb),
+            brief(series.ratio),
+            brief(series.write_amplification),
+        ]);
+        last = now;
+    }
+    table
+}
+
+/// What was predicted and measured.
+pub(crate) fn predictions(run: &Run) -> Table {
+    let mut table = Table::new(["", "predicted", "measured", "by"]);
+    for it in &run.predictions {
+        let measured = it.measured.map_or("-".to_string(), number_text);
+        table.row([it.subject.clone(), number_text(it.predicted), measured, it.model.clone()]);
+    }
+    table
+}
+
+/// What the run says about statements of documents, those that do not hold first.
+pub(crate) fn findings(run: &Run) -> Table {
+    let mut table = Table::new(["document", "place", "about", "it says", "here", "verdict", "why"]);
+    let mut findings: Vec<_> = run.findings.iter().collect();
+    findings.sort_by_key(|finding| finding.verdict);
+    for it in findings {
+        table.row([
+            it.document.to_string(),
+            it.place.clone(),
+            it.subject.clone(),
+            it.says.clone(),
+            it.ours.clone(),
+            it.verdict.text().to_string(),
+            it.why.clone(),
+        ]);
+    }
+    table
+}
+
+/// Shows a run as text.
+pub fn text(run: &Run) -> String {
+    let mut out = head(run).join("\n");
+    // Writing to a string cannot fail.
+    let _ = write!(out, "\n\n{}", measured(run).to_text());
+    out.push_str("\nMedians of the rounds; ± is half of the distance from the lowest to the highest.\n");
+    if !run.predictions.is_empty() {
+        let _ = write!(out, "\nPredictions\n\n{}", predictions(run).to_text());
+    }
+    if !run.findings.is_empty() {
+        let _ = write!(out, "\nWhat the documents say\n\n{}", findings(run).to_text());
+    }
+    if !run.left_out.is_empty() {
+        let _ = write!(out, "\nLeft out\n  {}\n", run.left_out.join("\n  "));
+    }
+    out
+}

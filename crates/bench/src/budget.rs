@@ -84,7 +84,9 @@ mod tests {
         let job = Job::random(Pattern::RandomRead, Data::Zeros);
         let fill = Job::sequential(Pattern::Write, Data::Zeros);
         let scene = Scene::new("a", vec![Step::prepare("fill", fill), Step::job("read", job)]);
-        let seconds = |minutes: u64| job_seconds([&scene, &scene].into_iter(), 300_000_000, Duration::from_secs(60 * minutes));
+        let seconds = |minutes: u64| {
+            job_seconds([&scene, &scene].into_iter(), 300_000_000, Duration::from_secs(60 * minutes))
+        };
         // Each of two scenes fills for a second and needs another for itself.
         assert_eq!(seconds(1), 8);
         assert_eq!(seconds(0), 1);

@@ -76,7 +76,11 @@ pub fn comparison_text(names: [&str; 2], runs: [&Run; 2]) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     for (name, run) in names.iter().zip(runs) {
-        let _ = writeln!(out, "{name}: {}, {}, pumice {}, {}", run.suite, run.date, run.program_version, run.machine.processor);
+        let _ = writeln!(
+            out,
+            "{name}: {}, {}, pumice {}, {}",
+            run.suite, run.date, run.program_version, run.machine.processor
+        );
     }
     if runs[0].machine != runs[1].machine {
         out.push_str("These runs are of different machines.\n");
@@ -166,7 +170,8 @@ mod tests {
 
     #[test]
     fn comparisons_are_shown() {
-        let text = |one: &[f64], other: &[f64]| comparison_text(["a.json", "b.json"], [&run(one), &run(other)]);
+        let text =
+            |one: &[f64], other: &[f64]| comparison_text(["a.json", "b.json"], [&run(one), &run(other)]);
         let certain = text(&[100.0, 101.0, 102.0], &[50.0, 51.0, 52.0]);
         assert!(certain.contains("-50 %") && !certain.contains("fewer than three"), "{certain}");
         assert!(text(&[100.0], &[101.0]).contains("No difference beyond noise in 2 quantities"));
@@ -175,6 +180,9 @@ mod tests {
 
     #[test]
     fn numbers_have_three_digits() {
-        assert_eq!([0.123, 1.5, 12.34, 123.4, 12_345.6].map(number_text), ["0.12", "1.50", "12.3", "123", "12346"]);
+        assert_eq!(
+            [0.123, 1.5, 12.34, 123.4, 12_345.6].map(number_text),
+            ["0.12", "1.50", "12.3", "123", "12346"]
+        );
     }
 }

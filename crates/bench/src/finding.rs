@@ -83,7 +83,13 @@ impl Finding {
 
     /// Compares a number with what a statement needs. `why` is the reason if it does not hold. Without a number it was
     /// not measured.
-    pub(crate) fn judge(name: &str, value: Option<f64>, needs: Needs, ours: impl Fn(f64) -> String, why: &str) -> Finding {
+    pub(crate) fn judge(
+        name: &str,
+        value: Option<f64>,
+        needs: Needs,
+        ours: impl Fn(f64) -> String,
+        why: &str,
+    ) -> Finding {
         let statement = statement(name);
         match value {
             None => Finding::untested(statement, "not measured in this run: see what was left out"),
@@ -104,9 +110,8 @@ mod tests {
 
     #[test]
     fn numbers_are_judged_with_a_tolerance() {
-        let judge = |value, needs| {
-            Finding::judge("lm-write", value, needs, |value| format!("{value:.1}x"), "slow")
-        };
+        let judge =
+            |value, needs| Finding::judge("lm-write", value, needs, |value| format!("{value:.1}x"), "slow");
         let holds = judge(Some(3.85), Needs::AtLeast(4.0));
         assert_eq!((holds.verdict, holds.ours.as_str(), holds.why.as_str()), (Verdict::Holds, "3.9x", ""));
         let not = judge(Some(3.7), Needs::AtLeast(4.0));

@@ -72,7 +72,10 @@ impl Fio {
         stop: &Stop,
     ) -> Result<Measured> {
         if matches!(place, Place::Nbd(_)) && !self.has_nbd {
-            return Err(BenchError::program("fio", "this fio has no nbd engine: it was built without libnbd"));
+            return Err(BenchError::program(
+                "fio",
+                "this fio has no nbd engine: it was built without libnbd",
+            ));
         }
         // Standard output also has messages of engines.
         let results = folder.join("fio.json");

@@ -32,11 +32,7 @@ impl Machine {
             processor: value(&text("/proc/cpuinfo"), "model name").unwrap_or_default(),
             cores_count: std::thread::available_parallelism().map_or(0, |count| count.get() as u64),
             memory_bytes: kib.unwrap_or(0) << 10,
-            kernel: format!(
-                "{} {}",
-                system.sysname().to_string_lossy(),
-                system.release().to_string_lossy()
-            ),
+            kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
         }
     }
 }

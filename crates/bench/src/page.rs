@@ -11,7 +11,8 @@ const GROUPS_MAX: usize = 24;
 
 /// Returns the HTML page of a run.
 pub fn page(run: &Run) -> String {
-    let mut page = Page::new(&format!("pumice bench {}", run.suite)).list(head(run)).preformatted(&run.command);
+    let mut page =
+        Page::new(&format!("pumice bench {}", run.suite)).list(head(run)).preformatted(&run.command);
     if !run.findings.is_empty() {
         page = page
             .heading("What the documents say, and what was measured")
@@ -40,8 +41,12 @@ pub fn page(run: &Run) -> String {
 type Quantity = fn(&Series) -> Option<Figure>;
 
 const CHARTS: [(&str, &str, Quantity); 6] = [
-    ("Sequential throughput", "MB/s", |it| it.mb_per_s.filter(|_| it.job.contains("128K") || it.job == "copy")),
-    ("Random requests", "requests per second", |it| it.requests_per_second.filter(|_| it.job.starts_with("4K"))),
+    ("Sequential throughput", "MB/s", |it| {
+        it.mb_per_s.filter(|_| it.job.contains("128K") || it.job == "copy")
+    }),
+    ("Random requests", "requests per second", |it| {
+        it.requests_per_second.filter(|_| it.job.starts_with("4K"))
+    }),
     ("CPU of the server", "s/GB", |it| it.server_cpu_seconds_per_gb),
     ("CPU of the client", "s/GB", |it| it.client_cpu_seconds_per_gb),
     ("Compression ratio after the step", "logical / physical", |it| it.ratio),

@@ -59,13 +59,7 @@ pub(crate) struct Scene {
 impl Scene {
     /// A scene on stores of the usual size and speed.
     pub(crate) fn new(name: &str, steps: Vec<Step>) -> Scene {
-        Scene {
-            name: name.to_string(),
-            expansion: None,
-            backing_mb_per_s: None,
-            is_for_drives: false,
-            steps,
-        }
+        Scene { name: name.to_string(), expansion: None, backing_mb_per_s: None, is_for_drives: false, steps }
     }
 
     /// On drives of more capacity than physical size.

@@ -36,7 +36,9 @@ pub fn scorecard(runs: &[Run]) -> String {
         count(Verdict::Holds),
         count(Verdict::CannotBeTested)
     );
-    out.push_str("| run | date | machine | Pumice, fio | rounds | complete |\n| --- | --- | --- | --- | --- | --- |\n");
+    out.push_str(
+        "| run | date | machine | Pumice, fio | rounds | complete |\n| --- | --- | --- | --- | --- | --- |\n",
+    );
     for run in runs {
         let machine = &run.machine;
         let _ = writeln!(
@@ -64,8 +66,12 @@ pub fn scorecard(runs: &[Run]) -> String {
         }
         let _ = writeln!(out, "\n## {title}\n");
         out.push_str(match verdict {
-            Verdict::CannotBeTested => "| document | place | about | it says | why |\n| --- | --- | --- | --- | --- |\n",
-            Verdict::Holds => "| document | place | about | it says | here |\n| --- | --- | --- | --- | --- |\n",
+            Verdict::CannotBeTested => {
+                "| document | place | about | it says | why |\n| --- | --- | --- | --- | --- |\n"
+            }
+            Verdict::Holds => {
+                "| document | place | about | it says | here |\n| --- | --- | --- | --- | --- |\n"
+            }
             Verdict::DoesNot => {
                 "| document | place | about | it says | here | why |\n| --- | --- | --- | --- | --- | --- |\n"
             }

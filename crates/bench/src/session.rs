@@ -1,6 +1,5 @@
 //! A run: scenes in rounds, targets taking turns, until the time is up.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -110,7 +109,8 @@ impl<'a> Session<'a> {
             turn.took_seconds = budget::scene_seconds(&scenes[turn.scene], size_bytes, run.job_seconds);
         }
         let mut first_error = None;
-        let ended = self.rounds(&mut run, &workshop, &budget, &scenes, &targets, &mut turns, &mut first_error);
+        let ended =
+            self.rounds(&mut run, &workshop, &budget, &scenes, &targets, &mut turns, &mut first_error);
         if let Err(why) = ended {
             run.complete = false;
             run.left_out.push(why.to_string());
@@ -185,7 +185,8 @@ impl<'a> Session<'a> {
                 if turns[at].has_failed {
                     continue;
                 }
-                if !budget.fits(if run.series.is_empty() { 0.0 } else { turns[at].took_seconds }) {
+                // Something is measured, however little time there is.
+                if !run.series.is_empty() && !budget.fits(turns[at].took_seconds) {
                     if round == 1 {
                         run.complete = false;
                         run.left_out.push(format!("{} on {}: no time left", scene.name, target.name));
@@ -233,9 +234,10 @@ impl<'a> Session<'a> {
             if !step.is_shown {
                 continue;
             }
-            let at = run.series.iter().position(|it| {
-                it.scene == scene.name && it.step == step.name && it.target == target.name
-            });
+            let at = run
+                .series
+                .iter()
+                .position(|it| it.scene == scene.name && it.step == step.name && it.target == target.name);
             let at = at.unwrap_or_else(|| {
                 run.series.push(Series {
                     scene: scene.name.clone(),
@@ -257,8 +259,10 @@ impl<'a> Session<'a> {
 
     fn step(&self, step: &Step, store: &dyn Store, folder: &Path, job_seconds: u32) -> Result<Sample> {
         let before = store.space()?;
-        let cpu = |pids: Vec<u32>| -> f64 { pids.into_iter().map(|pid| process::cpu_seconds(pid, false)).sum() };
-        let server = || if store.is_in_kernel() { process::kernel_cpu_seconds() } else { cpu(store.servers()) };
+        let cpu =
+            |pids: Vec<u32>| -> f64 { pids.into_iter().map(|pid| process::cpu_seconds(pid, false)).sum() };
+        let server =
+            || if store.is_in_kernel() { process::kernel_cpu_seconds() } else { cpu(store.servers()) };
         let (server_before, device_before) = (server(), cpu(store.devices()));
         let mut sample = match &step.action {
             Action::Fio(job) => {

@@ -88,9 +88,13 @@ impl Workshop<'_> {
             None => None,
         };
         Ok(match &target.kind {
-            Kind::Pumice { path, codec } => {
-                Box::new(pumice::Pumice::open(self, path.as_deref(), codec.as_deref(), scene.expansion, backing)?)
-            }
+            Kind::Pumice { path, codec } => Box::new(pumice::Pumice::open(
+                self,
+                path.as_deref(),
+                codec.as_deref(),
+                scene.expansion,
+                backing,
+            )?),
             Kind::Raw => Box::new(raw::Raw::open(self, backing)?),
             Kind::Qcow2 => Box::new(qcow2::Qcow2::open(self)?),
             Kind::Btrfs => Box::new(btrfs::Btrfs::open(self)?),
@@ -113,8 +117,8 @@ pub(crate) fn unsuitable(target: &Target, scene: &Scene) -> Option<String> {
     if scene.backing_mb_per_s.is_some() && !is_made {
         return Some("a limited backing is for pumice and raw".to_string());
     }
-    (scene.expansion.is_some() && !(target.is_drive() && !target.is_kept()))
-        .then(|| "its capacity is what it is".to_string())
+    let is_fixed = target.is_kept() || !target.is_drive();
+    (scene.expansion.is_some() && is_fixed).then(|| "its capacity is what it is".to_string())
 }
 
 /// Why a target cannot take part on this machine; `None` if it can.

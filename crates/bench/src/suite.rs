@@ -151,7 +151,8 @@ impl Suite {
         let raw = targets.iter().find(|target| target.kind == Kind::Raw).map(|target| target.name.as_str());
         let Some(drive) = drive else {
             let tested = STATEMENTS.iter().filter(|statement| statement.tested_by == Ok(self.name));
-            run.findings = tested.map(|it| Finding::untested(it, "no Pumice drive among the targets")).collect();
+            run.findings =
+                tested.map(|it| Finding::untested(it, "no Pumice drive among the targets")).collect();
             return;
         };
         let seen = Seen { run, options, drive: &drive.name, raw };

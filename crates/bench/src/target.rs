@@ -35,11 +35,6 @@ pub struct Target {
 }
 
 impl Target {
-    /// A target that is called what it is.
-    pub(crate) fn of(name: &str, kind: Kind) -> Target {
-        Target { name: name.to_string(), kind }
-    }
-
     /// Whether what is written stays, so that it must be empty before.
     pub fn is_kept(&self) -> bool {
         match &self.kind {
@@ -60,7 +55,9 @@ impl FromStr for Target {
     /// Parses `[NAME=]TARGET`. A NAME has none of `:/?`, which URIs and paths have before their first `=`.
     fn from_str(text: &str) -> Result<Target, String> {
         let (name, what) = match text.split_once('=') {
-            Some((name, what)) if !name.is_empty() && !name.contains([':', '/', '?', ',']) => (Some(name), what),
+            Some((name, what)) if !name.is_empty() && !name.contains([':', '/', '?', ',']) => {
+                (Some(name), what)
+            }
             _ => (None, text),
         };
         let (word, codec) = match what.split_once(",codec=") {
@@ -97,6 +94,10 @@ impl FromStr for Target {
 mod tests {
     use super::*;
 
+    fn named(name: &str, kind: Kind) -> Target {
+        Target { name: name.to_string(), kind }
+    }
+
     fn parsed(text: &str) -> Target {
         text.parse().expect(text)
     }
@@ -107,13 +108,13 @@ mod tests {
             path: path.map(Into::into),
             codec: codec.map(Into::into),
         };
-        assert_eq!(parsed("pumice"), Target::of("pumice", pumice(None, None)));
-        assert_eq!(parsed("fast=pumice,codec=lz4"), Target::of("fast", pumice(None, Some("lz4"))));
-        assert_eq!(parsed("pumice:/srv/a=b"), Target::of("pumice:/srv/a=b", pumice(Some("/srv/a=b"), None)));
-        assert_eq!(parsed("Ceph zstd=./x"), Target::of("Ceph zstd", Kind::Path("./x".into())));
+        assert_eq!(parsed("pumice"), named("pumice", pumice(None, None)));
+        assert_eq!(parsed("fast=pumice,codec=lz4"), named("fast", pumice(None, Some("lz4"))));
+        assert_eq!(parsed("pumice:/srv/a=b"), named("pumice:/srv/a=b", pumice(Some("/srv/a=b"), None)));
+        assert_eq!(parsed("Ceph zstd=./x"), named("Ceph zstd", Kind::Path("./x".into())));
         let uri = "nbd+unix:///?socket=/run/x";
-        assert_eq!(parsed(uri), Target::of(uri, Kind::Nbd(uri.to_string())));
-        assert_eq!(parsed(&format!("a={uri}")), Target::of("a", Kind::Nbd(uri.to_string())));
+        assert_eq!(parsed(uri), named(uri, Kind::Nbd(uri.to_string())));
+        assert_eq!(parsed(&format!("a={uri}")), named("a", Kind::Nbd(uri.to_string())));
         for bad in ["", "drive", "pumice:", "raw,codec=lz4", "x="] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }

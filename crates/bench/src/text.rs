@@ -37,7 +37,8 @@ pub(crate) fn head(run: &Run) -> Vec<String> {
 
 /// Everything measured, one row for each step on each target.
 pub(crate) fn measured(run: &Run) -> Table {
-    let head = ["scene", "step", "target", "MB/s", "IOPS", "p99 us", "client s/GB", "server s/GB", "ratio", "WAF"];
+    let head =
+        ["scene", "step", "target", "MB/s", "IOPS", "p99 us", "client s/GB", "server s/GB", "ratio", "WAF"];
     let mut table = Table::new(head).right_from(3);
     let mut last = (String::new(), String::new());
     for series in &run.series {

@@ -164,19 +164,26 @@ mod tests {
         let job = Job::sequential(Pattern::Write, Data::Compressible(60)).depth(128);
         assert_eq!(job.text(), "128K write, depth 128");
         let arguments = job.arguments(&Place::Nbd("nbd://h".to_string()), (1 << 20) + 5, 7);
-        for expected in
-            ["--uri=nbd://h", "--size=1048576", "--runtime=7", "--end_fsync=1", "--buffer_compress_percentage=60"]
-        {
+        for expected in [
+            "--uri=nbd://h",
+            "--size=1048576",
+            "--runtime=7",
+            "--end_fsync=1",
+            "--buffer_compress_percentage=60",
+        ] {
             assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
         }
         assert!(!arguments.iter().any(|argument| argument == "--time_based"));
         let job = Job::random(Pattern::Mixed, Data::Zeros).jobs(8);
         assert_eq!(job.text(), "4K random 70/30, depth 16 x 8");
         let arguments = job.arguments(&Place::File("/a:b".into()), 1 << 20, 7);
-        for expected in ["--filename=/a\\:b", "--time_based", "--rwmixread=70", "--zero_buffers", "--numjobs=8"] {
+        for expected in
+            ["--filename=/a\\:b", "--time_based", "--rwmixread=70", "--zero_buffers", "--numjobs=8"]
+        {
             assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
         }
-        let reads = Job::random(Pattern::RandomRead, Data::Zeros).arguments(&Place::File("/a".into()), 4096, 1);
+        let reads =
+            Job::random(Pattern::RandomRead, Data::Zeros).arguments(&Place::File("/a".into()), 4096, 1);
         assert!(!reads.iter().any(|argument| argument.contains("zero_buffers")));
     }
 }

@@ -70,13 +70,14 @@ fn what_does_not_fit_or_fails_is_listed() {
         let options = options(folder.path(), targets, limit);
         Session::new(suite, &options, &stop, &|_| ()).run()
     };
-    let short = run(&["raw"], Duration::ZERO).err().expect("nothing was measured");
-    assert!(matches!(short, BenchError::Interrupted), "{short}");
+    let short = run(&["raw"], Duration::ZERO).expect("the first scene at least");
+    assert!(!short.complete && short.left_out.len() == 2, "{:?}", short.left_out);
+    assert!(short.series.iter().all(|series| series.scene == "60 %"));
     // The drive's program is missing; the peer is measured all the same.
     let some = run(&["pumice", "raw"], Duration::from_secs(3600)).expect("a run");
     assert!(some.left_out.iter().any(|line| line.contains("on pumice: ")), "{:?}", some.left_out);
     assert!(some.series.iter().all(|series| series.target == "raw"));
-    let twice = run(&["raw", "raw"], Duration::ZERO).err().expect("refused");
+    let twice = run(&["raw", "raw"], Duration::ZERO).expect_err("refused");
     assert!(twice.to_string().contains("given twice"), "{twice}");
 }
 

@@ -62,9 +62,7 @@ impl Btrfs {
         let mount_text = store.mount.display().to_string();
         run("mount", &["-t", "btrfs", "-o", "compress-force=zstd:1", &store.loop_device, &mount_text])?;
         let file = store.mount.join("file");
-        File::create(&file)
-            .and_then(|made| made.set_len(store.size_bytes))
-            .map_err(BenchError::io(&file))?;
+        File::create(&file).and_then(|made| made.set_len(store.size_bytes)).map_err(BenchError::io(&file))?;
         Ok(store)
     }
 
@@ -106,12 +104,7 @@ impl Store for Btrfs {
         let Some(used) = self.used_bytes() else { return Ok(None) };
         let logical = super::allocated_bytes(&self.mount.join("file"));
         let ratio = logical as f64 / used.max(1) as f64;
-        Ok(Some(Space {
-            logical_used_bytes: logical,
-            physical_used_bytes: used,
-            ratio,
-            ..Space::default()
-        }))
+        Ok(Some(Space { logical_used_bytes: logical, physical_used_bytes: used, ratio, ..Space::default() }))
     }
 }
 

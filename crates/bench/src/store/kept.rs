@@ -38,7 +38,10 @@ impl Kept {
         /// Least that jobs can use.
         const SMALLEST_BYTES: u64 = 16 << 20;
         if size < SMALLEST_BYTES {
-            return Err(BenchError::target(name, format!("has {size} bytes, expected at least {SMALLEST_BYTES}")));
+            return Err(BenchError::target(
+                name,
+                format!("has {size} bytes, expected at least {SMALLEST_BYTES}"),
+            ));
         }
         Ok(Kept { place, capacity_bytes: size.min(workshop.size_bytes) })
     }

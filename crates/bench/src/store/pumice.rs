@@ -112,7 +112,11 @@ impl Pumice {
         Ok(Pumice {
             asks,
             place: Place::Nbd(format!("nbd+unix:///?socket={}", socket.display())),
-            capacity_bytes: status.logical_capacity_bytes.min(if is_made { u64::MAX } else { workshop.size_bytes }),
+            capacity_bytes: status.logical_capacity_bytes.min(if is_made {
+                u64::MAX
+            } else {
+                workshop.size_bytes
+            }),
             server,
             is_made,
             backing,

@@ -72,7 +72,12 @@ impl Store for Qcow2 {
 
     fn space(&self) -> Result<Option<Space>> {
         let used = allocated_bytes(&self.image);
-        Ok(Some(Space { logical_used_bytes: used, physical_used_bytes: used, ratio: 1.0, ..Space::default() }))
+        Ok(Some(Space {
+            logical_used_bytes: used,
+            physical_used_bytes: used,
+            ratio: 1.0,
+            ..Space::default()
+        }))
     }
 }
 

@@ -38,7 +38,8 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         others.filter_map(|target| Some((target.name.as_str(), combined(&target.name)?))).collect();
     let best = found.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let ours = |quotient: f64| {
-        let all: Vec<String> = found.iter().map(|(name, rate)| format!("{name} {:.1}k", rate / 1e3)).collect();
+        let all: Vec<String> =
+            found.iter().map(|(name, rate)| format!("{name} {:.1}k", rate / 1e3)).collect();
         let drive = combined(seen.drive).unwrap_or(0.0) / 1e3;
         format!("{drive:.1}k against {}: {quotient:.2}x of the best", all.join(", "))
     };

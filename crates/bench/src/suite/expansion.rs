@@ -62,7 +62,8 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         });
     }
     for factor in &FACTORS[1..] {
-        let speeds = over(seen.speed(&scene_name(*factor), OVERWRITE), seen.speed(&scene_name(1.0), OVERWRITE));
+        let speeds =
+            over(seen.speed(&scene_name(*factor), OVERWRITE), seen.speed(&scene_name(1.0), OVERWRITE));
         let Some(predicted) = over(expected(1.0), expected(*factor)) else { continue };
         conclusions.predictions.push(Prediction {
             subject: format!("speed of random overwrites at {factor:.1}x, over that at 1.0x"),
@@ -73,7 +74,8 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     }
     for (factor, name) in [(1.5, "hs21-150"), (2.0, "hs21-200")] {
         let scene = scene_name(factor);
-        let refused = seen.run.left_out.iter().find(|line| line.starts_with(&format!("{scene} on {}", seen.drive)));
+        let refused =
+            seen.run.left_out.iter().find(|line| line.starts_with(&format!("{scene} on {}", seen.drive)));
         let filled = match refused {
             Some(line) => line.contains("No space").then_some(0.0),
             None => ratio(factor),

@@ -45,7 +45,8 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         ratio,
         Needs::AtLeast(2.0),
         |ratio| {
-            let after = decayed.map_or(String::new(), |after| format!(", {after:.2}:1 after random overwrites"));
+            let after =
+                decayed.map_or(String::new(), |after| format!(", {after:.2}:1 after random overwrites"));
             format!("{ratio:.2}:1{after}")
         },
         "headers and map take their share",

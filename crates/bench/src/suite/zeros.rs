@@ -50,7 +50,12 @@ pub(super) fn zeros_over_random(seen: &Seen<'_>, zeros: &str, random: &str) -> V
             260.0 / 65.0,
             "random data is passed through at the speed of the disk, which is not the bottleneck",
         ),
-        pair("lm-read", "read", 260.0 / 200.0, "zeros are made in the server, but still copied to the client"),
+        pair(
+            "lm-read",
+            "read",
+            260.0 / 200.0,
+            "zeros are made in the server, but still copied to the client",
+        ),
     ]
 }
 

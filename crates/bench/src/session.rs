@@ -30,8 +30,6 @@ pub struct Options {
     pub folder: PathBuf,
     /// The program `pumice`.
     pub program: PathBuf,
-    /// Its version.
-    pub program_version: String,
     /// The fio to use.
     pub fio: Fio,
     /// Data sets for the suite `datasets`.
@@ -95,6 +93,7 @@ impl<'a> Session<'a> {
             .map_err(BenchError::io(&options.folder))?;
         let size_bytes = options.size_bytes.unwrap_or(self.suite.size_bytes);
         let mut run = self.begin(size_bytes);
+        run.program_version = self.program_version(folder.path());
         let budget = Budget::new(options.limit);
         let workshop =
             Workshop { program: &options.program, folder: folder.path(), size_bytes, stop: self.stop };
@@ -135,7 +134,6 @@ impl<'a> Session<'a> {
             suite: self.suite.name.to_string(),
             date: utc(now.as_secs()),
             command: options.command.clone(),
-            program_version: options.program_version.clone(),
             fio_version: options.fio.version().to_string(),
             machine: Machine::this(),
             size_bytes,
@@ -143,6 +141,14 @@ impl<'a> Session<'a> {
             complete: true,
             ..Run::default()
         }
+    }
+
+    /// Returns what the program calls itself; empty if it does not run, which matters to drives only.
+    fn program_version(&self, folder: &Path) -> String {
+        const ASK: Duration = Duration::from_secs(20);
+        let asked = process::run(&self.options.program, &["--version"], folder, ASK, self.stop);
+        let said = asked.map(|ended| ended.output).unwrap_or_default();
+        said.trim().trim_start_matches("pumice ").to_string()
     }
 
     /// Returns the targets that can take part. Those that the user named must.

@@ -61,6 +61,9 @@ pub(crate) struct Args {
     /// Write a self-contained HTML report with charts
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
+    /// Program to create and serve drives with, to compare two versions [default: this program]
+    #[arg(long, value_name = "PATH")]
+    pumice: Option<PathBuf>,
     /// Program to use as fio [default: the one installed]
     #[arg(long, value_name = "PATH")]
     fio: Option<PathBuf>,
@@ -147,8 +150,10 @@ fn measure(args: &Args) -> Result<()> {
         limit: Duration::from_secs_f64(args.minutes * 60.0),
         size_bytes: args.size.map(|size| size.0),
         folder: args.dir.clone().unwrap_or_else(std::env::temp_dir),
-        program: std::env::current_exe().context("cannot find this program")?,
-        program_version: env!("CARGO_PKG_VERSION").to_string(),
+        program: match &args.pumice {
+            Some(program) => program.clone(),
+            None => std::env::current_exe().context("cannot find this program")?,
+        },
         fio,
         data: args.data.clone(),
         command: std::env::args().collect::<Vec<_>>().join(" "),

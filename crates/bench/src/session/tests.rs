@@ -31,7 +31,6 @@ fn options(folder: &Path, targets: &[&str], limit: Duration) -> Options {
         size_bytes: Some(64 << 20),
         folder: folder.to_path_buf(),
         program: "/nothing/pumice".into(),
-        program_version: "0".to_string(),
         fio: fake_fio(folder),
         data: Vec::new(),
         command: "pumice bench".to_string(),

@@ -65,7 +65,7 @@ use Document::{Canonical, Hyperscalers, LinuxMagazine, Pumice, Snia};
 
 const ZEROS: Result<&str, &str> = Ok("zeros-vs-random");
 const BASELINE: Result<&str, &str> = Ok("fio-baseline");
-const CEPH: Result<&str, &str> = Err("a Ceph cluster: deploy/ceph");
+const CEPH: Result<&str, &str> = Ok("offload");
 const RGW: Result<&str, &str> = Err("an S3 gateway on a Ceph cluster: deploy/ceph");
 const GLUSTER: Result<&str, &str> = Err("a Gluster cluster and two drives in one LVM volume: deploy/gluster");
 const BANDS: &str = "addendum, first table";

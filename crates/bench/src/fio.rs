@@ -24,6 +24,24 @@ pub(crate) enum Place {
     File(PathBuf),
     /// An NBD export.
     Nbd(String),
+    /// An image in a pool of Ceph.
+    Rbd {
+        /// The pool.
+        pool: String,
+        /// The image.
+        image: String,
+    },
+}
+
+impl Place {
+    /// The engine of fio for it.
+    fn engine(&self) -> &'static str {
+        match self {
+            Place::File(_) => "libaio",
+            Place::Nbd(_) => "nbd",
+            Place::Rbd { .. } => "rbd",
+        }
+    }
 }
 
 /// An installed fio.
@@ -31,7 +49,7 @@ pub(crate) enum Place {
 pub struct Fio {
     program: PathBuf,
     version: String,
-    has_nbd: bool,
+    engines: Vec<String>,
 }
 
 impl Fio {
@@ -52,8 +70,8 @@ impl Fio {
         if number(&version).is_none_or(|number| number < OLDEST) {
             return Err(BenchError::OldFio { found: version, oldest: OLDEST_TEXT });
         }
-        let has_nbd = ask("--enghelp")?.lines().any(|line| line.trim() == "nbd");
-        Ok(Fio { program, version, has_nbd })
+        let engines = ask("--enghelp")?.lines().map(|line| line.trim().to_string()).collect();
+        Ok(Fio { program, version, engines })
     }
 
     /// What it calls itself, such as `fio-3.33`.
@@ -71,11 +89,9 @@ impl Fio {
         folder: &Path,
         stop: &Stop,
     ) -> Result<Measured> {
-        if matches!(place, Place::Nbd(_)) && !self.has_nbd {
-            return Err(BenchError::program(
-                "fio",
-                "this fio has no nbd engine: it was built without libnbd",
-            ));
+        let engine = place.engine();
+        if !self.engines.iter().any(|it| it == engine) {
+            return Err(BenchError::program("fio", format!("this fio has no engine {engine}")));
         }
         // Standard output also has messages of engines.
         let results = folder.join("fio.json");

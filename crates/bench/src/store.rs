@@ -98,8 +98,9 @@ impl Workshop<'_> {
             Kind::Raw => Box::new(raw::Raw::open(self, backing)?),
             Kind::Qcow2 => Box::new(qcow2::Qcow2::open(self)?),
             Kind::Btrfs => Box::new(btrfs::Btrfs::open(self)?),
-            Kind::Nbd(uri) => Box::new(kept::Kept::nbd(self, uri)?),
-            Kind::Path(path) => Box::new(kept::Kept::path(self, path)?),
+            Kind::Nbd(uri) => Box::new(kept::Kept::nbd(self, uri, &target.pids)?),
+            Kind::Rbd { pool, image } => Box::new(kept::Kept::rbd(self, pool, image, &target.pids)),
+            Kind::Path(path) => Box::new(kept::Kept::path(self, path, &target.pids)?),
         })
     }
 }

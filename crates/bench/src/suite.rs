@@ -4,6 +4,7 @@ mod against;
 mod baseline;
 mod datasets;
 mod expansion;
+mod offload;
 mod quick;
 mod slow_disk;
 mod zeros;
@@ -129,6 +130,15 @@ pub const SUITES: &[Suite] = &[
         scenes: against::scenes,
         conclude: against::conclude,
     },
+    Suite {
+        name: "offload",
+        summary: "SNIA, figure 3: compression in Ceph (target software) against compression in its drives (target drive)",
+        targets: &[],
+        size_bytes: 512 * MIB,
+        headline: Some(offload::HEADLINE),
+        scenes: offload::scenes,
+        conclude: offload::conclude,
+    },
 ];
 
 /// Returns a suite by its name.
@@ -149,13 +159,15 @@ impl Suite {
     pub(crate) fn conclude(&self, run: &mut Run, options: &Options, targets: &[Target]) {
         let drive = targets.iter().find(|target| target.is_drive());
         let raw = targets.iter().find(|target| target.kind == Kind::Raw).map(|target| target.name.as_str());
+        // The targets of `offload` are clusters.
+        let drive = drive.map(|drive| drive.name.as_str()).or((self.name == "offload").then_some("drive"));
         let Some(drive) = drive else {
             let tested = STATEMENTS.iter().filter(|statement| statement.tested_by == Ok(self.name));
             run.findings =
                 tested.map(|it| Finding::untested(it, "no Pumice drive among the targets")).collect();
             return;
         };
-        let seen = Seen { run, options, drive: &drive.name, raw };
+        let seen = Seen { run, options, drive, raw };
         let Conclusions { findings, predictions } = (self.conclude)(&seen);
         run.findings = findings;
         run.predictions = predictions;

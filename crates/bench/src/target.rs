@@ -21,6 +21,13 @@ pub enum Kind {
     Btrfs,
     /// An NBD export.
     Nbd(String),
+    /// An image of Ceph, by fio's engine `rbd`. `CEPH_CONF` names the cluster.
+    Rbd {
+        /// The pool.
+        pool: String,
+        /// The image.
+        image: String,
+    },
     /// A file or block device.
     Path(PathBuf),
 }
@@ -32,13 +39,15 @@ pub struct Target {
     pub name: String,
     /// What it is.
     pub kind: Kind,
+    /// Processes that serve it, besides those that the run starts.
+    pub pids: Vec<u32>,
 }
 
 impl Target {
     /// Whether what is written stays, so that it must be empty before.
     pub fn is_kept(&self) -> bool {
         match &self.kind {
-            Kind::Nbd(_) | Kind::Path(_) => true,
+            Kind::Nbd(_) | Kind::Path(_) | Kind::Rbd { .. } => true,
             Kind::Pumice { path, .. } => path.as_ref().is_some_and(|path| path.exists()),
             _ => false,
         }
@@ -78,15 +87,21 @@ impl FromStr for Target {
             "qcow2" => Kind::Qcow2,
             "btrfs" => Kind::Btrfs,
             _ if word.starts_with("nbd://") || word.starts_with("nbd+unix://") => Kind::Nbd(word.to_string()),
+            _ if word.starts_with("rbd:") => match word.trim_start_matches("rbd:").split_once('/') {
+                Some((pool, image)) if !pool.is_empty() && !image.is_empty() => {
+                    Kind::Rbd { pool: pool.to_string(), image: image.to_string() }
+                }
+                _ => return Err("expected rbd:POOL/IMAGE".to_string()),
+            },
             _ if word.contains('/') => Kind::Path(word.into()),
             _ => {
                 return Err(format!(
-                    "unknown target {word:?}: expected pumice, pumice:PATH, raw, qcow2, btrfs, an address of NBD, or a \
-                     path with a slash"
+                    "unknown target {word:?}: expected pumice, pumice:PATH, raw, qcow2, btrfs, an address of NBD, \
+                     rbd:POOL/IMAGE, or a path with a slash"
                 ));
             }
         };
-        Ok(Target { name: name.unwrap_or(what).to_string(), kind })
+        Ok(Target { name: name.unwrap_or(what).to_string(), kind, pids: Vec::new() })
     }
 }
 
@@ -95,7 +110,7 @@ mod tests {
     use super::*;
 
     fn named(name: &str, kind: Kind) -> Target {
-        Target { name: name.to_string(), kind }
+        Target { name: name.to_string(), kind, pids: Vec::new() }
     }
 
     fn parsed(text: &str) -> Target {
@@ -115,7 +130,9 @@ mod tests {
         let uri = "nbd+unix:///?socket=/run/x";
         assert_eq!(parsed(uri), named(uri, Kind::Nbd(uri.to_string())));
         assert_eq!(parsed(&format!("a={uri}")), named("a", Kind::Nbd(uri.to_string())));
-        for bad in ["", "drive", "pumice:", "raw,codec=lz4", "x="] {
+        let image = Kind::Rbd { pool: "p".to_string(), image: "i".to_string() };
+        assert_eq!(parsed("zstd=rbd:p/i"), named("zstd", image));
+        for bad in ["", "drive", "rbd:p", "rbd:/i", "pumice:", "raw,codec=lz4", "x="] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
     }

@@ -24,7 +24,7 @@ use progress::Bar;
 #[command(
     after_help = "Targets: pumice, a temporary drive, or pumice,codec=CODEC; pumice:PATH, a drive, created for the run \
     if it does not exist; raw, a file; qcow2, an image behind qemu-nbd; btrfs, a file in a btrfs that compresses; nbd://... and \
-    nbd+unix://...; a file or block device. Each may have a name: NAME=TARGET.\n\n\
+    nbd+unix://...; rbd:POOL/IMAGE of Ceph; a file or block device. Each may have a name: NAME=TARGET.\n\n\
     Examples:\n  \
     pumice bench quick --html quick.html\n  \
     pumice bench fio-baseline --target pumice --target raw --minutes 20 --json run.json\n  \
@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// Data set for the suite datasets; may be repeated. Names of Canonical's: warp, jpeg, covid, yuv, h264
     #[arg(long, value_name = "NAME=PATH", value_parser = data_set)]
     data: Vec<DataSet>,
+    /// Processes that serve a target, whose CPU time is counted; may be repeated
+    #[arg(long, value_name = "NAME=PID,...", value_parser = pids)]
+    pids: Vec<(String, Vec<u32>)>,
     /// Overwrite targets that hold data
     #[arg(long)]
     destroy: bool,
@@ -105,6 +108,13 @@ fn data_set(text: &str) -> Result<DataSet, String> {
     Ok(DataSet { name: name.to_string(), path: path.into() })
 }
 
+fn pids(text: &str) -> Result<(String, Vec<u32>), String> {
+    let form = || "expected NAME=PID,... with the name of a target".to_string();
+    let (name, list) = text.split_once('=').ok_or_else(form)?;
+    let pids = list.split(',').map(|pid| pid.trim().parse().map_err(|_| form())).collect::<Result<_, _>>()?;
+    Ok((name.to_string(), pids))
+}
+
 /// Smallest size of what is created: a drive needs this much to clean.
 const SIZE_MIN_BYTES: u64 = 64 << 20;
 
@@ -145,8 +155,14 @@ fn measure(args: &Args) -> Result<()> {
     for target in args.target.iter().filter(|_| !args.destroy) {
         empty::check(target)?;
     }
+    let mut targets = args.target.clone();
+    for (name, pids) in &args.pids {
+        let target = targets.iter_mut().find(|target| target.name == *name);
+        let target = target.ok_or_else(|| WrongUsage(format!("--pids {name}: no target of this name")))?;
+        target.pids.extend(pids);
+    }
     let options = Options {
-        targets: args.target.clone(),
+        targets,
         limit: Duration::from_secs_f64(args.minutes * 60.0),
         size_bytes: args.size.map(|size| size.0),
         folder: args.dir.clone().unwrap_or_else(std::env::temp_dir),
@@ -189,5 +205,7 @@ mod tests {
         let set = DataSet { name: "a".to_string(), path: "/b=c".into() };
         assert_eq!(data_set("a=/b=c"), Ok(set));
         assert!(data_set("=b").is_err() && data_set("a").is_err());
+        assert_eq!(pids("a=1,2"), Ok(("a".to_string(), vec![1, 2])));
+        assert!(pids("a").is_err() && pids("a=x").is_err());
     }
 }

@@ -117,13 +117,17 @@ impl Job {
         ]
         .map(str::to_string)
         .to_vec();
+        arguments.push(format!("--ioengine={}", place.engine()));
         match place {
             Place::File(path) => {
                 arguments.push(format!("--filename={}", path.display().to_string().replace(':', "\\:")));
-                arguments.extend(["--ioengine=libaio", "--direct=1"].map(str::to_string));
+                arguments.push("--direct=1".to_string());
             }
-            Place::Nbd(uri) => {
-                arguments.extend(["--ioengine=nbd".to_string(), format!("--uri={uri}")]);
+            Place::Nbd(uri) => arguments.push(format!("--uri={uri}")),
+            Place::Rbd { pool, image } => {
+                arguments.extend([format!("--pool={pool}"), format!("--rbdname={image}")]);
+                // Not the images' caches, which would hide the pool.
+                arguments.push("--direct=1".to_string());
             }
         }
         arguments.extend([

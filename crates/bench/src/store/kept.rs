@@ -17,24 +17,31 @@ const ASK: Duration = Duration::from_secs(30);
 pub(crate) struct Kept {
     place: Place,
     capacity_bytes: u64,
+    pids: Vec<u32>,
 }
 
 impl Kept {
-    pub(crate) fn path(workshop: &Workshop<'_>, path: &Path) -> Result<Kept> {
+    pub(crate) fn path(workshop: &Workshop<'_>, path: &Path, pids: &[u32]) -> Result<Kept> {
         let end = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
         let size = end.map_err(BenchError::io(path))?;
-        Kept::new(workshop, Place::File(path.to_path_buf()), &path.display().to_string(), size)
+        Kept::new(workshop, Place::File(path.to_path_buf()), &path.display().to_string(), size, pids)
     }
 
-    pub(crate) fn nbd(workshop: &Workshop<'_>, uri: &str) -> Result<Kept> {
+    pub(crate) fn nbd(workshop: &Workshop<'_>, uri: &str, pids: &[u32]) -> Result<Kept> {
         let program = process::need("nbdinfo", "libnbd-bin")?;
         let ended = process::run(&program, &["--size", uri], workshop.folder, ASK, workshop.stop)?;
         let size = ended.output.trim().parse();
         let size = size.map_err(|_| BenchError::target(uri, "the server does not say how large it is"))?;
-        Kept::new(workshop, Place::Nbd(uri.to_string()), uri, size)
+        Kept::new(workshop, Place::Nbd(uri.to_string()), uri, size, pids)
     }
 
-    fn new(workshop: &Workshop<'_>, place: Place, name: &str, size: u64) -> Result<Kept> {
+    /// An image of at least the size of stores: fio says so if it is smaller.
+    pub(crate) fn rbd(workshop: &Workshop<'_>, pool: &str, image: &str, pids: &[u32]) -> Kept {
+        let place = Place::Rbd { pool: pool.to_string(), image: image.to_string() };
+        Kept { place, capacity_bytes: workshop.size_bytes, pids: pids.to_vec() }
+    }
+
+    fn new(workshop: &Workshop<'_>, place: Place, name: &str, size: u64, pids: &[u32]) -> Result<Kept> {
         /// Least that jobs can use.
         const SMALLEST_BYTES: u64 = 16 << 20;
         if size < SMALLEST_BYTES {
@@ -43,7 +50,7 @@ impl Kept {
                 format!("has {size} bytes, expected at least {SMALLEST_BYTES}"),
             ));
         }
-        Ok(Kept { place, capacity_bytes: size.min(workshop.size_bytes) })
+        Ok(Kept { place, capacity_bytes: size.min(workshop.size_bytes), pids: pids.to_vec() })
     }
 }
 
@@ -54,5 +61,9 @@ impl Store for Kept {
 
     fn capacity_bytes(&self) -> u64 {
         self.capacity_bytes
+    }
+
+    fn servers(&self) -> Vec<u32> {
+        self.pids.clone()
     }
 }

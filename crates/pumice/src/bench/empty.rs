@@ -20,6 +20,9 @@ pub(super) fn check(target: &Target) -> Result<()> {
             refuse(&path.display().to_string(), file(path).with_context(|| path.display().to_string())?)
         }
         Kind::Nbd(uri) => refuse(uri, export(uri).with_context(|| uri.clone())?),
+        Kind::Rbd { pool, image } => {
+            bail!("rbd:{pool}/{image}: may hold data, which is not looked for; overwrite it with --destroy")
+        }
         _ => Ok(()),
     }
 }

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use report::Table;
 
 use crate::compare::{figure_text, number_text};
+use crate::finding::Finding;
 use crate::run::Run;
 use crate::stats::Figure;
 
@@ -73,12 +74,31 @@ pub(crate) fn predictions(run: &Run) -> Table {
     table
 }
 
-/// What the run says about statements of documents, those that do not hold first.
-pub(crate) fn findings(run: &Run) -> Table {
-    let mut table = Table::new(["document", "place", "about", "it says", "here", "verdict", "why"]);
+/// Findings, those that do not hold first.
+fn sorted(run: &Run) -> Vec<&Finding> {
     let mut findings: Vec<_> = run.findings.iter().collect();
     findings.sort_by_key(|finding| finding.verdict);
-    for it in findings {
+    findings
+}
+
+/// A finding in lines: a table of seven columns is wider than a terminal.
+fn finding_text(it: &Finding) -> String {
+    let ours = if it.ours.is_empty() { String::new() } else { format!("; here: {}", it.ours) };
+    let why = if it.why.is_empty() { String::new() } else { format!("\n      {}", it.why) };
+    format!(
+        "  {}: {} ({}, {})\n      says: {}{ours}{why}\n",
+        it.verdict.text(),
+        it.subject,
+        it.document,
+        it.place,
+        it.says
+    )
+}
+
+/// What the run says about statements of documents.
+pub(crate) fn findings(run: &Run) -> Table {
+    let mut table = Table::new(["document", "place", "about", "it says", "here", "verdict", "why"]);
+    for it in sorted(run) {
         table.row([
             it.document.to_string(),
             it.place.clone(),
@@ -102,7 +122,8 @@ pub fn text(run: &Run) -> String {
         let _ = write!(out, "\nPredictions\n\n{}", predictions(run).to_text());
     }
     if !run.findings.is_empty() {
-        let _ = write!(out, "\nWhat the documents say\n\n{}", findings(run).to_text());
+        out.push_str("\nWhat the documents say\n");
+        sorted(run).into_iter().for_each(|finding| out.push_str(&finding_text(finding)));
     }
     if !run.left_out.is_empty() {
         let _ = write!(out, "\nLeft out\n  {}\n", run.left_out.join("\n  "));

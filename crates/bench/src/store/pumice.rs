@@ -106,8 +106,12 @@ impl Pumice {
         let environment = [("PUMICE_RUNTIME_DIR", runtime.as_path())];
         let server = Server::start(workshop.program, &arguments, &environment, &workshop.path("serve.log"))?;
         let status = server.wait(workshop.stop, || {
-            let status = asks.status()?;
-            Ok((status.server.is_some() && socket.exists()).then_some(status))
+            // The drive is locked before the server can be asked about it.
+            let status = match asks.status() {
+                Err(BenchError::Program { .. }) => None,
+                status => Some(status?),
+            };
+            Ok(status.filter(|status| status.server.is_some() && socket.exists()))
         })?;
         Ok(Pumice {
             asks,

@@ -124,9 +124,8 @@ pub(crate) fn figure_text(figure: &Figure) -> String {
 /// Shows a number with three digits or so.
 pub(crate) fn number_text(value: f64) -> String {
     match value.abs() {
-        large if large >= 1000.0 => format!("{value:.0}"),
-        middle if middle >= 100.0 => format!("{value:.0}"),
-        small if small >= 10.0 => format!("{value:.1}"),
+        large if large >= 100.0 => format!("{value:.0}"),
+        middle if middle >= 10.0 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
     }
 }

@@ -70,6 +70,7 @@ fn chart(run: &Run, title: &str, axis: &str, figure: Quantity) -> Option<BarChar
     let chart = BarChart::new(title, axis).series(targets.iter().copied()).lying();
     Some(steps.into_iter().take(GROUPS_MAX).fold(chart, |chart, (scene, step)| {
         let bars = targets.iter().map(|target| match run.series(scene, step, target).and_then(figure) {
+            Some(it) if it.count == 1 => Bar::from(it.median),
             Some(it) => Bar::within(it.median, it.low, it.high),
             None => Bar::missing(),
         });

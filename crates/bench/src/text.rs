@@ -97,16 +97,15 @@ fn finding_text(it: &Finding) -> String {
 
 /// What the run says about statements of documents.
 pub(crate) fn findings(run: &Run) -> Table {
-    let mut table = Table::new(["document", "place", "about", "it says", "here", "verdict", "why"]);
+    let mut table = Table::new(["verdict", "about", "it says", "here", "why", "document"]);
     for it in sorted(run) {
         table.row([
-            it.document.to_string(),
-            it.place.clone(),
+            it.verdict.text().to_string(),
             it.subject.clone(),
             it.says.clone(),
             it.ours.clone(),
-            it.verdict.text().to_string(),
             it.why.clone(),
+            format!("{}, {}", it.document, it.place),
         ]);
     }
     table

@@ -96,6 +96,10 @@ impl Job {
         Job { amount: Amount::Timed, ..self }
     }
 
+    fn is_random(&self) -> bool {
+        matches!(self.pattern, Pattern::RandomWrite | Pattern::RandomRead | Pattern::Mixed)
+    }
+
     /// In words: `128K write, depth 16`.
     pub(crate) fn text(&self) -> String {
         let jobs = if self.jobs > 1 { format!(" x {}", self.jobs) } else { String::new() };
@@ -139,7 +143,11 @@ impl Job {
             format!("--runtime={seconds}"),
         ]);
         if self.amount == Amount::Timed {
-            arguments.extend(["--time_based", "--norandommap"].map(str::to_string));
+            arguments.push("--time_based".to_string());
+        }
+        if self.is_random() {
+            // Uniform: without it each block comes once before any comes again.
+            arguments.push("--norandommap".to_string());
         }
         if self.pattern == Pattern::Mixed {
             arguments.push("--rwmixread=70".to_string());

@@ -103,7 +103,11 @@ impl Pumice {
         let path_text = drive.display().to_string();
         let runtime = workshop.path("run");
         let arguments = ["serve", &path_text, "--nbd", &nbd];
-        let environment = [("PUMICE_RUNTIME_DIR", runtime.as_path())];
+        let mut environment = vec![("PUMICE_RUNTIME_DIR", runtime.as_path())];
+        if backing.is_some() {
+            // nbdfuse lets in nobody but the user who mounted it.
+            environment.push(("PUMICE_USER", Path::new("root")));
+        }
         let server = Server::start(workshop.program, &arguments, &environment, &workshop.path("serve.log"))?;
         let status = server.wait(workshop.stop, || {
             // The drive is locked before the server can be asked about it.

@@ -29,8 +29,9 @@ pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
     let scene = |factor: f64| {
         let steps = vec![
             Step::job("fill", Job::sequential(Pattern::Write, DATA)),
-            // Each block once: from here on the drive is as fragmented as it will be.
+            // As much as the capacity, twice: from here on the drive is as fragmented as it will be.
             Step::job("overwrite, first", Job { amount: Amount::Once, ..random }),
+            Step::prepare("overwrite, second", Job { amount: Amount::Once, ..random }),
             Step::job(OVERWRITE, random),
             Step::job("read", Job::sequential(Pattern::Read, DATA)),
         ];

@@ -88,13 +88,9 @@ impl Workshop<'_> {
             None => None,
         };
         Ok(match &target.kind {
-            Kind::Pumice { path, codec } => Box::new(pumice::Pumice::open(
-                self,
-                path.as_deref(),
-                codec.as_deref(),
-                scene.expansion,
-                backing,
-            )?),
+            Kind::Pumice { path, codec } => {
+                Box::new(pumice::Pumice::open(self, path.as_deref(), codec.as_deref(), scene, backing)?)
+            }
             Kind::Raw => Box::new(raw::Raw::open(self, backing)?),
             Kind::Qcow2 => Box::new(qcow2::Qcow2::open(self)?),
             Kind::Btrfs => Box::new(btrfs::Btrfs::open(self)?),

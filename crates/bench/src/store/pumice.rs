@@ -12,11 +12,12 @@ use super::{Space, Store, Workshop};
 use crate::error::{BenchError, Result};
 use crate::fio::Place;
 use crate::process::{self, Server, Stop};
+use crate::scene::{Action, Scene};
 
 /// Longest time for a command on a drive, except settling.
 const COMMAND: Duration = Duration::from_secs(60);
 /// Longest time for settling.
-const SETTLE: Duration = Duration::from_secs(600);
+const SETTLE: Duration = Duration::from_secs(180);
 
 /// A served drive.
 pub(crate) struct Pumice {
@@ -65,12 +66,12 @@ impl Asks {
 }
 
 impl Pumice {
-    /// Serves a drive; one that does not exist is made.
+    /// Serves a drive for a scene; one that does not exist is made.
     pub(crate) fn open(
         workshop: &Workshop<'_>,
         path: Option<&Path>,
         codec: Option<&str>,
-        expansion: Option<f64>,
+        scene: &Scene,
         backing: Option<Limited>,
     ) -> Result<Pumice> {
         let drive = match (&backing, path) {
@@ -86,7 +87,7 @@ impl Pumice {
             stop: workshop.stop.clone(),
         };
         if is_made {
-            let (size, capacity) = sizes(workshop.size_bytes, expansion);
+            let (size, capacity) = sizes(workshop.size_bytes, scene.expansion);
             let (size, capacity) = (size.to_string(), capacity.to_string());
             let mut more = vec!["--size", &size, "--capacity", &capacity, "--codec", codec.unwrap_or("auto")];
             if backing.is_some() {
@@ -102,7 +103,10 @@ impl Pumice {
         let nbd = format!("unix:{}", socket.display());
         let path_text = drive.display().to_string();
         let runtime = workshop.path("run");
-        let arguments = ["serve", &path_text, "--nbd", &nbd];
+        // As users have it, but where settling is waited for, it takes a whole processor.
+        let is_settled = scene.steps.iter().any(|step| step.action == Action::Settle);
+        let background = if is_settled { "100" } else { "10" };
+        let arguments = ["serve", &path_text, "--nbd", &nbd, "--background-cpu", background];
         let mut environment = vec![("PUMICE_RUNTIME_DIR", runtime.as_path())];
         if backing.is_some() {
             // nbdfuse lets in nobody but the user who mounted it.

@@ -15,6 +15,7 @@ mod documents;
 mod error;
 mod finding;
 mod fio;
+mod load;
 mod machine;
 mod page;
 mod process;

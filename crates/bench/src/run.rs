@@ -37,6 +37,8 @@ pub struct Run {
     pub job_seconds: u32,
     /// Rounds that were begun.
     pub rounds_count: u32,
+    /// Share of the processors that other programs used meanwhile, kernel threads among them.
+    pub others_cpu_share: Option<f64>,
     /// False if it was interrupted, or if something was left out for want of time.
     pub complete: bool,
     /// What was not measured, and why.

@@ -37,13 +37,13 @@ pub fn scorecard(runs: &[Run]) -> String {
         count(Verdict::CannotBeTested)
     );
     out.push_str(
-        "| run | date | machine | Pumice, fio | rounds | complete |\n| --- | --- | --- | --- | --- | --- |\n",
+        "| run | date | machine | Pumice, fio | rounds | complete | busy with something else |\n| --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for run in runs {
         let machine = &run.machine;
         let _ = writeln!(
             out,
-            "| {} | {} | {}, {} processors, {} GiB | {}, {} | {} | {} |",
+            "| {} | {} | {}, {} processors, {} GiB | {}, {} | {} | {} | {} |",
             run.suite,
             cell(&run.date),
             cell(&machine.processor),
@@ -52,7 +52,8 @@ pub fn scorecard(runs: &[Run]) -> String {
             run.program_version,
             run.fio_version,
             run.rounds_count,
-            if run.complete { "yes" } else { "no" }
+            if run.complete { "yes" } else { "no" },
+            run.others_cpu_share.map_or("-".to_string(), |share| format!("{:.0} %", share * 100.0))
         );
     }
     for (verdict, title) in [

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use crate::budget::{self, Budget, ROUNDS_MAX};
 use crate::error::{BenchError, Result};
 use crate::fio::{Amount, Fio, Place};
+use crate::load::Load;
 use crate::machine::Machine;
 use crate::process::{self, Stop};
 use crate::run::{Run, RunTarget, Sample, Series, VERSION};
@@ -95,6 +96,7 @@ impl<'a> Session<'a> {
         let mut run = self.begin(size_bytes);
         run.program_version = self.program_version(folder.path());
         let budget = Budget::new(options.limit);
+        let load = Load::now();
         let workshop =
             Workshop { program: &options.program, folder: folder.path(), size_bytes, stop: self.stop };
         let targets = self.targets(&mut run)?;
@@ -118,6 +120,7 @@ impl<'a> Session<'a> {
             return Err(first_error.unwrap_or(BenchError::Interrupted));
         }
         run.seconds = budget.used().as_secs_f64();
+        run.others_cpu_share = load.others_since();
         run.series.iter_mut().for_each(Series::summarize);
         if let Some((scene, step)) = self.suite.headline {
             run.set_headlines(scene, step);

@@ -9,6 +9,9 @@ use crate::finding::Finding;
 use crate::run::Run;
 use crate::stats::Figure;
 
+/// Share of the processors that others may use on a quiet machine. Kernel threads of disks are among them.
+const QUIET: f64 = 0.15;
+
 /// The head of a report: machine, versions, time.
 pub(crate) fn head(run: &Run) -> Vec<String> {
     let machine = &run.machine;
@@ -30,6 +33,12 @@ pub(crate) fn head(run: &Run) -> Vec<String> {
             run.job_seconds
         ),
     ];
+    if let Some(share) = run.others_cpu_share.filter(|share| *share > QUIET) {
+        lines.push(format!(
+            "This machine was not quiet: {:.0} % of its processors were busy with something else. Ratios hold, speeds do not.",
+            share * 100.0
+        ));
+    }
     if !run.complete {
         lines.push("This run is not complete: see what was left out.".to_string());
     }

@@ -77,6 +77,7 @@ mod accept;
 mod access;
 mod address;
 mod admission;
+mod answers;
 mod audit;
 mod budget;
 mod buffers;

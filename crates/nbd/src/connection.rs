@@ -14,10 +14,10 @@ use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use crate::admission::Admission;
+use crate::answers::Answers;
 use crate::audit::Refused;
 use crate::budget::Lease;
 use crate::config::{ServerConfig, TlsPolicy};
-use crate::answers::Answers;
 use crate::entry::{Begun, Entry};
 use crate::error::ConnectionError;
 use crate::execute::{Executor, LONG_RANGES_MAX, execute};
@@ -42,13 +42,15 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// Everything runs within the returned future: device futures are polled by it and are dropped with it (see
 /// [`Device`] for the consequences), so let it finish. Requires the timer of a tokio runtime. The connection
-/// and its memory are charged to `shared`; the connection also counts for `peer`.
+/// and its memory are charged to `shared`; the connection also counts for `peer`. `presence` returns what the stream
+/// knows of its client now: requests of a client that has left must not be carried out after those of the next one.
 ///
 /// # Errors
 /// The reason why the connection ended, unless the client disconnected or shutdown was requested. The caller
 /// can only log it.
 pub async fn serve_connection<S, D>(
     stream: S,
+    presence: impl Fn(&S) -> Presence + Send + Sync,
     peer: Peer,
     shared: &Shared<D>,
     shutdown: Shutdown,
@@ -58,8 +60,7 @@ where
     D: Device,
 {
     let admission = shared.resources.admissions.admit(peer)?;
-    // A stream that is no socket shows only when it is read that its client has left.
-    serve_admitted(stream, |_| Presence::Here, admission, shared, shutdown).await
+    serve_admitted(stream, presence, admission, shared, shutdown).await
 }
 
 /// Serves a client that has a place. `presence` returns what the stream knows of the client now.

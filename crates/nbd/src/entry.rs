@@ -123,7 +123,9 @@ impl<D: Device> Entry<D> {
         if waited >= WORTH_A_LINE {
             let seconds = waited.as_secs();
             tracing::info!(
-                client = number, ?export, seconds,
+                client = number,
+                ?export,
+                seconds,
                 "the client waited for requests of a connection that has ended"
             );
         }

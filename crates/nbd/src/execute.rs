@@ -66,7 +66,9 @@ pub(crate) async fn execute<D: Device>(
 /// Returns whether a request may take long whatever the device does.
 fn is_long_range(operation: &Operation) -> bool {
     match *operation {
-        Operation::Trim { length, .. } | Operation::WriteZeroes { length, .. } => length > MAX_PAYLOAD_BYTES.into(),
+        Operation::Trim { length, .. } | Operation::WriteZeroes { length, .. } => {
+            length > MAX_PAYLOAD_BYTES.into()
+        }
         _ => false,
     }
 }

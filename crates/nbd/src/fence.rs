@@ -100,7 +100,12 @@ impl Fence {
             place.asked.send_replace(number);
             (*member, place.answered.clone())
         };
-        Question { fence: Arc::clone(self), number, seen: 0, members: state.members.iter().map(ask).collect() }
+        Question {
+            fence: Arc::clone(self),
+            number,
+            seen: 0,
+            members: state.members.iter().map(ask).collect(),
+        }
     }
 }
 

@@ -134,6 +134,7 @@ pub use identity::{ClientName, ClientNameError};
 pub use inherited::{Inherited, InheritedError};
 pub use listener::{Accepted, Acceptor, Admitted, ListenError, Listener};
 pub use peer::Peer;
+pub use presence::Presence;
 pub use private_key::KeyKind;
 pub use refusal::RefusalReason;
 pub use server::Server;

@@ -5,9 +5,9 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread};
 
-/// What the socket knows of the client.
+/// What a socket knows of the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Presence {
+pub enum Presence {
     /// The connection is open, as far as the socket knows.
     Here,
     /// As before, but data is unread. The end of the connection may wait behind it, at the client, until the socket has

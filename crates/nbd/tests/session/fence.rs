@@ -67,7 +67,11 @@ impl Served {
     }
 
     /// Makes a client send a request which is under way until it is released.
-    pub(crate) async fn hold<S: AsyncRead + AsyncWrite + Unpin>(&self, client: &mut Client<S>, request: &[u8]) {
+    pub(crate) async fn hold<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        client: &mut Client<S>,
+        request: &[u8],
+    ) {
         let delayed = self.device.delayed();
         self.device.hold(true);
         client.send(request).await;

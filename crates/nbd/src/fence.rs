@@ -257,8 +257,8 @@ mod tests {
         assert!(has_passed(&mut fence.ask()), "there is no member");
         let members = [join(&fence, 1), join(&fence, 2)];
         let mut questions = members.each_ref().map(|member| member.questions());
-        // The first was asked when the second came.
-        assert_eq!(questions.each_mut().map(asked), [Some(2), None]);
+        // The first was asked when the second came, by the third question.
+        assert_eq!(questions.each_mut().map(asked), [Some(3), None]);
         let mut passing = fence.ask();
         assert_eq!(passing.missing(), [1, 2]);
         for (member, questions) in members.iter().zip(&mut questions) {

@@ -50,6 +50,13 @@ impl Bytes {
         self.now.iter_mut().chain(&mut self.durable).for_each(Vec::clear);
     }
 
+    /// Checks what was read of all bytes after a restart: that stays. Returns the first byte that it cannot be.
+    pub(crate) fn shown(&mut self, values: &[u8]) -> Option<String> {
+        let wrong = self.observe(0, values);
+        self.durable.clone_from(&self.now);
+        wrong
+    }
+
     fn begin(&mut self, at: usize, values: &[u8]) {
         for (at, value) in (at..).zip(values) {
             for possible in [&mut self.now[at], &mut self.durable[at]] {

@@ -255,7 +255,6 @@ impl<S: Subject> Run<S> {
             self.must_serve_again()?;
             self.probe_space()?;
             end = self.live()?;
-            self.bytes.lock().restart(end != LifeEnd::Closed);
             // If the backing does lasting damage, the result of an interrupted wipe would prove nothing.
             if S::CAN_WIPE && !self.config.does_damage() && self.rng.chance(1, 8) {
                 self.wipe()?;

@@ -229,12 +229,12 @@ impl Reader<'_> {
         }
         if let Some(figures) = self.chosen(&codec, &codecs, &own, start)? {
             own.values.extend(figures.values.iter().map(|(field, value)| (*field, (*value, start))));
-            own.sources.extend(
-                figures
-                    .source
-                    .iter()
-                    .flat_map(|source| figures.values.keys().map(|field| (*field, source.clone()))),
-            );
+            // A source that the column gives for one of them is more precise.
+            for (field, source) in figures.values.keys().zip(std::iter::repeat(&figures.source)) {
+                if let Some(source) = source {
+                    own.sources.entry(*field).or_insert_with(|| source.clone());
+                }
+            }
         }
         let Some((name, name_at)) = name else {
             return Err(self.error(start, "column.name", "missing; expected a text".to_string()));

@@ -237,7 +237,7 @@ pub(crate) fn remarks(report: &Report) -> Vec<(String, Vec<String>)> {
             vec![format!("all other inputs, as {} has them", scenario.file)],
         ));
     }
-    all.push(("Assumed, by nobody measured or quoted".to_string(), assumed(scenario)));
+    all.push(("Assumed, neither measured nor quoted".to_string(), assumed(scenario)));
     let set = scenario.columns.iter().flat_map(|column| {
         let of = |field: &Field| {
             column

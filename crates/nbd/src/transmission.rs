@@ -45,35 +45,9 @@ const DRAIN_BYTES_MAX: u64 = 2 * MAX_PAYLOAD_BYTES as u64;
 const REPLY_BYTES_MAX: usize = 64 << 10;
 /// Memory charged for the reply to a BLOCK_STATUS with many extents.
 const EXTENTS_BYTES: usize = request::MAX_EXTENTS * size_of::<device::Extent>();
-/// Most requests of a [`Scarce`] kind in flight.
-const SCARCE_MAX: usize = 8;
-
-/// Kinds of requests of which only few are in flight on a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Scarce {
-    /// Their replies, of up to 32 KiB each, wait for the client without being charged.
-    Listing,
-    /// Trims and zeroings of more than the longest write. They take up to minutes and hold no memory of the client's.
-    LongRange,
-}
-
-impl Scarce {
-    /// Number of kinds.
-    const COUNT: usize = 2;
-
-    /// The kind of a request, if its kind is scarce.
-    fn of(operation: &Operation) -> Option<Scarce> {
-        match *operation {
-            Operation::BlockStatus { max_extents, .. } if max_extents > 1 => Some(Scarce::Listing),
-            Operation::Trim { length, .. } | Operation::WriteZeroes { length, .. }
-                if length > MAX_PAYLOAD_BYTES.into() =>
-            {
-                Some(Scarce::LongRange)
-            }
-            _ => None,
-        }
-    }
-}
+/// Most such requests in flight. Their replies, of up to 32 KiB each, wait for the client without being
+/// charged.
+const LISTINGS_MAX: usize = 8;
 
 /// Meaning of the next received bytes.
 enum Receiving {
@@ -110,8 +84,8 @@ pub(crate) struct Transmission<'a, S, D, E, F> {
     /// True if the last WRITE was large.
     expect_large: bool,
     slots: Slots<F>,
-    /// Number of requests in flight of each scarce kind.
-    scarce: [usize; Scarce::COUNT],
+    /// Number of requests in flight whose replies may have many extents.
+    listings: usize,
     output: Output,
     needs_flush: bool,
     memory: Memory<'a>,
@@ -122,11 +96,17 @@ pub(crate) struct Transmission<'a, S, D, E, F> {
     failure: Option<ConnectionError>,
     /// Bytes sent and received, to detect whether the connection makes progress.
     moved_bytes: u64,
+    received_bytes: u64,
+}
+
+/// Returns true if the reply may have many extents.
+fn is_listing(operation: &Operation) -> bool {
+    matches!(operation, Operation::BlockStatus { max_extents, .. } if *max_extents > 1)
 }
 
 /// Memory to charge for a request while it is in flight, beside its buffer.
 fn charge_bytes(operation: &Operation) -> usize {
-    if Scarce::of(operation) == Some(Scarce::Listing) { EXTENTS_BYTES } else { 0 }
+    if is_listing(operation) { EXTENTS_BYTES } else { 0 }
 }
 
 impl<'a, S, D, E, F> Transmission<'a, S, D, E, F>
@@ -156,7 +136,7 @@ where
             receiving: Receiving::Header,
             expect_large: false,
             slots: Slots::new(requests_max),
-            scarce: [0; Scarce::COUNT],
+            listings: 0,
             output: Output::default(),
             needs_flush: false,
             memory: Memory::new(lease),
@@ -164,6 +144,7 @@ where
             broken: false,
             failure: None,
             moved_bytes: 0,
+            received_bytes: 0,
         }
     }
 
@@ -182,6 +163,10 @@ where
 
     pub(crate) fn moved_bytes(&self) -> u64 {
         self.moved_bytes
+    }
+
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.received_bytes
     }
 
     /// Returns true if nothing is in flight.
@@ -236,7 +221,7 @@ where
                 progress |= self.poll_receive(cx);
             }
             if self.closing && self.slots.is_empty() && self.output.is_empty() && !self.needs_flush {
-                debug_assert_eq!(self.scarce, [0; Scarce::COUNT], "no request is in flight");
+                debug_assert_eq!(self.listings, 0, "no request is in flight");
                 debug_assert_eq!(
                     self.memory.used_bytes(),
                     self.receiving.held_bytes(),
@@ -251,13 +236,11 @@ where
     }
 
     fn poll_finished(&mut self) -> bool {
-        let Self { slots, scarce, output, memory, session, broken, .. } = self;
+        let Self { slots, listings, output, memory, session, broken, .. } = self;
         let mut progress = false;
         slots.poll_woken(|finished| {
             progress = true;
-            if let Some(kind) = Scarce::of(&finished.request.operation) {
-                scarce[kind as usize] -= 1;
-            }
+            *listings -= usize::from(is_listing(&finished.request.operation));
             push_reply(output, memory, *session, *broken, finished);
         });
         progress
@@ -278,17 +261,13 @@ where
 
     fn start(&mut self, cx: &mut Context<'_>, request: Request, buffer: Buffer) {
         debug_assert_eq!(buffer.as_slice().len(), request.operation.buffer_bytes(), "memory as admitted");
-        let kind = Scarce::of(&request.operation);
-        if let Some(kind) = kind {
-            self.scarce[kind as usize] += 1;
-            debug_assert!(self.scarce[kind as usize] <= SCARCE_MAX, "only admitted below the limit");
-        }
+        let listing = usize::from(is_listing(&request.operation));
+        self.listings += listing;
+        debug_assert!(self.listings <= LISTINGS_MAX, "only admitted below the limit");
         let place = self.place(cx, buffer.as_slice().len());
         let future = (self.execute)(place, request, buffer);
         if let Poll::Ready(finished) = self.slots.start(future) {
-            if let Some(kind) = kind {
-                self.scarce[kind as usize] -= 1;
-            }
+            self.listings -= listing;
             let Self { output, memory, session, broken, .. } = self;
             push_reply(output, memory, *session, *broken, finished);
         }
@@ -365,8 +344,7 @@ where
 
     /// Takes the memory for a request. Returns its buffer, or `None` if the request must wait.
     fn admit(&mut self, cx: &mut Context<'_>, operation: &Operation) -> Option<Buffer> {
-        let is_at_limit = |kind: Scarce| self.scarce[kind as usize] >= SCARCE_MAX;
-        if self.slots.is_full() || Scarce::of(operation).is_some_and(is_at_limit) {
+        if self.slots.is_full() || is_listing(operation) && self.listings >= LISTINGS_MAX {
             return None;
         }
         let taken = match charge_bytes(operation) {
@@ -448,6 +426,7 @@ where
                 0 => self.fail(ConnectionError::UnexpectedEnd),
                 received => {
                     self.moved_bytes += received as u64;
+                    self.received_bytes += received as u64;
                     match &mut self.receiving {
                         Receiving::Data { filled, .. } if into_data => *filled += received,
                         _ => self.input.received(received),

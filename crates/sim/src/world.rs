@@ -53,6 +53,8 @@ pub struct World<S> {
     maintaining: AtomicU64,
     closing: AtomicBool,
     full: AtomicBool,
+    /// Writes whose connections were lost, with the numbers of connections begun until then.
+    lost: Mutex<Vec<(u32, u64)>>,
     bell: Mutex<Vec<Waker>>,
 }
 
@@ -89,6 +91,7 @@ impl<S: Subject> World<S> {
             maintaining: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             full: AtomicBool::new(false),
+            lost: Mutex::default(),
             bell: Mutex::new(Vec::new()),
         }
     }
@@ -228,6 +231,25 @@ impl<S: Subject> World<S> {
         if !self.excuses(doing, error) {
             self.fail(format!("{doing} failed, and nothing excuses it: {error}"));
         }
+    }
+
+    /// Records that the connection of a write was lost.
+    pub fn lose(&self, write: u32) {
+        self.lost.lock().push((write, self.subject.connections_begun()));
+    }
+
+    /// Tells the oracle which writes whose connections were lost take effect no more. Call it before each write, so that
+    /// they do not overwrite it.
+    pub fn settle_lost(&self) {
+        let fenced = self.subject.connection_fenced();
+        let mut oracle = self.oracle.lock();
+        self.lost.lock().retain(|(write, begun)| {
+            let is_settled = *begun < fenced;
+            if is_settled {
+                oracle.settle(*write);
+            }
+            !is_settled
+        });
     }
 
     /// Waits for the next beat.

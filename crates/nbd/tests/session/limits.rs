@@ -81,6 +81,24 @@ async fn long_trims_and_zeroings_in_flight_are_limited() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_follows_long_trims_does_not_wait_for_them() {
+    let mut session = simple(MemoryDevice::new(1 << 30, 512)).await;
+    session.device.delay_by(Duration::from_millis(200));
+    for _ in 0..9 {
+        session.client.request(CMD_TRIM, 0, 0, 33 << 20).await;
+    }
+    while session.device.delayed() < 8 {
+        tokio::task::yield_now().await;
+    }
+    session.device.delay_by(Duration::ZERO);
+    session.client.request_as(1, CMD_FLUSH, 0, 0, 0).await;
+    assert_eq!(session.client.simple_reply().await.cookie, 1, "the first reply");
+    for _ in 0..9 {
+        assert_eq!(session.client.error().await, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_client_that_reads_no_replies_is_not_read_from() {
     let device = Arc::new(device());
     let mut session = connect_to(&shared_of(&device, ServerConfig::default()), &device, 64 << 10);

@@ -1,0 +1,111 @@
+"""What to do to OSDs whose drives are full, and to undo it. Imports nothing of Ceph."""
+
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
+
+from .health import Level
+
+MODES = ('none', 'reweight', 'osd-full', 'cluster-full')
+# Names of levels, as an OSD takes and shows them.
+NAMES = {Level.OK: 'none', Level.NEARFULL: 'nearfull', Level.BACKFILLFULL: 'backfillfull', Level.FULL: 'full'}
+
+
+class Reweight(NamedTuple):
+    """Give an OSD a share of its data, 0 to 1."""
+
+    osd: int
+    weight: float
+
+
+class Tell(NamedTuple):
+    """Let an OSD report itself as full as `level` says."""
+
+    osd: int
+    level: Level
+
+
+class SetFull(NamedTuple):
+    """Set or remove the flag of the cluster that stops all writes."""
+
+    full: bool
+
+
+Action = Union[Reweight, Tell, SetFull]
+
+
+class Seen(NamedTuple):
+    """The cluster as it is."""
+
+    # OSDs that are up.
+    up: Set[int]
+    # Their weights (`ceph osd reweight`), also of those that are down.
+    weights: Dict[int, float]
+    # How full OSDs are according to the cluster.
+    levels: Dict[int, Level]
+    full_flag: bool
+
+
+class Done:
+    """What the module has done, and so may undo. Kept over restarts of the manager."""
+
+    def __init__(self, stored: Optional[Dict[str, Any]] = None) -> None:
+        stored = stored or {}
+        self.full_flag = bool(stored.get('full_flag'))
+        # By OSD: the weight before, and the one given.
+        self.weights: Dict[int, List[float]] = {int(osd): list(both) for osd, both in stored.get('weights', {}).items()}
+        self.told: Dict[int, Level] = {int(osd): Level(level) for osd, level in stored.get('told', {}).items()}
+
+    def stored(self) -> Dict[str, Any]:
+        """What to keep."""
+        return {'full_flag': self.full_flag, 'weights': self.weights,
+                'told': {osd: int(level) for osd, level in self.told.items()}}
+
+    def apply(self, action: Action, seen: Seen) -> None:
+        """Takes note of an action that succeeded."""
+        if isinstance(action, SetFull):
+            self.full_flag = action.full
+        elif isinstance(action, Tell):
+            if action.level == Level.OK:
+                self.told.pop(action.osd, None)
+            else:
+                self.told[action.osd] = action.level
+        elif action.osd in self.weights:
+            del self.weights[action.osd]
+        else:
+            self.weights[action.osd] = [seen.weights[action.osd], action.weight]
+
+
+def plan(mode: str, levels: Dict[int, Level], seen: Seen, done: Done, reweight_to: float) -> List[Action]:
+    """What to do now so that drives which are full, by their levels, are protected as `mode` says, and what was done for others,
+    or by another mode, is undone. A change that somebody else has made is left alone."""
+    actions: List[Action] = []
+    any_full = any(level == Level.FULL for level in levels.values())
+    if mode == 'cluster-full' and any_full:
+        # A flag that is set already belongs to whoever set it.
+        if not seen.full_flag:
+            actions.append(SetFull(True))
+    elif done.full_flag:
+        # Also if it was removed by hand: then only the note of it goes.
+        actions.append(SetFull(False))
+
+    for osd, level in sorted(levels.items()):
+        if osd not in seen.weights:
+            continue
+        if mode == 'reweight' and level == Level.FULL:
+            if osd not in done.weights and seen.weights[osd] > 0:
+                actions.append(Reweight(osd, round(seen.weights[osd] * reweight_to, 4)))
+    for osd, (before, given) in sorted(done.weights.items()):
+        # Back when it is well below full, or data would come back at once.
+        if mode == 'reweight' and levels.get(osd, Level.OK) >= Level.NEARFULL:
+            continue
+        if osd in seen.weights and abs(seen.weights[osd] - given) < 0.001:
+            actions.append(Reweight(osd, before))
+        else:
+            del done.weights[osd]
+
+    for osd in sorted(seen.up & (set(levels) | set(done.told))):
+        wanted = levels.get(osd, Level.OK) if mode == 'osd-full' else Level.OK
+        told = done.told.get(osd, Level.OK)
+        # An OSD that was restarted has forgotten it. One that is fuller by itself is left alone.
+        if wanted != told or wanted > seen.levels.get(osd, Level.OK):
+            actions.append(Tell(osd, wanted))
+    return actions

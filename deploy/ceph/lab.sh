@@ -49,7 +49,7 @@ up() {
     if ls "$lab"/osd/* >/dev/null 2>&1; then
         for id in $(osd_ids); do start_osd "$id"; done
     else
-        for ((id = 0; id < osds; id++)); do create_osd >/dev/null; done
+        create_osds "$osds" >/dev/null
     fi
     await 60 osds_are_up "$(osd_ids | wc -l)" || die "OSDs are not up: $(ceph osd stat)"
     tell_module
@@ -133,7 +133,7 @@ case "$command ${words[0]:-}" in
     "osd stop") stop_daemon "osd.${words[1]:?number of an OSD}" ;;
     "osd kill") kill_daemon "osd.${words[1]:?number of an OSD}" ;;
     "osd destroy") destroy_osd "${words[1]:?number of an OSD}" ;;
-    "osd create") create_osd; tell_module ;;
+    "osd create") create_osds 1; tell_module ;;
     "drive kill") kill_server "$lab/drives/osd.${words[1]:?number of an OSD}" ;;
     *) usage ;;
 esac

@@ -24,6 +24,7 @@ mon data = $lab/mon
 mgr data = $lab/mgr
 osd data = $lab/osd/\$id
 mgr module path = $lab/modules
+mgr initial modules = $([ -n "$raw" ] || echo pumice)
 
 # One machine: OSDs stand for hosts.
 osd crush chooseleaf type = 0
@@ -129,19 +130,35 @@ tell_module() {
     ceph mgr module ls | jq -e '.enabled_modules | index("pumice")' >/dev/null || ceph mgr module enable pumice
 }
 
-# Makes an OSD on a new drive; prints its number.
-create_osd() {
+# Makes COUNT OSDs on new drives, side by side.
+create_osds() {
+    local count=$1 id ids=() jobs=() job
+    for ((; count > 0; count--)); do
+        id=$(new_osd)
+        ids+=("$id")
+    done
+    for id in "${ids[@]}"; do
+        make_osd "$id" &
+        jobs+=($!)
+    done
+    for job in "${jobs[@]}"; do wait "$job" || die "an OSD could not be made"; done
+    echo "${ids[*]}"
+}
+# Gets the number of a new OSD from the monitor; prints it.
+new_osd() {
     local uuid id
     uuid=$(</proc/sys/kernel/random/uuid)
     id=$(ceph osd new "$uuid")
-    mkdir -p "$lab/osd/$id"
-    create_drive "$lab/drives/osd.$id"
-    echo "$uuid" >"$lab/osd/$id.uuid"
-    mv "$lab/osd/$id.uuid" "$lab/osd/$id/uuid"
-    ln -sfn "$(attach_drive "$lab/drives/osd.$id")" "$lab/osd/$id/block"
-    start "osd.$id-mkfs" ceph-osd -i "$id" --mkfs --osd-uuid "$uuid"
-    start_osd "$id"
+    mkdir "$lab/osd/$id"
+    echo "$uuid" >"$lab/run/osd.$id.uuid"
     echo "$id"
+}
+make_osd() {
+    create_drive "$lab/drives/osd.$1"
+    ln -sfn "$(attach_drive "$lab/drives/osd.$1")" "$lab/osd/$1/block"
+    start "osd.$1-mkfs" ceph-osd -i "$1" --mkfs --osd-uuid "$(<"$lab/run/osd.$1.uuid")"
+    rm "$lab/run/osd.$1.uuid"
+    start_osd "$1"
 }
 start_osd() {
     # The number of the node may be another one than last time.

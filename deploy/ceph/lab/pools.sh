@@ -14,8 +14,8 @@ make_pools() {
         [ "$image" = 0 ] || rbd create "$pool/image" --size "$image" --image-feature layering
     done
     if [ "$osds" -ge 6 ]; then
-        ceph osd erasure-code-profile set 4+2 k=4 m=2 crush-failure-domain=osd
-        ceph osd pool create ec42 8 8 erasure 4+2 >/dev/null 2>&1
+        ceph osd erasure-code-profile set ec42 k=4 m=2 crush-failure-domain=osd
+        ceph osd pool create ec42 8 8 erasure ec42 >/dev/null 2>&1
         ceph osd pool set ec42 allow_ec_overwrites true >/dev/null 2>&1
         ceph osd pool application enable ec42 rbd >/dev/null 2>&1
         # RBD keeps the names of an image in a pool with copies.

@@ -4,7 +4,7 @@ import errno
 import json
 import threading
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, List, Optional
 
 from mgr_module import CLIReadCommand, CLIWriteCommand, HandleCommandResult, MgrModule, Option
 
@@ -19,6 +19,9 @@ HORIZON_ROUNDS = 2
 
 class Module(MgrModule):
     """See the [package](README of deploy/ceph)."""
+
+    # Nothing that the manager could report is waited for.
+    NOTIFY_TYPES: List[Any] = []
 
     MODULE_OPTIONS = [
         Option('interval', type='secs', default=5, runtime=True, desc='seconds between two looks at the drives'),

@@ -18,6 +18,13 @@ step "cargo test"
 # --show-output: tests that pass say there what they skipped. The simulator's long run comes below, optimized.
 "$cargo" test --workspace --locked --no-fail-fast -- --show-output --skip two_hundred_seeds 2>&1 | tee "$log"
 
+step "the module of Ceph's manager"
+if command -v python3 >/dev/null; then
+    python3 -B -m unittest discover -s deploy/ceph -t deploy/ceph 2>&1 | tee -a "$log"
+else
+    echo "skipped: tests of deploy/ceph/mgr: no python3" | tee -a "$log"
+fi
+
 step "threads outside the drive's lock"
 scripts/models.sh 2>&1 | tee -a "$log"
 

@@ -29,7 +29,7 @@ mgr initial modules = $([ -n "$raw" ] || echo pumice)
 # One machine: OSDs stand for hosts.
 osd crush chooseleaf type = 0
 osd pool default size = $((osds < 3 ? osds : 3))
-osd pool default min size = 1
+osd pool default min size = 0
 osd pool default pg num = 8
 osd pool default pgp num = 8
 osd pool default pg autoscale mode = off

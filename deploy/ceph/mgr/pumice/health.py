@@ -55,10 +55,12 @@ class Watch:
         self.missed = 0
         self.down: Optional[str] = None
         self._used_at: Optional[float] = None
+        # FULL not by its share, but because it would have been full soon.
+        self._hasty = False
 
     def see(self, answer: Answer, now: float, horizon: float, limits: Limits) -> None:
-        """Takes in an answer of the time `now`. `horizon`: seconds that the drive has to last; what is growing so fast that it is
-        full before that counts as full, because a look at intervals would come too late."""
+        """Takes in an answer of the time `now`. A drive that is nearly full and would be full within `horizon` seconds counts as
+        full, because the next look would come too late; it does until it is no longer nearly full."""
         self.answer = answer
         if isinstance(answer, Unreachable):
             self.missed += 1
@@ -73,14 +75,17 @@ class Watch:
         before = self.drive
         self.drive = answer
         if before is not None and before.uuid != answer.uuid:
-            before, self.level = None, Level.OK
+            before, self.level, self._hasty = None, Level.OK, False
         expected = answer.used_ratio
         if before is not None and self._used_at is not None and now > self._used_at and answer.physical_limit:
             growth = (answer.physical_used - before.physical_used) / (now - self._used_at)
             expected += max(growth, 0.0) * horizon / answer.physical_limit
         self._used_at = now
-        self.level = next_level(self.level, answer.used_ratio, limits)
-        if answer.out_of_space or (self.level >= Level.NEARFULL and expected >= 1):
+        # Not from a level that was reached in haste.
+        from_level = min(self.level, Level.NEARFULL) if self._hasty else self.level
+        self.level = next_level(from_level, answer.used_ratio, limits)
+        self._hasty = self.level >= Level.NEARFULL and (self._hasty or expected >= 1)
+        if answer.out_of_space or self._hasty:
             self.level = Level.FULL
 
 

@@ -6,19 +6,20 @@ import threading
 import time
 from typing import Any, Dict, List, Optional
 
-from mgr_module import CLIReadCommand, CLIWriteCommand, HandleCommandResult, MgrModule, Option
+from mgr_module import CLIReadCommand, CLIWriteCommand, CommandResult, HandleCommandResult, MgrModule, Option
 
-from .drives import Drive, Place, Unreachable, ask_all, attached_paths, parse_map
+from .drives import Place, ask_all, attached_paths, parse_map
 from .health import Damage, Level, Limits, Watch, checks
 from .protect import MODES, NAMES, Action, Done, Reweight, Seen, SetFull, Tell, plan
 from .table import rows, text
 
-# Rounds that a drive has to last at its present growth to not count as full.
-HORIZON_ROUNDS = 2
+# Time from a look at a drive until clients have stopped to write: the OSD tells the monitor, the monitor everybody. With the
+# time until the next look it is how long a drive has to last at its present growth.
+REACTION_SECONDS = 10
 
 
 class Module(MgrModule):
-    """See the [package](README of deploy/ceph)."""
+    """See deploy/ceph/README.md."""
 
     # Nothing that the manager could report is waited for.
     NOTIFY_TYPES: List[Any] = []
@@ -104,13 +105,13 @@ class Module(MgrModule):
             self._watches = {osd: self._watches.get(osd) or Watch() for osd in places}
             changed = False
             for osd, watch in self._watches.items():
-                watch.see(answers[osd], now, HORIZON_ROUNDS * interval, limits)
+                watch.see(answers[osd], now, interval + REACTION_SECONDS, limits)
                 if watch.drive:
                     changed |= self._damage.see(watch.drive)
             if changed:
                 self.set_store('damage', json.dumps(self._damage.stored()))
             raised = checks(self._watches, self._damage)
-            levels = {osd: watch.level for osd, watch in self._watches.items() if watch.drive}
+            levels = {osd: watch.level if watch.drive else None for osd, watch in self._watches.items()}
         self.set_health_checks(raised)
         self._protect(levels, osd_map)
 
@@ -130,7 +131,7 @@ class Module(MgrModule):
                 places[osd] = Place(address.format(host=host), found)
         return places
 
-    def _protect(self, levels: Dict[int, Level], osd_map: Dict[str, Any]) -> None:
+    def _protect(self, levels: Dict[int, Optional[Level]], osd_map: Dict[str, Any]) -> None:
         names = {name: level for level, name in NAMES.items()}
         seen = Seen(
             up={osd['osd'] for osd in osd_map['osds'] if osd['up']},
@@ -155,16 +156,15 @@ class Module(MgrModule):
         """Does it. Returns what went wrong."""
         if isinstance(action, Tell):
             command = {'prefix': 'injectfull', 'type': NAMES[action.level], 'count': -1 if action.level else 0}
-            code, _, error = self.osd_command(str(action.osd), command)
+            code, _, error = self._osd_command(str(action.osd), command)
         elif isinstance(action, Reweight):
             code, _, error = self.mon_command({'prefix': 'osd reweight', 'id': action.osd, 'weight': action.weight})
         else:
             code, _, error = self.mon_command({'prefix': 'osd set' if action.full else 'osd unset', 'key': 'full'})
         return error or str(code) if code else None
 
-    def osd_command(self, osd: str, command: Dict[str, Any]) -> Any:
+    def _osd_command(self, osd: str, command: Dict[str, Any]) -> Any:
         """Sends a command to an OSD, and waits for the answer."""
-        from mgr_module import CommandResult
         result = CommandResult('')
         self.send_command(result, 'osd', osd, json.dumps(command), '')
         # An OSD that dies now answers never.

@@ -74,37 +74,49 @@ class Done:
             self.weights[action.osd] = [seen.weights[action.osd], action.weight]
 
 
-def plan(mode: str, levels: Dict[int, Level], seen: Seen, done: Done, reweight_to: float) -> List[Action]:
+def plan(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, done: Done, reweight_to: float) -> List[Action]:
     """What to do now so that drives which are full, by their levels, are protected as `mode` says, and what was done for others,
-    or by another mode, is undone. A change that somebody else has made is left alone."""
-    actions: List[Action] = []
-    any_full = any(level == Level.FULL for level in levels.values())
-    if mode == 'cluster-full' and any_full:
-        # A flag that is set already belongs to whoever set it.
-        if not seen.full_flag:
-            actions.append(SetFull(True))
-    elif done.full_flag:
-        # Also if it was removed by hand: then only the note of it goes.
-        actions.append(SetFull(False))
+    or by another mode, is undone. `levels` has all OSDs that are watched; None: not known at present, so nothing is changed.
+    A change that somebody else has made is left alone."""
+    return _flag(mode, levels, seen, done) + _weights(mode, levels, seen, done, reweight_to) + _told(mode, levels, seen, done)
 
-    for osd, level in sorted(levels.items()):
-        if osd not in seen.weights:
-            continue
-        if mode == 'reweight' and level == Level.FULL:
-            if osd not in done.weights and seen.weights[osd] > 0:
+
+def _flag(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, done: Done) -> List[Action]:
+    if mode == 'cluster-full':
+        if Level.FULL in levels.values():
+            # A flag that is set already belongs to whoever set it.
+            return [] if seen.full_flag else [SetFull(True)]
+        if None in levels.values():
+            return []
+    # Also if it was removed by hand: then only the note of it goes.
+    return [SetFull(False)] if done.full_flag else []
+
+
+def _weights(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, done: Done, reweight_to: float) -> List[Action]:
+    actions: List[Action] = []
+    if mode == 'reweight':
+        for osd, level in sorted(levels.items()):
+            if level == Level.FULL and osd not in done.weights and seen.weights.get(osd, 0) > 0:
                 actions.append(Reweight(osd, round(seen.weights[osd] * reweight_to, 4)))
     for osd, (before, given) in sorted(done.weights.items()):
+        level = levels.get(osd, Level.OK)
         # Back when it is well below full, or data would come back at once.
-        if mode == 'reweight' and levels.get(osd, Level.OK) >= Level.NEARFULL:
+        if mode == 'reweight' and (level is None or level >= Level.NEARFULL) and osd in seen.weights:
             continue
         if osd in seen.weights and abs(seen.weights[osd] - given) < 0.001:
             actions.append(Reweight(osd, before))
         else:
             del done.weights[osd]
+    return actions
 
+
+def _told(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, done: Done) -> List[Action]:
+    actions: List[Action] = []
     for osd in sorted(seen.up & (set(levels) | set(done.told))):
         wanted = levels.get(osd, Level.OK) if mode == 'osd-full' else Level.OK
         told = done.told.get(osd, Level.OK)
+        if wanted is None:
+            wanted = told
         # An OSD that was restarted has forgotten it. One that is fuller by itself is left alone.
         if wanted != told or wanted > seen.levels.get(osd, Level.OK):
             actions.append(Tell(osd, wanted))

@@ -52,8 +52,9 @@ up() {
         create_osds "$osds" >/dev/null
     fi
     await 60 osds_are_up "$(osd_ids | wc -l)" || die "OSDs are not up: $(ceph osd stat)"
-    tell_module
     [ -e "$lab/pools" ] || make_pools
+    await 60 manager_is_active || die "the manager is not active"
+    tell_module
     await 120 all_clean || die "placement groups are not clean: $(ceph pg stat)"
     [ -z "$rgw" ] || start_gateway
 }
@@ -106,10 +107,15 @@ while [ $# -gt 0 ]; do
         --serve) serve_arguments=$2; shift ;;
         --set) more_configuration+=("$2"); shift ;;
         --keep) keep=yes ;;
-        # The rest belongs to the command.
-        --) shift; words+=("$@"); break ;;
-        -*) [ "$command" = run ] && [ ${#words[@]} -gt 0 ] || usage; words+=("$@"); break ;;
-        *) words+=("$1") ;;
+        -*) usage ;;
+        *)
+            # All of the rest belongs to the command.
+            if [ "$command" = run ]; then
+                words=("$@")
+                break
+            fi
+            words+=("$1")
+            ;;
     esac
     shift
 done

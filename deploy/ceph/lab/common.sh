@@ -36,15 +36,22 @@ require_tools() {
     [ -n "$raw" ] || [ -x "$pumice" ] || die "no program: make build, or PUMICE=PATH"
 }
 
-# A TCP port of 127.0.0.1 that nobody listens at.
-free_port() { python3 -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])'; }
+# COUNT TCP ports of 127.0.0.1 that nobody listens at.
+free_ports() {
+    "$python" -c 'import socket, sys
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
+print(*(s.getsockname()[1] for s in sockets))' "$1"
+}
+# Ceph's own; a shim in front of it costs a second a call on a busy machine.
+python=/usr/bin/python3
+[ -x "$python" ] || python=python3
 
 s3_access_key=lab s3_secret_key=lab-secret
 
 # What later calls for the same directory need.
 save_settings() {
     local name
-    mon_port=$(free_port) mon_port_1=$(free_port) rgw_port=$(free_port)
+    read -r mon_port mon_port_1 rgw_port < <(free_ports 3)
     pumice=$(command -v "$pumice" || true)
     pumice=${pumice:+$(realpath "$pumice")}
     for name in osds size capacity by raw image rgw serve_arguments mon_port mon_port_1 rgw_port pumice; do

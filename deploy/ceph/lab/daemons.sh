@@ -118,7 +118,6 @@ start_manager() {
     rm -rf "$lab/modules/pumice"
     cp -r "$here/mgr/pumice" "$lab/modules/pumice"
     start mgr.x ceph-mgr -i x
-    await 60 manager_is_active || die "the manager is not active"
 }
 manager_is_active() { ceph mgr stat | jq -e .available; }
 
@@ -127,7 +126,6 @@ tell_module() {
     [ -z "$raw" ] || return 0
     ceph config set mgr mgr/pumice/drives "$(drive_addresses)"
     ceph config set mgr mgr/pumice/interval 2
-    ceph mgr module ls | jq -e '.enabled_modules | index("pumice")' >/dev/null || ceph mgr module enable pumice
 }
 
 # Makes COUNT OSDs on new drives, side by side.
@@ -182,4 +180,4 @@ start_gateway() {
         timeout 60 radosgw-admin user create --uid lab --display-name lab --access-key "$s3_access_key" \
             --secret-key "$s3_secret_key" >/dev/null 2>&1 || die "no user of the gateway"
 }
-gateway_answers() { python3 -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$rgw_port', timeout=2)"; }
+gateway_answers() { "$python" -c "import urllib.request as u; u.urlopen('http://127.0.0.1:$rgw_port', timeout=2)"; }

@@ -9,7 +9,7 @@ create_drive() {
         truncate -s "$capacity" "$drive"
     else
         "$pumice" create "$drive" --size "$size" --capacity "$capacity" --sector 4096 >/dev/null
-        free_port >"$drive.port"
+        free_ports 1 >"$drive.port"
     fi
 }
 

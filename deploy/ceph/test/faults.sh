@@ -1,0 +1,96 @@
+# Sourced by test.sh: programs that are killed, a drive that is lost, one with flipped bits. What was acknowledged is there.
+
+endpoint() { sed -n 's/^rgw_port=\(.*\)/http:\/\/127.0.0.1:\1/p' "$LAB_DIR/settings"; }
+s3() { timeout 300 /usr/bin/python3 -B "$here/lab/s3_objects.py" "$1" "$(endpoint)" "$work/objects" "${@:2}"; }
+is_clean() {
+    ceph pg stat -f json | jq -e '[.pg_summary.num_pg_by_state[] | select(.name | test("^active\\+clean") | not)] == []' >/dev/null
+}
+
+objects() {
+    check "RGW: objects are put" s3 put 20
+    check "RGW: their hashes are right" s3 check
+}
+
+# One fault after the other under a writer; each OSD comes back before the next one goes.
+kills() {
+    rbd_fio kills r3 image --rw=randwrite --bsrange=4k-64k --size=256M --loops=2 >"$work/kills.log" 2>&1 &
+    local writer=$! osd
+    for osd in $(osds_of | head -n 3); do
+        sleep 3
+        check "the server of osd.$osd's drive is killed; osd.$osd stays" eval "lab drive kill $osd && sleep 3 && all_running"
+        check "osd.$osd is killed, and started" eval "lab osd kill $osd && sleep 2 && lab osd start $osd && within 60 all_running"
+        check "placement groups are clean" within 180 is_clean
+    done
+    check "objects are put meanwhile" s3 put 10
+    check "RBD: every acknowledged byte is there" wait "$writer"
+    check "RGW: their hashes are right" s3 check
+}
+
+rebuilt() {
+    lab osd destroy "$1" && lab osd create && within 240 is_clean
+}
+a_lost_drive() {
+    local osd
+    osd=$(osds_of | tail -n 1)
+    check "osd.$osd is lost with its drive; another one is built" rebuilt "$osd"
+    check "RBD: every acknowledged byte is there" rbd_fio kills r3 image --rw=randwrite --bsrange=4k-64k --size=256M --verify_only
+    check "RGW: the hashes are right" s3 check
+    check "HEALTH_OK" within 120 is_healthy
+}
+
+deep_scrub() {
+    local began pg
+    began=$(date -u +%Y-%m-%dT%H:%M:%S)
+    for pg in $(ceph pg dump pgs_brief -f json 2>/dev/null | sed -n '/^[{[]/,$p' | jq -r '.pg_stats[].pgid'); do ceph pg deep-scrub "$pg"; done
+    within 400 scrubbed_since "$began"
+}
+scrubbed_since() {
+    ceph pg dump pgs -f json 2>/dev/null | sed -n '/^[{[]/,$p' |
+        jq -e --arg since "$1" '[.pg_stats[] | select(.last_deep_scrub_stamp < $since)] == []' >/dev/null
+}
+inconsistent() { ceph pg ls inconsistent -f json | jq -r '.pg_stats[].pgid'; }
+repaired() {
+    local pg
+    for pg in $(inconsistent); do ceph pg repair "$pg"; done
+    sleep 5
+    [ -z "$(inconsistent)" ] && is_clean
+}
+
+flipped_bits() {
+    local osd
+    osd=$(osds_of | sed -n 2p)
+    # Not where the drive keeps its own tables, of which it has two copies.
+    /usr/bin/python3 -B "$here/lab/flip_bits.py" "$LAB_DIR/drives/osd.$osd" 40 "$seed" $((32 << 20)) >"$work/flipped"
+    # What is in memory would hide it.
+    lab osd stop "$osd"
+    check "40 bits of osd.$osd's drive are flipped; it starts, or is built anew" started_or_rebuilt "$osd"
+    check "a deep scrub" deep_scrub
+    echo "        inconsistent placement groups: $(inconsistent | wc -l)"
+    if [ -e "$LAB_DIR/osd/$osd" ]; then check "PUMICE_CORRUPT is raised" within 30 raised PUMICE_CORRUPT; fi
+    check "placement groups are repaired" within 200 repaired
+    check "a deep scrub again" deep_scrub
+    check "nothing is inconsistent" eval '[ -z "$(inconsistent)" ]'
+    check "RBD: every acknowledged byte is there" rbd_fio kills r3 image --rw=randwrite --bsrange=4k-64k --size=256M --verify_only
+    check "RGW: the hashes are right" s3 check
+    if [ -e "$LAB_DIR/osd/$osd" ]; then
+        check "PUMICE_CORRUPT is cleared by a scrub of the drive, or by hand" healed "$osd"
+    fi
+    check "HEALTH_OK" within 60 is_healthy
+}
+started_or_rebuilt() {
+    if lab osd start "$1" && within 60 all_running; then
+        return
+    fi
+    rebuilt "$1"
+}
+healed() {
+    timeout 200 "$PUMICE" check --deep --rate 1G "$LAB_DIR/drives/osd.$1" && within 30 cleared PUMICE_CORRUPT && return
+    ceph pumice acknowledge "$1" && within 30 cleared PUMICE_CORRUPT
+}
+
+stopped_and_started() {
+    check "the cluster is stopped" lab down --keep
+    check "the cluster is started again" lab up
+    check "RGW: the hashes are right" s3 check
+    check "RBD: every acknowledged byte is there" rbd_fio kills r3 image --rw=randwrite --bsrange=4k-64k --size=256M --verify_only
+}

@@ -1,0 +1,67 @@
+# Sourced by test.sh: drives are filled with data that does not compress, under an image whose bytes are verified at the end.
+
+full_osds() { drives '.osds[] | select(.level == "full") | .osd'; }
+no_write_refused() { [ "$(drives '[.osds[] | select(.physical_used_ratio >= 1)] | length')" = 0 ]; }
+grow() { "$PUMICE" set-size "$LAB_DIR/drives/osd.$1" "$2"; }
+has_ended() { ! kill -0 "$1" 2>/dev/null; }
+
+# The image's writer: 1 GiB, twice on drives of 512 MiB each.
+start_filling() {
+    rbd create r2/fill --size 1G --image-feature layering
+    rbd_fio fill r2 fill --rw=write --bs=256k --size=1G --buffer_compress_percentage=0 >"$work/fill.log" 2>&1 &
+    filling=$!
+}
+verified() { wait "$filling" || { tail -n 20 "$work/fill.log"; return 1; }; }
+remove_filling() { rbd rm r2/fill --no-progress; }
+
+grow_the_full() {
+    local osd
+    for osd in $(full_osds); do grow "$osd" "$1" || return 1; done
+}
+# Growing one lets the writer go on, until the next one is full.
+grow_until_written() {
+    within 300 grown_and_ended "$1"
+}
+grown_and_ended() {
+    grow_the_full "$1"
+    has_ended "$filling"
+}
+
+full_and_protected() {
+    start_filling
+    check "PUMICE_FULL is raised" within 200 raised PUMICE_FULL
+    check "Ceph knows the OSD as full" within 30 raised OSD_FULL
+    sleep 15
+    check "no write was refused, all OSDs run" eval 'no_write_refused && all_running && ! has_ended $filling'
+    ceph pumice status | sed 's/^/        /'
+    check "grown: the writer goes on and ends" grow_until_written 2G
+    check "every byte is there" verified
+    check "PUMICE_FULL is cleared" within 60 cleared PUMICE_FULL
+    check "OSD_FULL is cleared" within 60 cleared OSD_FULL
+    check "HEALTH_OK" within 120 is_healthy
+    check "the image is removed" remove_filling
+}
+
+# Without protection OSDs end at the first refused write. Whoever grows their drives and starts them has all data.
+full_and_not_protected() {
+    ceph config set mgr mgr/pumice/protect none
+    local smallest
+    # Small again: other OSDs on new drives.
+    smallest=$(osds_of | head -n 1)
+    check "an OSD on a small drive again" rebuilt "$smallest"
+    start_filling
+    check "its writes are refused, an OSD ends" within 300 raised OSD_DOWN
+    check "grown and started until all is written" within 300 revived_and_ended
+    check "every byte is there" verified
+    check "HEALTH_OK" within 180 is_healthy
+    check "the image is removed" remove_filling
+    ceph config set mgr mgr/pumice/protect osd-full
+}
+revived_and_ended() {
+    local osd
+    for osd in $(ceph osd tree down -f json | jq -r '.nodes[] | select(.type == "osd") | .id'); do
+        grow "$osd" 2G
+        lab osd start "$osd"
+    done
+    has_ended "$filling"
+}

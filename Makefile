@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
 SIM_SEEDS ?= 100
 
-.PHONY: build static install uninstall dist demo test test-kernel models bench lint planted soak soak-fio power-cuts deps dist-deps
+.PHONY: build static install uninstall dist demo test test-kernel test-clusters models bench lint planted soak soak-fio power-cuts deps dist-deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -76,6 +76,12 @@ KERNEL_LAB ?= $(or $(CARGO_TARGET_DIR),target)/kernel-lab
 test-kernel: build
 	scripts/deps.sh kernel
 	KERNEL_LAB=$(KERNEL_LAB) scripts/kernel-lab/test.sh $(PROGRAM)
+
+# Ceph on Pumice drives, a whole cluster on this machine: full drives, kills, a lost drive, flipped bits (deploy/ceph/README.md).
+# Needs root. Skipped where packages are missing.
+test-clusters: build
+	scripts/deps.sh clusters
+	deploy/ceph/test.sh $(PROGRAM)
 
 # What threads share outside the drive's lock, in more orders of their steps than `make test` tries.
 PREEMPTIONS ?= 4

@@ -5,10 +5,10 @@ no_write_refused() { [ "$(drives '[.osds[] | select(.physical_used_ratio >= 1)] 
 grow() { "$PUMICE" set-size "$LAB_DIR/drives/osd.$1" "$2"; }
 has_ended() { ! kill -0 "$1" 2>/dev/null; }
 
-# The image's writer: 1 GiB, twice on drives of 512 MiB each.
+# start_filling SIZE: the image's writer, twice SIZE on six drives of 512 MiB each, of which each gets another share.
 start_filling() {
-    rbd create r2/fill --size 1G --image-feature layering
-    rbd_fio fill r2 fill --rw=write --bs=256k --size=1G --buffer_compress_percentage=0 >"$work/fill.log" 2>&1 &
+    rbd create r2/fill --size "$1" --image-feature layering
+    rbd_fio fill r2 fill --rw=write --bs=256k --size="$1" --buffer_compress_percentage=0 >"$work/fill.log" 2>&1 &
     filling=$!
 }
 verified() { wait "$filling" || { tail -n 20 "$work/fill.log"; return 1; }; }
@@ -28,7 +28,7 @@ grown_and_ended() {
 }
 
 full_and_protected() {
-    start_filling
+    start_filling 1G
     check "PUMICE_FULL is raised" within 200 raised PUMICE_FULL
     check "Ceph knows the OSD as full" within 30 raised OSD_FULL
     sleep 15
@@ -49,12 +49,12 @@ full_and_not_protected() {
     # Small again: other OSDs on new drives.
     smallest=$(osds_of | head -n 1)
     check "an OSD on a small drive again" rebuilt "$smallest"
-    start_filling
+    start_filling 2G
     check "its writes are refused, an OSD ends" within 300 raised OSD_DOWN
     check "grown and started until all is written" within 300 revived_and_ended
     check "every byte is there" verified
-    check "HEALTH_OK" within 180 is_healthy
     check "the image is removed" remove_filling
+    check "HEALTH_OK" within 180 is_healthy
     ceph config set mgr mgr/pumice/protect osd-full
 }
 revived_and_ended() {

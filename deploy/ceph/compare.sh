@@ -44,7 +44,7 @@ cluster_of() { case $1 in pumice) echo drive ;; *) echo raw ;; esac; }
 pids() {        # whose CPU counts
     cat "$lab/run/osd.0.pid"
     echo
-    jq -r --arg path "$lab/drives/osd.0" 'select(.path == $path) | .bridge_pid, .connected_pid' /run/pumice-attach/*/attachment.json 2>/dev/null || true
+    jq -r --arg path "$lab/drives/osd.0" 'select(.path == $path) | .bridge_pid, .connected_pid' "$lab"/pumice-attach/*/attachment.json 2>/dev/null || true
 }
 cpu() {
     local pid

@@ -6,7 +6,7 @@
 #   lab.sh up [OPTIONS]            start it; the cluster of DIR again if there is one
 #   lab.sh down [--keep]           stop it and remove all of it; --keep: leave DIR, for another `up`
 #   lab.sh status                  cluster, drives, processes
-#   lab.sh run COMMAND...          a command of Ceph's on this cluster: lab.sh run rbd ls r3
+#   lab.sh run COMMAND...          a command on this cluster: lab.sh run rbd ls r3, lab.sh run pumice status
 #   lab.sh osd start|stop|kill|destroy N     stop: SIGTERM; kill: SIGKILL; destroy: the drive too
 #   lab.sh osd create              another OSD on a new drive
 #   lab.sh drive kill N            SIGKILL to the server of a drive; its bridge starts another one
@@ -39,7 +39,7 @@ up() {
     else
         # A directory that holds other things would be removed by `down`.
         [ ! -e "$lab" ] || [ -z "$(ls -A "$lab")" ] || die "$lab: not empty, and no cluster of this script"
-        mkdir -p "$lab"/{mon,mgr,run,log,rgw,osd,drives}
+        mkdir -p "$lab"/{mon,mgr,run,log,rgw,osd,drives,pumice}
         save_settings
         write_configuration
     fi
@@ -79,7 +79,7 @@ status() {
     ceph -s || true
     ceph osd df tree || true
     [ -n "$raw" ] || "$pumice" list
-    echo "configuration: CEPH_CONF=$lab/ceph.conf"
+    echo "configuration: CEPH_CONF=$lab/ceph.conf PUMICE_RUNTIME_DIR=$lab/pumice"
     [ -z "$rgw" ] || echo "S3: http://127.0.0.1:$rgw_port, access key $s3_access_key, secret key $s3_secret_key"
 }
 
@@ -122,7 +122,8 @@ done
 case $lab in *[[:space:]]*) die "$lab: no blanks in the directory, please" ;; esac
 mkdir -p "$(dirname "$lab")"
 lab=$(cd "$(dirname "$lab")" && pwd -P)/$(basename "$lab")
-export CEPH_CONF=$lab/ceph.conf
+# What `pumice` keeps of running servers and attached drives is in the directory of the cluster, too.
+export CEPH_CONF=$lab/ceph.conf PUMICE_RUNTIME_DIR=$lab/pumice
 
 if [ "$command" = up ]; then
     require_tools
@@ -134,6 +135,7 @@ case "$command ${words[0]:-}" in
     "up ") up ;;
     "down ") down ;;
     "status ") status ;;
+    "run pumice") "$pumice" "${words[@]:1}" ;;
     "run "?*) "${words[@]}" ;;
     "osd start") start_osd "${words[1]:?number of an OSD}" ;;
     "osd stop") stop_daemon "osd.${words[1]:?number of an OSD}" ;;

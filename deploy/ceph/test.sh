@@ -23,7 +23,7 @@ done
 [ -x "$PUMICE" ] || { echo "$PUMICE is not there: make build first" >&2; exit 1; }
 
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/pumice-ceph-test.XXXXXX")
-export LAB_DIR=$work/lab CEPH_CONF=$work/lab/ceph.conf
+export LAB_DIR=$work/lab CEPH_CONF=$work/lab/ceph.conf PUMICE_RUNTIME_DIR=$work/lab/pumice
 finish() {
     if [ -n "${KEEP:-}" ]; then
         echo "the cluster stays: LAB_DIR=$LAB_DIR $here/lab.sh status"
@@ -49,7 +49,7 @@ check() {       # check NAME COMMAND...
     fi
 }
 lab() { "$here/lab.sh" "$@"; }
-ceph() { timeout 60 /usr/bin/ceph --connect-timeout 20 "$@" 2>&1; }
+ceph() { timeout 60 /usr/bin/ceph --connect-timeout 20 "$@"; }
 within() {      # within SECONDS COMMAND...: until it succeeds
     local until=$((SECONDS + $1))
     shift
@@ -78,6 +78,7 @@ else
     . "$here/test/faults.sh"
     echo "seed $seed"
     basics 6 --image 512M --size 512M --serve '--throttle-at 70 --throttle-floor 1M'
+    check "the pool with one copy is removed" without_one_copy
     objects
     full_and_protected
     full_and_not_protected

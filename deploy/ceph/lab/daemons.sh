@@ -41,8 +41,10 @@ mon warn on insecure global id reclaim allowed = false
 mon data avail warn = 2
 mon data avail crit = 1
 
-# Small machine.
+# Small machine, which may be busy.
 osd memory target = 939524096
+osd max scrubs = 5
+osd scrub load threshold = 1000
 osd objectstore = bluestore
 bluestore block size = $(numfmt --from=iec "$capacity")
 

@@ -32,7 +32,7 @@ attach_drive() {
 
 attachment_of() {
     local file
-    for file in /run/pumice-attach/*/attachment.json; do
+    for file in "$PUMICE_RUNTIME_DIR"-attach/*/attachment.json; do
         [ -e "$file" ] && jq -e --arg path "$1" 'select(.path == $path)' "$file" 2>/dev/null && return
     done
     return 0

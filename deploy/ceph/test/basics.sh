@@ -33,6 +33,9 @@ basics() {
     check "a deleted image gives space back to drives" space_comes_back "$count"
 }
 
+# One copy does not outlive its drive.
+without_one_copy() { ceph osd pool rm r1 r1 --yes-i-really-really-mean-it; }
+
 nothing_left() {
     local left
     left=$(ps -eo pid,args | grep -F "$work" | grep -vE "grep|test.sh|$$" ; losetup -a | grep -F "$work"; grep -F "$work" /proc/mounts; ls -d "$LAB_DIR" 2>/dev/null)

@@ -41,11 +41,11 @@ a_lost_drive() {
 deep_scrub() {
     local began pg
     began=$(date -u +%Y-%m-%dT%H:%M:%S)
-    for pg in $(ceph pg dump pgs_brief -f json 2>/dev/null | sed -n '/^[{[]/,$p' | jq -r '.pg_stats[].pgid'); do ceph pg deep-scrub "$pg"; done
+    for pg in $(ceph pg dump pgs_brief -f json | jq -r '.pg_stats[].pgid'); do ceph pg deep-scrub "$pg"; done
     within 400 scrubbed_since "$began"
 }
 scrubbed_since() {
-    ceph pg dump pgs -f json 2>/dev/null | sed -n '/^[{[]/,$p' |
+    ceph pg dump pgs -f json |
         jq -e --arg since "$1" '[.pg_stats[] | select(.last_deep_scrub_stamp < $since)] == []' >/dev/null
 }
 inconsistent() { ceph pg ls inconsistent -f json | jq -r '.pg_stats[].pgid'; }
@@ -73,9 +73,9 @@ flipped_bits() {
     check "RBD: every acknowledged byte is there" rbd_fio kills r3 image --rw=randwrite --bsrange=4k-64k --size=256M --verify_only
     check "RGW: the hashes are right" s3 check
     if [ -e "$LAB_DIR/osd/$osd" ]; then
-        check "PUMICE_CORRUPT is cleared by a scrub of the drive, or by hand" healed "$osd"
+        check "PUMICE_CORRUPT is cleared: no fault is left on the drive, or it is a new one" healed "$osd"
     fi
-    check "HEALTH_OK" within 60 is_healthy
+    check "HEALTH_OK" within 120 is_healthy
 }
 started_or_rebuilt() {
     if lab osd start "$1" && within 60 all_running; then
@@ -83,9 +83,15 @@ started_or_rebuilt() {
     fi
     rebuilt "$1"
 }
+# What Ceph does not read in a deep scrub it does not repair: RocksDB, and space that is free. An OSD whose drive still has faults
+# is built anew. The count of repaired reads, which Ceph warns of, ends with the process.
 healed() {
-    timeout 200 "$PUMICE" check --deep --rate 1G "$LAB_DIR/drives/osd.$1" && within 30 cleared PUMICE_CORRUPT && return
-    ceph pumice acknowledge "$1" && within 30 cleared PUMICE_CORRUPT
+    if timeout 200 "$PUMICE" check --deep --rate 1G "$LAB_DIR/drives/osd.$1"; then
+        lab osd stop "$1" && lab osd start "$1"
+    else
+        rebuilt "$1"
+    fi
+    within 60 cleared PUMICE_CORRUPT
 }
 
 stopped_and_started() {

@@ -17,6 +17,7 @@
 #   --capacity SIZE   logical capacity of each drive [3G]
 #   --by WAY          how drives are attached [auto]
 #   --raw             OSDs on plain files instead of drives, for comparison
+#   --defaults        BlueStore's own defaults where README.md recommends others for drives
 #   --image SIZE      RBD image in each pool [256M]; 0: none
 #   --no-rgw          no S3 gateway
 #   --serve ARGS      more arguments for `pumice serve`
@@ -91,7 +92,7 @@ case $command in
     *) usage ;;
 esac
 lab=${LAB_DIR:-/var/tmp/pumice-ceph}
-osds=3 size=1G capacity=3G by=auto raw= image=256M rgw=yes serve_arguments= keep=
+osds=3 size=1G capacity=3G by=auto raw= defaults= image=256M rgw=yes serve_arguments= keep=
 more_configuration=()
 words=()
 while [ $# -gt 0 ]; do
@@ -102,6 +103,7 @@ while [ $# -gt 0 ]; do
         --capacity) capacity=$2; shift ;;
         --by) by=$2; shift ;;
         --raw) raw=yes ;;
+        --defaults) defaults=yes ;;
         --image) image=$2; shift ;;
         --no-rgw) rgw= ;;
         --serve) serve_arguments=$2; shift ;;

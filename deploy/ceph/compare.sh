@@ -11,6 +11,7 @@
 #   OVERWRITES=128M   amount of 4 KiB overwrites
 #   COMPRESS=60    buffer_compress_percentage of fio, in pieces of 4 KiB
 #   TARGETS="none zstd zstd-64k lz4-64k pumice-defaults pumice"    the last but one: BlueStore's defaults, not those of README.md
+#   CODEC=auto     of the drive
 #   SERVE=""       more arguments of `pumice serve`
 #   ROWS=FILE      also keeps each run, one JSON object a line
 set -euo pipefail
@@ -33,7 +34,7 @@ options=(--osds 1 --image 0 --no-rgw --size 3G --capacity 6G --set 'bluestore de
 cluster_of() { case $1 in pumice*) echo "$1" ;; *) echo raw ;; esac; }
 for cluster in $(for target in $targets; do cluster_of "$target"; done | sort -u); do
     case $cluster in raw) more=(--raw) ;; pumice-defaults) more=(--defaults) ;; *) more=() ;; esac
-    "$here/lab.sh" up --dir "$work/$cluster" "${options[@]}" "${more[@]}" --serve "${SERVE:-}"
+    "$here/lab.sh" up --dir "$work/$cluster" "${options[@]}" "${more[@]}" --codec "${CODEC:-auto}" --serve "${SERVE:-}"
 done
 at() { export CEPH_CONF=$work/$1/ceph.conf lab=$work/$1; }
 ceph() { timeout 60 /usr/bin/ceph "$@" 2>/dev/null; }

@@ -15,6 +15,7 @@
 #   --osds N          [3]; 6 for the pool with erasure coding
 #   --size SIZE       physical size of each drive [1G]
 #   --capacity SIZE   logical capacity of each drive [3G]
+#   --codec CODEC     of each drive [auto]
 #   --by WAY          how drives are attached [auto]
 #   --raw             OSDs on plain files instead of drives, for comparison
 #   --defaults        BlueStore's own defaults where README.md recommends others for drives
@@ -92,7 +93,7 @@ case $command in
     *) usage ;;
 esac
 lab=${LAB_DIR:-/var/tmp/pumice-ceph}
-osds=3 size=1G capacity=3G by=auto raw= defaults= image=256M rgw=yes serve_arguments= keep=
+osds=3 size=1G capacity=3G codec=auto by=auto raw= defaults= image=256M rgw=yes serve_arguments= keep=
 more_configuration=()
 words=()
 while [ $# -gt 0 ]; do
@@ -101,6 +102,7 @@ while [ $# -gt 0 ]; do
         --osds) osds=$2; shift ;;
         --size) size=$2; shift ;;
         --capacity) capacity=$2; shift ;;
+        --codec) codec=$2; shift ;;
         --by) by=$2; shift ;;
         --raw) raw=yes ;;
         --defaults) defaults=yes ;;

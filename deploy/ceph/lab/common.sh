@@ -54,7 +54,7 @@ save_settings() {
     read -r mon_port mon_port_1 rgw_port < <(free_ports 3)
     pumice=$(command -v "$pumice" || true)
     pumice=${pumice:+$(realpath "$pumice")}
-    for name in osds size capacity by raw defaults image rgw serve_arguments mon_port mon_port_1 rgw_port pumice; do
+    for name in osds size capacity codec by raw defaults image rgw serve_arguments mon_port mon_port_1 rgw_port pumice; do
         printf '%s=%q\n' "$name" "${!name}"
     done >"$lab/settings"
 }

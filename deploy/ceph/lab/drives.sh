@@ -8,7 +8,7 @@ create_drive() {
     if [ -n "$raw" ]; then
         truncate -s "$capacity" "$drive"
     else
-        "$pumice" create "$drive" --size "$size" --capacity "$capacity" --sector 4096 >/dev/null
+        "$pumice" create "$drive" --size "$size" --capacity "$capacity" --codec "${codec:-auto}" --sector 4096 >/dev/null
         free_ports 1 >"$drive.port"
     fi
 }

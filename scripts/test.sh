@@ -25,6 +25,9 @@ else
     echo "skipped: tests of deploy/ceph/mgr: no python3" | tee -a "$log"
 fi
 
+step "a Ceph cluster on a drive"
+deploy/ceph/test.sh --smoke "${CARGO_TARGET_DIR:-target}/debug/pumice" 2>&1 | tee -a "$log"
+
 step "threads outside the drive's lock"
 scripts/models.sh 2>&1 | tee -a "$log"
 

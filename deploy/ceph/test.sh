@@ -22,6 +22,8 @@ done
 [ -n "$smoke" ] || /usr/bin/python3 -c 'import boto3' 2>/dev/null || skip "python3-boto3 is not installed (scripts/deps.sh clusters)"
 [ -x "$PUMICE" ] || { echo "$PUMICE is not there: make build first" >&2; exit 1; }
 
+if [ -n "$smoke" ] && [ "$(cut -d. -f1 /proc/loadavg)" -ge $((2 * $(nproc))) ]; then skip "the machine is busy: load $(cut -d' ' -f1 /proc/loadavg)"; fi
+
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/pumice-ceph-test.XXXXXX")
 export LAB_DIR=$work/lab CEPH_CONF=$work/lab/ceph.conf PUMICE_RUNTIME_DIR=$work/lab/pumice
 finish() {

@@ -82,6 +82,7 @@ else
     basics 6 --image 512M --size 512M --serve '--throttle-at 70 --throttle-floor 1M'
     check "the pool with one copy is removed" without_one_copy
     objects
+    ways_to_protect
     full_and_protected
     full_and_not_protected
     kills

@@ -11,9 +11,27 @@ objects() {
     check "RGW: their hashes are right" s3 check
 }
 
+# Writes an image over and over, each time with other data which it reads back, until it is told to stop.
+pass() { rbd_fio kills r3 image --rw=randwrite --bsrange=4k-64k --size=128M --randseed="$@"; }
+write_until_told() {
+    local passes=0
+    rm -f "$work/enough"
+    until [ -e "$work/enough" ]; do
+        passes=$((passes + 1))
+        echo "$passes" >"$work/passes"
+        pass "$passes" || return 1
+    done
+}
+enough() {
+    touch "$work/enough"
+    wait "$1" || { tail -n 20 "$work/kills.log"; return 1; }
+}
+# What the last pass wrote is still there.
+still_there() { pass "$(<"$work/passes")" --verify_only; }
+
 # One fault after the other under a writer; each OSD comes back before the next one goes.
 kills() {
-    rbd_fio kills r3 image --rw=randwrite --bsrange=4k-64k --size=256M --loops=2 >"$work/kills.log" 2>&1 &
+    write_until_told >"$work/kills.log" 2>&1 &
     local writer=$! osd
     for osd in $(osds_of | head -n 3); do
         sleep 3
@@ -22,7 +40,8 @@ kills() {
         check "placement groups are clean" within 180 is_clean
     done
     check "objects are put meanwhile" s3 put 10
-    check "RBD: every acknowledged byte is there" wait "$writer"
+    check "RBD: every acknowledged byte is there" enough "$writer"
+    echo "        $(<"$work/passes") times 128 MiB"
     check "RGW: their hashes are right" s3 check
 }
 
@@ -33,7 +52,7 @@ a_lost_drive() {
     local osd
     osd=$(osds_of | tail -n 1)
     check "osd.$osd is lost with its drive; another one is built" rebuilt "$osd"
-    check "RBD: every acknowledged byte is there" rbd_fio kills r3 image --rw=randwrite --bsrange=4k-64k --size=256M --verify_only
+    check "RBD: every acknowledged byte is there" still_there
     check "RGW: the hashes are right" s3 check
     check "HEALTH_OK" within 120 is_healthy
 }
@@ -70,7 +89,7 @@ flipped_bits() {
     check "placement groups are repaired" within 200 repaired
     check "a deep scrub again" deep_scrub
     check "nothing is inconsistent" eval '[ -z "$(inconsistent)" ]'
-    check "RBD: every acknowledged byte is there" rbd_fio kills r3 image --rw=randwrite --bsrange=4k-64k --size=256M --verify_only
+    check "RBD: every acknowledged byte is there" still_there
     check "RGW: the hashes are right" s3 check
     if [ -e "$LAB_DIR/osd/$osd" ]; then
         check "PUMICE_CORRUPT is cleared: no fault is left on the drive, or it is a new one" healed "$osd"
@@ -98,5 +117,5 @@ stopped_and_started() {
     check "the cluster is stopped" lab down --keep
     check "the cluster is started again" lab up
     check "RGW: the hashes are right" s3 check
-    check "RBD: every acknowledged byte is there" rbd_fio kills r3 image --rw=randwrite --bsrange=4k-64k --size=256M --verify_only
+    check "RBD: every acknowledged byte is there" still_there
 }

@@ -5,7 +5,9 @@
 #   test.sh [--smoke] [PROGRAM]
 #   --smoke   one OSD, half a minute: what `make test` runs
 #
-# KEEP=1 leaves the cluster for a look after a failure. SEED: of the bits that are flipped.
+# KEEP=1 leaves the cluster for a look after a failure. SEED: of the bits that are flipped. STAGES: only these, of
+# ways_to_protect full_and_protected full_and_not_protected kills a_lost_drive flipped_bits stopped_and_started; the three about
+# what is still there after faults need `kills` before them.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 smoke=
@@ -82,13 +84,9 @@ else
     basics 6 --image 512M --size 512M --serve '--throttle-at 70 --throttle-floor 1M'
     check "the pool with one copy is removed" without_one_copy
     objects
-    ways_to_protect
-    full_and_protected
-    full_and_not_protected
-    kills
-    a_lost_drive
-    flipped_bits
-    stopped_and_started
+    for stage in ${STAGES:-ways_to_protect full_and_protected full_and_not_protected kills a_lost_drive flipped_bits stopped_and_started}; do
+        "$stage"
+    done
 fi
 check "down" lab down
 check "nothing is left behind" nothing_left

@@ -80,8 +80,9 @@ flipped_bits() {
     osd=$(osds_of | sed -n 2p)
     # Not where the drive keeps its own tables, of which it has two copies.
     /usr/bin/python3 -B "$here/lab/flip_bits.py" "$LAB_DIR/drives/osd.$osd" 40 "$seed" $((32 << 20)) >"$work/flipped"
-    # What is in memory would hide it.
+    # What is in the memory of either would hide it.
     lab osd stop "$osd"
+    lab drive kill "$osd"
     check "40 bits of osd.$osd's drive are flipped; it starts, or is built anew" started_or_rebuilt "$osd"
     check "a deep scrub" deep_scrub
     echo "        inconsistent placement groups: $(inconsistent | wc -l)"

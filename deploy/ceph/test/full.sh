@@ -45,12 +45,12 @@ full_and_protected() {
 # Every drive counts as full by limits of next to nothing: each way to protect does its thing, and undoes it.
 option() { ceph config set mgr "mgr/pumice/$1" "$2"; }
 limits() { option nearfull_ratio "$1" && option backfillfull_ratio "$2" && option full_ratio "$3"; }
-flag_is_set() { ceph osd dump -f json | jq -e '.flags_set | index("full")' >/dev/null; }
+flag_is_set() { ceph osd dump -f json | jq -e '.flags_set | index("pausewr")' >/dev/null; }
 flag_is_not_set() { ! flag_is_set; }
 weights_are() { ceph osd dump -f json | jq -e --argjson weight "$1" 'all(.osds[]; .weight - $weight | fabs < 0.01)' >/dev/null; }
 ways_to_protect() {
-    check "protect = cluster-full: the flag is set" eval 'option hysteresis 0 && limits 0.0001 0.0001 0.0001 &&
-        option protect cluster-full && within 30 flag_is_set'
+    check "protect = cluster-pause: the flag is set" eval 'option hysteresis 0 && limits 0.0001 0.0001 0.0001 &&
+        option protect cluster-pause && within 30 flag_is_set'
     check "protect = reweight: the flag is removed, weights are less" eval 'option protect reweight && within 30 flag_is_not_set &&
         within 30 weights_are 0.8'
     check "protect = osd-full: weights are back, OSDs are full" eval 'option protect osd-full && within 30 weights_are 1 &&

@@ -5,7 +5,7 @@ import unittest
 from typing import Dict, List, Optional
 
 from pumice.health import Level
-from pumice.protect import Action, Done, Reweight, Seen, SetFull, Tell, plan
+from pumice.protect import Action, Done, Reweight, Seen, SetPause, Tell, plan
 
 FULL, BACKFILLFULL, OK = Level.FULL, Level.BACKFILLFULL, Level.OK
 
@@ -17,17 +17,17 @@ class Cluster:
         self.up = {0, 1, 2}
         self.weights = {0: 1.0, 1: 1.0, 2: 0.5}
         self.levels: Dict[int, Level] = {}
-        self.full_flag = False
+        self.pause_flag = False
         self.done = Done()
 
     def seen(self) -> Seen:
-        return Seen(set(self.up), dict(self.weights), dict(self.levels), self.full_flag)
+        return Seen(set(self.up), dict(self.weights), dict(self.levels), self.pause_flag)
 
     def round(self, mode: str, levels: Dict[int, Optional[Level]]) -> List[Action]:
         actions = plan(mode, {0: OK, 1: OK, 2: OK, **levels}, self.seen(), self.done, 0.8)
         for action in actions:
-            if isinstance(action, SetFull):
-                self.full_flag = action.full
+            if isinstance(action, SetPause):
+                self.pause_flag = action.pause
             elif isinstance(action, Reweight):
                 before = self.seen()
                 self.weights[action.osd] = action.weight
@@ -70,18 +70,18 @@ class Protect(unittest.TestCase):
 
     def test_another_mode_undoes_the_first(self) -> None:
         self.cluster.round('osd-full', {1: FULL})
-        self.assertEqual(self.cluster.round('cluster-full', {1: FULL}), [SetFull(True), Tell(1, OK)])
-        self.assertEqual(self.cluster.round('none', {1: FULL}), [SetFull(False)])
+        self.assertEqual(self.cluster.round('cluster-pause', {1: FULL}), [SetPause(True), Tell(1, OK)])
+        self.assertEqual(self.cluster.round('none', {1: FULL}), [SetPause(False)])
 
-    def test_cluster_full(self) -> None:
-        self.assertEqual(self.cluster.round('cluster-full', {1: FULL, 2: FULL}), [SetFull(True)])
-        self.assertEqual(self.cluster.round('cluster-full', {2: FULL}), [])
-        self.assertEqual(self.cluster.round('cluster-full', {2: BACKFILLFULL}), [SetFull(False)])
+    def test_cluster_pause(self) -> None:
+        self.assertEqual(self.cluster.round('cluster-pause', {1: FULL, 2: FULL}), [SetPause(True)])
+        self.assertEqual(self.cluster.round('cluster-pause', {2: FULL}), [])
+        self.assertEqual(self.cluster.round('cluster-pause', {2: BACKFILLFULL}), [SetPause(False)])
 
     def test_a_flag_of_somebody_else_stays(self) -> None:
-        self.cluster.full_flag = True
-        self.assertEqual(self.cluster.round('cluster-full', {1: FULL}), [])
-        self.assertEqual(self.cluster.round('cluster-full', {}), [])
+        self.cluster.pause_flag = True
+        self.assertEqual(self.cluster.round('cluster-pause', {1: FULL}), [])
+        self.assertEqual(self.cluster.round('cluster-pause', {}), [])
 
     def test_reweight_once_and_back(self) -> None:
         self.assertEqual(self.cluster.round('reweight', {2: FULL}), [Reweight(2, 0.4)])
@@ -97,7 +97,7 @@ class Protect(unittest.TestCase):
         self.assertEqual(self.cluster.done.weights, {})
 
     def test_what_is_not_known_changes_nothing(self) -> None:
-        for mode in ('osd-full', 'cluster-full', 'reweight'):
+        for mode in ('osd-full', 'cluster-pause', 'reweight'):
             cluster = Cluster()
             cluster.round(mode, {2: FULL})
             self.assertEqual(cluster.round(mode, {2: None}), [], mode)

@@ -10,7 +10,7 @@ from mgr_module import CLIReadCommand, CLIWriteCommand, CommandResult, HandleCom
 
 from .drives import Place, ask_all, attached_paths, parse_map
 from .health import Damage, Level, Limits, Watch, checks
-from .protect import MODES, NAMES, Action, Done, Reweight, Seen, SetFull, Tell, plan
+from .protect import MODES, NAMES, Action, Done, Reweight, Seen, SetPause, Tell, plan
 from .table import rows, text
 
 # Time from a look at a drive until clients have stopped to write: the OSD tells the monitor, the monitor everybody. With the
@@ -40,7 +40,7 @@ class Module(MgrModule):
         Option('down_after', type='uint', default=2, runtime=True, desc='answers missed for PUMICE_DOWN'),
         Option('protect', type='str', default='osd-full', enum_allowed=list(MODES), runtime=True,
                desc='what to do to an OSD whose drive is full: none; reweight; osd-full: it reports itself full; '
-                    'cluster-full: the flag `full`'),
+                    'cluster-pause: the flag `pause`'),
         Option('reweight_to', type='float', default=0.8, runtime=True, desc='share of its weight that an OSD keeps (protect = reweight)'),
     ]
 
@@ -138,7 +138,7 @@ class Module(MgrModule):
             weights={osd['osd']: osd['weight'] for osd in osd_map['osds']},
             levels={osd['osd']: max((names.get(state, Level.OK) for state in osd['state']), default=Level.OK)
                     for osd in osd_map['osds']},
-            full_flag='full' in osd_map['flags'].split(','))
+            pause_flag='pausewr' in osd_map['flags'].split(','))
         before = json.dumps(self._done.stored())
         for action in plan(self.get_module_option('protect'), levels, seen, self._done,
                            self.get_module_option('reweight_to')):
@@ -160,7 +160,7 @@ class Module(MgrModule):
         elif isinstance(action, Reweight):
             code, _, error = self.mon_command({'prefix': 'osd reweight', 'id': action.osd, 'weight': action.weight})
         else:
-            code, _, error = self.mon_command({'prefix': 'osd set' if action.full else 'osd unset', 'key': 'full'})
+            code, _, error = self.mon_command({'prefix': 'osd set' if action.pause else 'osd unset', 'key': 'pause'})
         return error or str(code) if code else None
 
     def _osd_command(self, osd: str, command: Dict[str, Any]) -> Any:
@@ -197,8 +197,8 @@ class Module(MgrModule):
 
 def describe(action: Action) -> str:
     """An action in words, for the log of the cluster."""
-    if isinstance(action, SetFull):
-        return 'flag full %s' % ('set: a drive is full' if action.full else 'removed')
+    if isinstance(action, SetPause):
+        return 'flag pause %s' % ('set: a drive is full' if action.pause else 'removed')
     if isinstance(action, Reweight):
         return 'osd.%d gets weight %g' % (action.osd, action.weight)
     return 'osd.%d reports itself %s' % (action.osd, 'as full as it is' if action.level == Level.OK else NAMES[action.level])

@@ -4,7 +4,7 @@ from typing import Any, Dict, List, NamedTuple, Optional, Set, Union
 
 from .health import Level
 
-MODES = ('none', 'reweight', 'osd-full', 'cluster-full')
+MODES = ('none', 'reweight', 'osd-full', 'cluster-pause')
 # Names of levels, as an OSD takes and shows them.
 NAMES = {Level.OK: 'none', Level.NEARFULL: 'nearfull', Level.BACKFILLFULL: 'backfillfull', Level.FULL: 'full'}
 
@@ -23,13 +23,13 @@ class Tell(NamedTuple):
     level: Level
 
 
-class SetFull(NamedTuple):
-    """Set or remove the flag of the cluster that stops all writes."""
+class SetPause(NamedTuple):
+    """Set or remove the flags of the cluster that stop all reads and writes. There is none for writes alone."""
 
-    full: bool
+    pause: bool
 
 
-Action = Union[Reweight, Tell, SetFull]
+Action = Union[Reweight, Tell, SetPause]
 
 
 class Seen(NamedTuple):
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
     weights: Dict[int, float]
     # How full OSDs are according to the cluster.
     levels: Dict[int, Level]
-    full_flag: bool
+    pause_flag: bool
 
 
 class Done:
@@ -49,20 +49,20 @@ class Done:
 
     def __init__(self, stored: Optional[Dict[str, Any]] = None) -> None:
         stored = stored or {}
-        self.full_flag = bool(stored.get('full_flag'))
+        self.pause_flag = bool(stored.get('pause_flag'))
         # By OSD: the weight before, and the one given.
         self.weights: Dict[int, List[float]] = {int(osd): list(both) for osd, both in stored.get('weights', {}).items()}
         self.told: Dict[int, Level] = {int(osd): Level(level) for osd, level in stored.get('told', {}).items()}
 
     def stored(self) -> Dict[str, Any]:
         """What to keep."""
-        return {'full_flag': self.full_flag, 'weights': self.weights,
+        return {'pause_flag': self.pause_flag, 'weights': self.weights,
                 'told': {osd: int(level) for osd, level in self.told.items()}}
 
     def apply(self, action: Action, seen: Seen) -> None:
         """Takes note of an action that succeeded."""
-        if isinstance(action, SetFull):
-            self.full_flag = action.full
+        if isinstance(action, SetPause):
+            self.pause_flag = action.pause
         elif isinstance(action, Tell):
             if action.level == Level.OK:
                 self.told.pop(action.osd, None)
@@ -82,14 +82,14 @@ def plan(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, done: Done, 
 
 
 def _flag(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, done: Done) -> List[Action]:
-    if mode == 'cluster-full':
+    if mode == 'cluster-pause':
         if Level.FULL in levels.values():
             # A flag that is set already belongs to whoever set it.
-            return [] if seen.full_flag else [SetFull(True)]
+            return [] if seen.pause_flag else [SetPause(True)]
         if None in levels.values():
             return []
     # Also if it was removed by hand: then only the note of it goes.
-    return [SetFull(False)] if done.full_flag else []
+    return [SetPause(False)] if done.pause_flag else []
 
 
 def _weights(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, done: Done, reweight_to: float) -> List[Action]:

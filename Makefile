@@ -68,10 +68,10 @@ demo:
 
 # Everything that must hold: unit tests, properties, fuzz inputs, real clients, the simulator.
 test: deps
-	SIM_SEEDS=$(SIM_SEEDS) scripts/test.sh
+	SIM_SEEDS=$(SIM_SEEDS) KERNEL_LAB=$(KERNEL_LAB) scripts/test.sh
 
-# `pumice attach` by ublk and nbd, under a kernel of its own that runs as a program: built once, in two minutes, from Debian
-# packages into KERNEL_LAB. Skipped where it cannot be built.
+# `pumice attach` by ublk and nbd, and the systemd units, under a kernel of its own that runs as a program: built once, in two
+# minutes, from Debian packages into KERNEL_LAB. Skipped where it cannot be built. `make test` then runs a smoke of it.
 KERNEL_LAB ?= $(or $(CARGO_TARGET_DIR),target)/kernel-lab
 test-kernel: build
 	scripts/deps.sh kernel

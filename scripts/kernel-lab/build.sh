@@ -1,10 +1,12 @@
 #!/usr/bin/env bash
-# Builds a Linux with nbd and ublk that runs as a program (User-Mode Linux), from Debian packages, into a directory:
+# Builds a Linux with nbd, ublk and dm-vdo that runs as a program (User-Mode Linux), from Debian packages, into a directory:
 #
-#   scripts/kernel-lab/build.sh DIRECTORY
+#   scripts/kernel-lab/build.sh [--built] DIRECTORY
+#
+#   --built             do nothing; exit code 77 if it is not built
 #
 #   DIRECTORY/linux     the kernel
-#   DIRECTORY/root      its root directory: Debian 13 with fio and file systems
+#   DIRECTORY/root      its root directory: Debian 13 with fio, file systems, systemd
 #   DIRECTORY/log       output of the steps
 #
 # Takes about two minutes and 2.6 GB, and does nothing where it was built before. Nothing is installed on the machine. Exit
@@ -13,9 +15,18 @@ set -euo pipefail
 
 skip() { echo "skipped: kernel lab: $*"; exit 77; }
 
-[ $# = 1 ] || { echo "usage: build.sh DIRECTORY" >&2; exit 2; }
+steps="apt_own root kernel modules"
+# Counts changes of what is built.
+version=2
+is_built() { local step; for step in $steps; do [ "$(cat "$1/.done-$step" 2>/dev/null)" = $version ] || return; done; }
+
+[ "$(id -u)" = 0 ] || skip "it needs root"
+if [ "${1:-}" = --built ]; then
+    is_built "$2" || skip "not built: make test-kernel builds it, in two minutes, into $2 (KERNEL_LAB)"
+    exit 0
+fi
+[ $# = 1 ] || { echo "usage: build.sh [--built] DIRECTORY" >&2; exit 2; }
 [ "$(uname -m)" = x86_64 ] || skip "User-Mode Linux is for x86_64"
-[ "$(id -u)" = 0 ] || skip "building it needs root"
 [ -e /etc/debian_version ] || skip "it is built from Debian packages"
 for tool in mmdebstrap patchelf gcc make flex bison bc xz depmod apt-get; do
     command -v "$tool" >/dev/null || skip "$tool is not installed (scripts/deps.sh kernel)"
@@ -27,7 +38,11 @@ exec 9>"$lab/lock"
 flock 9
 
 release=trixie
-programs=fio,e2fsprogs,xfsprogs,kmod,udev,util-linux,procps,coreutils
+programs=fio,e2fsprogs,xfsprogs,kmod,udev,util-linux,procps,coreutils,systemd-sysv
+# For bench-kernel.sh.
+programs+=,btrfs-progs,btrfs-compsize,dmsetup,vdo
+# For xfstests.
+programs+=,acl,attr,bc,gawk,hostname,libaio1t64,perl,psmisc,quota,xfsdump
 
 # An apt of its own, with the mirror of this machine and the packages of that release.
 apt_own() {
@@ -58,6 +73,8 @@ root() {
     rm -rf --one-file-system "$lab/root"
     mmdebstrap --mode=root --variant=minbase --aptopt='APT::Install-Recommends "false"' --aptopt="$lab/apt/proxy" \
         --include="$programs" "$release" "$lab/root" "$lab/apt/sources"
+    # As programs built for earlier releases know it.
+    ln -s libaio.so.1t64 "$lab/root/usr/lib/x86_64-linux-gnu/libaio.so.1"
     mkdir -p "$lab/root/share"
     cp "$here/init" "$lab/root/lab-init"
     chmod 755 "$lab/root/lab-init"
@@ -76,37 +93,42 @@ kernel() {
     cp -a "$lab"/uml/usr/lib/uml/modules/* "$lab/root/usr/lib/modules/"
 }
 
-# The module that the packaged kernel lacks, from the kernel's packaged source.
+# The modules that the packaged kernel lacks, from the kernel's packaged source.
 modules() {
     local version file name
     version=$(ls "$lab/uml/usr/lib/uml/modules")
     name=linux-source-${version%.*}
     file=$(package "$name")
-    rm -rf "$lab/source" "$lab/build" "$lab/ublk"
-    mkdir "$lab/source" "$lab/build" "$lab/ublk"
+    rm -rf "$lab/source" "$lab/build" "$lab/extra"
+    mkdir -p "$lab/source" "$lab/build" "$lab/extra/block" "$lab/extra/md"
     dpkg --fsys-tarfile "$file" | tar -xO "./usr/src/$name.tar.xz" | tar -xJ --strip-components=1 -C "$lab/source"
     cd "$lab/source"
     # The source may be of a later stable release than the kernel, which asks for its own name.
     sed -i "s/^SUBLEVEL = .*/SUBLEVEL = ${version##*.}/" Makefile
     zcat "$lab"/uml/usr/share/doc/user-mode-linux/config.gz >"$lab/build/.config"
-    scripts/config --file "$lab/build/.config" -m BLK_DEV_UBLK -d GCC_PLUGINS -d DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT \
+    scripts/config --file "$lab/build/.config" -m BLK_DEV_UBLK -m DM_VDO -d GCC_PLUGINS -d DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT \
         -e DEBUG_INFO_NONE
     make ARCH=um O="$lab/build" olddefconfig
     make ARCH=um O="$lab/build" -j"$(nproc)" modules_prepare
-    cp drivers/block/ublk_drv.c "$lab/ublk/"
-    echo 'obj-m := ublk_drv.o' >"$lab/ublk/Makefile"
+    cp drivers/block/ublk_drv.c "$lab/extra/block/"
+    echo 'obj-m := ublk_drv.o' >"$lab/extra/block/Makefile"
+    cp -r drivers/md/dm-vdo "$lab/extra/md/"
+    cp drivers/md/*.h "$lab/extra/md/"
+    echo 'obj-m := block/ md/dm-vdo/' >"$lab/extra/Makefile"
     # Symbols have no versions in this configuration.
     : >"$lab/build/Module.symvers"
-    make ARCH=um O="$lab/build" M="$lab/ublk" KBUILD_MODPOST_WARN=1 modules
-    install -D -m 644 -t "$lab/root/usr/lib/modules/$version/extra" "$lab/ublk/ublk_drv.ko"
+    make ARCH=um O="$lab/build" -j"$(nproc)" M="$lab/extra" KBUILD_MODPOST_WARN=1 modules
+    install -D -m 644 -t "$lab/root/usr/lib/modules/$version/extra" "$lab/extra/block/ublk_drv.ko" \
+        "$lab/extra/md/dm-vdo/dm-vdo.ko"
     chroot "$lab/root" depmod "$version"
-    rm -rf "$lab/source" "$lab/build" "$lab/ublk"
+    rm -rf "$lab/source" "$lab/build" "$lab/extra"
 }
 
 here=$(cd "$(dirname "$0")" && pwd)
-for step in apt_own root kernel modules; do
+for step in $steps; do
     done=$lab/.done-$step
-    [ ! -e "$done" ] || continue
+    # What an older script has built is built again.
+    [ "$(cat "$done" 2>/dev/null)" != "$version" ] || continue
     # Not in a condition, where `set -e` has no effect.
     set +e
     (set -e; "$step") >"$lab/log/$step" 2>&1 9>&- </dev/null
@@ -115,7 +137,7 @@ for step in apt_own root kernel modules; do
     if [ "$code" != 0 ]; then
         skip "step $step failed: $(tail -n 1 "$lab/log/$step") (all of it: $lab/log/$step)"
     fi
-    touch "$done"
+    echo "$version" >"$done"
 done
 # Part of the scripts, and newer perhaps than the root directory.
 install -m 755 "$here/init" "$lab/root/lab-init"

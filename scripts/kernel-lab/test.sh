@@ -1,20 +1,66 @@
 #!/usr/bin/env bash
 # `pumice attach` under a real kernel with ublk and nbd, which this machine's kernel may lack: `make test-kernel`. The kernel is
 # built once, into KERNEL_LAB (default: target/kernel-lab). Skipped, with the reason in one line, where that is not possible.
-# XFSTESTS: a tree of xfstests that was built; its fsx and fsstress are run too.
+# XFSTESTS: a tree of xfstests that was built; its fsx and fsstress are run too. XFSTESTS_GROUP: a group of its tests, such as
+# quick, is run in place of all else, on ext4 and XFS, each for at most XFSTESTS_SECONDS (1500), and a test for TEST_LIMIT (120).
 #
-#   scripts/kernel-lab/test.sh [PROGRAM]
+#   scripts/kernel-lab/test.sh [--smoke] [PROGRAM]
+#   --smoke  less than a minute, part of `make test`; skipped where the kernel was not built
 set -euo pipefail
 cd "$(dirname "$0")/../.."
+smoke=
+[ "${1:-}" != --smoke ] || { smoke=yes; shift; }
 program=${1:-target/release/pumice}
 lab=${KERNEL_LAB:-${CARGO_TARGET_DIR:-target}/kernel-lab}
 [ -x "$program" ] || { echo "$program is not there: make build first" >&2; exit 1; }
 built=0
-scripts/kernel-lab/build.sh "$lab" || built=$?
+scripts/kernel-lab/build.sh ${smoke:+--built} "$lab" || built=$?
 case $built in 0) ;; 77) exit 0 ;; *) exit "$built" ;; esac
+lab=$(cd "$lab" && pwd -P)
 share=$(mktemp -d)
 trap 'rm -rf "$share"' EXIT
+run() {         # run SECONDS VARIABLES SCRIPT... ARGUMENT...: runs scripts in the guest, as one; the kernel gets the arguments
+    local seconds=$1
+    printf '%s\n' "$2" >"$share/run.sh"
+    shift 2
+    while [[ ${1:-} == *.sh ]]; do cat "$1" >>"$share/run.sh"; shift; done
+    ./run.sh "$lab" "$share" "$seconds" "$@"
+}
 cp "$program" "$share/pumice"
+[ -z "${XFSTESTS:-}" ] || XFSTESTS=$(cd "$XFSTESTS" && pwd -P)
+[ -z "${XFSTESTS_KEEP:-}" ] || XFSTESTS_KEEP=$(cd "$XFSTESTS_KEEP" && pwd -P)
+cd scripts/kernel-lab
+ways="WAYS='${WAYS:-ublk nbd}'"
+if [ -n "$smoke" ]; then
+    run 300 "$ways" checks.sh smoke.sh
+    exit
+fi
+
+if [ -n "${XFSTESTS_GROUP:-}" ]; then
+    limit=${XFSTESTS_SECONDS:-1500} code=0
+    mkdir "$share/xfstests"
+    tar -C "$XFSTESTS" --exclude=.git --exclude='*.[och]' -cf - . | tar -C "$share/xfstests" -xf -
+    for kind in ${KINDS:-ext4 xfs}; do
+        rm -rf "$share"/{results.*,disk?,*.log}
+        truncate -s 12G "$share"/disk{0,1}
+        # As long again for the tests that failed, on the bare disks.
+        run $((limit * 2 + 600)) "KIND=$kind GROUP=$XFSTESTS_GROUP LIMIT=$limit TEST_LIMIT=${TEST_LIMIT:-120}" xfstests.sh \
+            mem=3G ubd0="$share/disk0" ubd1="$share/disk1" || code=$?
+        [ -z "${XFSTESTS_KEEP:-}" ] || cp -r "$share"/{results.*,*.log,*.watch} "$XFSTESTS_KEEP/"
+    done
+    exit $code
+fi
+
+code=0
 [ -z "${XFSTESTS:-}" ] || cp "$XFSTESTS"/ltp/{fsx,fsstress} "$share/"
-{ echo "WAYS='${WAYS:-ublk nbd}'"; cat scripts/kernel-lab/guest.sh; } >"$share/run.sh"
-scripts/kernel-lab/run.sh "$lab" "$share" "${SECONDS_MAX:-1800}"
+run "${SECONDS_MAX:-1800}" "$ways" checks.sh managed.sh guest.sh || code=$?
+
+# A machine with systemd.
+cp ../../deploy/systemd/pumice{,-attach}.service "$share/"
+truncate -s 1G "$share/disk"
+boot() { run 300 "STAGE=$1" checks.sh boot.sh ubd0="$share/disk" "${@:2}"; }
+boot make || code=$?
+# It ends by itself, without an exit code.
+boot boot lab_init >/dev/null 2>&1 || true
+boot look || code=$?
+exit $code

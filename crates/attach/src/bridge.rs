@@ -2,12 +2,14 @@
 //!
 //! It is started by `attach` ([`crate::client::start`]). Its standard output has one line, the result; its standard input
 //! decides: `keep`, or the end of the stream before that. In the latter case, also if `attach` is killed, the bridge takes down
-//! everything it has made; but not a node that it has taken over from a bridge that was killed.
+//! everything it has made; but not a node that it has taken over from a bridge that was killed. Nor does an error remove that, or a
+//! node that was kept and waits for another bridge: the process ends, and the node waits.
 
+mod control;
 mod make;
 
 use std::io::{self, BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +17,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
+use status::StatusReport;
 
 use crate::error::AttachError;
 use crate::node::{Node, Shape, Way};
@@ -22,7 +25,7 @@ use crate::operation::Operation;
 use crate::place::{self, Record};
 use crate::relay::{Relay, RelayState, Settings};
 pub use crate::server::Start;
-use crate::server::{Started, find, server_pid, shape};
+use crate::server::{Known, Started, find, shape};
 use crate::sfx::Published;
 use crate::users::openers;
 
@@ -39,12 +42,8 @@ const GLANCE: Duration = Duration::from_secs(1);
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of checks for signals and for growth of the drive.
 const TICK: Duration = Duration::from_millis(500);
-/// Clients of the control socket that wait to be accepted.
-const BACKLOG: i32 = 16;
-/// Time for a client of the control socket to send its request.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
-/// Longest request, in bytes.
-const REQUEST_BYTES_MAX: u64 = 4096;
+/// Longest line of `attach`, in bytes.
+const LINE_BYTES_MAX: u64 = 4096;
 
 /// What to attach, and how.
 #[derive(Clone, Debug)]
@@ -116,8 +115,8 @@ enum Event {
     Keep,
     Abandoned,
     Ask(UnixStream, Request),
-    /// The drive as it is now: its size in bytes, and the process id of its server.
-    Drive(u64, Option<u32>),
+    /// The drive as a server reports it.
+    Drive(Box<StatusReport>),
 }
 
 /// Runs a bridge until its attachment is removed. `terminate` is set by a signal to end.
@@ -132,11 +131,23 @@ pub fn run(options: &Options, terminate: &AtomicBool) -> Result<(), AttachError>
         // Nobody reads it if `attach` was killed.
         let _ = io::stdout().write_all(line.as_bytes()).and_then(|()| io::stdout().flush());
     };
-    match Attachment::make(options, &abandoned) {
-        Ok(mut attachment) => {
+    let made = Attachment::make(options, &abandoned).and_then(|mut attachment| {
+        match control::listen(&attachment.folder) {
+            Ok(control) => Ok((attachment, control)),
+            Err(error) => {
+                if attachment.record.taken_over.is_none() {
+                    // What stays is removed by the next attempt.
+                    let _ = attachment.remove(true);
+                }
+                Err(error)
+            }
+        }
+    });
+    match made {
+        Ok((mut attachment, (listener, _control))) => {
             tracing::info!(node = %attachment.node.path().display(), "attached");
             report(&Report::Ready(attachment.record.clone()));
-            attachment.serve(&events, &inbox, terminate)
+            attachment.serve(listener, &events, &inbox, terminate)
         }
         Err(error) => {
             tracing::error!("{error}");
@@ -160,7 +171,7 @@ fn prepare() {
 fn listen_to_attach(events: Sender<Event>, abandoned: Arc<AtomicBool>) {
     std::thread::spawn(move || {
         let mut line = String::new();
-        let read = BufReader::new(io::stdin()).take(REQUEST_BYTES_MAX).read_line(&mut line);
+        let read = BufReader::new(io::stdin()).take(LINE_BYTES_MAX).read_line(&mut line);
         let kept = read.is_ok() && line.trim_end() == KEEP;
         abandoned.store(!kept, Ordering::Relaxed);
         // Fails when the bridge has ended.
@@ -175,6 +186,7 @@ struct Attachment {
     node: Box<dyn Node>,
     relay: Arc<Relay>,
     started: Started,
+    known: Known,
     /// A size that the node did not take, and why.
     refused_size: Option<(u64, String)>,
     /// Values under the names of ScaleFlux.
@@ -185,40 +197,43 @@ struct Attachment {
 impl Attachment {
     fn serve(
         &mut self,
+        control: UnixListener,
         events: &Sender<Event>,
         inbox: &Receiver<Event>,
         terminate: &AtomicBool,
     ) -> Result<(), AttachError> {
-        let control = place::control_socket(&self.folder);
-        let (listener, _socket) = socket_file::listen(&control, BACKLOG)
-            .map_err(|error| AttachError::Refused(format!("{}: {error}", control.display())))?;
-        listener.set_nonblocking(false).map_err(|source| AttachError::system(control.display(), source))?;
-        listen_to_clients(listener, events.clone());
+        control::receive(control, events.clone());
         watch_drive(self.record.path.clone(), events.clone());
         // What another bridge had attached stays, whatever becomes of this attempt.
         let (mut kept, mut abandoned) = (self.record.taken_over.is_some(), false);
         loop {
             match inbox.recv_timeout(TICK) {
-                Ok(Event::Keep) => kept = true,
+                Ok(Event::Keep) => {
+                    kept = true;
+                    self.node.keep();
+                    // `attach` has said so.
+                    let record = Record { loss_to_report: false, ..self.record.clone() };
+                    self.note(record);
+                }
                 Ok(Event::Abandoned) => {
                     tracing::warn!("attach has ended before it took over: detaching");
                     abandoned = true;
                 }
-                Ok(Event::Ask(stream, Request::Status)) => answer(&stream, &Answer::Status(self.status())),
+                Ok(Event::Ask(stream, Request::Status)) => {
+                    control::answer(&stream, &Answer::Status(self.status()))
+                }
                 Ok(Event::Ask(stream, Request::Detach { force })) => match self.remove(force) {
                     Ok(lost) => {
-                        answer(&stream, &Answer::Detached(lost));
+                        control::answer(&stream, &Answer::Detached(lost));
                         return Ok(());
                     }
-                    Err(error) => answer(&stream, &Answer::Refused(error.to_string())),
+                    Err(error) => control::answer(&stream, &Answer::Refused(error.to_string())),
                 },
-                Ok(Event::Drive(size_bytes, pid)) => {
-                    self.note_server(pid);
-                    if size_bytes > self.shape.size_bytes {
-                        self.grow(size_bytes);
-                    }
+                Ok(Event::Drive(report)) => self.see(&report),
+                Err(RecvTimeoutError::Timeout) => {
+                    let record = Record { server_pid: self.started.pid(), ..self.record.clone() };
+                    self.note(record);
                 }
-                Err(RecvTimeoutError::Timeout) => self.note_server(self.record.connected_pid),
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
             if abandoned && !kept {
@@ -238,16 +253,29 @@ impl Attachment {
         }
     }
 
-    /// Records which server has the drive, and which one this bridge has started: for a bridge that follows after a kill of
-    /// this one.
-    fn note_server(&mut self, connected_pid: Option<u32>) {
+    /// Looks at the drive as a server reports it. Another drive that is served from this path, or another server than that of the
+    /// connections, is not looked at.
+    fn see(&mut self, report: &StatusReport) {
+        let mut record = Record { server_pid: self.started.pid(), ..self.record.clone() };
+        let seen = self.known.note(report);
+        let is_its = seen.is_some();
         // What a new server has not been told yet is in the journal.
-        let is_complete = self.relay.state() == RelayState::Connected;
-        let connected_pid = if is_complete { connected_pid } else { self.record.connected_pid };
-        let noted = (self.started.pid(), connected_pid);
-        if noted != (self.record.server_pid, self.record.connected_pid) {
-            (self.record.server_pid, self.record.connected_pid) = noted;
-            // An older record names a server that is gone: nothing is concluded from it.
+        if let (Some(served), RelayState::Connected) = (seen, self.relay.state()) {
+            record.connected = Some(served.instance);
+            record.identity = Some(served.identity);
+        }
+        self.note(record);
+        let size_bytes = shape(report).size_bytes;
+        if is_its && size_bytes > self.shape.size_bytes {
+            self.grow(size_bytes);
+        }
+    }
+
+    /// Records what a bridge has to know that follows after a kill of this one.
+    fn note(&mut self, record: Record) {
+        if record != self.record {
+            self.record = record;
+            // An older record names a server that is gone, and an older state of the drive: nothing wrong follows from it.
             let _ = self.record.write(&self.folder);
         }
     }
@@ -370,42 +398,13 @@ fn is_transient(user: &str) -> bool {
     user.contains("(udev") || user.contains("(systemd-udev")
 }
 
-fn listen_to_clients(listener: std::os::unix::net::UnixListener, events: Sender<Event>) {
-    std::thread::spawn(move || {
-        for stream in listener.incoming().flatten() {
-            let Ok(request) = read_request(&stream) else { continue };
-            if events.send(Event::Ask(stream, request)).is_err() {
-                return;
-            }
-        }
-    });
-}
-
-fn read_request(stream: &UnixStream) -> io::Result<Request> {
-    stream.set_read_timeout(Some(REQUEST_PATIENCE))?;
-    let mut line = String::new();
-    BufReader::new(stream).take(REQUEST_BYTES_MAX).read_line(&mut line)?;
-    Ok(serde_json::from_str(&line)?)
-}
-
-fn answer(mut stream: &UnixStream, answer: &Answer) {
-    let mut line = serde_json::to_string(answer).unwrap_or_default();
-    line.push('\n');
-    // A client that is gone needs no answer.
-    let _ = stream.write_all(line.as_bytes());
-}
-
-/// Reports the size of the drive, and its server, again and again. Its server tells clients only when they connect. Another drive that is served
-/// from this path later is not looked at.
+/// Reports the drive again and again. Its server tells clients only when they connect.
 fn watch_drive(path: PathBuf, events: Sender<Event>) {
     std::thread::spawn(move || {
-        let mut uuid = None;
         loop {
             std::thread::sleep(TICK);
             let Some(report) = find(&path) else { continue };
-            if *uuid.get_or_insert_with(|| report.uuid.clone()) == report.uuid
-                && events.send(Event::Drive(shape(&report).size_bytes, server_pid(&report))).is_err()
-            {
+            if events.send(Event::Drive(Box::new(report))).is_err() {
                 return;
             }
         }

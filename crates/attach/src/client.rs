@@ -18,10 +18,13 @@ use crate::sfx;
 const CONNECTING: Duration = Duration::from_secs(5);
 /// Time for a bridge to say how it is.
 const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for a bridge that may be ending.
+const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// Time for a bridge to detach: flushing, closing, the end of the server.
 const DETACH_PATIENCE: Duration = Duration::from_secs(300);
 
-/// A bridge that was just started. Dropping it without [`NewBridge::keep`] makes the bridge undo everything, and waits for that.
+/// A bridge that was just started. Dropping it without [`NewBridge::keep`] makes the bridge undo everything, and waits for that. One
+/// that has taken over a device undoes nothing: it stays.
 pub struct NewBridge {
     child: Child,
     input: Option<ChildStdin>,
@@ -88,7 +91,7 @@ impl NewBridge {
 
 impl Drop for NewBridge {
     fn drop(&mut self) {
-        if self.input.take().is_some() {
+        if self.input.take().is_some() && self.record.taken_over.is_none() {
             let _ = self.child.wait();
         }
     }
@@ -121,17 +124,26 @@ pub fn all() -> Vec<Attachment> {
 
 /// Returns the attachment with this node or drive.
 pub fn find(path: &Path) -> Option<Attachment> {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
+    let is_it = |it: &Attachment| it.record.node.as_deref().is_some_and(|node| is_same(node, path));
+    all().into_iter().find(|it| is_it(it) || it.is_of(path))
+}
+
+/// Returns whether two paths lead to the same file or device.
+fn is_same(one: &Path, other: &Path) -> bool {
+    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     let identity = |path: &Path| {
         let found = fs::metadata(path).ok()?;
         Some(if found.rdev() != 0 { (0, found.rdev()) } else { (found.dev(), found.ino()) })
     };
-    let wanted = identity(path);
-    let is_it = |other: &Path| *other == *absolute || (wanted.is_some() && identity(other) == wanted);
-    all().into_iter().find(|it| it.record.node.as_deref().is_some_and(is_it) || is_it(&it.record.path))
+    absolute(one) == absolute(other) || identity(one).is_some_and(|it| identity(other) == Some(it))
 }
 
 impl Attachment {
+    /// Returns whether the drive at `path` is attached by it, whatever path it was given.
+    pub fn is_of(&self, path: &Path) -> bool {
+        is_same(&self.record.path, path)
+    }
+
     /// Detaches the drive. The caller has checked that nothing is mounted. With `force`, what cannot be flushed is lost.
     ///
     /// # Errors
@@ -145,6 +157,8 @@ impl Attachment {
             Ok(Answer::Detached(Some(lost))) => Err(AttachError::Refused(format!("detached, but {lost}"))),
             Ok(Answer::Refused(reason)) => Err(AttachError::Refused(reason)),
             Ok(Answer::Status(_)) => Err(AttachError::Refused("the bridge gives a wrong answer".to_string())),
+            // It was being killed.
+            Err(_) if matches!(place::lock(&self.folder), Ok(Some(_))) => self.clear(),
             Err(source) => Err(AttachError::system("the bridge does not answer", source)),
         }
     }
@@ -179,6 +193,11 @@ impl Attachment {
         place::remove(&self.folder);
         Ok(())
     }
+}
+
+/// Returns whether a bridge has a folder, and answers.
+pub(crate) fn is_answering(folder: &Path) -> bool {
+    ask(folder, &Request::Status, ANSWER_PATIENCE).is_ok()
 }
 
 fn ask(folder: &Path, request: &Request, patience: Duration) -> std::io::Result<Answer> {

@@ -1,6 +1,11 @@
 //! Interfaces of the kernel that have no safe binding in a library. All `unsafe` of this crate is here.
 #![allow(unsafe_code, reason = "ioctl, io_uring, a mapping")]
 
+use std::io;
+use std::time::Duration;
+
+use rustix::io::Errno;
+
 mod loop_control;
 mod ublk_control;
 mod ublk_queue;
@@ -11,3 +16,28 @@ pub(crate) use loop_control::{
 };
 pub(crate) use ublk_control::{UblkCommand, UblkControl};
 pub(crate) use ublk_queue::{UblkEvent, UblkQueue, UblkRequest};
+
+/// Interval between attempts of a call that the kernel could not carry out.
+const AGAIN: Duration = Duration::from_millis(1);
+
+/// Returns whether a submission to io_uring that failed so is to be made again: a signal came, memory is short, or completions
+/// have to be taken first.
+fn passes(error: &io::Error) -> bool {
+    let error = Errno::from_io_error(error);
+    [Errno::INTR, Errno::AGAIN, Errno::BUSY].iter().any(|passing| error == Some(*passing))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_passes_is_tried_again() {
+        for (error, expected) in
+            [(Errno::INTR, true), (Errno::AGAIN, true), (Errno::BUSY, true), (Errno::BADF, false)]
+        {
+            assert_eq!(passes(&error.into()), expected, "{error}");
+        }
+        assert!(!passes(&io::ErrorKind::InvalidData.into()));
+    }
+}

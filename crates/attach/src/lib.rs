@@ -19,16 +19,22 @@
 pub mod bridge;
 pub mod client;
 mod error;
+mod identity;
 mod kernel;
 mod link;
 pub mod node;
 mod operation;
 pub mod place;
+mod process;
 pub mod relay;
 mod server;
 pub mod sfx;
 mod users;
 
 pub use error::AttachError;
+pub use identity::Identity;
 pub use operation::{Done, Operation, Outcome};
 pub use users::openers;
+
+/// Exit code of a process that leaves a device behind which waits for another bridge.
+pub const WAITS_EXIT_CODE: u8 = 4;

@@ -5,11 +5,11 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
 use nbd::protocol as wire;
-use nbd::request::RequestHeader;
+use nbd::request::{REQUEST_HEADER_BYTES, RequestHeader};
 use parking_lot::Mutex;
 use rustix::io::Errno;
 
-use crate::operation::{Operation, Outcome};
+use crate::operation::{Header, Operation, Outcome};
 
 /// Bytes read at once; longer data is read in place.
 const RECEIVE_BYTES: usize = 64 << 10;
@@ -31,23 +31,23 @@ impl Link {
         Ok(Replies(BufReader::with_capacity(RECEIVE_BYTES, self.stream.try_clone()?)))
     }
 
-    /// Sends a request. A request that was sent only in part ends the connection.
-    pub(crate) fn send(&self, cookie: u64, operation: &Operation) -> io::Result<()> {
-        let header = operation.header();
-        let (command, flags, offset, length) = (header.command, header.flags, header.offset, header.length);
-        let sent = self.write(&RequestHeader { flags, command, cookie, offset, length }, operation.data());
+    /// Sends requests, each with its cookie, by as few system calls as possible. If one was sent only in part, the connection
+    /// is ended.
+    pub(crate) fn send(&self, requests: &[(u64, &Operation)]) -> io::Result<()> {
+        let headers: Vec<_> = requests.iter().map(|(cookie, operation)| header(*cookie, operation)).collect();
+        let pieces =
+            headers.iter().zip(requests).flat_map(|(header, (_, operation))| [header, operation.data()]);
+        let mut pieces: Vec<_> = pieces.filter(|piece| !piece.is_empty()).map(IoSlice::new).collect();
+        let sent = self.write(&mut pieces);
         if sent.is_err() {
             self.shut();
         }
         sent
     }
 
-    fn write(&self, header: &RequestHeader, data: &[u8]) -> io::Result<()> {
-        let header = header.encode();
+    fn write(&self, mut left: &mut [IoSlice<'_>]) -> io::Result<()> {
         let _writing = self.writing.lock();
-        let mut pieces = [IoSlice::new(&header), IoSlice::new(data)];
-        let mut left = &mut pieces[..];
-        while left.iter().any(|piece| !piece.is_empty()) {
+        while !left.is_empty() {
             match (&self.stream).write_vectored(left) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
                 Ok(count) => IoSlice::advance_slices(&mut left, count),
@@ -72,6 +72,11 @@ impl Link {
     pub(crate) fn shut(&self) {
         let _ = self.stream.shutdown(Shutdown::Both);
     }
+}
+
+fn header(cookie: u64, operation: &Operation) -> [u8; REQUEST_HEADER_BYTES] {
+    let Header { command, flags, offset, length } = operation.header();
+    RequestHeader { flags, command, cookie, offset, length }.encode()
 }
 
 /// The receiving half.
@@ -113,7 +118,7 @@ pub(crate) fn call(
         Operation::Read { length, .. } => *length,
         _ => 0,
     };
-    link.send(cookie, operation)?;
+    link.send(&[(cookie, operation)])?;
     let (_, outcome) = replies.next(|answered| (answered == cookie).then_some(length))?;
     Ok(outcome)
 }

@@ -7,6 +7,7 @@ mod netlink;
 mod ublk_device;
 mod ublk_requests;
 mod ublk_structures;
+mod ublk_takeover;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,8 +17,10 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::error::AttachError;
+use crate::identity::Identity;
 use crate::place::Record;
 use crate::relay::Relay;
+pub use ublk_takeover::Takeover;
 
 /// How a node is made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,8 +63,8 @@ pub struct Shape {
 /// A drive that is being served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Drive {
-    /// Its identity.
-    pub(crate) uuid: String,
+    /// What it is.
+    pub(crate) identity: Identity,
     /// What its node shows.
     pub(crate) shape: Shape,
 }
@@ -73,6 +76,9 @@ pub(crate) trait Node: Send {
 
     /// Shows a new size.
     fn resize(&mut self, size_bytes: u64) -> Result<(), AttachError>;
+
+    /// From now on the node outlives an error of this process, if it is of a kind that can.
+    fn keep(&mut self) {}
 
     /// Removes the node. Its users must have ended.
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError>;
@@ -100,22 +106,23 @@ pub(crate) fn make(
 ///
 /// If it cannot be found out.
 pub(crate) fn waiting(record: &Record, ways: &[Way]) -> Result<Option<PathBuf>, AttachError> {
-    let (Some(node), Some(uuid)) = (record.node.as_deref(), record.drive_uuid.as_deref()) else {
-        return Ok(None);
-    };
+    let (Some(node), Some(drive)) = (record.node.as_deref(), &record.identity) else { return Ok(None) };
     if record.way != Some(Way::Ublk) || !ways.contains(&Way::Ublk) {
         return Ok(None);
     }
-    Ok(ublk_device::waits(node, uuid)?.then(|| node.to_path_buf()))
+    Ok(ublk_device::waits(node, &drive.uuid)?.then(|| node.to_path_buf()))
 }
 
-/// Takes over the node of a killed bridge. Returns what it shows as well.
+/// Takes over the node of a killed bridge. Returns what it shows as well. `last`: how far an earlier attempt has got. `note` is
+/// told how far this one gets, before it does.
 pub(crate) fn recover(
     path: &Path,
     relay: &Arc<Relay>,
     drive: &Drive,
+    last: Option<Takeover>,
+    note: impl FnMut(Option<Takeover>) -> Result<(), AttachError>,
 ) -> Result<(Box<dyn Node>, Shape), AttachError> {
-    let (node, shape) = ublk_device::UblkNode::recover(relay, drive, path)?;
+    let (node, shape) = ublk_device::UblkNode::recover(relay, drive, path, last, note)?;
     Ok((Box::new(node), shape))
 }
 
@@ -124,9 +131,9 @@ pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path) -> Result<(), 
     if let Some(record) = record
         && let Some(node) = &record.node
     {
-        match (record.way, &record.drive_uuid) {
-            (Some(Way::Ublk), Some(uuid)) => ublk_device::clear(node, uuid)?,
-            (Some(Way::Nbd), _) => nbd_device::clear(node, record.bridge_pid)?,
+        match (record.way, &record.identity) {
+            (Some(Way::Ublk), Some(drive)) => ublk_device::clear(node, &drive.uuid)?,
+            (Some(Way::Nbd), _) => nbd_device::clear(node, record)?,
             _ => {}
         }
     }

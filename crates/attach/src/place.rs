@@ -9,7 +9,9 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
-use crate::node::{Shape, Way};
+use crate::identity::Identity;
+use crate::node::{Shape, Takeover, Way, waiting};
+use crate::process;
 
 /// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that one away to its
 /// user.
@@ -29,12 +31,20 @@ pub struct Record {
     pub path: PathBuf,
     /// Process id of the bridge.
     pub bridge_pid: u32,
+    /// Its start, in ticks since that of the machine: process ids are used again.
+    #[serde(default)]
+    pub bridge_started: Option<u64>,
     /// The server that the bridge has started, if it has.
     pub server_pid: Option<u32>,
-    /// The server that has the drive, whoever has started it.
-    pub connected_pid: Option<u32>,
-    /// Identity of the drive.
-    pub drive_uuid: Option<String>,
+    /// The server that has the drive, whoever has started it: its `instance`.
+    #[serde(default)]
+    pub connected: Option<String>,
+    /// The drive as it was last seen.
+    #[serde(flatten)]
+    pub identity: Option<Identity>,
+    /// Path of the drive as its server has it.
+    #[serde(default)]
+    pub served: Option<String>,
     /// The node; `None` while it is being made.
     pub node: Option<PathBuf>,
     /// How the node is made.
@@ -45,12 +55,18 @@ pub struct Record {
     pub passed_over: Vec<(Way, String)>,
     /// The node was that of a bridge that was killed, and has been taken over.
     pub taken_over: Option<TakenOver>,
+    /// How far a takeover has got that has not come to its end.
+    #[serde(default)]
+    pub takeover: Option<Takeover>,
+    /// A takeover was not complete, and nobody was told yet.
+    #[serde(default)]
+    pub loss_to_report: bool,
 }
 
 /// What is known of an attachment that was taken over from a killed bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenOver {
-    /// The server of the killed bridge has the drive still. Otherwise writes that were acknowledged and not flushed are lost, as
+    /// The server of the killed bridge had the drive still. Otherwise writes that were acknowledged and not flushed are lost, as
     /// at a power cut.
     pub is_complete: bool,
 }
@@ -134,6 +150,27 @@ pub(crate) fn bridge_log(folder: &Path) -> PathBuf {
 }
 
 impl Record {
+    /// A record of this process.
+    pub(crate) fn new(path: PathBuf) -> Record {
+        let bridge_pid = std::process::id();
+        Record {
+            path,
+            bridge_pid,
+            bridge_started: process::started(bridge_pid),
+            server_pid: None,
+            connected: None,
+            identity: None,
+            served: None,
+            node: None,
+            way: None,
+            shape: None,
+            passed_over: Vec::new(),
+            taken_over: None,
+            takeover: None,
+            loss_to_report: false,
+        }
+    }
+
     /// Reads the record in a folder.
     pub fn read(folder: &Path) -> Option<Record> {
         serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()
@@ -145,6 +182,40 @@ impl Record {
         fs::write(&new, serde_json::to_vec_pretty(self)?)?;
         fs::rename(new, folder.join(RECORD))
     }
+}
+
+/// Writes the record of an attachment of which the drive is known, unless another one has the same drive: there may be several
+/// paths to it. Returns the record of the other one.
+///
+/// # Errors
+/// If the record cannot be written.
+pub(crate) fn claim(folder: &Path, record: &Record) -> io::Result<Option<Record>> {
+    claim_in(&directory(), folder, record, |other| {
+        waiting(other, Way::ALL).map_or(true, |node| node.is_some())
+    })
+}
+
+/// `waits`: a device of a killed bridge waits for another one.
+fn claim_in(
+    directory: &Path,
+    folder: &Path,
+    record: &Record,
+    waits: impl Fn(&Record) -> bool,
+) -> io::Result<Option<Record>> {
+    let all_attachments = File::open(directory)?;
+    // One at a time: each sees what the others have written.
+    flock(&all_attachments, FlockOperation::LockExclusive)?;
+    let uuid = |record: &Record| record.identity.as_ref().map(|drive| drive.uuid.clone());
+    let is_same = |other: &Record| uuid(other) == uuid(record) && other.served == record.served;
+    let has_bridge = |other: &Path| matches!(lock(other), Ok(None));
+    let others = all_in(directory).into_iter().filter(|(other, found)| other != folder && is_same(found));
+    for (other, found) in others {
+        if has_bridge(&other) || waits(&found) {
+            return Ok(Some(found));
+        }
+    }
+    record.write(folder)?;
+    Ok(None)
 }
 
 /// Marks an attachment as one that the configuration asked for.
@@ -159,7 +230,11 @@ pub(crate) fn is_configured(folder: &Path) -> bool {
 
 /// Returns the folders of all attachments with their records, in the order of their drives' paths.
 pub fn all() -> Vec<(PathBuf, Record)> {
-    let entries = fs::read_dir(directory()).into_iter().flatten().flatten().take(ATTACHMENTS_MAX);
+    all_in(&directory())
+}
+
+fn all_in(directory: &Path) -> Vec<(PathBuf, Record)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().take(ATTACHMENTS_MAX);
     let mut found: Vec<_> =
         entries.filter_map(|entry| Some((entry.path(), Record::read(&entry.path())?))).collect();
     found.sort_by(|(_, one), (_, other)| one.path.cmp(&other.path));
@@ -177,4 +252,57 @@ pub(crate) fn remove(folder: &Path) {
     let _ = fs::remove_dir(folder);
     // Fails while there are others.
     let _ = fs::remove_dir(directory());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(path: &str, uuid: &str, served: &str) -> Record {
+        Record {
+            path: PathBuf::from(path),
+            identity: Some(Identity { uuid: uuid.to_string(), incarnation: Some(0), durable_sequence: 9 }),
+            served: Some(served.to_string()),
+            ..Record::new(PathBuf::from(path))
+        }
+    }
+
+    #[test]
+    fn a_drive_has_one_bridge_whatever_its_path() -> io::Result<()> {
+        let directory = tempfile::tempdir()?;
+        let folder = |name: &str| directory.path().join(name);
+        for name in ["one", "link", "copy"] {
+            fs::create_dir(folder(name))?;
+        }
+        let claim =
+            |name: &str, record: &Record, waits| claim_in(directory.path(), &folder(name), record, |_| waits);
+        let (one, link) = (record("/one", "a", "/one"), record("/link", "a", "/one"));
+        let locked = lock(&folder("one"))?.expect("free");
+        assert_eq!(claim("one", &one, false)?, None);
+        assert_eq!(claim("link", &link, false)?, Some(one.clone()));
+        assert!(Record::read(&folder("link")).is_none());
+        assert_eq!(claim("copy", &record("/copy", "a", "/copy"), false)?, None, "a copy is another drive");
+        drop(locked);
+        assert_eq!(claim("link", &link, true)?, Some(one.clone()), "its device waits");
+        assert_eq!(claim("link", &link, false)?, None);
+        assert_eq!(Record::read(&folder("link")), Some(link));
+        Ok(())
+    }
+
+    #[test]
+    fn records_of_older_programs_are_read() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let old = r#"{"path": "/d", "bridge_pid": 7, "server_pid": null, "connected_pid": 8, "drive_uuid": "a",
+            "node": "/dev/ublkb0", "way": "ublk", "shape": null, "passed_over": [], "taken_over": null}"#;
+        fs::write(folder.path().join(RECORD), old)?;
+        let record = Record::read(folder.path()).expect("read");
+        let drive = Identity { uuid: "a".to_string(), incarnation: None, durable_sequence: 0 };
+        assert_eq!((record.identity.clone(), record.connected.clone()), (Some(drive), None));
+        record.write(folder.path())?;
+        assert_eq!(Record::read(folder.path()), Some(record));
+        let none = Record::new(PathBuf::from("/d"));
+        none.write(folder.path())?;
+        assert_eq!(Record::read(folder.path()), Some(none));
+        Ok(())
+    }
 }

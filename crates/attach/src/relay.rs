@@ -6,7 +6,8 @@
 //!                                        journal: acknowledged, not flushed
 //! ```
 //!
-//! When a connection ends, all are ended, and requests are held. Once a server answers again,
+//! When a connection ends, all are closed, and requests are held. The server accepts a new connection only when nothing that
+//! came over closed ones is under way any more. Once a server answers again,
 //!
 //! 1. the journal is made again, in order;
 //! 2. changes that were in flight are made again, in the order of their arrival, and answered;
@@ -49,13 +50,12 @@ pub struct Settings {
 pub struct Connected {
     /// Streams after the negotiation, with simple replies.
     pub streams: Vec<UnixStream>,
-    /// The server is the one of the last connections: it may still be working on what came over those.
-    pub is_same_server: bool,
 }
 
 /// Finds the server of a drive.
 pub trait Server: std::marker::Send + 'static {
-    /// Connects to the server, starting it if that is the relay's task.
+    /// Connects to the server, starting it if that is the relay's task. All earlier connections are closed by then. What
+    /// came over them must have ended when this returns: it would otherwise overwrite what comes over the new ones.
     ///
     /// # Errors
     /// The reason, in one line. It is tried again.
@@ -115,7 +115,12 @@ impl Relay {
 
     /// Passes a request on. `done` is called once, possibly before this returns.
     pub fn submit(&self, operation: Operation, done: Done) {
-        self.shared.submit(operation, Some(done));
+        self.submit_all(vec![(operation, done)]);
+    }
+
+    /// Passes requests on, which takes fewer system calls than one by one.
+    pub fn submit_all(&self, requests: Vec<(Operation, Done)>) {
+        self.shared.submit(requests);
     }
 
     /// Passes a request on and waits for its result.
@@ -167,25 +172,27 @@ impl Drop for Relay {
 }
 
 impl Shared {
-    fn submit(&self, operation: Operation, done: Option<Done>) {
+    fn submit(&self, requests: Vec<(Operation, Done)>) {
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Failed(_) | Phase::Ended) {
             drop(state);
-            if let Some(done) = done {
-                done(Err(Errno::IO));
-            }
+            requests.into_iter().for_each(|(_, done)| done(Err(Errno::IO)));
             return;
         }
-        let send = state.admit(operation, done);
+        let admitted =
+            requests.into_iter().filter_map(|(operation, done)| state.admit(operation, Some(done)));
+        let sends: Vec<Send> = admitted.collect();
         drop(state);
-        if let Some(send) = send {
-            self.send(&send);
-        }
+        self.send(sends);
     }
 
-    fn send(&self, send: &Send) {
-        // If that fails, its reader sees the end of the connection, and the request is sent again over the next one.
-        let _ = send.link().send(send.cookie, &send.operation);
+    fn send(&self, mut sends: Vec<Send>) {
+        sends.sort_by_key(|send| send.link_index);
+        for sends in sends.chunk_by(|one, next| one.link_index == next.link_index) {
+            let requests: Vec<_> = sends.iter().map(|send| (send.cookie, &*send.operation)).collect();
+            // If that fails, its reader sees the end of the connection, and the requests are sent again over the next one.
+            let _ = sends[0].link().send(&requests);
+        }
     }
 
     /// Uses connections from now on, and sends what is in flight over them.
@@ -205,9 +212,7 @@ impl Shared {
             // Nobody would read the replies. It is tried again.
             spawned.inspect_err(|_| self.lose(epoch))?;
         }
-        for send in again {
-            self.send(&send);
-        }
+        self.send(again);
         self.changed.notify_all();
         Ok(())
     }
@@ -263,7 +268,7 @@ impl Shared {
                 return;
             }
             if let Some(send) = state.release() {
-                parking_lot::MutexGuard::unlocked(&mut state, || self.send(&send));
+                parking_lot::MutexGuard::unlocked(&mut state, || self.send(vec![send]));
             } else if state.flush_failed {
                 self.changed.wait_for(&mut state, FLUSH_AGAIN);
             } else {

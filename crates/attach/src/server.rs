@@ -15,16 +15,19 @@ use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
-use status::{DriveState, StatusReport};
+use status::{DriveState, StatusReport, path_text};
 
+use crate::identity::Identity;
 use crate::node::{Drive, Shape};
 use crate::place;
 use crate::relay::{Connected, Server};
 
 /// Connections to a server: one for each core, up to this number.
 const CONNECTIONS_MAX: usize = 4;
-/// Time limit of connecting and negotiating.
+/// Time limit of connecting.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Time limit of negotiating: the server answers once requests of closed connections have ended, for which it has 10 seconds.
+const NEGOTIATION: Duration = Duration::from_secs(20);
 /// Interval between starts of a server that ends.
 const START_AGAIN: Duration = Duration::from_secs(1);
 /// Interval of checks whether a server is ready, or has ended.
@@ -111,6 +114,34 @@ pub(crate) fn find(path: &Path) -> Option<StatusReport> {
     service::find_served(Some(path)).into_iter().next()
 }
 
+/// The drive as its server last reported it, and which server that was. The bridge notes what it sees meanwhile.
+#[derive(Clone, Default)]
+pub(crate) struct Known(Arc<Mutex<Option<Served>>>);
+
+/// A drive that a server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// The server: its `instance`.
+    pub(crate) instance: String,
+    /// Its path there.
+    pub(crate) path: String,
+    pub(crate) identity: Identity,
+}
+
+impl Known {
+    /// Notes a later state if it is that of the server of the last connections. Returns all that is known then.
+    pub(crate) fn note(&self, report: &StatusReport) -> Option<Served> {
+        let mut known = self.0.lock();
+        let served = known.as_mut()?;
+        let later = Identity::of(report);
+        if instance(report) != Some(&served.instance) || served.identity.check(&later).is_err() {
+            return None;
+        }
+        served.identity = later;
+        Some(served.clone())
+    }
+}
+
 /// Finds the server again whenever it is gone.
 pub(crate) struct DriveServer {
     path: PathBuf,
@@ -120,21 +151,41 @@ pub(crate) struct DriveServer {
     /// The bridge starts the server, or an earlier one has.
     owns: bool,
     started_at: Option<Instant>,
-    /// Process id of the server of the last connections.
-    pid: Option<u32>,
-    /// The drive of the first connections.
-    drive: Option<Drive>,
+    /// The drive that is expected: that of a device which waits for a bridge.
+    expected: Option<Identity>,
+    pub(crate) known: Known,
+    /// What the drive showed at the first connections.
+    shape: Option<Shape>,
+    /// Something else than the expected drive was found.
+    is_other: bool,
 }
 
 impl DriveServer {
-    pub(crate) fn new(path: &Path, folder: &Path, start: Start, started: Started) -> DriveServer {
-        let (path, folder) = (path.to_path_buf(), folder.to_path_buf());
-        DriveServer { path, folder, start, started, owns: false, started_at: None, pid: None, drive: None }
+    pub(crate) fn new(
+        path: &Path,
+        folder: &Path,
+        start: Start,
+        started: Started,
+        expected: Option<Identity>,
+    ) -> DriveServer {
+        DriveServer {
+            path: path.to_path_buf(),
+            folder: folder.to_path_buf(),
+            start,
+            started,
+            owns: false,
+            started_at: None,
+            expected,
+            known: Known::default(),
+            shape: None,
+            is_other: false,
+        }
     }
 
-    /// The drive, and the process id of its server. Known after the first connection.
-    pub(crate) fn drive(&self) -> Option<(Drive, Option<u32>)> {
-        self.drive.clone().map(|drive| (drive, self.pid))
+    /// The drive and its server. Known after the first connection.
+    pub(crate) fn drive(&self) -> Option<(Drive, Served)> {
+        let served = self.known.0.lock().clone()?;
+        Some((Drive { identity: served.identity.clone(), shape: self.shape.clone()? }, served))
     }
 
     /// Connects for the first time. If nobody serves the drive within `wait`, starts a server. Failures are not accepted before
@@ -157,7 +208,7 @@ impl DriveServer {
                 return Err("given up".to_string());
             }
             let is_late = since.elapsed() >= insist;
-            if is_late && is_served {
+            if (is_late && is_served) || self.is_other {
                 return Err(failed);
             }
             if !self.owns && since.elapsed() >= wait {
@@ -213,13 +264,21 @@ impl DriveServer {
         Ok(())
     }
 
+    /// Checks that a server has the drive that it is to have.
+    fn check(&self, report: &StatusReport) -> Result<(), String> {
+        let found = Identity::of(report);
+        let known = self.known.0.lock();
+        let known = known.as_ref().map(|served| &served.identity).or(self.expected.as_ref());
+        known.map_or(Ok(()), |known| known.check(&found))
+    }
+
     fn connect_to(&mut self, report: &StatusReport) -> Result<Connected, String> {
         let (socket, name) = endpoint(report)?;
+        let checked = self.check(report);
+        self.is_other = checked.is_err();
+        checked?;
         let shape = shape(report);
-        if let Some(Drive { uuid, shape: before }) = &self.drive {
-            if *uuid != report.uuid {
-                return Err("another drive is being served from this path".to_string());
-            }
+        if let Some(before) = &self.shape {
             if before.size_bytes > shape.size_bytes {
                 return Err("the drive has become smaller".to_string());
             }
@@ -232,22 +291,30 @@ impl DriveServer {
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(CONNECTIONS_MAX);
         let connect = || -> std::io::Result<UnixStream> {
             let mut stream = socket_file::connect(&socket, PATIENCE)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(NEGOTIATION))?;
+            stream.set_write_timeout(Some(PATIENCE))?;
             negotiate(&mut stream, &name, Replies::Simple)?;
             stream.set_read_timeout(None)?;
+            stream.set_write_timeout(None)?;
             Ok(stream)
         };
         let streams = (0..count).map(|_| connect()).collect::<Result<Vec<_>, _>>();
         let streams = streams.map_err(|error| format!("{}: {error}", socket.display()))?;
-        let pid = server_pid(report);
-        let is_same_server = self.pid == pid;
-        self.pid = pid;
+        // Whoever has answered there is the server that was asked: it has the drive still.
+        if find(&self.path).as_ref().and_then(instance) != instance(report) {
+            return Err("its server was replaced meanwhile".to_string());
+        }
         if socket == place::nbd_socket(&self.folder) {
-            self.started.adopt(pid);
+            self.started.adopt(server_pid(report));
             self.owns = true;
         }
-        self.drive = Some(Drive { uuid: report.uuid.clone(), shape });
-        Ok(Connected { streams, is_same_server })
+        *self.known.0.lock() = Some(Served {
+            instance: instance(report).cloned().unwrap_or_default(),
+            path: path_text(&report.path),
+            identity: Identity::of(report),
+        });
+        self.shape = Some(shape);
+        Ok(Connected { streams })
     }
 }
 
@@ -262,6 +329,11 @@ impl Server for DriveServer {
             _ => Err("it is not being served".to_string()),
         }
     }
+}
+
+/// The server of a drive, unlike any other before or after.
+pub(crate) fn instance(report: &StatusReport) -> Option<&String> {
+    report.server.as_ref().map(|server| &server.instance)
 }
 
 /// Process id of the server of a drive.

@@ -9,9 +9,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use attach::relay::{Connected, Relay, RelayState, Server, Settings};
-use attach::{Operation, Outcome};
+use attach::{Done, Operation, Outcome};
 use nbd::protocol as wire;
 use nbd::request::{REQUEST_HEADER_BYTES, RequestHeader};
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 const SIZE: usize = 64 << 10;
@@ -27,6 +28,8 @@ struct Fake {
     is_closing: AtomicBool,
     /// Answers nothing.
     is_mute: AtomicBool,
+    /// Connections that were open when the next ones were made.
+    left_open: AtomicUsize,
     flushes: AtomicUsize,
 }
 
@@ -39,6 +42,7 @@ impl Fake {
             is_down: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
             is_mute: AtomicBool::new(false),
+            left_open: AtomicUsize::new(0),
             flushes: AtomicUsize::new(0),
         })
     }
@@ -46,6 +50,12 @@ impl Fake {
     fn connected(self: &Arc<Self>) -> Connected {
         // Not while the last server is being killed.
         let mut connections = self.connections.lock().expect("sound");
+        let is_open = |stream: &UnixStream| {
+            let mut poll = [PollFd::new(stream, PollFlags::RDHUP)];
+            rustix::event::poll(&mut poll, Some(&Timespec::default())).expect("polled") == 0
+        };
+        let open = connections.iter().filter(|(stream, _)| is_open(stream)).count();
+        self.left_open.fetch_add(open, Ordering::Relaxed);
         let streams = (0..2).map(|_| {
             let (ours, theirs) = UnixStream::pair().expect("a pair");
             let (fake, stream) = (self.clone(), ours.try_clone().expect("a clone"));
@@ -54,7 +64,7 @@ impl Fake {
             theirs
         });
         let streams = streams.collect();
-        Connected { streams, is_same_server: false }
+        Connected { streams }
     }
 
     fn serve(&self, mut stream: UnixStream) {
@@ -132,9 +142,14 @@ fn relay(fake: &Arc<Fake>, journal_bytes_max: usize, patience: Duration) -> Rela
 }
 
 fn submit(relay: &Relay, operation: Operation) -> mpsc::Receiver<Outcome> {
-    let (sender, outcome) = mpsc::channel();
-    relay.submit(operation, Box::new(move |result| _ = sender.send(result)));
+    let (done, outcome) = awaited();
+    relay.submit(operation, done);
     outcome
+}
+
+fn awaited() -> (Done, mpsc::Receiver<Outcome>) {
+    let (sender, outcome) = mpsc::channel();
+    (Box::new(move |result| _ = sender.send(result)), outcome)
 }
 
 fn write(offset: u64, data: Vec<u8>) -> Operation {
@@ -158,8 +173,8 @@ fn what_was_acknowledged_survives_kills() {
         state % below
     };
     for round in 0..60 {
-        // Overlapping changes, many in flight, some of them while there is no server.
-        let mut waiting = Vec::new();
+        // Overlapping changes, many in flight, some of them while there is no server, one by one and together.
+        let (mut waiting, mut together) = (Vec::new(), Vec::new());
         for step in 0..40 {
             let (offset, length) = (random(SIZE as u64 - 4096), 1 + random(4096));
             let range = offset as usize..(offset + length) as usize;
@@ -179,11 +194,17 @@ fn what_was_acknowledged_survives_kills() {
                     Operation::Write { offset, data: vec![byte; length as usize], fua: kind == 3 }
                 }
             };
-            waiting.push(submit(&relay, operation));
+            let (done, outcome) = awaited();
+            together.push((operation, done));
+            waiting.push(outcome);
+            if random(3) == 0 {
+                relay.submit_all(std::mem::take(&mut together));
+            }
             if random(20) == 0 {
                 fake.kill();
             }
         }
+        relay.submit_all(together);
         for outcome in waiting {
             assert_eq!(outcome.recv_timeout(LIMIT).expect("an answer"), Ok(Vec::new()));
         }
@@ -244,6 +265,13 @@ fn a_server_that_closes_is_not_seen() {
         assert!(since.elapsed() < LIMIT, "it sees that the server closes");
         std::thread::sleep(Duration::from_millis(1));
     }
+    // It tries again, and closes each connection before it makes another one: the server waits for what came over closed ones.
+    let connections = || fake.connections.lock().expect("sound").len();
+    while connections() < 8 {
+        assert!(since.elapsed() < LIMIT, "it tries again");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(fake.left_open.load(Ordering::Relaxed), 0);
     fake.kill();
     fake.is_closing.store(false, Ordering::Relaxed);
     assert_eq!(waiting.recv_timeout(LIMIT).expect("an answer"), Ok(Vec::new()));

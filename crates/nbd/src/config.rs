@@ -49,7 +49,8 @@ pub struct ServerConfig {
     /// Time without a request, with nothing in flight, after which a client past its handshake is disconnected.
     /// `None`: clients may be idle for ever.
     pub idle_timeout: Option<Duration>,
-    /// Longest time from shutdown (or the client's disconnect request) to closing, even if replies are left.
+    /// Longest time from shutdown (or the client's disconnect request, or the moment when another client waits for the end
+    /// of one that has left) to closing, even if replies are left.
     pub shutdown_grace: Duration,
     /// Worker threads that share large requests of a stream. `None`: each connection uses its own thread only.
     pub helpers: Option<Arc<Helpers>>,

@@ -11,19 +11,22 @@ use device::Device;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout};
+use tokio_rustls::server::TlsStream;
 
 use crate::admission::Admission;
 use crate::audit::Refused;
 use crate::budget::Lease;
 use crate::config::{ServerConfig, TlsPolicy};
+use crate::entry::Entry;
 use crate::error::ConnectionError;
 use crate::execute::execute;
-use crate::export::{Chosen, Shared};
+use crate::export::Shared;
+use crate::fence::Member;
 use crate::handshake::{Handshake, Negotiated, greet};
 use crate::identity::Identity;
 use crate::peer::Peer;
+use crate::presence::Presence;
 use crate::refusal::RefusalReason;
-use crate::request::Session;
 use crate::sessions::Client;
 use crate::shutdown::Shutdown;
 use crate::transmission::Transmission;
@@ -54,10 +57,11 @@ where
     D: Device,
 {
     let admission = shared.resources.admissions.admit(peer)?;
-    serve_admitted(stream, admission, shared, shutdown).await
+    // A stream that is no socket shows only when it is read that its client has left.
+    serve_admitted(stream, |_| Presence::Here, admission, shared, shutdown).await
 }
 
-/// Serves a client that has a place.
+/// Serves a client that has a place. `presence` returns what the stream knows of the client now.
 #[tracing::instrument(
     name = "client",
     level = "debug",
@@ -66,6 +70,7 @@ where
 )]
 pub(crate) async fn serve_admitted<S, D>(
     mut stream: S,
+    presence: impl Fn(&S) -> Presence + Send + Sync,
     mut admission: Admission,
     shared: &Shared<D>,
     mut shutdown: Shutdown,
@@ -98,8 +103,8 @@ where
     let Some((end, zeroes)) = limits.hold(negotiation).await.map_err(refused)? else { return Ok(()) };
     match (end, &tls) {
         (Negotiated::Over, _) => Ok(()),
-        (Negotiated::Transmission(export, session), _) => {
-            carry(&client, &mut stream, &export, session, shared, &mut shutdown).await
+        (Negotiated::Transmission(entry), _) => {
+            carry(&client, &mut stream, presence, &entry, shared, &mut shutdown).await.map_err(refused)
         }
         (Negotiated::StartTls, TlsPolicy::Off) => Ok(()),
         (Negotiated::StartTls, TlsPolicy::Required(config)) => {
@@ -117,8 +122,11 @@ where
                 return Ok(());
             };
             let result = match end {
-                Negotiated::Transmission(export, session) => {
-                    carry(&client, &mut stream, &export, session, shared, &mut shutdown).await
+                Negotiated::Transmission(entry) => {
+                    let presence = |stream: &TlsStream<S>| presence(stream.get_ref().0);
+                    carry(&client, &mut stream, presence, &entry, shared, &mut shutdown)
+                        .await
+                        .map_err(refused)
                 }
                 _ => Ok(()),
             };
@@ -129,12 +137,13 @@ where
     }
 }
 
-/// Runs the transmission phase, and records its beginning and its end.
+/// Runs the transmission phase once no request of a client that has left is under way, and records its beginning and its
+/// end.
 async fn carry<S, D>(
     client: &Client,
     stream: &mut S,
-    export: &Chosen<D>,
-    session: Session,
+    presence: impl Fn(&S) -> Presence + Send + Sync,
+    entry: &Entry<D>,
     shared: &Shared<D>,
     shutdown: &mut Shutdown,
 ) -> Result<(), ConnectionError>
@@ -144,10 +153,23 @@ where
 {
     let Client { number, peer, identity } = client;
     let identity = identity.as_ref().map(tracing::field::display);
-    let (name, read_only, since) = (&export.name, session.read_only, Instant::now());
+    let (name, read_only) = (&entry.export.name, entry.session.read_only);
+    let mut end = entry.export.end();
+    let member = tokio::select! {
+        biased;
+        begun = entry.begin(*number, stream, &shared.resources.config) => begun?,
+        // Neither the removal nor the shutdown waits for other connections, or for a client that does not read.
+        () = end.requested() => return Ok(()),
+        () = shutdown.requested() => return Ok(()),
+    };
+    if presence(stream) != Presence::Here {
+        tracing::debug!(client = number, export = ?name, "the client left before it could send requests");
+        return Ok(());
+    }
+    let since = Instant::now();
     shared.resources.audit.connected();
     tracing::info!(client = number, %peer, identity, export = ?name, read_only, "client connected");
-    let result = transmit(stream, export, session, shared, shutdown).await;
+    let result = transmit(stream, presence, member, entry, shared, shutdown).await;
     let seconds = since.elapsed().as_secs();
     match &result {
         Ok(()) => {
@@ -193,11 +215,12 @@ impl<F: Future<Output = ()>> Limits<'_, F> {
 }
 
 /// Runs the transmission phase with its timers.
-#[tracing::instrument(level = "debug", skip_all, fields(export = ?export.name))]
+#[tracing::instrument(level = "debug", skip_all, fields(export = ?entry.export.name))]
 async fn transmit<S, D>(
     stream: &mut S,
-    export: &Chosen<D>,
-    session: Session,
+    presence: impl Fn(&S) -> Presence + Send + Sync,
+    member: Arc<Member>,
+    entry: &Entry<D>,
     shared: &Shared<D>,
     shutdown: &mut Shutdown,
 ) -> Result<(), ConnectionError>
@@ -209,25 +232,41 @@ where
     let lease = Lease::new(&shared.resources.budget, config.connection_buffer_bytes_max);
     let limit = config.requests_per_connection_max;
     let helpers = config.helpers.as_ref();
-    let run = |place, request, buffer| execute(&export.device, place, request, buffer);
-    let mut transmission = Transmission::new(stream, &*export.device, run, helpers, session, limit, lease);
+    let Entry { export, session, .. } = entry;
+    let run = |place, request, buffer| execute(&export.device, &member, place, request, buffer);
+    let mut transmission = Transmission::new(stream, &*export.device, run, helpers, *session, limit, lease);
+    let mut question = pin!(member.question(member.answered()));
     let mut end = export.end();
     let mut stopped = pin!(shutdown.requested());
     let mut end = pin!(end.requested());
     let mut tick = pin!(sleep(TICK));
     let mut ticking = true;
+    // The client sends no more requests, and another one waits until those that it has sent are done.
+    let mut ending = false;
     let mut closing = false;
     let mut moved_bytes = 0;
     let mut stalled_since: Option<Instant> = None;
     let mut active_at = Instant::now();
     poll_fn(|cx| {
-        if !closing && (stopped.as_mut().poll(cx).is_ready() || end.as_mut().poll(cx).is_ready()) {
+        if !transmission.is_closing()
+            && (stopped.as_mut().poll(cx).is_ready() || end.as_mut().poll(cx).is_ready())
+        {
             transmission.close();
+        }
+        while let Poll::Ready(asked) = question.as_mut().poll(cx) {
+            match presence(transmission.stream()) {
+                // The client waits for the end of a connection that it has ended itself.
+                Presence::Here if !transmission.is_closing() => member.answer(asked),
+                Presence::Here => {}
+                Presence::SendsNoMore => ending = true,
+                Presence::Left => transmission.close(),
+            }
+            question.set(member.question(asked));
         }
         if let Poll::Ready(result) = transmission.poll(cx) {
             return Poll::Ready(result);
         }
-        if !closing && transmission.is_closing() {
+        if !closing && (ending || transmission.is_closing()) {
             closing = true;
             ticking = true;
             tick.as_mut().reset(Instant::now() + config.shutdown_grace);

@@ -30,12 +30,21 @@ pub enum ConnectionError {
     /// The client chose an export that does not exist, in a way that has no reply for errors.
     #[error("handshake failed: there is no such export")]
     NoExport,
+    /// Requests of a connection whose client has left did not end in time.
+    #[error(
+        "requests of a connection to this drive that has ended are still under way: connect again later, and look \
+         for what delays them in the log"
+    )]
+    UnderWay,
     /// TLS could not be established.
     #[error("TLS: {0}")]
     Tls(io::Error),
     /// The request stream is out of step.
     #[error(transparent)]
     BadMagic(#[from] BadMagic),
+    /// A write with an extended header did not say that its data follows. What follows could be data or requests.
+    #[error("a write without the flag for its payload (PAYLOAD_LEN)")]
+    NoPayload,
     /// A refused request carried more data than is worth reading and discarding.
     #[error("a payload of {0} bytes is too large to be refused politely")]
     PayloadTooLarge(u64),

@@ -6,6 +6,7 @@ use device::{Device, DeviceError, Extent};
 use tracing::Instrument;
 
 use crate::buffers::Buffer;
+use crate::fence::Member;
 use crate::helpers::{Place, Running};
 use crate::protocol::Errno;
 use crate::request::Operation;
@@ -26,9 +27,11 @@ pub(crate) struct Finished {
     pub(crate) result: Result<Vec<Extent>, DeviceError>,
 }
 
-/// Runs `request`, at `place` if there is one. `buffer` holds the data of a WRITE, or receives that of a READ.
+/// Runs `request` of a connection, at `place` if there is one. `buffer` holds the data of a WRITE, or receives that of a
+/// READ.
 pub(crate) async fn execute<D: Device>(
     device: &Arc<D>,
+    member: &Arc<Member>,
     place: Option<Place>,
     request: Request,
     buffer: Buffer,
@@ -36,10 +39,10 @@ pub(crate) async fn execute<D: Device>(
     let Request { cookie, operation, .. } = request;
     let span = tracing::debug_span!("request", cookie, ?operation);
     if span.is_disabled() {
-        return carry_out_at(device, place, request, buffer).await;
+        return carry_out_at(device, member, place, request, buffer).await;
     }
     async {
-        let finished = carry_out_at(device, place, request, buffer).await;
+        let finished = carry_out_at(device, member, place, request, buffer).await;
         tracing::debug!(error = finished.result.as_ref().err().map(tracing::field::display), "request done");
         finished
     }
@@ -50,6 +53,7 @@ pub(crate) async fn execute<D: Device>(
 /// Runs `request` on the thread of its place.
 async fn carry_out_at<D: Device>(
     device: &Arc<D>,
+    member: &Arc<Member>,
     place: Option<Place>,
     request: Request,
     buffer: Buffer,
@@ -61,8 +65,13 @@ async fn carry_out_at<D: Device>(
         return finished;
     };
     let bytes = buffer.as_slice().len();
-    let (device, span) = (Arc::clone(device), tracing::Span::current());
-    let request_there = async move { carry_out(&*device, request, buffer).await }.instrument(span);
+    let (device, member, span) = (Arc::clone(device), Arc::clone(member), tracing::Span::current());
+    let request_there = async move {
+        // A thread that works at the request when the connection is dropped ends it only later.
+        let _member = member;
+        carry_out(&*device, request, buffer).await
+    }
+    .instrument(span);
     Running::start(&handle, place, request_there).result().await.unwrap_or_else(|| {
         // The buffer is gone with the thread. What was charged for it is given back with one of the same size.
         Finished { request, buffer: Buffer::zeroed(bytes), result: Err(DeviceError::Shutdown) }

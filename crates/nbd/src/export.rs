@@ -8,6 +8,7 @@ use parking_lot::RwLock;
 
 use crate::access::{Access, Right};
 use crate::config::{ConfigError, ServerConfig, TlsPolicy};
+use crate::fence::Fence;
 use crate::protocol::MAX_STRING_BYTES;
 use crate::refusal::RefusalReason;
 use crate::resources::Resources;
@@ -30,6 +31,8 @@ pub struct Export<D> {
 pub struct Offered<D> {
     export: Export<D>,
     sessions: Sessions,
+    /// Of its device.
+    fence: Arc<Fence>,
 }
 
 impl<D> Deref for Offered<D> {
@@ -40,9 +43,9 @@ impl<D> Deref for Offered<D> {
 }
 
 impl<D> Offered<D> {
-    fn new(mut export: Export<D>) -> Arc<Self> {
+    fn new(mut export: Export<D>, fence: Arc<Fence>) -> Arc<Self> {
         let sessions = Sessions::new(std::mem::take(&mut export.access));
-        Arc::new(Self { export, sessions })
+        Arc::new(Self { export, sessions, fence })
     }
 
     /// Number of connections that chose it and have not ended.
@@ -53,6 +56,11 @@ impl<D> Offered<D> {
     /// Waits until no connection uses it.
     pub async fn unused(&self) {
         self.sessions.none().await;
+    }
+
+    /// The fence of its device.
+    pub(crate) fn fence(&self) -> &Arc<Fence> {
+        &self.fence
     }
 
     /// Returns what a client may do with it, or `None` if it may not use it.
@@ -180,7 +188,8 @@ impl<D: Device> Shared<D> {
         if offers.iter().any(|earlier| earlier.name == export.name) {
             return Err(ConfigError::SameName(export.name));
         }
-        *offers = self.in_order(offers.iter().cloned().chain([Offered::new(export)]));
+        let fence = self.resources.fences.of(&export.device);
+        *offers = self.in_order(offers.iter().cloned().chain([Offered::new(export, fence)]));
         Ok(())
     }
 

@@ -13,6 +13,7 @@ use crate::access::Right;
 use crate::admission::Admission;
 use crate::audit::Refused;
 use crate::config::TlsPolicy;
+use crate::entry::Entry;
 use crate::error::ConnectionError;
 use crate::export::{Chosen, Offered, Shared};
 use crate::option::{ClientOption, InfoQuery, MetaContextQuery, OPTION_HEADER_BYTES, OptionHeader};
@@ -49,8 +50,8 @@ pub(crate) struct Handshake<'a, D> {
 
 /// Result of a negotiation.
 pub(crate) enum Negotiated<D> {
-    /// Serve this export.
-    Transmission(Chosen<D>, Session),
+    /// Serve an export, after the reply that tells the client so.
+    Transmission(Entry<D>),
     /// Continue inside TLS.
     StartTls,
     /// The client ended the negotiation or hung up.
@@ -63,6 +64,8 @@ enum Next<D> {
     Continue,
     /// The negotiation ends once the replies are sent.
     End(Negotiated<D>),
+    /// The negotiation ends with this session. The replies are sent when it begins.
+    Enter(Chosen<D>, Session),
 }
 
 fn broken(reason: &str) -> ConnectionError {
@@ -140,24 +143,16 @@ impl<'a, D: Device> Handshake<'a, D> {
                 stream.read_exact(&mut data).await?;
                 self.answer(header.option, &data, &mut out)?
             };
-            if let Next::End(Negotiated::Transmission(..)) = next {
-                // Done before the client gets the reply, because it relies on its place from then on.
-                self.admission.established()?;
-            }
             let sent = async {
                 stream.write_all(&out).await?;
                 stream.flush().await
             };
             match next {
-                Next::End(Negotiated::Transmission(export, session)) => {
-                    let mut end = export.end();
-                    tokio::select! {
-                        biased;
-                        sent = sent => sent?,
-                        // The removal does not wait for a client that does not read.
-                        () = end.requested() => return Ok(Negotiated::Over),
-                    }
-                    return Ok(Negotiated::Transmission(export, session));
+                Next::Enter(export, session) => {
+                    // Done before the client gets the reply, because it relies on its place from then on.
+                    self.admission.established()?;
+                    let entry = Entry { export, session, option: header.option, answer: out };
+                    return Ok(Negotiated::Transmission(entry));
                 }
                 Next::End(end) => {
                     sent.await?;
@@ -221,7 +216,7 @@ impl<'a, D: Device> Handshake<'a, D> {
                 let geometry = export.device.geometry();
                 out.extend_from_slice(&reply::export_name_answer(&geometry, session, self.zeroes));
                 let chosen = self.choose(export, right).ok_or(ConnectionError::NoExport)?;
-                return Ok(Next::End(Negotiated::Transmission(chosen, session)));
+                return Ok(Next::Enter(chosen, session));
             }
             ClientOption::Abort => {
                 reply::push_reply(out, option, REP_ACK, &[]);
@@ -233,7 +228,7 @@ impl<'a, D: Device> Handshake<'a, D> {
                     // Asking for them at this moment is the promise to keep to them.
                     let session = self.session(&export, right, query.infos.contains(&INFO_BLOCK_SIZE));
                     let chosen = self.choose(export, right).ok_or(ConnectionError::NoExport)?;
-                    return Ok(Next::End(Negotiated::Transmission(chosen, session)));
+                    return Ok(Next::Enter(chosen, session));
                 }
             }
             ClientOption::Info(query) => {

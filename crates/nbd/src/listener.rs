@@ -22,6 +22,7 @@ use crate::connection::serve_admitted;
 use crate::error::ConnectionError;
 use crate::export::Shared;
 use crate::peer::Peer;
+use crate::presence::Presence;
 use crate::shutdown::Shutdown;
 
 const BACKLOG: i32 = 1024;
@@ -320,11 +321,11 @@ impl Admitted {
                 // allow less.
                 let _ = sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
                 let stream = tokio::net::UnixStream::from_std(stream)?;
-                serve_admitted(stream, admission, shared, shutdown).await
+                serve_admitted(stream, Presence::of, admission, shared, shutdown).await
             }
             Accepted::Tcp(stream) => {
                 let stream = tokio::net::TcpStream::from_std(stream)?;
-                serve_admitted(stream, admission, shared, shutdown).await
+                serve_admitted(stream, Presence::of, admission, shared, shutdown).await
             }
         }
     }

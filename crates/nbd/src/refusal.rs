@@ -24,11 +24,13 @@ pub enum RefusalReason {
     NoExport,
     /// It asked for an export that it may not use.
     NotListed,
+    /// Requests of a connection whose client has left did not end in time.
+    UnderWay,
 }
 
 impl RefusalReason {
     /// All reasons.
-    pub const ALL: [RefusalReason; 9] = [
+    pub const ALL: [RefusalReason; 10] = [
         RefusalReason::Connections,
         RefusalReason::PeerConnections,
         RefusalReason::MadeRoom,
@@ -38,6 +40,7 @@ impl RefusalReason {
         RefusalReason::Tls,
         RefusalReason::NoExport,
         RefusalReason::NotListed,
+        RefusalReason::UnderWay,
     ];
 
     /// Name in the log and in metrics.
@@ -52,6 +55,7 @@ impl RefusalReason {
             RefusalReason::Tls => "tls",
             RefusalReason::NoExport => "no-export",
             RefusalReason::NotListed => "not-listed",
+            RefusalReason::UnderWay => "under-way",
         }
     }
 
@@ -64,6 +68,7 @@ impl RefusalReason {
             ConnectionError::HandshakeTimeout => Some(RefusalReason::Timeout),
             ConnectionError::Handshake(_) => Some(RefusalReason::Protocol),
             ConnectionError::Tls(_) => Some(RefusalReason::Tls),
+            ConnectionError::UnderWay => Some(RefusalReason::UnderWay),
             _ => None,
         }
     }

@@ -7,12 +7,14 @@ use crate::admission::Admissions;
 use crate::audit::Audit;
 use crate::budget::Budget;
 use crate::config::{ConfigError, ServerConfig};
+use crate::fence::Fences;
 
 pub(crate) struct Resources {
     pub(crate) config: ServerConfig,
     pub(crate) budget: Budget,
     pub(crate) admissions: Arc<Admissions>,
     pub(crate) audit: Arc<Audit>,
+    pub(crate) fences: Fences,
 }
 
 impl Resources {
@@ -25,6 +27,7 @@ impl Resources {
             budget: Budget::new(config.total_buffer_bytes_max),
             admissions: Arc::new(Admissions::new(&config, audit.clone())),
             audit,
+            fences: Fences::default(),
             config,
         }))
     }

@@ -26,7 +26,7 @@ use crate::extended::{EXTENDED_HEADER_BYTES, ExtendedRequestHeader};
 use crate::helpers::{Helpers, Place};
 use crate::input::Input;
 use crate::output::Output;
-use crate::protocol::MAX_PAYLOAD_BYTES;
+use crate::protocol::{CMD_FLAG_PAYLOAD_LEN, CMD_WRITE, MAX_PAYLOAD_BYTES};
 use crate::reply::{self, ReplyStyle, ReplyTo};
 use crate::request::{self, BadMagic, Operation, REQUEST_HEADER_BYTES, Refusal, RequestHeader, Session};
 use crate::slots::Slots;
@@ -45,9 +45,35 @@ const DRAIN_BYTES_MAX: u64 = 2 * MAX_PAYLOAD_BYTES as u64;
 const REPLY_BYTES_MAX: usize = 64 << 10;
 /// Memory charged for the reply to a BLOCK_STATUS with many extents.
 const EXTENTS_BYTES: usize = request::MAX_EXTENTS * size_of::<device::Extent>();
-/// Most such requests in flight. Their replies, of up to 32 KiB each, wait for the client without being
-/// charged.
-const LISTINGS_MAX: usize = 8;
+/// Most requests of a [`Scarce`] kind in flight.
+const SCARCE_MAX: usize = 8;
+
+/// Kinds of requests of which only few are in flight on a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Scarce {
+    /// Their replies, of up to 32 KiB each, wait for the client without being charged.
+    Listing,
+    /// Trims and zeroings of more than the longest write. They take up to minutes and hold no memory of the client's.
+    LongRange,
+}
+
+impl Scarce {
+    /// Number of kinds.
+    const COUNT: usize = 2;
+
+    /// The kind of a request, if its kind is scarce.
+    fn of(operation: &Operation) -> Option<Scarce> {
+        match *operation {
+            Operation::BlockStatus { max_extents, .. } if max_extents > 1 => Some(Scarce::Listing),
+            Operation::Trim { length, .. } | Operation::WriteZeroes { length, .. }
+                if length > MAX_PAYLOAD_BYTES.into() =>
+            {
+                Some(Scarce::LongRange)
+            }
+            _ => None,
+        }
+    }
+}
 
 /// Meaning of the next received bytes.
 enum Receiving {
@@ -84,8 +110,8 @@ pub(crate) struct Transmission<'a, S, D, E, F> {
     /// True if the last WRITE was large.
     expect_large: bool,
     slots: Slots<F>,
-    /// Number of requests in flight whose replies may have many extents.
-    listings: usize,
+    /// Number of requests in flight of each scarce kind.
+    scarce: [usize; Scarce::COUNT],
     output: Output,
     needs_flush: bool,
     memory: Memory<'a>,
@@ -98,14 +124,9 @@ pub(crate) struct Transmission<'a, S, D, E, F> {
     moved_bytes: u64,
 }
 
-/// Returns true if the reply may have many extents.
-fn is_listing(operation: &Operation) -> bool {
-    matches!(operation, Operation::BlockStatus { max_extents, .. } if *max_extents > 1)
-}
-
 /// Memory to charge for a request while it is in flight, beside its buffer.
 fn charge_bytes(operation: &Operation) -> usize {
-    if is_listing(operation) { EXTENTS_BYTES } else { 0 }
+    if Scarce::of(operation) == Some(Scarce::Listing) { EXTENTS_BYTES } else { 0 }
 }
 
 impl<'a, S, D, E, F> Transmission<'a, S, D, E, F>
@@ -135,7 +156,7 @@ where
             receiving: Receiving::Header,
             expect_large: false,
             slots: Slots::new(requests_max),
-            listings: 0,
+            scarce: [0; Scarce::COUNT],
             output: Output::default(),
             needs_flush: false,
             memory: Memory::new(lease),
@@ -149,6 +170,10 @@ where
     /// Takes no more requests. Those in flight are completed.
     pub(crate) fn close(&mut self) {
         self.closing = true;
+    }
+
+    pub(crate) fn stream(&self) -> &S {
+        self.stream
     }
 
     pub(crate) fn is_closing(&self) -> bool {
@@ -211,7 +236,7 @@ where
                 progress |= self.poll_receive(cx);
             }
             if self.closing && self.slots.is_empty() && self.output.is_empty() && !self.needs_flush {
-                debug_assert_eq!(self.listings, 0, "no request is in flight");
+                debug_assert_eq!(self.scarce, [0; Scarce::COUNT], "no request is in flight");
                 debug_assert_eq!(
                     self.memory.used_bytes(),
                     self.receiving.held_bytes(),
@@ -226,11 +251,13 @@ where
     }
 
     fn poll_finished(&mut self) -> bool {
-        let Self { slots, listings, output, memory, session, broken, .. } = self;
+        let Self { slots, scarce, output, memory, session, broken, .. } = self;
         let mut progress = false;
         slots.poll_woken(|finished| {
             progress = true;
-            *listings -= usize::from(is_listing(&finished.request.operation));
+            if let Some(kind) = Scarce::of(&finished.request.operation) {
+                scarce[kind as usize] -= 1;
+            }
             push_reply(output, memory, *session, *broken, finished);
         });
         progress
@@ -251,13 +278,17 @@ where
 
     fn start(&mut self, cx: &mut Context<'_>, request: Request, buffer: Buffer) {
         debug_assert_eq!(buffer.as_slice().len(), request.operation.buffer_bytes(), "memory as admitted");
-        let listing = usize::from(is_listing(&request.operation));
-        self.listings += listing;
-        debug_assert!(self.listings <= LISTINGS_MAX, "only admitted below the limit");
+        let kind = Scarce::of(&request.operation);
+        if let Some(kind) = kind {
+            self.scarce[kind as usize] += 1;
+            debug_assert!(self.scarce[kind as usize] <= SCARCE_MAX, "only admitted below the limit");
+        }
         let place = self.place(cx, buffer.as_slice().len());
         let future = (self.execute)(place, request, buffer);
         if let Poll::Ready(finished) = self.slots.start(future) {
-            self.listings -= listing;
+            if let Some(kind) = kind {
+                self.scarce[kind as usize] -= 1;
+            }
             let Self { output, memory, session, broken, .. } = self;
             push_reply(output, memory, *session, *broken, finished);
         }
@@ -334,7 +365,8 @@ where
 
     /// Takes the memory for a request. Returns its buffer, or `None` if the request must wait.
     fn admit(&mut self, cx: &mut Context<'_>, operation: &Operation) -> Option<Buffer> {
-        if self.slots.is_full() || is_listing(operation) && self.listings >= LISTINGS_MAX {
+        let is_at_limit = |kind: Scarce| self.scarce[kind as usize] >= SCARCE_MAX;
+        if self.slots.is_full() || Scarce::of(operation).is_some_and(is_at_limit) {
             return None;
         }
         let taken = match charge_bytes(operation) {
@@ -349,6 +381,11 @@ where
 
     fn take_header(&mut self, header: &ExtendedRequestHeader, payload_bytes: u64) {
         let ExtendedRequestHeader { cookie, offset, .. } = *header;
+        let is_extended = self.session.replies == ReplyStyle::Extended;
+        if is_extended && header.command == CMD_WRITE && header.flags & CMD_FLAG_PAYLOAD_LEN == 0 {
+            // Data must not be taken for requests.
+            return self.fail(ConnectionError::NoPayload);
+        }
         match request::check(header, &self.geometry, self.session) {
             Ok(Operation::Disc) => self.closing = true,
             Ok(operation) => self.receiving = Receiving::Admission(Request { cookie, offset, operation }),

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use attach::WAITS_EXIT_CODE;
 use attach::bridge::{self, Options};
 use attach::client::{self, NewBridge};
 use attach::node::Way;
@@ -27,6 +28,7 @@ use crate::logging;
 use crate::output::{print_json, report_result};
 use crate::size::Size;
 use crate::systemd::Manager;
+use crate::usage::Coded;
 pub(crate) use configured::detach_all;
 use filesystem::Filesystem;
 
@@ -135,13 +137,34 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return configured::attach_all(args.config.as_deref(), &args.how);
     };
     let path = absolute(path)?;
-    let bridge = begin(&path, &args.how, args.mkfs.is_some())?;
+    let attached = attach(&path, args);
+    if attached.is_err() && args.mkfs.is_none() && waits(&path) {
+        // Whoever supervises the service tries again.
+        return attached.map_err(|error| Coded { code: WAITS_EXIT_CODE, error }.into());
+    }
+    attached
+}
+
+/// Returns whether a device of this drive waits for a bridge.
+fn waits(path: &Path) -> bool {
+    client::find(path).is_some_and(|found| found.status.state == bridge::State::Unattended)
+}
+
+fn attach(path: &Path, args: &Args) -> Result<()> {
+    let bridge = begin(path, &args.how, args.mkfs.is_some())?;
     let device = bridge.record.node.clone().unwrap_or_default();
     if let Some(filesystem) = args.mkfs {
-        let used = find_served(Some(&path)).first().map_or(u64::MAX, |report| report.logical_used_bytes);
+        let used = find_served(Some(path)).first().map_or(u64::MAX, |report| report.logical_used_bytes);
         filesystem.make(&device, used)?;
     }
-    let link = args.sfx.then(|| sfx::link(&path, &device)).transpose()?;
+    let link = match args.sfx.then(|| sfx::link(path, &device)).transpose() {
+        // The device stays, with or without it.
+        Err(error) if bridge.record.taken_over.is_some() => {
+            crate::usage::complain(&format!("warning: {}: {error}", shown(path)));
+            None
+        }
+        link => link?,
+    };
     let record = keep(bridge)?;
     // Whoever supervises the service starts it again if the bridge is killed.
     Manager::connect().handed_over(record.bridge_pid);
@@ -157,7 +180,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             crate::usage::complain(&format!("{} is linked to it", link.path.display()));
         }
     }
-    warn_of_losses(&record);
     Ok(())
 }
 
@@ -180,8 +202,8 @@ fn warn_of_losses(record: &Record) {
 fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
     let found = client::find(path);
     let waits = found.as_ref().is_some_and(|found| found.status.state == bridge::State::Unattended);
-    if let Some(found) = found {
-        let node = found.record.node.unwrap_or_default();
+    if let Some(found) = &found {
+        let node = found.record.node.clone().unwrap_or_default();
         match found.status.state {
             bridge::State::Attached | bridge::State::Waiting => {
                 bail!("{}: already attached as {}", shown(path), node.display())
@@ -202,11 +224,21 @@ fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
     if how.journal.0 < JOURNAL_BYTES_MIN {
         bail!("the journal needs at least 1M: writes would wait for each other");
     }
-    Ok(client::start(path, command(path, how)?)?)
+    // There may be several paths to a drive. What a killed bridge has left is found by the path that it was given.
+    let left = found.as_ref().filter(|found| waits || found.is_of(path));
+    let path = left.map_or(path, |found| found.record.path.as_path());
+    let bridge = client::start(path, command(path, how)?)?;
+    if makes && bridge.record.taken_over.is_some() {
+        // Its last bridge was being killed just now.
+        bail!("{}: taken over from a process that was killed: no file system is made on it", shown(path));
+    }
+    Ok(bridge)
 }
 
+/// Leaves a bridge to itself, once it has been said what may be lost.
 fn keep(bridge: NewBridge) -> Result<Record> {
     let record = bridge.record.clone();
+    warn_of_losses(&record);
     bridge.keep()?;
     Ok(record)
 }

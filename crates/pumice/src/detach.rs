@@ -1,13 +1,18 @@
 //! `pumice detach`
 
 use std::path::PathBuf;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use attach::client;
+use attach::client::{self, Attachment};
 use status::shown;
 
 use crate::attach::detach_all;
 use crate::in_use;
+
+/// Interval of checks whether a device is in use still.
+const POLL: Duration = Duration::from_millis(200);
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice detach /dev/loop0\n\
@@ -23,18 +28,45 @@ pub(crate) struct Args {
     /// Detach although the server is gone; what is not flushed is lost
     #[arg(long)]
     force: bool,
+    /// Wait so long, in seconds, until it is not mounted any more
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true)]
+    wait: u64,
+    /// Only if this process is the one behind it: for units, whose main process it is. Empty: it has ended, do nothing
+    #[arg(long, value_name = "PID", conflicts_with = "configured")]
+    bridge: Option<String>,
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("detaching a drive needs root");
     }
-    let Some(path) = &args.path else { return detach_all(args.force) };
+    let patience = Duration::from_secs(args.wait);
+    let Some(path) = &args.path else { return detach_all(args.force, patience) };
+    if args.bridge.as_deref() == Some("") {
+        return Ok(());
+    }
     let Some(found) = client::find(path) else {
         bail!("{}: not attached; `pumice list` shows what is", shown(path));
     };
-    if let Some(node) = &found.record.node {
-        in_use::refuse(node)?;
+    let pid = found.record.bridge_pid;
+    if args.bridge.as_ref().is_some_and(|bridge| *bridge != pid.to_string()) {
+        bail!("{}: attached by another process: {pid}", shown(path));
     }
+    unused_within(&found, patience)?;
     Ok(found.detach(args.force)?)
+}
+
+/// Waits until the device of a drive is not in use. At shutdown, what is mounted there may be unmounted at the same time.
+///
+/// # Errors
+/// If it is in use after `patience`.
+pub(crate) fn unused_within(found: &Attachment, patience: Duration) -> Result<()> {
+    let since = Instant::now();
+    loop {
+        let unused = found.record.node.as_deref().map_or(Ok(()), in_use::refuse);
+        if unused.is_ok() || since.elapsed() >= patience {
+            return unused;
+        }
+        sleep(POLL);
+    }
 }

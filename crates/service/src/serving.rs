@@ -8,6 +8,7 @@ pub(crate) mod drives;
 pub(crate) mod features;
 pub(crate) mod gate;
 pub(crate) mod grow;
+pub(crate) mod instance;
 pub(crate) mod open;
 pub(crate) mod served;
 pub(crate) mod unthreaded;

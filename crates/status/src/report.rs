@@ -30,6 +30,8 @@ pub struct StatusReport {
     /// Read-only by request.
     pub read_only_requested: bool,
     pub uuid: String,
+    /// Grows with each wipe; `None` if unknown.
+    pub incarnation: Option<u64>,
     pub model: String,
     /// First digits of `uuid`.
     pub serial: String,

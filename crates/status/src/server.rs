@@ -12,6 +12,8 @@ use crate::states::{IoBackend, ScrubState};
 #[allow(missing_docs, reason = "the names say it")]
 pub struct ServerReport {
     pub pid: u32,
+    /// Id of the server's process, unlike that of any other server before or after.
+    pub instance: String,
     /// Time since the drive was opened.
     pub uptime_seconds: f64,
     pub threads: usize,

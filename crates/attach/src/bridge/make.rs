@@ -3,32 +3,47 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use super::{Attachment, FLUSH_PATIENCE, Options};
+use crate::client::is_answering;
 use crate::error::AttachError;
-use crate::node::{self, Node, Shape};
+use crate::node::{self, Node, Shape, Takeover};
 use crate::operation::Operation;
-use crate::place::{self, Record, TakenOver};
+use crate::place::{self, FolderLock, Record, TakenOver};
+use crate::process;
 use crate::relay::Relay;
-use crate::server::{self, DriveServer, Started, find, stop_served};
+use crate::server::{self, DriveServer, Known, Started, find, stop_served};
 use crate::sfx::{self, Published};
 
 /// Time for a server that is starting to have the drive open.
 const OPENS: Duration = Duration::from_secs(60);
+/// Time for a bridge that was killed to end.
+const ENDS: Duration = Duration::from_secs(30);
+/// Time for a bridge that does not answer to let go of its lock: one that was killed.
+const UNLOCKS: Duration = Duration::from_secs(10);
+/// Interval of checks whether it has.
+const POLL: Duration = Duration::from_millis(20);
 
 /// Parts of an attachment that are made for it.
-type Made = (Record, Shape, Box<dyn Node>, Arc<Relay>);
+type Made = (Record, Shape, Box<dyn Node>, Arc<Relay>, Known);
 
 impl Attachment {
     pub(super) fn make(options: &Options, abandoned: &AtomicBool) -> Result<Attachment, AttachError> {
         let folder = place::folder(&options.path);
         let at_folder = |source| AttachError::system(folder.display(), source);
         place::make(&folder).map_err(at_folder)?;
-        let lock = place::lock(&folder).map_err(at_folder)?;
-        let Some(lock) = lock else { return Err(already(&options.path, &folder)) };
+        let lock = lock(&options.path, &folder)?;
         let started = Started::default();
         let stale = Record::read(&folder);
+        // Its connections are closed then: the server drops what came over them before it accepts others.
+        if let Some(stale) = &stale
+            && !process::wait_for_end(stale.bridge_pid, stale.bridge_started, ENDS)
+        {
+            let why = format!("its last bridge, process {}, does not end", stale.bridge_pid);
+            return Err(AttachError::Refused(format!("{}: {why}", status::shown(&options.path))));
+        }
         let waiting = match &stale {
             Some(stale) => node::waiting(stale, &options.ways)?,
             None => None,
@@ -44,11 +59,15 @@ impl Attachment {
         let left = waiting.as_deref().zip(stale.as_ref());
         let server_pid = stale.as_ref().and_then(|stale| stale.server_pid);
         let made = Attachment::make_in(&folder, options, server_pid, left, abandoned, &started);
-        let (record, shape, node, relay) = made.inspect_err(|_| match left {
-            // Another attempt may take it over.
+        let (record, shape, node, relay, known) = made.inspect_err(|_| match left {
+            // Another attempt may take it over, and has to know how far this one has got.
             Some((_, stale)) => {
                 started.stop_own();
-                let _ = stale.write(&folder);
+                let takeover = Record::read(&folder).map_or(stale.takeover, |record| record.takeover);
+                let own = Record::new(options.path.clone());
+                let (bridge_pid, bridge_started) = (own.bridge_pid, own.bridge_started);
+                let left = Record { bridge_pid, bridge_started, takeover, ..stale.clone() };
+                let _ = left.write(&folder);
             }
             None => {
                 started.stop(&options.path);
@@ -66,6 +85,7 @@ impl Attachment {
             node,
             relay,
             started,
+            known,
             refused_size: None,
             published,
             _lock: lock,
@@ -84,28 +104,36 @@ impl Attachment {
         let at_folder = |source| AttachError::system(folder.display(), source);
         let given_up = || abandoned.load(Ordering::Relaxed);
         let stale = left.map(|(_, stale)| stale);
-        let mut record = Record {
-            path: options.path.clone(),
-            bridge_pid: std::process::id(),
-            server_pid,
-            // Kept for the next bridge if this one is killed too.
-            connected_pid: stale.and_then(|stale| stale.connected_pid),
-            drive_uuid: stale.and_then(|stale| stale.drive_uuid.clone()),
-            node: stale.and_then(|stale| stale.node.clone()),
-            way: stale.and_then(|stale| stale.way),
-            shape: stale.and_then(|stale| stale.shape.clone()),
-            passed_over: Vec::new(),
-            taken_over: None,
+        // What is known is kept for the next bridge if this one is killed too.
+        let own = Record::new(options.path.clone());
+        let mut record = match stale {
+            Some(stale) => Record {
+                bridge_pid: own.bridge_pid,
+                bridge_started: own.bridge_started,
+                passed_over: Vec::new(),
+                taken_over: None,
+                ..stale.clone()
+            },
+            None => own,
         };
+        record.server_pid = server_pid;
         record.write(folder).map_err(at_folder)?;
-        let mut server = DriveServer::new(&options.path, folder, options.start.clone(), started.clone());
+        let expected = stale.and_then(|stale| stale.identity.clone());
+        let mut server =
+            DriveServer::new(&options.path, folder, options.start.clone(), started.clone(), expected);
         let of_drive = |reason| AttachError::Refused(format!("{}: {reason}", status::shown(&options.path)));
         // A server that the killed bridge has just started may be opening the drive still.
         let insist = left.map_or(Duration::ZERO, |_| OPENS);
         let connected = server.first(options.wait, insist, given_up).map_err(of_drive)?;
         record.server_pid = started.pid();
-        record.write(folder).map_err(at_folder)?;
-        let (drive, pid) = server.drive().ok_or_else(|| of_drive("its size is unknown".to_string()))?;
+        let (drive, served) = server.drive().ok_or_else(|| of_drive("its size is unknown".to_string()))?;
+        record.served = Some(served.path);
+        record.identity = Some(served.identity);
+        if let Some(other) = place::claim(folder, &record).map_err(at_folder)? {
+            let (path, node) = (status::shown(&other.path).to_string(), other.node.unwrap_or_default());
+            return Err(of_drive(format!("already attached as {}, by its path {path}", node.display())));
+        }
+        let known = server.known.clone();
         let relay = Relay::start(connected, server, options.settings.clone());
         let relay = Arc::new(relay.map_err(|source| AttachError::system("cannot start threads", source))?);
         if let Some((node, stale)) = left {
@@ -114,18 +142,26 @@ impl Attachment {
             if let Err(errno) = &flushed {
                 tracing::error!("cannot flush: {errno}");
             }
-            let is_same = |pid: Option<u32>| pid.is_some() && pid == stale.connected_pid;
+            let is_same =
+                |instance: Option<&String>| instance.is_some() && instance == stale.connected.as_ref();
             let is_complete = flushed.is_ok()
-                && is_same(pid)
-                && is_same(find(&options.path).as_ref().and_then(server::server_pid));
-            let (node, shape) = node::recover(node, &relay, &drive)?;
+                && is_same(Some(&served.instance))
+                && is_same(find(&options.path).as_ref().and_then(server::instance))
+                && !stale.loss_to_report;
+            record.loss_to_report = !is_complete;
+            let mut note = |takeover: Option<Takeover>| {
+                record.takeover = takeover;
+                record.write(folder).map_err(at_folder)
+            };
+            let (node, shape) = node::recover(node, &relay, &drive, stale.takeover, &mut note)?;
             tracing::info!(is_complete, "taken over from a bridge that was killed");
+            record.takeover = None;
             record.taken_over = Some(TakenOver { is_complete });
-            (record.connected_pid, record.shape) = (pid, Some(shape.clone()));
+            (record.connected, record.shape) = (Some(served.instance), Some(shape.clone()));
             record.write(folder).map_err(at_folder)?;
-            return Ok((record, shape, node, relay));
+            return Ok((record, shape, node, relay, known));
         }
-        (record.connected_pid, record.drive_uuid) = (pid, Some(drive.uuid.clone()));
+        record.connected = Some(served.instance);
         record.shape = Some(drive.shape.clone());
         for way in &options.ways {
             let note = |path: &Path| {
@@ -136,7 +172,7 @@ impl Attachment {
                 Ok(node) => {
                     (record.node, record.way) = (Some(node.path().to_path_buf()), Some(*way));
                     record.write(folder).map_err(at_folder)?;
-                    return Ok((record, drive.shape, node, relay));
+                    return Ok((record, drive.shape, node, relay, known));
                 }
                 Err(AttachError::Missing(reason)) => record.passed_over.push((*way, reason)),
                 Err(error) => return Err(error),
@@ -145,6 +181,19 @@ impl Attachment {
         let reasons: Vec<String> =
             record.passed_over.iter().map(|(way, reason)| format!("{way}: {reason}")).collect();
         Err(AttachError::Refused(format!("no way to make a block device: {}", reasons.join("; "))))
+    }
+}
+
+/// Locks the folder of an attachment. One that has just been killed lets go of it when the kernel has closed its files.
+fn lock(path: &Path, folder: &Path) -> Result<FolderLock, AttachError> {
+    let since = Instant::now();
+    loop {
+        let locked = place::lock(folder).map_err(|source| AttachError::system(folder.display(), source))?;
+        match locked {
+            Some(lock) => return Ok(lock),
+            None if since.elapsed() < UNLOCKS && !is_answering(folder) => sleep(POLL),
+            None => return Err(already(path, folder)),
+        }
     }
 }
 

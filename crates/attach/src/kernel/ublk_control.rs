@@ -2,10 +2,13 @@
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::thread::sleep;
 
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::io::Errno;
+
+use super::{AGAIN, passes};
 
 const PATH: &str = "/dev/ublk-control";
 /// Bytes of `struct ublksrv_ctrl_cmd`.
@@ -47,6 +50,8 @@ impl UblkCommand {
 pub(crate) struct UblkControl {
     file: File,
     ring: IoUring<Entry128, cqueue::Entry>,
+    /// The kernel may have a command still whose end was not seen.
+    is_lost: bool,
 }
 
 impl UblkControl {
@@ -56,7 +61,7 @@ impl UblkControl {
         };
         let file = File::options().read(true).write(true).open(PATH).map_err(named(PATH))?;
         let ring = IoUring::<Entry128, cqueue::Entry>::builder().build(1).map_err(named("io_uring"))?;
-        Ok(UblkControl { file, ring })
+        Ok(UblkControl { file, ring, is_lost: false })
     }
 
     /// Sends a command with a buffer, which the kernel reads and may change, and a number. Waits for its result.
@@ -67,6 +72,21 @@ impl UblkControl {
         buffer: &mut [u8],
         number: u64,
     ) -> Result<(), Errno> {
+        if self.is_lost {
+            return Err(Errno::IO);
+        }
+        // The kernel's as long as it has the command, whatever becomes of the caller's.
+        let mut shared = buffer.to_vec();
+        let outcome = self.submit(command, id, &mut shared, number);
+        if self.is_lost {
+            std::mem::forget(shared);
+        } else {
+            buffer.copy_from_slice(&shared);
+        }
+        outcome
+    }
+
+    fn submit(&mut self, command: UblkCommand, id: u32, buffer: &mut [u8], number: u64) -> Result<(), Errno> {
         const ANY_QUEUE: u16 = u16::MAX;
         let mut bytes = [0; ENTRY_BYTES];
         bytes[0..4].copy_from_slice(&id.to_ne_bytes());
@@ -76,16 +96,20 @@ impl UblkControl {
         bytes[16..24].copy_from_slice(&number.to_ne_bytes());
         let entry =
             opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), command.code()).cmd(bytes).build();
-        // SAFETY: the buffer is borrowed until the command has ended, below; the kernel uses no more than its length.
+        // SAFETY: the buffer lives until the command has ended: if that is not seen below, `send` never frees it. The kernel
+        // uses no more than its length.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // One command at a time: the ring is empty.
         pushed.map_err(|_| Errno::BUSY)?;
         loop {
-            // The buffer must not be given back while the kernel has the command.
             match self.ring.submit_and_wait(1) {
                 Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO)),
+                Err(error) if passes(&error) => sleep(AGAIN),
+                Err(error) => {
+                    // It is not known whether the kernel has the command. The ring is not used any more.
+                    self.is_lost = true;
+                    return Err(Errno::from_io_error(&error).unwrap_or(Errno::IO));
+                }
             }
             if let Some(done) = self.ring.completion().next() {
                 return match done.result() {

@@ -6,12 +6,16 @@ use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
+use std::thread::sleep;
 
 use io_uring::{IoUring, opcode, types};
 use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::param::page_size;
+
+use super::{AGAIN, passes};
 
 /// `UBLK_U_IO_FETCH_REQ`, `UBLK_U_IO_COMMIT_AND_FETCH_REQ`: `_IOWR('u', NUMBER, struct ublksrv_io_cmd)`.
 const FETCH: u32 = 3 << 30 | (COMMAND_BYTES as u32) << 16 | (b'u' as u32) << 8 | 0x20;
@@ -67,7 +71,7 @@ impl UblkQueue {
         number: u16,
         depth: u16,
     ) -> std::io::Result<UblkQueue> {
-        let offset = usize::from(number) * (DEPTH_MAX * REQUEST_BYTES).next_multiple_of(4096);
+        let offset = usize::from(number) * (DEPTH_MAX * REQUEST_BYTES).next_multiple_of(page_size());
         let (size, flags) = (mapped_bytes(depth), MapFlags::SHARED | MapFlags::POPULATE);
         // SAFETY: a new mapping at a place of the kernel's choice.
         let requests = unsafe {
@@ -80,7 +84,8 @@ impl UblkQueue {
         for tag in 0..depth {
             queue.push(FETCH, tag, 0);
         }
-        queue.ring.submit()?;
+        // Commands that stay in the ring are sent with the first wait.
+        queue.ring.submit().map(drop).or_else(|error| if passes(&error) { Ok(()) } else { Err(error) })?;
         let refused = queue.ring.completion().find(|entry| entry.user_data() != EVENT);
         // Commands that the kernel accepts end later.
         match refused {
@@ -115,12 +120,18 @@ impl UblkQueue {
 
     /// Sends all commands, and waits until something happens. Adds what it is to `events`.
     pub(crate) fn wait(&mut self, events: &mut Vec<UblkEvent>) -> std::io::Result<()> {
-        match self.ring.submit_and_wait(1) {
+        let submitted = self.ring.submit_and_wait(1);
+        let done: Vec<_> = self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
+        match submitted {
             Ok(_) => {}
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return Ok(()),
+            // What was not submitted stays in the ring.
+            Err(error) if passes(&error) => {
+                if done.is_empty() {
+                    sleep(AGAIN);
+                }
+            }
             Err(error) => return Err(error),
         }
-        let done: Vec<_> = self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
         for (data, result) in done {
             if data == EVENT {
                 // Makes it unreadable until the next write.
@@ -130,11 +141,12 @@ impl UblkQueue {
             } else if result == 0 {
                 let tag = data as u16;
                 events.push(UblkEvent::Request(tag, self.request(tag)));
-            } else {
-                if result != -Errno::NODEV.raw_os_error() {
-                    tracing::warn!(tag = data, result, "ublk refuses a command");
-                }
+            } else if result == -Errno::NODEV.raw_os_error() {
                 events.push(UblkEvent::Ended(data as u16));
+            } else {
+                // Its request would never be answered.
+                tracing::error!(tag = data, result, "ublk refuses a command");
+                return Err(std::io::Error::from_raw_os_error(result.abs()));
             }
         }
         Ok(())
@@ -166,5 +178,5 @@ impl Drop for UblkQueue {
 }
 
 fn mapped_bytes(depth: u16) -> usize {
-    (usize::from(depth) * REQUEST_BYTES).next_multiple_of(4096)
+    (usize::from(depth) * REQUEST_BYTES).next_multiple_of(page_size())
 }

@@ -22,6 +22,8 @@ use super::netlink::{Attributes, Family};
 use super::{Node, Shape, device};
 use crate::error::AttachError;
 use crate::operation::{Done, Operation, Outcome};
+use crate::place::Record;
+use crate::process;
 use crate::relay::Relay;
 
 /// `NBD_GENL_FAMILY_NAME` and its version, `linux/nbd-netlink.h`.
@@ -213,11 +215,15 @@ impl Drop for NbdNode {
 
 /// Removes the device of a killed bridge. Its sockets are closed already. A device that another process has connected since
 /// then is left alone.
-pub(super) fn clear(node: &Path, bridge_pid: u32) -> Result<(), AttachError> {
+pub(super) fn clear(node: &Path, record: &Record) -> Result<(), AttachError> {
+    let pid = record.bridge_pid;
+    // A zombie may be the bridge still.
+    let is_anothers = process::started(pid).is_some_and(|started| Some(started) != record.bridge_started);
+
     let index = node.file_name().and_then(|name| name.to_str()?.strip_prefix("nbd")?.parse().ok());
-    if let (Some(index), Ok(family)) = (index, find_family())
+    if let (Some(index), Ok(family), false) = (index, find_family(), is_anothers)
         && fs::read_to_string(format!("/sys/block/nbd{index}/pid"))
-            .is_ok_and(|pid| pid.trim_end() == bridge_pid.to_string())
+            .is_ok_and(|shown| shown.trim_end() == pid.to_string())
     {
         let disconnected = family.command(DISCONNECT, &Attributes::default().add_u32(INDEX, index));
         disconnected.map_err(|error| AttachError::system(node.display(), error.into()))?;

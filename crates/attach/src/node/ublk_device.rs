@@ -23,6 +23,7 @@ use super::ublk_requests::Queue;
 use super::ublk_structures::{
     INFO_BYTES, Info, SECTOR_SHIFT, empty_parameters, new_device, parameters, shown,
 };
+use super::ublk_takeover::{Takeover, linux, may_begin};
 use super::{Drive, Node, Shape, device};
 use crate::error::AttachError;
 use crate::kernel::{UblkCommand, UblkControl};
@@ -37,16 +38,20 @@ const NODE_APPEARS: Duration = Duration::from_secs(5);
 /// end only when they time out, after 30 seconds.
 const QUIESCES: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(20);
-/// Time for a server to end the requests of the connections of a killed bridge.
-const REQUESTS_END: Duration = Duration::from_millis(500);
+/// Attempts of a command that a signal interrupts.
+const TRIES: usize = 100;
+/// `ENOTSUPP`, which is not an error number for programs: of the driver before Linux 6.9, for commands that it does not know.
+const ENOTSUPP: Errno = Errno::from_raw_os_error(524);
 
 /// See the [module](self).
 pub(super) struct UblkNode {
     id: u32,
     path: PathBuf,
     control: UblkControl,
-    /// `None` if the device is not this node's: once it is removed, and until it is taken over.
+    /// `None` once the device is removed, and until it is taken over.
     threads: Option<Vec<JoinHandle<()>>>,
+    /// The device waits for another bridge if this node is dropped.
+    is_kept: bool,
 }
 
 impl UblkNode {
@@ -58,9 +63,9 @@ impl UblkNode {
     ) -> Result<UblkNode, AttachError> {
         let mut control = open_control()?;
         let queues = std::thread::available_parallelism().map_or(1, usize::from).min(QUEUES_MAX) as u16;
-        let mut info = new_device(queues, mark(&drive.uuid));
+        let mut info = new_device(queues, mark(&drive.identity.uuid));
         control.send(UblkCommand::Add, u32::MAX, &mut info, 0).map_err(|error| match error {
-            Errno::INVAL | Errno::OPNOTSUPP => AttachError::Missing(
+            error if is_unknown(error) => AttachError::Missing(
                 "the kernel's ublk driver is too old: Linux 6.5 or newer is needed".to_string(),
             ),
             Errno::PERM | Errno::ACCESS => {
@@ -70,27 +75,31 @@ impl UblkNode {
         })?;
         let info = Info::decode(&info);
         let path = device(&format!("ublkb{}", info.id));
-        let mut node = UblkNode { id: info.id, path, control, threads: Some(Vec::new()) };
+        let mut node = UblkNode { id: info.id, path, control, threads: Some(Vec::new()), is_kept: false };
         note(&node.path)?;
         node.command(UblkCommand::SetParameters, &mut parameters(&drive.shape), 0)?;
-        node.start(relay, info, UblkCommand::Start)?;
+        node.start(relay, info, UblkCommand::Start, || Ok(()))?;
         let path = node.path.clone();
         appears(&path, || fs::metadata(&path))?;
         Ok(node)
     }
 
-    /// Takes over the device of a bridge that was killed. Returns what it shows. If that fails, the device goes on to wait.
+    /// Takes over the device of a bridge that was killed, and that has ended: the server has nothing more to do for it. Returns
+    /// what the device shows. If that fails, it goes on to wait.
     pub(super) fn recover(
         relay: &Arc<Relay>,
         drive: &Drive,
         path: &Path,
+        last: Option<Takeover>,
+        mut note: impl FnMut(Option<Takeover>) -> Result<(), AttachError>,
     ) -> Result<(UblkNode, Shape), AttachError> {
         let refused = |why: &str| AttachError::Refused(format!("{}: {why}", path.display()));
         let id = number(path).ok_or_else(|| refused("no ublk device"))?;
-        let mut node = UblkNode { id, path: path.to_path_buf(), control: open_control()?, threads: None };
+        let (path_owned, control) = (path.to_path_buf(), open_control()?);
+        let mut node = UblkNode { id, path: path_owned, control, threads: None, is_kept: true };
         let info =
             info(&mut node.control, id).map_err(|error| AttachError::system(path.display(), error.into()))?;
-        if info.mark != mark(&drive.uuid) {
+        if info.mark != mark(&drive.identity.uuid) {
             return Err(refused("it belongs to another drive than the one that is being served now"));
         }
         let mut bytes = empty_parameters();
@@ -101,19 +110,37 @@ impl UblkNode {
         {
             return Err(refused("the drive is smaller, or served in another way, than when it was attached"));
         }
-        sleep(REQUESTS_END);
-        node.begin_recovery()?;
+        if !may_begin(last, info.queues, linux()) {
+            return Err(refused(
+                "a bridge was killed while it took the device over, and Linux before 6.16 may crash if that is tried again: \
+                 stop what uses the device, and detach it",
+            ));
+        }
+        node.begin_recovery(last, &mut note)?;
         // From here on until the end of the recovery, a kill of this process may make the device unusable: no waiting.
-        node.start(relay, info, UblkCommand::EndRecovery)?;
+        node.start(relay, info, UblkCommand::EndRecovery, || note(Some(Takeover::Ready)))?;
         Ok((node, shape))
     }
 
-    fn begin_recovery(&mut self) -> Result<(), AttachError> {
+    fn begin_recovery(
+        &mut self,
+        last: Option<Takeover>,
+        note: &mut impl FnMut(Option<Takeover>) -> Result<(), AttachError>,
+    ) -> Result<(), AttachError> {
         let since = Instant::now();
         loop {
-            match self.control.send(UblkCommand::StartRecovery, self.id, &mut [], 0) {
+            // Until the kernel has cleared up after the last bridge, it refuses. Nothing is noted meanwhile.
+            let mut outcome = info(&mut self.control, self.id)
+                .and_then(|info| if info.is_waiting { Ok(()) } else { Err(Errno::BUSY) });
+            if outcome.is_ok() {
+                note(Some(Takeover::Begun))?;
+                outcome = self.control.send(UblkCommand::StartRecovery, self.id, &mut [], 0);
+                if outcome.is_err() {
+                    note(last)?;
+                }
+            }
+            match outcome {
                 Ok(()) => return Ok(()),
-                // Until the kernel has cleared up after the last bridge.
                 Err(Errno::BUSY) if since.elapsed() < QUIESCES => sleep(POLL),
                 Err(error) => {
                     let what = format!("{}: cannot take it over", self.path.display());
@@ -125,11 +152,23 @@ impl UblkNode {
 
     fn command(&mut self, command: UblkCommand, buffer: &mut [u8], number: u64) -> Result<(), AttachError> {
         let failed = |error: Errno| AttachError::system(format!("ublk: {command:?}"), error.into());
-        self.control.send(command, self.id, buffer, number).map_err(failed)
+        for _ in 0..TRIES {
+            match self.control.send(command, self.id, buffer, number) {
+                Err(Errno::INTR) => {}
+                outcome => return outcome.map_err(failed),
+            }
+        }
+        Err(failed(Errno::INTR))
     }
 
-    /// Starts the queues, then the device.
-    fn start(&mut self, relay: &Arc<Relay>, info: Info, command: UblkCommand) -> Result<(), AttachError> {
+    /// Starts the queues, then the device. `note` is told that all queues have a thread.
+    fn start(
+        &mut self,
+        relay: &Arc<Relay>,
+        info: Info,
+        command: UblkCommand,
+        note: impl FnOnce() -> Result<(), AttachError>,
+    ) -> Result<(), AttachError> {
         let data = device(&format!("ublkc{}", self.id));
         let opened = Arc::new(appears(&data, || File::options().read(true).write(true).open(&data))?);
         let mut threads = Vec::new();
@@ -139,6 +178,7 @@ impl UblkNode {
             let failed = |source| AttachError::system("cannot start a queue of ublk", source);
             threads.push(started.map_err(failed)?);
         }
+        note()?;
         self.command(command, &mut [], std::process::id().into())?;
         self.threads = Some(threads);
         Ok(())
@@ -167,12 +207,16 @@ impl Node for UblkNode {
         let resized =
             self.control.send(UblkCommand::UpdateSize, self.id, &mut [], size_bytes >> SECTOR_SHIFT);
         resized.map_err(|error| match error {
-            Errno::OPNOTSUPP | Errno::INVAL => AttachError::Missing(
+            error if is_unknown(error) => AttachError::Missing(
                 "a ublk device cannot grow before Linux 6.16: detach the drive and attach it again"
                     .to_string(),
             ),
             error => AttachError::system("ublk: UpdateSize", error.into()),
         })
+    }
+
+    fn keep(&mut self) {
+        self.is_kept = true;
     }
 
     fn remove(&mut self, _patience: Duration, force: bool) -> Result<(), AttachError> {
@@ -186,8 +230,10 @@ impl Node for UblkNode {
 
 impl Drop for UblkNode {
     fn drop(&mut self) {
-        // An error cannot be reported here.
-        let _ = self.delete(None);
+        if !self.is_kept {
+            // An error cannot be reported here.
+            let _ = self.delete(None);
+        }
     }
 }
 
@@ -209,7 +255,8 @@ pub(super) fn clear(path: &Path, uuid: &str) -> Result<(), AttachError> {
 /// The device at this path, if it is one of this drive. That the driver cannot be asked does not mean that there is none.
 fn own(path: &Path, uuid: &str) -> Result<Option<(UblkControl, Info)>, AttachError> {
     let Some(id) = number(path) else { return Ok(None) };
-    if !Path::new("/sys/block").join(format!("ublkb{id}")).exists() {
+    // Also of a device that was added and not started: it has no node.
+    if !Path::new("/sys/class/ublk-char").join(format!("ublkc{id}")).exists() {
         return Ok(None);
     }
     let failed =
@@ -236,9 +283,18 @@ fn info(control: &mut UblkControl, id: u32) -> Result<Info, Errno> {
 /// Removes a device that is stopped. If a process has it open still, it goes when that closes it.
 fn delete(control: &mut UblkControl, id: u32) -> Result<(), Errno> {
     match control.send(UblkCommand::DeleteLater, id, &mut [], 0) {
-        Err(Errno::OPNOTSUPP | Errno::INVAL) => control.send(UblkCommand::Delete, id, &mut [], 0),
+        // It has removed the device, and was interrupted while it waited for the last user.
+        Err(error) if is_unknown(error) => match control.send(UblkCommand::Delete, id, &mut [], 0) {
+            Err(Errno::INTR) => Ok(()),
+            deleted => deleted,
+        },
         deleted => deleted,
     }
+}
+
+/// Returns whether this is what a driver says to a command that it does not know.
+fn is_unknown(error: Errno) -> bool {
+    [Errno::OPNOTSUPP, ENOTSUPP, Errno::INVAL].contains(&error)
 }
 
 /// Claims a node: a file system cannot be mounted from now on.

@@ -2,17 +2,19 @@
 //! answers back.
 
 use std::fs::File;
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
-use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
+use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
 
+use parking_lot::Mutex;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 
 use super::ublk_structures::SECTOR_SHIFT;
+use crate::WAITS_EXIT_CODE;
 use crate::kernel::{UblkEvent, UblkQueue, UblkRequest};
 use crate::operation::{Done, Operation, Outcome};
 use crate::relay::Relay;
@@ -20,6 +22,8 @@ use crate::relay::Relay;
 /// `UBLK_IO_F_FUA`, `UBLK_IO_F_NOUNMAP` without their shift by 8: durable before it is answered; keep it allocated.
 const FUA: u32 = 1 << 5;
 const NO_UNMAP: u32 = 1 << 7;
+/// Data of requests that are passed on together: the server begins with these while the next are copied.
+const TOGETHER_BYTES_MAX: usize = 256 << 10;
 
 /// A queue of a device.
 #[derive(Clone)]
@@ -34,8 +38,7 @@ impl Queue {
     /// Starts the thread of the queue. The driver has all it needs from it when this returns.
     pub(super) fn start(self, relay: Arc<Relay>) -> io::Result<JoinHandle<()>> {
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
-        let (sender, answers) = channel();
-        let back = Arc::new(Answers { sender, event: event.try_clone()? });
+        let answers = Arc::new(Answers { ready: Mutex::default(), event: event.try_clone()? });
         let (opened, is_open) = sync_channel(1);
         let name = format!("ublk-{}", self.number);
         let run = move || {
@@ -44,8 +47,8 @@ impl Queue {
             match UblkQueue::open(self.device.clone(), event, self.number, self.depth) {
                 Ok(queue) => {
                     let _ = opened.send(Ok(()));
-                    if let Err(error) = self.serve(queue, &relay, &answers, &back) {
-                        tracing::error!(queue = self.number, %error, "a queue has ended");
+                    if let Err(error) = self.serve(queue, &relay, &answers) {
+                        lost(self.number, &error);
                     }
                 }
                 Err(error) => _ = opened.send(Err(error)),
@@ -57,68 +60,90 @@ impl Queue {
     }
 
     /// Serves the queue until the device is stopped.
-    fn serve(
-        &self,
-        mut queue: UblkQueue,
-        relay: &Relay,
-        answers: &Receiver<(u16, i32)>,
-        back: &Arc<Answers>,
-    ) -> io::Result<()> {
+    fn serve(&self, mut queue: UblkQueue, relay: &Relay, answers: &Arc<Answers>) -> io::Result<()> {
         let (mut events, mut left) = (Vec::new(), self.depth);
         while left > 0 {
             queue.wait(&mut events)?;
+            let (mut together, mut bytes) = (Vec::new(), 0);
             for event in events.drain(..) {
                 match event {
                     UblkEvent::Ended(_) => left -= 1,
                     UblkEvent::Woken => {}
-                    UblkEvent::Request(tag, request) => {
-                        if let Err(errno) = self.pass_on(tag, request, relay, back) {
-                            back.send(tag, -errno.raw_os_error());
+                    UblkEvent::Request(tag, request) => match self.take(tag, request, answers) {
+                        Ok((operation, done)) => {
+                            bytes += operation.data().len();
+                            together.push((operation, done));
                         }
-                    }
+                        Err(errno) => answers.send(tag, -errno.raw_os_error()),
+                    },
+                }
+                if bytes >= TOGETHER_BYTES_MAX {
+                    relay.submit_all(std::mem::take(&mut together));
+                    bytes = 0;
                 }
             }
-            for (tag, result) in answers.try_iter() {
+            if !together.is_empty() {
+                relay.submit_all(together);
+            }
+            for (tag, result) in answers.take() {
                 queue.answer(tag, result);
             }
         }
         Ok(())
     }
 
-    fn pass_on(
+    /// Returns a request, with its data, and what to do with its result.
+    fn take(
         &self,
         tag: u16,
         request: UblkRequest,
-        relay: &Relay,
-        back: &Arc<Answers>,
-    ) -> Result<(), Errno> {
+        answers: &Arc<Answers>,
+    ) -> Result<(Operation, Done), Errno> {
         let place = place(self.number, tag);
         let (operation, bytes) = operation(request, |data| self.device.read_exact_at(data, place))?;
-        let (back, device) = (back.clone(), self.device.clone());
+        let (answers, device) = (answers.clone(), self.device.clone());
         let done: Done = Box::new(move |outcome: Outcome| {
             // Only a read has data.
             let copied =
                 outcome.and_then(|data| device.write_all_at(&data, place).map_err(|error| errno(&error)));
             // The device is closed before its queue ends.
             drop(device);
-            back.send(tag, copied.map_or_else(|errno| -errno.raw_os_error(), |()| bytes));
+            answers.send(tag, copied.map_or_else(|errno| -errno.raw_os_error(), |()| bytes));
         });
-        relay.submit(operation, done);
-        Ok(())
+        Ok((operation, done))
     }
+}
+
+/// Ends the process because a queue has failed. Its requests would wait for ever, while another bridge can take the device over
+/// with all of them.
+fn lost(queue: u16, error: &io::Error) -> ! {
+    // Directly: nothing may keep the process from ending.
+    let _ = writeln!(io::stderr(), "pumice: ublk: queue {queue} has failed: {error}; attach the drive again");
+    std::process::exit(WAITS_EXIT_CODE.into())
 }
 
 /// The way by which answers come back to the thread of a queue.
 struct Answers {
-    sender: Sender<(u16, i32)>,
+    ready: Mutex<Vec<(u16, i32)>>,
+    /// Written to when there is the first one.
     event: OwnedFd,
 }
 
 impl Answers {
     fn send(&self, tag: u16, result: i32) {
-        // Both fail only if the queue has ended.
-        let _ = self.sender.send((tag, result));
-        let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        let is_first = {
+            let mut ready = self.ready.lock();
+            ready.push((tag, result));
+            ready.len() == 1
+        };
+        if is_first {
+            // Fails only if the queue has ended.
+            let _ = rustix::io::write(&self.event, &1_u64.to_ne_bytes());
+        }
+    }
+
+    fn take(&self) -> Vec<(u16, i32)> {
+        std::mem::take(&mut *self.ready.lock())
     }
 }
 

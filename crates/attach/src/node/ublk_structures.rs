@@ -22,6 +22,8 @@ const BLOCK_SHIFT: u8 = 12;
 const FLAGS: u64 = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7;
 /// `UBLK_S_DEV_DEAD`: not started, or stopped.
 const STATE_DEAD: u16 = 0;
+/// `UBLK_S_DEV_QUIESCED`: requests wait for another bridge.
+const STATE_QUIESCED: u16 = 2;
 
 /// `UBLK_PARAM_TYPE_BASIC | UBLK_PARAM_TYPE_DISCARD`.
 const TYPES: u32 = 1 | 1 << 1;
@@ -38,6 +40,8 @@ pub(super) struct Info {
     pub(super) depth: u16,
     /// It has a node that is being served, or waits for that.
     pub(super) is_started: bool,
+    /// It can be taken over: the kernel has cleared up after its last bridge.
+    pub(super) is_waiting: bool,
     /// `ublksrv_flags`: a number of the server's own, which the driver keeps.
     pub(super) mark: u64,
 }
@@ -62,6 +66,7 @@ impl Info {
             queues: half(0),
             depth: half(2),
             is_started: half(4) != STATE_DEAD,
+            is_waiting: half(4) == STATE_QUIESCED,
             mark: double(bytes, 32),
         }
     }
@@ -131,7 +136,11 @@ mod tests {
         // The driver numbers it and starts it.
         bytes[12..16].copy_from_slice(&7_u32.to_ne_bytes());
         bytes[4..6].copy_from_slice(&1_u16.to_ne_bytes());
-        let info = Info { id: 7, queues: 3, depth: DEPTH, is_started: true, mark: 0x1122_3344_5566_7788 };
+        let (mark, is_waiting) = (0x1122_3344_5566_7788, false);
+        let info = Info { id: 7, queues: 3, depth: DEPTH, is_started: true, is_waiting, mark };
         assert_eq!(Info::decode(&bytes), info);
+        // Its bridge has ended.
+        bytes[4..6].copy_from_slice(&2_u16.to_ne_bytes());
+        assert_eq!(Info::decode(&bytes), Info { is_waiting: true, ..info });
     }
 }

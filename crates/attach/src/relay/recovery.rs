@@ -14,10 +14,6 @@ use crate::operation::Operation;
 
 /// Interval between attempts to find a server.
 const POLL: Duration = Duration::from_millis(100);
-/// Time for a server that has dropped a connection, and lives, to end what came over it. The requests of a connection are
-/// dropped with it, each as soon as a thread comes to it. A server that was killed needs none: the kernel ends its writes
-/// before it lets go of the lock on the backing, without which there is no next server.
-const REQUESTS_END: Duration = Duration::from_millis(500);
 
 pub(super) fn links(streams: &[UnixStream]) -> io::Result<Arc<[Link]>> {
     streams.iter().map(|stream| stream.try_clone().map(Link::new)).collect()
@@ -63,23 +59,27 @@ fn wait(shared: &Shared, began: Instant, why: String) {
 }
 
 fn recover(shared: &Arc<Shared>, server: &mut impl Server) -> Result<(), String> {
-    let Connected { streams, is_same_server } = server.connect()?;
-    let (journal, changes) = {
-        let state = shared.state.lock();
-        (state.journal.entries(), state.changes_in_flight())
-    };
-    if is_same_server && !changes.is_empty() {
-        std::thread::sleep(REQUESTS_END);
-    }
-    let broken = |error: io::Error| format!("the connection broke: {error}");
+    let Connected { streams } = server.connect()?;
     let links = links(&streams).map_err(broken)?;
-    {
+    let made_up = make_up(shared, &links).and_then(|()| shared.install(links.clone()).map_err(broken));
+    // What came over them must end before it is made again.
+    made_up.inspect_err(|_| links.iter().for_each(Link::shut))
+}
+
+fn broken(error: io::Error) -> String {
+    format!("the connection broke: {error}")
+}
+
+/// Makes changes again that the server may not have.
+fn make_up(shared: &Shared, links: &Arc<[Link]>) -> Result<(), String> {
+    let (journal, changes) = {
         let mut state = shared.state.lock();
         if !matches!(state.phase, Phase::Waiting { .. }) {
             return Err("given up".to_string());
         }
         state.recovering = Some(links.clone());
-    }
+        (state.journal.entries(), state.changes_in_flight())
+    };
     let first = links.first().ok_or("no connection")?;
     let mut replies = first.replies().map_err(broken)?;
     let count = journal.len();
@@ -103,7 +103,7 @@ fn recover(shared: &Arc<Shared>, server: &mut impl Server) -> Result<(), String>
     if count > 0 {
         tracing::info!(count, "changes were made again");
     }
-    shared.install(links).map_err(broken)
+    Ok(())
 }
 
 /// Sends a request that must succeed.

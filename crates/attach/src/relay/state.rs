@@ -38,7 +38,7 @@ pub(super) struct Pending {
 
 /// A request to be sent, once the lock is released.
 pub(super) struct Send {
-    link_index: usize,
+    pub(super) link_index: usize,
     links: Arc<[Link]>,
     pub(super) cookie: u64,
     pub(super) operation: Arc<Operation>,

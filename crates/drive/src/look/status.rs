@@ -54,6 +54,8 @@ pub enum State {
 #[allow(missing_docs)]
 pub struct Status {
     pub uuid: [u8; 16],
+    /// Grows with each wipe.
+    pub incarnation: u64,
     pub state: State,
     pub format_version: u32,
     pub sector_bytes: u32,
@@ -173,6 +175,7 @@ impl<M: Media> Drive<M> {
         let (read_cache_hits_count, read_cache_misses_count) = self.0.cached.counts();
         Status {
             uuid: core.superblock.uuid,
+            incarnation: core.superblock.incarnation,
             state: core.state(),
             format_version: layout::FORMAT_VERSION,
             sector_bytes: core.superblock.sector_bytes,

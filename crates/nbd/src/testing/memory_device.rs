@@ -36,6 +36,7 @@ pub struct MemoryDevice {
     slow: AtomicBool,
     yields: AtomicBool,
     delay: Mutex<Duration>,
+    delayed: AtomicU64,
     flushes: AtomicU64,
     durable_writes: AtomicU64,
     meeting: Mutex<Meeting>,
@@ -60,6 +61,7 @@ impl MemoryDevice {
             slow: AtomicBool::new(false),
             yields: AtomicBool::new(false),
             delay: Mutex::new(Duration::ZERO),
+            delayed: AtomicU64::new(0),
             flushes: AtomicU64::new(0),
             durable_writes: AtomicU64::new(0),
             meeting: Mutex::default(),
@@ -93,6 +95,11 @@ impl MemoryDevice {
         self.mark_slow();
     }
 
+    /// Number of requests so far that were delayed, or are.
+    pub fn delayed(&self) -> u64 {
+        self.delayed.load(Ordering::Relaxed)
+    }
+
     /// Makes every request yield once, so that none completes at the first poll.
     pub fn yield_once(&self, yields: bool) {
         self.yields.store(yields, Ordering::Relaxed);
@@ -103,6 +110,7 @@ impl MemoryDevice {
     /// The writes' threads are recorded.
     pub fn meet(&self, size: usize) {
         lock(&self.meeting).size = size;
+        self.met.notify_all();
     }
 
     /// Returns lengths in bytes and threads of the writes since [`MemoryDevice::meet`].
@@ -151,6 +159,7 @@ impl MemoryDevice {
                 tokio::task::yield_now().await;
             }
             if !delay.is_zero() {
+                self.delayed.fetch_add(1, Ordering::Relaxed);
                 tokio::time::sleep(delay).await;
             }
             return failure.map_or(Ok(()), Err);

@@ -16,15 +16,15 @@ use crate::client::{Session, connect_to, device, shared_of};
 const LARGE_BYTES: usize = 128 << 10;
 
 /// Threads that help, until they are dropped.
-struct Threads {
+pub(crate) struct Threads {
     ends: Vec<(oneshot::Sender<()>, std::thread::JoinHandle<()>)>,
-    helpers: Arc<Helpers>,
+    pub(crate) helpers: Arc<Helpers>,
     ids: HashSet<ThreadId>,
 }
 
 impl Threads {
     /// Starts `count` of them, for connections on this thread.
-    fn start(count: usize) -> Threads {
+    pub(crate) fn start(count: usize) -> Threads {
         let (mut handles, mut ends, mut ids) = (Vec::new(), Vec::new(), HashSet::new());
         for _ in 0..count {
             let runtime = Builder::new_current_thread().enable_all().build().expect("a runtime");

@@ -6,6 +6,7 @@ mod any_range;
 mod audit;
 mod client;
 mod extended;
+mod fence;
 mod handshake;
 mod helped;
 mod limits;

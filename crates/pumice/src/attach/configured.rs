@@ -2,15 +2,17 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use attach::bridge::State;
 use attach::client::{self, Attachment};
+use attach::sfx;
 use status::shown;
 
-use super::{How, begin, explain, keep, warn_of_losses};
+use super::{How, begin, explain, keep};
 use crate::config::{DEFAULT_PATH, Overrides, Source};
-use crate::in_use;
+use crate::detach::unused_within;
 use crate::usage::{WrongUsage, complain, one_line};
 
 /// Most drives that are attached or detached at a time. Each may wait for its server.
@@ -30,6 +32,10 @@ pub(super) fn attach_all(file: Option<&Path>, how: &How) -> Result<()> {
     };
     let listed = source.load()?.drives.into_iter().filter_map(|drive| Some((drive.path, drive.attach?)));
     let wanted: Vec<(PathBuf, How)> = listed.map(|(path, by)| (path, How { by, ..how.clone() })).collect();
+    for (path, _) in &wanted {
+        // Numbers in the order of the file, whichever is attached first. One that gets none can be attached all the same.
+        let _ = sfx::claim(path);
+    }
     let mut failed = 0;
     for (result, (path, _)) in together(&wanted, |(path, how)| attach(path, how)).into_iter().zip(&wanted) {
         match result {
@@ -61,7 +67,6 @@ fn attach(path: &Path, how: &How) -> Outcome {
         }
         None => {
             let record = keep(begin(path, how, false)?)?;
-            warn_of_losses(&record);
             client::find(path).ok_or_else(|| anyhow!("it has ended"))?.mark_configured()?;
             (record.node.clone().unwrap_or_default(), explain(&record))
         }
@@ -69,18 +74,18 @@ fn attach(path: &Path, how: &How) -> Outcome {
     Ok((node, line))
 }
 
-/// Detaches all drives that [`attach_all`] has attached or found attached, whatever the configuration says by now.
+/// Detaches all drives that [`attach_all`] has attached or found attached, whatever the configuration says by now. Waits for those
+/// that are mounted.
 ///
 /// # Errors
 /// If a drive stays attached.
-pub(crate) fn detach_all(force: bool) -> Result<()> {
+pub(crate) fn detach_all(force: bool, patience: Duration) -> Result<()> {
     let marked: Vec<Attachment> = client::all().into_iter().filter(Attachment::is_configured).collect();
     // All are examined before any is detached: that opens the nodes of the others too, and a bridge refuses while its node is
     // open.
-    let examined: Vec<(&Attachment, Result<()>)> = marked
-        .iter()
-        .map(|found| (found, found.record.node.as_deref().map_or(Ok(()), in_use::refuse)))
-        .collect();
+    let since = Instant::now();
+    let examine = |found| (found, unused_within(found, patience.saturating_sub(since.elapsed())));
+    let examined: Vec<(&Attachment, Result<()>)> = marked.iter().map(examine).collect();
     let detach = |(found, examined): &(&Attachment, Result<()>)| match examined {
         Ok(()) => Ok(found.detach(force)?),
         Err(error) => Err(anyhow!("{}", one_line(error))),

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use std::{ffi::OsString, fs};
 
 use anyhow::{Context, Result, bail};
+use attach::bridge::State;
 use attach::client::{self, Attachment};
 use attach::sfx;
 use drive::WipeOptions;
@@ -148,7 +149,22 @@ fn bridge(attachment: &Attachment) -> Result<Command> {
 }
 
 fn attach(path: &Path, command: Command, linked: bool) -> Result<()> {
-    let bridge = client::start(path, command)?;
+    let bridge = match client::start(path, command) {
+        Ok(bridge) => bridge,
+        // Its unit was faster.
+        Err(error) => match client::find(path).filter(|found| found.status.state == State::Attached) {
+            Some(found) => {
+                let device = found.record.node.unwrap_or_default();
+                usage::complain(&format!(
+                    "{} attached again as {}, by another process",
+                    shown(path),
+                    device.display()
+                ));
+                return Ok(());
+            }
+            None => return Err(error.into()),
+        },
+    };
     let device = bridge.record.node.clone().unwrap_or_default();
     if linked {
         sfx::link(path, &device)?;

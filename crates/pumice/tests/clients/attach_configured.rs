@@ -75,6 +75,14 @@ fn configured_drives_are_attached_and_detached_together() -> Outcome {
     assert_eq!(run.stderr.matches("attached by loop").count(), 2, "{run:?}");
     let two = ["one", "two"].map(|name| PathBuf::from(drives.path(name)));
     assert_eq!(drives.attached(), two);
+    // Their numbers are in the order of the file.
+    let drive_of = |number: u32| {
+        let file = drive.folder().join(format!("run-sfx/sfdv{number}n1/drive"));
+        std::fs::read_to_string(file).ok().map(|path| PathBuf::from(path.trim_end()))
+    };
+    // Others on this machine may have the first ones.
+    let numbered: Vec<PathBuf> = (0..16).filter_map(drive_of).collect();
+    assert_eq!(numbered, two);
     // Again: nothing changes, and what was attached by hand is not touched later.
     let run = drive.pumice(&["attach", &drives.path("other"), "--by", "loop"]);
     assert_eq!(run.code, Some(0), "{run:?}");

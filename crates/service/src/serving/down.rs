@@ -7,6 +7,7 @@ use std::time::SystemTime;
 use parking_lot::Mutex;
 use status::{DriveState, EventKind, NoTime, ServerReport, StatusReport, TimeToFull, shown};
 
+use crate::serving::instance::instance;
 use crate::watch::events::{Event, EventLog};
 use crate::watch::hook::Hook;
 use crate::watch::monitor::MonitorSettings;
@@ -80,6 +81,7 @@ impl DownDrive {
         let memory = self.memory.lock();
         let server = ServerReport {
             pid: std::process::id(),
+            instance: instance(),
             events: memory.events.report(&self.settings.warn_at),
             ..ServerReport::default()
         };

@@ -15,6 +15,7 @@ use crate::paths::absolute;
 use crate::serving::features::keeps_allocated;
 use crate::serving::gate::Gate;
 use crate::serving::grow::grow;
+use crate::serving::instance::instance;
 use crate::serving::open::{Helpers, OpenSettings, open};
 use crate::upkeep::background::Background;
 use crate::upkeep::improve::{self, Improver};
@@ -145,6 +146,7 @@ impl ServedDrive {
         let mut report = report(&self.path, &status, &self.gate.drive, self.keep_allocated);
         report.server = Some(ServerReport {
             pid: std::process::id(),
+            instance: instance(),
             uptime_seconds: self.opened.elapsed().as_secs_f64(),
             threads: self.threads,
             nbd_uris: self.nbd_uris.lock().clone(),

@@ -68,6 +68,7 @@ pub(crate) fn report(
         read_only_requested: status.state == State::ReadOnly,
         state_reason,
         uuid: uuid.to_string(),
+        incarnation: Some(status.incarnation),
         model: MODEL.to_string(),
         serial: uuid.simple().to_string()[..SERIAL_DIGITS].to_uppercase(),
         program_version: env!("CARGO_PKG_VERSION").to_string(),

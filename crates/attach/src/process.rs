@@ -1,0 +1,60 @@
+//! Processes by id and time of start: ids are used again.
+
+use std::fs;
+use std::time::{Duration, Instant};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
+
+/// Returns when a process was started, in ticks since the start of the machine; `None` if there is none with this id.
+pub(crate) fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name before it may contain anything. The start is field 22 of `proc_pid_stat(5)`, the next one field 3.
+    let (_, fields) = stat.rsplit_once(')')?;
+    fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+}
+
+/// Waits until a process has ended: the kernel has closed all its files by then, and its sockets. Returns false if it has not
+/// in time. `started`: its start; another process with this id is not waited for.
+pub(crate) fn wait_for_end(pid: u32, started: Option<u64>, patience: Duration) -> bool {
+    let is_it = || started.is_some() && self::started(pid) == started;
+    let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    let (true, Some(id)) = (is_it(), id) else { return true };
+    let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else { return true };
+    // It may have ended before it was opened.
+    if !is_it() {
+        return true;
+    }
+    let since = Instant::now();
+    loop {
+        let left = patience.saturating_sub(since.elapsed());
+        let left = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
+        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&left)) {
+            Ok(count) => return count > 0,
+            Err(Errno::INTR) => {}
+            Err(_) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_waited_for_and_no_other_one() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().expect("cat");
+        let (pid, start) = (child.id(), started(child.id()));
+        assert!(start.is_some());
+        assert!(!wait_for_end(pid, start, Duration::from_millis(50)));
+        assert!(wait_for_end(pid, start.map(|start| start + 1), Duration::ZERO), "the id is another's");
+        assert!(wait_for_end(pid, None, Duration::ZERO));
+        drop(child.stdin.take());
+        assert!(wait_for_end(pid, start, Duration::from_secs(10)), "also while nobody has waited for it");
+        child.wait().expect("ended");
+        assert_eq!(started(pid), None);
+    }
+}

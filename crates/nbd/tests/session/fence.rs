@@ -1,0 +1,244 @@
+//! Clients that leave requests behind and connect again.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use nbd::option::ClientOption;
+use nbd::protocol::*;
+use nbd::request::RequestHeader;
+use nbd::testing::MemoryDevice;
+use nbd::{Access, Address, Export, Listener, RefusalReason, Server, ServerConfig, Shared};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::rustls::pki_types::ServerName;
+
+use crate::client::{Client, device, info, shared_of};
+use crate::helped::Threads;
+use crate::tls::{self, certificates, connector_as};
+
+/// Time that a request of a client that leaves takes.
+const DELAY: Duration = Duration::from_millis(300);
+/// Time that requests take that never end.
+const NEVER: Duration = Duration::from_secs(1000);
+const LEN: usize = 64 << 10;
+
+/// A server with two threads, on sockets of both kinds.
+struct Served {
+    device: Arc<MemoryDevice>,
+    shared: Arc<Shared<MemoryDevice>>,
+    _server: Server,
+    folder: tempfile::TempDir,
+    port: u16,
+}
+
+fn serve(config: ServerConfig) -> Served {
+    let device = Arc::new(device());
+    let shared = shared_of(&device, config.clone());
+    let folder = tempfile::tempdir().expect("a folder");
+    let unix = Listener::unix(&folder.path().join("s")).expect("listens");
+    let tcp = Listener::tcp("127.0.0.1", 0, &config).expect("listens");
+    let Address::Tcp(_, port) = *tcp.address() else { panic!("not TCP") };
+    let server = Server::start(&shared, vec![unix, tcp], 2).expect("starts");
+    Served { device, shared, _server: server, folder, port }
+}
+
+impl Served {
+    async fn unix(&self) -> Client<UnixStream> {
+        let stream = UnixStream::connect(self.folder.path().join("s")).await.expect("connected");
+        started(stream).await
+    }
+
+    async fn tcp(&self) -> Client<TcpStream> {
+        started(TcpStream::connect(("127.0.0.1", self.port)).await.expect("connected")).await
+    }
+
+    /// Waits until the device delays so many requests.
+    async fn delayed(&self, count: u64) {
+        while self.device.delayed() < count {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+async fn started<S: AsyncRead + AsyncWrite + Unpin>(stream: S) -> Client<S> {
+    let mut client = Client { stream };
+    client.greet().await;
+    client
+}
+
+fn write_request(cookie: u64, byte: u8) -> Vec<u8> {
+    let header = RequestHeader { flags: 0, command: CMD_WRITE, cookie, offset: 0, length: LEN as u32 };
+    [&header.encode()[..], &[byte; LEN]].concat()
+}
+
+async fn read_byte<S: AsyncRead + AsyncWrite + Unpin>(client: &mut Client<S>) -> u8 {
+    client.request(CMD_READ, 0, 0, LEN as u32).await;
+    assert_eq!(client.error().await, 0);
+    let data = client.receive(LEN).await;
+    assert!(data.iter().all(|byte| *byte == data[0]), "torn");
+    data[0]
+}
+
+/// Leaves writes of ones, one of them under way and the others unread, connects again and writes twos.
+async fn leave_and_write<S: AsyncRead + AsyncWrite + Unpin>(
+    served: &Served,
+    mut first: Client<S>,
+    mut next: Client<S>,
+) {
+    first.go("first").await;
+    served.device.delay_by(DELAY);
+    first.send(&[write_request(1, 1), write_request(2, 1)].concat()).await;
+    served.delayed(1).await;
+    served.device.delay_by(Duration::ZERO);
+    drop(first);
+    next.go("first").await;
+    assert_eq!(next.write(0, 0, &[2; LEN]).await, 0);
+    tokio::time::sleep(2 * DELAY).await;
+    assert_eq!(read_byte(&mut next).await, 2, "an acknowledged write was overwritten by an earlier one");
+}
+
+/// One request at a time, so that others stay in the socket.
+fn one_at_a_time() -> ServerConfig {
+    ServerConfig { requests_per_connection_max: 1, ..ServerConfig::default() }
+}
+
+#[tokio::test]
+async fn what_a_client_left_behind_does_not_overwrite_what_it_writes_next() {
+    let served = serve(one_at_a_time());
+    leave_and_write(&served, served.unix().await, served.unix().await).await;
+    let served = serve(ServerConfig::default());
+    leave_and_write(&served, served.unix().await, served.unix().await).await;
+}
+
+#[tokio::test]
+async fn nor_over_tcp() {
+    let served = serve(one_at_a_time());
+    leave_and_write(&served, served.tcp().await, served.tcp().await).await;
+}
+
+#[tokio::test]
+async fn nor_inside_tls() {
+    let Some(folder) = certificates() else { return };
+    let served = serve(ServerConfig { requests_per_connection_max: 1, ..tls::server(folder.path(), false) });
+    let secure = async || {
+        let mut client = served.tcp().await;
+        assert_eq!(client.outcome(&ClientOption::StartTls).await, REP_ACK);
+        let name = ServerName::try_from("localhost").expect("a name");
+        let stream = connector_as(folder.path(), None).connect(name, client.stream).await.expect("TLS");
+        Client { stream }
+    };
+    leave_and_write(&served, secure().await, secure().await).await;
+}
+
+#[tokio::test]
+async fn nor_at_another_address_of_the_drive() {
+    let served = serve(ServerConfig::default());
+    let other = served.shared.others();
+    let (name, device) = ("own".to_owned(), Arc::clone(&served.device));
+    other.add(Export { name, description: String::new(), device, access: Access::Everyone }).expect("added");
+    let path = served.folder.path().join("own");
+    let _server = Server::start(&other, vec![Listener::unix(&path).expect("listens")], 1).expect("starts");
+    let mut first = started(UnixStream::connect(path).await.expect("connected")).await;
+    first.go("own").await;
+    served.device.delay_by(DELAY);
+    first.send(&write_request(1, 1)).await;
+    served.delayed(1).await;
+    served.device.delay_by(Duration::ZERO);
+    drop(first);
+    let mut next = served.unix().await;
+    next.go("first").await;
+    assert_eq!(next.write(0, 0, &[2; LEN]).await, 0);
+    tokio::time::sleep(2 * DELAY).await;
+    assert_eq!(read_byte(&mut next).await, 2);
+}
+
+#[tokio::test]
+async fn clients_that_are_there_are_not_waited_for() {
+    let grace = Duration::from_millis(100);
+    let served = serve(ServerConfig { shutdown_grace: grace, ..ServerConfig::default() });
+    let mut first = served.unix().await;
+    first.go("first").await;
+    served.device.delay_by(NEVER);
+    first.send(&write_request(1, 1)).await;
+    served.delayed(1).await;
+    served.device.delay_by(Duration::ZERO);
+    let since = Instant::now();
+    let mut next = served.tcp().await;
+    next.go("first").await;
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    // Nor are those of another drive.
+    drop(first);
+    let mut other = served.unix().await;
+    other.go("second").await;
+    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+}
+
+#[tokio::test]
+async fn requests_that_do_not_end_are_dropped_when_the_grace_period_ends() {
+    let grace = Duration::from_millis(200);
+    let served = serve(ServerConfig { shutdown_grace: grace, ..ServerConfig::default() });
+    let mut first = served.unix().await;
+    first.go("first").await;
+    served.device.delay_by(NEVER);
+    first.send(&write_request(1, 1)).await;
+    served.delayed(1).await;
+    served.device.delay_by(Duration::ZERO);
+    drop(first);
+    let since = Instant::now();
+    // Neither waits for the other.
+    let (mut next, mut another) = (served.unix().await, served.unix().await);
+    tokio::join!(next.go("first"), another.go("first"));
+    assert!(since.elapsed() >= grace / 2 && since.elapsed() < 20 * grace, "{:?}", since.elapsed());
+    assert_eq!(next.write(0, 0, &[2; LEN]).await, 0);
+    assert_eq!(read_byte(&mut another).await, 2);
+}
+
+#[tokio::test]
+async fn a_client_that_sends_no_more_gets_all_its_replies_first() {
+    let served = serve(one_at_a_time());
+    let mut first = served.unix().await;
+    first.go("first").await;
+    served.device.delay_by(DELAY / 3);
+    first.send(&(1..=3).flat_map(|cookie| write_request(cookie, 1)).collect::<Vec<u8>>()).await;
+    first.stream.shutdown().await.expect("half closed");
+    served.delayed(1).await;
+    let mut next = served.unix().await;
+    next.go("first").await;
+    assert_eq!(served.device.delayed(), 3, "all were carried out before");
+    assert_eq!(next.write(0, 0, &[2; LEN]).await, 0);
+    for cookie in 1..=3 {
+        let reply = first.simple_reply().await;
+        assert_eq!((reply.cookie, reply.error), (cookie, 0));
+    }
+    assert_eq!(read_byte(&mut next).await, 2);
+}
+
+/// A thread that works at a request does not notice that the connection is over.
+#[tokio::test]
+async fn a_request_that_another_thread_works_at_ends_first_or_the_next_client_is_refused() {
+    let threads = Threads::start(2);
+    let helpers = Some(Arc::clone(&threads.helpers));
+    let grace = Duration::from_millis(100);
+    let served = serve(ServerConfig { shutdown_grace: grace, helpers, ..ServerConfig::default() });
+    let mut first = served.unix().await;
+    first.go("first").await;
+    // The two writes wait for a third one, which the next client would send.
+    served.device.meet(3);
+    // The beginning of a fourth one: a request that nothing follows would stay on the connection's thread.
+    let writes = [write_request(1, 1), write_request(2, 1), write_request(4, 1)].concat();
+    first.send(&writes[..writes.len() - LEN - 1]).await;
+    while served.device.writes().len() < 2 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    drop(first);
+    let mut next = served.unix().await;
+    let refused = next.outcome(&ClientOption::Go(info("first"))).await;
+    assert_eq!(refused, REP_ERR_POLICY);
+    assert!(next.is_closed().await);
+    assert_eq!(served.shared.refused_count(RefusalReason::UnderWay), 1);
+    served.device.meet(1);
+    let mut next = served.unix().await;
+    next.go("first").await;
+    assert_eq!(next.write(0, 0, &[2; LEN]).await, 0);
+    assert_eq!(read_byte(&mut next).await, 2);
+}

@@ -1,0 +1,71 @@
+#!/usr/bin/env bash
+# Compares block devices that compress, in one kernel on one disk: a drive attached by ublk and by nbd, dm-vdo, btrfs, zvols
+# (where ZFS was built for that kernel), and the bare disk. The kernel runs as a program (scripts/kernel-lab), on one processor,
+# with servers and fio beside it. Prints medians and spreads of the rounds (docs/lab/kernel.md).
+#
+#   scripts/bench-kernel.sh [ROUNDS]
+#
+# CONTESTANTS  the ones to measure: raw pumice-ublk pumice-nbd btrfs vdo zvol
+# BENCH_SIZE   MiB of data [1024]           BENCH_LIMIT   seconds of a random run [4]
+# BENCH_DIR    where the disk is made       BENCH_KEEP    a directory that gets the output of fio
+# PUMICE       the program                  KERNEL_LAB    the kernel's directory, made by `make test-kernel` or here
+set -euo pipefail
+cd "$(dirname "$0")/.."
+rounds=${1:-3}
+size=${BENCH_SIZE:-1024}
+limit=${BENCH_LIMIT:-4}
+program=${PUMICE:-${CARGO_TARGET_DIR:-target}/release/pumice}
+lab=${KERNEL_LAB:-${CARGO_TARGET_DIR:-target}/kernel-lab}
+contestants=${CONTESTANTS:-raw pumice-ublk pumice-nbd btrfs vdo zvol}
+[ -x "$program" ] || { echo "$program is not there: make build first" >&2; exit 1; }
+built=0
+scripts/kernel-lab/build.sh "$lab" || built=$?
+case $built in 0) ;; 77) exit 0 ;; *) exit "$built" ;; esac
+share=$(mktemp -d "${BENCH_DIR:-${TMPDIR:-/tmp}}/pumice-bench.XXXXXX")
+trap 'rm -rf "$share"' EXIT
+cp "$program" "$share/pumice"
+# The index of VDO alone takes 2.5 GB.
+truncate -s $((size * 3 + 4096))M "$share/disk"
+printf '%s\n' "SIZE=$size LIMIT=$limit ROUNDS=$rounds CONTESTANTS='$contestants'" | cat - scripts/kernel-lab/bench.sh >"$share/run.sh"
+
+load=$(cut -d ' ' -f 1-3 /proc/loadavg)
+code=0
+scripts/kernel-lab/run.sh "$lab" "$share" $((rounds * 600)) mem=2G ubd0="$share/disk" || code=$?
+[ -z "${BENCH_KEEP:-}" ] || { mkdir -p "$BENCH_KEEP" && cp "$share"/{figures,fio.*,dmesg} "$BENCH_KEEP/"; }
+[ -e "$share/figures" ] || exit "$code"
+
+echo "$rounds rounds, $size MiB, compressible by 60 %, queue depth 16; Linux $(ls "$lab/root/usr/lib/modules") on one processor \
+($(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)); load average $load before"
+awk -v contestants="$contestants" '
+    function sorted(text, values,   n, i, j, t) {
+        n = split(text, values, " ")
+        for (i = 2; i <= n; i++) for (j = i; j > 1 && values[j - 1] + 0 > values[j] + 0; j--) {
+            t = values[j]; values[j] = values[j - 1]; values[j - 1] = t
+        }
+        return n
+    }
+    function cell(who, column, format,   n, values) {
+        n = sorted(seen[who, column], values)
+        if (!n) return "-"
+        return sprintf(format " (" format "-" format ")", values[int((n + 1) / 2)], values[1], values[n])
+    }
+    { seen[$1, $2] = seen[$1, $2] " " $3; known[$1] = 1 }
+    END {
+        line = "%-12s %16s %16s %16s %22s %22s %18s %18s\n"
+        printf line, "", "128k fill, MiB/s", "128k write", "128k read", "4k random write, /s", "4k random read, /s", \
+            "ratio", "after overwriting"
+        n = split(contestants, order, " ")
+        for (i = 1; i <= n; i++) if (order[i] in known) {
+            who = order[i]
+            printf line, who, cell(who, "fill", "%d"), cell(who, "write", "%d"), cell(who, "read", "%d"), \
+                cell(who, "randwrite", "%d"), cell(who, "randread", "%d"), cell(who, "ratio", "%.2f"), \
+                cell(who, "ratio-after", "%.2f")
+        }
+        print "bytes of the disk for a byte:"
+        for (i = 1; i <= n; i++) if (order[i] in known) {
+            who = order[i]
+            printf line, who, cell(who, "fill-disk", "%.2f"), cell(who, "write-disk", "%.2f"), cell(who, "read-disk", "%.2f"), \
+                cell(who, "randwrite-disk", "%.2f"), cell(who, "randread-disk", "%.2f"), "", ""
+        }
+    }' "$share/figures"
+exit "$code"

@@ -77,11 +77,12 @@ test-kernel: build
 	scripts/deps.sh kernel
 	KERNEL_LAB=$(KERNEL_LAB) scripts/kernel-lab/test.sh $(PROGRAM)
 
-# Ceph on Pumice drives, a whole cluster on this machine: full drives, kills, a lost drive, flipped bits (deploy/ceph/README.md).
-# Needs root. Skipped where packages are missing.
+# Ceph and GlusterFS on Pumice drives, whole clusters on this machine: full drives, kills, lost drives, flipped bits
+# (deploy/ceph/README.md, deploy/gluster/README.md). Needs root. Skipped where packages are missing.
 test-clusters: build
 	scripts/deps.sh clusters
 	deploy/ceph/test.sh $(PROGRAM)
+	PUMICE=$(abspath $(PROGRAM)) deploy/gluster/test.sh
 
 # What threads share outside the drive's lock, in more orders of their steps than `make test` tries.
 PREEMPTIONS ?= 4

@@ -9,7 +9,7 @@
 #   dist    only what packages are made with: a C library for static programs (musl), and programs that check and list
 #           the libraries, which are built from source: some minutes of a processor, once
 #   kernel  only what the kernel of `make test-kernel` is built with
-#   clusters  only what `make test-clusters` runs: Ceph, an S3 client, fio
+#   clusters  only what `make test-clusters` runs: Ceph, an S3 client, GlusterFS, fio
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -81,6 +81,9 @@ case $only in
             "monmaptool ceph-base"
             "radosgw radosgw"
             "/usr/lib/python3/dist-packages/boto3 python3-boto3"
+            "glusterd glusterfs-server"
+            "glusterfs glusterfs-client"
+            "mkfs.xfs xfsprogs"
         )
         ;;
     dist)

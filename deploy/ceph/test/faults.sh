@@ -67,7 +67,7 @@ scrubbed_since() {
     ceph pg dump pgs -f json |
         jq -e --arg since "$1" '[.pg_stats[] | select(.last_deep_scrub_stamp < $since)] == []' >/dev/null
 }
-inconsistent() { ceph pg ls inconsistent -f json | jq -r '.pg_stats[].pgid'; }
+inconsistent() { ceph pg ls inconsistent -f json | jq -r '.pg_stats[]?.pgid'; }
 repaired() {
     local pg
     for pg in $(inconsistent); do ceph pg repair "$pg"; done

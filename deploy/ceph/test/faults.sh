@@ -90,7 +90,7 @@ flipped_bits() {
     local osd
     osd=$(osds_of | sed -n 2p)
     # RocksDB's log would be hit first, and then the OSD cannot start.
-    ceph tell "osd.$osd" compact
+    ceph tell "osd.$osd" compact >/dev/null
     # Not where the drive keeps its own tables, of which it has two copies.
     /usr/bin/python3 -B "$here/lab/flip_bits.py" "$LAB_DIR/drives/osd.$osd" 40 "$seed" $((32 << 20)) >"$work/flipped"
     # What is in the memory of either would hide it.

@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
 SIM_SEEDS ?= 100
 
-.PHONY: build static install uninstall dist demo test test-kernel models bench lint planted soak soak-fio power-cuts deps dist-deps
+.PHONY: build static install uninstall dist demo test test-kernel test-clusters models bench lint planted soak soak-fio power-cuts deps dist-deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -76,6 +76,13 @@ KERNEL_LAB ?= $(or $(CARGO_TARGET_DIR),target)/kernel-lab
 test-kernel: build
 	scripts/deps.sh kernel
 	KERNEL_LAB=$(KERNEL_LAB) scripts/kernel-lab/test.sh $(PROGRAM)
+
+# Ceph and GlusterFS on Pumice drives, whole clusters on this machine: full drives, kills, lost drives, flipped bits
+# (deploy/ceph/README.md, deploy/gluster/README.md). Needs root. Skipped where packages are missing.
+test-clusters: build
+	scripts/deps.sh clusters
+	deploy/ceph/test.sh $(PROGRAM)
+	PUMICE=$(abspath $(PROGRAM)) deploy/gluster/test.sh
 
 # What threads share outside the drive's lock, in more orders of their steps than `make test` tries.
 PREEMPTIONS ?= 4

@@ -3,12 +3,13 @@
 # anything; does nothing, and quickly, where everything is there. Tests whose tools are missing skip themselves, so only
 # what is needed to build is an error here.
 #
-# scripts/deps.sh [--list] [demo|dist|kernel]
+# scripts/deps.sh [--list] [demo|dist|kernel|clusters]
 #   --list  only print what is missing
 #   demo    only what the demonstration needs
 #   dist    only what packages are made with: a C library for static programs (musl), and programs that check and list
 #           the libraries, which are built from source: some minutes of a processor, once
 #   kernel  only what the kernel of `make test-kernel` is built with
+#   clusters  only what `make test-clusters` runs: Ceph, an S3 client, GlusterFS, fio
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -16,8 +17,8 @@ list= only=
 for argument in "$@"; do
     case $argument in
         --list) list=yes ;;
-        demo | dist | kernel) only=$argument ;;
-        *) echo "deps: unknown argument $argument: expected --list, demo, dist or kernel" >&2; exit 2 ;;
+        demo | dist | kernel | clusters) only=$argument ;;
+        *) echo "deps: unknown argument $argument: expected --list, demo, dist, kernel or clusters" >&2; exit 2 ;;
     esac
 done
 
@@ -65,6 +66,24 @@ case $only in
             "bc bc"
             "xz xz-utils"
             "depmod kmod"
+        )
+        ;;
+    clusters)
+        wanted=(
+            "fio fio"
+            "jq jq"
+            "curl curl"
+            "losetup mount"
+            "ceph-mon ceph-mon"
+            "ceph-mgr ceph-mgr"
+            "ceph-osd ceph-osd"
+            "ceph ceph-common"
+            "monmaptool ceph-base"
+            "radosgw radosgw"
+            "/usr/lib/python3/dist-packages/boto3 python3-boto3"
+            "glusterd glusterfs-server"
+            "glusterfs glusterfs-client"
+            "mkfs.xfs xfsprogs"
         )
         ;;
     dist)

@@ -18,6 +18,16 @@ step "cargo test"
 # --show-output: tests that pass say there what they skipped. The simulator's long run comes below, optimized.
 "$cargo" test --workspace --locked --no-fail-fast -- --show-output --skip two_hundred_seeds 2>&1 | tee "$log"
 
+step "the module of Ceph's manager"
+if command -v python3 >/dev/null; then
+    python3 -B -m unittest discover -s deploy/ceph -t deploy/ceph 2>&1 | tee -a "$log"
+else
+    echo "skipped: tests of deploy/ceph/mgr: no python3" | tee -a "$log"
+fi
+
+step "a Ceph cluster on a drive"
+deploy/ceph/test.sh --smoke "${CARGO_TARGET_DIR:-target}/debug/pumice" 2>&1 | tee -a "$log"
+
 # Where `make test-kernel` has built that kernel, or KERNEL_LAB names one.
 step "attached drives under a kernel of their own"
 scripts/kernel-lab/test.sh --smoke "${CARGO_TARGET_DIR:-target}/debug/pumice" 2>&1 | tee -a "$log"
@@ -33,7 +43,7 @@ simulator=("$cargo" run --release --locked -q -p sim --features planted-bugs --)
 # Those found within a few seeds; make planted looks for all.
 step "simulator, planted mistakes"
 for bug in skip-flush zero-share-frame unbounded-cleaning lost-packs-accepted reserve-forgotten \
-    codec-unrecorded cut-unseen; do
+    codec-unrecorded cut-unseen edge-unseen; do
     "${simulator[@]}" --bug "$bug" --seeds 100
 done
 # Found by about one seed in a hundred, of which each takes a second: begins near one that does.

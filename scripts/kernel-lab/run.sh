@@ -12,8 +12,8 @@ share=$(cd "$2" && pwd -P)
 rm -f "$share/code" "$share/output"
 code=0
 # A process namespace, with which the guest ends whatever happens to this script. Of two `mem` the last holds. The guest has one
-# processor, and is two to five times as fast if its processes share one of the host, too: each system call in it is a change
-# between two of them.
+# processor, and is several times as fast if its processes share one of the host, too: each system call in it is a change between
+# two of them.
 processor=$(taskset -pc $$ | sed 's/.*[^0-9]//')
 setpriv --pdeathsig KILL unshare --pid --fork --kill-child taskset -c "$processor" timeout --kill-after=5 "$3" \
     "$lab/linux" mem=1G rootfstype=hostfs rootflags="$lab/root" ro init=/lab-init con=null con0=null,fd:1 ssl=null quiet \

@@ -25,6 +25,8 @@ pub enum PlantedBug {
     ZeroShareFrame,
     /// A block read to be merged is identified by its entry alone, and readers of a segment are not waited for.
     DroppedPin,
+    /// A block that a request covers in part is not compared with what its new contents were made from.
+    EdgeUnseen,
     /// Cleaning packs the rest of a frame anew even if that is larger.
     UnboundedCleaning,
     /// An opening takes the contents of a cache for those of the medium.

@@ -27,7 +27,7 @@ use crate::wait::wait_until;
 
 /// A drive. Clones share it.
 ///
-/// Offsets and lengths are in bytes and multiples of the sector size. Requests may run concurrently and finish in any
+/// Offsets and lengths are in bytes; any range within the capacity is legal. Requests may run concurrently and finish in any
 /// order; their futures may be polled on any thread.
 pub struct Drive<M>(pub(crate) Arc<Shared<M>>);
 

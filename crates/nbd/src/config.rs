@@ -52,6 +52,9 @@ pub struct ServerConfig {
     /// Longest time from shutdown (or the client's disconnect request, or the moment when another client waits for the end
     /// of one that has left) to closing, even if replies are left.
     pub shutdown_grace: Duration,
+    /// Longest time that a client which chose an export waits for requests of other connections that have ended. Longer than
+    /// [`ServerConfig::shutdown_grace`], after which such connections drop them.
+    pub fence_timeout: Duration,
     /// Worker threads that share large requests of a stream. `None`: each connection uses its own thread only.
     pub helpers: Option<Arc<Helpers>>,
 }
@@ -81,6 +84,7 @@ impl Default for ServerConfig {
             stall_timeout: Duration::from_secs(30),
             idle_timeout: None,
             shutdown_grace: Duration::from_secs(10),
+            fence_timeout: Duration::from_secs(60),
             helpers: None,
         }
     }

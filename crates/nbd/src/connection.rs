@@ -9,17 +9,18 @@ use std::time::Duration;
 
 use device::Device;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
 use crate::admission::Admission;
+use crate::answers::Answers;
 use crate::audit::Refused;
 use crate::budget::Lease;
 use crate::config::{ServerConfig, TlsPolicy};
-use crate::entry::Entry;
+use crate::entry::{Begun, Entry};
 use crate::error::ConnectionError;
-use crate::execute::execute;
+use crate::execute::{Executor, LONG_RANGES_MAX, execute};
 use crate::export::Shared;
 use crate::fence::Member;
 use crate::handshake::{Handshake, Negotiated, greet};
@@ -41,13 +42,15 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// Everything runs within the returned future: device futures are polled by it and are dropped with it (see
 /// [`Device`] for the consequences), so let it finish. Requires the timer of a tokio runtime. The connection
-/// and its memory are charged to `shared`; the connection also counts for `peer`.
+/// and its memory are charged to `shared`; the connection also counts for `peer`. `presence` returns what the stream
+/// knows of its client now: requests of a client that has left must not be carried out after those of the next one.
 ///
 /// # Errors
 /// The reason why the connection ended, unless the client disconnected or shutdown was requested. The caller
 /// can only log it.
 pub async fn serve_connection<S, D>(
     stream: S,
+    presence: impl Fn(&S) -> Presence + Send + Sync,
     peer: Peer,
     shared: &Shared<D>,
     shutdown: Shutdown,
@@ -57,8 +60,7 @@ where
     D: Device,
 {
     let admission = shared.resources.admissions.admit(peer)?;
-    // A stream that is no socket shows only when it is read that its client has left.
-    serve_admitted(stream, |_| Presence::Here, admission, shared, shutdown).await
+    serve_admitted(stream, presence, admission, shared, shutdown).await
 }
 
 /// Serves a client that has a place. `presence` returns what the stream knows of the client now.
@@ -155,17 +157,26 @@ where
     let identity = identity.as_ref().map(tracing::field::display);
     let (name, read_only) = (&entry.export.name, entry.session.read_only);
     let mut end = entry.export.end();
-    let member = tokio::select! {
+    let begun = tokio::select! {
         biased;
-        begun = entry.begin(*number, stream, &shared.resources.config) => begun?,
+        begun = entry.begin(*number, stream, &presence, &shared.resources.config) => begun,
         // Neither the removal nor the shutdown waits for other connections, or for a client that does not read.
         () = end.requested() => return Ok(()),
         () = shutdown.requested() => return Ok(()),
     };
-    if presence(stream) != Presence::Here {
-        tracing::debug!(client = number, export = ?name, "the client left before it could send requests");
-        return Ok(());
-    }
+    let member = match begun {
+        Ok(Begun::Transmission(member)) => member,
+        Ok(Begun::Left) => {
+            tracing::debug!(client = number, export = ?name, "the client left before it could send requests");
+            return Ok(());
+        }
+        Err(error) => {
+            if matches!(error, ConnectionError::Overtaken) {
+                tracing::info!(client = number, %peer, identity, export = ?name, "{error}");
+            }
+            return Err(error);
+        }
+    };
     let since = Instant::now();
     shared.resources.audit.connected();
     tracing::info!(client = number, %peer, identity, export = ?name, read_only, "client connected");
@@ -219,7 +230,7 @@ impl<F: Future<Output = ()>> Limits<'_, F> {
 async fn transmit<S, D>(
     stream: &mut S,
     presence: impl Fn(&S) -> Presence + Send + Sync,
-    member: Arc<Member>,
+    member: Option<Arc<Member>>,
     entry: &Entry<D>,
     shared: &Shared<D>,
     shutdown: &mut Shutdown,
@@ -233,9 +244,11 @@ where
     let limit = config.requests_per_connection_max;
     let helpers = config.helpers.as_ref();
     let Entry { export, session, .. } = entry;
-    let run = |place, request, buffer| execute(&export.device, &member, place, request, buffer);
+    let mut answers = member.as_ref().map(|member| Answers::new(member, config.shutdown_grace));
+    let long_ranges = Semaphore::new(LONG_RANGES_MAX);
+    let executor = Executor { device: &export.device, member, long_ranges };
+    let run = |place, request, buffer| execute(&executor, place, request, buffer);
     let mut transmission = Transmission::new(stream, &*export.device, run, helpers, *session, limit, lease);
-    let mut question = pin!(member.question(member.answered()));
     let mut end = export.end();
     let mut stopped = pin!(shutdown.requested());
     let mut end = pin!(end.requested());
@@ -253,24 +266,28 @@ where
         {
             transmission.close();
         }
-        while let Poll::Ready(asked) = question.as_mut().poll(cx) {
-            match presence(transmission.stream()) {
-                // The client waits for the end of a connection that it has ended itself.
-                Presence::Here if !transmission.is_closing() => member.answer(asked),
-                Presence::Here => {}
-                Presence::SendsNoMore => ending = true,
-                Presence::Left => transmission.close(),
+        // Before more requests are taken, and again after.
+        for is_done in [false, true] {
+            if let Some(answers) = &mut answers
+                // Otherwise its client waits for the end of a connection that it has ended itself.
+                && !transmission.is_closing()
+            {
+                match answers.poll(cx, transmission.received_bytes(), || presence(transmission.stream())) {
+                    Some(Presence::SendsNoMore | Presence::MayHaveLeft) => ending = true,
+                    Some(Presence::Left) => transmission.close(),
+                    Some(Presence::Here | Presence::Unread) | None => {}
+                }
             }
-            question.set(member.question(asked));
+            if !is_done && let Poll::Ready(result) = transmission.poll(cx) {
+                return Poll::Ready(result);
+            }
         }
-        if let Poll::Ready(result) = transmission.poll(cx) {
-            return Poll::Ready(result);
-        }
+        let asked = answers.as_ref().is_some_and(Answers::is_due);
         if !closing && (ending || transmission.is_closing()) {
             closing = true;
             ticking = true;
             tick.as_mut().reset(Instant::now() + config.shutdown_grace);
-        } else if !ticking && transmission.moved_bytes() != moved_bytes {
+        } else if !ticking && (asked || transmission.moved_bytes() != moved_bytes) {
             ticking = true;
             tick.as_mut().reset(Instant::now() + TICK);
         }
@@ -290,7 +307,7 @@ where
                     return Poll::Ready(Err(ConnectionError::Stalled));
                 }
             }
-            if !moved && transmission.is_idle() {
+            if !moved && !asked && transmission.is_idle() {
                 transmission.release_memory();
                 ticking = false;
                 if let Some(patience) = config.idle_timeout {

@@ -12,13 +12,20 @@ use tokio::time::{Instant, timeout};
 use crate::config::ServerConfig;
 use crate::error::ConnectionError;
 use crate::export::Chosen;
-use crate::fence::{DROP_TIME, Member};
+use crate::fence::{DROP_TIME, Member, Question};
 use crate::option_reply::push_reply;
+use crate::presence::Presence;
 use crate::protocol::{OPT_GO, REP_ERR_POLICY};
 use crate::request::Session;
 
 /// Waiting time from which on a line of the log says why a client waited.
 const WORTH_A_LINE: Duration = Duration::from_secs(1);
+
+/// Interval at which a client that waits is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Longest time for sending a refusal.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A session that was negotiated. The client does not know yet.
 pub(crate) struct Entry<D> {
@@ -30,41 +37,99 @@ pub(crate) struct Entry<D> {
     pub(crate) answer: Vec<u8>,
 }
 
+/// Result of the step.
+pub(crate) enum Begun {
+    /// The client may send requests. With the membership of the connection, which is to be kept until its last request has
+    /// ended; without one, the client may only read.
+    Transmission(Option<Arc<Member>>),
+    /// The client has left. Nothing that it sent is carried out.
+    Left,
+}
+
 impl<D: Device> Entry<D> {
-    /// Waits until no request of a client that has left is under way, then lets the client send requests. Returns the
-    /// membership of the connection, which is to be kept until its last request has ended.
+    /// Waits until no request of a client that has left is under way, then lets the client send requests.
     ///
     /// # Errors
     /// [`ConnectionError::UnderWay`] if such requests did not end in time. The client is told.
+    /// [`ConnectionError::Overtaken`] if what this client has sent must not be carried out any more.
     pub(crate) async fn begin<S: AsyncWrite + Unpin>(
         &self,
         number: u64,
         stream: &mut S,
+        presence: impl Fn(&S) -> Presence,
         config: &ServerConfig,
-    ) -> Result<Arc<Member>, ConnectionError> {
+    ) -> Result<Begun, ConnectionError> {
+        if self.session.read_only {
+            send(stream, &self.answer, config.handshake_timeout).await?;
+            return Ok(Begun::Transmission(None));
+        }
+        let mut question = self.export.fence().ask();
+        if !self.wait(&mut question, number, stream, &presence, config).await? {
+            return Ok(Begun::Left);
+        }
+        question.look(|| presence(stream));
+        send(stream, &self.answer, config.handshake_timeout).await?;
+        // Not before the client has taken the reply, for which others must not wait.
+        let (member, is_overtaken) = question.join(number);
+        match presence(stream) {
+            Presence::Left => Ok(Begun::Left),
+            Presence::MayHaveLeft if is_overtaken => Err(ConnectionError::Overtaken),
+            // A client that sends no more may have sent all its requests ahead. Whoever asks waits for them, too.
+            _ => Ok(Begun::Transmission(Some(member))),
+        }
+    }
+
+    /// Waits for the answers to a question. Returns false if the client left in the meantime.
+    async fn wait<S: AsyncWrite + Unpin>(
+        &self,
+        question: &mut Question,
+        number: u64,
+        stream: &mut S,
+        presence: impl Fn(&S) -> Presence,
+        config: &ServerConfig,
+    ) -> Result<bool, ConnectionError> {
+        let export = &self.export.name;
         let since = Instant::now();
-        // Connections whose clients have left end when the grace period does.
-        let passed = timeout(config.shutdown_grace + DROP_TIME, self.export.fence().pass()).await;
+        let mut is_late = false;
+        loop {
+            match question.look(|| presence(stream)) {
+                Presence::Left => return Ok(false),
+                Presence::MayHaveLeft if question.is_overtaken() => return Err(ConnectionError::Overtaken),
+                _ => {}
+            }
+            if timeout(LOOK.min(config.fence_timeout), question.answered()).await.is_ok() {
+                break;
+            }
+            // Connections whose clients have left end when the grace period does.
+            if !is_late && since.elapsed() >= config.shutdown_grace + DROP_TIME {
+                is_late = true;
+                tracing::warn!(
+                    client = number, ?export, waits_for = ?question.missing(),
+                    "the client waits for others that have left or whose threads do not respond: their requests do \
+                     not end"
+                );
+            }
+            if since.elapsed() >= config.fence_timeout {
+                let error = ConnectionError::UnderWay(question.missing());
+                if self.option == OPT_GO {
+                    let mut refusal = Vec::new();
+                    push_reply(&mut refusal, OPT_GO, REP_ERR_POLICY, &[error.to_string().as_bytes()]);
+                    send(stream, &refusal, REFUSAL_TIMEOUT).await?;
+                }
+                return Err(error);
+            }
+        }
         let waited = since.elapsed();
         if waited >= WORTH_A_LINE {
             let seconds = waited.as_secs();
             tracing::info!(
-                client = number, export = ?self.export.name, seconds,
+                client = number,
+                ?export,
+                seconds,
                 "the client waited for requests of a connection that has ended"
             );
         }
-        if passed.is_err() {
-            if self.option == OPT_GO {
-                let mut refusal = Vec::new();
-                let message = ConnectionError::UnderWay.to_string();
-                push_reply(&mut refusal, OPT_GO, REP_ERR_POLICY, &[message.as_bytes()]);
-                send(stream, &refusal, config.handshake_timeout).await?;
-            }
-            return Err(ConnectionError::UnderWay);
-        }
-        let member = self.export.fence().join(number);
-        send(stream, &self.answer, config.handshake_timeout).await?;
-        Ok(member)
+        Ok(true)
     }
 }
 

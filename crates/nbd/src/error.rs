@@ -30,18 +30,25 @@ pub enum ConnectionError {
     /// The client chose an export that does not exist, in a way that has no reply for errors.
     #[error("handshake failed: there is no such export")]
     NoExport,
-    /// Requests of a connection whose client has left did not end in time.
+    /// Requests of connections whose clients have left, or threads of connections, did not end or answer in time. The
+    /// connections are named by their numbers in the log.
     #[error(
-        "requests of a connection to this drive that has ended are still under way: connect again later, and look \
-         for what delays them in the log"
+        "requests of other connections to this drive, which have ended or do not respond, are still under way (clients \
+         {0:?} in the server's log): connect again later; if that does not help, restart the server"
     )]
-    UnderWay,
+    UnderWay(Vec<u64>),
+    /// The client may have closed its connection before another one chose the device, which does not wait for its requests.
+    #[error("the client sends no more, and another one has come since: none of its requests was carried out")]
+    Overtaken,
     /// TLS could not be established.
     #[error("TLS: {0}")]
     Tls(io::Error),
     /// The request stream is out of step.
     #[error(transparent)]
     BadMagic(#[from] BadMagic),
+    /// A write with an extended header did not say that its data follows. What follows could be data or requests.
+    #[error("a write without the flag for its payload (PAYLOAD_LEN)")]
+    NoPayload,
     /// A refused request carried more data than is worth reading and discarding.
     #[error("a payload of {0} bytes is too large to be refused politely")]
     PayloadTooLarge(u64),

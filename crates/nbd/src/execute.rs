@@ -3,13 +3,18 @@
 use std::sync::Arc;
 
 use device::{Device, DeviceError, Extent};
+use tokio::sync::Semaphore;
 use tracing::Instrument;
 
 use crate::buffers::Buffer;
 use crate::fence::Member;
 use crate::helpers::{Place, Running};
-use crate::protocol::Errno;
+use crate::protocol::{Errno, MAX_PAYLOAD_BYTES};
 use crate::request::Operation;
+
+/// Most trims and zeroings of more than the longest write that the device works at for a connection. They take up to minutes
+/// and hold no memory of the client's.
+pub(crate) const LONG_RANGES_MAX: usize = 8;
 
 /// A request that passed the checks.
 #[derive(Clone, Copy)]
@@ -27,11 +32,19 @@ pub(crate) struct Finished {
     pub(crate) result: Result<Vec<Extent>, DeviceError>,
 }
 
+/// What the requests of a connection run on.
+pub(crate) struct Executor<'a, D> {
+    pub(crate) device: &'a Arc<D>,
+    /// `None` if the client may only read.
+    pub(crate) member: Option<Arc<Member>>,
+    /// [`LONG_RANGES_MAX`] permits.
+    pub(crate) long_ranges: Semaphore,
+}
+
 /// Runs `request` of a connection, at `place` if there is one. `buffer` holds the data of a WRITE, or receives that of a
 /// READ.
 pub(crate) async fn execute<D: Device>(
-    device: &Arc<D>,
-    member: &Arc<Member>,
+    executor: &Executor<'_, D>,
     place: Option<Place>,
     request: Request,
     buffer: Buffer,
@@ -39,10 +52,10 @@ pub(crate) async fn execute<D: Device>(
     let Request { cookie, operation, .. } = request;
     let span = tracing::debug_span!("request", cookie, ?operation);
     if span.is_disabled() {
-        return carry_out_at(device, member, place, request, buffer).await;
+        return carry_out_in_turn(executor, place, request, buffer).await;
     }
     async {
-        let finished = carry_out_at(device, member, place, request, buffer).await;
+        let finished = carry_out_in_turn(executor, place, request, buffer).await;
         tracing::debug!(error = finished.result.as_ref().err().map(tracing::field::display), "request done");
         finished
     }
@@ -50,10 +63,32 @@ pub(crate) async fn execute<D: Device>(
     .await
 }
 
+/// Returns whether a request may take long whatever the device does.
+fn is_long_range(operation: &Operation) -> bool {
+    match *operation {
+        Operation::Trim { length, .. } | Operation::WriteZeroes { length, .. } => {
+            length > MAX_PAYLOAD_BYTES.into()
+        }
+        _ => false,
+    }
+}
+
+/// Runs `request` once it may. The others of the connection go on in the meantime.
+async fn carry_out_in_turn<D: Device>(
+    executor: &Executor<'_, D>,
+    place: Option<Place>,
+    request: Request,
+    buffer: Buffer,
+) -> Finished {
+    let Executor { device, member, long_ranges } = executor;
+    let _turn = if is_long_range(&request.operation) { long_ranges.acquire().await.ok() } else { None };
+    carry_out_at(device, member.as_ref(), place, request, buffer).await
+}
+
 /// Runs `request` on the thread of its place.
 async fn carry_out_at<D: Device>(
     device: &Arc<D>,
-    member: &Arc<Member>,
+    member: Option<&Arc<Member>>,
     place: Option<Place>,
     request: Request,
     buffer: Buffer,
@@ -65,7 +100,7 @@ async fn carry_out_at<D: Device>(
         return finished;
     };
     let bytes = buffer.as_slice().len();
-    let (device, member, span) = (Arc::clone(device), Arc::clone(member), tracing::Span::current());
+    let (device, member, span) = (Arc::clone(device), member.cloned(), tracing::Span::current());
     let request_there = async move {
         // A thread that works at the request when the connection is dropped ends it only later.
         let _member = member;

@@ -9,33 +9,55 @@
 //! over:
 //!
 //! ```text
-//! new connection    OPT_GO -> ask n -> wait: each member has answered n, or is over -> member n -> reply to OPT_GO
+//! new connection    OPT_GO -> ask n -> wait: each member has answered n, or is over -> reply to OPT_GO -> member
 //! other connection            \-> client is there: answer n
 //!                              \-> client has left: take no more requests, complete those under way -> over
 //! ```
 //!
-//! A connection asks before it becomes a member, and looks for its own client after that. So whoever asks later either finds
-//! it among the members, or it finds that its client has left. Connections never wait for each other, because only members
-//! are waited for, and those wait for nobody.
+//! A connection asks before it becomes a member, and looks for its own client after that, before it takes a request. So
+//! whoever asks later either finds it among the members, or it finds that its client has left. Connections never wait for
+//! each other, because only members are waited for. Members wait for nobody: neither for another connection, nor for a
+//! client that does not take the reply to OPT_GO.
+//!
+//! A client that may only read leaves nothing behind that could undo a write, and writes nothing that could be undone. Its
+//! connection neither asks nor becomes a member.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::pin::Pin;
 use std::sync::{Arc, Weak};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::watch;
+
+use crate::presence::Presence;
 
 /// Time beyond [`ServerConfig::shutdown_grace`](crate::ServerConfig::shutdown_grace) for the threads of a connection that is
 /// over to drop its requests.
 pub(crate) const DROP_TIME: Duration = Duration::from_secs(2);
 
 /// Connections in transmission of one device, at all addresses of a server.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Fence {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
     /// Number of the last question.
+    asked: u64,
+    /// By the numbers of their connections.
+    members: BTreeMap<u64, Place>,
+}
+
+/// A member, as those that ask find it.
+#[derive(Debug)]
+struct Place {
+    /// Number of the last question to it.
     asked: watch::Sender<u64>,
-    /// Questions that the members have answered, by the numbers of their connections.
-    members: watch::Sender<HashMap<u64, u64>>,
+    /// Number of the last question that it has answered. Closed when the member is over.
+    answered: watch::Receiver<u64>,
 }
 
 /// A connection in transmission, until the last of its requests has ended.
@@ -43,6 +65,7 @@ pub(crate) struct Fence {
 pub(crate) struct Member {
     fence: Arc<Fence>,
     number: u64,
+    answered: watch::Sender<u64>,
 }
 
 /// The fences of all devices of a server. An export at another address of the same device has the same fence.
@@ -60,7 +83,7 @@ impl Fences {
         fences.retain(|_, fence| fence.strong_count() > 0);
         let place = fences.entry(Arc::as_ptr(device) as usize).or_default();
         place.upgrade().unwrap_or_else(|| {
-            let fence = Arc::new(Fence::new());
+            let fence = Arc::new(Fence::default());
             *place = Arc::downgrade(&fence);
             fence
         })
@@ -68,60 +91,141 @@ impl Fences {
 }
 
 impl Fence {
-    pub(crate) fn new() -> Fence {
-        Fence { asked: watch::Sender::new(0), members: watch::Sender::new(HashMap::new()) }
-    }
-
-    /// Waits until no request of a client that has left is under way or will be taken.
-    pub(crate) async fn pass(&self) {
-        let mut members = self.members.subscribe();
-        // Under the lock of the members, so that each has answered this question or an earlier one when it joins.
-        let question = {
-            let _members = self.members.borrow();
-            self.asked.send_modify(|asked| *asked += 1);
-            *self.asked.borrow()
+    /// Asks all members whether their clients are there.
+    pub(crate) fn ask(self: &Arc<Fence>) -> Question {
+        let mut state = self.state.lock();
+        state.asked += 1;
+        let number = state.asked;
+        let ask = |(member, place): (&u64, &Place)| {
+            place.asked.send_replace(number);
+            (*member, place.answered.clone())
         };
-        // Cannot fail: `self` holds the sender.
-        let _ = members.wait_for(|members| members.values().all(|answered| *answered >= question)).await;
+        Question {
+            fence: Arc::clone(self),
+            number,
+            seen: 0,
+            members: state.members.iter().map(ask).collect(),
+        }
+    }
+}
+
+/// A question of a connection that is to become a member.
+#[derive(Debug)]
+pub(crate) struct Question {
+    fence: Arc<Fence>,
+    number: u64,
+    /// Number of the last question when the client of the connection was certainly there. 0 before.
+    seen: u64,
+    /// Members that were not waited for yet, and the last questions that they have answered.
+    members: Vec<(u64, watch::Receiver<u64>)>,
+}
+
+impl Question {
+    /// Waits until no request of a client that has left is under way or will be taken. Call it again if it was dropped
+    /// before.
+    pub(crate) async fn answered(&mut self) {
+        let number = self.number;
+        while let Some((_, answered)) = self.members.last_mut() {
+            // An error: the member is over.
+            let _ = answered.wait_for(|answered| *answered >= number).await;
+            self.members.pop();
+        }
     }
 
-    /// Makes a connection a member. It then finds out whether its own client is still there.
-    pub(crate) fn join(self: &Arc<Fence>, number: u64) -> Arc<Member> {
-        self.members.send_modify(|members| {
-            let earlier = members.insert(number, *self.asked.borrow());
-            debug_assert!(earlier.is_none(), "a connection is in transmission once");
-        });
-        Arc::new(Member { fence: Arc::clone(self), number })
+    /// Numbers of the members that are waited for.
+    pub(crate) fn missing(&self) -> Vec<u64> {
+        let is_missing = |answered: &watch::Receiver<u64>| {
+            answered.has_changed().is_ok() && *answered.borrow() < self.number
+        };
+        self.members.iter().filter(|(_, answered)| is_missing(answered)).map(|(member, _)| *member).collect()
+    }
+
+    /// Looks at the client of the connection.
+    pub(crate) fn look(&mut self, presence: impl FnOnce() -> Presence) -> Presence {
+        // First: what is asked after the client has left is then asked after this.
+        let asked = self.fence.state.lock().asked;
+        let found = presence();
+        if matches!(found, Presence::Here | Presence::Unread | Presence::SendsNoMore) {
+            self.seen = asked;
+        }
+        found
+    }
+
+    /// Returns whether somebody may have asked after the client had left. Whoever did does not wait for this connection.
+    pub(crate) fn is_overtaken(&self) -> bool {
+        self.fence.state.lock().asked != self.seen
+    }
+
+    /// Makes a connection a member. It then finds out whether its own client is still there. Returns
+    /// [`Question::is_overtaken`] with it: all that ask later wait for this connection.
+    pub(crate) fn join(self, number: u64) -> (Arc<Member>, bool) {
+        let mut state = self.fence.state.lock();
+        let asked = state.asked;
+        let answered = watch::Sender::new(asked);
+        let place = Place { asked: watch::Sender::new(asked), answered: answered.subscribe() };
+        let earlier = state.members.insert(number, place);
+        debug_assert!(earlier.is_none(), "a connection is in transmission once");
+        (Arc::new(Member { fence: Arc::clone(&self.fence), number, answered }), asked != self.seen)
     }
 }
 
 impl Member {
-    /// Waits for a question after `answered`. Returns its number.
-    pub(crate) fn question(&self, answered: u64) -> impl Future<Output = u64> + use<> {
-        let mut asked = self.fence.asked.subscribe();
-        async move {
-            if asked.wait_for(|asked| *asked > answered).await.is_err() {
-                // Nobody is left to ask.
-                std::future::pending::<()>().await;
-            }
-            *asked.borrow()
+    /// The questions to it from now on, for the task of its connection.
+    pub(crate) fn questions(&self) -> Questions {
+        let state = self.fence.state.lock();
+        // A member has a place.
+        let asked = state.members.get(&self.number).map(|place| place.asked.subscribe());
+        let mut asked = asked.unwrap_or_else(|| watch::Sender::new(0).subscribe());
+        if *asked.borrow_and_update() > *self.answered.borrow() {
+            asked.mark_changed();
         }
+        Questions { next: Box::pin(next(asked.clone())), asked, waker: None }
     }
 
-    /// Number of the last question that this member has answered.
-    pub(crate) fn answered(&self) -> u64 {
-        self.fence.members.borrow().get(&self.number).copied().unwrap_or(0)
-    }
-
-    /// Answers a question: the client is there.
+    /// Answers a question, and those before it: the client is there.
     pub(crate) fn answer(&self, question: u64) {
-        self.fence.members.send_modify(|members| _ = members.insert(self.number, question));
+        self.answered.send_replace(question);
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        self.fence.members.send_modify(|members| _ = members.remove(&self.number));
+        self.fence.state.lock().members.remove(&self.number);
+    }
+}
+
+/// The questions to a member.
+pub(crate) struct Questions {
+    asked: watch::Receiver<u64>,
+    /// Waits for the next one.
+    next: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// The task that the next one wakes.
+    waker: Option<Waker>,
+}
+
+impl Questions {
+    /// Returns the number of the last question, if there is one since the last call.
+    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<u64> {
+        // A connection asks this whenever anything happens on it. Waiting for another time would take a lock.
+        let is_waiting = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
+        if is_waiting && !self.asked.has_changed().unwrap_or(false) {
+            return Poll::Pending;
+        }
+        if self.next.as_mut().poll(cx).is_pending() {
+            self.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        let number = *self.asked.borrow_and_update();
+        self.next = Box::pin(next(self.asked.clone()));
+        self.waker = None;
+        Poll::Ready(number)
+    }
+}
+
+async fn next(mut asked: watch::Receiver<u64>) {
+    if asked.changed().await.is_err() {
+        // The member is over.
+        std::future::pending::<()>().await;
     }
 }
 
@@ -131,46 +235,117 @@ mod tests {
 
     use super::*;
 
+    /// A member, the number of which must be new.
+    fn join(fence: &Arc<Fence>, number: u64) -> Arc<Member> {
+        fence.ask().join(number).0
+    }
+
+    fn has_passed(question: &mut Question) -> bool {
+        question.answered().now_or_never().is_some()
+    }
+
+    fn asked(questions: &mut Questions) -> Option<u64> {
+        match questions.poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(number) => Some(number),
+            Poll::Pending => None,
+        }
+    }
+
     #[tokio::test]
     async fn members_whose_clients_are_there_are_not_waited_for() {
-        let fence = Arc::new(Fence::new());
-        assert!(fence.pass().now_or_never().is_some(), "there is no member");
-        let members = [fence.join(1), fence.join(2)];
-        let mut passing = std::pin::pin!(fence.pass());
-        assert!(passing.as_mut().now_or_never().is_none(), "nobody has answered");
-        for member in &members {
-            assert!(passing.as_mut().now_or_never().is_none());
-            let question = member.question(member.answered()).now_or_never().expect("asked");
+        let fence = Arc::new(Fence::default());
+        assert!(has_passed(&mut fence.ask()), "there is no member");
+        let members = [join(&fence, 1), join(&fence, 2)];
+        let mut questions = members.each_ref().map(|member| member.questions());
+        // The first was asked when the second came, by the third question.
+        assert_eq!(questions.each_mut().map(asked), [Some(3), None]);
+        let mut passing = fence.ask();
+        assert_eq!(passing.missing(), [1, 2]);
+        for (member, questions) in members.iter().zip(&mut questions) {
+            assert!(!has_passed(&mut passing));
+            let question = asked(questions).expect("asked");
             member.answer(question);
-            assert!(member.question(question).now_or_never().is_none(), "asked once");
+            assert_eq!(asked(questions), None, "asked once");
         }
-        assert!(passing.now_or_never().is_some());
+        assert_eq!(passing.missing(), [0; 0]);
+        assert!(has_passed(&mut passing));
     }
 
     #[tokio::test]
     async fn a_member_that_does_not_answer_is_waited_for_until_its_last_request_has_ended() {
-        let fence = Arc::new(Fence::new());
-        let member = fence.join(1);
+        let fence = Arc::new(Fence::default());
+        let member = join(&fence, 1);
         let request_of_a_helper = Arc::clone(&member);
-        let mut passing = std::pin::pin!(fence.pass());
-        assert!(passing.as_mut().now_or_never().is_none());
+        let mut passing = fence.ask();
+        assert!(!has_passed(&mut passing));
         drop(member);
-        assert!(passing.as_mut().now_or_never().is_none());
+        assert!(!has_passed(&mut passing));
+        assert_eq!(passing.missing(), [1]);
         drop(request_of_a_helper);
-        assert!(passing.now_or_never().is_some());
+        assert_eq!(passing.missing(), [0; 0]);
+        assert!(has_passed(&mut passing));
     }
 
     #[tokio::test]
     async fn two_that_ask_wait_for_the_same_and_not_for_each_other() {
-        let fence = Arc::new(Fence::new());
-        let left = fence.join(1);
-        let (mut one, mut other) = (std::pin::pin!(fence.pass()), std::pin::pin!(fence.pass()));
-        assert!(one.as_mut().now_or_never().is_none() && other.as_mut().now_or_never().is_none());
+        let fence = Arc::new(Fence::default());
+        let left = join(&fence, 1);
+        let (mut one, mut other) = (fence.ask(), fence.ask());
+        assert!(!has_passed(&mut one) && !has_passed(&mut other));
         drop(left);
-        assert!(other.now_or_never().is_some());
-        // It asked before this one joined.
-        let joined = fence.join(2);
-        assert!(one.now_or_never().is_some());
-        assert!(joined.question(joined.answered()).now_or_never().is_none());
+        assert!(has_passed(&mut other));
+        let (joined, _) = other.join(2);
+        // It asked before that one joined.
+        assert!(has_passed(&mut one));
+        assert_eq!(asked(&mut joined.questions()), None);
+    }
+
+    #[tokio::test]
+    async fn a_client_is_overtaken_by_questions_since_it_was_there() {
+        let fence = Arc::new(Fence::default());
+        let mut question = fence.ask();
+        assert_eq!(question.look(|| Presence::MayHaveLeft), Presence::MayHaveLeft);
+        assert!(question.is_overtaken(), "it may have left before");
+        for found in [Presence::Here, Presence::Unread, Presence::SendsNoMore] {
+            assert_eq!(question.look(|| found), found);
+            assert!(!question.is_overtaken());
+            question.look(|| Presence::MayHaveLeft);
+            assert!(!question.is_overtaken(), "nobody has asked since");
+            let _other = fence.ask();
+            assert!(question.is_overtaken());
+        }
+        // It was there, and left while another one asked.
+        question.look(|| {
+            let _other = fence.ask();
+            Presence::Here
+        });
+        assert!(question.join(1).1);
+    }
+
+    #[tokio::test]
+    async fn a_question_wakes_the_members_task_wherever_it_has_moved() {
+        let fence = Arc::new(Fence::default());
+        let member = join(&fence, 1);
+        let mut questions = member.questions();
+        for number in 2..5 {
+            let (waker, count) = counting_waker();
+            assert!(questions.poll(&mut Context::from_waker(&waker)).is_pending());
+            assert!(questions.poll(&mut Context::from_waker(&waker)).is_pending());
+            let _question = fence.ask();
+            assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 1);
+            assert_eq!(questions.poll(&mut Context::from_waker(&waker)), Poll::Ready(number));
+        }
+    }
+
+    /// A waker, and how often it was used.
+    fn counting_waker() -> (Waker, Arc<std::sync::atomic::AtomicUsize>) {
+        struct Counting(Arc<std::sync::atomic::AtomicUsize>);
+        impl std::task::Wake for Counting {
+            fn wake(self: Arc<Self>) {
+                self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            }
+        }
+        let count = Arc::default();
+        (Waker::from(Arc::new(Counting(Arc::clone(&count)))), count)
     }
 }

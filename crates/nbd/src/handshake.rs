@@ -328,7 +328,8 @@ impl<'a, D: Device> Handshake<'a, D> {
         Session {
             replies: self.replies,
             base_allocation: chosen,
-            read_only: right == Right::Read,
+            // For all of the session, as the client is told.
+            read_only: right == Right::Read || export.device.geometry().read_only,
             block_sizes,
         }
     }

@@ -325,7 +325,7 @@ impl Admitted {
             }
             Accepted::Tcp(stream) => {
                 let stream = tokio::net::TcpStream::from_std(stream)?;
-                serve_admitted(stream, Presence::of, admission, shared, shutdown).await
+                serve_admitted(stream, Presence::of_tcp, admission, shared, shutdown).await
             }
         }
     }

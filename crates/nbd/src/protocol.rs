@@ -178,6 +178,8 @@ pub enum Errno {
     NoSpc = 28,
     /// A read with `CMD_FLAG_DF` that is too large for one chunk.
     Overflow = 75,
+    /// A write-zeroes with `CMD_FLAG_FAST_ZERO` that is no faster than a write.
+    NotSup = 95,
     /// The server is shutting down.
     Shutdown = 108,
 }

@@ -68,7 +68,7 @@ impl RefusalReason {
             ConnectionError::HandshakeTimeout => Some(RefusalReason::Timeout),
             ConnectionError::Handshake(_) => Some(RefusalReason::Protocol),
             ConnectionError::Tls(_) => Some(RefusalReason::Tls),
-            ConnectionError::UnderWay => Some(RefusalReason::UnderWay),
+            ConnectionError::UnderWay(_) => Some(RefusalReason::UnderWay),
             _ => None,
         }
     }

@@ -154,6 +154,7 @@ const fn refuse<T>(errno: Errno, message: &'static str) -> Result<T, Refusal> {
 /// - `EINVAL` if the request is unknown, misaligned in a session with block sizes, too large, empty or out of range
 /// - `ENOSPC` for a write past the end
 /// - `EOVERFLOW` for a `CMD_FLAG_DF` read that is too large for a chunk
+/// - `ENOTSUP` for a `CMD_FLAG_FAST_ZERO` write-zeroes that takes as long as a write
 /// - `EPERM` for a change of a device that is read-only, for this client or for all
 pub fn check(
     header: &ExtendedRequestHeader,
@@ -196,9 +197,6 @@ pub fn check(
     if flags & !known_flags != 0 {
         return refuse(Errno::Inval, "flag not valid for this command");
     }
-    if extended && command == CMD_WRITE && !flag(CMD_FLAG_PAYLOAD_LEN) {
-        return refuse(Errno::Inval, "a write without the flag for its payload");
-    }
     if command == CMD_BLOCK_STATUS && !session.base_allocation {
         return refuse(Errno::Inval, "no metadata context was negotiated");
     }
@@ -229,10 +227,20 @@ pub fn check(
         let errno = if writes { Errno::NoSpc } else { Errno::Inval };
         return refuse(errno, "beyond the end of the export");
     }
+    if command == CMD_WRITE_ZEROES && flag(CMD_FLAG_FAST_ZERO) && !covers_a_block(geometry, offset, length) {
+        return refuse(Errno::NotSup, "zeroing parts of blocks is no faster than writing them");
+    }
     Ok(match operation {
         Operation::Trim { fua, .. } if is_misaligned => whole_sectors(geometry, offset, length, fua),
         operation => operation,
     })
+}
+
+/// Returns whether a range within the export covers a block. Blocks that are covered in part are read and written again,
+/// whatever they are changed to.
+fn covers_a_block(geometry: &Geometry, offset: u64, length: u64) -> bool {
+    let block = u64::from(geometry.preferred_bytes.max(1));
+    (offset + length) / block > offset.div_ceil(block)
 }
 
 /// Returns the trim of the whole sectors of a range within the export. A trim is a hint: the bytes around them would have

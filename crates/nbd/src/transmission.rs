@@ -26,7 +26,7 @@ use crate::extended::{EXTENDED_HEADER_BYTES, ExtendedRequestHeader};
 use crate::helpers::{Helpers, Place};
 use crate::input::Input;
 use crate::output::Output;
-use crate::protocol::MAX_PAYLOAD_BYTES;
+use crate::protocol::{CMD_FLAG_PAYLOAD_LEN, CMD_WRITE, MAX_PAYLOAD_BYTES};
 use crate::reply::{self, ReplyStyle, ReplyTo};
 use crate::request::{self, BadMagic, Operation, REQUEST_HEADER_BYTES, Refusal, RequestHeader, Session};
 use crate::slots::Slots;
@@ -96,6 +96,7 @@ pub(crate) struct Transmission<'a, S, D, E, F> {
     failure: Option<ConnectionError>,
     /// Bytes sent and received, to detect whether the connection makes progress.
     moved_bytes: u64,
+    received_bytes: u64,
 }
 
 /// Returns true if the reply may have many extents.
@@ -143,6 +144,7 @@ where
             broken: false,
             failure: None,
             moved_bytes: 0,
+            received_bytes: 0,
         }
     }
 
@@ -161,6 +163,10 @@ where
 
     pub(crate) fn moved_bytes(&self) -> u64 {
         self.moved_bytes
+    }
+
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.received_bytes
     }
 
     /// Returns true if nothing is in flight.
@@ -353,6 +359,11 @@ where
 
     fn take_header(&mut self, header: &ExtendedRequestHeader, payload_bytes: u64) {
         let ExtendedRequestHeader { cookie, offset, .. } = *header;
+        let is_extended = self.session.replies == ReplyStyle::Extended;
+        if is_extended && header.command == CMD_WRITE && header.flags & CMD_FLAG_PAYLOAD_LEN == 0 {
+            // Data must not be taken for requests.
+            return self.fail(ConnectionError::NoPayload);
+        }
         match request::check(header, &self.geometry, self.session) {
             Ok(Operation::Disc) => self.closing = true,
             Ok(operation) => self.receiving = Receiving::Admission(Request { cookie, offset, operation }),
@@ -415,6 +426,7 @@ where
                 0 => self.fail(ConnectionError::UnexpectedEnd),
                 received => {
                     self.moved_bytes += received as u64;
+                    self.received_bytes += received as u64;
                     match &mut self.receiving {
                         Receiving::Data { filled, .. } if into_data => *filled += received,
                         _ => self.input.received(received),

@@ -69,7 +69,7 @@ fn room_for_the_drive(folder: &Path) -> Result<()> {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     JSON.store(args.json, Ordering::Relaxed);
-    handle_signals()?;
+    crate::interrupt::on_signal(tools::interrupt)?;
     let since = Instant::now();
     let folder = tempfile::Builder::new()
         .prefix("pumice-demo-")
@@ -129,26 +129,6 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     print(table.to_text().trim_end());
     folder.close().context("the temporary directory is still there")
-}
-
-/// Makes SIGINT and SIGTERM end the demo early, with cleanup.
-fn handle_signals() -> Result<()> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
-    let (mut terminate, mut interrupt) = {
-        let _inside = runtime.enter();
-        (signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?)
-    };
-    std::thread::spawn(move || {
-        runtime.block_on(async {
-            tokio::select! {
-                _ = terminate.recv() => {}
-                _ = interrupt.recv() => {}
-            }
-        });
-        tools::interrupt();
-    });
-    Ok(())
 }
 
 fn tools_missing(program: &str) -> Option<String> {

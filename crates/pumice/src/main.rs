@@ -6,6 +6,7 @@
 mod account;
 mod alone;
 mod attach;
+mod bench;
 mod capacity;
 mod check;
 mod completions;
@@ -19,6 +20,7 @@ mod free_space;
 mod fuzz_config;
 mod human;
 mod in_use;
+mod interrupt;
 mod list;
 mod logging;
 mod man;
@@ -101,6 +103,8 @@ enum Command {
     Plan(plan::Args),
     /// Calculate total cost of ownership with the SNIA model
     Tco(tco::Args),
+    /// Repeat experiments of published documents with fio
+    Bench(Box<bench::Args>),
     /// Check the environment of a drive: disks, filesystems, memory, limits, processors
     Doctor(doctor::Args),
     /// Run a one-minute demo on a temporary drive
@@ -146,6 +150,7 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
         Command::Scan(args) => scan::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Tco(args) => tco::run(&args),
+        Command::Bench(args) => bench::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Man(args) => man::run(&args),

@@ -6,7 +6,7 @@ mod common;
 use std::path::Path;
 
 use common::server::{text, wait_until};
-use common::{Drive, Outcome, Run, needs, sample, succeed};
+use common::{Drive, Outcome, Run, fails, needs, sample, succeed};
 use serde_json::{Value, json};
 
 /// Returns a schema of the project that additionally refuses unknown fields. Readers must accept those, because fields
@@ -208,6 +208,54 @@ fn scan_plan_and_tco() -> Outcome {
     }
     let more = ["--tornado", "--sweep", "ratio=1.0..4.0", "--from-scan", &file];
     valid("tco", &run(&[&["tco", "--preset", "four-ways", "--json"], &more[..]].concat()));
+    Ok(())
+}
+
+/// One scene on a drive, with fio. Runs of less time do not exist.
+#[test]
+fn bench() -> Outcome {
+    if !needs(&["fio"]) {
+        return Ok(());
+    }
+    if !succeed("fio", &["--enghelp"]).lines().any(|line| line.trim() == "nbd") {
+        eprintln!("skipped: this fio has no nbd engine");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| text(&folder.path().join(name));
+    std::fs::create_dir(at("work"))?;
+    let (json, html, work) = (at("run.json"), at("run.html"), at("work"));
+    let small = ["--minutes", "0", "--size", "64M", "--dir", &work];
+    let run = common::pumice(&[&["bench", "quick", "--json", &json, "--html", &html], &small[..]].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("128K write, depth 128"), "{run:?}");
+    assert!(run.stderr.contains("warning: the run is not complete"), "{run:?}");
+    assert_eq!(std::fs::read_dir(at("work"))?.count(), 0);
+    let found: Value = serde_json::from_str(&std::fs::read_to_string(&json)?)?;
+    validate("bench", &found);
+    let ratio = found["targets"][0]["ratio"].as_f64().ok_or("a ratio")?;
+    assert!((2.0..3.0).contains(&ratio), "{found:#}");
+    let finding = |name: &str| {
+        let all = found["findings"].as_array().into_iter().flatten();
+        all.filter(|it| it["statement"] == name).map(|it| it["verdict"].clone()).next()
+    };
+    assert_eq!(
+        (finding("snia-ratio"), finding("lm-read")),
+        (Some(json!("holds")), Some(json!("cannot_be_tested")))
+    );
+    assert!(std::fs::read_to_string(&html)?.contains("Compression ratio after the step"));
+    let same = common::pumice(&["bench", "compare", &json, &json]);
+    assert!(same.stdout.contains("No difference beyond noise"), "{same:?}");
+    let card = common::pumice(&["bench", "scorecard", &json]);
+    assert!(card.stdout.contains("## Holds") && card.stdout.contains("RAID-0"), "{card:?}");
+    // What a run writes is what the cost model reads.
+    let names = found["targets"].as_array().ok_or("targets")?.iter().map(|it| &it["name"]);
+    assert_eq!(names.collect::<Vec<_>>(), ["pumice", "raw"]);
+    std::fs::write(at("data"), sample(1, 2 << 20))?;
+    let refused = common::pumice(&[&["bench", "quick", "--target", &at("data")], &small[..]].concat());
+    fails(&refused, &["holds data", "--destroy"]);
+    let no_run = common::pumice(&["bench", "compare", &json, &at("data")]);
+    assert_eq!(no_run.code, Some(1), "{no_run:?}");
     Ok(())
 }
 

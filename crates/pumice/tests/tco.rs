@@ -41,7 +41,7 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
 }
 
 /// The parts of the output of `pumice scan --json` that are read.
-const SCAN: &str = r#"{"predicted_drive": {"ratio": {"estimate": 1.8, "low": 1.75, "high": 1.85}},
+const SCAN: &str = r#"{"predicted_drive": {"codec": "lz4", "ratio": {"estimate": 1.8, "low": 1.75, "high": 1.85}},
     "codecs": [{"codec": "deflate:1", "unit_bytes": 4096, "ratio": {"estimate": 1.9, "low": 1.85, "high": 1.95}}],
     "layouts": [
         {"layout": "sectors", "unit_bytes": 65536, "codec": "zstd:3", "ratio": {"estimate": 1.6, "low": 1.5, "high": 1.7}},
@@ -57,13 +57,15 @@ fn the_snia_table_on_the_terminal() {
     assert_eq!(line(&text, "Saving of TCO per TBe"), ["0%", "31%", "75%"]);
     assert_eq!(line(&text, "Saving without performance multiplier"), ["0%", "9%", "67%"]);
     assert!(text.lines().all(|line| line == line.trim_end()), "spaces at ends of lines");
-    assert!(!text.contains("Measured") && !text.contains("cpu."), "{text}");
+    assert!(!text.contains("Measured") && !text.contains("cpu.") && !text.contains("ssumed"), "{text}");
+    assert_eq!(line(&text, "Break-even performance multiplier"), ["-", "1.45", "4.01"]);
+    assert_eq!(line(&text, "Saving if its multiplier is 1.25 times as high"), ["-", "14%", "69%"]);
 }
 
 #[test]
 fn a_printed_preset_is_a_scenario_of_ones_own() -> Outcome {
     let folder = tempfile::tempdir()?;
-    for preset in ["snia-2023", "four-ways", "cloud-volumes"] {
+    for preset in ["snia-2023", "four-ways", "cloud-volumes", "gcp-volumes"] {
         let printed = tco(&["--preset", preset, "--print"]);
         assert!(printed.starts_with("# "), "{printed}");
         let file = write(folder.path(), "mine.toml", &printed);
@@ -119,7 +121,7 @@ fn csv_has_full_precision() -> Outcome {
     }
     // A value that does not apply is empty, not 0.
     let share = records.iter().find(|record| &record[1] == "workload.ratio").expect("it is there");
-    assert_eq!(&share[7], "2.359");
+    assert_eq!(&share[7], "2.465");
     let break_even = records.iter().find(|record| &record[1] == "break_even_ratio").expect("it is there");
     assert_eq!(&break_even[4], "");
     assert_eq!(records.iter().filter(|record| &record[0] == "Sweep").count(), 2);
@@ -139,7 +141,9 @@ fn the_page_is_one_file_with_charts() -> Outcome {
     }
     // Charts: parts of the cost, two sweeps, and a tornado for each of four columns.
     assert_eq!(html.matches("<svg ").count(), 1 + 2 + 4);
-    for text in ["Lowest TCO per TBe: Pumice", "Ceph with QAT", "workload.ratio", "scripts/bench-snia.sh 3"] {
+    for text in
+        ["Lowest TCO per TBe: Hardware CSD", "Ceph with QAT", "workload.ratio", "scripts/bench-snia.sh 3"]
+    {
         assert!(html.contains(text), "{text}");
     }
     // No other file is left in the folder. A failure to write the page has no other effect.
@@ -168,10 +172,17 @@ fn a_scan_takes_the_place_of_an_assumption_and_says_so() -> Outcome {
     let ratios = ["1.50:1", "measured", "1.85:1", "measured", "1.65:1", "measured", "1.75:1", "measured"];
     assert_eq!(line(&text, "Compression ratio"), ratios);
     let measured = text.lines().find(|line| line.contains("Pumice, workload.ratio: ")).expect("a line");
-    for part in ["1.75:1 instead of 2.359:1", "low end of 1.750..1.850", "scan.json"] {
+    for part in ["1.75:1 instead of 2.40:1", "low end of 1.750..1.850", "scan.json"] {
         assert!(measured.contains(part), "{measured}");
     }
-    assert!(text.contains("\nAssumed\n  all other inputs, as four-ways has them\n"), "{text}");
+    assert!(text.contains("\nNot measured here\n  all other inputs, as four-ways has them\n"), "{text}");
+    let headline = text.lines().nth(1).expect("a headline");
+    assert!(
+        headline.contains("Assumed: workload.performance_multiplier of Ceph with QAT, Pumice."),
+        "{headline}"
+    );
+    // The CPU time is that of the scan's codec.
+    assert_eq!(line(&text, "CPU time to compress, s/GB")[3], "0.95");
     // The source of a replaced value is not shown.
     assert!(!text.contains("MinIO Warp data"), "{text}");
     let document = json(&["--preset", "four-ways", "--from-scan", &scan]);
@@ -373,6 +384,24 @@ fn wrong_usage_exits_2() {
         let run = run(case);
         assert_eq!((run.code, run.stdout.as_str()), (Some(2), ""), "{case:?} {run:?}");
     }
+}
+
+/// Prices that are not known are asked for, one after the other.
+#[test]
+fn a_scenario_without_prices_computes_nothing() -> Outcome {
+    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tco/azure-volumes.toml");
+    let mut text = fs::read_to_string(scenario)?;
+    let folder = tempfile::tempdir()?;
+    for _ in 0..4 {
+        let run = run(&[write(folder.path(), "azure.toml", &text)]);
+        assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""), "{run:?}");
+        assert!(run.stderr.contains("found the text \"FILL IN\""), "{run:?}");
+        let at: usize = run.stderr.split(':').find_map(|part| part.parse().ok()).expect("a line");
+        let line = text.lines().nth(at - 1).expect("in the file").to_string();
+        text = text.replacen(&line, &line.replace("\"FILL IN\"", "0.05"), 1);
+    }
+    tco(&[write(folder.path(), "azure.toml", &text)]);
+    Ok(())
 }
 
 /// The output of every command in `docs/tco.md` matches the program.

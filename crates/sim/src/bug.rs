@@ -10,12 +10,14 @@ pub enum Bug {
     Drive(PlantedBug),
     /// The server ignores FUA on writes.
     FuaForgotten,
+    /// The server takes each client to be there, also one that has left.
+    FenceBlind,
 }
 
 impl Bug {
     /// All planted mistakes.
     pub fn all() -> impl Iterator<Item = Bug> {
-        PlantedBug::iter().map(Bug::Drive).chain([Bug::FuaForgotten])
+        PlantedBug::iter().map(Bug::Drive).chain([Bug::FuaForgotten, Bug::FenceBlind])
     }
 
     /// Name on the command line.
@@ -23,6 +25,7 @@ impl Bug {
         match self {
             Bug::Drive(bug) => bug.into(),
             Bug::FuaForgotten => "fua-forgotten",
+            Bug::FenceBlind => "fence-blind",
         }
     }
 
@@ -35,7 +38,7 @@ impl Bug {
     pub fn of_drive(self) -> Option<PlantedBug> {
         match self {
             Bug::Drive(bug) => Some(bug),
-            Bug::FuaForgotten => None,
+            Bug::FuaForgotten | Bug::FenceBlind => None,
         }
     }
 }

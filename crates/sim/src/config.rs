@@ -10,6 +10,7 @@ use codec::Policy;
 use drive::ReadCache;
 use media::SimRng;
 
+use crate::bytes::SHARED_BYTES;
 use crate::content::{Filler, SECTOR_BYTES};
 use crate::ledger::BLOCK_BYTES;
 use crate::oracle::ATOMIC_BYTES_MAX;
@@ -85,6 +86,8 @@ pub struct Config {
     pub record_bytes: usize,
     /// True if dictionaries and data that needs them are used instead of the workload of the style.
     pub lessons: bool,
+    /// True if hosts that know no sectors share two blocks.
+    pub has_bytes: bool,
     zones: Vec<Zone>,
     /// Ranges written in each round: first sector and length in sectors, of whole blocks.
     pub rounds: Vec<(u64, u64)>,
@@ -152,6 +155,7 @@ impl Config {
             scattered: false,
             record_bytes: BLOCK_BYTES as usize,
             lessons: false,
+            has_bytes: false,
             zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
             rounds: zones::draw_rounds(rng, logical_bytes.max(physical_bytes)),
             groups: zones::draw_groups(rng, logical_bytes),
@@ -175,13 +179,24 @@ impl Config {
         self.annex_block() + (self.backing_bytes * ANNEX_SIZES).next_multiple_of(LEAF_BYTES) / BLOCK_BYTES
     }
 
-    /// Logical capacity: the range of clients, the annex, and on most drives part of a leaf.
+    /// Place of the blocks that hosts of bytes share, in bytes: behind the annex, away from the end of the drive.
+    pub(crate) fn shared_offset(&self) -> u64 {
+        self.annex_end_block() * BLOCK_BYTES + LEAF_BYTES / 2
+    }
+
+    /// Bytes of the blocks that hosts of bytes share, if there are any.
+    pub(crate) fn shared_bytes(&self) -> u64 {
+        if self.has_bytes { SHARED_BYTES as u64 } else { 0 }
+    }
+
+    /// Logical capacity: the range of clients, the annex, a leaf for hosts of bytes, and on most drives part of a leaf.
     pub fn capacity_bytes(&self) -> u64 {
+        let shared = if self.has_bytes { LEAF_BYTES } else { 0 };
         let more = match self.uuid[5] % 4 {
             0 => 0,
             _ => u64::from(self.uuid[6]) * 2 + 1,
         };
-        (self.annex_end_block() + more) * BLOCK_BYTES
+        (self.annex_end_block() + more) * BLOCK_BYTES + shared
     }
 
     /// Draws [`Trouble::bad_copy`] from a separate generator, so that everything else is as without it.
@@ -259,6 +274,14 @@ impl Config {
     pub fn draw_cuts(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x0c07_0c07_0c07_0c07;
         self.cuts_hot = SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
+    }
+
+    /// Lets hosts of bytes share blocks on some drives whose data is not damaged. Drawn from a separate generator, last.
+    pub fn draw_bytes(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x0b17_e50b_17e5_0b17;
+        let suits = matches!(self.style, Style::Mixed | Style::Churn | Style::Frames | Style::Rounds);
+        let quiet = !self.does_damage() && !self.panics() && !self.is_served();
+        self.has_bytes = suits && quiet && SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
     }
 
     /// Returns whether faults other than power cuts and kills occur.

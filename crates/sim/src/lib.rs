@@ -12,6 +12,7 @@
 
 pub mod backing;
 mod bug;
+mod bytes;
 pub mod campaign;
 pub mod client;
 mod clock;

@@ -235,6 +235,13 @@ impl Oracle {
         write.is_dropped = true;
     }
 
+    /// Records that a write that failed takes effect no more: it has by now, or never will.
+    pub fn settle(&mut self, number: u32) {
+        if self.writes[number as usize].is_failed {
+            self.drop_write(number);
+        }
+    }
+
     /// Begins a flush. Returns the argument for [`Oracle::end_flush`].
     pub fn begin_flush(&mut self) -> u64 {
         self.tick()

@@ -6,6 +6,7 @@ use media::SimRng;
 use crate::content::{self, Filler, SECTOR_BYTES};
 use crate::impatient::Impatient;
 use crate::oracle::Kind;
+use crate::wire::LOST;
 use crate::{Subject, World};
 
 /// Name of the counter of writes to a full drive.
@@ -57,6 +58,7 @@ pub(crate) async fn write_once<S: Subject>(
         }
     }
     let mut data = vec![0; count as usize * SECTOR_BYTES];
+    world.settle_lost();
     let write = world.oracle.lock().begin_write(Kind::Write, first, count, filler);
     content::fill(&mut data, first, write, filler);
     let offset = first * SECTOR_BYTES as u64;
@@ -82,6 +84,7 @@ pub(crate) async fn zero_once<S: Subject>(
     count: u64,
 ) {
     let (fua, no_hole) = (rng.chance(1, 8), rng.chance(1, 2));
+    world.settle_lost();
     let write = world.oracle.lock().begin_write(kind, first, count, Filler::Zero);
     world.trace(|| format!("{kind:?} #{write}: {count} sectors at {first}, fua {fua}, no_hole {no_hole}"));
     let (offset, len) = (first * SECTOR_BYTES as u64, count * SECTOR_BYTES as u64);
@@ -150,6 +153,9 @@ fn conclude<S: Subject>(
         }
         Err(error) => {
             world.oracle.lock().fail(write);
+            if matches!(error, Error::Io(what) if what == LOST) {
+                world.lose(write);
+            }
             world.judge(name, error);
         }
     }

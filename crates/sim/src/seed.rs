@@ -21,6 +21,7 @@ use media::{Faults, MediaCounts, SimMedia, SimOrder, SimRng};
 use parking_lot::Mutex;
 
 use crate::backing::Overwrites;
+use crate::bytes::{Bytes, byte_host, draw_owners};
 use crate::client::client;
 use crate::executor::{Cut, End, Executor, Pulse, SLOTS_END_BYTES};
 use crate::full::filler;
@@ -117,6 +118,9 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     config.draw_full_on_overwrite(seed);
     config.draw_read_cache(seed);
     config.draw_cuts(seed);
+    if S::HAS_SPACE {
+        config.draw_bytes(seed);
+    }
     let config = Arc::new(config);
     if verbose {
         eprintln!("{config:#?}");
@@ -143,6 +147,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         config,
         media,
         oracle,
+        bytes: Arc::new(Mutex::new(Bytes::new())),
         counts,
         executor,
         steps: 0,
@@ -195,6 +200,8 @@ struct Run<S> {
     config: Arc<Config>,
     media: Arc<SimMedia>,
     oracle: Arc<Mutex<Oracle>>,
+    /// What the hosts of bytes know.
+    bytes: Arc<Mutex<Bytes>>,
     counts: Arc<Mutex<Counts>>,
     executor: Executor,
     /// Steps taken by the executors of earlier lives.
@@ -319,7 +326,8 @@ impl<S: Subject> Run<S> {
         world.before = self.before.clone();
         world.capacity = self.capacity.clone();
         world.overwrites = self.overwrites.clone();
-        world.annex_bytes = self.ledger.mapped_blocks() * BLOCK_BYTES;
+        world.annex_bytes = self.ledger.mapped_blocks() * BLOCK_BYTES + self.config.shared_bytes();
+        world.bytes = self.bytes.clone();
         let world = Arc::new(world);
         for number in 0..self.config.clients {
             world.enter();
@@ -338,6 +346,13 @@ impl<S: Subject> Run<S> {
         if self.config.read_cache.is_some() || self.config.cuts_hot {
             self.count("life: hot blocks are read");
             self.executor.spawn(reader(world.clone(), self.rng.fork()));
+        }
+        if self.config.has_bytes {
+            self.count("life: hosts of bytes share blocks");
+            for own in draw_owners(&mut self.rng) {
+                world.enter();
+                self.executor.spawn(byte_host(world.clone(), self.rng.fork(), own));
+            }
         }
         if self.config.is_served() {
             self.count("life: hosts come over NBD");

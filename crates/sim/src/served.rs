@@ -2,13 +2,13 @@
 //! throttling of the service, and the service's background work runs beside the simulator's.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use codec::Policy;
 use drive::{Drive, Error, Spawner};
 use futures::lock::Mutex as AsyncMutex;
 use media::{SimMedia, SimRng};
-use nbd::{Access, Export, Peer, ServerConfig, ShutdownTrigger, serve_connection};
+use nbd::{Access, Export, Peer, Presence, ServerConfig, ShutdownTrigger, serve_connection};
 use parking_lot::Mutex;
 use service::{Gate, ThrottleSettings, Unthreaded};
 use tokio::sync::Notify;
@@ -45,8 +45,14 @@ struct Server {
     spawner: Spawner,
     wires: [AsyncMutex<Option<Arc<Wire>>>; WIRES],
     rng: Mutex<SimRng>,
+    /// Number of connections begun.
+    begun: AtomicU64,
+    /// The latest of them that was established.
+    fenced: AtomicU64,
     /// True if the mistake of ignoring FUA is planted.
     forgets_fua: bool,
+    /// True if the mistake of ignoring that clients leave is planted.
+    is_blind: bool,
     disturbed: AtomicBool,
 }
 
@@ -111,7 +117,10 @@ impl Server {
             spawner: opening.spawner.clone(),
             wires: Default::default(),
             rng: Mutex::new(rng),
+            begun: AtomicU64::new(0),
+            fenced: AtomicU64::new(0),
             forgets_fua: opening.bug == Some(Bug::FuaForgotten),
+            is_blind: opening.bug == Some(Bug::FenceBlind),
             disturbed: AtomicBool::new(false),
         })
     }
@@ -135,15 +144,25 @@ impl Server {
         let wire = loop {
             let (ours, theirs) = tokio::io::duplex(pipe);
             let (shared, shutdown) = (self.shared.clone(), self.shutdown.subscribe());
+            let number = self.begun.fetch_add(1, Ordering::Relaxed) + 1;
+            let is_lost = Arc::new(AtomicBool::new(false));
+            let (has_left, is_blind) = (is_lost.clone(), self.is_blind);
+            let presence = move |_: &_| match has_left.load(Ordering::Relaxed) && !is_blind {
+                true => Presence::Left,
+                false => Presence::Here,
+            };
             self.connections.spawn(&self.spawner, async move {
                 // The reason why it ended is visible on the client's side.
-                let _ = serve_connection(theirs, Peer::Unknown, &shared, shutdown).await;
+                let _ = serve_connection(theirs, presence, Peer::Unknown, &shared, shutdown).await;
             });
             attempts -= 1;
-            match Wire::connect(ours, &self.spawner).await {
-                Ok(wire) => break Arc::new(wire),
+            match Wire::connect(ours, is_lost.clone(), &self.spawner).await {
+                Ok(wire) => {
+                    self.fenced.fetch_max(number, Ordering::Relaxed);
+                    break Arc::new(wire);
+                }
                 // It timed out, or connections that were just cut still have all the places.
-                Err(_) if attempts > 0 => {}
+                Err(_) if attempts > 0 => is_lost.store(true, Ordering::Relaxed),
                 Err(error) => return Err(Error::Io(error.to_string())),
             }
         };
@@ -235,6 +254,14 @@ impl Subject for Served {
         };
         let flags = flag(fua, FLAG_FUA) | flag(no_hole, FLAG_NO_HOLE);
         server.request_range(Command::WriteZeroes, flags, (offset, len)).await
+    }
+
+    fn connections_begun(&self) -> u64 {
+        self.server.as_ref().map_or(0, |server| server.begun.load(Ordering::Relaxed))
+    }
+
+    fn connection_fenced(&self) -> u64 {
+        self.server.as_ref().map_or(0, |server| server.fenced.load(Ordering::Relaxed))
     }
 
     fn disturb(&self, disturbed: bool) {

@@ -132,6 +132,15 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn wipe(_media: Arc<SimMedia>) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Err(Error::Invalid("it cannot be wiped".into())))
     }
+    /// Number of connections so far that hosts began to establish.
+    fn connections_begun(&self) -> u64 {
+        0
+    }
+    /// The latest of them that may send requests. No request of a connection that was lost before it began takes effect
+    /// any more.
+    fn connection_fenced(&self) -> u64 {
+        0
+    }
     /// Sets whether connections of its hosts are cut at random, if it has any.
     fn disturb(&self, _disturbed: bool) {}
     /// Mistakes that can be planted in it.

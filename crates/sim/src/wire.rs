@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, 
 use tokio::sync::{Notify, mpsc, oneshot};
 
 /// Error of a request whose connection was lost. The request may or may not have taken effect, and may still
-/// do so.
+/// do so until another connection was established.
 pub const LOST: &str = "the connection was lost";
 
 const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
@@ -56,7 +56,7 @@ struct Waiting {
 struct State {
     /// By cookie.
     waiting: Mutex<FxHashMap<u64, Waiting>>,
-    is_lost: AtomicBool,
+    is_lost: Arc<AtomicBool>,
     cut: Notify,
 }
 
@@ -77,11 +77,16 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Negotiates for the export without a name.
+    /// Negotiates for the export without a name. Sets `is_lost` when the connection is unusable, which the server then
+    /// knows of its stream.
     ///
     /// # Errors
     /// If the server disconnects, or does not follow the protocol.
-    pub async fn connect(mut stream: DuplexStream, spawner: &Spawner) -> io::Result<Wire> {
+    pub async fn connect(
+        mut stream: DuplexStream,
+        is_lost: Arc<AtomicBool>,
+        spawner: &Spawner,
+    ) -> io::Result<Wire> {
         let mut greeting = [0; GREETING_BYTES];
         stream.read_exact(&mut greeting).await?;
         if &greeting[..8] != b"NBDMAGIC" || &greeting[8..16] != OPTION_MAGIC {
@@ -94,11 +99,7 @@ impl Wire {
         stream.write_all(&option).await?;
         stream.read_exact(&mut [0; EXPORT_BYTES]).await?;
         let (read, write) = split(stream);
-        let state = Arc::new(State {
-            waiting: Mutex::default(),
-            is_lost: AtomicBool::new(false),
-            cut: Notify::new(),
-        });
+        let state = Arc::new(State { waiting: Mutex::default(), is_lost, cut: Notify::new() });
         let (requests, queue) = mpsc::unbounded_channel();
         spawner(Box::pin(send(write, queue)));
         spawner(Box::pin(receive(read, state.clone())));

@@ -10,6 +10,7 @@ use media::{MediaCounts, SimMedia};
 use parking_lot::Mutex;
 
 use crate::backing::Overwrites;
+use crate::bytes::Bytes;
 use crate::excuses::Struck;
 use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
@@ -30,6 +31,8 @@ pub struct World<S> {
     pub oracle: Arc<Mutex<Oracle>>,
     /// Shared by all lives of the drive.
     pub counts: Arc<Mutex<Counts>>,
+    /// Shared by all lives of the drive.
+    pub bytes: Arc<Mutex<Bytes>>,
     /// Bytes on the drive that the oracle does not know of.
     pub annex_bytes: u64,
     /// Counts of the backing at the beginning of this life.
@@ -50,6 +53,8 @@ pub struct World<S> {
     maintaining: AtomicU64,
     closing: AtomicBool,
     full: AtomicBool,
+    /// Writes whose connections were lost, with the numbers of connections begun until then.
+    lost: Mutex<Vec<(u32, u64)>>,
     bell: Mutex<Vec<Waker>>,
 }
 
@@ -73,6 +78,7 @@ impl<S: Subject> World<S> {
             counts,
             capacity,
             overwrites: Arc::default(),
+            bytes: Arc::new(Mutex::new(Bytes::new())),
             annex_bytes: 0,
             before: MediaCounts::default(),
             verbose,
@@ -85,6 +91,7 @@ impl<S: Subject> World<S> {
             maintaining: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             full: AtomicBool::new(false),
+            lost: Mutex::default(),
             bell: Mutex::new(Vec::new()),
         }
     }
@@ -224,6 +231,25 @@ impl<S: Subject> World<S> {
         if !self.excuses(doing, error) {
             self.fail(format!("{doing} failed, and nothing excuses it: {error}"));
         }
+    }
+
+    /// Records that the connection of a write was lost.
+    pub fn lose(&self, write: u32) {
+        self.lost.lock().push((write, self.subject.connections_begun()));
+    }
+
+    /// Tells the oracle which writes whose connections were lost take effect no more. Call it before each write, so that
+    /// they do not overwrite it.
+    pub fn settle_lost(&self) {
+        let fenced = self.subject.connection_fenced();
+        let mut oracle = self.oracle.lock();
+        self.lost.lock().retain(|(write, begun)| {
+            let is_settled = *begun < fenced;
+            if is_settled {
+                oracle.settle(*write);
+            }
+            !is_settled
+        });
     }
 
     /// Waits for the next beat.

@@ -22,6 +22,11 @@ pub enum BreakEven {
 /// The largest ratio considered in the search for a break-even.
 pub const BREAK_EVEN_RATIO_MAX: f64 = 1000.0;
 
+/// Factors by which a performance multiplier is varied: how many times the hardware is needed is the least certain input.
+pub const MULTIPLIER_FACTORS: [f64; 3] = [1.1, 1.25, 1.5];
+/// The largest performance multiplier considered in the search for a break-even.
+const BREAK_EVEN_MULTIPLIER_MAX: f64 = 1000.0;
+
 /// Comparison of a column with the baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Comparison {
@@ -29,6 +34,11 @@ pub struct Comparison {
     pub saving: f64,
     /// Saving in TCO per TBe with a performance multiplier of 1 in both columns, so that performance is ignored.
     pub saving_without_performance: f64,
+    /// Saving with the column's performance multiplier times each of [`MULTIPLIER_FACTORS`].
+    pub saving_at_multipliers: [f64; MULTIPLIER_FACTORS.len()],
+    /// Performance multiplier at which the column costs as much as the baseline. `None` for the baseline, and if there is
+    /// none from 0.001 to 1000.
+    pub break_even_multiplier: Option<f64>,
     /// Ratio that the column must reach to cost as much as the baseline.
     pub break_even: BreakEven,
     /// TCO per TBe in US$ at the scenario's `equal_ratio`, if set.
@@ -47,6 +57,14 @@ pub fn compare(scenario: &Scenario) -> Vec<Comparison> {
         .map(|(at, column)| Comparison {
             saving: 1.0 - tco(column) / base_tco,
             saving_without_performance: 1.0 - alike(column) / alike(base),
+            saving_at_multipliers: MULTIPLIER_FACTORS.map(|factor| {
+                let multiplier = column.get(Field::PerformanceMultiplier) * factor;
+                1.0 - tco(&column.with(Field::PerformanceMultiplier, multiplier)) / base_tco
+            }),
+            break_even_multiplier: match at == scenario.baseline {
+                true => None,
+                false => break_even_multiplier(column, base_tco),
+            },
             break_even: if at == scenario.baseline { BreakEven::None } else { break_even(column, base_tco) },
             at_equal_ratio: scenario.equal_ratio.map(|ratio| tco(&column.with(Field::Ratio, ratio))),
         })
@@ -76,6 +94,20 @@ fn break_even(column: &Column, base_tco: f64) -> BreakEven {
         if dearer(middle) { low = middle } else { high = middle }
     }
     BreakEven::At(high)
+}
+
+/// Finds the break-even multiplier by bisection. The cost rises with the multiplier.
+fn break_even_multiplier(column: &Column, base_tco: f64) -> Option<f64> {
+    let dearer = |multiplier: f64| tco(&column.with(Field::PerformanceMultiplier, multiplier)) > base_tco;
+    let (mut low, mut high) = (BREAK_EVEN_MULTIPLIER_MAX.recip(), BREAK_EVEN_MULTIPLIER_MAX);
+    if dearer(low) || !dearer(high) {
+        return None;
+    }
+    for _ in 0..100 {
+        let middle = (low + high) / 2.0;
+        if dearer(middle) { high = middle } else { low = middle }
+    }
+    Some(low)
 }
 
 /// A range of values for one input.

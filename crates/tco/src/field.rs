@@ -213,6 +213,8 @@ fields! {
         "Share of those cores that compression keeps busy";
     CpuSecondsPerGb = "cpu.seconds_per_gb", "CPU time to compress", "s/GB", NotNegative, ZERO, BOTH, PLAIN,
         "CPU time that compressing takes for each GB of 10^9 bytes written; with `cpu.gb_per_s`, another way to say what `cpu.share` says";
+    CpuClientSecondsPerGb = "cpu.client_seconds_per_gb", "CPU time of the client", "s/GB", NotNegative, ZERO, BOTH, PLAIN,
+        "CPU time that the client side of the storage (its driver, the protocol) takes for each GB written, on the same server";
     CpuGbPerS = "cpu.gb_per_s", "Written by a server", "GB/s", NotNegative, ZERO, BOTH, PLAIN,
         "GB that each server (in a cloud: the instance) must compress in a second";
     CpuPricePerCore = "cpu.price_usd_per_core", "Price of a core", "US$", NotNegative, ZERO, RACK, USD_CENTS,

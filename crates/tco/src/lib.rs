@@ -27,8 +27,8 @@ mod scenario;
 mod show;
 
 pub use compare::{
-    BREAK_EVEN_RATIO_MAX, BreakEven, Comparison, Influence, SWEEP_POINTS_DEFAULT, SWEEP_POINTS_MAX, Sweep,
-    SweepError, SweepRange, compare, sweep, tornado,
+    BREAK_EVEN_RATIO_MAX, BreakEven, Comparison, Influence, MULTIPLIER_FACTORS, SWEEP_POINTS_DEFAULT,
+    SWEEP_POINTS_MAX, Sweep, SweepError, SweepRange, compare, sweep, tornado,
 };
 pub use field::{Field, FieldInfo, Kind, Limit, VALUE_MAX};
 pub use measured::{
@@ -39,5 +39,5 @@ pub use model::evaluate;
 pub use parse::{SCENARIO_MAX_BYTES, ScenarioError, parse};
 pub use presets::{PRESETS, Preset, preset};
 pub use rows::{Cell, Row, Section, fields_markdown, table};
-pub use scenario::{COLUMNS_MAX, Column, Input, Origin, Scenario, SetError};
+pub use scenario::{COLUMNS_MAX, CodecFigures, Column, Input, Origin, Scenario, SetError};
 pub use show::Show;

@@ -4,7 +4,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::field::{Field, Limit};
-use crate::scenario::{Input, Origin, Scenario};
+use crate::scenario::{Column, Input, Origin, Scenario};
 
 /// Path of the compression ratio of a Pumice drive in the output of `pumice scan --json`: `{"estimate": 2.4, "low":
 /// 2.3, "high": 2.5}`. The ratio is logical bytes over physical bytes, including headers, map and reserve. `low` and
@@ -44,8 +44,11 @@ pub struct BenchTarget {
     pub mb_per_s: Option<f64>,
     /// Logical bytes over physical bytes.
     pub ratio: Option<f64>,
-    /// CPU time of all threads of the target, in seconds per GB of 10^9 bytes written.
+    /// CPU time of all threads of the target, in seconds per GB of 10^9 bytes written. It and the ratio are of one codec:
+    /// where CPU time is priced, neither is used without the other.
     pub cpu_seconds_per_gb: Option<f64>,
+    /// The same of the client's side.
+    pub client_cpu_seconds_per_gb: Option<f64>,
 }
 
 /// A measured value that replaced an assumed one.
@@ -128,6 +131,31 @@ fn pick<'a>(items: &'a [Value], which: &str) -> Option<&'a Value> {
     items.iter().find(|item| wanted.iter().all(|(key, value)| has(item, key, value)))
 }
 
+/// Returns the codec of the ratio at a path: the key `codec` beside it.
+fn codec_at<'a>(json: &'a Value, path: &str) -> Option<&'a str> {
+    let (parent, _) = path.rsplit_once('.')?;
+    at_path(json, parent)?.get("codec")?.as_str()
+}
+
+/// Gives a column the CPU time of the codec whose ratio it gets.
+fn pair(column: &mut Column, codec: Option<&str>, file: &str, path: &str) -> Result<(), MeasuredError> {
+    let is_paired = codec.is_some_and(|codec| column.use_codec(codec) || column.is_of_codec(codec));
+    if is_paired || !column.prices_cpu() {
+        return Ok(());
+    }
+    let name = |codec: Option<&str>| {
+        codec.map_or("a codec without a name".to_string(), |codec| format!("{codec:?}"))
+    };
+    let problem = format!(
+        "{path} is the ratio of {}, and the CPU time of column {:?} is of {}: expected both of one codec; give the column \
+         [column.codecs.NAME] of that codec, or its key `codec`",
+        name(codec),
+        column.name,
+        name(column.codec.as_deref())
+    );
+    Err(MeasuredError::Unused { file: file.to_string(), problem })
+}
+
 /// Stores a measured value in a column.
 fn apply(scenario: &mut Scenario, at: usize, field: Field, value: f64, detail: &str) -> Applied {
     let column = &mut scenario.columns[at];
@@ -137,12 +165,13 @@ fn apply(scenario: &mut Scenario, at: usize, field: Field, value: f64, detail: &
 }
 
 /// Sets the ratio of every column that compresses to the lower end of the interval found by a scan. A ratio below 1 is
-/// used unchanged: there, headers cost more than compression saves.
+/// used unchanged: there, headers cost more than compression saves. Where CPU time is priced, it is that of the same
+/// codec.
 ///
 /// # Errors
 ///
-/// Fails if the text is not JSON, if it has no valid interval at the path that a column requires, or if no column
-/// compresses.
+/// Fails if the text is not JSON, if it has no valid interval at the path that a column requires, if the scenario has no
+/// CPU time of that codec for a column that prices CPU time, or if no column compresses.
 pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<Applied>, MeasuredError> {
     let json: Value = serde_json::from_str(text).map_err(|error| MeasuredError::Json {
         file: file.to_string(),
@@ -172,6 +201,7 @@ pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<A
                 format!("{expected}, found {} <= {} <= {}", ratio.low, ratio.estimate, ratio.high),
             );
         }
+        pair(&mut scenario.columns[at], codec_at(&json, &path), file, &path)?;
         let detail = format!(
             "low end of {:.3}..{:.3}, estimate {:.3}, {file}, {path}",
             ratio.low, ratio.high, ratio.estimate
@@ -190,7 +220,8 @@ pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<A
 /// # Errors
 ///
 /// Fails if the text is not valid benchmark JSON, if a value is out of range, if no target matches a column, if
-/// `cpu_seconds_per_gb` is given for a column without `cpu.gb_per_s`, or if no value can be used.
+/// `cpu_seconds_per_gb` is given for a column without `cpu.gb_per_s`, if a ratio or a CPU time comes without the other, or
+/// if no value can be used.
 pub fn use_bench(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<Applied>, MeasuredError> {
     let bench: Bench = serde_json::from_str(text)
         .map_err(|error| MeasuredError::Json { file: file.to_string(), problem: error.to_string() })?;
@@ -199,9 +230,10 @@ pub fn use_bench(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<
             ("mb_per_s", target.mb_per_s),
             ("ratio", target.ratio),
             ("cpu_seconds_per_gb", target.cpu_seconds_per_gb),
+            ("client_cpu_seconds_per_gb", target.client_cpu_seconds_per_gb),
         ];
         for (key, value) in values {
-            let limit = if key == "cpu_seconds_per_gb" { Limit::NotNegative } else { Limit::Positive };
+            let limit = if key.contains("cpu") { Limit::NotNegative } else { Limit::Positive };
             if value.is_some_and(|value| !limit.admits(value)) {
                 return key_error(file, &format!("targets.{at}.{key}"), limit.expected());
             }
@@ -234,6 +266,16 @@ pub fn use_bench(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<
             let detail = format!("{fastest} MB/s over {mb_per_s} MB/s, {source}");
             applied.push(apply(scenario, at, Field::PerformanceMultiplier, fastest / mb_per_s, &detail));
         }
+        let column = &scenario.columns[at];
+        let has_cpu = target.cpu_seconds_per_gb.is_some();
+        if column.takes(Field::Ratio) && (column.prices_cpu() || has_cpu) && target.ratio.is_some() != has_cpu
+        {
+            let problem = format!(
+                "target {:?}: expected ratio and cpu_seconds_per_gb, both of one codec, found only one of them",
+                target.name
+            );
+            return Err(MeasuredError::Unused { file: file.to_string(), problem });
+        }
         if let Some(ratio) = target.ratio.filter(|_| scenario.columns[at].takes(Field::Ratio)) {
             applied.push(apply(scenario, at, Field::Ratio, ratio, &source));
         }
@@ -246,6 +288,9 @@ pub fn use_bench(scenario: &mut Scenario, file: &str, text: &str) -> Result<Vec<
                 return Err(MeasuredError::Unused { file: file.to_string(), problem });
             }
             applied.push(apply(scenario, at, Field::CpuSecondsPerGb, seconds, &source));
+            if let Some(seconds) = target.client_cpu_seconds_per_gb {
+                applied.push(apply(scenario, at, Field::CpuClientSecondsPerGb, seconds, &source));
+            }
             if scenario.columns[at].get(Field::CpuShare) > 0.0 {
                 applied.push(apply(
                     scenario,

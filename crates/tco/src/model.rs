@@ -21,9 +21,10 @@ pub fn evaluate(column: &Column) -> Results {
     }
 }
 
-/// Cores per server that compression keeps busy.
+/// Cores per server that compression keeps busy, with the way to it.
 fn cores_busy(c: &Column) -> f64 {
-    c.get(F::CpuCores) * c.get(F::CpuShare) + c.get(F::CpuSecondsPerGb) * c.get(F::CpuGbPerS)
+    let seconds_per_gb = c.get(F::CpuSecondsPerGb) + c.get(F::CpuClientSecondsPerGb);
+    c.get(F::CpuCores) * c.get(F::CpuShare) + seconds_per_gb * c.get(F::CpuGbPerS)
 }
 
 /// Effective bytes per raw byte, after utilization, redundancy, compression and performance multiplier.

@@ -6,7 +6,7 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use crate::field::{Field, Kind, VALUE_MAX};
-use crate::scenario::{COLUMNS_MAX, Column, Input, Origin, Scenario};
+use crate::scenario::{CODEC_FIELDS, COLUMNS_MAX, CodecFigures, Column, Input, Origin, Scenario};
 
 /// Error in a scenario, with its location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -48,8 +48,7 @@ pub fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
 
 /// Keys allowed beside the sections, in the scenario and in a column.
 const TOP_KEYS: &str = "title, baseline, equal_ratio, [common], [[column]]";
-const COLUMN_KEYS: &str =
-    "name, kind, note, compresses, scan, bench, [column.sources] and the sections of fields";
+const COLUMN_KEYS: &str = "name, kind, note, compresses, codec, scan, bench, [column.codecs.NAME], [column.sources] and the sections of fields";
 
 struct Reader<'a> {
     file: &'a str,
@@ -207,6 +206,7 @@ impl Reader<'_> {
         let start = value.span().start;
         let mut own = Sections::default();
         let (mut name, mut note, mut scan, mut bench) = (None, None, None, None);
+        let (mut codec, mut codecs) = (None, BTreeMap::new());
         let (mut kind, mut compresses) = (Kind::Rack, true);
         for (key, value) in self.table(value, "column")? {
             match key.get_ref().as_ref() {
@@ -214,6 +214,8 @@ impl Reader<'_> {
                 "note" => note = Some(self.string(value, "column.note")?),
                 "scan" => scan = Some(self.string(value, "column.scan")?),
                 "bench" => bench = Some(self.string(value, "column.bench")?),
+                "codec" => codec = Some((self.string(value, "column.codec")?, key.span().start)),
+                "codecs" => codecs = self.codecs(value)?,
                 "compresses" => compresses = self.boolean(value, "column.compresses")?,
                 "kind" => {
                     kind = match value.get_ref().as_str() {
@@ -225,6 +227,15 @@ impl Reader<'_> {
                 _ => self.section(key, value, "column", &mut own)?,
             }
         }
+        if let Some(figures) = self.chosen(&codec, &codecs, &own, start)? {
+            own.values.extend(figures.values.iter().map(|(field, value)| (*field, (*value, start))));
+            // A source that the column gives for one of them is more precise.
+            for (field, source) in figures.values.keys().zip(std::iter::repeat(&figures.source)) {
+                if let Some(source) = source {
+                    own.sources.entry(*field).or_insert_with(|| source.clone());
+                }
+            }
+        }
         let Some((name, name_at)) = name else {
             return Err(self.error(start, "column.name", "missing; expected a text".to_string()));
         };
@@ -233,6 +244,8 @@ impl Reader<'_> {
             kind,
             note,
             compresses,
+            codec: codec.map(|(codec, _)| codec),
+            codecs,
             scan,
             bench,
             sources: common.sources.clone(),
@@ -241,6 +254,69 @@ impl Reader<'_> {
         self.fill(&mut column, &own, common, start)?;
         column.sources.extend(own.sources);
         Ok((column, name_at))
+    }
+
+    /// Reads `[column.codecs.NAME]`: the figures of codecs.
+    fn codecs(&self, value: &Value<'_>) -> Result<BTreeMap<String, CodecFigures>, ScenarioError> {
+        let mut codecs = BTreeMap::new();
+        for (codec, value) in self.table(value, "column.codecs")? {
+            let place = format!("column.codecs.{}", codec.get_ref());
+            let mut figures = CodecFigures { values: BTreeMap::new(), source: None };
+            for (key, value) in self.table(value, &place)? {
+                let field = CODEC_FIELDS.into_iter().find(|field| field.key() == key.get_ref().as_ref());
+                match field {
+                    Some(field) => drop(figures.values.insert(field, self.number(value, field)?)),
+                    None if key.get_ref() == "source" => {
+                        figures.source = Some(self.string(value, &format!("{place}.source"))?);
+                    }
+                    None => {
+                        let keys: Vec<&str> = CODEC_FIELDS.iter().map(|field| field.key()).collect();
+                        let expected = format!("one of {}, source", keys.join(", "));
+                        return self.unknown(
+                            key.span().start,
+                            &format!("{place}.{}", key.get_ref()),
+                            &expected,
+                        );
+                    }
+                }
+            }
+            // A ratio without what it takes, or the other way round, would be combined with the figures of another codec.
+            if let Some(missing) = CODEC_FIELDS.iter().find(|field| !figures.values.contains_key(field)) {
+                let problem = format!("missing; expected {}", missing.expected());
+                return Err(self.error(codec.span().start, &format!("{place}.{}", missing.key()), problem));
+            }
+            codecs.insert(codec.get_ref().to_string(), figures);
+        }
+        Ok(codecs)
+    }
+
+    /// Returns the figures of the codec that a column chooses; `None` if it lists none.
+    fn chosen<'c>(
+        &self,
+        codec: &Option<(String, usize)>,
+        codecs: &'c BTreeMap<String, CodecFigures>,
+        own: &Sections,
+        start: usize,
+    ) -> Result<Option<&'c CodecFigures>, ScenarioError> {
+        if codecs.is_empty() {
+            return Ok(None);
+        }
+        let known = codecs.keys().map(|codec| format!("{codec:?}")).collect::<Vec<_>>().join(", ");
+        let Some((codec, at)) = codec else {
+            let problem = format!("missing; expected one of [column.codecs]: {known}");
+            return Err(self.error(start, "column.codec", problem));
+        };
+        let Some(figures) = codecs.get(codec) else {
+            let problem = format!("expected one of [column.codecs]: {known}, found {codec:?}");
+            return Err(self.error(*at, "column.codec", problem));
+        };
+        match CODEC_FIELDS.iter().find_map(|field| Some((field, own.values.get(field)?))) {
+            Some((field, (_, at))) => {
+                let problem = format!("expected none, since [column.codecs.{codec}] has it");
+                Err(self.error(*at, field.info().name, problem))
+            }
+            None => Ok(Some(figures)),
+        }
     }
 
     /// Sets the inputs of a column: from the column itself, else from `common`, else from the defaults.

@@ -25,8 +25,13 @@ pub const PRESETS: &[Preset] = &[
     },
     Preset {
         name: "cloud-volumes",
-        what: "the same data on cloud volumes, plain and through Pumice",
+        what: "the same data on AWS volumes, plain and through Pumice",
         text: include_str!("../presets/cloud-volumes.toml"),
+    },
+    Preset {
+        name: "gcp-volumes",
+        what: "the same data on Google Cloud disks, plain and through Pumice",
+        text: include_str!("../presets/gcp-volumes.toml"),
     },
 ];
 

@@ -38,6 +38,8 @@ pub struct Cell {
     pub value: Option<f64>,
     /// True if the value was measured. Always false for outputs.
     pub measured: bool,
+    /// True if the value is an assumption of the scenario. Always false for outputs.
+    pub assumed: bool,
 }
 
 impl Row {
@@ -53,6 +55,7 @@ impl Row {
         let text = |cell: &Cell| match cell.value {
             None => "-".to_string(),
             Some(value) if cell.measured => format!("{} measured", self.show.text(value)),
+            Some(value) if cell.assumed => format!("{} assumed", self.show.text(value)),
             Some(value) => self.show.text(value),
         };
         self.cells.iter().map(text).collect()
@@ -156,9 +159,10 @@ fn field_row(scenario: &Scenario, field: Field) -> Option<Row> {
     if !given {
         return None;
     }
-    let cells = inputs.iter().map(|input| Cell {
+    let cells = scenario.columns.iter().zip(&inputs).map(|(column, input)| Cell {
         value: input.map(|input| input.value),
         measured: input.is_some_and(|input| matches!(input.origin, Origin::Measured(_))),
+        assumed: column.is_assumed(field),
     });
     Some(Row { key: info.name, label: info.label, unit: info.unit, show: info.show, cells: cells.collect() })
 }
@@ -170,7 +174,7 @@ fn metric_row(results: &[Results], metric: M) -> Option<Row> {
     if !values.iter().flatten().any(worth) {
         return None;
     }
-    let cells = values.into_iter().map(|value| Cell { value, measured: false }).collect();
+    let cells = values.into_iter().map(|value| Cell { value, measured: false, assumed: false }).collect();
     Some(Row { key: info.key, label: info.label, unit: info.unit, show: info.show, cells })
 }
 

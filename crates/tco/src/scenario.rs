@@ -41,6 +41,22 @@ pub struct Input {
     pub origin: Origin,
 }
 
+/// What a codec makes of data, and what that takes: figures that belong together.
+#[derive(Clone, Debug, PartialEq)]
+pub struct CodecFigures {
+    /// Values of [`CODEC_FIELDS`].
+    pub(crate) values: BTreeMap<Field, f64>,
+    /// Source of all of them.
+    pub(crate) source: Option<String>,
+}
+
+/// The fields that a codec determines.
+pub(crate) const CODEC_FIELDS: [Field; 3] =
+    [Field::Ratio, Field::CpuSecondsPerGb, Field::CpuClientSecondsPerGb];
+
+/// Beginning of the source of a value that nobody has measured or quoted.
+const ASSUMED: &str = "assumed";
+
 /// A column: one way to store data, with all inputs of the model that apply to it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Column {
@@ -52,6 +68,10 @@ pub struct Column {
     pub note: Option<String>,
     /// False for storage that does not compress. Its ratio is 1 and cannot be measured, set or swept.
     pub compresses: bool,
+    /// Codec that the ratio and the CPU time are of, such as `auto` or `zstd:3`. A name without a level stands for every level.
+    pub codec: Option<String>,
+    /// Ratio and CPU time of further codecs, of which the scenario chose [`Column::codec`].
+    pub codecs: BTreeMap<String, CodecFigures>,
     /// Path of the ratio in the output of `pumice scan --json`, if not [`SCAN_RATIO_PATH`](crate::SCAN_RATIO_PATH).
     pub scan: Option<String>,
     /// Name in the output of `pumice bench`, if not the column's name.
@@ -75,6 +95,42 @@ impl Column {
     /// Returns whether this field has an effect on the column.
     pub fn takes(&self, field: Field) -> bool {
         field.applies_to(self.kind) && (field != Field::Ratio || self.compresses)
+    }
+
+    /// Returns whether a value is an assumption of the scenario: its source says so, or it decides about the result and has
+    /// no source.
+    pub fn is_assumed(&self, field: Field) -> bool {
+        let own = self.input(field).is_some_and(|it| matches!(it.origin, Origin::Column | Origin::Common));
+        let decides = matches!(field, Field::Ratio | Field::PerformanceMultiplier | Field::CpuSecondsPerGb);
+        own && self.takes(field) && self.sources.get(&field).map_or(decides, |it| it.starts_with(ASSUMED))
+    }
+
+    /// Returns whether CPU time of compression is priced.
+    pub(crate) fn prices_cpu(&self) -> bool {
+        [Field::CpuSecondsPerGb, Field::CpuClientSecondsPerGb, Field::CpuShare]
+            .iter()
+            .any(|it| self.get(*it) > 0.0)
+    }
+
+    /// Returns whether the column's figures are of this codec.
+    pub(crate) fn is_of_codec(&self, codec: &str) -> bool {
+        self.codec.as_ref().is_some_and(|own| {
+            codec.strip_prefix(own.as_str()).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+        })
+    }
+
+    /// Takes the CPU time of another codec that the scenario has figures of. Returns false if it has none.
+    pub(crate) fn use_codec(&mut self, codec: &str) -> bool {
+        let Some(figures) = self.codecs.get(codec).cloned() else { return false };
+        self.codec = Some(codec.to_string());
+        for (field, value) in figures.values {
+            self.inputs.insert(field, Input { value, origin: Origin::Column });
+            match &figures.source {
+                Some(source) => drop(self.sources.insert(field, source.clone())),
+                None => drop(self.sources.remove(&field)),
+            }
+        }
+        true
     }
 
     /// Returns a copy of the column with another value for one input. The value is clamped to the bounds of the field's
@@ -112,8 +168,8 @@ impl Column {
         if has(Field::CpuShare) && !has(Field::CpuCores) {
             return Some((Field::CpuCores, "a number above 0, since cpu.share is given"));
         }
-        if has(Field::CpuSecondsPerGb) && !has(Field::CpuGbPerS) {
-            return Some((Field::CpuGbPerS, "a number above 0, since cpu.seconds_per_gb is given"));
+        if (has(Field::CpuSecondsPerGb) || has(Field::CpuClientSecondsPerGb)) && !has(Field::CpuGbPerS) {
+            return Some((Field::CpuGbPerS, "a number above 0, since CPU seconds for each GB are given"));
         }
         None
     }

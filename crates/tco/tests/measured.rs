@@ -6,14 +6,14 @@ use common::scenario_text;
 use tco::{Field, Origin, Scenario, use_bench, use_scan};
 
 fn two_columns() -> Scenario {
-    let more = "[[column]]\nname = \"two\"\nbench = \"other\"\n[column.workload]\nratio = 4\n[column.cpu]\ngb_per_s = 2\n\
+    let more = "[[column]]\nname = \"two\"\nbench = \"other\"\ncodec = \"zstd\"\n[column.workload]\nratio = 4\n[column.cpu]\ngb_per_s = 2\n\
                 cores = 8\nshare = 0.5\nprice_usd_per_core = 10\n[[column]]\nname = \"plain\"\ncompresses = false\n";
     tco::parse("my.toml", &scenario_text(more)).expect("valid")
 }
 
-const SCAN: &str = r#"{"paths": ["/data"], "predicted_drive": {"bytes": 1, "ratio": {"estimate": 2.4, "low": 2.3, "high": 2.5}},
-    "rivals": [{"name": "x", "unit": 4, "ratio": {"estimate": 1.5, "low": 1.4, "high": 1.6}},
-        {"name": "x.y", "unit": 64, "ratio": {"estimate": 1.7, "low": 1.6, "high": 1.8}}]}"#;
+const SCAN: &str = r#"{"paths": ["/data"], "predicted_drive": {"bytes": 1, "codec": "zstd:1", "ratio": {"estimate": 2.4, "low": 2.3, "high": 2.5}},
+    "rivals": [{"name": "x", "unit": 4, "codec": "zstd:3", "ratio": {"estimate": 1.5, "low": 1.4, "high": 1.6}},
+        {"name": "x.y", "unit": 64, "codec": "zstd", "ratio": {"estimate": 1.7, "low": 1.6, "high": 1.8}}]}"#;
 
 #[test]
 fn a_scan_gives_the_low_end_to_columns_that_compress() {
@@ -75,9 +75,80 @@ fn a_column_may_name_its_own_place_in_the_scan() {
 }
 
 #[test]
+fn ratio_and_cpu_time_are_of_one_codec() {
+    let column = "[[column]]\nname = \"P\"\ncodec = \"auto\"\n[column.cpu]\ngb_per_s = 1\n\
+                  [column.codecs.auto]\nratio = 2.5\nseconds_per_gb = 2\nclient_seconds_per_gb = 0.3\nsource = \"a\"\n\
+                  [column.codecs.lz4]\nratio = 2.1\nseconds_per_gb = 1\nclient_seconds_per_gb = 0.2\n";
+    let s = tco::parse("my.toml", &scenario_text(column)).expect("valid");
+    let of = |s: &Scenario, field| s.columns[1].get(field);
+    let figures = |s: &Scenario| {
+        [Field::Ratio, Field::CpuSecondsPerGb, Field::CpuClientSecondsPerGb].map(|field| of(s, field))
+    };
+    assert_eq!(figures(&s), [2.5, 2.0, 0.3]);
+    assert_eq!(s.columns[1].sources[&Field::CpuSecondsPerGb], "a");
+    let scan = |codec: &str| {
+        format!(
+            r#"{{"predicted_drive": {{"codec": {codec}, "ratio": {{"estimate": 2, "low": 1.9, "high": 2.1}}}}}}"#
+        )
+    };
+    let mut with_lz4 = s.clone();
+    use_scan(&mut with_lz4, "scan.json", &scan("\"lz4\"")).expect("both of lz4");
+    assert_eq!(figures(&with_lz4), [1.9, 1.0, 0.2]);
+    assert!(!with_lz4.columns[1].sources.contains_key(&Field::CpuSecondsPerGb));
+    for codec in ["\"zstd:3\"", "\"autos\"", "null"] {
+        let error = use_scan(&mut s.clone(), "scan.json", &scan(codec)).expect_err(codec).to_string();
+        assert!(error.contains("\"P\" is of \"auto\": expected both of one codec"), "{error}");
+    }
+    // A benchmark, too, gives both or none.
+    for half in [r#""ratio": 2"#, r#""cpu_seconds_per_gb": 2"#] {
+        let bench = format!(r#"{{"targets": [{{"name": "P", {half}}}]}}"#);
+        let error = use_bench(&mut s.clone(), "bench.json", &bench).expect_err(half).to_string();
+        assert!(error.contains("both of one codec"), "{error}");
+    }
+    let bench = r#"{"targets": [{"name": "P", "ratio": 3, "cpu_seconds_per_gb": 4, "client_cpu_seconds_per_gb": 5}]}"#;
+    let mut with_bench = s.clone();
+    use_bench(&mut with_bench, "bench.json", bench).expect("all of them");
+    assert_eq!(figures(&with_bench), [3.0, 4.0, 5.0]);
+    for (from, to, problem) in [
+        (
+            "codec = \"auto\"\n",
+            "",
+            "column.codec: missing; expected one of [column.codecs]: \"auto\", \"lz4\"",
+        ),
+        ("codec = \"auto\"", "codec = \"zstd\"", "column.codec: expected one of [column.codecs]"),
+        ("ratio = 2.1\n", "", "column.codecs.lz4.ratio: missing"),
+        ("ratio = 2.1\n", "ratios = 2.1\n", "column.codecs.lz4.ratios: unknown key; expected one of ratio, "),
+        ("gb_per_s = 1\n", "gb_per_s = 1\nseconds_per_gb = 9\n", "cpu.seconds_per_gb: expected none"),
+    ] {
+        let text = scenario_text(&column.replacen(from, to, 1));
+        let error = tco::parse("my.toml", &text).expect_err(to).to_string();
+        assert!(error.contains(problem), "{error}");
+    }
+}
+
+#[test]
+fn what_nobody_measured_is_assumed() {
+    let s = tco::parse("my.toml", &scenario_text("[column.sources]\n\"drive.capacity_gb\" = \"assumed\"\n"))
+        .expect("valid");
+    let is = |s: &Scenario, field| s.columns[0].is_assumed(field);
+    assert!(is(&s, Field::Ratio) && is(&s, Field::DriveCapacityGb));
+    assert!(
+        !is(&s, Field::Years) && !is(&s, Field::PerformanceMultiplier),
+        "quoted elsewhere, and a default"
+    );
+    let mut measured = s.clone();
+    use_scan(&mut measured, "scan.json", SCAN).expect("valid");
+    assert!(!is(&measured, Field::Ratio));
+    let rows = tco::table(&s);
+    let row = rows.iter().flat_map(|section| &section.rows).find(|row| row.key == "workload.ratio");
+    assert_eq!(row.expect("row").texts(), ["2.00:1 assumed"]);
+}
+
+#[test]
 fn data_that_does_not_compress_may_cost_headers() {
     let mut s = two_columns();
-    let scan = r#"{"predicted_drive": {"ratio": {"estimate": 0.993, "low": 0.99, "high": 1.0}}}"#;
+    let scan =
+        r#"{"predicted_drive": {"codec": "zstd:1", "ratio": {"estimate": 0.993, "low": 0.99, "high": 1.0}}}"#;
     use_scan(&mut s, "scan.json", scan).expect("valid");
     assert_eq!(s.columns[0].get(Field::Ratio), 0.99);
 }
@@ -111,7 +182,7 @@ fn scans_that_cannot_be_used() {
 
 const BENCH: &str = r#"{"date": "2026-11-21", "command": "pumice bench write", "more": 1, "targets": [
     {"name": "one", "mb_per_s": 400, "ratio": 2.1},
-    {"name": "other", "mb_per_s": 500, "cpu_seconds_per_gb": 0.75, "more": true},
+    {"name": "other", "mb_per_s": 500, "ratio": 3.5, "cpu_seconds_per_gb": 0.75, "more": true},
     {"name": "plain", "mb_per_s": 1000, "ratio": 1},
     {"name": "stranger", "mb_per_s": 9000}]}"#;
 
@@ -123,7 +194,7 @@ fn a_bench_gives_throughput_ratio_and_cpu_time() {
     // Performance is relative to the fastest column of the scenario. Targets without a column are ignored.
     assert_eq!((of(0, Field::PerformanceMultiplier), of(1, Field::PerformanceMultiplier)), (2.5, 2.0));
     assert_eq!(of(2, Field::PerformanceMultiplier), 1.0);
-    assert_eq!((of(0, Field::Ratio), of(1, Field::Ratio), of(2, Field::Ratio)), (2.1, 4.0, 1.0));
+    assert_eq!((of(0, Field::Ratio), of(1, Field::Ratio), of(2, Field::Ratio)), (2.1, 3.5, 1.0));
     // Measured CPU time replaces the assumed CPU share.
     assert_eq!((of(1, Field::CpuSecondsPerGb), of(1, Field::CpuShare)), (0.75, 0.0));
     assert!(
@@ -131,7 +202,6 @@ fn a_bench_gives_throughput_ratio_and_cpu_time() {
         "{applied:?}"
     );
     assert!(matches!(s.columns[1].input(Field::CpuSecondsPerGb).expect("set").origin, Origin::Measured(_)));
-    assert!(!matches!(s.columns[1].input(Field::Ratio).expect("set").origin, Origin::Measured(_)));
 }
 
 #[test]
@@ -149,7 +219,7 @@ fn benches_that_cannot_be_used() {
         ),
         (r#"{"targets": [{"name": "one", "mb_per_s": 5}]}"#, "a throughput alone"),
         (
-            r#"{"targets": [{"name": "one", "cpu_seconds_per_gb": 5}]}"#,
+            r#"{"targets": [{"name": "one", "ratio": 2, "cpu_seconds_per_gb": 5}]}"#,
             "needs cpu.gb_per_s above 0 in column \"one\"",
         ),
     ];

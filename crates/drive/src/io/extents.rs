@@ -10,6 +10,8 @@ use crate::shared::{Drive, yield_now};
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Leaves examined before other requests have their turn.
 const LEAVES_AT_ONCE: u32 = 16;
+/// Most leaves loaded for a request: each takes a read of the medium.
+const LOADED_MAX: u32 = 1024;
 
 fn kind_of(entry: Entry) -> ExtentKind {
     match entry.fill_word() {
@@ -21,13 +23,13 @@ fn kind_of(entry: Entry) -> ExtentKind {
 
 impl<M: Media> Drive<M> {
     /// Returns runs of one kind from `offset` on: at least one if the range is not empty, at most `max`, together no
-    /// longer than `len`.
+    /// longer than `len`. They end earlier after reading 1024 leaves of the map from the medium.
     pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, Error> {
         self.check_range(offset, len)?;
         let end = offset + len;
         let mut runs: Vec<Extent> = Vec::new();
         let mut at = offset;
-        let mut leaves = 0;
+        let (mut leaves, mut loaded) = (0, 0);
         while at < end && runs.len() <= max {
             let first = at / BLOCK;
             let leaf_end = (first / NODE_ENTRIES as u64 + 1) * NODE_ENTRIES as u64;
@@ -41,6 +43,10 @@ impl<M: Media> Drive<M> {
                 }
             });
             if let Err(missing) = result {
+                if loaded >= LOADED_MAX && !runs.is_empty() {
+                    break;
+                }
+                loaded += 1;
                 self.0.load(missing).await?;
             }
             leaves += 1;

@@ -5,6 +5,7 @@ use media::Media;
 
 use crate::ATOMIC_WRITE_BYTES;
 use crate::error::Error;
+use crate::io::hold::Turn;
 use crate::io::write::Reservation;
 use crate::shared::{Drive, yield_now};
 use crate::state::batch::Batch;
@@ -23,7 +24,7 @@ const FILLED_AT_ONCE_BYTES: u64 = 4 << 30;
 
 impl<M: Media> Drive<M> {
     /// Unmaps a range: it reads as zeros from then on, and its space is reclaimed. Durable like a write. Partly
-    /// covered blocks keep their other sectors.
+    /// covered blocks keep their other bytes.
     #[tracing::instrument(level = "debug", skip(self), err(level = "debug"))]
     pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Error> {
         self.check_range(offset, len)?;
@@ -109,6 +110,7 @@ impl<M: Media> Drive<M> {
     async fn set_step(&self, parts: &[(u64, u64)], entry: Entry, reserved: bool) -> Result<(), Error> {
         let mut batch = Batch::take();
         let mut effort = Effort::default();
+        let mut turn = Turn::new(&self.0);
         let result = loop {
             batch.clear();
             batch.reserved = reserved;
@@ -118,9 +120,9 @@ impl<M: Media> Drive<M> {
             if batch.items.is_empty() {
                 break self.0.core().writable();
             }
-            match self.0.append(&batch, &[], &mut effort).await {
+            match self.0.append(&batch, &[], &mut effort, turn.holds()).await {
                 Ok(true) => break Ok(()),
-                Ok(false) => {}
+                Ok(false) => turn.lost(&batch).await,
                 Err(error) => break Err(error),
             }
         };

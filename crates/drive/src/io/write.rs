@@ -7,6 +7,7 @@ use layout::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, LEAF_LEVEL, NodeId, UNIT_BYTES};
 use media::Media;
 
 use crate::error::Error;
+use crate::io::hold::Turn;
 use crate::io::offloaded::Plan;
 use crate::shared::{Drive, Shared, yield_now};
 use crate::state::batch::{Batch, Item};
@@ -112,6 +113,7 @@ impl<M: Media> Drive<M> {
         effort: &mut Effort,
     ) -> Result<(), Error> {
         let reserved = batch.reserved;
+        let mut turn = Turn::new(&self.0);
         let mut densely = batch.dense;
         let mut brought_back = false;
         let result = loop {
@@ -125,9 +127,9 @@ impl<M: Media> Drive<M> {
                 }
             }
             // What was not packed as small as possible comes again.
-            match self.0.append(&batch, data, effort.cleaning(batch.dense)).await {
+            match self.0.append(&batch, data, effort.cleaning(batch.dense), turn.holds()).await {
                 Ok(true) => break Ok(()),
-                Ok(false) => {}
+                Ok(false) => turn.lost(&batch).await,
                 Err(Error::NoSpace) if !densely => densely = true,
                 Err(Error::NoSpace) if !std::mem::replace(&mut brought_back, true) => {
                     match self.bring_back_dictionaries(offset, data, &batch).await {
@@ -284,12 +286,13 @@ impl<M: Media> Shared<M> {
     }
 
     /// Appends a batch, waiting as long as necessary. Returns false if a block changed meanwhile, and the batch must
-    /// be made anew.
+    /// be made anew. Waits for a request that holds a block, unless the caller `holds` it.
     pub(crate) async fn append(
         self: &Arc<Self>,
         batch: &Batch,
         source: &[u8],
         effort: &mut Effort,
+        holds: bool,
     ) -> Result<bool, Error> {
         let mut attempts = ATTEMPTS_MAX;
         let mut urgent = Claim::Urgent;
@@ -297,7 +300,10 @@ impl<M: Media> Shared<M> {
         loop {
             let result = {
                 let mut core = self.core();
-                let result = core.append_batch(batch, source, urgent);
+                let result = match holds || !core.is_held(batch) {
+                    true => core.append_batch(batch, source, urgent),
+                    false => Err(Stall::Held),
+                };
                 if result.is_ok() {
                     core.counters.host_written_bytes += source.len() as u64;
                 }
@@ -309,6 +315,7 @@ impl<M: Media> Shared<M> {
             match result {
                 Ok(()) => return Ok(true),
                 Err(Stall::Conflict) => return Ok(false),
+                Err(Stall::Held) => self.wait_for_turn().await,
                 Err(Stall::Refused(error)) => return Err(error),
                 Err(Stall::Full) => {
                     // What it replaces counts, and is known only if the map is loaded.

@@ -329,7 +329,7 @@ impl<M: Media> Shared<M> {
                     batch.add_run(&recipe, Catalog::dictionary_block(slot, copy), bytes, None);
                 }
             }
-            let appended = self.append(&batch, &[], &mut effort).await;
+            let appended = self.append(&batch, &[], &mut effort, false).await;
             batch.give_back();
             if appended? {
                 return self.flush_log().await;

@@ -107,6 +107,52 @@ fn with_later(codec: Policy) -> (Arc<MemoryMedia>, Arc<Later>, Memory) {
     (media, later, drive)
 }
 
+/// Preparing a large write takes long, and somebody changes a block that it covers in part all the time.
+#[test]
+fn a_write_beside_one_that_changes_its_edge_gets_its_turn() {
+    const ROUNDS_MAX: u32 = 20;
+    let (_media, later, drive) = with_later(Policy::Lz4);
+    let data = text_like(5, 16 * BLOCK + 100);
+    let edge = 16 * BLOCK as u64;
+    write(&drive, &later, edge, &random(6, BLOCK), How::Well).expect("written");
+    let mut writing: Writing<'_> = Box::pin(drive.write(0, &data, false));
+    let mut waiting: Option<Writing<'_>> = None;
+    let mut rounds = 0;
+    while poll(&mut writing).is_pending() {
+        rounds += 1;
+        assert!(rounds <= ROUNDS_MAX, "it never gets its turn");
+        if waiting.is_none() {
+            let mut change: Writing<'_> =
+                Box::pin(drive.write_zeroes(edge + 1024, 1 + u64::from(rounds), true, false));
+            if poll(&mut change).is_pending() {
+                waiting = Some(change);
+            }
+        }
+        // Others are not held up.
+        run(drive.write_zeroes(2 * edge + 1, 1, true, false)).expect("beside it");
+        later.finish(0, How::Well);
+    }
+    assert!(rounds > 1);
+    let mut change = waiting.expect("held up in the end");
+    assert!(matches!(poll(&mut change), Poll::Ready(Ok(()))), "it continues");
+    let mut back = vec![0; data.len() + 1000];
+    run(drive.read(0, &mut back)).expect("read");
+    assert!(back[..data.len()] == data[..]);
+    assert!(back[data.len()..][..900] == random(6, BLOCK)[100..1000]);
+    // A request that is dropped holds nothing.
+    let mut writing: Writing<'_> = Box::pin(drive.write(0, &data, false));
+    for _ in 0..ROUNDS_MAX {
+        assert!(poll(&mut writing).is_pending());
+        let change = &mut Box::pin(drive.write_zeroes(edge + 1024, 1, true, false));
+        if poll(change).is_pending() {
+            drop(writing);
+            return assert!(poll(change).is_ready());
+        }
+        later.finish(0, How::Well);
+    }
+    panic!("nothing was held");
+}
+
 /// Writes data, with all its batches finishing as `how`.
 fn write(drive: &Memory, later: &Later, offset: u64, data: &[u8], how: How) -> Result<(), Error> {
     let mut writing: Writing<'_> = Box::pin(drive.write(offset, data, true));

@@ -6,6 +6,7 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use device::{Device, DeviceError, Extent, ExtentKind, Geometry, ReadOnly};
+use tokio::sync::Notify;
 
 /// Unit of allocation, in bytes.
 const CHUNK_BYTES: u64 = 64 << 10;
@@ -32,11 +33,13 @@ pub struct MemoryDevice {
     max_transfer_bytes: u32,
     read_only: bool,
     failure: Mutex<Option<DeviceError>>,
-    /// True if a failure, a delay or a yield is set.
+    /// True if a failure, a delay, a yield or a hold is set.
     slow: AtomicBool,
     yields: AtomicBool,
     delay: Mutex<Duration>,
     delayed: AtomicU64,
+    holds: AtomicBool,
+    released: Notify,
     flushes: AtomicU64,
     durable_writes: AtomicU64,
     meeting: Mutex<Meeting>,
@@ -62,6 +65,8 @@ impl MemoryDevice {
             yields: AtomicBool::new(false),
             delay: Mutex::new(Duration::ZERO),
             delayed: AtomicU64::new(0),
+            holds: AtomicBool::new(false),
+            released: Notify::new(),
             flushes: AtomicU64::new(0),
             durable_writes: AtomicU64::new(0),
             meeting: Mutex::default(),
@@ -95,7 +100,18 @@ impl MemoryDevice {
         self.mark_slow();
     }
 
-    /// Number of requests so far that were delayed, or are.
+    /// Sets whether requests that come from now on wait for [`MemoryDevice::release`].
+    pub fn hold(&self, holds: bool) {
+        self.holds.store(holds, Ordering::Relaxed);
+        self.mark_slow();
+    }
+
+    /// Lets all requests go on that were held.
+    pub fn release(&self) {
+        self.released.notify_waiters();
+    }
+
+    /// Number of requests so far that were delayed or held, or are.
     pub fn delayed(&self) -> u64 {
         self.delayed.load(Ordering::Relaxed)
     }
@@ -148,8 +164,11 @@ impl MemoryDevice {
     }
 
     fn mark_slow(&self) {
-        let slow = lock(&self.failure).is_some() || !lock(&self.delay).is_zero();
-        self.slow.store(slow || self.yields.load(Ordering::Relaxed), Ordering::Relaxed);
+        let slow = lock(&self.failure).is_some()
+            || !lock(&self.delay).is_zero()
+            || self.yields.load(Ordering::Relaxed)
+            || self.holds.load(Ordering::Relaxed);
+        self.slow.store(slow, Ordering::Relaxed);
     }
 
     async fn interfere(&self) -> Result<(), DeviceError> {
@@ -157,6 +176,11 @@ impl MemoryDevice {
             let (delay, failure) = (*lock(&self.delay), lock(&self.failure).clone());
             if self.yields.load(Ordering::Relaxed) {
                 tokio::task::yield_now().await;
+            }
+            if self.holds.load(Ordering::Relaxed) {
+                let released = self.released.notified();
+                self.delayed.fetch_add(1, Ordering::Relaxed);
+                released.await;
             }
             if !delay.is_zero() {
                 self.delayed.fetch_add(1, Ordering::Relaxed);

@@ -10,7 +10,9 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::MemoryDevice;
 use crate::option::{ClientOption, InfoQuery, MetaContextQuery};
 use crate::protocol::{CONTEXT_BASE_ALLOCATION, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES};
-use crate::{Access, ConnectionError, Export, Peer, ServerConfig, Shared, ShutdownTrigger, serve_connection};
+use crate::{
+    Access, ConnectionError, Export, Peer, Presence, ServerConfig, Shared, ShutdownTrigger, serve_connection,
+};
 
 /// Capacity of the device that sessions run against, in bytes.
 const CAPACITY_BYTES: u64 = 1 << 20;
@@ -88,7 +90,8 @@ pub(super) fn run_over(
     let trigger = ShutdownTrigger::new();
     let mut script = Script { unread: sent, chunk_bytes: chunk_bytes.max(1), answers: Vec::new() };
     let result = RUNTIME.with(|runtime| {
-        runtime.block_on(serve_connection(&mut script, Peer::Unknown, shared, trigger.subscribe()))
+        let presence = |_: &_| Presence::Here;
+        runtime.block_on(serve_connection(&mut script, presence, Peer::Unknown, shared, trigger.subscribe()))
     });
     (script.answers, result)
 }

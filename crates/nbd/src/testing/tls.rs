@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{self, ClientConfig, ClientConnection, RootCertStore};
 use super::MemoryDevice;
 use super::session::{RUNTIME, exports, greeting_flags, negotiations, run_over};
 use crate::option::ClientOption;
-use crate::{Peer, ServerConfig, Shared, ShutdownTrigger, TlsConfig, TlsPolicy, serve_connection};
+use crate::{Peer, Presence, ServerConfig, Shared, ShutdownTrigger, TlsConfig, TlsPolicy, serve_connection};
 
 /// A certificate for `localhost` and its key, for tests alone.
 const CERTIFICATE: &[u8] = include_bytes!("pem/server.pem");
@@ -82,7 +82,7 @@ pub fn fuzz_tls(bytes: &[u8]) {
     let (near, far) = tokio::io::duplex(PIPE_BYTES);
     let trigger = ShutdownTrigger::new();
     let both = async {
-        let server = serve_connection(far, Peer::Unknown, &shared, trigger.subscribe());
+        let server = serve_connection(far, |_| Presence::Here, Peer::Unknown, &shared, trigger.subscribe());
         // The server may disconnect at any time, but it offers TLS to whoever asks.
         let (_, ()) = tokio::join!(server, send_within_tls(near, &start_tls, &within));
     };

@@ -9,7 +9,9 @@ use nbd::protocol::*;
 use nbd::reply::{ChunkHeader, SimpleReply};
 use nbd::request::RequestHeader;
 use nbd::testing::MemoryDevice;
-use nbd::{Access, ConnectionError, Export, Peer, ServerConfig, Shared, ShutdownTrigger, serve_connection};
+use nbd::{
+    Access, ConnectionError, Export, Peer, Presence, ServerConfig, Shared, ShutdownTrigger, serve_connection,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
@@ -78,7 +80,8 @@ pub(crate) fn connect_from(
     let (near, far) = tokio::io::duplex(pipe_bytes);
     let trigger = ShutdownTrigger::new();
     let (shared, shutdown) = (Arc::clone(shared), trigger.subscribe());
-    let server = tokio::spawn(async move { serve_connection(far, peer, &shared, shutdown).await });
+    let server =
+        tokio::spawn(async move { serve_connection(far, |_| Presence::Here, peer, &shared, shutdown).await });
     Session { client: Client { stream: near }, device: Arc::clone(device), trigger, server }
 }
 

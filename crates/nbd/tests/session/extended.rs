@@ -113,7 +113,6 @@ async fn payloads_that_do_not_belong_there_are_refused_and_skipped() {
     let mut session = extended(device()).await;
     let session = &mut session;
     let einval = Errno::Inval.code();
-    assert_eq!(ask(session, CMD_WRITE, 0, 0, 512, &[]).await, einval, "no payload");
     for command in [CMD_READ, CMD_FLUSH, CMD_TRIM, CMD_CACHE, CMD_WRITE_ZEROES, CMD_BLOCK_STATUS, 77] {
         assert_eq!(ask(session, command, CMD_FLAG_PAYLOAD_LEN, 0, 5, b"noise").await, einval, "{command}");
     }
@@ -123,6 +122,16 @@ async fn payloads_that_do_not_belong_there_are_refused_and_skipped() {
     assert_eq!(ask(session, CMD_FLUSH, 0, 0, 0, &[]).await, 0, "in step");
     send(session, CMD_WRITE, CMD_FLAG_PAYLOAD_LEN, 0, 1 << 32, &[]).await;
     assert!(session.client.is_closed().await, "too much to skip");
+}
+
+#[tokio::test]
+async fn a_write_without_the_flag_of_its_payload_closes() {
+    let mut session = extended(device()).await;
+    // Data that looks like a request.
+    let trim = ExtendedRequestHeader { flags: 0, command: CMD_TRIM, cookie: 1, offset: 0, length: 4096 };
+    send(&mut session, CMD_WRITE, 0, 0, EXTENDED_HEADER_BYTES as u64, &trim.encode()).await;
+    assert!(session.client.is_closed().await);
+    assert!(matches!(session.ends().await, Err(ConnectionError::NoPayload)));
 }
 
 #[tokio::test]

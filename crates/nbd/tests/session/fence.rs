@@ -10,9 +10,10 @@ use nbd::testing::MemoryDevice;
 use nbd::{Access, Address, Export, Listener, RefusalReason, Server, ServerConfig, Shared};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
+use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::client::{Client, device, info, shared_of};
+use crate::client::{Client, connect_to, device, info, shared_of};
 use crate::helped::Threads;
 use crate::tls::{self, certificates, connector_as};
 
@@ -20,43 +21,62 @@ use crate::tls::{self, certificates, connector_as};
 const DELAY: Duration = Duration::from_millis(300);
 /// Time that requests take that never end.
 const NEVER: Duration = Duration::from_secs(1000);
-const LEN: usize = 64 << 10;
+/// A grace period that no test waits for.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LEN: usize = 64 << 10;
 
 /// A server with two threads, on sockets of both kinds.
-struct Served {
-    device: Arc<MemoryDevice>,
-    shared: Arc<Shared<MemoryDevice>>,
-    _server: Server,
+pub(crate) struct Served {
+    pub(crate) device: Arc<MemoryDevice>,
+    pub(crate) shared: Arc<Shared<MemoryDevice>>,
+    pub(crate) server: Server,
     folder: tempfile::TempDir,
     port: u16,
 }
 
-fn serve(config: ServerConfig) -> Served {
-    let device = Arc::new(device());
+pub(crate) fn serve(config: ServerConfig) -> Served {
+    serve_device(device(), config)
+}
+
+fn serve_device(device: MemoryDevice, config: ServerConfig) -> Served {
+    let device = Arc::new(device);
     let shared = shared_of(&device, config.clone());
     let folder = tempfile::tempdir().expect("a folder");
     let unix = Listener::unix(&folder.path().join("s")).expect("listens");
     let tcp = Listener::tcp("127.0.0.1", 0, &config).expect("listens");
     let Address::Tcp(_, port) = *tcp.address() else { panic!("not TCP") };
     let server = Server::start(&shared, vec![unix, tcp], 2).expect("starts");
-    Served { device, shared, _server: server, folder, port }
+    Served { device, shared, server, folder, port }
 }
 
 impl Served {
-    async fn unix(&self) -> Client<UnixStream> {
+    pub(crate) async fn unix(&self) -> Client<UnixStream> {
         let stream = UnixStream::connect(self.folder.path().join("s")).await.expect("connected");
         started(stream).await
     }
 
-    async fn tcp(&self) -> Client<TcpStream> {
+    pub(crate) async fn tcp(&self) -> Client<TcpStream> {
         started(TcpStream::connect(("127.0.0.1", self.port)).await.expect("connected")).await
     }
 
-    /// Waits until the device delays so many requests.
-    async fn delayed(&self, count: u64) {
+    /// Waits until the device has delayed or held so many requests.
+    pub(crate) async fn delayed(&self, count: u64) {
         while self.device.delayed() < count {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
+    }
+
+    /// Makes a client send a request which is under way until it is released.
+    pub(crate) async fn hold<S: AsyncRead + AsyncWrite + Unpin>(
+        &self,
+        client: &mut Client<S>,
+        request: &[u8],
+    ) {
+        let delayed = self.device.delayed();
+        self.device.hold(true);
+        client.send(request).await;
+        self.delayed(delayed + 1).await;
+        self.device.hold(false);
     }
 }
 
@@ -66,12 +86,12 @@ async fn started<S: AsyncRead + AsyncWrite + Unpin>(stream: S) -> Client<S> {
     client
 }
 
-fn write_request(cookie: u64, byte: u8) -> Vec<u8> {
+pub(crate) fn write_request(cookie: u64, byte: u8) -> Vec<u8> {
     let header = RequestHeader { flags: 0, command: CMD_WRITE, cookie, offset: 0, length: LEN as u32 };
     [&header.encode()[..], &[byte; LEN]].concat()
 }
 
-async fn read_byte<S: AsyncRead + AsyncWrite + Unpin>(client: &mut Client<S>) -> u8 {
+pub(crate) async fn read_byte<S: AsyncRead + AsyncWrite + Unpin>(client: &mut Client<S>) -> u8 {
     client.request(CMD_READ, 0, 0, LEN as u32).await;
     assert_eq!(client.error().await, 0);
     let data = client.receive(LEN).await;
@@ -117,6 +137,36 @@ async fn nor_over_tcp() {
 }
 
 #[tokio::test]
+async fn nor_after_a_reset() {
+    let served = serve(one_at_a_time());
+    let first = served.tcp().await;
+    first.stream.set_zero_linger().expect("set");
+    leave_and_write(&served, first, served.tcp().await).await;
+}
+
+/// The end of a TCP connection comes behind the data. A server that reads nothing does not see it.
+#[tokio::test]
+async fn nor_over_tcp_when_its_end_waits_behind_data() {
+    let served = serve(one_at_a_time());
+    let mut first = served.tcp().await;
+    first.go("first").await;
+    served.hold(&mut first, &write_request(1, 1)).await;
+    let more = write_request(1, 1);
+    while timeout(DELAY / 2, first.stream.write_all(&more)).await.is_ok() {}
+    drop(first);
+    let mut next = served.tcp().await;
+    {
+        let mut go = Box::pin(next.go("first"));
+        assert!(timeout(DELAY, &mut go).await.is_err(), "a request is under way");
+        served.device.release();
+        go.await;
+    }
+    assert_eq!(next.write(0, 0, &[2; LEN]).await, 0);
+    tokio::time::sleep(DELAY).await;
+    assert_eq!(read_byte(&mut next).await, 2);
+}
+
+#[tokio::test]
 async fn nor_inside_tls() {
     let Some(folder) = certificates() else { return };
     let served = serve(ServerConfig { requests_per_connection_max: 1, ..tls::server(folder.path(), false) });
@@ -154,23 +204,55 @@ async fn nor_at_another_address_of_the_drive() {
 
 #[tokio::test]
 async fn clients_that_are_there_are_not_waited_for() {
-    let grace = Duration::from_millis(100);
-    let served = serve(ServerConfig { shutdown_grace: grace, ..ServerConfig::default() });
-    let mut first = served.unix().await;
+    let served = serve(ServerConfig { shutdown_grace: LONG, ..ServerConfig::default() });
+    let (mut first, mut second) = (served.unix().await, served.tcp().await);
     first.go("first").await;
-    served.device.delay_by(NEVER);
-    first.send(&write_request(1, 1)).await;
-    served.delayed(1).await;
-    served.device.delay_by(Duration::ZERO);
+    second.go("first").await;
+    served.hold(&mut first, &write_request(1, 1)).await;
+    served.hold(&mut second, &write_request(1, 1)).await;
     let since = Instant::now();
     let mut next = served.tcp().await;
     next.go("first").await;
-    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
     // Nor are those of another drive.
     drop(first);
     let mut other = served.unix().await;
     other.go("second").await;
-    assert!(since.elapsed() < Duration::from_secs(5), "{:?}", since.elapsed());
+    assert!(since.elapsed() < LONG / 6, "{:?}", since.elapsed());
+    served.device.release();
+}
+
+#[tokio::test]
+async fn clients_that_may_only_read_wait_for_nobody_and_nobody_for_them() {
+    let config = ServerConfig { shutdown_grace: LONG, ..ServerConfig::default() };
+    let served = serve_device(device().read_only(), config);
+    let mut first = served.unix().await;
+    first.go("first").await;
+    let read = RequestHeader { flags: 0, command: CMD_READ, cookie: 7, offset: 0, length: 512 };
+    served.hold(&mut first, &read.encode()).await;
+    drop(first);
+    let since = Instant::now();
+    let mut next = served.unix().await;
+    next.go("first").await;
+    assert!(since.elapsed() < LONG / 6, "{:?}", since.elapsed());
+    assert_eq!(read_byte(&mut next).await, 0);
+    served.device.release();
+}
+
+/// A socket's buffer does not hold the reply.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_does_not_take_the_reply_keeps_nobody_out() {
+    let device = Arc::new(device());
+    let shared = shared_of(&device, ServerConfig::default());
+    let mut idle = connect_to(&shared, &device, 64);
+    idle.client.greet().await;
+    idle.client.send(&ClientOption::Go(info("first")).encode()).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let since = tokio::time::Instant::now();
+    let mut next = connect_to(&shared, &device, 1 << 20);
+    next.client.greet().await;
+    next.client.go("first").await;
+    assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
+    assert_eq!(next.client.write(0, 0, &[2; 512]).await, 0);
 }
 
 #[tokio::test]
@@ -218,8 +300,9 @@ async fn a_client_that_sends_no_more_gets_all_its_replies_first() {
 async fn a_request_that_another_thread_works_at_ends_first_or_the_next_client_is_refused() {
     let threads = Threads::start(2);
     let helpers = Some(Arc::clone(&threads.helpers));
-    let grace = Duration::from_millis(100);
-    let served = serve(ServerConfig { shutdown_grace: grace, helpers, ..ServerConfig::default() });
+    let shutdown_grace = Duration::from_millis(100);
+    let fence_timeout = Duration::from_millis(300);
+    let served = serve(ServerConfig { shutdown_grace, fence_timeout, helpers, ..ServerConfig::default() });
     let mut first = served.unix().await;
     first.go("first").await;
     // The two writes wait for a third one, which the next client would send.
@@ -232,8 +315,11 @@ async fn a_request_that_another_thread_works_at_ends_first_or_the_next_client_is
     }
     drop(first);
     let mut next = served.unix().await;
-    let refused = next.outcome(&ClientOption::Go(info("first"))).await;
-    assert_eq!(refused, REP_ERR_POLICY);
+    let mut replies = next.option(&ClientOption::Go(info("first"))).await;
+    let refused = replies.pop().expect("a reply");
+    assert_eq!(refused.reply_type, REP_ERR_POLICY);
+    let message = String::from_utf8(refused.data).expect("text");
+    assert!(message.contains("(clients [0] in the server's log)"), "{message}");
     assert!(next.is_closed().await);
     assert_eq!(served.shared.refused_count(RefusalReason::UnderWay), 1);
     served.device.meet(1);

@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nbd::protocol::*;
+use nbd::testing::MemoryDevice;
 use nbd::{ConfigError, ConnectionError, ServerConfig};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::{sleep, timeout};
 
-use crate::client::{Session, connect, connect_to, device, shared_of};
+use crate::client::{Session, connect, connect_to, device, shared_of, simple};
 
 /// Sends until the server takes no more for 200 ms. Returns the bytes sent.
 async fn sends_until_stuck(session: &mut Session, bytes: &[u8]) -> usize {
@@ -60,6 +61,41 @@ async fn block_status_in_flight_is_limited() {
         assert_eq!(header.kind, REPLY_TYPE_BLOCK_STATUS);
     }
     assert!(started.elapsed() >= Duration::from_millis(390), "eight at a time");
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_trims_and_zeroings_in_flight_are_limited() {
+    let mut session = simple(MemoryDevice::new(1 << 30, 512)).await;
+    session.device.delay_by(Duration::from_millis(200));
+    for (length, seconds) in [(33 << 20, 0.4), (32 << 20, 0.2)] {
+        let started = tokio::time::Instant::now();
+        for command in [CMD_TRIM, CMD_WRITE_ZEROES].repeat(8) {
+            session.client.request(command, 0, 0, length).await;
+        }
+        for _ in 0..16 {
+            assert_eq!(session.client.error().await, 0);
+        }
+        let took = started.elapsed().as_secs_f64();
+        assert!((seconds..seconds + 0.1).contains(&took), "{took} s");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_follows_long_trims_does_not_wait_for_them() {
+    let mut session = simple(MemoryDevice::new(1 << 30, 512)).await;
+    session.device.delay_by(Duration::from_millis(200));
+    for _ in 0..9 {
+        session.client.request(CMD_TRIM, 0, 0, 33 << 20).await;
+    }
+    while session.device.delayed() < 8 {
+        tokio::task::yield_now().await;
+    }
+    session.device.delay_by(Duration::ZERO);
+    session.client.request_as(1, CMD_FLUSH, 0, 0, 0).await;
+    assert_eq!(session.client.simple_reply().await.cookie, 1, "the first reply");
+    for _ in 0..9 {
+        assert_eq!(session.client.error().await, 0);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -17,3 +17,4 @@ mod secure_client;
 mod shutdown;
 mod tls;
 mod transmission;
+mod waiting;

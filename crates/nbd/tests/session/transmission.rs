@@ -110,15 +110,30 @@ async fn fua_is_allowed_where_it_means_nothing() {
 #[tokio::test]
 async fn trim_and_write_zeroes_read_as_zeros() {
     let mut session = simple(device()).await;
-    for (command, flags) in
-        [(CMD_TRIM, 0), (CMD_WRITE_ZEROES, 0), (CMD_WRITE_ZEROES, CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO)]
-    {
+    for (command, flags) in [(CMD_TRIM, 0), (CMD_WRITE_ZEROES, 0), (CMD_WRITE_ZEROES, CMD_FLAG_NO_HOLE)] {
         assert_eq!(session.client.write(0, 0, &[1; 4096]).await, 0);
         assert_eq!(session.client.ask(command, flags, 512, 1024).await, 0);
         assert_eq!(session.client.ask(CMD_READ, 0, 0, 4096).await, 0);
         let data = session.client.receive(4096).await;
         assert!(data[..512] == [1; 512] && data[512..1536] == [0; 1024] && data[1536..] == [1; 2560]);
     }
+}
+
+#[tokio::test]
+async fn fast_zeroing_is_refused_where_it_is_none() {
+    let mut session = simple(device()).await;
+    let flags = CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO;
+    assert_eq!(session.client.write(0, 0, &[1; 16384]).await, 0);
+    for (offset, length, error) in
+        [(0, 4096, 0), (8192, 4096, 0), (3584, 5120, 0), (512, 4096, 95), (512, 7168, 95)]
+    {
+        assert_eq!(
+            session.client.ask(CMD_WRITE_ZEROES, flags, offset, length).await,
+            error,
+            "{length} at {offset}"
+        );
+    }
+    assert_eq!(session.client.ask(CMD_WRITE_ZEROES, CMD_FLAG_NO_HOLE, 512, 4096).await, 0);
 }
 
 #[tokio::test]

@@ -337,6 +337,7 @@ impl Daemon {
         // Excludes drives that could not be opened.
         let wanted = self.wanted(&self.config.server)?;
         drop(self.endpoints.accept(early.nbd, &wanted, &self.nbd)?);
+        self.endpoints.report_unaccepted();
         self.endpoints.announce(&self.nbd, &self.printer);
         self.manager.ready(&self.summary());
         let mut stop = self.signals.stop.clone();

@@ -155,6 +155,17 @@ impl Endpoints {
         Ok(others)
     }
 
+    /// Reports sockets of the service manager at which nobody accepts clients. They connect all the same, and wait.
+    pub(super) fn report_unaccepted(&self) {
+        let is_open = |socket: &&Inherited| self.open.iter().any(|open| open.address == *socket.address());
+        for socket in self.activated.iter().filter(|socket| !is_open(socket)) {
+            tracing::warn!(
+                address = %socket.address(),
+                "clients of this socket of the service manager wait until its drive is served, or stop its unit"
+            );
+        }
+    }
+
     /// Stops listening at addresses that are not in `wanted`. Connected clients stay. New clients of the remaining
     /// addresses get the exports given in `wanted`.
     pub(super) async fn retain(&mut self, wanted: &[(Address, Exports)]) {

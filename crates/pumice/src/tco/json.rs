@@ -64,6 +64,7 @@ fn column_json(column: &Column, compared: &Comparison, influences: &[Influence])
                 "unit": field.info().unit,
                 "from": input.origin.name(),
                 "measured": measured,
+                "assumed": column.is_assumed(*field),
                 "source": source,
             });
             inputs.insert(field.info().name.to_string(), value);
@@ -95,11 +96,15 @@ fn column_json(column: &Column, compared: &Comparison, influences: &[Influence])
         "kind": column.kind.name(),
         "note": column.note,
         "compresses": column.compresses,
+        "codec": column.codec,
         "inputs": inputs,
         "results": results,
         "compared": {
             "saving": compared.saving,
             "saving_without_performance": compared.saving_without_performance,
+            "saving_at_multipliers": tco::MULTIPLIER_FACTORS.iter().zip(compared.saving_at_multipliers)
+                .map(|(factor, saving)| json!({"factor": factor, "saving": saving})).collect::<Vec<_>>(),
+            "break_even_multiplier": compared.break_even_multiplier,
             "break_even": break_even,
             "break_even_ratio": ratio,
             "tco_per_tbe_usd_at_equal_ratio": compared.at_equal_ratio,

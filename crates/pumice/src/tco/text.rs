@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use report::Table;
-use tco::{Applied, BreakEven, Comparison, Field, Influence, Metric, Origin, Scenario, Show, Sweep};
+use tco::{Applied, BreakEven, Column, Comparison, Field, Influence, Metric, Origin, Scenario, Show, Sweep};
 
 use super::Report;
 
@@ -17,7 +17,7 @@ const USD: Show = Show::Usd(2);
 /// Returns the whole report.
 pub(crate) fn text(report: &Report, tornado: bool) -> String {
     let scenario = &report.scenario;
-    let mut out = format!("{}\n\n{}", scenario.title, main_table(report).to_text());
+    let mut out = format!("{}\n{}\n\n{}", scenario.title, verdict(report), main_table(report).to_text());
     for sweep in &report.sweeps {
         // Writing to a string cannot fail.
         let _ = write!(out, "\n{}", sweep_table(scenario, sweep).to_text());
@@ -132,9 +132,21 @@ fn comparison_rows(report: &Report) -> Vec<Vec<String>> {
     };
     let percent = Show::Percent(0);
     row("Saving of TCO per TBe".to_string(), &|compared| percent.text(compared.saving));
-    if scenario.columns.iter().any(|column| column.get(Field::PerformanceMultiplier) != 1.0) {
+    if scenario.columns.iter().any(is_multiplied) {
         let cell = |compared: &Comparison| percent.text(compared.saving_without_performance);
         row("Saving without performance multiplier".to_string(), &cell);
+        for (at, factor) in tco::MULTIPLIER_FACTORS.iter().enumerate() {
+            let cell = |compared: &Comparison| match compared.break_even_multiplier {
+                // The baseline against itself.
+                None if compared.break_even == BreakEven::None && compared.saving == 0.0 => "-".to_string(),
+                _ => percent.text(compared.saving_at_multipliers[at]),
+            };
+            row(format!("Saving if its multiplier is {factor} times as high"), &cell);
+        }
+        let multiplier = |compared: &Comparison| {
+            compared.break_even_multiplier.map_or("-".to_string(), |it| Show::Number(2).text(it))
+        };
+        row("Break-even performance multiplier".to_string(), &multiplier);
     }
     row("Break-even ratio".to_string(), &|compared| break_even_text(compared.break_even));
     if let Some(ratio) = scenario.equal_ratio {
@@ -143,6 +155,21 @@ fn comparison_rows(report: &Report) -> Vec<Vec<String>> {
         row(format!("TCO per TBe at {} for all", Show::Ratio.text(ratio)), &cell);
     }
     rows
+}
+
+/// Returns whether the performance multiplier of a column matters, or is not known.
+fn is_multiplied(column: &Column) -> bool {
+    column.get(Field::PerformanceMultiplier) != 1.0 || column.is_assumed(Field::PerformanceMultiplier)
+}
+
+/// Returns the inputs that are assumed, each with its columns.
+fn assumed(scenario: &Scenario) -> Vec<String> {
+    let of = |field: &Field| {
+        let columns = scenario.columns.iter().filter(|column| column.is_assumed(*field));
+        let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
+        (!names.is_empty()).then(|| format!("{} of {}", field.info().name, names.join(", ")))
+    };
+    Field::ALL.iter().filter_map(of).collect()
 }
 
 /// Returns a sweep: TCO per TBe of each column at each value.
@@ -205,9 +232,12 @@ pub(crate) fn remarks(report: &Report) -> Vec<(String, Vec<String>)> {
     let mut all = Vec::new();
     if !report.measured.is_empty() {
         all.push(("Measured here".to_string(), report.measured.iter().map(measured_line).collect()));
-        let rest = format!("all other inputs, as {} has them", scenario.file);
-        all.push(("Assumed".to_string(), vec![rest]));
+        all.push((
+            "Not measured here".to_string(),
+            vec![format!("all other inputs, as {} has them", scenario.file)],
+        ));
     }
+    all.push(("Assumed, neither measured nor quoted".to_string(), assumed(scenario)));
     let set = scenario.columns.iter().flat_map(|column| {
         let of = |field: &Field| {
             column
@@ -256,7 +286,7 @@ fn sources(scenario: &Scenario) -> Vec<String> {
     lines
 }
 
-/// Returns the cheapest column and its cost in one sentence.
+/// Returns the cheapest column and its cost in one sentence, with what of it is assumed.
 pub(crate) fn verdict(report: &Report) -> String {
     let scenario = &report.scenario;
     let costs: Vec<f64> = scenario.columns.iter().map(|column| tco::evaluate(column).tco_per_tbe()).collect();
@@ -273,5 +303,11 @@ pub(crate) fn verdict(report: &Report) -> String {
             USD.text(costs[scenario.baseline])
         )
     };
-    format!("Lowest {label}: {} at {}{against}.", scenario.columns[cheapest].name, USD.text(costs[cheapest]))
+    let assumed = assumed(scenario);
+    let assumed = match assumed.is_empty() {
+        true => String::new(),
+        false => format!(" Assumed: {}.", assumed.join("; ")),
+    };
+    let name = &scenario.columns[cheapest].name;
+    format!("Lowest {label}: {name} at {}{against}.{assumed}", USD.text(costs[cheapest]))
 }

@@ -238,6 +238,21 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     })
 }
 
+/// Returns the expected write amplification of a drive whose host has written `logical_bytes` at the assumed ratio, under
+/// uniform random overwrites of 4 KiB.
+///
+/// # Errors
+/// Fails for a physical size that no drive can have.
+pub fn expected_waf(input: &Input, logical_bytes: u64) -> Result<Waf, DecodeError> {
+    let geometry = Geometry::new(input.physical_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, None)?;
+    Ok(Waf::new(&waf::State {
+        geometry: &geometry,
+        ratio: input.ratio,
+        live_bytes: logical_bytes as f64 / input.ratio,
+        map_cache_bytes: input.map_cache_bytes,
+    }))
+}
+
 /// Explains why the recommended capacity is below the document's.
 fn difference(policy: Policy, geometry: &Geometry) -> String {
     let physical = geometry.physical_size_bytes as f64;
@@ -340,6 +355,15 @@ mod tests {
         assert!(fast.worse.iter().all(|worse| worse.fits));
         assert!(!large.worse[0].fits);
         assert!(large.worse[0].logical_at_full_bytes < large.logical_capacity_bytes);
+    }
+
+    #[test]
+    fn a_plan_expects_what_its_capacity_leads_to() {
+        let plan = of(Policy::Balanced, 2.4, 100 * GB);
+        let input = Input { ratio: 2.4, physical_bytes: 100 * GB, map_cache_bytes: 128 << 20 };
+        let full = expected_waf(&input, plan.logical_capacity_bytes).expect("a drive");
+        assert!((full.total - plan.waf.total).abs() < 1e-6, "{full:?} {:?}", plan.waf);
+        assert!(expected_waf(&input, plan.logical_capacity_bytes / 2).expect("a drive").total < full.total);
     }
 
     #[test]

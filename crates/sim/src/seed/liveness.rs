@@ -74,6 +74,7 @@ impl<S: Subject> Run<S> {
 
     fn may_be_full(&self) -> bool {
         let bytes = self.oracle.lock().live_bytes_max() + self.ledger.mapped_blocks() * BLOCK_BYTES;
+        let bytes = bytes + self.config.shared_bytes();
         // The map of a sparse drive may be most of what is stored.
         let is_sparse = self.config.style == crate::Style::Sparse;
         is_sparse || bytes > self.config.physical_bytes * NEARLY_EMPTY_PERCENT / 100

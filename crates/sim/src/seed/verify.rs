@@ -155,6 +155,19 @@ impl<S: Subject> Run<S> {
         }))
     }
 
+    /// Reads what hosts of bytes share, and compares it with what is possible.
+    fn observe_bytes(&mut self, end: LifeEnd) -> Result<(), Stop> {
+        if !self.config.has_bytes {
+            return Ok(());
+        }
+        let (first, count) = (self.config.shared_offset(), self.config.shared_bytes());
+        let sector = SECTOR_BYTES as u64;
+        let Ok(values) = self.read(first / sector, count / sector)? else { return Ok(()) };
+        let mut bytes = self.bytes.lock();
+        bytes.restart(end == LifeEnd::Crash);
+        bytes.shown(&values).map_or(Ok(()), |wrong| Err(Stop::Failed(wrong)))
+    }
+
     /// Reads everything that was ever written and compares it with the oracle.
     pub(super) fn read_back(&mut self, end: LifeEnd) -> Result<(), Stop> {
         self.calm();
@@ -162,6 +175,7 @@ impl<S: Subject> Run<S> {
         self.check(deep)?;
         self.no_segment_is_set_aside_without_cause()?;
         self.observe_all()?;
+        self.observe_bytes(end)?;
         match self.wiping.take() {
             None => {
                 self.trace(|| format!("resolving after {end:?}"));

@@ -166,6 +166,7 @@ impl Daemon {
             let accepted = bound.and_then(|bound| self.endpoints.accept(bound, wanted, &self.nbd));
             accepted.map_or_else(log_failure, drop);
         }
+        self.endpoints.report_unaccepted();
     }
 
     async fn close_logged(&mut self, at: usize) -> Exports {

@@ -1,0 +1,77 @@
+//! Reasons why a benchmark cannot run.
+
+use std::io;
+use std::path::PathBuf;
+
+/// Reason why a benchmark cannot run or be read.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BenchError {
+    /// A program is missing.
+    #[error("{program} is not installed: install the package {package}")]
+    Missing {
+        /// The program.
+        program: String,
+        /// The package of Debian and Ubuntu that has it.
+        package: &'static str,
+    },
+    /// fio is too old.
+    #[error("{found}: too old, expected fio {oldest} or newer")]
+    OldFio {
+        /// What it calls itself.
+        found: String,
+        /// Oldest version that works.
+        oldest: &'static str,
+    },
+    /// A program failed.
+    #[error("{program}: {problem}")]
+    Program {
+        /// The program.
+        program: String,
+        /// The last line it printed, or how it ended.
+        problem: String,
+    },
+    /// Output of fio, or a file with a run, is not what it should be.
+    #[error("{what}: {problem}")]
+    Format {
+        /// The program or file.
+        what: String,
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// A target cannot be used.
+    #[error("target {target}: {problem}")]
+    Target {
+        /// The target as given.
+        target: String,
+        /// Problem and remedy.
+        problem: String,
+    },
+    /// A file cannot be read or written.
+    #[error("{}: {error}", path.display())]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// The error.
+        error: io::Error,
+    },
+    /// The user stopped it.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl BenchError {
+    pub(crate) fn program(program: &str, problem: impl Into<String>) -> BenchError {
+        BenchError::Program { program: program.to_string(), problem: problem.into() }
+    }
+
+    pub(crate) fn target(target: &str, problem: impl Into<String>) -> BenchError {
+        BenchError::Target { target: target.to_string(), problem: problem.into() }
+    }
+
+    pub(crate) fn io(path: &std::path::Path) -> impl FnOnce(io::Error) -> BenchError + '_ {
+        |error| BenchError::Io { path: path.to_path_buf(), error }
+    }
+}
+
+pub(crate) type Result<T, E = BenchError> = std::result::Result<T, E>;

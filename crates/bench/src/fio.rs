@@ -1,0 +1,133 @@
+//! fio: found, checked, run, its results read.
+
+mod job;
+mod output;
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::error::{BenchError, Result};
+use crate::process::{self, Stop};
+pub(crate) use job::{Amount, Data, Job, Pattern};
+pub(crate) use output::Measured;
+
+/// Oldest fio with all options that are used: the engine `nbd` came with 3.14, its results per command with 3.20.
+const OLDEST: (u32, u32) = (3, 20);
+const OLDEST_TEXT: &str = "3.20";
+/// Time beyond that of a job after which fio is given up.
+const LATE: Duration = Duration::from_secs(60);
+
+/// Where fio reads and writes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// A file or block device.
+    File(PathBuf),
+    /// An NBD export.
+    Nbd(String),
+    /// An image in a pool of Ceph.
+    Rbd {
+        /// The pool.
+        pool: String,
+        /// The image.
+        image: String,
+    },
+}
+
+impl Place {
+    /// The engine of fio for it.
+    fn engine(&self) -> &'static str {
+        match self {
+            Place::File(_) => "libaio",
+            Place::Nbd(_) => "nbd",
+            Place::Rbd { .. } => "rbd",
+        }
+    }
+}
+
+/// An installed fio.
+#[derive(Clone, Debug)]
+pub struct Fio {
+    program: PathBuf,
+    version: String,
+    engines: Vec<String>,
+}
+
+impl Fio {
+    /// Finds fio: the program given, or the one installed.
+    ///
+    /// # Errors
+    /// Fails if there is none, it does not run, or is too old.
+    pub fn find(program: Option<&Path>) -> Result<Fio> {
+        let program = match program {
+            Some(program) => program.to_path_buf(),
+            None => process::need("fio", "fio")?,
+        };
+        let folder = std::env::temp_dir();
+        let ask = |what: &str| {
+            process::run(&program, &[what], &folder, LATE, &Stop::default()).map(|ended| ended.output)
+        };
+        let version = ask("--version")?.trim().to_string();
+        if number(&version).is_none_or(|number| number < OLDEST) {
+            return Err(BenchError::OldFio { found: version, oldest: OLDEST_TEXT });
+        }
+        let engines = ask("--enghelp")?.lines().map(|line| line.trim().to_string()).collect();
+        Ok(Fio { program, version, engines })
+    }
+
+    /// What it calls itself, such as `fio-3.33`.
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Runs a job of at most `seconds` on `capacity_bytes` at a place. Files go to `folder`.
+    pub(crate) fn run(
+        &self,
+        job: &Job,
+        place: &Place,
+        capacity_bytes: u64,
+        seconds: u32,
+        folder: &Path,
+        stop: &Stop,
+    ) -> Result<Measured> {
+        let engine = place.engine();
+        if !self.engines.iter().any(|it| it == engine) {
+            return Err(BenchError::program("fio", format!("this fio has no engine {engine}")));
+        }
+        // Standard output also has messages of engines.
+        let results = folder.join("fio.json");
+        let mut arguments = job.arguments(place, capacity_bytes, seconds);
+        arguments.push(format!("--output={}", results.display()));
+        // fio writes the state of verification and other files into its working directory.
+        arguments.push(format!("--aux-path={}", folder.display()));
+        let limit = Duration::from_secs(u64::from(seconds)) * 3 + LATE;
+        let ended = process::run(&self.program, &arguments, folder, limit, stop)?;
+        let text = std::fs::read_to_string(&results).map_err(BenchError::io(&results))?;
+        Measured::parse(&text, ended.cpu_seconds)
+    }
+}
+
+/// Major and minor number of a version such as `fio-3.33` or `fio-3.33-12-g1234`.
+fn number(version: &str) -> Option<(u32, u32)> {
+    let mut parts = version.strip_prefix("fio-")?.split(['.', '-']).map(str::parse);
+    Some((parts.next()?.ok()?, parts.next()?.ok()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_numbers() {
+        assert_eq!(number("fio-3.33"), Some((3, 33)));
+        assert_eq!(number("fio-3.5-12-gabc"), Some((3, 5)));
+        assert_eq!(number("fio-3"), None);
+        assert_eq!(number("nothing"), None);
+    }
+
+    #[test]
+    fn a_program_that_is_no_fio_is_refused() {
+        let error = Fio::find(Some(Path::new("/bin/echo"))).expect_err("no fio");
+        assert!(error.to_string().contains("expected fio 3.20"), "{error}");
+        assert!(Fio::find(Some(Path::new("/nothing/fio"))).is_err());
+    }
+}

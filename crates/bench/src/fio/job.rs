@@ -1,0 +1,201 @@
+//! Jobs of fio.
+
+use super::Place;
+
+/// Order and direction of requests.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Pattern {
+    Write,
+    Read,
+    RandomWrite,
+    RandomRead,
+    /// 70 % reads, 30 % writes, at random.
+    Mixed,
+    /// Discards all.
+    Trim,
+}
+
+impl Pattern {
+    fn fio(self) -> &'static str {
+        match self {
+            Pattern::Write => "write",
+            Pattern::Read => "read",
+            Pattern::RandomWrite => "randwrite",
+            Pattern::RandomRead => "randread",
+            Pattern::Mixed => "randrw",
+            Pattern::Trim => "trim",
+        }
+    }
+
+    /// In words.
+    pub(crate) fn text(self) -> &'static str {
+        match self {
+            Pattern::Write => "write",
+            Pattern::Read => "read",
+            Pattern::RandomWrite => "random write",
+            Pattern::RandomRead => "random read",
+            Pattern::Mixed => "random 70/30",
+            Pattern::Trim => "trim",
+        }
+    }
+
+    fn writes(self) -> bool {
+        matches!(self, Pattern::Write | Pattern::RandomWrite | Pattern::Mixed)
+    }
+}
+
+/// What is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Data {
+    Zeros,
+    /// `buffer_compress_percentage` in chunks of 4 KiB: this share of each is zeros, the rest random.
+    Compressible(u8),
+}
+
+/// How long a job runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Amount {
+    /// Until all was read or written once, or the time is up.
+    Once,
+    /// For the time given, again and again.
+    Timed,
+}
+
+/// A job of fio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Job {
+    pub(crate) pattern: Pattern,
+    pub(crate) block_kib: u32,
+    /// Requests in flight of each of `jobs`.
+    pub(crate) depth: u32,
+    pub(crate) jobs: u32,
+    pub(crate) data: Data,
+    pub(crate) amount: Amount,
+}
+
+impl Job {
+    /// Fills or reads all, in requests of 128 KiB.
+    pub(crate) fn sequential(pattern: Pattern, data: Data) -> Job {
+        Job { pattern, block_kib: 128, depth: 16, jobs: 1, data, amount: Amount::Once }
+    }
+
+    /// Requests of 4 KiB at random, for a time.
+    pub(crate) fn random(pattern: Pattern, data: Data) -> Job {
+        Job { pattern, block_kib: 4, depth: 16, jobs: 1, data, amount: Amount::Timed }
+    }
+
+    pub(crate) fn depth(self, depth: u32) -> Job {
+        Job { depth, ..self }
+    }
+
+    pub(crate) fn jobs(self, jobs: u32) -> Job {
+        Job { jobs, ..self }
+    }
+
+    pub(crate) fn timed(self) -> Job {
+        Job { amount: Amount::Timed, ..self }
+    }
+
+    fn is_random(&self) -> bool {
+        matches!(self.pattern, Pattern::RandomWrite | Pattern::RandomRead | Pattern::Mixed)
+    }
+
+    /// In words: `128K write, depth 16`.
+    pub(crate) fn text(&self) -> String {
+        let jobs = if self.jobs > 1 { format!(" x {}", self.jobs) } else { String::new() };
+        format!("{}K {}, depth {}{jobs}", self.block_kib, self.pattern.text(), self.depth)
+    }
+
+    /// Returns the command line of fio.
+    pub(crate) fn arguments(&self, place: &Place, capacity_bytes: u64, seconds: u32) -> Vec<String> {
+        let block_bytes = u64::from(self.block_kib) << 10;
+        let mut arguments: Vec<String> = [
+            "--name=bench",
+            "--thread",
+            "--group_reporting",
+            "--output-format=json",
+            // A file that was allocated before it is written is not compressed by btrfs.
+            "--fallocate=none",
+            "--percentile_list=50:99",
+            "--randrepeat=0",
+        ]
+        .map(str::to_string)
+        .to_vec();
+        arguments.push(format!("--ioengine={}", place.engine()));
+        match place {
+            Place::File(path) => {
+                arguments.push(format!("--filename={}", path.display().to_string().replace(':', "\\:")));
+                arguments.push("--direct=1".to_string());
+            }
+            Place::Nbd(uri) => arguments.push(format!("--uri={uri}")),
+            Place::Rbd { pool, image } => {
+                arguments.extend([format!("--pool={pool}"), format!("--rbdname={image}")]);
+                // Not the images' caches, which would hide the pool.
+                arguments.push("--direct=1".to_string());
+            }
+        }
+        arguments.extend([
+            format!("--rw={}", self.pattern.fio()),
+            format!("--bs={block_bytes}"),
+            format!("--size={}", capacity_bytes / block_bytes * block_bytes),
+            format!("--iodepth={}", self.depth),
+            format!("--numjobs={}", self.jobs),
+            format!("--runtime={seconds}"),
+        ]);
+        if self.amount == Amount::Timed {
+            arguments.push("--time_based".to_string());
+        }
+        if self.is_random() {
+            // Uniform: without it each block comes once before any comes again.
+            arguments.push("--norandommap".to_string());
+        }
+        if self.pattern == Pattern::Mixed {
+            arguments.push("--rwmixread=70".to_string());
+        }
+        if self.pattern.writes() {
+            arguments.push("--end_fsync=1".to_string());
+            arguments.extend(match self.data {
+                Data::Zeros => vec!["--zero_buffers".to_string()],
+                Data::Compressible(percent) => vec![
+                    format!("--buffer_compress_percentage={percent}"),
+                    "--buffer_compress_chunk=4096".to_string(),
+                    "--refill_buffers".to_string(),
+                ],
+            });
+        }
+        arguments
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn jobs_become_arguments() {
+        let job = Job::sequential(Pattern::Write, Data::Compressible(60)).depth(128);
+        assert_eq!(job.text(), "128K write, depth 128");
+        let arguments = job.arguments(&Place::Nbd("nbd://h".to_string()), (1 << 20) + 5, 7);
+        for expected in [
+            "--uri=nbd://h",
+            "--size=1048576",
+            "--runtime=7",
+            "--end_fsync=1",
+            "--buffer_compress_percentage=60",
+        ] {
+            assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
+        }
+        assert!(!arguments.iter().any(|argument| argument == "--time_based"));
+        let job = Job::random(Pattern::Mixed, Data::Zeros).jobs(8);
+        assert_eq!(job.text(), "4K random 70/30, depth 16 x 8");
+        let arguments = job.arguments(&Place::File("/a:b".into()), 1 << 20, 7);
+        for expected in
+            ["--filename=/a\\:b", "--time_based", "--rwmixread=70", "--zero_buffers", "--numjobs=8"]
+        {
+            assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
+        }
+        let reads =
+            Job::random(Pattern::RandomRead, Data::Zeros).arguments(&Place::File("/a".into()), 4096, 1);
+        assert!(!reads.iter().any(|argument| argument.contains("zero_buffers")));
+    }
+}

@@ -1,0 +1,46 @@
+//! Experiments of published documents, repeated with fio on Pumice drives and other stores.
+//!
+//! A suite is data: scenes of steps, and a function that compares what was measured with what a document states.
+//! [`Session::run`] runs the scenes in rounds, target by target, and returns a [`Run`]: the document behind `pumice
+//! bench --json`. [`compare`], [`scorecard()`], [`text()`] and [`page()`] show runs.
+//!
+//! Pumice itself is one of the programs that are run: this crate starts `pumice create`, `serve` and `status`, as a user
+//! would.
+
+#![forbid(unsafe_code)]
+
+mod budget;
+mod compare;
+mod documents;
+mod error;
+mod finding;
+mod fio;
+mod load;
+mod machine;
+mod page;
+mod process;
+mod run;
+mod scene;
+mod scorecard;
+mod session;
+mod stats;
+mod store;
+mod suite;
+mod target;
+mod text;
+
+pub use compare::{Difference, compare, comparison_text};
+pub use documents::{Document, STATEMENTS, Statement};
+pub use error::BenchError;
+pub use finding::{Finding, Verdict};
+pub use fio::Fio;
+pub use machine::Machine;
+pub use page::page;
+pub use process::Stop;
+pub use run::{Run, RunTarget, Sample, Series};
+pub use scorecard::scorecard;
+pub use session::{Options, Progress, Session};
+pub use stats::Figure;
+pub use suite::{DataSet, SUITES, Suite, suite};
+pub use target::{Kind, Target};
+pub use text::text;

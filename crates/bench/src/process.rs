@@ -1,0 +1,262 @@
+//! Other programs: started in their own process group, watched, timed and ended.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+use crate::error::{BenchError, Result};
+
+/// Interval between looks at a program.
+const POLL: Duration = Duration::from_millis(5);
+/// Time that a server may take to end before it is killed.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait for a server to become ready.
+pub(crate) const READY: Duration = Duration::from_secs(30);
+
+/// Request to stop, which a signal handler sets.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(Arc<AtomicBool>);
+
+impl Stop {
+    /// Asks for the end of the run: what was measured is kept.
+    pub fn set(&self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.0.load(Ordering::SeqCst) { Err(BenchError::Interrupted) } else { Ok(()) }
+    }
+}
+
+/// Returns the path of an installed program.
+pub(crate) fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let usual = ["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(usual).map(|folder| folder.join(program)).find(|file| file.is_file())
+}
+
+/// Returns the path of an installed program, or an error that names its package.
+pub(crate) fn need(program: &str, package: &'static str) -> Result<PathBuf> {
+    find(program).ok_or_else(|| BenchError::Missing { program: program.to_string(), package })
+}
+
+fn command<S: AsRef<OsStr>>(program: &Path, arguments: &[S]) -> Command {
+    let mut command = Command::new(program);
+    // A group of its own: Ctrl-C reaches only this process, which ends the others in order.
+    command.args(arguments).process_group(0).stdin(Stdio::null());
+    command
+}
+
+fn name(program: &Path) -> String {
+    program.file_name().unwrap_or(program.as_os_str()).to_string_lossy().into_owned()
+}
+
+/// A program that ran to its end.
+pub(crate) struct Ended {
+    pub(crate) output: String,
+    /// User and system time, in seconds, of its threads and of the children that it waited for.
+    pub(crate) cpu_seconds: f64,
+}
+
+/// Runs a program to its end, for at most `limit`. Its output must fit in a file in `folder`.
+pub(crate) fn run<S: AsRef<OsStr>>(
+    program: &Path,
+    arguments: &[S],
+    folder: &Path,
+    limit: Duration,
+    stop: &Stop,
+) -> Result<Ended> {
+    let failed = |problem: String| BenchError::program(&name(program), problem);
+    let [out, err] = ["out", "err"].map(|name| tempfile::Builder::new().prefix(name).tempfile_in(folder));
+    let (out, err) = (out.map_err(BenchError::io(folder))?, err.map_err(BenchError::io(folder))?);
+    let file = |file: &tempfile::NamedTempFile| file.reopen().map_err(BenchError::io(folder));
+    let spawned = command(program, arguments).stdout(file(&out)?).stderr(file(&err)?).spawn();
+    let mut group = Group(Some(spawned.map_err(|error| failed(format!("cannot be run: {error}")))?));
+    let since = Instant::now();
+    while !group.ended() {
+        stop.check()?;
+        if since.elapsed() > limit {
+            return Err(failed(format!("not done after {} seconds", limit.as_secs())));
+        }
+        sleep(POLL);
+    }
+    let cpu_seconds = group.pid().map_or(0.0, |pid| cpu_seconds(pid, true));
+    let status = group.reap().map_err(|error| failed(error.to_string()))?;
+    let text = |path: &Path| String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
+    if !status.success() {
+        let said = text(err.path());
+        let line = said.trim().lines().last().map_or(status.to_string(), str::to_string);
+        return Err(failed(line));
+    }
+    Ok(Ended { output: text(out.path()), cpu_seconds })
+}
+
+/// A child process and its group, killed when dropped.
+#[derive(Debug)]
+struct Group(Option<Child>);
+
+impl Group {
+    fn pid(&self) -> Option<u32> {
+        self.0.as_ref().map(Child::id)
+    }
+
+    /// Returns whether it ended. It is not reaped, so that its times can still be read.
+    fn ended(&self) -> bool {
+        let Some(child) = &self.0 else { return true };
+        let how = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        !matches!(waitid(WaitId::Pid(Pid::from_child(child)), how), Ok(None))
+    }
+
+    fn reap(&mut self) -> std::io::Result<std::process::ExitStatus> {
+        match self.0.take() {
+            Some(mut child) => child.wait(),
+            None => Err(std::io::ErrorKind::NotFound.into()),
+        }
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(child) = &self.0 {
+            // The process id is still valid, because the child was not waited for yet.
+            let _ = kill_process_group(Pid::from_child(child), signal);
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
+        let _ = self.reap();
+    }
+}
+
+/// A server, ended when dropped.
+#[derive(Debug)]
+pub(crate) struct Server {
+    group: Group,
+    program: String,
+    log: PathBuf,
+}
+
+impl Server {
+    /// Starts a server whose messages go to the file `log`.
+    pub(crate) fn start<S: AsRef<OsStr>>(
+        program: &Path,
+        arguments: &[S],
+        environment: &[(&str, &Path)],
+        log: &Path,
+    ) -> Result<Server> {
+        let messages = File::create(log).map_err(BenchError::io(log))?;
+        let mut command = command(program, arguments);
+        command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(messages);
+        let program = name(program);
+        let child = command
+            .spawn()
+            .map_err(|error| BenchError::program(&program, format!("cannot be run: {error}")))?;
+        Ok(Server { group: Group(Some(child)), program, log: log.to_path_buf() })
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.group.pid().unwrap_or(0)
+    }
+
+    /// Waits until `ready` returns a value. Fails if the server ends before.
+    pub(crate) fn wait<T>(&self, stop: &Stop, mut ready: impl FnMut() -> Result<Option<T>>) -> Result<T> {
+        let since = Instant::now();
+        loop {
+            if self.group.ended() {
+                let log = fs::read_to_string(&self.log).unwrap_or_default();
+                let line = log.trim().lines().last().unwrap_or("it ended").to_string();
+                return Err(BenchError::program(&self.program, line));
+            }
+            if let Some(value) = ready()? {
+                return Ok(value);
+            }
+            stop.check()?;
+            if since.elapsed() > READY {
+                return Err(BenchError::program(
+                    &self.program,
+                    format!("not ready after {} s", READY.as_secs()),
+                ));
+            }
+            sleep(POLL * 4);
+        }
+    }
+}
+
+impl Drop for Server {
+    /// Asks it to end, and kills it after a while.
+    fn drop(&mut self) {
+        self.group.signal(Signal::TERM);
+        let since = Instant::now();
+        while !self.group.ended() && since.elapsed() < PATIENCE {
+            sleep(POLL);
+        }
+    }
+}
+
+/// User and system time of a process so far, in seconds (`proc_pid_stat(5)`, fields 14 to 17); 0 if it is gone.
+/// `children`: with those that it waited for.
+pub(crate) fn cpu_seconds(pid: u32, children: bool) -> f64 {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat_ticks(&stat, children).unwrap_or(0) as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+fn stat_ticks(stat: &str, children: bool) -> Option<u64> {
+    // The name, in parentheses, may contain spaces and parentheses.
+    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
+    let times = fields.get(11..if children { 15 } else { 13 })?;
+    times.iter().map(|ticks| ticks.parse::<u64>().ok()).sum()
+}
+
+/// User and system time of all kernel threads so far, in seconds. They do the work of file systems and loop devices.
+pub(crate) fn kernel_cpu_seconds() -> f64 {
+    /// Parent of all kernel threads.
+    const KTHREADD: &str = "2";
+    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let numbers = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let stats = numbers.filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok());
+    let kernel = stats.filter(|stat| {
+        let parent = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(1));
+        parent == Some(KTHREADD)
+    });
+    let ticks: u64 = kernel.filter_map(|stat| stat_ticks(&stat, false)).sum();
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_behind_any_name() {
+        let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 5 6";
+        assert_eq!(stat_ticks(stat, false), Some(30));
+        assert_eq!(stat_ticks(stat, true), Some(100));
+        assert_eq!(stat_ticks("7 (a)", true), None);
+        assert!(cpu_seconds(u32::MAX, true) == 0.0);
+    }
+
+    #[test]
+    fn programs_run_fail_and_are_stopped() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let stop = Stop::default();
+        let shell = find("sh").expect("a shell");
+        let run = |script: &str, limit| run(&shell, &["-c", script], folder.path(), limit, &stop);
+        let long = Duration::from_secs(20);
+        assert_eq!(run("echo yes", long).expect("it ran").output, "yes\n");
+        let error = run("echo first >&2; echo last >&2; exit 3", long).err().expect("it failed");
+        assert_eq!(error.to_string(), "sh: last");
+        let error = run("sleep 60", Duration::from_millis(20)).err().expect("too long");
+        assert!(error.to_string().contains("not done after 0 seconds"), "{error}");
+        stop.set();
+        assert!(matches!(run("sleep 60", long), Err(BenchError::Interrupted)));
+    }
+}

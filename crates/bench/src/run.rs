@@ -1,0 +1,256 @@
+//! The result of a run: the document behind `pumice bench --json`.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{BenchError, Result};
+use crate::finding::Finding;
+use crate::machine::Machine;
+use crate::stats::Figure;
+
+/// Version of the document. It changes when a reader of an older one would misread it.
+pub(crate) const VERSION: u32 = 1;
+
+/// The result of a run.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    /// Version of this document.
+    pub version: u32,
+    /// The suite.
+    pub suite: String,
+    /// When it began, in UTC.
+    pub date: String,
+    /// The command line.
+    pub command: String,
+    /// Version of Pumice.
+    pub program_version: String,
+    /// Version of fio.
+    pub fio_version: String,
+    /// The machine.
+    pub machine: Machine,
+    /// Size of stores that were made.
+    pub size_bytes: u64,
+    /// Time that was given.
+    pub budget_seconds: f64,
+    /// Time that it took.
+    pub seconds: f64,
+    /// Time of each timed job.
+    pub job_seconds: u32,
+    /// Rounds that were begun.
+    pub rounds_count: u32,
+    /// Share of the processors that other programs used meanwhile, kernel threads among them.
+    pub others_cpu_share: Option<f64>,
+    /// False if it was interrupted, or if something was left out for want of time.
+    pub complete: bool,
+    /// What was not measured, and why.
+    pub left_out: Vec<String>,
+    /// Targets with their headline figures, in the form that `pumice tco --from-bench` reads.
+    pub targets: Vec<RunTarget>,
+    /// Everything measured.
+    pub series: Vec<Series>,
+    /// What models of this program predicted.
+    pub predictions: Vec<Prediction>,
+    /// What the run says about statements of documents.
+    pub findings: Vec<Finding>,
+}
+
+/// A target with its headline figures: medians of one step of the suite, sequential writes of compressible data.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RunTarget {
+    /// Its name.
+    pub name: String,
+    /// Scene and step of these figures; `None` if it was not measured.
+    pub measured_in: Option<String>,
+    /// Throughput in MB/s of 10^6 bytes.
+    pub mb_per_s: Option<f64>,
+    /// Logical over physical bytes; of the same writes.
+    pub ratio: Option<f64>,
+    /// CPU time of the servers for each GB of 10^9 bytes.
+    pub cpu_seconds_per_gb: Option<f64>,
+    /// CPU time of fio for each GB.
+    pub client_cpu_seconds_per_gb: Option<f64>,
+}
+
+/// One step of a scene on a target, in all rounds.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// The scene.
+    pub scene: String,
+    /// The step.
+    pub step: String,
+    /// The job in words.
+    pub job: String,
+    /// The target.
+    pub target: String,
+    /// Throughput in MB/s of 10^6 bytes, reads and writes together.
+    pub mb_per_s: Option<Figure>,
+    /// Requests per second.
+    pub requests_per_second: Option<Figure>,
+    /// Median latency in microseconds.
+    pub p50_us: Option<Figure>,
+    /// Latency that 99 of 100 requests did not exceed, in microseconds.
+    pub p99_us: Option<Figure>,
+    /// CPU seconds of fio for each GB of 10^9 bytes.
+    pub client_cpu_seconds_per_gb: Option<Figure>,
+    /// CPU seconds of the servers of the target, for each GB.
+    pub server_cpu_seconds_per_gb: Option<Figure>,
+    /// CPU seconds of a limited backing, for each GB.
+    pub device_cpu_seconds_per_gb: Option<Figure>,
+    /// Logical over physical bytes, after the step.
+    pub ratio: Option<Figure>,
+    /// Bytes written to the backing for each byte written by the host, during the step.
+    pub write_amplification: Option<Figure>,
+    /// The rounds.
+    pub samples: Vec<Sample>,
+}
+
+/// One step of one scene on one target, in one round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Bytes read and written.
+    pub bytes: u64,
+    /// Time, with the flush at the end.
+    pub seconds: f64,
+    /// Requests per second.
+    pub requests_per_second: f64,
+    /// Median latency in microseconds.
+    pub p50_us: Option<f64>,
+    /// Latency that 99 of 100 requests did not exceed, in microseconds.
+    pub p99_us: Option<f64>,
+    /// CPU seconds of fio.
+    pub client_cpu_seconds: f64,
+    /// CPU seconds of the servers.
+    pub server_cpu_seconds: Option<f64>,
+    /// CPU seconds of a limited backing.
+    pub device_cpu_seconds: Option<f64>,
+    /// Logical over physical bytes, after the step.
+    pub ratio: Option<f64>,
+    /// Bytes that the data takes, after the step.
+    pub physical_used_bytes: Option<u64>,
+    /// Bytes written to the backing for each byte written by the host, during the step.
+    pub write_amplification: Option<f64>,
+}
+
+/// What a model of this program predicted, and what was measured.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Prediction {
+    /// What was predicted, with its unit.
+    pub subject: String,
+    /// The model.
+    pub model: String,
+    /// Predicted value.
+    pub predicted: f64,
+    /// Measured value; `None` if it was not.
+    pub measured: Option<f64>,
+}
+
+impl Series {
+    /// Computes the figures from the samples.
+    pub(crate) fn summarize(&mut self) {
+        let samples = &self.samples;
+        let of = |value: &dyn Fn(&Sample) -> Option<f64>| {
+            let values: Option<Vec<f64>> = samples.iter().map(value).collect();
+            values.and_then(Figure::of)
+        };
+        let gb = |sample: &Sample| sample.bytes as f64 / 1e9;
+        let per_gb = |sample: &Sample, seconds: Option<f64>| {
+            seconds.filter(|_| sample.bytes > 0).map(|seconds| seconds / gb(sample))
+        };
+        // Discarding moves no bytes.
+        self.mb_per_s = of(&|it| (it.bytes > 0).then(|| gb(it) * 1e3 / it.seconds));
+        self.requests_per_second = of(&|it| (it.requests_per_second > 0.0).then_some(it.requests_per_second));
+        self.p50_us = of(&|it| it.p50_us);
+        self.p99_us = of(&|it| it.p99_us);
+        self.client_cpu_seconds_per_gb = of(&|it| per_gb(it, Some(it.client_cpu_seconds)));
+        self.server_cpu_seconds_per_gb = of(&|it| per_gb(it, it.server_cpu_seconds));
+        self.device_cpu_seconds_per_gb = of(&|it| per_gb(it, it.device_cpu_seconds));
+        self.ratio = of(&|it| it.ratio);
+        self.write_amplification = of(&|it| it.write_amplification);
+    }
+}
+
+impl Run {
+    /// Reads the JSON of a run.
+    ///
+    /// # Errors
+    /// Fails if it is something else, or of another version.
+    pub fn parse(file: &str, text: &str) -> Result<Run> {
+        let wrong = |problem: String| BenchError::Format { what: file.to_string(), problem };
+        let run: Run = serde_json::from_str(text)
+            .map_err(|error| wrong(format!("not what `pumice bench --json` writes: {error}")))?;
+        if run.version != VERSION {
+            return Err(wrong(format!("version {}, expected {VERSION}", run.version)));
+        }
+        Ok(run)
+    }
+
+    /// Returns the series of a step on a target.
+    pub(crate) fn series(&self, scene: &str, step: &str, target: &str) -> Option<&Series> {
+        self.series.iter().find(|it| it.scene == scene && it.step == step && it.target == target)
+    }
+
+    /// Returns the median throughput of a step on a target, in MB/s.
+    pub(crate) fn speed(&self, scene: &str, step: &str, target: &str) -> Option<f64> {
+        self.series(scene, step, target)?.mb_per_s.map(|figure| figure.median)
+    }
+
+    /// Returns the median of a step's requests per second.
+    pub(crate) fn requests(&self, scene: &str, step: &str, target: &str) -> Option<f64> {
+        self.series(scene, step, target)?.requests_per_second.map(|figure| figure.median)
+    }
+
+    /// Returns the median ratio after a step.
+    pub(crate) fn ratio(&self, scene: &str, step: &str, target: &str) -> Option<f64> {
+        self.series(scene, step, target)?.ratio.map(|figure| figure.median)
+    }
+
+    /// Sets the headline figures of the targets from a step.
+    pub(crate) fn set_headlines(&mut self, scene: &str, step: &str) {
+        let median = |figure: Option<Figure>| figure.map(|figure| figure.median);
+        for at in 0..self.targets.len() {
+            let Some(series) = self.series(scene, step, &self.targets[at].name) else { continue };
+            let found = RunTarget {
+                name: self.targets[at].name.clone(),
+                measured_in: Some(format!("{scene}: {step}, {}", series.job)),
+                mb_per_s: median(series.mb_per_s),
+                ratio: median(series.ratio),
+                cpu_seconds_per_gb: median(series.server_cpu_seconds_per_gb),
+                client_cpu_seconds_per_gb: median(series.client_cpu_seconds_per_gb),
+            };
+            self.targets[at] = found;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_follow_from_samples() {
+        let sample = |seconds| Sample {
+            bytes: 1_000_000_000,
+            seconds,
+            client_cpu_seconds: 0.5,
+            ratio: Some(2.0),
+            ..Sample::default()
+        };
+        let mut series = Series { samples: [2.0, 4.0, 5.0].map(sample).to_vec(), ..Series::default() };
+        series.summarize();
+        let speed = series.mb_per_s.expect("a speed");
+        assert_eq!((speed.median, speed.low, speed.high, speed.count), (250.0, 200.0, 500.0, 3));
+        assert_eq!(series.client_cpu_seconds_per_gb.expect("a time").median, 0.5);
+        assert_eq!(series.server_cpu_seconds_per_gb, None);
+        assert_eq!(series.ratio.expect("a ratio").median, 2.0);
+    }
+
+    #[test]
+    fn runs_are_read_again() {
+        let run = Run { version: VERSION, suite: "quick".to_string(), ..Run::default() };
+        let text = serde_json::to_string(&run).expect("JSON");
+        assert_eq!(Run::parse("a.json", &text).expect("a run"), run);
+        let error = Run::parse("a.json", "{}").expect_err("no run").to_string();
+        assert!(error.starts_with("a.json: not what `pumice bench --json` writes"), "{error}");
+        let text = text.replace("\"version\":1", "\"version\":9");
+        assert!(Run::parse("a.json", &text).expect_err("new").to_string().contains("version 9, expected 1"));
+    }
+}

@@ -1,0 +1,79 @@
+//! What suites are made of: scenes of steps.
+
+use std::path::PathBuf;
+
+use crate::fio::{Amount, Job};
+
+/// What one step does.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) enum Action {
+    /// A job of fio.
+    Fio(Job),
+    /// Copies an image.
+    Copy(PathBuf),
+    /// Recompresses what is cold, where the store can (`pumice settle`).
+    Settle,
+}
+
+/// One step of a scene.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Step {
+    /// What it measures; unique in the scene.
+    pub(crate) name: String,
+    pub(crate) action: Action,
+    /// Steps that only prepare are not in the report.
+    pub(crate) is_shown: bool,
+}
+
+impl Step {
+    /// Measures a job.
+    pub(crate) fn job(name: &str, job: Job) -> Step {
+        Step { name: name.to_string(), action: Action::Fio(job), is_shown: true }
+    }
+
+    /// Runs a job that is not in the report.
+    pub(crate) fn prepare(name: &str, job: Job) -> Step {
+        Step { is_shown: false, ..Step::job(name, job) }
+    }
+
+    /// Whether it runs for a time rather than for an amount of data.
+    pub(crate) fn is_timed(&self) -> bool {
+        matches!(self.action, Action::Fio(job) if job.amount == Amount::Timed)
+    }
+}
+
+/// Steps on a new, empty store.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Scene {
+    /// Unique in the suite.
+    pub(crate) name: String,
+    /// Logical capacity of drives over their physical size; `None`: physical size with room to spare.
+    pub(crate) expansion: Option<f64>,
+    /// Limit of the backing in MB/s of 10^6 bytes, for reads and for writes; `None`: as fast as it is.
+    pub(crate) backing_mb_per_s: Option<u32>,
+    /// Only on Pumice drives: other stores have nothing to show.
+    pub(crate) is_for_drives: bool,
+    pub(crate) steps: Vec<Step>,
+}
+
+impl Scene {
+    /// A scene on stores of the usual size and speed.
+    pub(crate) fn new(name: &str, steps: Vec<Step>) -> Scene {
+        Scene { name: name.to_string(), expansion: None, backing_mb_per_s: None, is_for_drives: false, steps }
+    }
+
+    /// On drives of more capacity than physical size.
+    pub(crate) fn expanded(self, expansion: f64) -> Scene {
+        Scene { expansion: Some(expansion), ..self }
+    }
+
+    /// On a slow backing.
+    pub(crate) fn limited(self, mb_per_s: u32) -> Scene {
+        Scene { backing_mb_per_s: Some(mb_per_s), ..self }
+    }
+
+    /// On Pumice drives only.
+    pub(crate) fn for_drives(self) -> Scene {
+        Scene { is_for_drives: true, ..self }
+    }
+}

@@ -1,0 +1,98 @@
+use super::*;
+use crate::suite;
+
+#[test]
+fn dates() {
+    assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
+    assert_eq!(utc(951_827_696), "2000-02-29 12:34:56 UTC");
+    assert_eq!(utc(1_795_630_990), "2026-11-25 18:23:10 UTC");
+}
+
+/// A program that writes results as fio does: 64 MiB in half a second for each run.
+fn fake_fio(folder: &Path) -> Fio {
+    let idle = r#"{"io_bytes": 0, "total_ios": 0, "runtime": 0, "clat_ns": {}}"#;
+    let busy = r#"{"io_bytes": 67108864, "total_ios": 512, "runtime": 500, "clat_ns": {"percentile": {"50.000000": 2000, "99.000000": 5000}}}"#;
+    let script = format!(
+        "#!/bin/sh\nfor word; do case $word in --version) echo fio-3.33; exit;; --enghelp) printf ' nbd\nlibaio\n'; exit;; \
+         --output=*) file=${{word#--output=}};; esac; done\n\
+         echo 'fio: hello {{\"jobs\": [{{\"error\": 0, \"read\": {idle}, \"write\": {busy}, \"trim\": {idle}}}]}}' >\"$file\"\n"
+    );
+    let path = folder.join("fio");
+    std::fs::write(&path, script).expect("written");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(&path, mode).expect("made executable");
+    Fio::find(Some(&path)).expect("the fake")
+}
+
+fn options(folder: &Path, targets: &[&str], limit: Duration) -> Options {
+    Options {
+        targets: targets.iter().map(|target| target.parse().expect("a target")).collect(),
+        limit,
+        size_bytes: Some(64 << 20),
+        folder: folder.to_path_buf(),
+        program: "/nothing/pumice".into(),
+        fio: fake_fio(folder),
+        data: Vec::new(),
+        command: "pumice bench".to_string(),
+    }
+}
+
+#[test]
+fn rounds_are_measured_until_the_time_is_up() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(folder.path(), &["raw", "again=raw"], Duration::from_secs(3600));
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    let seen = std::cell::RefCell::new(Vec::new());
+    let watch = |progress: &Progress| seen.borrow_mut().push(progress.clone());
+    let run = Session::new(suite, &options, &stop, &watch).run().expect("a run");
+    assert_eq!(run.rounds_count, ROUNDS_MAX);
+    assert!(run.complete, "{:?}", run.left_out);
+    let seen = seen.borrow();
+    assert!(seen[0].what.ends_with("on raw") && seen[1].what.ends_with("on again"), "{seen:?}");
+    let second = seen.iter().find(|progress| progress.round == 2).expect("a second round");
+    assert!(second.what.ends_with("on again"), "{second:?}");
+    for series in &run.series {
+        assert_eq!(series.samples.len(), ROUNDS_MAX as usize, "{}: {}", series.scene, series.step);
+        assert_eq!(series.requests_per_second.expect("a rate").median, 1024.0);
+    }
+    let [raw, _] = run.targets.as_slice() else { panic!("{:?}", run.targets) };
+    assert!((raw.mb_per_s.expect("a headline") - 134.2).abs() < 0.1, "{raw:?}");
+    // Only the fake and nothing of the run is left.
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
+}
+
+#[test]
+fn what_does_not_fit_or_fails_is_listed() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    let run = |targets: &[&str], limit| {
+        let options = options(folder.path(), targets, limit);
+        Session::new(suite, &options, &stop, &|_| ()).run()
+    };
+    let short = run(&["raw"], Duration::ZERO).expect("the first scene at least");
+    assert!(!short.complete && short.left_out.len() == 2, "{:?}", short.left_out);
+    assert!(short.series.iter().all(|series| series.scene == "60 %"));
+    // The drive's program is missing; the peer is measured all the same.
+    let some = run(&["pumice", "raw"], Duration::from_secs(3600)).expect("a run");
+    assert!(some.left_out.iter().any(|line| line.contains("on pumice: ")), "{:?}", some.left_out);
+    assert!(some.series.iter().all(|series| series.target == "raw"));
+    let twice = run(&["raw", "raw"], Duration::ZERO).expect_err("refused");
+    assert!(twice.to_string().contains("given twice"), "{twice}");
+}
+
+#[test]
+fn a_run_that_is_stopped_keeps_what_was_measured() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(folder.path(), &["raw"], Duration::from_secs(3600));
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    let watch = |progress: &Progress| {
+        if progress.round == 2 {
+            stop.set();
+        }
+    };
+    let run = Session::new(suite, &options, &stop, &watch).run().expect("a part");
+    assert!(!run.complete);
+    assert_eq!(run.left_out, ["interrupted"]);
+    assert!(run.series.iter().all(|series| series.samples.len() == 1));
+    assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
+}

@@ -1,0 +1,69 @@
+//! A file, device or NBD export of the user. It is not made empty between scenes.
+
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+use super::{Store, Workshop};
+use crate::error::{BenchError, Result};
+use crate::fio::Place;
+use crate::process;
+
+/// Longest wait for a server to say how large its export is.
+const ASK: Duration = Duration::from_secs(30);
+
+/// What is there, and how much of it jobs use.
+pub(crate) struct Kept {
+    place: Place,
+    capacity_bytes: u64,
+    pids: Vec<u32>,
+}
+
+impl Kept {
+    pub(crate) fn path(workshop: &Workshop<'_>, path: &Path, pids: &[u32]) -> Result<Kept> {
+        let end = File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0)));
+        let size = end.map_err(BenchError::io(path))?;
+        Kept::new(workshop, Place::File(path.to_path_buf()), &path.display().to_string(), size, pids)
+    }
+
+    pub(crate) fn nbd(workshop: &Workshop<'_>, uri: &str, pids: &[u32]) -> Result<Kept> {
+        let program = process::need("nbdinfo", "libnbd-bin")?;
+        let ended = process::run(&program, &["--size", uri], workshop.folder, ASK, workshop.stop)?;
+        let size = ended.output.trim().parse();
+        let size = size.map_err(|_| BenchError::target(uri, "the server does not say how large it is"))?;
+        Kept::new(workshop, Place::Nbd(uri.to_string()), uri, size, pids)
+    }
+
+    /// An image of at least the size of stores: fio says so if it is smaller.
+    pub(crate) fn rbd(workshop: &Workshop<'_>, pool: &str, image: &str, pids: &[u32]) -> Kept {
+        let place = Place::Rbd { pool: pool.to_string(), image: image.to_string() };
+        Kept { place, capacity_bytes: workshop.size_bytes, pids: pids.to_vec() }
+    }
+
+    fn new(workshop: &Workshop<'_>, place: Place, name: &str, size: u64, pids: &[u32]) -> Result<Kept> {
+        /// Least that jobs can use.
+        const SMALLEST_BYTES: u64 = 16 << 20;
+        if size < SMALLEST_BYTES {
+            return Err(BenchError::target(
+                name,
+                format!("has {size} bytes, expected at least {SMALLEST_BYTES}"),
+            ));
+        }
+        Ok(Kept { place, capacity_bytes: size.min(workshop.size_bytes), pids: pids.to_vec() })
+    }
+}
+
+impl Store for Kept {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    fn servers(&self) -> Vec<u32> {
+        self.pids.clone()
+    }
+}

@@ -1,0 +1,189 @@
+//! A Pumice drive, behind the server that users run.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde::Deserialize;
+use status::{StatusAnswer, StatusReport};
+
+use super::limited::Limited;
+use super::{Space, Store, Workshop};
+use crate::error::{BenchError, Result};
+use crate::fio::Place;
+use crate::process::{self, Server, Stop};
+use crate::scene::{Action, Scene};
+
+/// Longest time for a command on a drive, except settling.
+const COMMAND: Duration = Duration::from_secs(60);
+/// Longest time for settling.
+const SETTLE: Duration = Duration::from_secs(180);
+
+/// A served drive.
+pub(crate) struct Pumice {
+    asks: Asks,
+    place: Place,
+    capacity_bytes: u64,
+    // Ended before its backing goes away: fields are dropped in this order.
+    server: Server,
+    is_made: bool,
+    backing: Option<Limited>,
+}
+
+/// What is needed to ask the program about the drive.
+struct Asks {
+    program: PathBuf,
+    folder: PathBuf,
+    drive: PathBuf,
+    stop: Stop,
+}
+
+impl Asks {
+    fn run(&self, command: &str, more: &[&str], limit: Duration) -> Result<String> {
+        let runtime = self.folder.join("run");
+        // Servers of this run, and no others, are asked.
+        let runtime = format!("PUMICE_RUNTIME_DIR={}", runtime.display());
+        let (program, drive) = (self.program.display().to_string(), self.drive.display().to_string());
+        let arguments = [&[runtime.as_str(), &program, command, &drive], more].concat();
+        let env = process::need("env", "coreutils")?;
+        let ended = process::run(&env, &arguments, &self.folder, limit, &self.stop);
+        ended.map(|ended| ended.output).map_err(|error| match error {
+            BenchError::Program { problem, .. } => {
+                BenchError::program(&format!("pumice {command}"), problem.trim_start_matches("pumice: "))
+            }
+            error => error,
+        })
+    }
+
+    fn status(&self) -> Result<StatusReport> {
+        #[derive(Deserialize)]
+        struct Answer(StatusAnswer);
+        let text = self.run("status", &["--json"], COMMAND)?;
+        let wrong = |problem: String| BenchError::Format { what: "pumice status".to_string(), problem };
+        let answer: Answer = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        answer.0.drives.into_iter().next().ok_or_else(|| wrong("no drive".to_string()))
+    }
+}
+
+impl Pumice {
+    /// Serves a drive for a scene; one that does not exist is made.
+    pub(crate) fn open(
+        workshop: &Workshop<'_>,
+        path: Option<&Path>,
+        codec: Option<&str>,
+        scene: &Scene,
+        backing: Option<Limited>,
+    ) -> Result<Pumice> {
+        let drive = match (&backing, path) {
+            (Some(backing), _) => backing.path().to_path_buf(),
+            (None, Some(path)) => std::path::absolute(path).map_err(BenchError::io(path))?,
+            (None, None) => workshop.path("drive"),
+        };
+        let is_made = backing.is_some() || !drive.exists();
+        let asks = Asks {
+            program: workshop.program.to_path_buf(),
+            folder: workshop.folder.to_path_buf(),
+            drive: drive.clone(),
+            stop: workshop.stop.clone(),
+        };
+        if is_made {
+            let (size, capacity) = sizes(workshop.size_bytes, scene.expansion);
+            let (size, capacity) = (size.to_string(), capacity.to_string());
+            let mut more = vec!["--size", &size, "--capacity", &capacity, "--codec", codec.unwrap_or("auto")];
+            if backing.is_some() {
+                more.push("--force");
+            }
+            asks.run("create", &more, COMMAND)?;
+        } else {
+            // What earlier scenes wrote must not count.
+            asks.run("wipe", &["--yes"], COMMAND)?;
+        }
+        let socket = workshop.path("nbd.sock");
+        let _ = fs::remove_file(&socket);
+        let nbd = format!("unix:{}", socket.display());
+        let path_text = drive.display().to_string();
+        let runtime = workshop.path("run");
+        // As users have it, but where settling is waited for, it takes a whole processor.
+        let is_settled = scene.steps.iter().any(|step| step.action == Action::Settle);
+        let background = if is_settled { "100" } else { "10" };
+        let arguments = ["serve", &path_text, "--nbd", &nbd, "--background-cpu", background];
+        let mut environment = vec![("PUMICE_RUNTIME_DIR", runtime.as_path())];
+        if backing.is_some() {
+            // nbdfuse lets in nobody but the user who mounted it.
+            environment.push(("PUMICE_USER", Path::new("root")));
+        }
+        let server = Server::start(workshop.program, &arguments, &environment, &workshop.path("serve.log"))?;
+        let status = server.wait(workshop.stop, || {
+            // The drive is locked before the server can be asked about it.
+            let status = match asks.status() {
+                Err(BenchError::Program { .. }) => None,
+                status => Some(status?),
+            };
+            Ok(status.filter(|status| status.server.is_some() && socket.exists()))
+        })?;
+        Ok(Pumice {
+            asks,
+            place: Place::Nbd(format!("nbd+unix:///?socket={}", socket.display())),
+            capacity_bytes: status.logical_capacity_bytes.min(if is_made {
+                u64::MAX
+            } else {
+                workshop.size_bytes
+            }),
+            server,
+            is_made,
+            backing,
+        })
+    }
+}
+
+/// Physical size and capacity of a drive that is made. Without an expansion there is more space than capacity, as drives
+/// have flash beyond what they show, so that data which does not compress fits.
+fn sizes(size_bytes: u64, expansion: Option<f64>) -> (u64, u64) {
+    const MIB: u64 = 1 << 20;
+    match expansion {
+        None => (size_bytes / 4 * 5, size_bytes),
+        Some(expansion) => (size_bytes, (size_bytes as f64 * expansion) as u64 / MIB * MIB),
+    }
+}
+
+impl Store for Pumice {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    fn servers(&self) -> Vec<u32> {
+        vec![self.server.pid()]
+    }
+
+    fn devices(&self) -> Vec<u32> {
+        self.backing.as_ref().map_or(Vec::new(), Limited::pids)
+    }
+
+    fn space(&self) -> Result<Option<Space>> {
+        let status = self.asks.status()?;
+        Ok(Some(Space {
+            logical_used_bytes: status.logical_used_bytes,
+            physical_used_bytes: status.physical_used_bytes,
+            ratio: status.compression_ratio,
+            host_written_bytes: Some(status.host_written_bytes),
+            physical_written_bytes: Some(status.physical_written_bytes),
+        }))
+    }
+
+    fn settle(&self) -> Result<()> {
+        self.asks.run("settle", &[], SETTLE).map(drop)
+    }
+}
+
+impl Drop for Pumice {
+    fn drop(&mut self) {
+        // A drive on a limited backing goes with it. The server may still have the file open.
+        if self.is_made && self.backing.is_none() {
+            let _ = fs::remove_file(&self.asks.drive);
+        }
+    }
+}

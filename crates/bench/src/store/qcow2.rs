@@ -1,0 +1,88 @@
+//! A qcow2 image behind qemu-nbd. It compresses only what is written through qemu's driver `compress`, which takes
+//! whole clusters once; so it takes part without compression, as virtual machines use it.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::{Space, Store, Workshop, allocated_bytes};
+use crate::error::Result;
+use crate::fio::Place;
+use crate::process::{self, Server};
+
+const PACKAGE: &str = "qemu-utils";
+const CREATE: Duration = Duration::from_secs(60);
+
+/// A served image.
+pub(crate) struct Qcow2 {
+    place: Place,
+    image: PathBuf,
+    size_bytes: u64,
+    server: Server,
+}
+
+pub(crate) fn lacks() -> Option<String> {
+    ["qemu-img", "qemu-nbd"]
+        .into_iter()
+        .find(|program| process::find(program).is_none())
+        .map(|program| format!("no {program} (package {PACKAGE})"))
+}
+
+impl Qcow2 {
+    pub(crate) fn open(workshop: &Workshop<'_>) -> Result<Qcow2> {
+        let image = workshop.path("image.qcow2");
+        let (path, size) = (image.display().to_string(), workshop.size_bytes.to_string());
+        let program = process::need("qemu-img", PACKAGE)?;
+        let create = ["create", "-q", "-f", "qcow2", &path, &size];
+        process::run(&program, &create, workshop.folder, CREATE, workshop.stop)?;
+        let socket = workshop.path("qcow2.sock");
+        let _ = fs::remove_file(&socket);
+        let socket_text = socket.display().to_string();
+        let serve = [
+            "--persistent",
+            "--format=qcow2",
+            "--cache=none",
+            "--aio=native",
+            "--discard=unmap",
+            "--shared=16",
+            "--socket",
+            &socket_text,
+            &path,
+        ];
+        let program = process::need("qemu-nbd", PACKAGE)?;
+        let server = Server::start(&program, &serve, &[], &workshop.path("qemu.log"))?;
+        server.wait(workshop.stop, || Ok(socket.exists().then_some(())))?;
+        let place = Place::Nbd(format!("nbd+unix:///?socket={socket_text}"));
+        Ok(Qcow2 { place, image, size_bytes: workshop.size_bytes, server })
+    }
+}
+
+impl Store for Qcow2 {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.size_bytes
+    }
+
+    fn servers(&self) -> Vec<u32> {
+        vec![self.server.pid()]
+    }
+
+    fn space(&self) -> Result<Option<Space>> {
+        let used = allocated_bytes(&self.image);
+        Ok(Some(Space {
+            logical_used_bytes: used,
+            physical_used_bytes: used,
+            ratio: 1.0,
+            ..Space::default()
+        }))
+    }
+}
+
+impl Drop for Qcow2 {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.image);
+    }
+}

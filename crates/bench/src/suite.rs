@@ -1,0 +1,217 @@
+//! Suites: experiments of documents, as scenes and as a function that says what they show.
+
+mod against;
+mod baseline;
+mod datasets;
+mod expansion;
+mod offload;
+mod quick;
+mod slow_disk;
+mod zeros;
+
+use std::path::{Path, PathBuf};
+
+use crate::documents::STATEMENTS;
+use crate::error::Result;
+use crate::finding::Finding;
+use crate::run::{Prediction, Run};
+use crate::scene::Scene;
+use crate::session::Options;
+use crate::target::{Kind, Target};
+
+/// A data set of the user.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DataSet {
+    /// Its name. Those of Canonical's table are `warp`, `jpeg`, `covid`, `yuv` and `h264`.
+    pub name: String,
+    /// Folder or file.
+    pub path: PathBuf,
+}
+
+/// What a suite makes of a run.
+#[derive(Default)]
+pub(crate) struct Conclusions {
+    pub(crate) findings: Vec<Finding>,
+    pub(crate) predictions: Vec<Prediction>,
+}
+
+/// What a conclusion is drawn from.
+pub(crate) struct Seen<'a> {
+    pub(crate) run: &'a Run,
+    pub(crate) options: &'a Options,
+    /// The Pumice drive that statements are tested on: the first one.
+    pub(crate) drive: &'a str,
+    /// The first target without compression, if there is one.
+    pub(crate) raw: Option<&'a str>,
+}
+
+type Scenes = fn(&Options, &Path, u64) -> Result<Vec<Scene>>;
+
+/// A suite.
+pub struct Suite {
+    /// Name on the command line.
+    pub name: &'static str,
+    /// Summary in one line.
+    pub summary: &'static str,
+    /// Targets if the user names none.
+    targets: &'static [&'static str],
+    /// Size of stores that are made.
+    pub(crate) size_bytes: u64,
+    /// Scene and step of the headline figures.
+    pub(crate) headline: Option<(&'static str, &'static str)>,
+    scenes: Scenes,
+    conclude: fn(&Seen<'_>) -> Conclusions,
+}
+
+const MIB: u64 = 1 << 20;
+
+/// All suites.
+pub const SUITES: &[Suite] = &[
+    Suite {
+        name: "quick",
+        summary: "Two minutes: zeros, random data, and SNIA's data of 60 %",
+        targets: &["pumice", "raw"],
+        size_bytes: 512 * MIB,
+        headline: Some(quick::HEADLINE),
+        scenes: quick::scenes,
+        conclude: quick::conclude,
+    },
+    Suite {
+        name: "zeros-vs-random",
+        summary: "Linux Magazine: zeros against random data; full and fragmented, then trimmed",
+        targets: &["pumice", "raw"],
+        size_bytes: 512 * MIB,
+        headline: None,
+        scenes: zeros::scenes,
+        conclude: zeros::conclude,
+    },
+    Suite {
+        name: "fio-baseline",
+        summary: "Hyperscalers, figure 14: patterns, depths and jobs at the edges of the bands of compressibility",
+        targets: &["pumice", "raw"],
+        size_bytes: 256 * MIB,
+        headline: Some(baseline::HEADLINE),
+        scenes: baseline::scenes,
+        conclude: baseline::conclude,
+    },
+    Suite {
+        name: "expansion",
+        summary: "Hyperscalers, figure 21: 1.0, 1.5 and 2.0 times the physical size, against what `plan` predicts",
+        targets: &["pumice"],
+        size_bytes: 256 * MIB,
+        headline: None,
+        scenes: expansion::scenes,
+        conclude: expansion::conclude,
+    },
+    Suite {
+        name: "slow-disk",
+        summary: "Disks of 100, 250 and 500 MB/s: from which speed on compression makes a volume slower",
+        targets: &["pumice", "raw"],
+        size_bytes: 512 * MIB,
+        headline: Some(slow_disk::HEADLINE),
+        scenes: slow_disk::scenes,
+        conclude: slow_disk::conclude,
+    },
+    Suite {
+        name: "datasets",
+        summary: "Canonical's table: the ratio that `scan` predicts for data, and that of the data once written",
+        targets: &["pumice"],
+        size_bytes: 256 * MIB,
+        headline: None,
+        scenes: datasets::scenes,
+        conclude: datasets::conclude,
+    },
+    Suite {
+        name: "against",
+        summary: "Hyperscalers, figure 22: data of 3:1 on Pumice, a raw file, qcow2 and btrfs",
+        targets: &["pumice", "raw", "qcow2", "btrfs"],
+        size_bytes: 512 * MIB,
+        headline: Some(against::HEADLINE),
+        scenes: against::scenes,
+        conclude: against::conclude,
+    },
+    Suite {
+        name: "offload",
+        summary: "SNIA, figure 3: compression in Ceph (target software) against compression in its drives (target drive)",
+        targets: &[],
+        size_bytes: 512 * MIB,
+        headline: Some(offload::HEADLINE),
+        scenes: offload::scenes,
+        conclude: offload::conclude,
+    },
+];
+
+/// Returns a suite by its name.
+pub fn suite(name: &str) -> Option<&'static Suite> {
+    SUITES.iter().find(|suite| suite.name == name)
+}
+
+impl Suite {
+    pub(crate) fn targets(&self) -> Vec<Target> {
+        self.targets.iter().filter_map(|target| target.parse().ok()).collect()
+    }
+
+    pub(crate) fn scenes(&self, options: &Options, folder: &Path, size_bytes: u64) -> Result<Vec<Scene>> {
+        (self.scenes)(options, folder, size_bytes)
+    }
+
+    /// Adds findings and predictions to a run.
+    pub(crate) fn conclude(&self, run: &mut Run, options: &Options, targets: &[Target]) {
+        let drive = targets.iter().find(|target| target.is_drive());
+        let raw = targets.iter().find(|target| target.kind == Kind::Raw).map(|target| target.name.as_str());
+        // The targets of `offload` are clusters.
+        let drive = drive.map(|drive| drive.name.as_str()).or((self.name == "offload").then_some("drive"));
+        let Some(drive) = drive else {
+            let tested = STATEMENTS.iter().filter(|statement| statement.tested_by == Ok(self.name));
+            run.findings =
+                tested.map(|it| Finding::untested(it, "no Pumice drive among the targets")).collect();
+            return;
+        };
+        let seen = Seen { run, options, drive, raw };
+        let Conclusions { findings, predictions } = (self.conclude)(&seen);
+        run.findings = findings;
+        run.predictions = predictions;
+    }
+}
+
+impl Seen<'_> {
+    /// Returns the speed of a step on the drive, in MB/s.
+    fn speed(&self, scene: &str, step: &str) -> Option<f64> {
+        self.run.speed(scene, step, self.drive)
+    }
+
+    /// Returns the requests per second of a step on the drive.
+    fn requests(&self, scene: &str, step: &str) -> Option<f64> {
+        self.run.requests(scene, step, self.drive)
+    }
+
+    /// Describes the speed of a step on the raw file, for the reason of a finding.
+    fn raw_speed(&self, scene: &str, step: &str) -> String {
+        let speed = self.raw.and_then(|raw| self.run.speed(scene, step, raw));
+        speed.map_or(String::new(), |speed| format!("; a raw file here: {speed:.0} MB/s"))
+    }
+}
+
+/// The quotient of two numbers that are there.
+fn over(above: Option<f64>, below: Option<f64>) -> Option<f64> {
+    above.zip(below).filter(|(_, below)| *below > 0.0).map(|(above, below)| above / below)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_have_targets_and_unique_steps() {
+        for suite in SUITES {
+            assert_eq!(suite.targets().len(), suite.targets.len(), "{}", suite.name);
+        }
+    }
+
+    #[test]
+    fn quotients() {
+        assert_eq!(over(Some(3.0), Some(2.0)), Some(1.5));
+        assert_eq!(over(Some(3.0), Some(0.0)), None);
+        assert_eq!(over(None, Some(2.0)), None);
+    }
+}

@@ -1,0 +1,98 @@
+//! Hyperscalers, figure 21: drives that advertise more than they have, full of data that compresses, under random
+//! overwrites; against the write amplification and the speed that `pumice plan` expects.
+
+use std::path::Path;
+
+use scan::plan::{Input, expected_waf};
+
+use super::{Conclusions, Seen, over};
+use crate::error::Result;
+use crate::finding::{Finding, Needs};
+use crate::fio::{Amount, Data, Job, Pattern};
+use crate::run::Prediction;
+use crate::scene::{Scene, Step};
+use crate::session::Options;
+
+/// SNIA's data: about 2.4:1 on a drive.
+const DATA: Data = Data::Compressible(60);
+const FACTORS: [f64; 3] = [1.0, 1.5, 2.0];
+const OVERWRITE: &str = "overwrite, steady";
+/// Memory for the map of a served drive, the default of `pumice serve`.
+const MAP_CACHE_BYTES: u64 = 128 << 20;
+
+fn scene_name(factor: f64) -> String {
+    format!("{factor:.1}x")
+}
+
+pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
+    let random = Job::random(Pattern::RandomWrite, DATA);
+    let scene = |factor: f64| {
+        let steps = vec![
+            Step::job("fill", Job::sequential(Pattern::Write, DATA)),
+            // As much as the capacity, twice: from here on the drive is as fragmented as it will be.
+            Step::job("overwrite, first", Job { amount: Amount::Once, ..random }),
+            Step::prepare("overwrite, second", Job { amount: Amount::Once, ..random }),
+            Step::job(OVERWRITE, random),
+            Step::job("read", Job::sequential(Pattern::Read, DATA)),
+        ];
+        Scene::new(&scene_name(factor), steps).expanded(factor).for_drives()
+    };
+    Ok(FACTORS.map(scene).to_vec())
+}
+
+pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
+    let waf = |factor: f64| {
+        let series = seen.run.series(&scene_name(factor), OVERWRITE, seen.drive)?;
+        series.write_amplification.map(|figure| figure.median)
+    };
+    // The ratio of blocks that were written alone, as the model assumes.
+    let ratio = |factor: f64| seen.run.ratio(&scene_name(factor), OVERWRITE, seen.drive);
+    let expected = |factor: f64| {
+        let physical_bytes = seen.run.size_bytes;
+        let input = Input { ratio: ratio(factor)?, physical_bytes, map_cache_bytes: MAP_CACHE_BYTES };
+        expected_waf(&input, (physical_bytes as f64 * factor) as u64).ok().map(|waf| waf.total)
+    };
+    let mut conclusions = Conclusions::default();
+    for factor in FACTORS {
+        let Some(predicted) = expected(factor) else { continue };
+        conclusions.predictions.push(Prediction {
+            subject: format!("write amplification at {factor:.1}x"),
+            model: "pumice plan".to_string(),
+            predicted,
+            measured: waf(factor),
+        });
+    }
+    for factor in &FACTORS[1..] {
+        let speeds =
+            over(seen.speed(&scene_name(*factor), OVERWRITE), seen.speed(&scene_name(1.0), OVERWRITE));
+        let Some(predicted) = over(expected(1.0), expected(*factor)) else { continue };
+        conclusions.predictions.push(Prediction {
+            subject: format!("speed of random overwrites at {factor:.1}x, over that at 1.0x"),
+            model: "pumice plan, if the disk is the limit".to_string(),
+            predicted,
+            measured: speeds,
+        });
+    }
+    for (factor, name) in [(1.5, "hs21-150"), (2.0, "hs21-200")] {
+        let scene = scene_name(factor);
+        let refused =
+            seen.run.left_out.iter().find(|line| line.starts_with(&format!("{scene} on {}", seen.drive)));
+        let filled = match refused {
+            Some(line) => line.contains("No space").then_some(0.0),
+            None => ratio(factor),
+        };
+        let ours = |ratio: f64| match refused {
+            Some(_) => "a write was refused".to_string(),
+            None => format!("fits, full and overwritten at {ratio:.2}:1"),
+        };
+        let why = "reserve, map and headers take more than the ratio leaves";
+        conclusions.findings.push(Finding::judge(name, filled, Needs::AtLeast(factor), ours, why));
+    }
+    let ours = |quotient: f64| {
+        format!("{:.2} / {:.2}: {quotient:.2}", waf(1.5).unwrap_or(0.0), expected(1.5).unwrap_or(0.0))
+    };
+    let why = "short of the steady state, or background work wrote beside the host";
+    let quotient = over(waf(1.5), expected(1.5));
+    conclusions.findings.push(Finding::judge("pu-waf", quotient, Needs::AtMost(1.0), ours, why));
+    conclusions
+}

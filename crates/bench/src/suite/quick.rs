@@ -1,0 +1,62 @@
+//! Two minutes of all: zeros, random data and SNIA's job on one drive.
+
+use std::path::Path;
+
+use super::{Conclusions, Seen, zeros};
+use crate::error::Result;
+use crate::finding::{Finding, Needs};
+use crate::fio::{Data, Job, Pattern};
+use crate::scene::{Scene, Step};
+use crate::session::Options;
+
+pub(super) const HEADLINE: (&str, &str) = (SNIA, "write");
+
+/// SNIA's data: `buffer_compress_percentage=60`.
+const SNIA: &str = "60 %";
+
+pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
+    let scene = |name: &str, data, depth| {
+        let sequential = |pattern| Job::sequential(pattern, data).depth(depth);
+        Scene::new(
+            name,
+            vec![
+                Step::job("write", sequential(Pattern::Write)),
+                Step::job("read", sequential(Pattern::Read)),
+                Step::job("random read", Job::random(Pattern::RandomRead, data)),
+                Step::job("random write", Job::random(Pattern::RandomWrite, data)),
+            ],
+        )
+    };
+    Ok(vec![
+        scene(SNIA, Data::Compressible(60), 128),
+        scene("zeros", Data::Zeros, 16),
+        scene("random data", Data::Compressible(0), 16),
+    ])
+}
+
+pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
+    let written = seen.run.series(SNIA, "write", seen.drive);
+    let ratio = written.and_then(|series| series.ratio).map(|figure| figure.median);
+    let waf = written.and_then(|series| series.write_amplification).map(|figure| figure.median);
+    let decayed = seen.run.ratio(SNIA, "random write", seen.drive);
+    let mut findings = zeros::zeros_over_random(seen, "zeros", "random data");
+    findings.push(Finding::judge(
+        "snia-ratio",
+        ratio,
+        Needs::AtLeast(2.0),
+        |ratio| {
+            let after =
+                decayed.map_or(String::new(), |after| format!(", {after:.2}:1 after random overwrites"));
+            format!("{ratio:.2}:1{after}")
+        },
+        "headers and map take their share",
+    ));
+    findings.push(Finding::judge(
+        "snia-waf",
+        waf,
+        Needs::AtMost(1.0 / 1.05),
+        |waf| format!("{waf:.2}"),
+        "the data did not compress enough",
+    ));
+    Conclusions { findings, ..Conclusions::default() }
+}

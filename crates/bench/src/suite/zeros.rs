@@ -1,0 +1,87 @@
+//! Linux Magazine: zeros against random data, and what its readers objected: full, fragmented and untrimmed, then trimmed.
+
+use std::path::Path;
+
+use super::{Conclusions, Seen, over};
+use crate::error::Result;
+use crate::finding::{Finding, Needs};
+use crate::fio::{Data, Job, Pattern};
+use crate::scene::{Scene, Step};
+use crate::session::Options;
+
+const RANDOM: Data = Data::Compressible(0);
+
+pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
+    let stream = |data| {
+        vec![
+            Step::job("write", Job::sequential(Pattern::Write, data)),
+            Step::job("read", Job::sequential(Pattern::Read, data)),
+        ]
+    };
+    // Zeros leave nothing behind to be collected.
+    let objection = vec![
+        Step::job("write new", Job::sequential(Pattern::Write, RANDOM)),
+        Step::job("overwrite at random", Job::random(Pattern::RandomWrite, RANDOM)),
+        Step::job("write full", Job::sequential(Pattern::Write, RANDOM)),
+        Step::prepare("trim", Job { block_kib: 1024, ..Job::sequential(Pattern::Trim, RANDOM) }),
+        Step::job("write trimmed", Job::sequential(Pattern::Write, RANDOM)),
+    ];
+    Ok(vec![
+        Scene::new("zeros", stream(Data::Zeros)),
+        Scene::new("random data", stream(RANDOM)),
+        Scene::new("full, then trimmed", objection).for_drives(),
+    ])
+}
+
+/// Findings about zeros against random data, from steps of any suite.
+pub(super) fn zeros_over_random(seen: &Seen<'_>, zeros: &str, random: &str) -> Vec<Finding> {
+    let pair = |name: &str, step: &str, document: f64, why: &str| {
+        let (above, below) = (seen.speed(zeros, step), seen.speed(random, step));
+        let ours = |ratio: f64| {
+            format!("{:.0} / {:.0} MB/s: {ratio:.1}x", above.unwrap_or(0.0), below.unwrap_or(0.0))
+        };
+        let why = format!("{why}{}", seen.raw_speed(random, step));
+        Finding::judge(name, over(above, below), Needs::AtLeast(document), ours, &why)
+    };
+    vec![
+        pair(
+            "lm-write",
+            "write",
+            260.0 / 65.0,
+            "random data is passed through at the speed of the disk, which is not the bottleneck",
+        ),
+        pair(
+            "lm-read",
+            "read",
+            260.0 / 200.0,
+            "zeros are made in the server, but still copied to the client",
+        ),
+    ]
+}
+
+pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
+    let scene = "full, then trimmed";
+    let new = seen.speed(scene, "write new");
+    let share = |name, step, needs, why| {
+        let speed = seen.speed(scene, step);
+        let ours = |share: f64| {
+            format!("{:.0} of {:.0} MB/s: {:.0} %", speed.unwrap_or(0.0), new.unwrap_or(0.0), share * 100.0)
+        };
+        Finding::judge(name, over(speed, new), needs, ours, why)
+    };
+    let mut findings = zeros_over_random(seen, "zeros", "random data");
+    findings.push(share(
+        "lm-full",
+        "write full",
+        Needs::AtMost(0.5),
+        "sequential overwrites free whole segments: cleaning has little to move, so a full drive loses less than the \
+         reader's flash did",
+    ));
+    findings.push(share(
+        "lm-trim",
+        "write trimmed",
+        Needs::AtLeast(1.0),
+        "TRIM gives all space back, but segments are cleaned and discarded while the next writes run",
+    ));
+    Conclusions { findings, ..Conclusions::default() }
+}

@@ -1,0 +1,211 @@
+//! `pumice bench`: experiments of published documents, repeated on this machine.
+
+mod empty;
+mod progress;
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use ::bench::{DataSet, Fio, Options, Run, SUITES, Session, Stop, Target};
+use anyhow::{Context, Result, anyhow, ensure};
+use clap::Subcommand;
+use clap::builder::{PossibleValue, PossibleValuesParser};
+
+use crate::output::Output;
+use crate::size::Size;
+use crate::usage::{WrongUsage, complain};
+use progress::Bar;
+
+/// Repeat experiments of published documents with fio, and compare with what they state (docs/bench.md)
+#[derive(clap::Args)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
+#[command(
+    after_help = "Targets: pumice, a temporary drive, or pumice,codec=CODEC; pumice:PATH, a drive, created for the run \
+    if it does not exist; raw, a file; qcow2, an image behind qemu-nbd; btrfs, a file in a btrfs that compresses; nbd://... and \
+    nbd+unix://...; rbd:POOL/IMAGE of Ceph; a file or block device. Each may have a name: NAME=TARGET.\n\n\
+    Examples:\n  \
+    pumice bench quick --html quick.html\n  \
+    pumice bench fio-baseline --target pumice --target raw --minutes 20 --json run.json\n  \
+    pumice bench compare before.json after.json\n  \
+    pumice bench scorecard run.json quick.json > scorecard.md"
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Suite of experiments
+    #[arg(required = true, value_parser = suites())]
+    suite: Option<String>,
+    /// What to measure; may be repeated [default: that of the suite: pumice and raw, or pumice alone]
+    #[arg(long, value_name = "[NAME=]TARGET")]
+    target: Vec<Target>,
+    /// Time for the run in minutes: it decides how long jobs and how many rounds there are
+    #[arg(long, default_value = "10", value_parser = minutes)]
+    minutes: f64,
+    /// Size of drives and files that are created; of others the part that is used [default: that of the suite, 256M or 512M]
+    #[arg(long)]
+    size: Option<Size>,
+    /// Directory for temporary drives and files, on the disk to measure [default: TMPDIR or /tmp]
+    #[arg(long, value_name = "DIR")]
+    dir: Option<PathBuf>,
+    /// Data set for the suite datasets; may be repeated. Names of Canonical's: warp, jpeg, covid, yuv, h264
+    #[arg(long, value_name = "NAME=PATH", value_parser = data_set)]
+    data: Vec<DataSet>,
+    /// Processes that serve a target, whose CPU time is counted; may be repeated
+    #[arg(long, value_name = "NAME=PID,...", value_parser = pids)]
+    pids: Vec<(String, Vec<u32>)>,
+    /// Overwrite targets that hold data
+    #[arg(long)]
+    destroy: bool,
+    /// Write all results as JSON
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    /// Write a self-contained HTML report with charts
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Program to create and serve drives with, to compare two versions [default: this program]
+    #[arg(long, value_name = "PATH")]
+    pumice: Option<PathBuf>,
+    /// Program to use as fio [default: the one installed]
+    #[arg(long, value_name = "PATH")]
+    fio: Option<PathBuf>,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Compare two runs: which differences are beyond noise
+    Compare {
+        /// Output of `pumice bench --json`
+        before: PathBuf,
+        /// Output of `pumice bench --json`
+        after: PathBuf,
+    },
+    /// Print what all documents state beside what runs measured, as Markdown
+    Scorecard {
+        /// Output of `pumice bench --json`
+        #[arg(required = true)]
+        runs: Vec<PathBuf>,
+    },
+}
+
+fn suites() -> PossibleValuesParser {
+    PossibleValuesParser::new(SUITES.iter().map(|suite| PossibleValue::new(suite.name).help(suite.summary)))
+}
+
+fn minutes(text: &str) -> Result<f64, String> {
+    /// A week.
+    const MINUTES_MAX: f64 = 7.0 * 24.0 * 60.0;
+    let minutes = text.parse().ok().filter(|minutes| (0.0..=MINUTES_MAX).contains(minutes));
+    minutes.ok_or_else(|| format!("expected minutes from 0 to {MINUTES_MAX}"))
+}
+
+fn data_set(text: &str) -> Result<DataSet, String> {
+    let (name, path) = text
+        .split_once('=')
+        .filter(|(name, path)| !name.is_empty() && !path.is_empty())
+        .ok_or("expected NAME=PATH, such as photos=/srv/photos")?;
+    Ok(DataSet { name: name.to_string(), path: path.into() })
+}
+
+fn pids(text: &str) -> Result<(String, Vec<u32>), String> {
+    let form = || "expected NAME=PID,... with the name of a target".to_string();
+    let (name, list) = text.split_once('=').ok_or_else(form)?;
+    let pids = list.split(',').map(|pid| pid.trim().parse().map_err(|_| form())).collect::<Result<_, _>>()?;
+    Ok((name.to_string(), pids))
+}
+
+/// Smallest size of what is created: a drive needs this much to clean.
+const SIZE_MIN_BYTES: u64 = 64 << 20;
+
+/// Largest JSON of a run that is read.
+const RUN_MAX_BYTES: u64 = 256 << 20;
+
+pub(crate) fn run(args: &Args) -> Result<()> {
+    let out = match &args.command {
+        Some(Command::Compare { before, after }) => {
+            let names = [before, after].map(|path| path.display().to_string());
+            let runs = [read(before)?, read(after)?];
+            ::bench::comparison_text([&names[0], &names[1]], [&runs[0], &runs[1]])
+        }
+        Some(Command::Scorecard { runs }) => {
+            ::bench::scorecard(&runs.iter().map(|path| read(path)).collect::<Result<Vec<Run>>>()?)
+        }
+        None => return measure(args),
+    };
+    Ok(io::stdout().write_all(out.as_bytes())?)
+}
+
+fn read(path: &Path) -> Result<Run> {
+    let shown = path.display().to_string();
+    let length = fs::metadata(path).with_context(|| shown.clone())?.len();
+    ensure!(length <= RUN_MAX_BYTES, "{shown}: expected at most {RUN_MAX_BYTES} bytes");
+    let text = fs::read_to_string(path).with_context(|| shown.clone())?;
+    Ok(Run::parse(&shown, &text)?)
+}
+
+fn measure(args: &Args) -> Result<()> {
+    let suite = args.suite.as_deref().and_then(::bench::suite).ok_or_else(|| anyhow!("no suite"))?;
+    if args.size.is_some_and(|size| size.0 < SIZE_MIN_BYTES) {
+        return Err(WrongUsage(format!("--size: expected at least {SIZE_MIN_BYTES} bytes")).into());
+    }
+    let fio = Fio::find(args.fio.as_deref())?;
+    let [json, html] = [&args.json, &args.html].map(|path| path.as_deref().map(Output::check).transpose());
+    let (json, html) = (json?, html?);
+    for target in args.target.iter().filter(|_| !args.destroy) {
+        empty::check(target)?;
+    }
+    let mut targets = args.target.clone();
+    for (name, pids) in &args.pids {
+        let target = targets.iter_mut().find(|target| target.name == *name);
+        let target = target.ok_or_else(|| WrongUsage(format!("--pids {name}: no target of this name")))?;
+        target.pids.extend(pids);
+    }
+    let options = Options {
+        targets,
+        limit: Duration::from_secs_f64(args.minutes * 60.0),
+        size_bytes: args.size.map(|size| size.0),
+        folder: args.dir.clone().unwrap_or_else(std::env::temp_dir),
+        program: match &args.pumice {
+            Some(program) => program.clone(),
+            None => std::env::current_exe().context("cannot find this program")?,
+        },
+        fio,
+        data: args.data.clone(),
+        command: std::env::args().collect::<Vec<_>>().join(" "),
+    };
+    let stop = Stop::default();
+    let at_signal = stop.clone();
+    crate::interrupt::on_signal(move || at_signal.set())?;
+    let bar = Bar::new();
+    let run = Session::new(suite, &options, &stop, &|progress| bar.show(progress)).run();
+    drop(bar);
+    let run = run?;
+    if let Some(json) = json {
+        json.write(&(serde_json::to_string_pretty(&run)? + "\n"))?;
+    }
+    if let Some(html) = html {
+        html.write(&::bench::page(&run))?;
+    }
+    io::stdout().write_all(::bench::text(&run).as_bytes())?;
+    if !run.complete {
+        complain("warning: the run is not complete: see what was left out, or give it more time (--minutes)");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments() {
+        assert_eq!(minutes("0.5"), Ok(0.5));
+        assert!(minutes("-1").is_err() && minutes("NaN").is_err() && minutes("x").is_err());
+        let set = DataSet { name: "a".to_string(), path: "/b=c".into() };
+        assert_eq!(data_set("a=/b=c"), Ok(set));
+        assert!(data_set("=b").is_err() && data_set("a").is_err());
+        assert_eq!(pids("a=1,2"), Ok(("a".to_string(), vec![1, 2])));
+        assert!(pids("a").is_err() && pids("a=x").is_err());
+    }
+}

@@ -1,0 +1,63 @@
+# Sourced by lab.sh: what all parts use. `lab` is the directory of the cluster.
+
+die() { echo "lab.sh: $*" >&2; exit 1; }
+
+# Commands of Ceph wait for ever for a monitor that is not there.
+ceph() { timeout "${CEPH_SECONDS:-60}" /usr/bin/ceph --connect-timeout 20 "$@" 2> >(grep -v 'WARNING: all dangerous' >&2); }
+
+pumice=${PUMICE:-}
+if [ -z "$pumice" ]; then
+    pumice=$here/../../target/release/pumice
+    [ -x "$pumice" ] || pumice=$(command -v pumice || true)
+fi
+
+# await SECONDS COMMAND...: until it succeeds
+await() {
+    local until=$((SECONDS + $1))
+    shift
+    until "$@" >/dev/null 2>&1; do
+        [ $SECONDS -lt $until ] || return 1
+        sleep 0.2
+    done
+}
+
+missing_tools() {
+    local tool
+    for tool in ceph-mon ceph-mgr ceph-osd ceph rbd radosgw radosgw-admin monmaptool jq python3 losetup; do
+        command -v "$tool" >/dev/null || echo "$tool"
+    done
+}
+
+require_tools() {
+    local missing
+    [ "$(id -u)" = 0 ] || die "needs root"
+    missing=$(missing_tools | paste -sd' ')
+    [ -z "$missing" ] || die "not installed: $missing (scripts/deps.sh clusters)"
+    [ -n "$raw" ] || [ -x "$pumice" ] || die "no program: make build, or PUMICE=PATH"
+}
+
+# COUNT TCP ports of 127.0.0.1 that nobody listens at.
+free_ports() {
+    "$python" -c 'import socket, sys
+sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(int(sys.argv[1]))]
+print(*(s.getsockname()[1] for s in sockets))' "$1"
+}
+# Ceph's own; a shim in front of it costs a second a call on a busy machine.
+python=/usr/bin/python3
+[ -x "$python" ] || python=python3
+
+s3_access_key=lab s3_secret_key=lab-secret
+
+# What later calls for the same directory need.
+save_settings() {
+    local name
+    read -r mon_port mon_port_1 rgw_port < <(free_ports 3)
+    pumice=$(command -v "$pumice" || true)
+    pumice=${pumice:+$(realpath "$pumice")}
+    for name in osds size capacity codec by raw defaults image rgw serve_arguments mon_port mon_port_1 rgw_port pumice; do
+        printf '%s=%q\n' "$name" "${!name}"
+    done >"$lab/settings"
+}
+
+# The numbers of the OSDs that have a directory.
+osd_ids() { ls "$lab/osd" | sort -n; }

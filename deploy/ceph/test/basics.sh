@@ -1,0 +1,43 @@
+# Sourced by test.sh: a cluster comes up, keeps data, gives space back, goes away.
+
+all_drives_shown() { [ "$(drives '[.osds[] | select(.state == "online")] | length')" = "$1" ]; }
+physical_used() { drives '[.osds[].physical_used_bytes] | add'; }
+is_below() { [ "$(physical_used)" -lt "$1" ]; }
+
+# An image is written and deleted: its space is free again in the drives, not only in Ceph.
+space_comes_back() {
+    local before full
+    rbd create r1/short --size 64M --image-feature layering || return 1
+    within 30 all_drives_shown "$1" || return 1
+    before=$(physical_used)
+    rbd_fio short r1 short --rw=write --bs=1M --do_verify=0 --size=64M || return 1
+    # The module looks every two seconds.
+    sleep 5
+    full=$(physical_used)
+    echo "before $before, with the image $full"
+    [ "$full" -gt $((before + (20 << 20))) ] || return 1
+    rbd rm r1/short --no-progress || return 1
+    within 60 is_below $((before + (8 << 20)))
+}
+
+basics() {
+    local count=$1
+    shift
+    check "a cluster of $count OSDs on drives" lab up --osds "$count" "$@"
+    check "HEALTH_OK" within 60 is_healthy
+    check "the module shows all drives" within 30 all_drives_shown "$count"
+    check "RBD: what fio wrote is there" rbd_fio basic "r$((count < 3 ? count : 3))" image --rw=randwrite --bsrange=4k-64k --size=48M
+    if [ "$count" -ge 6 ]; then
+        check "RBD on erasure coding 4+2" rbd_fio basic r3 image-ec42 --rw=randwrite --bsrange=4k-64k --size=48M
+    fi
+    check "a deleted image gives space back to drives" space_comes_back "$count"
+}
+
+# One copy does not outlive its drive.
+without_one_copy() { ceph osd pool rm r1 r1 --yes-i-really-really-mean-it; }
+
+nothing_left() {
+    local left
+    left=$(ps -eo pid,args | grep -F "$work" | grep -vE "grep|test.sh|$$" ; losetup -a | grep -F "$work"; grep -F "$work" /proc/mounts; ls -d "$LAB_DIR" 2>/dev/null)
+    [ -z "$left" ] || { echo "$left"; return 1; }
+}

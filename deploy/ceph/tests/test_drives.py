@@ -1,0 +1,141 @@
+"""Tests of `drives`: maps, statuses, servers that answer and such that do not."""
+
+import http.server
+import json
+import os
+import socket
+import tempfile
+import threading
+import time
+import unittest
+from typing import Any, Dict
+
+from pumice.drives import Drive, Place, Scrub, Unreachable, ask, ask_all, attached_paths, choose, parse_drive, parse_map
+
+
+def status(**changes: Any) -> Dict[str, Any]:
+    """A drive in a status, as a server answers."""
+    drive = {
+        'path': '/srv/d', 'uuid': 'u', 'state': 'online', 'state_reason': None, 'read_only_requested': False,
+        'logical_capacity_bytes': 3000, 'logical_used_bytes': 500, 'physical_limit_bytes': 1000, 'physical_used_bytes': 200,
+        'compression_ratio': 2.5, 'out_of_space': False, 'backing_full': False, 'time_to_full': {'seconds': 60.5},
+        'errors': {'corrupt_records_count': 0}, 'cleaning': {'segments_damaged_count': 0}, 'backing': {'missing_bytes': 0},
+        'server': {'scrub': None},
+    }
+    drive.update(changes)
+    return drive
+
+
+class Server:
+    """Answers every request with a body, in a thread, until the end of the block."""
+
+    def __init__(self, body: bytes, code: int = 200, delay: float = 0) -> None:
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                time.sleep(delay)
+                self.send_response(code if self.path == '/status' else 404)
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments: Any) -> None:
+                pass
+        self._server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), Handler)
+        self.address = '127.0.0.1:%d' % self._server.server_port
+
+    def __enter__(self) -> 'Server':
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *arguments: Any) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class Maps(unittest.TestCase):
+    def test_words(self) -> None:
+        self.assertEqual(parse_map('0=host:9841 12=[::1]:1#/srv/a=b'),
+                         {0: Place('host:9841', None), 12: Place('[::1]:1', '/srv/a=b')})
+        self.assertEqual(parse_map(' '), {})
+
+    def test_invalid_words_are_refused(self) -> None:
+        for text in ('0', 'x=host:1', '0=', '0=#/srv', '0=a:1 0=b:1'):
+            with self.assertRaises(ValueError, msg=text):
+                parse_map(text)
+
+
+class Statuses(unittest.TestCase):
+    def test_numbers(self) -> None:
+        drive = parse_drive(status(server={'scrub': {'state': 'finished', 'started_unix_seconds': 7, 'faults_count': 1}}))
+        self.assertEqual(drive.used_ratio, 0.2)
+        self.assertEqual(drive.seconds_to_full, 60.5)
+        self.assertEqual(drive.scrub, Scrub('finished', 7, 1))
+        self.assertIsNone(drive.trouble)
+
+    def test_a_drive_that_is_down_has_no_numbers(self) -> None:
+        drive = parse_drive({'path': '/srv/d', 'state': 'down', 'state_reason': 'no such file', 'server': None})
+        self.assertEqual((drive.trouble, drive.used_ratio), ('down: no such file', 0.0))
+
+    def test_read_only_is_trouble_unless_requested(self) -> None:
+        self.assertEqual(parse_drive(status(state='read-only')).trouble, 'read-only')
+        self.assertIsNone(parse_drive(status(state='read-only', read_only_requested=True)).trouble)
+
+    def test_a_full_backing_is_out_of_space(self) -> None:
+        self.assertTrue(parse_drive(status(backing_full=True)).out_of_space)
+
+
+class Servers(unittest.TestCase):
+    def test_each_osd_gets_its_drive(self) -> None:
+        body = json.dumps({'drives': [status(path='/srv/a'), status(path='/srv/b')]}).encode()
+        with Server(body) as two, Server(json.dumps({'drives': [status()]}).encode()) as one:
+            answers = ask_all({0: Place(two.address, '/srv/b'), 1: Place(one.address, None), 2: Place(two.address, '/srv/c'),
+                               3: Place(two.address, None)}, 5)
+        self.assertEqual([answers[0].path, answers[1].path], ['/srv/b', '/srv/d'])
+        self.assertIn('no drive /srv/c', answers[2].reason)
+        self.assertIn('2 drives there', answers[3].reason)
+
+    def test_answers_that_are_none(self) -> None:
+        for body, code in ((b'no', 200), (b'[]', 200), (b'{"drives": [{}]}', 200), (b'{}', 503)):
+            with Server(body, code) as server:
+                self.assertIsInstance(ask(server.address, 5), Unreachable, body)
+        self.assertIsInstance(ask('127.0.0.1', 1), Unreachable)
+
+    def test_nobody_listens(self) -> None:
+        with socket.socket() as taken:
+            taken.bind(('127.0.0.1', 0))
+            self.assertIsInstance(ask('127.0.0.1:%d' % taken.getsockname()[1], 1), Unreachable)
+
+    def test_a_server_that_hangs_delays_nobody(self) -> None:
+        with Server(json.dumps({'drives': [status()]}).encode(), delay=1) as slow:
+            began = time.monotonic()
+            answers = ask_all({0: Place(slow.address, None)}, 0.1)
+        self.assertIsInstance(answers[0], Unreachable)
+        self.assertLess(time.monotonic() - began, 2.5)
+
+    def test_unix_socket(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, 's')
+            listening = socket.socket(socket.AF_UNIX)
+            listening.bind(path)
+            listening.listen()
+
+            def answer() -> None:
+                connection, _ = listening.accept()
+                connection.recv(4096)
+                connection.sendall(b'HTTP/1.1 200 OK\r\nConnection: close\r\n\r\n' + json.dumps({'drives': [status()]}).encode())
+                connection.close()
+            thread = threading.Thread(target=answer)
+            thread.start()
+            found = choose(Place('unix:' + path, None), ask('unix:' + path, 5))
+            thread.join()
+            listening.close()
+        self.assertIsInstance(found, Drive)
+
+
+class Attachments(unittest.TestCase):
+    def test_what_cannot_be_read_is_left_out(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, text in (('a', '{"node": "/dev/loop3", "path": "/srv/d"}'), ('b', '{'), ('c', '{"node": 1}')):
+                os.mkdir(os.path.join(folder, name))
+                with open(os.path.join(folder, name, 'attachment.json'), 'w') as file:
+                    file.write(text)
+            self.assertEqual(attached_paths(folder), {'/dev/loop3': '/srv/d'})

@@ -1,0 +1,139 @@
+"""Tests of `health` and `table`: levels, what is down, what is corrupt, the checks of Ceph."""
+
+import unittest
+from typing import Any, Optional
+
+from pumice.drives import Drive, Scrub, Unreachable, parse_drive
+from pumice.health import Damage, Level, Limits, Watch, bytes_text, checks, next_level
+from pumice.table import duration, rows, text
+
+from .test_drives import status
+
+LIMITS = Limits()
+HORIZON = 10
+
+
+def drive(used: int = 200, scrub: Optional[Scrub] = None, corrupt: int = 0, **changes: Any) -> Drive:
+    return parse_drive(status(physical_used_bytes=used, **changes))._replace(scrub=scrub, corrupt_records=corrupt)
+
+
+class Levels(unittest.TestCase):
+    def test_a_level_ends_below_where_it_begins(self) -> None:
+        level, seen = Level.OK, []
+        for used in (0.84, 0.85, 0.84, 0.829, 0.91, 0.95, 0.94, 0.929, 0.87, 0.82):
+            level = next_level(level, used, LIMITS)
+            seen.append(level.name)
+        self.assertEqual(seen, ['OK', 'NEARFULL', 'NEARFULL', 'OK', 'BACKFILLFULL', 'FULL', 'FULL', 'BACKFILLFULL', 'NEARFULL',
+                                'OK'])
+
+    def test_limits_in_the_wrong_order_are_refused(self) -> None:
+        self.assertIsNone(LIMITS.problem())
+        for limits in (Limits(nearfull=0.96), Limits(full=1.1), Limits(hysteresis=0.9), Limits(nearfull=0)):
+            self.assertIsNotNone(limits.problem(), limits)
+
+
+class Watching(unittest.TestCase):
+    def watch(self, *answers: Any) -> Watch:
+        watch = Watch()
+        for at, answer in enumerate(answers):
+            watch.see(answer, at, HORIZON, LIMITS)
+        return watch
+
+    def test_what_would_be_full_before_the_next_look_is_full(self) -> None:
+        self.assertEqual(self.watch(drive(840), drive(855)).level, Level.FULL)
+        self.assertEqual(self.watch(drive(840), drive(850)).level, Level.NEARFULL)
+        # Far from full nothing is hasty: a burst is no trend.
+        self.assertEqual(self.watch(drive(100), drive(800)).level, Level.OK)
+
+    def test_full_in_haste_lasts_while_it_is_nearly_full(self) -> None:
+        self.assertEqual(self.watch(drive(840), drive(860), drive(860), drive(840)).level, Level.FULL)
+        self.assertEqual(self.watch(drive(840), drive(860), drive(829)).level, Level.OK)
+
+    def test_out_of_space_is_full_at_any_share(self) -> None:
+        self.assertEqual(self.watch(drive(500, out_of_space=True)).level, Level.FULL)
+        self.assertEqual(self.watch(drive(500, out_of_space=True), drive(500)).level, Level.OK)
+
+    def test_growth_heals(self) -> None:
+        self.assertEqual(self.watch(drive(990), drive(990, physical_limit_bytes=2000)).level, Level.OK)
+
+    def test_another_drive_in_its_place_begins_anew(self) -> None:
+        self.assertEqual(self.watch(drive(940), drive(960), drive(0, uuid='v')).level, Level.OK)
+
+    def test_one_answer_missing_is_not_down(self) -> None:
+        gone = Unreachable('refused')
+        self.assertIsNone(self.watch(drive(), gone).down)
+        self.assertEqual(self.watch(drive(), gone, gone).down, 'refused')
+        self.assertIsNone(self.watch(drive(), gone, gone, drive()).down)
+
+    def test_a_drive_that_is_down_keeps_its_level(self) -> None:
+        gone = Unreachable('refused')
+        watch = self.watch(drive(990), gone, gone, gone)
+        self.assertEqual(watch.level, Level.FULL)
+        self.assertEqual(set(checks({0: watch}, Damage())), {'PUMICE_FULL', 'PUMICE_DOWN'})
+
+    def test_poisoned_is_down_at_once(self) -> None:
+        self.assertEqual(self.watch(drive(state='poisoned', state_reason='a sync failed')).down, 'poisoned: a sync failed')
+
+
+class Corruption(unittest.TestCase):
+    def test_settled_by_a_later_scrub_without_faults(self) -> None:
+        damage = Damage()
+        self.assertFalse(damage.see(drive()))
+        old = Scrub('finished', 10, 0)
+        self.assertTrue(damage.see(drive(corrupt=2, scrub=old)))
+        self.assertEqual(damage.of(drive(corrupt=2)), ['2 corrupt records, 0 damaged segments'])
+        for scrub in (old, Scrub('running', 20, 0), Scrub('stopped', 20, 0), Scrub('finished', 20, 1)):
+            self.assertFalse(damage.see(drive(corrupt=2, scrub=scrub)), scrub)
+        self.assertTrue(damage.see(drive(corrupt=2, scrub=Scrub('finished', 20, 0))))
+        self.assertEqual(damage.of(drive(corrupt=2)), [])
+        # It comes back with the next one, over a restart of the manager.
+        damage = Damage(damage.stored())
+        self.assertTrue(damage.see(drive(corrupt=3, scrub=Scrub('finished', 20, 0))))
+        self.assertNotEqual(damage.of(drive(corrupt=3)), [])
+
+    def test_acknowledged(self) -> None:
+        damage = Damage()
+        damage.see(drive(corrupt=2))
+        damage.acknowledge(drive(corrupt=2))
+        self.assertEqual(damage.of(drive(corrupt=2)), [])
+
+    def test_a_truncated_backing_and_a_damaged_drive(self) -> None:
+        self.assertEqual(len(Damage().of(drive(state='damaged', backing={'missing_bytes': 1}))), 2)
+
+
+class Checks(unittest.TestCase):
+    def test_one_line_for_each_osd(self) -> None:
+        watches = {}
+        for osd, used in ((0, 100), (1, 870), (2, 910), (3, 960)):
+            watches[osd] = Watch()
+            watches[osd].see(drive(used), 0, HORIZON, LIMITS)
+        raised = checks(watches, Damage())
+        self.assertEqual(set(raised), {'PUMICE_NEARFULL', 'PUMICE_FULL'})
+        self.assertEqual(raised['PUMICE_NEARFULL']['count'], 2)
+        self.assertEqual(raised['PUMICE_FULL']['severity'], 'error')
+        self.assertEqual(raised['PUMICE_FULL']['detail'],
+                         ['osd.3: /srv/d: 96.0 % of 1000 B of physical space used, ratio 2.50'])
+        self.assertEqual(raised['PUMICE_FULL']['summary'], '1 Pumice drive out of physical space, or about to be')
+
+    def test_nothing_wrong_nothing_raised(self) -> None:
+        watch = Watch()
+        watch.see(drive(), 0, HORIZON, LIMITS)
+        self.assertEqual(checks({0: watch}, Damage()), {})
+
+
+class Tables(unittest.TestCase):
+    def test_known_and_unknown(self) -> None:
+        known, unknown = Watch(), Watch()
+        known.see(drive(), 0, HORIZON, LIMITS)
+        for _ in range(2):
+            unknown.see(Unreachable('refused'), 0, HORIZON, LIMITS)
+        lines = text({0: known, 11: unknown}, Damage()).splitlines()
+        self.assertEqual(len({line.index(word) for line, word in zip(lines, ('DRIVE', '/srv/d'))}), 1)
+        self.assertEqual(lines[1].split(), ['osd.0', '/srv/d', 'online', '500', 'B', '2.93', 'KiB', '200', 'B', '1000', 'B', '20.0',
+                                            '%', '2.50', '60', 's', 'ok'])
+        self.assertEqual(lines[3], 'osd.11: refused')
+        self.assertEqual([row['state'] for row in rows({0: known, 11: unknown})], ['online', 'down'])
+
+    def test_units(self) -> None:
+        self.assertEqual([duration(x) for x in (None, 0, 119, 120, 7200, 200000)], ['-', '0 s', '119 s', '2 min', '2 h', '2 d'])
+        self.assertEqual([bytes_text(x) for x in (0, 1023, 1536, 3 << 40)], ['0 B', '1023 B', '1.50 KiB', '3.00 TiB'])

@@ -23,11 +23,12 @@
 //! connection neither asks nor becomes a member.
 
 use std::collections::{BTreeMap, HashMap};
-use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -54,10 +55,18 @@ struct State {
 /// A member, as those that ask find it.
 #[derive(Debug)]
 struct Place {
-    /// Number of the last question to it.
-    asked: watch::Sender<u64>,
+    asked: Arc<Asked>,
     /// Number of the last question that it has answered. Closed when the member is over.
     answered: watch::Receiver<u64>,
+}
+
+/// What a member was asked.
+#[derive(Debug)]
+struct Asked {
+    /// Number of the last question.
+    number: AtomicU64,
+    /// Of the task of its connection.
+    waker: AtomicWaker,
 }
 
 /// A connection in transmission, until the last of its requests has ended.
@@ -65,6 +74,7 @@ struct Place {
 pub(crate) struct Member {
     fence: Arc<Fence>,
     number: u64,
+    asked: Arc<Asked>,
     answered: watch::Sender<u64>,
 }
 
@@ -97,7 +107,8 @@ impl Fence {
         state.asked += 1;
         let number = state.asked;
         let ask = |(member, place): (&u64, &Place)| {
-            place.asked.send_replace(number);
+            place.asked.number.store(number, Ordering::Release);
+            place.asked.waker.wake();
             (*member, place.answered.clone())
         };
         Question {
@@ -162,24 +173,21 @@ impl Question {
         let mut state = self.fence.state.lock();
         let asked = state.asked;
         let answered = watch::Sender::new(asked);
-        let place = Place { asked: watch::Sender::new(asked), answered: answered.subscribe() };
+        let to_it = Arc::new(Asked { number: AtomicU64::new(asked), waker: AtomicWaker::new() });
+        let place = Place { asked: Arc::clone(&to_it), answered: answered.subscribe() };
         let earlier = state.members.insert(number, place);
         debug_assert!(earlier.is_none(), "a connection is in transmission once");
-        (Arc::new(Member { fence: Arc::clone(&self.fence), number, answered }), asked != self.seen)
+        (
+            Arc::new(Member { fence: Arc::clone(&self.fence), number, asked: to_it, answered }),
+            asked != self.seen,
+        )
     }
 }
 
 impl Member {
-    /// The questions to it from now on, for the task of its connection.
+    /// The questions to it that it has not answered, for the task of its connection: for one at a time.
     pub(crate) fn questions(&self) -> Questions {
-        let state = self.fence.state.lock();
-        // A member has a place.
-        let asked = state.members.get(&self.number).map(|place| place.asked.subscribe());
-        let mut asked = asked.unwrap_or_else(|| watch::Sender::new(0).subscribe());
-        if *asked.borrow_and_update() > *self.answered.borrow() {
-            asked.mark_changed();
-        }
-        Questions { next: Box::pin(next(asked.clone())), asked, waker: None }
+        Questions { asked: Arc::clone(&self.asked), seen: *self.answered.borrow() }
     }
 
     /// Answers a question, and those before it: the client is there.
@@ -196,41 +204,30 @@ impl Drop for Member {
 
 /// The questions to a member.
 pub(crate) struct Questions {
-    asked: watch::Receiver<u64>,
-    /// Waits for the next one.
-    next: Pin<Box<dyn Future<Output = ()> + Send>>,
-    /// The task that the next one wakes.
-    waker: Option<Waker>,
+    asked: Arc<Asked>,
+    /// Number of the last question that was returned.
+    seen: u64,
 }
 
 impl Questions {
-    /// Returns the number of the last question, if there is one since the last call.
+    /// Returns the number of the last question, if there is one since the last call. Otherwise the next one wakes the task. A
+    /// connection asks this whenever anything happens on it, so it takes no lock.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<u64> {
-        // A connection asks this whenever anything happens on it. Waiting for another time would take a lock.
-        let is_waiting = self.waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker()));
-        if is_waiting && !self.asked.has_changed().unwrap_or(false) {
+        // First: a question after the look below wakes the task.
+        self.asked.waker.register(cx.waker());
+        let number = self.asked.number.load(Ordering::Acquire);
+        if number == self.seen {
             return Poll::Pending;
         }
-        if self.next.as_mut().poll(cx).is_pending() {
-            self.waker = Some(cx.waker().clone());
-            return Poll::Pending;
-        }
-        let number = *self.asked.borrow_and_update();
-        self.next = Box::pin(next(self.asked.clone()));
-        self.waker = None;
+        self.seen = number;
         Poll::Ready(number)
-    }
-}
-
-async fn next(mut asked: watch::Receiver<u64>) {
-    if asked.changed().await.is_err() {
-        // The member is over.
-        std::future::pending::<()>().await;
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::task::Waker;
+
     use futures::FutureExt;
 
     use super::*;
@@ -334,6 +331,37 @@ mod tests {
             let _question = fence.ask();
             assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 1);
             assert_eq!(questions.poll(&mut Context::from_waker(&waker)), Poll::Ready(number));
+        }
+    }
+
+    #[test]
+    fn no_question_is_missed_by_a_member_that_sleeps() {
+        const EACH: u64 = 2000;
+        let fence = Arc::new(Fence::default());
+        let member = join(&fence, 1);
+        let last = 1 + 2 * EACH;
+        let (done, ends) = std::sync::mpsc::channel();
+        let mut questions = member.questions();
+        std::thread::spawn(move || {
+            futures::executor::block_on(std::future::poll_fn(|cx| {
+                while let Poll::Ready(number) = questions.poll(cx) {
+                    member.answer(number);
+                    if number == last {
+                        return Poll::Ready(());
+                    }
+                }
+                Poll::Pending
+            }));
+        });
+        for _ in 0..2 {
+            let (fence, done) = (Arc::clone(&fence), done.clone());
+            std::thread::spawn(move || {
+                (0..EACH).for_each(|_| futures::executor::block_on(fence.ask().answered()));
+                let _ = done.send(());
+            });
+        }
+        for _ in 0..2 {
+            ends.recv_timeout(Duration::from_secs(60)).expect("answers");
         }
     }
 

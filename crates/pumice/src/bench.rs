@@ -75,6 +75,7 @@ pub(crate) struct Args {
 #[derive(Subcommand)]
 enum Command {
     /// Compare two runs: which differences are beyond noise
+    #[command(after_help = "Example: pumice bench compare before.json after.json")]
     Compare {
         /// Output of `pumice bench --json`
         before: PathBuf,
@@ -82,6 +83,7 @@ enum Command {
         after: PathBuf,
     },
     /// Print what all documents state beside what runs measured, as Markdown
+    #[command(after_help = "Example: pumice bench scorecard run.json quick.json > scorecard.md")]
     Scorecard {
         /// Output of `pumice bench --json`
         #[arg(required = true)]

@@ -235,6 +235,7 @@ fn what_may_be_null_has_the_type_that_is_documented() {
         run.finished_unix_seconds = Some(1);
         run.reason = Some("x".into());
     }
+    report.incarnation = Some(1);
     report.compression.to_gain_bytes = Some(1);
     report.compression.written[0].level = Some(1);
     report.compression.written[0].dictionary = Some(1);

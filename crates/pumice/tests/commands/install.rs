@@ -42,9 +42,10 @@ fn a_manual_page_for_each_command() -> Outcome {
     assert!(commands.len() > 12 && commands.contains(&"set-capacity".to_string()), "{commands:?}");
     let mut wanted: BTreeSet<String> = commands.iter().map(|command| format!("pumice-{command}.1")).collect();
     wanted.extend(["pumice.1".to_string(), "pumice.toml.5".to_string()]);
-    // The only command with commands of its own.
+    // Commands with commands of their own.
     let below = ["list", "format", "sfx", "sfx-change-cap", "sfx-set-feature"];
     wanted.extend(below.map(|command| format!("pumice-sfx-nvme-{command}.1")));
+    wanted.extend(["compare", "scorecard"].map(|command| format!("pumice-bench-{command}.1")));
     let mut found = BTreeSet::new();
     for entry in fs::read_dir(&pages)? {
         found.insert(entry?.file_name().into_string().map_err(|name| format!("{name:?}"))?);

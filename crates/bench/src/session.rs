@@ -9,7 +9,7 @@ use crate::fio::{Amount, Fio, Place};
 use crate::load::Load;
 use crate::machine::Machine;
 use crate::process::{self, Stop};
-use crate::run::{Run, RunTarget, Sample, Series, VERSION};
+use crate::run::{FailedScene, Run, RunTarget, Sample, Series, VERSION};
 use crate::scene::{Action, Scene, Step};
 use crate::store::{self, Store, Workshop};
 use crate::suite::{DataSet, Suite};
@@ -17,6 +17,9 @@ use crate::target::Target;
 
 /// Longest time of a job that runs once over a store, in seconds.
 const ONCE_SECONDS_MAX: u32 = 120;
+
+/// Least ratio of a file system that compresses, with data that is zeros to 80 %.
+const RATIO_MIN: f64 = 1.2;
 
 /// What a run needs to know.
 #[derive(Clone, Debug)]
@@ -54,12 +57,17 @@ pub struct Progress {
     pub left: Duration,
 }
 
+/// Looks whether a target may be written to, before each scene; says why not. Its second argument is true if nothing
+/// was written to the target yet.
+pub type Check<'a> = dyn Fn(&Target, bool) -> Result<(), String> + 'a;
+
 /// A run of a suite.
 pub struct Session<'a> {
     suite: &'a Suite,
     options: &'a Options,
     stop: &'a Stop,
     watch: &'a dyn Fn(&Progress),
+    check: &'a Check<'a>,
 }
 
 /// A scene on a target, and what is known of it.
@@ -79,7 +87,13 @@ impl<'a> Session<'a> {
         stop: &'a Stop,
         watch: &'a dyn Fn(&Progress),
     ) -> Session<'a> {
-        Session { suite, options, stop, watch }
+        Session { suite, options, stop, watch, check: &|_, _| Ok(()) }
+    }
+
+    /// Asks `check` before each scene.
+    #[must_use]
+    pub fn checked(self, check: &'a Check<'a>) -> Session<'a> {
+        Session { check, ..self }
     }
 
     /// Runs the suite until the time is up or it is stopped. A run that is stopped is returned with what was measured.
@@ -96,10 +110,15 @@ impl<'a> Session<'a> {
         let mut run = self.begin(size_bytes);
         run.program_version = self.program_version(folder.path());
         let budget = Budget::new(options.limit);
-        let load = Load::now();
-        let workshop =
-            Workshop { program: &options.program, folder: folder.path(), size_bytes, stop: self.stop };
         let targets = self.targets(&mut run)?;
+        let load = Load::now(targets.iter().flat_map(|target| target.pids.iter().copied()).collect());
+        let workshop = Workshop {
+            program: &options.program,
+            folder: folder.path(),
+            size_bytes,
+            stop: self.stop,
+            drives: targets.iter().filter_map(|target| target.drive_path().filter(|it| it.exists())).collect(),
+        };
         run.targets =
             targets.iter().map(|it| RunTarget { name: it.name.clone(), ..RunTarget::default() }).collect();
         let scenes = self.suite.scenes(options, folder.path(), size_bytes)?;
@@ -163,6 +182,9 @@ impl<'a> Session<'a> {
             if able.iter().any(|other: &Target| other.name == target.name) {
                 return Err(BenchError::target(&target.name, "given twice: name one, as NAME=TARGET"));
             }
+            if let Some(pid) = target.pids.iter().find(|pid| !process::exists(**pid)) {
+                return Err(BenchError::target(&target.name, format!("--pids: no process {pid}")));
+            }
             match store::lacks(&target) {
                 None => able.push(target),
                 Some(why) if named.is_empty() => run.left_out.push(format!("target {}: {why}", target.name)),
@@ -183,6 +205,7 @@ impl<'a> Session<'a> {
         turns: &mut [Turn],
         first_error: &mut Option<BenchError>,
     ) -> Result<()> {
+        let mut touched = vec![false; targets.len()];
         for round in 1..=ROUNDS_MAX {
             // Targets take turns in another order each round: none is always the first after a pause.
             let order: Vec<usize> = match round % 2 {
@@ -217,12 +240,15 @@ impl<'a> Session<'a> {
                     })),
                 });
                 let since = Instant::now();
-                match self.scene(run, workshop, scene, target) {
+                let is_first = !std::mem::replace(&mut touched[turns[at].target], true);
+                let checked = (self.check)(target, is_first);
+                let checked = checked.map_err(|why| BenchError::target(&target.name, why));
+                match checked.and_then(|()| self.scene(run, workshop, scene, target)) {
                     Ok(()) => {}
                     Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
                     Err(error) => {
                         turns[at].has_failed = true;
-                        run.left_out.push(format!("{} on {}: {error}", scene.name, target.name));
+                        fail(run, scene, target, &error);
                         first_error.get_or_insert(error);
                     }
                 }
@@ -311,6 +337,11 @@ impl<'a> Session<'a> {
                 (host > 0).then(|| to.1.saturating_sub(from.1) as f64 / host as f64)
             });
         }
+        let is_compressible = matches!(&step.action, Action::Fio(job) if job.is_compressible());
+        if let Some(ratio) = sample.ratio.filter(|it| is_compressible && store.is_in_kernel() && *it < RATIO_MIN) {
+            let problem = format!("a ratio of {ratio:.2}:1 of data of 80 % zeros: it does not compress");
+            return Err(BenchError::program("btrfs", problem));
+        }
         Ok(sample)
     }
 
@@ -332,6 +363,21 @@ impl<'a> Session<'a> {
             client_cpu_seconds: ended.cpu_seconds,
             ..Sample::default()
         })
+    }
+}
+
+/// Notes why a scene has no results, and whether that is a failure.
+fn fail(run: &mut Run, scene: &Scene, target: &Target, error: &BenchError) {
+    run.left_out.push(format!("{} on {}: {error}", scene.name, target.name));
+    let is_answer = scene.may_run_out && error.is_out_of_space();
+    let is_missing = matches!(error, BenchError::Missing { .. });
+    if !is_answer && !is_missing {
+        run.complete = false;
+        run.failed.push(FailedScene {
+            scene: scene.name.clone(),
+            target: target.name.clone(),
+            error: error.to_string(),
+        });
     }
 }
 

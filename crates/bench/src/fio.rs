@@ -20,8 +20,10 @@ const LATE: Duration = Duration::from_secs(60);
 /// Where fio reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A file or block device.
+    /// A file or block device, past the page cache.
     File(PathBuf),
+    /// A file by way of the page cache, of which nothing is there when a job begins.
+    Cached(PathBuf),
     /// An NBD export.
     Nbd(String),
     /// An image in a pool of Ceph.
@@ -37,7 +39,7 @@ impl Place {
     /// The engine of fio for it.
     fn engine(&self) -> &'static str {
         match self {
-            Place::File(_) => "libaio",
+            Place::File(_) | Place::Cached(_) => "libaio",
             Place::Nbd(_) => "nbd",
             Place::Rbd { .. } => "rbd",
         }

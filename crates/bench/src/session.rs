@@ -18,6 +18,8 @@ use crate::target::Target;
 /// Longest time of a job that runs once over a store, in seconds.
 const ONCE_SECONDS_MAX: u32 = 120;
 
+/// Why a scene was left out.
+pub(crate) const NO_TIME: &str = "no time left";
 /// Least ratio of a file system that compresses, with data that is zeros to 80 %.
 const RATIO_MIN: f64 = 1.2;
 
@@ -221,7 +223,7 @@ impl<'a> Session<'a> {
                 if !run.series.is_empty() && !budget.fits(turns[at].took_seconds) {
                     if round == 1 {
                         run.complete = false;
-                        run.left_out.push(format!("{} on {}: no time left", scene.name, target.name));
+                        run.left_out.push(format!("{} on {}: {NO_TIME}", scene.name, target.name));
                         continue;
                     }
                     return Ok(());

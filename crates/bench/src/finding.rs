@@ -138,7 +138,8 @@ mod tests {
 
     #[test]
     fn failures_are_no_want_of_means() {
-        let failed = FailedScene { scene: "a".to_string(), error: "broken".to_string(), ..FailedScene::default() };
+        let failed =
+            FailedScene { scene: "a".to_string(), error: "broken".to_string(), ..FailedScene::default() };
         let blamed = |value, is_certain| {
             let mut finding = Finding::judge("lm-write", value, Needs::AtLeast(1.0), |_| String::new(), "");
             finding.blame(&failed, is_certain);

@@ -93,7 +93,10 @@ impl Fio {
     ) -> Result<Measured> {
         let engine = place.engine();
         if !self.engines.iter().any(|it| it == engine) {
-            return Err(BenchError::Missing { program: format!("the engine {engine} of fio"), package: "fio" });
+            return Err(BenchError::Missing {
+                program: format!("the engine {engine} of fio"),
+                package: "fio",
+            });
         }
         // Standard output also has messages of engines.
         let results = folder.join("fio.json");

@@ -1,5 +1,7 @@
 //! A run: scenes in rounds, targets taking turns, until the time is up.
 
+mod turns;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -9,11 +11,12 @@ use crate::fio::{Amount, Fio, Place};
 use crate::load::Load;
 use crate::machine::Machine;
 use crate::process::{self, Stop};
-use crate::run::{FailedScene, Run, RunTarget, Sample, Series, VERSION};
+use crate::run::{Run, RunTarget, Sample, Series, VERSION};
 use crate::scene::{Action, Scene, Step};
 use crate::store::{self, Store, Workshop};
 use crate::suite::{DataSet, Suite};
 use crate::target::Target;
+use turns::{Turn, fail, reversed_targets, turns};
 
 /// Longest time of a job that runs once over a store, in seconds.
 const ONCE_SECONDS_MAX: u32 = 120;
@@ -72,15 +75,6 @@ pub struct Session<'a> {
     check: &'a Check<'a>,
 }
 
-/// A scene on a target, and what is known of it.
-struct Turn {
-    scene: usize,
-    target: usize,
-    /// Time that it took last.
-    took_seconds: f64,
-    has_failed: bool,
-}
-
 impl<'a> Session<'a> {
     /// Prepares a run. `watch` is told of each scene that begins.
     pub fn new(
@@ -119,7 +113,10 @@ impl<'a> Session<'a> {
             folder: folder.path(),
             size_bytes,
             stop: self.stop,
-            drives: targets.iter().filter_map(|target| target.drive_path().filter(|it| it.exists())).collect(),
+            drives: targets
+                .iter()
+                .filter_map(|target| target.drive_path().filter(|it| it.exists()))
+                .collect(),
         };
         run.targets =
             targets.iter().map(|it| RunTarget { name: it.name.clone(), ..RunTarget::default() }).collect();
@@ -340,7 +337,9 @@ impl<'a> Session<'a> {
             });
         }
         let is_compressible = matches!(&step.action, Action::Fio(job) if job.is_compressible());
-        if let Some(ratio) = sample.ratio.filter(|it| is_compressible && store.is_in_kernel() && *it < RATIO_MIN) {
+        if let Some(ratio) =
+            sample.ratio.filter(|it| is_compressible && store.is_in_kernel() && *it < RATIO_MIN)
+        {
             let problem = format!("a ratio of {ratio:.2}:1 of data of 80 % zeros: it does not compress");
             return Err(BenchError::program("btrfs", problem));
         }
@@ -366,50 +365,6 @@ impl<'a> Session<'a> {
             ..Sample::default()
         })
     }
-}
-
-/// Notes why a scene has no results, and whether that is a failure.
-fn fail(run: &mut Run, scene: &Scene, target: &Target, error: &BenchError) {
-    run.left_out.push(format!("{} on {}: {error}", scene.name, target.name));
-    let is_answer = scene.may_run_out && error.is_out_of_space();
-    let is_missing = matches!(error, BenchError::Missing { .. });
-    if !is_answer && !is_missing {
-        run.complete = false;
-        run.failed.push(FailedScene {
-            scene: scene.name.clone(),
-            target: target.name.clone(),
-            error: error.to_string(),
-        });
-    }
-}
-
-/// All scenes on all targets that suit them, scene by scene.
-fn turns(scenes: &[Scene], targets: &[Target], run: &mut Run) -> Vec<Turn> {
-    let no_limit = store::lacks_limit();
-    let mut turns = Vec::new();
-    for (at, scene) in scenes.iter().enumerate() {
-        if let Some(why) = no_limit.as_ref().filter(|_| scene.backing_mb_per_s.is_some()) {
-            run.left_out.push(format!("{}: {why}", scene.name));
-            continue;
-        }
-        for (target, named) in targets.iter().enumerate() {
-            match store::unsuitable(named, scene) {
-                None => turns.push(Turn { scene: at, target, took_seconds: 0.0, has_failed: false }),
-                Some(why) if !scene.is_for_drives => {
-                    run.left_out.push(format!("{} on {}: {why}", scene.name, named.name));
-                }
-                Some(_) => {}
-            }
-        }
-    }
-    turns
-}
-
-/// Indices of turns, with the targets of each scene in reverse order.
-fn reversed_targets(turns: &[Turn]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..turns.len()).collect();
-    order.sort_by_key(|at| (turns[*at].scene, std::cmp::Reverse(turns[*at].target)));
-    order
 }
 
 /// Formats a time in UTC as `2026-11-25 18:40:00 UTC`. The date from a number of days: H. Hinnant,

@@ -172,7 +172,8 @@ impl Suite {
         run.findings = findings;
         run.predictions = predictions;
         if let Some(failed) = run.failed.iter().find(|failed| failed.target == drive) {
-            let other = |line: &String| line.ends_with(NO_TIME) || *line == BenchError::Interrupted.to_string();
+            let other =
+                |line: &String| line.ends_with(NO_TIME) || *line == BenchError::Interrupted.to_string();
             let is_certain = !run.left_out.iter().any(other);
             run.findings.iter_mut().for_each(|finding| finding.blame(failed, is_certain));
         }

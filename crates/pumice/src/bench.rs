@@ -203,7 +203,13 @@ fn measure(args: &Args) -> Result<()> {
         return Err(interrupted(anyhow!("interrupted; the results are of a part")));
     }
     if let Some(first) = run.failed.first() {
-        bail!("{} scenes failed, the first: {} on {}: {}", run.failed.len(), first.scene, first.target, first.error);
+        bail!(
+            "{} scenes failed, the first: {} on {}: {}",
+            run.failed.len(),
+            first.scene,
+            first.target,
+            first.error
+        );
     }
     Ok(())
 }

@@ -76,7 +76,11 @@ fn what_does_not_fit_or_fails_is_listed() {
     let some = run(&["pumice", "raw"], Duration::from_secs(3600)).expect("a run");
     assert!(some.left_out.iter().any(|line| line.contains("on pumice: ")), "{:?}", some.left_out);
     assert!(some.series.iter().all(|series| series.target == "raw"));
-    assert!(!some.complete && some.failed.iter().all(|failed| failed.target == "pumice"), "{:?}", some.failed);
+    assert!(
+        !some.complete && some.failed.iter().all(|failed| failed.target == "pumice"),
+        "{:?}",
+        some.failed
+    );
     let ratio = some.findings.iter().find(|it| it.statement == "snia-ratio").expect("a finding");
     assert_eq!(ratio.verdict, crate::Verdict::DoesNot, "{ratio:?}");
     let twice = run(&["raw", "raw"], Duration::ZERO).expect_err("refused");

@@ -47,10 +47,8 @@ pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
     let fit = |(factor, percent, _): (f64, u8, &str)| {
         let data = Data::Compressible(percent);
         let random = Job { amount: Amount::Once, ..Job::random(Pattern::RandomWrite, data) };
-        let steps = vec![
-            Step::job("fill", Job::sequential(Pattern::Write, data)),
-            Step::job("overwrite", random),
-        ];
+        let steps =
+            vec![Step::job("fill", Job::sequential(Pattern::Write, data)), Step::job("overwrite", random)];
         Scene::new(&fit_name(factor), steps).expanded(factor).for_drives().may_run_out()
     };
     Ok(FACTORS.map(scene).into_iter().chain(FITS.map(fit)).collect())

@@ -22,7 +22,10 @@ pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
     let objection = vec![
         Step::job("write new", Job::sequential(Pattern::Write, RANDOM)),
         // As much as the capacity, however long the run is.
-        Step::job("overwrite at random", Job { amount: Amount::Once, ..Job::random(Pattern::RandomWrite, RANDOM) }),
+        Step::job(
+            "overwrite at random",
+            Job { amount: Amount::Once, ..Job::random(Pattern::RandomWrite, RANDOM) },
+        ),
         Step::job("write full", Job::sequential(Pattern::Write, RANDOM)),
         Step::prepare("trim", Job { block_kib: 1024, ..Job::sequential(Pattern::Trim, RANDOM) }),
         Step::job("write trimmed", Job::sequential(Pattern::Write, RANDOM)),

@@ -239,8 +239,10 @@ impl<'a> Session<'a> {
                     })),
                 });
                 let since = Instant::now();
-                let is_first = !std::mem::replace(&mut touched[turns[at].target], true);
-                let checked = (self.check)(target, is_first);
+                let touched = &mut touched[turns[at].target];
+                let checked = (self.check)(target, !*touched);
+                // A target that was refused is still one that nothing was written to.
+                *touched |= checked.is_ok();
                 let checked = checked.map_err(|why| BenchError::target(&target.name, why));
                 match checked.and_then(|()| self.scene(run, workshop, scene, target)) {
                     Ok(()) => {}

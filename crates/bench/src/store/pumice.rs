@@ -131,11 +131,11 @@ impl Pumice {
         let is_settled = scene.steps.iter().any(|step| step.action == Action::Settle);
         let background = if is_settled { "100" } else { "10" };
         let arguments = ["serve", &path_text, "--nbd", &nbd, "--background-cpu", background];
-        let mut environment = vec![("PUMICE_RUNTIME_DIR", runtime.as_path())];
-        if backing.is_some() {
-            // nbdfuse lets in nobody but the user who mounted it.
-            environment.push(("PUMICE_USER", Path::new("root")));
-        }
+        // Another user than this one would not be ended with this program (`PR_SET_PDEATHSIG(2const)`), and nbdfuse lets in
+        // nobody but the user who mounted it.
+        let user = rustix::process::geteuid().as_raw().to_string();
+        let environment =
+            [("PUMICE_RUNTIME_DIR", runtime.as_path()), ("PUMICE_USER", Path::new(user.as_str()))];
         let server = Server::start(workshop.program, &arguments, &environment, &workshop.path("serve.log"))?;
         let status = server.wait(workshop.stop, || {
             // The drive is locked before the server can be asked about it.

@@ -4,11 +4,16 @@ use std::fmt::Write as _;
 
 use report::Table;
 
+use crate::error::{BenchError, Result};
 use crate::run::{Run, Series};
 use crate::stats::Figure;
 
 /// Least difference that counts, as a share: what quiet rounds of the same thing differ by.
 const NOISE: f64 = 0.03;
+
+/// Least rounds of each run that can show a difference: by chance, the four rounds of one run lie all above or all below
+/// those of the other in 2 of 70 cases.
+const ROUNDS_MIN: u32 = 4;
 
 /// A quantity in two runs.
 #[derive(Clone, Debug, PartialEq)]
@@ -23,13 +28,28 @@ pub struct Difference {
     pub after: Figure,
     /// Whether the rounds of both overlap, or the medians differ by less than 3 %.
     pub is_noise: bool,
+    /// Whether both runs have enough rounds to tell: four.
+    pub is_known: bool,
 }
 
 impl Difference {
     fn new(what: &str, quantity: &'static str, before: Figure, after: Figure) -> Difference {
         let overlap = before.low <= after.high && after.low <= before.high;
         let small = (after.median - before.median).abs() <= NOISE * before.median.abs();
-        Difference { what: what.to_string(), quantity, before, after, is_noise: overlap || small }
+        let is_known = before.count.min(after.count) >= ROUNDS_MIN;
+        Difference { what: what.to_string(), quantity, before, after, is_noise: overlap || small, is_known }
+    }
+
+    fn is_certain(&self) -> bool {
+        self.is_known && !self.is_noise
+    }
+
+    /// Probability that rounds of the same thing do not overlap: 2 of all ways to choose which rounds are of the first
+    /// run.
+    fn chance(&self) -> f64 {
+        let (one, other) = (self.before.count, self.after.count);
+        let ways: f64 = (1..=one).map(|at| f64::from(other + at) / f64::from(at)).product();
+        2.0 / ways
     }
 
     /// Change of the median as a share.
@@ -53,7 +73,8 @@ const QUANTITIES: [Quantity; 6] = [
 pub fn compare(before: &Run, after: &Run) -> Vec<Difference> {
     let mut differences = Vec::new();
     for one in &before.series {
-        let Some(other) = after.series(&one.scene, &one.step, &one.target) else { continue };
+        let other = after.series(&one.scene, &one.step, &one.target);
+        let Some(other) = other.filter(|other| other.job == one.job) else { continue };
         let what = format!("{}: {} on {}", one.scene, one.step, one.target);
         for (quantity, figure) in QUANTITIES {
             if let (Some(from), Some(to)) = (figure(one), figure(other)) {
@@ -63,16 +84,34 @@ pub fn compare(before: &Run, after: &Run) -> Vec<Difference> {
     }
     differences.sort_by(|one, other| {
         let size = |it: &Difference| it.change().abs();
-        one.is_noise.cmp(&other.is_noise).then(size(other).total_cmp(&size(one)))
+        other.is_certain().cmp(&one.is_certain()).then(size(other).total_cmp(&size(one)))
     });
     differences
 }
 
+/// Why two runs cannot be compared; `None` if they can.
+fn differs(one: &Run, other: &Run) -> Option<String> {
+    let pairs = [
+        ("suites", one.suite.clone(), other.suite.clone()),
+        ("sizes of stores in bytes (--size)", one.size_bytes.to_string(), other.size_bytes.to_string()),
+        ("seconds of jobs (--minutes)", one.job_seconds.to_string(), other.job_seconds.to_string()),
+        ("versions of fio", one.fio_version.clone(), other.fio_version.clone()),
+    ];
+    let (what, one, other) = pairs.into_iter().find(|(_, one, other)| one != other)?;
+    Some(format!("different {what}, {one} and {other}: what is measured depends on it"))
+}
+
 /// Shows a comparison as text.
-pub fn comparison_text(names: [&str; 2], runs: [&Run; 2]) -> String {
+///
+/// # Errors
+/// Fails if the runs are of different suites, sizes, job times or versions of fio.
+pub fn comparison_text(names: [&str; 2], runs: [&Run; 2]) -> Result<String> {
+    if let Some(problem) = differs(runs[0], runs[1]) {
+        return Err(BenchError::Format { what: names.join(", "), problem });
+    }
     let differences = compare(runs[0], runs[1]);
-    let (noise, certain): (Vec<&Difference>, Vec<&Difference>) =
-        differences.iter().partition(|difference| difference.is_noise);
+    let known: Vec<&Difference> = differences.iter().filter(|difference| difference.is_known).collect();
+    let certain: Vec<&Difference> = known.iter().copied().filter(|it| it.is_certain()).collect();
     let mut out = String::new();
     // Writing to a string cannot fail.
     for (name, run) in names.iter().zip(runs) {
@@ -85,9 +124,17 @@ pub fn comparison_text(names: [&str; 2], runs: [&Run; 2]) -> String {
     if runs[0].machine != runs[1].machine {
         out.push_str("These runs are of different machines.\n");
     }
+    if known.len() < differences.len() {
+        let _ = writeln!(
+            out,
+            "\n{} of {} quantities have not enough rounds: at least {ROUNDS_MIN} in each run are needed (--minutes).",
+            differences.len() - known.len(),
+            differences.len()
+        );
+    }
     if certain.is_empty() {
-        let _ = writeln!(out, "\nNo difference beyond noise in {} quantities.", noise.len());
-        return out;
+        let _ = writeln!(out, "\nNo difference beyond noise in {} quantities.", known.len());
+        return Ok(out);
     }
     let mut table = Table::new(["", "", names[0], names[1], "change"]).right_from(2);
     for it in &certain {
@@ -102,14 +149,13 @@ pub fn comparison_text(names: [&str; 2], runs: [&Run; 2]) -> String {
     let _ = write!(out, "\n{}", table.to_text());
     let _ = writeln!(
         out,
-        "\n{} of {} quantities differ beyond noise: their rounds do not overlap, and their medians differ by more than 3 %.",
+        "\n{} of {} quantities differ beyond noise: their rounds do not overlap, and their medians differ by more than 3 %.\n\
+         Of so many quantities, up to {:.1} would not overlap by chance.",
         certain.len(),
-        differences.len()
+        known.len(),
+        known.iter().map(|it| it.chance()).sum::<f64>()
     );
-    if differences.iter().any(|it| it.before.count < 3 || it.after.count < 3) {
-        out.push_str("Some have fewer than three rounds: give them more time (--minutes) to be sure.\n");
-    }
-    out
+    Ok(out)
 }
 
 /// Shows a figure with the digits that it deserves, and its spread.
@@ -159,9 +205,11 @@ mod tests {
             let found = compare(&run(one), &run(other));
             found.into_iter().find(|it| it.quantity == "MB/s").expect("a speed")
         };
-        let certain = speed(&[100.0, 101.0, 102.0], &[110.0, 111.0, 112.0]);
-        assert!(!certain.is_noise);
+        let certain = speed(&[100.0, 101.0, 102.0, 101.0], &[110.0, 111.0, 112.0, 111.0]);
+        assert!(certain.is_certain());
         assert!((certain.change() - 10.0 / 101.0).abs() < 1e-9);
+        assert!((certain.chance() - 2.0 / 70.0).abs() < 1e-9);
+        assert!(!speed(&[100.0, 101.0, 102.0], &[110.0, 111.0, 112.0, 113.0]).is_certain());
         assert!(speed(&[100.0, 101.0, 112.0], &[110.0, 111.0, 112.0]).is_noise);
         assert!(speed(&[100.0], &[102.0]).is_noise);
         assert!(compare(&run(&[1.0]), &Run::default()).is_empty());
@@ -169,12 +217,22 @@ mod tests {
 
     #[test]
     fn comparisons_are_shown() {
-        let text =
-            |one: &[f64], other: &[f64]| comparison_text(["a.json", "b.json"], [&run(one), &run(other)]);
-        let certain = text(&[100.0, 101.0, 102.0], &[50.0, 51.0, 52.0]);
-        assert!(certain.contains("-50 %") && !certain.contains("fewer than three"), "{certain}");
-        assert!(text(&[100.0], &[101.0]).contains("No difference beyond noise in 2 quantities"));
-        assert!(text(&[100.0], &[150.0]).contains("fewer than three rounds"));
+        let names = ["a.json", "b.json"];
+        let text = |one: &[f64], other: &[f64]| {
+            comparison_text(names, [&run(one), &run(other)]).expect("comparable")
+        };
+        let certain = text(&[100.0, 101.0, 102.0, 103.0], &[50.0, 51.0, 52.0, 53.0]);
+        assert!(certain.contains("-49 %") && !certain.contains("not enough rounds"), "{certain}");
+        let few = text(&[100.0], &[150.0]);
+        assert!(few.contains("2 of 2 quantities have not enough rounds"), "{few}");
+        assert!(few.contains("No difference beyond noise in 0 quantities"), "{few}");
+    }
+
+    #[test]
+    fn runs_of_different_jobs_are_refused() {
+        let (one, other) = (run(&[1.0]), Run { job_seconds: 5, ..run(&[1.0]) });
+        let error = comparison_text(["a", "b"], [&one, &other]).expect_err("refused").to_string();
+        assert!(error.contains("different seconds of jobs (--minutes), 0 and 5"), "{error}");
     }
 
     #[test]

@@ -92,8 +92,8 @@ pub const STATEMENTS: &[Statement] = &[
         LinuxMagazine,
         "lm-full",
         "comment of rattusrattus",
-        "writes on a drive that is full, over advertised speed",
-        "under 50 %",
+        "writes on a full, fragmented drive, over those of a new one: not what the reader saw",
+        "under 50 %; better is at least 50 %",
         ZEROS,
     ),
     of(

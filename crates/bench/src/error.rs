@@ -61,6 +61,11 @@ pub enum BenchError {
 }
 
 impl BenchError {
+    /// Whether a store had no room for what was written.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        matches!(self, BenchError::Program { problem, .. } if problem.contains("No space left"))
+    }
+
     pub(crate) fn program(program: &str, problem: impl Into<String>) -> BenchError {
         BenchError::Program { program: program.to_string(), problem: problem.into() }
     }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::documents::{Document, Statement, statement};
+use crate::run::FailedScene;
 
 /// Whether a statement is true of Pumice on the machine of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -48,6 +49,8 @@ pub struct Finding {
     pub why: String,
 }
 
+const NOT_MEASURED: &str = "not measured in this run: see what was left out";
+
 /// What a number must be for a statement to hold.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Needs {
@@ -92,9 +95,22 @@ impl Finding {
     ) -> Finding {
         let statement = statement(name);
         match value {
-            None => Finding::untested(statement, "not measured in this run: see what was left out"),
+            None => Finding::untested(statement, NOT_MEASURED),
             Some(value) if needs.admits(value) => Finding::of(statement, ours(value), Verdict::Holds, ""),
             Some(value) => Finding::of(statement, ours(value), Verdict::DoesNot, why),
+        }
+    }
+
+    /// Blames a failure for what was not measured. If nothing else was left out (`is_certain`) the statement is not true
+    /// of a drive that fails.
+    pub(crate) fn blame(&mut self, failed: &FailedScene, is_certain: bool) {
+        if self.why != NOT_MEASURED {
+            return;
+        }
+        self.why = format!("{} failed: {}", failed.scene, failed.error);
+        if is_certain {
+            self.verdict = Verdict::DoesNot;
+            self.ours = "failed".to_string();
         }
     }
 
@@ -118,5 +134,20 @@ mod tests {
         assert_eq!((not.verdict, not.why.as_str()), (Verdict::DoesNot, "slow"));
         assert_eq!(judge(Some(4.3), Needs::AtMost(4.0)).verdict, Verdict::DoesNot);
         assert_eq!(judge(None, Needs::AtMost(4.0)).verdict, Verdict::CannotBeTested);
+    }
+
+    #[test]
+    fn failures_are_no_want_of_means() {
+        let failed =
+            FailedScene { scene: "a".to_string(), error: "broken".to_string(), ..FailedScene::default() };
+        let blamed = |value, is_certain| {
+            let mut finding = Finding::judge("lm-write", value, Needs::AtLeast(1.0), |_| String::new(), "");
+            finding.blame(&failed, is_certain);
+            (finding.verdict, finding.why)
+        };
+        let why = "a failed: broken".to_string();
+        assert_eq!(blamed(None, true), (Verdict::DoesNot, why.clone()));
+        assert_eq!(blamed(None, false), (Verdict::CannotBeTested, why));
+        assert_eq!(blamed(Some(2.0), true), (Verdict::Holds, String::new()));
     }
 }

@@ -20,8 +20,10 @@ const LATE: Duration = Duration::from_secs(60);
 /// Where fio reads and writes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
-    /// A file or block device.
+    /// A file or block device, past the page cache.
     File(PathBuf),
+    /// A file by way of the page cache, of which nothing is there when a job begins.
+    Cached(PathBuf),
     /// An NBD export.
     Nbd(String),
     /// An image in a pool of Ceph.
@@ -37,7 +39,7 @@ impl Place {
     /// The engine of fio for it.
     fn engine(&self) -> &'static str {
         match self {
-            Place::File(_) => "libaio",
+            Place::File(_) | Place::Cached(_) => "libaio",
             Place::Nbd(_) => "nbd",
             Place::Rbd { .. } => "rbd",
         }
@@ -91,7 +93,10 @@ impl Fio {
     ) -> Result<Measured> {
         let engine = place.engine();
         if !self.engines.iter().any(|it| it == engine) {
-            return Err(BenchError::program("fio", format!("this fio has no engine {engine}")));
+            return Err(BenchError::Missing {
+                program: format!("the engine {engine} of fio"),
+                package: "fio",
+            });
         }
         // Standard output also has messages of engines.
         let results = folder.join("fio.json");
@@ -100,9 +105,19 @@ impl Fio {
         // fio writes the state of verification and other files into its working directory.
         arguments.push(format!("--aux-path={}", folder.display()));
         let limit = Duration::from_secs(u64::from(seconds)) * 3 + LATE;
-        let ended = process::run(&self.program, &arguments, folder, limit, stop)?;
-        let text = std::fs::read_to_string(&results).map_err(BenchError::io(&results))?;
-        Measured::parse(&text, ended.cpu_seconds)
+        // Of an earlier job.
+        let _ = std::fs::remove_file(&results);
+        let ended = process::run(&self.program, &arguments, folder, limit, stop);
+        let text = std::fs::read_to_string(&results).map_err(BenchError::io(&results));
+        match ended {
+            Ok(ended) => Measured::parse(&text?, ended.cpu_seconds),
+            // The results name the error of the requests, which the last line of messages may not.
+            Err(error @ BenchError::Program { .. }) => match text.map(|text| Measured::parse(&text, 0.0)) {
+                Ok(Err(named @ BenchError::Program { .. })) => Err(named),
+                _ => Err(error),
+            },
+            Err(error) => Err(error),
+        }
     }
 }
 

@@ -31,8 +31,13 @@ impl Stop {
         self.0.store(true, Ordering::SeqCst);
     }
 
+    /// Whether somebody asked.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::SeqCst)
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
-        if self.0.load(Ordering::SeqCst) { Err(BenchError::Interrupted) } else { Ok(()) }
+        if self.is_set() { Err(BenchError::Interrupted) } else { Ok(()) }
     }
 }
 
@@ -48,8 +53,17 @@ pub(crate) fn need(program: &str, package: &'static str) -> Result<PathBuf> {
     find(program).ok_or_else(|| BenchError::Missing { program: program.to_string(), package })
 }
 
-fn command<S: AsRef<OsStr>>(program: &Path, arguments: &[S]) -> Command {
-    let mut command = Command::new(program);
+/// A command that the kernel ends by `signal` (`KILL` or `TERM`) when the thread that started it ends: SIGKILL or a panic
+/// of this program leaves no process behind. `setpriv` of util-linux sets it; without it the program runs all the same.
+fn command<S: AsRef<OsStr>>(program: &Path, arguments: &[S], signal: &str) -> Command {
+    let mut command = match find("setpriv") {
+        Some(setpriv) if program.is_file() => {
+            let mut command = Command::new(setpriv);
+            command.args(["--pdeathsig", signal, "--"]).arg(program);
+            command
+        }
+        _ => Command::new(program),
+    };
     // A group of its own: Ctrl-C reaches only this process, which ends the others in order.
     command.args(arguments).process_group(0).stdin(Stdio::null());
     command
@@ -78,7 +92,7 @@ pub(crate) fn run<S: AsRef<OsStr>>(
     let [out, err] = ["out", "err"].map(|name| tempfile::Builder::new().prefix(name).tempfile_in(folder));
     let (out, err) = (out.map_err(BenchError::io(folder))?, err.map_err(BenchError::io(folder))?);
     let file = |file: &tempfile::NamedTempFile| file.reopen().map_err(BenchError::io(folder));
-    let spawned = command(program, arguments).stdout(file(&out)?).stderr(file(&err)?).spawn();
+    let spawned = command(program, arguments, "KILL").stdout(file(&out)?).stderr(file(&err)?).spawn();
     let mut group = Group(Some(spawned.map_err(|error| failed(format!("cannot be run: {error}")))?));
     let since = Instant::now();
     while !group.ended() {
@@ -154,7 +168,8 @@ impl Server {
         log: &Path,
     ) -> Result<Server> {
         let messages = File::create(log).map_err(BenchError::io(log))?;
-        let mut command = command(program, arguments);
+        // In order: file systems are unmounted, drives are closed.
+        let mut command = command(program, arguments, "TERM");
         command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(messages);
         let program = name(program);
         let child = command
@@ -202,6 +217,11 @@ impl Drop for Server {
     }
 }
 
+/// Whether there is a process of this id.
+pub(crate) fn exists(pid: u32) -> bool {
+    Path::new(&format!("/proc/{pid}/stat")).exists()
+}
+
 /// User and system time of a process so far, in seconds (`proc_pid_stat(5)`, fields 14 to 17); 0 if it is gone.
 /// `children`: with those that it waited for.
 pub(crate) fn cpu_seconds(pid: u32, children: bool) -> f64 {
@@ -242,6 +262,38 @@ mod tests {
         assert_eq!(stat_ticks(stat, true), Some(100));
         assert_eq!(stat_ticks("7 (a)", true), None);
         assert!(cpu_seconds(u32::MAX, true) == 0.0);
+    }
+
+    #[test]
+    fn processes_end_with_who_started_them() {
+        if find("setpriv").is_none() {
+            eprintln!("skipped: no setpriv");
+            return;
+        }
+        let folder = tempfile::tempdir().expect("a folder");
+        let (sleeper, log) = (find("sleep").expect("sleep"), folder.path().join("log"));
+        // The end of a thread counts like that of the process, and no destructor runs.
+        let started = std::thread::spawn(move || {
+            let server = Server::start(&sleeper, &["60"], &[], &log).expect("started");
+            let pid = server.pid();
+            // Until setpriv has become the program.
+            let name = || fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            while name().trim() != "sleep" {
+                sleep(POLL);
+            }
+            std::mem::forget(server);
+            pid
+        });
+        let pid = started.join().expect("its process id");
+        let since = Instant::now();
+        let state = || {
+            let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").and_then(|(_, fields)| fields.chars().next())
+        };
+        while !matches!(state(), None | Some('Z')) {
+            assert!(since.elapsed() < READY, "process {pid} goes on");
+            sleep(POLL);
+        }
     }
 
     #[test]

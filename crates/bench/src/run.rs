@@ -39,8 +39,11 @@ pub struct Run {
     pub rounds_count: u32,
     /// Share of the processors that other programs used meanwhile, kernel threads among them.
     pub others_cpu_share: Option<f64>,
-    /// False if it was interrupted, or if something was left out for want of time.
+    /// False if it was interrupted, if a scene failed, or if something was left out for want of time.
     pub complete: bool,
+    /// Scenes that failed: not for want of a program or of time.
+    #[serde(default)]
+    pub failed: Vec<FailedScene>,
     /// What was not measured, and why.
     pub left_out: Vec<String>,
     /// Targets with their headline figures, in the form that `pumice tco --from-bench` reads.
@@ -51,6 +54,17 @@ pub struct Run {
     pub predictions: Vec<Prediction>,
     /// What the run says about statements of documents.
     pub findings: Vec<Finding>,
+}
+
+/// A scene that failed on a target.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FailedScene {
+    /// The scene.
+    pub scene: String,
+    /// The target.
+    pub target: String,
+    /// The error.
+    pub error: String,
 }
 
 /// A target with its headline figures: medians of one step of the suite, sequential writes of compressible data.

@@ -53,13 +53,22 @@ pub(crate) struct Scene {
     pub(crate) backing_mb_per_s: Option<u32>,
     /// Only on Pumice drives: other stores have nothing to show.
     pub(crate) is_for_drives: bool,
+    /// Whether the data fits is the question: running out of space is an answer, no failure.
+    pub(crate) may_run_out: bool,
     pub(crate) steps: Vec<Step>,
 }
 
 impl Scene {
     /// A scene on stores of the usual size and speed.
     pub(crate) fn new(name: &str, steps: Vec<Step>) -> Scene {
-        Scene { name: name.to_string(), expansion: None, backing_mb_per_s: None, is_for_drives: false, steps }
+        Scene {
+            name: name.to_string(),
+            expansion: None,
+            backing_mb_per_s: None,
+            is_for_drives: false,
+            may_run_out: false,
+            steps,
+        }
     }
 
     /// On drives of more capacity than physical size.
@@ -70,6 +79,11 @@ impl Scene {
     /// On a slow backing.
     pub(crate) fn limited(self, mb_per_s: u32) -> Scene {
         Scene { backing_mb_per_s: Some(mb_per_s), ..self }
+    }
+
+    /// With data that may not fit.
+    pub(crate) fn may_run_out(self) -> Scene {
+        Scene { may_run_out: true, ..self }
     }
 
     /// On Pumice drives only.

@@ -11,11 +11,14 @@ pub fn scorecard(runs: &[Run]) -> String {
     let mut findings: Vec<Finding> = STATEMENTS
         .iter()
         .map(|statement| {
-            let of_runs = runs.iter().rev().flat_map(|run| &run.findings);
-            let mut known = of_runs.filter(|finding| finding.statement == statement.name);
-            // A later run may have lacked what an earlier one had.
-            let tested = known.clone().find(|finding| finding.verdict != Verdict::CannotBeTested);
-            tested.or_else(|| known.next()).cloned().unwrap_or_else(|| {
+            let of_runs = runs.iter().rev().flat_map(|run| run.findings.iter().map(move |it| (run, it)));
+            let mut known = of_runs.filter(|(_, finding)| finding.statement == statement.name);
+            // A later run may have lacked what an earlier one had. A failure is no such lack.
+            let counts = |(run, finding): &(&Run, &Finding)| {
+                finding.verdict != Verdict::CannotBeTested || !run.failed.is_empty()
+            };
+            let found = known.clone().find(counts).or_else(|| known.next());
+            found.map(|(_, finding)| finding.clone()).unwrap_or_else(|| {
                 let why = match statement.tested_by {
                     Ok(suite) => format!("no run of {suite} was given"),
                     Err(why) => why.to_string(),
@@ -133,5 +136,7 @@ mod tests {
         };
         assert!(scorecard(&[with(Some(1.0)), with(Some(2.0))]).contains("ours 2"));
         assert!(scorecard(&[with(Some(1.0)), with(None)]).contains("ours 1"));
+        let failed = Run { failed: vec![crate::FailedScene::default()], ..with(None) };
+        assert!(!scorecard(&[with(Some(1.0)), failed]).contains("ours 1"));
     }
 }

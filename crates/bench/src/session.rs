@@ -1,5 +1,7 @@
 //! A run: scenes in rounds, targets taking turns, until the time is up.
 
+mod turns;
+
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -14,9 +16,15 @@ use crate::scene::{Action, Scene, Step};
 use crate::store::{self, Store, Workshop};
 use crate::suite::{DataSet, Suite};
 use crate::target::Target;
+use turns::{Turn, fail, reversed_targets, turns};
 
 /// Longest time of a job that runs once over a store, in seconds.
 const ONCE_SECONDS_MAX: u32 = 120;
+
+/// Why a scene was left out.
+pub(crate) const NO_TIME: &str = "no time left";
+/// Least ratio of a file system that compresses, with data that is zeros to 80 %.
+const RATIO_MIN: f64 = 1.2;
 
 /// What a run needs to know.
 #[derive(Clone, Debug)]
@@ -54,21 +62,17 @@ pub struct Progress {
     pub left: Duration,
 }
 
+/// Looks whether a target may be written to, before each scene; says why not. Its second argument is true if nothing
+/// was written to the target yet.
+pub type Check<'a> = dyn Fn(&Target, bool) -> Result<(), String> + 'a;
+
 /// A run of a suite.
 pub struct Session<'a> {
     suite: &'a Suite,
     options: &'a Options,
     stop: &'a Stop,
     watch: &'a dyn Fn(&Progress),
-}
-
-/// A scene on a target, and what is known of it.
-struct Turn {
-    scene: usize,
-    target: usize,
-    /// Time that it took last.
-    took_seconds: f64,
-    has_failed: bool,
+    check: &'a Check<'a>,
 }
 
 impl<'a> Session<'a> {
@@ -79,7 +83,13 @@ impl<'a> Session<'a> {
         stop: &'a Stop,
         watch: &'a dyn Fn(&Progress),
     ) -> Session<'a> {
-        Session { suite, options, stop, watch }
+        Session { suite, options, stop, watch, check: &|_, _| Ok(()) }
+    }
+
+    /// Asks `check` before each scene.
+    #[must_use]
+    pub fn checked(self, check: &'a Check<'a>) -> Session<'a> {
+        Session { check, ..self }
     }
 
     /// Runs the suite until the time is up or it is stopped. A run that is stopped is returned with what was measured.
@@ -96,10 +106,18 @@ impl<'a> Session<'a> {
         let mut run = self.begin(size_bytes);
         run.program_version = self.program_version(folder.path());
         let budget = Budget::new(options.limit);
-        let load = Load::now();
-        let workshop =
-            Workshop { program: &options.program, folder: folder.path(), size_bytes, stop: self.stop };
         let targets = self.targets(&mut run)?;
+        let load = Load::now(targets.iter().flat_map(|target| target.pids.iter().copied()).collect());
+        let workshop = Workshop {
+            program: &options.program,
+            folder: folder.path(),
+            size_bytes,
+            stop: self.stop,
+            drives: targets
+                .iter()
+                .filter_map(|target| target.drive_path().filter(|it| it.exists()))
+                .collect(),
+        };
         run.targets =
             targets.iter().map(|it| RunTarget { name: it.name.clone(), ..RunTarget::default() }).collect();
         let scenes = self.suite.scenes(options, folder.path(), size_bytes)?;
@@ -163,6 +181,9 @@ impl<'a> Session<'a> {
             if able.iter().any(|other: &Target| other.name == target.name) {
                 return Err(BenchError::target(&target.name, "given twice: name one, as NAME=TARGET"));
             }
+            if let Some(pid) = target.pids.iter().find(|pid| !process::exists(**pid)) {
+                return Err(BenchError::target(&target.name, format!("--pids: no process {pid}")));
+            }
             match store::lacks(&target) {
                 None => able.push(target),
                 Some(why) if named.is_empty() => run.left_out.push(format!("target {}: {why}", target.name)),
@@ -183,6 +204,7 @@ impl<'a> Session<'a> {
         turns: &mut [Turn],
         first_error: &mut Option<BenchError>,
     ) -> Result<()> {
+        let mut touched = vec![false; targets.len()];
         for round in 1..=ROUNDS_MAX {
             // Targets take turns in another order each round: none is always the first after a pause.
             let order: Vec<usize> = match round % 2 {
@@ -198,7 +220,7 @@ impl<'a> Session<'a> {
                 if !run.series.is_empty() && !budget.fits(turns[at].took_seconds) {
                     if round == 1 {
                         run.complete = false;
-                        run.left_out.push(format!("{} on {}: no time left", scene.name, target.name));
+                        run.left_out.push(format!("{} on {}: {NO_TIME}", scene.name, target.name));
                         continue;
                     }
                     return Ok(());
@@ -217,12 +239,17 @@ impl<'a> Session<'a> {
                     })),
                 });
                 let since = Instant::now();
-                match self.scene(run, workshop, scene, target) {
+                let touched = &mut touched[turns[at].target];
+                let checked = (self.check)(target, !*touched);
+                // A target that was refused is still one that nothing was written to.
+                *touched |= checked.is_ok();
+                let checked = checked.map_err(|why| BenchError::target(&target.name, why));
+                match checked.and_then(|()| self.scene(run, workshop, scene, target)) {
                     Ok(()) => {}
                     Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
                     Err(error) => {
                         turns[at].has_failed = true;
-                        run.left_out.push(format!("{} on {}: {error}", scene.name, target.name));
+                        fail(run, scene, target, &error);
                         first_error.get_or_insert(error);
                     }
                 }
@@ -311,6 +338,13 @@ impl<'a> Session<'a> {
                 (host > 0).then(|| to.1.saturating_sub(from.1) as f64 / host as f64)
             });
         }
+        let is_compressible = matches!(&step.action, Action::Fio(job) if job.is_compressible());
+        if let Some(ratio) =
+            sample.ratio.filter(|it| is_compressible && store.is_in_kernel() && *it < RATIO_MIN)
+        {
+            let problem = format!("a ratio of {ratio:.2}:1 of data of 80 % zeros: it does not compress");
+            return Err(BenchError::program("btrfs", problem));
+        }
         Ok(sample)
     }
 
@@ -333,35 +367,6 @@ impl<'a> Session<'a> {
             ..Sample::default()
         })
     }
-}
-
-/// All scenes on all targets that suit them, scene by scene.
-fn turns(scenes: &[Scene], targets: &[Target], run: &mut Run) -> Vec<Turn> {
-    let no_limit = store::lacks_limit();
-    let mut turns = Vec::new();
-    for (at, scene) in scenes.iter().enumerate() {
-        if let Some(why) = no_limit.as_ref().filter(|_| scene.backing_mb_per_s.is_some()) {
-            run.left_out.push(format!("{}: {why}", scene.name));
-            continue;
-        }
-        for (target, named) in targets.iter().enumerate() {
-            match store::unsuitable(named, scene) {
-                None => turns.push(Turn { scene: at, target, took_seconds: 0.0, has_failed: false }),
-                Some(why) if !scene.is_for_drives => {
-                    run.left_out.push(format!("{} on {}: {why}", scene.name, named.name));
-                }
-                Some(_) => {}
-            }
-        }
-    }
-    turns
-}
-
-/// Indices of turns, with the targets of each scene in reverse order.
-fn reversed_targets(turns: &[Turn]) -> Vec<usize> {
-    let mut order: Vec<usize> = (0..turns.len()).collect();
-    order.sort_by_key(|at| (turns[*at].scene, std::cmp::Reverse(turns[*at].target)));
-    order
 }
 
 /// Formats a time in UTC as `2026-11-25 18:40:00 UTC`. The date from a number of days: H. Hinnant,

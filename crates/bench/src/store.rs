@@ -73,6 +73,8 @@ pub(crate) struct Workshop<'a> {
     /// Physical size of stores that are made.
     pub(crate) size_bytes: u64,
     pub(crate) stop: &'a Stop,
+    /// Drives of the user that were there when the run began.
+    pub(crate) drives: Vec<&'a Path>,
 }
 
 impl Workshop<'_> {
@@ -120,9 +122,13 @@ pub(crate) fn unsuitable(target: &Target, scene: &Scene) -> Option<String> {
 
 /// Why a target cannot take part on this machine; `None` if it can.
 pub(crate) fn lacks(target: &Target) -> Option<String> {
-    match target.kind {
+    match &target.kind {
         Kind::Qcow2 => qcow2::lacks(),
         Kind::Btrfs => btrfs::lacks(),
+        Kind::Pumice { path: Some(path), codec: Some(codec) } if path.exists() => Some(format!(
+            "{} exists and keeps its codec: leave out codec={codec}, or change it with `pumice set-codec`",
+            path.display()
+        )),
         _ => None,
     }
 }

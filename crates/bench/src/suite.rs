@@ -12,11 +12,11 @@ mod zeros;
 use std::path::{Path, PathBuf};
 
 use crate::documents::STATEMENTS;
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::finding::Finding;
 use crate::run::{Prediction, Run};
 use crate::scene::Scene;
-use crate::session::Options;
+use crate::session::{NO_TIME, Options};
 use crate::target::{Kind, Target};
 
 /// A data set of the user.
@@ -171,6 +171,12 @@ impl Suite {
         let Conclusions { findings, predictions } = (self.conclude)(&seen);
         run.findings = findings;
         run.predictions = predictions;
+        if let Some(failed) = run.failed.iter().find(|failed| failed.target == drive) {
+            let other =
+                |line: &String| line.ends_with(NO_TIME) || *line == BenchError::Interrupted.to_string();
+            let is_certain = !run.left_out.iter().any(other);
+            run.findings.iter_mut().for_each(|finding| finding.blame(failed, is_certain));
+        }
     }
 }
 

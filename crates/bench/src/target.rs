@@ -1,6 +1,6 @@
 //! Targets, as named on the command line.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 /// Kind of a target.
@@ -50,6 +50,14 @@ impl Target {
             Kind::Nbd(_) | Kind::Path(_) | Kind::Rbd { .. } => true,
             Kind::Pumice { path, .. } => path.as_ref().is_some_and(|path| path.exists()),
             _ => false,
+        }
+    }
+
+    /// The file or device of a drive that the user named.
+    pub(crate) fn drive_path(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Pumice { path, .. } => path.as_deref(),
+            _ => None,
         }
     }
 

@@ -8,14 +8,14 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::bench::{DataSet, Fio, Options, Run, SUITES, Session, Stop, Target};
-use anyhow::{Context, Result, anyhow, ensure};
+use ::bench::{BenchError, DataSet, Fio, Options, Run, SUITES, Session, Stop, Target};
+use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
 use crate::output::Output;
 use crate::size::Size;
-use crate::usage::{WrongUsage, complain};
+use crate::usage::{Coded, WrongUsage, complain};
 use progress::Bar;
 
 /// Repeat experiments of published documents with fio, and compare with what they state (docs/bench.md)
@@ -55,7 +55,7 @@ pub(crate) struct Args {
     /// Processes that serve a target, whose CPU time is counted; may be repeated
     #[arg(long, value_name = "NAME=PID,...", value_parser = pids)]
     pids: Vec<(String, Vec<u32>)>,
-    /// Overwrite targets that hold data
+    /// Overwrite targets that hold data. Those in use are refused all the same
     #[arg(long)]
     destroy: bool,
     /// Write all results as JSON
@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         Some(Command::Compare { before, after }) => {
             let names = [before, after].map(|path| path.display().to_string());
             let runs = [read(before)?, read(after)?];
-            ::bench::comparison_text([&names[0], &names[1]], [&runs[0], &runs[1]])
+            ::bench::comparison_text([&names[0], &names[1]], [&runs[0], &runs[1]])?
         }
         Some(Command::Scorecard { runs }) => {
             ::bench::scorecard(&runs.iter().map(|path| read(path)).collect::<Result<Vec<Run>>>()?)
@@ -154,8 +154,8 @@ fn measure(args: &Args) -> Result<()> {
     let fio = Fio::find(args.fio.as_deref())?;
     let [json, html] = [&args.json, &args.html].map(|path| path.as_deref().map(Output::check).transpose());
     let (json, html) = (json?, html?);
-    for target in args.target.iter().filter(|_| !args.destroy) {
-        empty::check(target)?;
+    for target in &args.target {
+        empty::check(target, args.destroy)?;
     }
     let mut targets = args.target.clone();
     for (name, pids) in &args.pids {
@@ -180,9 +180,17 @@ fn measure(args: &Args) -> Result<()> {
     let at_signal = stop.clone();
     crate::interrupt::on_signal(move || at_signal.set())?;
     let bar = Bar::new();
-    let run = Session::new(suite, &options, &stop, &|progress| bar.show(progress)).run();
+    // Minutes may lie between the start and the first write to a target.
+    let check = |target: &Target, is_first: bool| {
+        let checked = if is_first { empty::check(target, args.destroy) } else { empty::free(target) };
+        checked.map_err(|error| crate::usage::one_line(&error))
+    };
+    let run = Session::new(suite, &options, &stop, &|progress| bar.show(progress)).checked(&check).run();
     drop(bar);
-    let run = run?;
+    let run = match run {
+        Err(error @ BenchError::Interrupted) => return Err(interrupted(error.into())),
+        run => run?,
+    };
     if let Some(json) = json {
         json.write(&(serde_json::to_string_pretty(&run)? + "\n"))?;
     }
@@ -193,7 +201,26 @@ fn measure(args: &Args) -> Result<()> {
     if !run.complete {
         complain("warning: the run is not complete: see what was left out, or give it more time (--minutes)");
     }
+    if stop.is_set() {
+        return Err(interrupted(anyhow!("interrupted; the results are of a part")));
+    }
+    if let Some(first) = run.failed.first() {
+        bail!(
+            "{} scenes failed, the first: {} on {}: {}",
+            run.failed.len(),
+            first.scene,
+            first.target,
+            first.error
+        );
+    }
     Ok(())
+}
+
+/// An error with the exit code of programs that Ctrl-C ended.
+fn interrupted(error: anyhow::Error) -> anyhow::Error {
+    /// 128 and the number of SIGINT.
+    const CODE: u8 = 130;
+    Coded { code: CODE, error }.into()
 }
 
 #[cfg(test)]

@@ -256,6 +256,44 @@ fn bench() -> Outcome {
     fails(&refused, &["holds data", "--destroy"]);
     let no_run = common::pumice(&["bench", "compare", &json, &at("data")]);
     assert_eq!(no_run.code, Some(1), "{no_run:?}");
+    if needs(&["setpriv"]) {
+        a_bench_that_is_killed_leaves_no_process(&at("killed"))?;
+    }
+    Ok(())
+}
+
+/// Kills a run in the middle of a scene.
+fn a_bench_that_is_killed_leaves_no_process(folder: &str) -> Outcome {
+    std::fs::create_dir(folder)?;
+    let stat = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    // State, parent.
+    let fields = |pid: u32| {
+        let stat = stat(pid);
+        let mut fields = stat.rsplit_once(") ")?.1.split(' ').map(str::to_string);
+        Some((fields.next()?, fields.next()?.parse::<u32>().ok()?))
+    };
+    let name = |pid: u32| std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    let mut bench = std::process::Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .args(["bench", "quick", "--target", "pumice", "--minutes", "1", "--size", "64M", "--dir", folder])
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()?;
+    let children = || -> Vec<u32> {
+        let pids = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+        pids.filter(|pid| fields(*pid).is_some_and(|(_, parent)| parent == bench.id())).collect()
+    };
+    let mut started = Vec::new();
+    wait_until("fio runs on a served drive", || {
+        started = children();
+        let has = |wanted: &str| started.iter().any(|pid| name(*pid).trim() == wanted);
+        has("pumice") && has("fio")
+    });
+    bench.kill()?;
+    bench.wait()?;
+    wait_until("its processes have ended", || {
+        started.iter().all(|pid| fields(*pid).is_none_or(|(state, _)| state == "Z"))
+    });
     Ok(())
 }
 

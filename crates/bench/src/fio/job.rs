@@ -100,6 +100,11 @@ impl Job {
         matches!(self.pattern, Pattern::RandomWrite | Pattern::RandomRead | Pattern::Mixed)
     }
 
+    /// Whether what it writes is zeros to 80 % or more.
+    pub(crate) fn is_compressible(&self) -> bool {
+        self.pattern.writes() && matches!(self.data, Data::Zeros | Data::Compressible(80..))
+    }
+
     /// In words: `128K write, depth 16`.
     pub(crate) fn text(&self) -> String {
         let jobs = if self.jobs > 1 { format!(" x {}", self.jobs) } else { String::new() };
@@ -123,9 +128,10 @@ impl Job {
         .to_vec();
         arguments.push(format!("--ioengine={}", place.engine()));
         match place {
-            Place::File(path) => {
+            Place::File(path) | Place::Cached(path) => {
                 arguments.push(format!("--filename={}", path.display().to_string().replace(':', "\\:")));
-                arguments.push("--direct=1".to_string());
+                let is_cached = matches!(place, Place::Cached(_));
+                arguments.push(if is_cached { "--invalidate=1" } else { "--direct=1" }.to_string());
             }
             Place::Nbd(uri) => arguments.push(format!("--uri={uri}")),
             Place::Rbd { pool, image } => {
@@ -194,6 +200,8 @@ mod tests {
         {
             assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
         }
+        let cached = job.arguments(&Place::Cached("/a".into()), 1 << 20, 7);
+        assert!(!cached.iter().any(|argument| argument == "--direct=1"), "{cached:?}");
         let reads =
             Job::random(Pattern::RandomRead, Data::Zeros).arguments(&Place::File("/a".into()), 4096, 1);
         assert!(!reads.iter().any(|argument| argument.contains("zero_buffers")));

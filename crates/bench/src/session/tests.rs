@@ -76,6 +76,13 @@ fn what_does_not_fit_or_fails_is_listed() {
     let some = run(&["pumice", "raw"], Duration::from_secs(3600)).expect("a run");
     assert!(some.left_out.iter().any(|line| line.contains("on pumice: ")), "{:?}", some.left_out);
     assert!(some.series.iter().all(|series| series.target == "raw"));
+    assert!(
+        !some.complete && some.failed.iter().all(|failed| failed.target == "pumice"),
+        "{:?}",
+        some.failed
+    );
+    let ratio = some.findings.iter().find(|it| it.statement == "snia-ratio").expect("a finding");
+    assert_eq!(ratio.verdict, crate::Verdict::DoesNot, "{ratio:?}");
     let twice = run(&["raw", "raw"], Duration::ZERO).expect_err("refused");
     assert!(twice.to_string().contains("given twice"), "{twice}");
 }
@@ -95,4 +102,58 @@ fn a_run_that_is_stopped_keeps_what_was_measured() {
     assert_eq!(run.left_out, ["interrupted"]);
     assert!(run.series.iter().all(|series| series.samples.len() == 1));
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 1);
+}
+
+#[test]
+fn targets_are_checked_before_each_scene() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    let options = options(folder.path(), &["raw", "b=raw"], Duration::from_secs(3600));
+    let seen = std::cell::RefCell::new(Vec::new());
+    let check = |target: &Target, is_first: bool| {
+        seen.borrow_mut().push((target.name.clone(), is_first));
+        if target.name == "b" { Err("mounted".to_string()) } else { Ok(()) }
+    };
+    let run = Session::new(suite, &options, &stop, &|_| ()).checked(&check).run().expect("a run");
+    let firsts = |name: &str| {
+        let seen = seen.borrow();
+        let of_it: Vec<bool> = seen.iter().filter(|it| it.0 == name).map(|it| it.1).collect();
+        (of_it.len(), of_it.into_iter().filter(|is_first| *is_first).count())
+    };
+    // One that was refused is looked at as before, in each of three scenes; the other has three scenes in each round.
+    assert_eq!((firsts("b"), firsts("raw")), ((3, 3), (3 * ROUNDS_MAX as usize, 1)));
+    assert!(run.series.iter().all(|series| series.target == "raw"));
+    assert!(run.failed.iter().all(|failed| failed.error == "target b: mounted"), "{:?}", run.failed);
+}
+
+#[test]
+fn wrong_process_ids_and_codecs_of_drives_are_refused() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    let refused = |options: &Options| {
+        Session::new(suite, options, &stop, &|_| ()).run().expect_err("refused").to_string()
+    };
+    let mut wrong = options(folder.path(), &["raw"], Duration::ZERO);
+    wrong.targets[0].pids.push(u32::MAX);
+    assert_eq!(refused(&wrong), format!("target raw: --pids: no process {}", u32::MAX));
+    let drive = folder.path().join("drive");
+    std::fs::write(&drive, "").expect("a file");
+    let target = format!("pumice:{},codec=lz4", drive.display());
+    let said = refused(&options(folder.path(), &[&target], Duration::ZERO));
+    assert!(said.contains("keeps its codec: leave out codec=lz4"), "{said}");
+}
+
+#[test]
+fn suites_draw_all_conclusions_from_statements_that_exist() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for suite in crate::SUITES {
+        let options = options(folder.path(), &["pumice", "raw"], Duration::ZERO);
+        let mut run = Run::default();
+        suite.conclude(&mut run, &options, &options.targets);
+        let statements = crate::STATEMENTS.iter().filter(|it| it.tested_by == Ok(suite.name));
+        for statement in statements {
+            let is_there = run.findings.iter().any(|finding| finding.statement == statement.name);
+            assert!(is_there, "{}: nothing about {}", suite.name, statement.name);
+        }
+    }
 }

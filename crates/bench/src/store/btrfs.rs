@@ -1,4 +1,5 @@
-//! A file in a btrfs that compresses everything by zstd at level 1, on a loop device.
+//! A file in a btrfs that compresses everything by zstd at level 1, on a loop device. It is written by way of the page
+//! cache: btrfs does not compress direct writes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -11,6 +12,8 @@ use crate::process::{self, Stop};
 
 /// Longest time for a command.
 const COMMAND: Duration = Duration::from_secs(60);
+/// Time until a busy file system is unmounted again.
+const BUSY: Duration = Duration::from_millis(500);
 /// Smallest file system that is made: smaller ones mix data and metadata.
 const SMALLEST_BYTES: u64 = 1 << 30;
 
@@ -19,7 +22,6 @@ pub(crate) struct Btrfs {
     place: Place,
     mount: PathBuf,
     backing: PathBuf,
-    loop_device: String,
     size_bytes: u64,
 }
 
@@ -48,19 +50,22 @@ impl Btrfs {
         File::create(&backing).and_then(|file| file.set_len(size)).map_err(BenchError::io(&backing))?;
         let run = |program: &str, arguments: &[&str]| run(program, arguments, workshop.folder, workshop.stop);
         let backing_text = backing.display().to_string();
-        let found = run("losetup", &["--find", "--show", "--direct-io=on", &backing_text])?;
         let mount = workshop.path("btrfs");
+        // Before the loop device is made, so that it goes away whatever fails.
         let store = Btrfs {
-            place: Place::File(mount.join("file")),
+            place: Place::Cached(mount.join("file")),
             mount,
             backing,
-            loop_device: found.trim().to_string(),
             size_bytes: workshop.size_bytes,
         };
-        run("mkfs.btrfs", &["-q", &store.loop_device])?;
+        let found = run("losetup", &["--find", "--show", "--direct-io=on", &backing_text])?;
+        let device = found.trim();
+        run("mkfs.btrfs", &["-q", device])?;
         fs::create_dir_all(&store.mount).map_err(BenchError::io(&store.mount))?;
         let mount_text = store.mount.display().to_string();
-        run("mount", &["-t", "btrfs", "-o", "compress-force=zstd:1", &store.loop_device, &mount_text])?;
+        run("mount", &["-t", "btrfs", "-o", "compress-force=zstd:1", device, &mount_text])?;
+        // From here on it goes away with the mount, even if this program is killed.
+        run("losetup", &["--detach", device])?;
         let file = store.mount.join("file");
         File::create(&file).and_then(|made| made.set_len(store.size_bytes)).map_err(BenchError::io(&file))?;
         Ok(store)
@@ -111,8 +116,26 @@ impl Store for Btrfs {
 impl Drop for Btrfs {
     fn drop(&mut self) {
         let (folder, never) = (std::env::temp_dir(), Stop::default());
-        let _ = run("umount", &[&self.mount.display().to_string()], &folder, &never);
-        let _ = run("losetup", &["-d", &self.loop_device], &folder, &never);
+        let mount = self.mount.display().to_string();
+        let is_mounted = || {
+            let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+            mounts.lines().any(|line| line.split(' ').nth(1) == Some(mount.as_str()))
+        };
+        for lazy in [false, false, true] {
+            if !is_mounted() {
+                break;
+            }
+            // Busy: it goes away with its last user.
+            let arguments = if lazy { vec!["-l", mount.as_str()] } else { vec![mount.as_str()] };
+            if run("umount", &arguments, &folder, &never).is_err() && !lazy {
+                std::thread::sleep(BUSY);
+            }
+        }
+        let backing = self.backing.display().to_string();
+        let left = run("losetup", &["-n", "-O", "NAME", "-j", &backing], &folder, &never).unwrap_or_default();
+        for device in left.split_whitespace() {
+            let _ = run("losetup", &["--detach", device], &folder, &never);
+        }
         let _ = fs::remove_dir(&self.mount);
         let _ = fs::remove_file(&self.backing);
     }

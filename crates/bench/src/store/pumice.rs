@@ -19,6 +19,9 @@ const COMMAND: Duration = Duration::from_secs(60);
 /// Longest time for settling.
 const SETTLE: Duration = Duration::from_secs(180);
 
+/// A drive that nobody looked into before the run.
+const APPEARED: &str = "was not there at the start of the run, and is now: somebody else made it";
+
 /// A served drive.
 pub(crate) struct Pumice {
     asks: Asks,
@@ -26,8 +29,17 @@ pub(crate) struct Pumice {
     capacity_bytes: u64,
     // Ended before its backing goes away: fields are dropped in this order.
     server: Server,
-    is_made: bool,
+    _made: Option<Made>,
     backing: Option<Limited>,
+}
+
+/// A drive that was made for a scene, removed when dropped.
+struct Made(PathBuf);
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// What is needed to ask the program about the drive.
@@ -80,6 +92,12 @@ impl Pumice {
             (None, None) => workshop.path("drive"),
         };
         let is_made = backing.is_some() || !drive.exists();
+        if let Some(path) = path.filter(|path| is_made == workshop.drives.contains(path)) {
+            let problem = if is_made { "was there at the start of the run, and is gone" } else { APPEARED };
+            return Err(BenchError::target(&path.display().to_string(), problem));
+        }
+        // Before the program makes it. A drive on a limited backing goes with that.
+        let made = (is_made && backing.is_none()).then(|| Made(drive.clone()));
         let asks = Asks {
             program: workshop.program.to_path_buf(),
             folder: workshop.folder.to_path_buf(),
@@ -93,7 +111,13 @@ impl Pumice {
             if backing.is_some() {
                 more.push("--force");
             }
-            asks.run("create", &more, COMMAND)?;
+            if let Err(error) = asks.run("create", &more, COMMAND) {
+                if matches!(error, BenchError::Program { .. }) {
+                    // It removed what it made. What is there now is somebody else's.
+                    std::mem::forget(made);
+                }
+                return Err(error);
+            }
         } else {
             // What earlier scenes wrote must not count.
             asks.run("wipe", &["--yes"], COMMAND)?;
@@ -107,11 +131,11 @@ impl Pumice {
         let is_settled = scene.steps.iter().any(|step| step.action == Action::Settle);
         let background = if is_settled { "100" } else { "10" };
         let arguments = ["serve", &path_text, "--nbd", &nbd, "--background-cpu", background];
-        let mut environment = vec![("PUMICE_RUNTIME_DIR", runtime.as_path())];
-        if backing.is_some() {
-            // nbdfuse lets in nobody but the user who mounted it.
-            environment.push(("PUMICE_USER", Path::new("root")));
-        }
+        // Another user than this one would not be ended with this program (`PR_SET_PDEATHSIG(2const)`), and nbdfuse lets in
+        // nobody but the user who mounted it.
+        let user = rustix::process::geteuid().as_raw().to_string();
+        let environment =
+            [("PUMICE_RUNTIME_DIR", runtime.as_path()), ("PUMICE_USER", Path::new(user.as_str()))];
         let server = Server::start(workshop.program, &arguments, &environment, &workshop.path("serve.log"))?;
         let status = server.wait(workshop.stop, || {
             // The drive is locked before the server can be asked about it.
@@ -130,7 +154,7 @@ impl Pumice {
                 workshop.size_bytes
             }),
             server,
-            is_made,
+            _made: made,
             backing,
         })
     }
@@ -176,14 +200,5 @@ impl Store for Pumice {
 
     fn settle(&self) -> Result<()> {
         self.asks.run("settle", &[], SETTLE).map(drop)
-    }
-}
-
-impl Drop for Pumice {
-    fn drop(&mut self) {
-        // A drive on a limited backing goes with it. The server may still have the file open.
-        if self.is_made && self.backing.is_none() {
-            let _ = fs::remove_file(&self.asks.drive);
-        }
     }
 }

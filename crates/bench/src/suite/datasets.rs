@@ -137,6 +137,9 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
                 },
                 "another data set of the same kind: Canonical's own cannot be had here",
             ),
+            None if seen.options.data.iter().any(|set| set.name == name) => {
+                Finding::judge(finding, None, Needs::AtLeast(document), |_| String::new(), "")
+            }
             None => Finding::untested(
                 statement(finding),
                 &format!("the data is not on this machine; with it: --data {name}=FOLDER"),

@@ -5,7 +5,7 @@ use std::path::Path;
 use super::{Conclusions, Seen, over};
 use crate::error::Result;
 use crate::finding::{Finding, Needs};
-use crate::fio::{Data, Job, Pattern};
+use crate::fio::{Amount, Data, Job, Pattern};
 use crate::scene::{Scene, Step};
 use crate::session::Options;
 
@@ -21,7 +21,11 @@ pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
     // Zeros leave nothing behind to be collected.
     let objection = vec![
         Step::job("write new", Job::sequential(Pattern::Write, RANDOM)),
-        Step::job("overwrite at random", Job::random(Pattern::RandomWrite, RANDOM)),
+        // As much as the capacity, however long the run is.
+        Step::job(
+            "overwrite at random",
+            Job { amount: Amount::Once, ..Job::random(Pattern::RandomWrite, RANDOM) },
+        ),
         Step::job("write full", Job::sequential(Pattern::Write, RANDOM)),
         Step::prepare("trim", Job { block_kib: 1024, ..Job::sequential(Pattern::Trim, RANDOM) }),
         Step::job("write trimmed", Job::sequential(Pattern::Write, RANDOM)),
@@ -73,9 +77,8 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     findings.push(share(
         "lm-full",
         "write full",
-        Needs::AtMost(0.5),
-        "sequential overwrites free whole segments: cleaning has little to move, so a full drive loses less than the \
-         reader's flash did",
+        Needs::AtLeast(0.5),
+        "cleaning moves what random overwrites left in use, and takes its share of the disk and the processor",
     ));
     findings.push(share(
         "lm-trim",

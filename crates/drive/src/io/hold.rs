@@ -40,19 +40,28 @@ impl<'a, M: Media> Turn<'a, M> {
     }
 
     /// Notes that a block of `batch` has changed since it was read. Waits if it is time to hold the blocks and another
-    /// request holds some.
+    /// request holds some. Who holds some already holds these in addition: a batch that is packed as small as possible
+    /// relies on neighbours, too.
     pub(crate) async fn lost(&mut self, batch: &Batch) {
         self.conflicts += 1;
-        if self.conflicts < CONFLICTS_MAX || self.hold.is_some() {
+        // Without expectations, it was no block that changed, and none needs to be held.
+        if self.conflicts < CONFLICTS_MAX || batch.expected.is_empty() {
             return;
         }
+        let holds = self.holds();
         let take = || {
             let mut core = self.shared.core();
-            core.held.is_empty().then(|| core.held.extend(batch.expected.iter().map(|seen| seen.block)))
+            let is_free = holds || core.held.is_empty();
+            is_free.then(|| {
+                for seen in &batch.expected {
+                    if !core.held.contains(&seen.block) {
+                        core.held.push(seen.block);
+                    }
+                }
+            })
         };
-        // Without expectations, it was no block that changed, and none needs to be held.
-        if !batch.expected.is_empty() {
-            wait_until(&self.shared.progress, take).await;
+        wait_until(&self.shared.progress, take).await;
+        if !holds {
             self.hold = Some(Hold(self.shared));
         }
     }
@@ -64,8 +73,12 @@ impl<'a, M: Media> Turn<'a, M> {
 }
 
 impl<M: Media> Shared<M> {
-    /// Waits until no block is held.
-    pub(crate) async fn wait_for_turn(&self) {
-        wait_until(&self.progress, || self.core().held.is_empty().then_some(())).await;
+    /// Waits until another request holds no block that `batch` changes, or until nothing can be written any more.
+    pub(crate) async fn wait_for_turn(&self, batch: &Batch) {
+        let is_over = || {
+            let core = self.core();
+            (!core.is_held(batch) || core.writable().is_err()).then_some(())
+        };
+        wait_until(&self.progress, is_over).await;
     }
 }

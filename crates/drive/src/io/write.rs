@@ -300,9 +300,10 @@ impl<M: Media> Shared<M> {
         loop {
             let result = {
                 let mut core = self.core();
-                let result = match holds || !core.is_held(batch) {
-                    true => core.append_batch(batch, source, urgent),
-                    false => Err(Stall::Held),
+                let must_wait = !holds && core.is_held(batch) && core.writable().is_ok();
+                let result = match must_wait {
+                    true => Err(Stall::Held),
+                    false => core.append_batch(batch, source, urgent),
                 };
                 if result.is_ok() {
                     core.counters.host_written_bytes += source.len() as u64;
@@ -315,7 +316,7 @@ impl<M: Media> Shared<M> {
             match result {
                 Ok(()) => return Ok(true),
                 Err(Stall::Conflict) => return Ok(false),
-                Err(Stall::Held) => self.wait_for_turn().await,
+                Err(Stall::Held) => self.wait_for_turn(batch).await,
                 Err(Stall::Refused(error)) => return Err(error),
                 Err(Stall::Full) => {
                     // What it replaces counts, and is known only if the map is loaded.

@@ -34,8 +34,8 @@ finish() {
         return
     fi
     kill $(jobs -p) 2>/dev/null
-    "$here/lab.sh" down
-    rm -rf --one-file-system "$work"
+    # What is attached still would lose its backing.
+    "$here/lab.sh" down && rm -rf --one-file-system "$work"
 }
 trap finish EXIT
 cd "$work" || exit 1

@@ -47,7 +47,7 @@ up() {
 }
 
 down() {
-    local node
+    local node attached
     load
     set +e
     if [ -e "$LAB/timer.pid" ]; then stop "$(cat "$LAB/timer.pid")"; fi
@@ -55,6 +55,10 @@ down() {
     for ((node = 1; node <= NODES; node++)); do stop_brick "$node" --force; done
     set -e
     if grep -qF " $LAB/" /proc/mounts; then fail "still mounted in $LAB: $(grep -F " $LAB/" /proc/mounts | cut -d' ' -f2 | paste -sd' ')"; fi
+    # What is attached still would lose its backing.
+    for attached in "$LAB"/node*/device*; do
+        [ ! -e "$attached" ] || fail "$(cat "$attached"): still attached, $LAB stays"
+    done
     rm -rf "$LAB" && say "down"
 }
 

@@ -48,12 +48,12 @@ class Protect(unittest.TestCase):
     def test_none(self) -> None:
         self.assertEqual(self.cluster.round('none', {1: FULL}), [])
 
-    def test_osd_full_follows_the_level(self) -> None:
+    def test_an_osd_is_told_that_it_is_full_and_nothing_less(self) -> None:
         cluster = self.cluster
-        self.assertEqual(cluster.round('osd-full', {1: BACKFILLFULL}), [Tell(1, BACKFILLFULL)])
-        self.assertEqual(cluster.round('osd-full', {1: BACKFILLFULL}), [])
+        self.assertEqual(cluster.round('osd-full', {1: BACKFILLFULL}), [], 'it would hide that it is full by its own count')
         self.assertEqual(cluster.round('osd-full', {1: FULL}), [Tell(1, FULL)])
-        self.assertEqual(cluster.round('osd-full', {}), [Tell(1, OK)])
+        self.assertEqual(cluster.round('osd-full', {1: FULL}), [])
+        self.assertEqual(cluster.round('osd-full', {1: BACKFILLFULL}), [Tell(1, OK)])
         self.assertEqual(cluster.round('osd-full', {}), [])
 
     def test_an_osd_that_restarted_is_told_again(self) -> None:

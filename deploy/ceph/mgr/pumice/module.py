@@ -34,7 +34,7 @@ class Module(MgrModule):
                desc='path of the drive for OSDs that are not in `drives`; {id} is the number of the OSD, {host} its host name'),
         Option('nearfull_ratio', type='float', default=0.85, runtime=True, desc='used / limit from which PUMICE_NEARFULL is raised'),
         Option('backfillfull_ratio', type='float', default=0.90, runtime=True,
-               desc='used / limit from which an OSD takes no backfill (protect = osd-full)'),
+               desc='used / limit from which `ceph pumice status` shows backfillfull'),
         Option('full_ratio', type='float', default=0.95, runtime=True, desc='used / limit from which PUMICE_FULL is raised'),
         Option('hysteresis', type='float', default=0.02, runtime=True, desc='how far below a ratio its level ends'),
         Option('down_after', type='uint', default=2, runtime=True, desc='answers missed for PUMICE_DOWN'),

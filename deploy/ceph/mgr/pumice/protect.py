@@ -113,11 +113,12 @@ def _weights(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, done: Do
 def _told(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, done: Done) -> List[Action]:
     actions: List[Action] = []
     for osd in sorted(seen.up & (set(levels) | set(done.told))):
-        wanted = levels.get(osd, Level.OK) if mode == 'osd-full' else Level.OK
+        level = levels.get(osd, Level.OK) if mode == 'osd-full' else Level.OK
         told = done.told.get(osd, Level.OK)
-        if wanted is None:
-            wanted = told
-        # An OSD that was restarted has forgotten it. One that is fuller by itself is left alone.
+        # Full or nothing: what an OSD is told takes the place of what it finds itself, so a lower level could hide that it is
+        # full by its own count.
+        wanted = told if level is None else Level.FULL if level == Level.FULL else Level.OK
+        # An OSD that was restarted has forgotten it. One that is full by itself is left alone.
         if wanted != told or wanted > seen.levels.get(osd, Level.OK):
             actions.append(Tell(osd, wanted))
     return actions

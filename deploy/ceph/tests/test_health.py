@@ -49,6 +49,13 @@ class Watching(unittest.TestCase):
         self.assertEqual(self.watch(drive(840), drive(860), drive(860), drive(840)).level, Level.FULL)
         self.assertEqual(self.watch(drive(840), drive(860), drive(829)).level, Level.OK)
 
+    def test_what_was_held_full_before_a_restart_of_the_manager_is_full_until_there_is_room(self) -> None:
+        watch = Watch(is_held_full=True)
+        self.assertEqual(checks({1: watch}, Damage()), checks({1: Watch()}, Damage()), 'nothing is known of it')
+        for used, level in ((907, Level.FULL), (840, Level.FULL), (820, Level.OK), (860, Level.NEARFULL)):
+            watch.see(drive(used), used, HORIZON, LIMITS)
+            self.assertEqual(watch.level, level, used)
+
     def test_out_of_space_is_full_at_any_share(self) -> None:
         self.assertEqual(self.watch(drive(500, out_of_space=True)).level, Level.FULL)
         self.assertEqual(self.watch(drive(500, out_of_space=True), drive(500)).level, Level.OK)

@@ -47,16 +47,18 @@ def next_level(before: Level, used: float, limits: Limits) -> Level:
 class Watch:
     """What is remembered of the drive of one OSD from one round to the next."""
 
-    def __init__(self) -> None:
+    def __init__(self, is_held_full: bool = False) -> None:
+        """`is_held_full`: its OSD was told to be full before the manager restarted. Why is forgotten, so it ends as if that was in
+        haste: when the drive is no longer nearly full."""
         self.answer: Answer = Unreachable('not asked yet')
         # The last drive that was seen, though it may be down now.
         self.drive: Optional[Drive] = None
-        self.level = Level.OK
+        self.level = Level.FULL if is_held_full else Level.OK
         self.missed = 0
         self.down: Optional[str] = None
         self._used_at: Optional[float] = None
         # FULL not by its share, but because it would have been full soon.
-        self._hasty = False
+        self._hasty = is_held_full
 
     def see(self, answer: Answer, now: float, horizon: float, limits: Limits) -> None:
         """Takes in an answer of the time `now`. A drive that is nearly full and would be full within `horizon` seconds counts as

@@ -102,7 +102,7 @@ class Module(MgrModule):
         answers = ask_all(places, timeout=max(1, min(interval, 5)))
         now = time.monotonic()
         with self._lock:
-            self._watches = {osd: self._watches.get(osd) or Watch() for osd in places}
+            self._watches = {osd: self._watches.get(osd) or Watch(osd in self._done.told) for osd in places}
             changed = False
             for osd, watch in self._watches.items():
                 watch.see(answers[osd], now, interval + REACTION_SECONDS, limits)

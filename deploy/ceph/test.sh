@@ -23,6 +23,8 @@ done
 [ -e /dev/fuse ] && [ -e /dev/loop-control ] || [ -e /dev/ublk-control ] || skip "no block devices for drives: /dev/fuse, /dev/loop-control"
 [ -n "$smoke" ] || /usr/bin/python3 -c 'import boto3' 2>/dev/null || skip "python3-boto3 is not installed (scripts/deps.sh clusters)"
 [ -x "$PUMICE" ] || { echo "$PUMICE is not there: make build first" >&2; exit 1; }
+# All below runs in a directory of its own.
+PUMICE=$(realpath "$PUMICE")
 
 if [ -n "$smoke" ] && [ "$(cut -d. -f1 /proc/loadavg)" -ge $((2 * $(nproc))) ]; then skip "the machine is busy: load $(cut -d' ' -f1 /proc/loadavg)"; fi
 
@@ -50,6 +52,7 @@ check() {       # check NAME COMMAND...
     else
         echo "FAILED  $name: $(tail -n 15 "$work/output")"
         failures=$((failures + 1))
+        return 1
     fi
 }
 lab() { "$here/lab.sh" "$@"; }
@@ -76,12 +79,12 @@ osds_of() { ls "$LAB_DIR/osd" | sort -n; }
 
 . "$here/test/basics.sh"
 if [ -n "$smoke" ]; then
-    basics 1 --no-rgw --image 64M
+    basics 1 --no-rgw --image 64M || exit 1
 else
     . "$here/test/full.sh"
     . "$here/test/faults.sh"
     echo "seed $seed"
-    basics 6 --image 512M --size 512M --serve '--throttle-at 70 --throttle-floor 1M'
+    basics 6 --image 512M --size 512M --serve '--throttle-at 70 --throttle-floor 1M' || exit 1
     check "the pool with one copy is removed" without_one_copy
     objects
     for stage in ${STAGES:-ways_to_protect full_and_protected full_and_not_protected kills a_lost_drive flipped_bits stopped_and_started}; do

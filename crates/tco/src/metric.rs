@@ -45,7 +45,7 @@ metrics! {
     SizeRu = "size_ru", "Size per rack", "RU", Show::NumberInput(0), false;
     PowerRack = "power_rack_w", "Power of servers and switch", "W", Show::NumberInput(0), false;
     ReducedTo = "reduced_to", "Data reduced to", "", Show::Percent(0), false;
-    CoresBusy = "cores_busy", "Cores busy with it", "", Show::Number(1), true;
+    CoresBusy = "cores_busy", "Cores busy", "", Show::Number(1), true;
     RawTb = "raw_tb", "Capacity", "TB", Show::Number(2), false;
     CapexStorage = "capex_storage_usd", "Drives", "US$", Show::Usd(0), false;
     CapexRack = "capex_rack_usd", "Servers, rack, switch", "US$", Show::Usd(0), false;
@@ -56,7 +56,7 @@ metrics! {
     CapexPerTbeMonth = "capex_per_tbe_month_usd", "CapEx per TBe and month", "US$", Show::Usd(2), false;
     PowerStorage = "power_storage_w", "Power of drives", "W", Show::Number(1), false;
     PowerCpu = "power_cpu_w", "Power of cores for storage", "W", Show::Number(1), true;
-    PowerMax = "power_max_w", "Maximum power", "W", Show::NumberInput(0), false;
+    PowerMax = "power_max_w", "Maximum power", "W", Show::Number(0), false;
     OpexStorage = "opex_storage_usd", "Energy of drives", "US$", Show::Usd(0), false;
     OpexRack = "opex_rack_usd", "Energy of servers and switch", "US$", Show::Usd(0), false;
     OpexCpu = "opex_cpu_usd", "Cores for storage", "US$", Show::Usd(0), true;

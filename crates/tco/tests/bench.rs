@@ -181,7 +181,9 @@ fn figures_are_of_the_same_writes() {
         {"name": "one", "mb_per_s": null, "ratio": null, "cpu_seconds_per_gb": null, "measured_in": null}]}"#;
     let error = use_bench(&mut three_columns(), "bench.json", none).expect_err("no figures").to_string();
     assert!(
-        error.contains("the suite \"expansion\" has no figures of \"one\": expected one that writes"),
+        error.contains(
+            "the suite \"expansion\" has no figures of \"one\": expected writes of compressible data"
+        ),
         "{error}"
     );
 }
@@ -191,6 +193,7 @@ fn benches_that_cannot_be_used() {
     let cases = [
         ("", "bench.json: EOF"),
         ("{}", "missing field `targets`"),
+        ("[1, \"quick\", null, null, true, 0, []]", "expected what `pumice bench --json` writes"),
         (r#"{"targets": [{"mb_per_s": 1}]}"#, "missing field `name`"),
         (r#"{"targets": [{"name": "one", "mb_per_s": "fast"}]}"#, "invalid type"),
         (r#"{"targets": [{"name": "one", "mb_per_s": 0}]}"#, "targets.0.mb_per_s: expected a number above 0"),
@@ -203,7 +206,7 @@ fn benches_that_cannot_be_used() {
             r#"{"targets": [{"name": "two!", "ratio": 2}]}"#,
             "no target (\"two!\") has the name of a column (\"one\", \"two\", \"plain\")",
         ),
-        (r#"{"targets": []}"#, "no target ()"),
+        (r#"{"targets": []}"#, "no target was measured"),
         (r#"{"targets": [{"name": "one", "mb_per_s": 5}]}"#, "a throughput alone"),
         (
             r#"{"targets": [{"name": "one", "ratio": 2, "cpu_seconds_per_gb": 5}]}"#,

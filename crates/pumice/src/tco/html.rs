@@ -29,13 +29,13 @@ pub(crate) fn page(report: &Report) -> Page {
             "{} All costs in US$ {term}. TBe: effective TB, what users can store of 10^12 bytes after redundancy, \
              free space and compression.",
             text::verdict(report)
-        ))
-        .chart(&cost_bars(scenario).draw());
-    if let Some(table) = text::comparison_table(report) {
-        page = page.table(&table);
-    }
+        ));
     if !report.cautions.is_empty() {
         page = page.heading("Caution").list(&report.cautions);
+    }
+    page = page.chart(&cost_bars(scenario).draw());
+    if let Some(table) = text::comparison_table(report) {
+        page = page.table(&table);
     }
     if let Some(marks) = marks(report) {
         page = page.paragraph(marks);

@@ -171,7 +171,9 @@ fn assumed(scenario: &Scenario) -> Vec<String> {
     let of = |field: &Field| {
         let columns = scenario.columns.iter().filter(|column| column.is_assumed(*field));
         let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
-        (!names.is_empty()).then(|| format!("{} of {}", field.info().name, names.join(", ")))
+        let all = names.len() == scenario.columns.len() && names.len() > 1;
+        let of = if all { "all columns".to_string() } else { names.join(", ") };
+        (!names.is_empty()).then(|| format!("{} of {of}", field.info().name))
     };
     Field::ALL.iter().filter_map(of).collect()
 }

@@ -1,6 +1,7 @@
 //! Throughput, ratio and CPU time from the output of `pumice bench --json`.
 
 use serde::Deserialize;
+use serde_json::Value;
 
 use super::{Measured, MeasuredError, apply, quoted};
 use crate::field::{Field, Limit};
@@ -59,6 +60,17 @@ impl Target {
 }
 
 impl Run {
+    fn parse(file: &str, text: &str) -> Result<Run, MeasuredError> {
+        let wrong = |problem: String| MeasuredError::Json { file: file.to_string(), problem };
+        let json: Value = serde_json::from_str(text).map_err(|error| wrong(error.to_string()))?;
+        // A list would be read as the values of the keys, in their order.
+        if !json.is_object() {
+            return Err(wrong("expected what `pumice bench --json` writes".to_string()));
+        }
+        // From the text again, for the lines of errors.
+        serde_json::from_str(text).map_err(|error| wrong(error.to_string()))
+    }
+
     /// Refuses what cannot be a run of `pumice bench`, or is one of another version.
     fn check(&self, file: &str) -> Result<(), MeasuredError> {
         if let Some(version) = self.version.filter(|version| *version != VERSION) {
@@ -96,7 +108,7 @@ impl Run {
         if let Some(share) = self.others_cpu_share.filter(|share| *share > QUIET) {
             cautions.push(format!(
                 "{file} was measured while {:.0} % of the processors were busy with something else: speeds, and so \
-                 performance multipliers, do not hold.",
+                 performance multipliers, do not hold, and CPU times may be too high.",
                 share * 100.0
             ));
         }
@@ -137,8 +149,7 @@ struct Plain<'a> {
 /// column, if the figures are not of writes or of different steps, if CPU time is given for a column without
 /// `cpu.gb_per_s`, or if no value can be used.
 pub fn use_bench(scenario: &mut Scenario, file: &str, text: &str) -> Result<Measured, MeasuredError> {
-    let run: Run = serde_json::from_str(text)
-        .map_err(|error| MeasuredError::Json { file: file.to_string(), problem: error.to_string() })?;
+    let run = Run::parse(file, text)?;
     run.check(file)?;
     let target_of = |at: usize| {
         let names = scenario.columns[at].bench_names();
@@ -146,6 +157,9 @@ pub fn use_bench(scenario: &mut Scenario, file: &str, text: &str) -> Result<Meas
     };
     let pairs: Vec<(usize, &Target)> =
         (0..scenario.columns.len()).filter_map(|at| Some((at, target_of(at)?))).collect();
+    if run.targets.is_empty() {
+        return Err(MeasuredError::unused(file, "no target was measured"));
+    }
     if pairs.is_empty() {
         let problem = format!(
             "no target ({}) has the name of a column ({}), or one that a column's key `bench` names",
@@ -178,8 +192,8 @@ impl Matched<'_> {
         {
             let names = quoted(self.pairs.iter().map(|(_, target)| target.name.as_str()));
             let problem = format!(
-                "the suite {suite:?} has no figures of {names}: expected one that writes compressible data to each \
-                 target, such as quick or fio-baseline"
+                "the suite {suite:?} has no figures of {names}: expected writes of compressible data to each \
+                 target, as in quick or fio-baseline"
             );
             return Err(MeasuredError::unused(self.file, problem));
         }

@@ -41,13 +41,19 @@ impl ScanRatio {
 ///
 /// # Errors
 ///
-/// Fails if the text is not JSON, if it has no valid interval at the path that a column requires, if the scenario has no
+/// Fails if the text is not JSON, if the scan found no data, if it has no valid interval at the path that a column requires, if the scenario has no
 /// CPU time of that codec for a column that pays for CPU time, or if no column compresses.
 pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Measured, MeasuredError> {
     let json: Value = serde_json::from_str(text).map_err(|error| MeasuredError::Json {
         file: file.to_string(),
         problem: format!("not JSON: {error}"),
     })?;
+    if json.get("predicted_drive").is_some_and(Value::is_null) {
+        return Err(MeasuredError::unused(
+            file,
+            "the scan found no data of which a ratio could be predicted",
+        ));
+    }
     let mut measured = Measured::default();
     for at in 0..scenario.columns.len() {
         let column = &scenario.columns[at];
@@ -58,7 +64,8 @@ pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Measu
         let place = if column.scan.is_some() { " (the column's key `scan` names this place)" } else { "" };
         let expected = format!("{{\"estimate\": R, \"low\": L, \"high\": H}}, with 0 < L <= R <= H{place}");
         let found = at_path(&json, &path);
-        let Some(ratio) = found.and_then(|found| ScanRatio::deserialize(found).ok()) else {
+        let Some(ratio) = found.filter(|it| it.is_object()).and_then(|it| ScanRatio::deserialize(it).ok())
+        else {
             return Err(MeasuredError::key(file, &path, expected));
         };
         if !ratio.is_interval() {

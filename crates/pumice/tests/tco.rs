@@ -40,6 +40,11 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
+/// Whether two numbers are the same, but for what reading and writing them may change.
+fn same(found: &Value, expected: f64) -> bool {
+    found.as_f64().is_some_and(|found| (found - expected).abs() <= 1e-12 * expected.abs())
+}
+
 /// The parts of the output of `pumice scan --json` that are read.
 const SCAN: &str = r#"{"predicted_drive": {"codec": "lz4", "ratio": {"estimate": 1.8, "low": 1.75, "high": 1.85}},
     "codecs": [{"codec": "deflate:1", "unit_bytes": 4096, "ratio": {"estimate": 1.9, "low": 1.85, "high": 1.95}}],
@@ -120,8 +125,8 @@ fn csv_has_full_precision() -> Outcome {
     let document = json(&["--preset", "four-ways"]);
     let record = records.iter().find(|record| &record[1] == "tco_per_tbe_usd").expect("it is there");
     for column in 0..4 {
-        let expected = document["columns"][column]["results"]["tco_per_tbe_usd"].as_f64();
-        assert_eq!(record[4 + column].parse().ok(), expected);
+        let expected = &document["columns"][column]["results"]["tco_per_tbe_usd"];
+        assert!(same(expected, record[4 + column].parse()?), "{expected}, {record:?}");
     }
     // A value that does not apply is empty, not 0.
     let share = records.iter().find(|record| &record[1] == "workload.ratio").expect("it is there");
@@ -146,7 +151,7 @@ fn the_page_is_one_file_with_charts() -> Outcome {
     // Charts: parts of the cost, two sweeps, and a tornado for each of four columns.
     assert_eq!(html.matches("<svg ").count(), 1 + 2 + 4);
     for text in
-        ["Lowest TCO per TBe: Hardware CSD", "Ceph with QAT", "workload.ratio", "scripts/bench-snia.sh 3"]
+        ["Lowest TCO per TBe: Hardware CSD", "Ceph with QAT", "workload.ratio", "scripts/bench-snia.sh"]
     {
         assert!(html.contains(text), "{text}");
     }
@@ -163,7 +168,7 @@ fn the_page_is_one_file_with_charts() -> Outcome {
     // What is assumed is marked, and nothing else is called so.
     assert!(
         html.contains(
-            "Inputs marked &quot;assumed&quot; are assumptions. All others are as the scenario has them"
+            "Inputs marked &#34;assumed&#34; are assumptions. All others are as the scenario has them"
         ),
         "{html}"
     );
@@ -543,19 +548,20 @@ fn a_run_of_bench_replaces_assumptions() -> Outcome {
     let document = json(&["--preset", "cloud-volumes", "--from-bench", &file]);
     let input = |column: usize, field: &str| document["columns"][column]["inputs"][field].clone();
     for (field, key) in [("workload.ratio", "ratio"), ("cpu.seconds_per_gb", "cpu_seconds_per_gb")] {
-        assert_eq!(input(1, field)["value"].as_f64(), Some(figure(pumice, key)), "{field}");
+        assert!(same(&input(1, field)["value"], figure(pumice, key)), "{field}: {}", input(1, field));
         assert_eq!(input(1, field)["from"], "measured");
     }
     // Both columns are relative to the faster of them, and neither multiplier is assumed any more.
     let speeds = [figure(raw, "mb_per_s"), figure(pumice, "mb_per_s")];
     for (column, speed) in speeds.iter().enumerate() {
         let multiplier = input(column, "workload.performance_multiplier");
-        assert_eq!(multiplier["value"].as_f64(), Some(speeds[0].max(speeds[1]) / speed));
+        assert!(same(&multiplier["value"], speeds[0].max(speeds[1]) / speed), "{multiplier}, {speeds:?}");
         assert_eq!((&multiplier["from"], &multiplier["assumed"]), (&"measured".into(), &false.into()));
     }
     let client = "client_cpu_seconds_per_gb";
     let more = (figure(pumice, client) - figure(raw, client)).max(0.0);
-    assert_eq!(input(1, "cpu.client_seconds_per_gb")["value"].as_f64(), Some(more));
+    let charged = input(1, "cpu.client_seconds_per_gb");
+    assert!((figure(&charged, "value") - more).abs() < 1e-9, "{charged}, {more}");
     // The plain file does not compress, and pays for no CPU time.
     assert_eq!(input(0, "workload.ratio")["value"], 1.0);
     assert_eq!(document["columns"][0]["results"]["cores_busy"], 0.0);

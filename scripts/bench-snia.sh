@@ -3,7 +3,7 @@
 # sequential writes and reads with buffer_compress_percentage=60. Prints the compression ratio and the CPU time of server and
 # client for each GB of 10^9 bytes, which `pumice tco` uses: a busy machine takes more of it. The client's is fio's,
 # without what fio takes to make the data (the same job on its engine `null`). Usage: scripts/bench-snia.sh [ROUNDS]. Wants fio
-# and jq, 10 GiB of free disk.
+# and jq, 6 GiB of free disk.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 rounds=${1:-3}

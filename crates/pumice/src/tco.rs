@@ -38,7 +38,7 @@ pub(crate) struct Args {
     /// Use the compression ratio from `pumice scan --json` (lower bound) instead of the assumed one
     #[arg(long, value_name = "FILE")]
     from_scan: Option<PathBuf>,
-    /// Use benchmark results (JSON described in docs/tco.md) instead of assumed values
+    /// Use results of `pumice bench --json` (docs/tco.md): throughput, ratio and CPU time instead of assumed values
     #[arg(long, value_name = "FILE")]
     from_bench: Option<PathBuf>,
     /// Set a field in all columns or in one: `ratio=2.4`, `Pumice:workload.ratio=2.4`
@@ -94,6 +94,8 @@ impl FromStr for Setting {
 struct Report {
     scenario: Scenario,
     measured: Vec<Applied>,
+    /// What a reader must know of the measurements.
+    cautions: Vec<String>,
     compared: Vec<Comparison>,
     sweeps: Vec<Sweep>,
     /// Influences of the inputs, for each column.
@@ -135,14 +137,21 @@ fn report(args: &Args, preset: Option<&tco::Preset>) -> Result<Report> {
     };
     // Set twice: a measurement may depend on a setting, and a setting overrides measurements.
     set(&mut scenario, &args.set)?;
-    let mut measured = Vec::new();
+    let (mut measured, mut cautions) = (Vec::new(), Vec::new());
+    let mut take = |from: tco::Measured| {
+        measured.extend(from.applied);
+        cautions.extend(from.cautions);
+    };
     if let Some(file) = &args.from_scan {
-        measured.extend(tco::use_scan(&mut scenario, &file.display().to_string(), &read(file)?)?);
+        take(tco::use_scan(&mut scenario, &file.display().to_string(), &read(file)?)?);
     }
     if let Some(file) = &args.from_bench {
-        measured.extend(tco::use_bench(&mut scenario, &file.display().to_string(), &read(file)?)?);
+        take(tco::use_bench(&mut scenario, &file.display().to_string(), &read(file)?)?);
     }
     set(&mut scenario, &args.set)?;
+    if let Some(free) = scenario.columns.iter().find(|column| tco::evaluate(column).tco_per_tbe() <= 0.0) {
+        bail!("{}: column {:?} costs nothing: expected prices above 0", scenario.file, free.name);
+    }
     // Measurements that a benchmark or a setting replaced are not reported.
     measured.retain(|applied: &Applied| {
         let column = scenario.columns.iter().find(|column| column.name == applied.column);
@@ -153,7 +162,7 @@ fn report(args: &Args, preset: Option<&tco::Preset>) -> Result<Report> {
     let sweeps = args.sweep.iter().map(|range| tco::sweep(&scenario, range)).collect();
     let share = f64::from(args.vary) / 100.0;
     let tornados = scenario.columns.iter().map(|column| tco::tornado(column, share)).collect();
-    Ok(Report { scenario, measured, compared, sweeps, tornados, vary_percent: args.vary })
+    Ok(Report { scenario, measured, cautions, compared, sweeps, tornados, vary_percent: args.vary })
 }
 
 fn set(scenario: &mut Scenario, settings: &[Setting]) -> Result<()> {

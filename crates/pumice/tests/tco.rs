@@ -6,7 +6,7 @@ mod common;
 use std::fs;
 use std::path::Path;
 
-use common::{Outcome, Run, in_time, pumice};
+use common::{Outcome, Run, in_time, needs, pumice};
 use serde_json::Value;
 
 /// Runs `pumice tco`, which must succeed without messages.
@@ -40,6 +40,11 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
     path.display().to_string()
 }
 
+/// Whether two numbers are the same, but for what reading and writing them may change.
+fn same(found: &Value, expected: f64) -> bool {
+    found.as_f64().is_some_and(|found| (found - expected).abs() <= 1e-12 * expected.abs())
+}
+
 /// The parts of the output of `pumice scan --json` that are read.
 const SCAN: &str = r#"{"predicted_drive": {"codec": "lz4", "ratio": {"estimate": 1.8, "low": 1.75, "high": 1.85}},
     "codecs": [{"codec": "deflate:1", "unit_bytes": 4096, "ratio": {"estimate": 1.9, "low": 1.85, "high": 1.95}}],
@@ -65,7 +70,7 @@ fn the_snia_table_on_the_terminal() {
 #[test]
 fn a_printed_preset_is_a_scenario_of_ones_own() -> Outcome {
     let folder = tempfile::tempdir()?;
-    for preset in ["snia-2023", "four-ways", "cloud-volumes", "gcp-volumes"] {
+    for preset in ["snia-2023", "four-ways", "cloud-volumes", "gcp-volumes", "azure-volumes"] {
         let printed = tco(&["--preset", preset, "--print"]);
         assert!(printed.starts_with("# "), "{printed}");
         let file = write(folder.path(), "mine.toml", &printed);
@@ -94,7 +99,11 @@ fn json_has_inputs_results_and_comparisons() {
     assert!(column["results"].get("wanted_racks").is_none());
     assert_eq!(format!("{:.3}", column["compared"]["saving"].as_f64().expect("a number")), "0.311");
     assert_eq!(column["compared"]["break_even"], "at");
-    assert_eq!(document["columns"][0]["compared"]["break_even"], "not applicable");
+    assert_eq!(column["compared"]["saving_at_multipliers"].as_array().map(Vec::len), Some(3));
+    let baseline = &document["columns"][0]["compared"];
+    assert_eq!(baseline["break_even"], "not applicable");
+    assert!(baseline.get("saving_at_multipliers").is_none(), "its own multiplier stays: {baseline}");
+    assert_eq!(document["cautions"], serde_json::json!([]));
     let tornado = column["tornado"].as_array().expect("an array");
     assert_eq!(document["tornado_percent"], 10);
     let ratio = tornado.iter().find(|influence| influence["field"] == "workload.ratio").expect("it matters");
@@ -116,8 +125,8 @@ fn csv_has_full_precision() -> Outcome {
     let document = json(&["--preset", "four-ways"]);
     let record = records.iter().find(|record| &record[1] == "tco_per_tbe_usd").expect("it is there");
     for column in 0..4 {
-        let expected = document["columns"][column]["results"]["tco_per_tbe_usd"].as_f64();
-        assert_eq!(record[4 + column].parse().ok(), expected);
+        let expected = &document["columns"][column]["results"]["tco_per_tbe_usd"];
+        assert!(same(expected, record[4 + column].parse()?), "{expected}, {record:?}");
     }
     // A value that does not apply is empty, not 0.
     let share = records.iter().find(|record| &record[1] == "workload.ratio").expect("it is there");
@@ -142,7 +151,7 @@ fn the_page_is_one_file_with_charts() -> Outcome {
     // Charts: parts of the cost, two sweeps, and a tornado for each of four columns.
     assert_eq!(html.matches("<svg ").count(), 1 + 2 + 4);
     for text in
-        ["Lowest TCO per TBe: Hardware CSD", "Ceph with QAT", "workload.ratio", "scripts/bench-snia.sh 3"]
+        ["Lowest TCO per TBe: Hardware CSD", "Ceph with QAT", "workload.ratio", "scripts/bench-snia.sh"]
     {
         assert!(html.contains(text), "{text}");
     }
@@ -156,6 +165,15 @@ fn the_page_is_one_file_with_charts() -> Outcome {
         "{failed:?}"
     );
     assert_eq!(fs::read_to_string(&path)?, html);
+    // What is assumed is marked, and nothing else is called so.
+    assert!(
+        html.contains(
+            "Inputs marked &#34;assumed&#34; are assumptions. All others are as the scenario has them"
+        ),
+        "{html}"
+    );
+    tco(&["--preset", "snia-2023", "--html", &path]);
+    assert!(!fs::read_to_string(&path)?.contains("ssum"), "all is quoted");
     // A name with markup is shown as text.
     let odd = tco(&["--preset", "snia-2023", "--print"]).replace("Ceph CS SSD 3.84TB", "<b>&$x^2$");
     let odd = write(folder.path(), "odd.toml", &odd);
@@ -181,8 +199,10 @@ fn a_scan_takes_the_place_of_an_assumption_and_says_so() -> Outcome {
         headline.contains("Assumed: workload.performance_multiplier of Ceph with QAT, Pumice."),
         "{headline}"
     );
-    // The CPU time is that of the scan's codec.
+    // The CPU time is that of the scan's codec, which is said at the top.
     assert_eq!(line(&text, "CPU time to compress, s/GB")[3], "0.95");
+    let caution = text.lines().nth(2).expect("a caution");
+    assert!(caution.starts_with("Caution: Pumice is priced with codec \"lz4\""), "{caution}");
     // The source of a replaced value is not shown.
     assert!(!text.contains("MinIO Warp data"), "{text}");
     let document = json(&["--preset", "four-ways", "--from-scan", &scan]);
@@ -190,6 +210,13 @@ fn a_scan_takes_the_place_of_an_assumption_and_says_so() -> Outcome {
     assert_eq!((input["value"].as_f64(), input["measured"].as_bool()), (Some(1.75), Some(true)));
     assert_eq!(document["columns"][3]["inputs"]["workload.years"]["measured"], false);
     assert_eq!(document["measured"].as_array().map(Vec::len), Some(4));
+    assert_eq!(document["columns"][3]["codec"], "lz4");
+    assert_eq!(document["cautions"].as_array().map(Vec::len), Some(1));
+    let csv = tco(&["--preset", "four-ways", "--from-scan", &scan, "--csv"]);
+    assert!(csv.lines().nth(1).expect("a caution").starts_with("Caution,,"), "{csv}");
+    let path = folder.path().join("report.html").display().to_string();
+    tco(&["--preset", "four-ways", "--from-scan", &scan, "--html", &path]);
+    assert!(fs::read_to_string(&path)?.contains("Pumice is priced with codec"));
     // Cloud columns that do not compress are unchanged.
     let document = json(&["--preset", "cloud-volumes", "--from-scan", &scan]);
     assert_eq!(document["columns"][0]["inputs"]["workload.ratio"]["value"], 1.0);
@@ -353,6 +380,7 @@ fn errors_of_files_are_one_line() -> Outcome {
             "cloud.stored_tb has no effect",
         ),
     ];
+    let others = others.into_iter().chain(nonsense(folder.path()));
     for (arguments, expected) in others {
         let run = run(&arguments);
         assert_eq!(
@@ -363,6 +391,46 @@ fn errors_of_files_are_one_line() -> Outcome {
         assert!(run.stderr.contains(expected), "{arguments:?} {run:?}");
     }
     Ok(())
+}
+
+/// Files whose values are allowed one by one, and whose result would be none.
+fn nonsense(folder: &Path) -> Vec<(Vec<String>, &'static str)> {
+    let preset = tco(&["--preset", "cloud-volumes", "--print"]);
+    let cloud = |name: &str, changes: &[(&str, &str)]| {
+        let text = changes.iter().fold(preset.clone(), |text, (from, to)| {
+            assert!(text.contains(from), "{from}");
+            text.replace(from, to)
+        });
+        write(folder, name, &text)
+    };
+    let free = [
+        ("gb_month = 0.0745", "gb_month = 0"),
+        ("s_month = 0.03815", "s_month = 0"),
+        ("iops_month = 0.005", "iops_month = 0"),
+    ];
+    let report = |name: &str, targets: &str| {
+        let text = format!(r#"{{"version": 1, "suite": "quick", "complete": true, "targets": [{targets}]}}"#);
+        write(folder, name, &text)
+    };
+    let with_bench =
+        |file: String| vec!["--preset".into(), "cloud-volumes".into(), "--from-bench".into(), file];
+    vec![
+        (vec![cloud("free.toml", &free)], "column \"Plain volumes\" costs nothing: expected prices above 0"),
+        (
+            vec![cloud("tiny.toml", &[("utilization = 0.80", "utilization = 1e-300")])],
+            "at least 1e-12, found 1e-300",
+        ),
+        (vec![cloud("huge.toml", &[("volumes = 8", "volumes = 1e300")])], "at most 1e12, found 1e300"),
+        (vec![cloud("less.toml", &[("mb_per_s = 4000", "mb_per_s = -1")])], "0 or more, in MB/s, found -1"),
+        (vec![write(folder, "deep.toml", &format!("title = {}", "[".repeat(10_000)))], "not TOML"),
+        (with_bench(write(folder, "deep.json", &"[".repeat(10_000))), "recursion limit exceeded"),
+        (with_bench(report("other.json", r#"{"name": "btrfs", "mb_per_s": 5}"#)), "no target (\"btrfs\")"),
+        (
+            with_bench(report("empty.json", r#"{"name": "pumice", "mb_per_s": null}, {"name": "raw"}"#)),
+            "the suite \"quick\" has no figures of \"raw\", \"pumice\"",
+        ),
+        (with_bench(write(folder, "scan.json", SCAN)), "missing field `targets`"),
+    ]
 }
 
 #[test]
@@ -386,21 +454,122 @@ fn wrong_usage_exits_2() {
     }
 }
 
+/// A preset without a multiplier: it is the model's, named as assumed, and varied.
+#[test]
+fn a_default_multiplier_is_an_assumption() -> Outcome {
+    let text = tco(&["--preset", "cloud-volumes"]);
+    let headline = text.lines().nth(1).expect("a headline");
+    let named = "workload.performance_multiplier of all columns";
+    assert!(
+        headline.contains(named) && headline.contains("workload.ratio of Pumice on volumes"),
+        "{headline}"
+    );
+    assert_eq!(line(&text, "Performance multiplier"), ["1", "assumed", "1", "assumed"]);
+    assert_eq!(line(&text, "Saving if its multiplier is 1.25 times as high")[0], "-");
+    let document = json(&["--preset", "cloud-volumes"]);
+    let input = &document["columns"][1]["inputs"]["workload.performance_multiplier"];
+    assert_eq!((&input["from"], &input["assumed"]), (&"default".into(), &true.into()));
+    assert!(document["columns"][1]["compared"]["break_even_multiplier"].as_f64() > Some(1.0));
+    // What the user sets is no assumption of the model.
+    let set = tco(&["--preset", "cloud-volumes", "--set", "performance_multiplier=1"]);
+    assert!(!set.lines().nth(1).expect("a headline").contains("performance_multiplier"), "{set}");
+    Ok(())
+}
+
+/// Prices in the units of the providers, converted.
+#[test]
+fn prices_of_clouds_are_for_decimal_units() {
+    let value = |preset: &str, field: &str| {
+        let document = json(&["--preset", preset]);
+        document["columns"][0]["inputs"][field]["value"].as_f64().expect("a number")
+    };
+    let near =
+        |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 0.001, "{found}, {expected}");
+    let (gib, mib) = (1.073_741_824, 1.048_576);
+    near(value("cloud-volumes", "cloud.price_usd_per_gb_month"), 0.08 / gib);
+    near(value("cloud-volumes", "cloud.price_usd_per_mb_per_s_month"), 0.04 / mib);
+    near(value("cloud-volumes", "cloud.included_mb_per_s"), 125.0 * mib);
+    near(value("gcp-volumes", "cloud.price_usd_per_gb_month"), 0.1 / gib);
+    near(value("azure-volumes", "cloud.price_usd_per_gb_month"), 0.000_11 * 730.0 / gib);
+    near(value("azure-volumes", "cloud.price_usd_per_mb_per_s_month"), 0.000_055 * 730.0);
+}
+
 /// Prices that are not known are asked for, one after the other.
 #[test]
 fn a_scenario_without_prices_computes_nothing() -> Outcome {
-    let scenario = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tco/azure-volumes.toml");
-    let mut text = fs::read_to_string(scenario)?;
+    let known = ["gb_month = 0.0748", "s_month = 0.04015", "iops_month = 0.00511", "core_month = 35.04"];
+    let mut text = tco(&["--preset", "azure-volumes", "--print"]);
+    for price in known {
+        assert!(text.contains(price), "{price}");
+        let (name, _) = price.split_once(" = ").expect("a price");
+        text = text.replace(price, &format!("{name} = \"FILL IN\""));
+    }
     let folder = tempfile::tempdir()?;
-    for _ in 0..4 {
+    for _ in known {
         let run = run(&[write(folder.path(), "azure.toml", &text)]);
-        assert_eq!((run.code, run.stdout.as_str()), (Some(1), ""), "{run:?}");
+        assert_eq!((run.code, run.stdout.as_str(), run.stderr.lines().count()), (Some(1), "", 1), "{run:?}");
         assert!(run.stderr.contains("found the text \"FILL IN\""), "{run:?}");
         let at: usize = run.stderr.split(':').find_map(|part| part.parse().ok()).expect("a line");
         let line = text.lines().nth(at - 1).expect("in the file").to_string();
         text = text.replacen(&line, &line.replace("\"FILL IN\"", "0.05"), 1);
     }
     tco(&[write(folder.path(), "azure.toml", &text)]);
+    Ok(())
+}
+
+/// A real run of `pumice bench` on a new drive and a plain file is read by a preset, by the names of its targets.
+#[test]
+fn a_run_of_bench_replaces_assumptions() -> Outcome {
+    if !needs(&["fio"]) {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let file = folder.path().join("bench.json").display().to_string();
+    let place = folder.path().display().to_string();
+    // The first scene, of the headline figures, on both targets: a busy machine needs more time for it.
+    let mut run = Value::Null;
+    for minutes in ["0.2", "1", "5"] {
+        let bench =
+            ["bench", "quick", "--minutes", minutes, "--size", "64M", "--dir", &place, "--json", &file];
+        let bench = pumice(&bench);
+        assert_eq!(bench.code, Some(0), "{bench:?}");
+        run = serde_json::from_str(&fs::read_to_string(&file)?)?;
+        if run["targets"].as_array().into_iter().flatten().all(|target| !target["measured_in"].is_null()) {
+            break;
+        }
+    }
+    let target = |name: &str| {
+        let mut targets = run["targets"].as_array().expect("targets").iter();
+        targets.find(|target| target["name"] == name).expect(name)
+    };
+    let (pumice, raw) = (target("pumice"), target("raw"));
+    let figure =
+        |target: &Value, key: &str| target[key].as_f64().unwrap_or_else(|| panic!("{key} in {target}"));
+    let document = json(&["--preset", "cloud-volumes", "--from-bench", &file]);
+    let input = |column: usize, field: &str| document["columns"][column]["inputs"][field].clone();
+    for (field, key) in [("workload.ratio", "ratio"), ("cpu.seconds_per_gb", "cpu_seconds_per_gb")] {
+        assert!(same(&input(1, field)["value"], figure(pumice, key)), "{field}: {}", input(1, field));
+        assert_eq!(input(1, field)["from"], "measured");
+    }
+    // Both columns are relative to the faster of them, and neither multiplier is assumed any more.
+    let speeds = [figure(raw, "mb_per_s"), figure(pumice, "mb_per_s")];
+    for (column, speed) in speeds.iter().enumerate() {
+        let multiplier = input(column, "workload.performance_multiplier");
+        assert!(same(&multiplier["value"], speeds[0].max(speeds[1]) / speed), "{multiplier}, {speeds:?}");
+        assert_eq!((&multiplier["from"], &multiplier["assumed"]), (&"measured".into(), &false.into()));
+    }
+    let client = "client_cpu_seconds_per_gb";
+    let more = (figure(pumice, client) - figure(raw, client)).max(0.0);
+    let charged = input(1, "cpu.client_seconds_per_gb");
+    assert!((figure(&charged, "value") - more).abs() < 1e-9, "{charged}, {more}");
+    // The plain file does not compress, and pays for no CPU time.
+    assert_eq!(input(0, "workload.ratio")["value"], 1.0);
+    assert_eq!(document["columns"][0]["results"]["cores_busy"], 0.0);
+    // Without time for its other scenes the run is not complete, which is said.
+    let mut cautions = document["cautions"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    assert_eq!(cautions.any(|it| it.contains("not complete")), run["complete"] == false, "{document}");
+    let text = tco(&["--preset", "four-ways", "--from-bench", &file]);
+    assert!(text.contains("Pumice, workload.ratio: "), "{text}");
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use crate::field::{Field, Limit};
 use crate::model::evaluate;
 use crate::scenario::{Column, Scenario};
+use crate::show::found;
 
 /// The compression ratio at which a column costs as much per effective TB as the baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -34,8 +35,9 @@ pub struct Comparison {
     pub saving: f64,
     /// Saving in TCO per TBe with a performance multiplier of 1 in both columns, so that performance is ignored.
     pub saving_without_performance: f64,
-    /// Saving with the column's performance multiplier times each of [`MULTIPLIER_FACTORS`].
-    pub saving_at_multipliers: [f64; MULTIPLIER_FACTORS.len()],
+    /// Saving with the column's performance multiplier times each of [`MULTIPLIER_FACTORS`]. `None` for the baseline, whose
+    /// multiplier stays.
+    pub saving_at_multipliers: Option<[f64; MULTIPLIER_FACTORS.len()]>,
     /// Performance multiplier at which the column costs as much as the baseline. `None` for the baseline, and if there is
     /// none from 0.001 to 1000.
     pub break_even_multiplier: Option<f64>,
@@ -45,7 +47,8 @@ pub struct Comparison {
     pub at_equal_ratio: Option<f64>,
 }
 
-/// Compares every column with the baseline. Results are in column order.
+/// Compares every column with the baseline. Results are in column order. Savings are no numbers if the baseline costs
+/// nothing.
 pub fn compare(scenario: &Scenario) -> Vec<Comparison> {
     let base = scenario.baseline();
     let base_tco = tco(base);
@@ -57,9 +60,11 @@ pub fn compare(scenario: &Scenario) -> Vec<Comparison> {
         .map(|(at, column)| Comparison {
             saving: 1.0 - tco(column) / base_tco,
             saving_without_performance: 1.0 - alike(column) / alike(base),
-            saving_at_multipliers: MULTIPLIER_FACTORS.map(|factor| {
-                let multiplier = column.get(Field::PerformanceMultiplier) * factor;
-                1.0 - tco(&column.with(Field::PerformanceMultiplier, multiplier)) / base_tco
+            saving_at_multipliers: (at != scenario.baseline).then(|| {
+                MULTIPLIER_FACTORS.map(|factor| {
+                    let multiplier = column.get(Field::PerformanceMultiplier) * factor;
+                    1.0 - tco(&column.with(Field::PerformanceMultiplier, multiplier)) / base_tco
+                })
             }),
             break_even_multiplier: match at == scenario.baseline {
                 true => None,
@@ -158,9 +163,10 @@ impl FromStr for SweepRange {
         for value in [low, high] {
             if !field.info().limit.admits(value) {
                 return Err(error(format!(
-                    "{}: expected {}, found {value}",
+                    "{}: expected {}, found {}",
                     field.info().name,
-                    field.expected()
+                    field.expected(),
+                    found(value)
                 )));
             }
         }

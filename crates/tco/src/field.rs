@@ -23,7 +23,7 @@ impl Kind {
     }
 }
 
-/// Allowed values of a field. All are finite and at most [`VALUE_MAX`].
+/// Allowed values of a field. All are finite and at most [`VALUE_MAX`]; those above 0 are at least [`VALUE_MIN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Above 0.
@@ -44,26 +44,35 @@ pub enum Limit {
 /// overflows.
 pub const VALUE_MAX: f64 = 1e12;
 
+/// The smallest value of a field that must be above 0: no result of a division by it overflows.
+pub const VALUE_MIN: f64 = 1e-12;
+
 impl Limit {
     /// Returns whether a value is within the limit.
     pub fn admits(self, value: f64) -> bool {
         let inside = match self {
-            Limit::Positive => value > 0.0,
+            Limit::Positive => value >= VALUE_MIN,
             Limit::NotNegative => value >= 0.0,
             Limit::Fraction => (0.0..=1.0).contains(&value),
-            Limit::PositiveFraction => value > 0.0 && value <= 1.0,
+            Limit::PositiveFraction => (VALUE_MIN..=1.0).contains(&value),
             Limit::AtLeastOne => value >= 1.0,
             Limit::Count => value >= 0.0 && value.fract() == 0.0,
         };
         inside && value <= VALUE_MAX
     }
 
-    /// Clamps a value to the bounds of the limit. A value at or below 0 becomes 0 for [`Limit::Positive`] and
-    /// [`Limit::PositiveFraction`], although these exclude 0.
+    /// Returns whether values must be above 0, without a larger bound.
+    pub(crate) fn excludes_zero(self) -> bool {
+        matches!(self, Limit::Positive | Limit::PositiveFraction)
+    }
+
+    /// Clamps a value to the bounds of the limit.
     pub(crate) fn clamp(self, value: f64) -> f64 {
         match self {
-            Limit::Positive | Limit::NotNegative => value.max(0.0),
-            Limit::Fraction | Limit::PositiveFraction => value.clamp(0.0, 1.0),
+            Limit::Positive => value.max(VALUE_MIN),
+            Limit::NotNegative => value.max(0.0),
+            Limit::Fraction => value.clamp(0.0, 1.0),
+            Limit::PositiveFraction => value.clamp(VALUE_MIN, 1.0),
             Limit::AtLeastOne => value.max(1.0),
             Limit::Count => value.max(0.0).round(),
         }
@@ -210,13 +219,13 @@ fields! {
     CpuCores = "cpu.cores", "Cores per server", "", NotNegative, ZERO, BOTH, PLAIN,
         "Cores of a server (of the instance, in a cloud) that `cpu.share` is a share of";
     CpuShare = "cpu.share", "Share of them compressing", "", Fraction, ZERO, BOTH, PERCENT,
-        "Share of those cores that compression keeps busy";
+        "Share of those cores that compression keeps busy while the server writes as fast as it can";
     CpuSecondsPerGb = "cpu.seconds_per_gb", "CPU time to compress", "s/GB", NotNegative, ZERO, BOTH, PLAIN,
-        "CPU time that compressing takes for each GB of 10^9 bytes written; with `cpu.gb_per_s`, another way to say what `cpu.share` says";
+        "CPU time that compressing takes for each GB of 10^9 bytes written; with `cpu.gb_per_s`, instead of `cpu.share`";
     CpuClientSecondsPerGb = "cpu.client_seconds_per_gb", "CPU time of the client", "s/GB", NotNegative, ZERO, BOTH, PLAIN,
-        "CPU time that the client side of the storage (its driver, the protocol) takes for each GB written, on the same server";
+        "CPU time that the client's side of the storage (its driver, the protocol) takes for each GB written, beyond that of a plain disk, which every column pays with its servers";
     CpuGbPerS = "cpu.gb_per_s", "Written by a server", "GB/s", NotNegative, ZERO, BOTH, PLAIN,
-        "GB that each server (in a cloud: the instance) must compress in a second";
+        "GB written in a second to the storage of each server of a column with a performance multiplier of 1, every copy counted; in a cloud, to the volumes of the instance";
     CpuPricePerCore = "cpu.price_usd_per_core", "Price of a core", "US$", NotNegative, ZERO, RACK, USD_CENTS,
         "What a server costs more for each core more";
     CpuPowerPerCore = "cpu.power_w_per_core", "Power of a core", "W", NotNegative, ZERO, RACK, PLAIN,

@@ -30,10 +30,8 @@ pub use compare::{
     BREAK_EVEN_RATIO_MAX, BreakEven, Comparison, Influence, MULTIPLIER_FACTORS, SWEEP_POINTS_DEFAULT,
     SWEEP_POINTS_MAX, Sweep, SweepError, SweepRange, compare, sweep, tornado,
 };
-pub use field::{Field, FieldInfo, Kind, Limit, VALUE_MAX};
-pub use measured::{
-    Applied, Bench, BenchTarget, MeasuredError, SCAN_RATIO_PATH, ScanRatio, use_bench, use_scan,
-};
+pub use field::{Field, FieldInfo, Kind, Limit, VALUE_MAX, VALUE_MIN};
+pub use measured::{Applied, Measured, MeasuredError, SCAN_RATIO_PATH, use_bench, use_scan};
 pub use metric::{Metric, MetricInfo, Results};
 pub use model::evaluate;
 pub use parse::{SCENARIO_MAX_BYTES, ScenarioError, parse};

@@ -21,10 +21,15 @@ pub fn evaluate(column: &Column) -> Results {
     }
 }
 
-/// Cores per server that compression keeps busy, with the way to it.
+/// Cores that one server keeps busy with compression and with the client's side.
+///
+/// A performance multiplier of M stands for M times the servers and drives under the same load. A share is one of a
+/// server that writes as fast as it can, so each of the M servers has it. Time for each GB is different: each of the M
+/// servers writes an Mth of the GB, and the cores for all of them are the same in number.
 fn cores_busy(c: &Column) -> f64 {
     let seconds_per_gb = c.get(F::CpuSecondsPerGb) + c.get(F::CpuClientSecondsPerGb);
-    c.get(F::CpuCores) * c.get(F::CpuShare) + seconds_per_gb * c.get(F::CpuGbPerS)
+    let gb_per_s = c.get(F::CpuGbPerS) / c.get(F::PerformanceMultiplier);
+    c.get(F::CpuCores) * c.get(F::CpuShare) + seconds_per_gb * gb_per_s
 }
 
 /// Effective bytes per raw byte, after utilization, redundancy, compression and performance multiplier.
@@ -76,6 +81,7 @@ fn rack(c: &Column) -> Results {
     r.put(M::DrivePrice, drive_price);
     let ru = machines * c.get(F::ServerRu) + c.get(F::Jbods) * c.get(F::JbodRu) + c.get(F::SwitchRu);
     r.put(M::SizeRu, ru);
+    r.put(M::CoresBusy, cores_busy(c));
     r.put(M::PowerRack, power_rack);
     r.put(M::CapexStorage, capex_storage);
     r.put(M::CapexRack, capex_rack);
@@ -127,7 +133,10 @@ fn cloud(c: &Column) -> Results {
     let volumes_usd = raw_tb * GB_PER_TB * c.get(F::CloudPricePerGb) * months;
     let throughput_usd = mb_per_s * c.get(F::CloudPricePerMbPerS) * months;
     let iops_usd = iops * c.get(F::CloudPricePerIops) * months;
-    let cpu_usd = cores_busy(c) * c.get(F::CpuRentPerCore) * months;
+    // The result is for all the data, so for all that the multiplier stands for.
+    let cores = cores_busy(c) * c.get(F::PerformanceMultiplier);
+    let cpu_usd = cores * c.get(F::CpuRentPerCore) * months;
+    r.put(M::CoresBusy, cores);
     r.put(M::OpexVolumes, volumes_usd);
     r.put(M::OpexThroughput, throughput_usd);
     r.put(M::OpexIops, iops_usd);

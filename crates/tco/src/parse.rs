@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use crate::field::{Field, Kind, VALUE_MAX};
+use crate::field::{Field, Kind, VALUE_MAX, VALUE_MIN};
 use crate::scenario::{CODEC_FIELDS, COLUMNS_MAX, CodecFigures, Column, Input, Origin, Scenario};
+use crate::show::found;
 
 /// Error in a scenario, with its location.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,6 +92,14 @@ impl Reader<'_> {
         text.map_or_else(|| self.unexpected(value, field, "a text"), |text| Ok(text.to_string()))
     }
 
+    /// Reads one text, or a list of texts.
+    fn strings(&self, value: &Value<'_>, field: &str) -> Result<Vec<String>, ScenarioError> {
+        match value.get_ref().as_array() {
+            Some(list) => list.iter().map(|value| self.string(value, field)).collect(),
+            None => Ok(vec![self.string(value, field)?]),
+        }
+    }
+
     fn boolean(&self, value: &Value<'_>, field: &str) -> Result<bool, ScenarioError> {
         value.get_ref().as_bool().map_or_else(|| self.unexpected(value, field, "true or false"), Ok)
     }
@@ -101,6 +110,9 @@ impl Reader<'_> {
             Some(number) if info.limit.admits(number) => Ok(number),
             Some(number) if number > VALUE_MAX => {
                 self.unexpected(value, info.name, &format!("at most {VALUE_MAX:e}"))
+            }
+            Some(number) if number > 0.0 && number < VALUE_MIN && info.limit.excludes_zero() => {
+                self.unexpected(value, info.name, &format!("at least {VALUE_MIN:e}"))
             }
             _ => self.unexpected(value, info.name, &field.expected()),
         }
@@ -205,7 +217,7 @@ impl Reader<'_> {
     fn column(&self, value: &Value<'_>, common: &Sections) -> Result<(Column, usize), ScenarioError> {
         let start = value.span().start;
         let mut own = Sections::default();
-        let (mut name, mut note, mut scan, mut bench) = (None, None, None, None);
+        let (mut name, mut note, mut scan, mut bench) = (None, None, None, Vec::new());
         let (mut codec, mut codecs) = (None, BTreeMap::new());
         let (mut kind, mut compresses) = (Kind::Rack, true);
         for (key, value) in self.table(value, "column")? {
@@ -213,7 +225,7 @@ impl Reader<'_> {
                 "name" => name = Some((self.string(value, "column.name")?, key.span().start)),
                 "note" => note = Some(self.string(value, "column.note")?),
                 "scan" => scan = Some(self.string(value, "column.scan")?),
-                "bench" => bench = Some(self.string(value, "column.bench")?),
+                "bench" => bench = self.strings(value, "column.bench")?,
                 "codec" => codec = Some((self.string(value, "column.codec")?, key.span().start)),
                 "codecs" => codecs = self.codecs(value)?,
                 "compresses" => compresses = self.boolean(value, "column.compresses")?,
@@ -335,7 +347,7 @@ impl Reader<'_> {
                 } else {
                     format!("expected none in {:?}, a column of kind {}", column.name, column.kind.name())
                 };
-                return Err(self.error(*at, name, format!("{problem}; found {value}")));
+                return Err(self.error(*at, name, format!("{problem}; found {}", found(*value))));
             }
         }
         for field in Field::ALL.iter().copied().filter(|field| field.applies_to(column.kind)) {
@@ -361,8 +373,11 @@ impl Reader<'_> {
         column.contradiction().map_or(Ok(()), |(field, expected)| {
             let at =
                 own.values.get(&field).or_else(|| common.values.get(&field)).map_or(start, |(_, at)| *at);
-            let problem =
-                format!("expected {expected} in column {:?}, found {}", column.name, column.get(field));
+            let problem = format!(
+                "expected {expected} in column {:?}, found {}",
+                column.name,
+                found(column.get(field))
+            );
             Err(self.error(at, field.info().name, problem))
         })
     }
@@ -381,7 +396,7 @@ fn number(value: &DeValue<'_>) -> Option<f64> {
 /// Describes a value for a message. Numbers and texts of at most 40 characters are shown in full.
 fn describe(value: &DeValue<'_>) -> String {
     match (value, number(value)) {
-        (_, Some(number)) => number.to_string(),
+        (_, Some(number)) => found(number),
         (DeValue::String(text), _) if text.chars().count() <= 40 => format!("the text {text:?}"),
         (DeValue::String(_), _) => "a text".to_string(),
         (DeValue::Boolean(boolean), _) => boolean.to_string(),

@@ -33,6 +33,11 @@ pub const PRESETS: &[Preset] = &[
         what: "the same data on Google Cloud disks, plain and through Pumice",
         text: include_str!("../presets/gcp-volumes.toml"),
     },
+    Preset {
+        name: "azure-volumes",
+        what: "the same data on Azure disks, plain and through Pumice",
+        text: include_str!("../presets/azure-volumes.toml"),
+    },
 ];
 
 /// Returns the preset with this name.

@@ -38,7 +38,7 @@ pub struct Cell {
     pub value: Option<f64>,
     /// True if the value was measured. Always false for outputs.
     pub measured: bool,
-    /// True if the value is an assumption of the scenario. Always false for outputs.
+    /// True if the value is an assumption, of the scenario or of the model. Always false for outputs.
     pub assumed: bool,
 }
 
@@ -67,7 +67,7 @@ const LAYOUT: &[(&str, &[&str], &[M])] = &[
     ("Drive", &["drive"], &[M::DrivePrice]),
     ("Rack", &["rack", "energy"], &[M::SizeRu, M::PowerRack]),
     ("Cloud", &["cloud"], &[]),
-    ("CPU for compression", &["cpu"], &[]),
+    ("CPU for storage", &["cpu"], &[M::CoresBusy]),
     ("Workload", &["workload"], &[M::ReducedTo]),
     (
         "CapEx",
@@ -134,7 +134,7 @@ const LAYOUT: &[(&str, &[&str], &[M])] = &[
     ),
 ];
 
-/// Returns the table of a scenario. Inputs that no column gives and outputs that apply to no column are omitted.
+/// Returns the table of a scenario. Inputs that no column gives or assumes and outputs that apply to no column are omitted.
 pub fn table(scenario: &Scenario) -> Vec<Section> {
     let results: Vec<Results> = scenario.columns.iter().map(evaluate).collect();
     let mut sections = Vec::new();
@@ -156,7 +156,8 @@ fn field_row(scenario: &Scenario, field: Field) -> Option<Row> {
     let info = field.info();
     let inputs: Vec<_> = scenario.columns.iter().map(|column| column.input(field)).collect();
     let given = inputs.iter().flatten().any(|input| input.origin != Origin::Default);
-    if !given {
+    let assumed = scenario.columns.iter().any(|column| column.is_assumed(field));
+    if !given && !assumed {
         return None;
     }
     let cells = scenario.columns.iter().zip(&inputs).map(|(column, input)| Cell {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::field::{Field, Kind};
+use crate::show::found;
 
 /// Origin of a value.
 #[derive(Clone, Debug, PartialEq)]
@@ -74,8 +75,8 @@ pub struct Column {
     pub codecs: BTreeMap<String, CodecFigures>,
     /// Path of the ratio in the output of `pumice scan --json`, if not [`SCAN_RATIO_PATH`](crate::SCAN_RATIO_PATH).
     pub scan: Option<String>,
-    /// Name in the output of `pumice bench`, if not the column's name.
-    pub bench: Option<String>,
+    /// Names in the output of `pumice bench`, besides the column's name.
+    pub bench: Vec<String>,
     /// Sources of the values, by field.
     pub sources: BTreeMap<Field, String>,
     pub(crate) inputs: BTreeMap<Field, Input>,
@@ -97,15 +98,39 @@ impl Column {
         field.applies_to(self.kind) && (field != Field::Ratio || self.compresses)
     }
 
-    /// Returns whether a value is an assumption of the scenario: its source says so, or it decides about the result and has
-    /// no source.
+    /// Returns whether a value is an assumption: its source says so, or it decides about the result and has no source.
     pub fn is_assumed(&self, field: Field) -> bool {
-        let own = self.input(field).is_some_and(|it| matches!(it.origin, Origin::Column | Origin::Common));
-        let decides = matches!(field, Field::Ratio | Field::PerformanceMultiplier | Field::CpuSecondsPerGb);
-        own && self.takes(field) && self.sources.get(&field).map_or(decides, |it| it.starts_with(ASSUMED))
+        if !self.takes(field) {
+            return false;
+        }
+        match self.input(field).map(|input| &input.origin) {
+            Some(Origin::Column | Origin::Common) => {
+                let decides = field.section() == "cpu"
+                    || matches!(
+                        field,
+                        Field::Ratio
+                            | Field::PerformanceMultiplier
+                            | Field::CloudTraffic
+                            | Field::CloudIoPerIo
+                    );
+                self.sources.get(&field).map_or(decides, |it| it.starts_with(ASSUMED))
+            }
+            Some(Origin::Default) => self.is_assumed_by_default(field),
+            _ => false,
+        }
     }
 
-    /// Returns whether CPU time of compression is priced.
+    /// Returns whether the default of a field is an assumption: that the column is as fast as those with a multiplier of 1,
+    /// or that cores cost nothing although they are used.
+    fn is_assumed_by_default(&self, field: Field) -> bool {
+        match field {
+            Field::PerformanceMultiplier => true,
+            Field::CpuPricePerCore | Field::CpuPowerPerCore | Field::CpuRentPerCore => self.prices_cpu(),
+            _ => false,
+        }
+    }
+
+    /// Returns whether CPU time is charged.
     pub(crate) fn prices_cpu(&self) -> bool {
         [Field::CpuSecondsPerGb, Field::CpuClientSecondsPerGb, Field::CpuShare]
             .iter()
@@ -144,9 +169,9 @@ impl Column {
         column
     }
 
-    /// Name of the column in measurements.
-    pub fn bench_name(&self) -> &str {
-        self.bench.as_deref().unwrap_or(&self.name)
+    /// Names of the column in measurements, the most precise first.
+    pub(crate) fn bench_names(&self) -> impl Iterator<Item = &str> {
+        std::iter::once(&self.name).chain(&self.bench).map(String::as_str)
     }
 
     /// Number of drives in a rack.
@@ -238,19 +263,15 @@ impl Scenario {
     pub fn set(&mut self, column: Option<&str>, field: Field, value: f64) -> Result<(), SetError> {
         let name = field.info().name;
         if !field.info().limit.admits(value) {
-            return Err(SetError::Value {
-                field: name,
-                expected: field.expected(),
-                found: value.to_string(),
-            });
+            return Err(SetError::Value { field: name, expected: field.expected(), found: found(value) });
         }
         if let Some(wanted) = column.filter(|wanted| !self.columns.iter().any(|c| c.name == *wanted)) {
             return Err(SetError::Column { name: wanted.to_string(), known: self.column_names() });
         }
         let (mut columns, mut changed) = (self.columns.clone(), false);
-        for found in columns.iter_mut().filter(|c| column.is_none_or(|wanted| c.name == wanted)) {
-            if found.takes(field) {
-                found.inputs.insert(field, Input { value, origin: Origin::Set });
+        for chosen in columns.iter_mut().filter(|c| column.is_none_or(|wanted| c.name == wanted)) {
+            if chosen.takes(field) {
+                chosen.inputs.insert(field, Input { value, origin: Origin::Set });
                 changed = true;
             }
         }
@@ -261,7 +282,7 @@ impl Scenario {
         }
         if let Some((column, (field, expected))) = columns.iter().find_map(|c| Some((c, c.contradiction()?)))
         {
-            let found = format!("{} in {}", column.get(field), column.name);
+            let found = format!("{} in {}", found(column.get(field)), column.name);
             return Err(SetError::Value { field: field.info().name, expected: expected.to_string(), found });
         }
         self.columns = columns;

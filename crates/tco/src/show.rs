@@ -37,6 +37,13 @@ impl Show {
     }
 }
 
+/// Formats a value that was found, for messages: very large and very small ones with an exponent.
+pub(crate) fn found(value: f64) -> String {
+    let size = value.abs();
+    let plain = size == 0.0 || !size.is_finite() || (1e-6..1e15).contains(&size);
+    if plain { value.to_string() } else { format!("{value:e}") }
+}
+
 fn usd(number: &str) -> String {
     number.strip_prefix('-').map_or_else(|| format!("${number}"), |positive| format!("-${positive}"))
 }
@@ -81,6 +88,12 @@ mod tests {
         assert_eq!(Show::Usd(0).text(-1234567.0), "-$1,234,567");
         assert_eq!(Show::Number(2).text(276.48), "276.48");
         assert_eq!(Show::Number(0).text(999.6), "1,000");
+    }
+
+    #[test]
+    fn found_values_are_short() {
+        let shown = [0.0, -1.5, 90.0, 1e13, f64::NAN, f64::INFINITY, 1e-300, -1e300].map(found);
+        assert_eq!(shown, ["0", "-1.5", "90", "10000000000000", "NaN", "inf", "1e-300", "-1e300"]);
     }
 
     #[test]

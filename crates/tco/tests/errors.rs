@@ -112,6 +112,16 @@ fn impossible_values() {
     assert_refused("years = 4", "years = inf", 19, "workload.years", &["at most 1e12", "found inf"]);
     assert_refused("years = 4", "years = nan", 19, "workload.years", &["above 0", "found NaN"]);
     assert_refused("years = 4", "years = 1e13", 19, "workload.years", &["at most 1e12"]);
+    assert_refused("years = 4", "years = 1e300", 19, "workload.years", &["at most 1e12", "found 1e300"]);
+    // So small that a result would not be finite.
+    assert_refused("years = 4", "years = 1e-300", 19, "workload.years", &["at least 1e-12", "found 1e-300"]);
+    assert_refused(
+        "utilization = 0.8",
+        "utilization = 1e-200",
+        21,
+        "workload.utilization",
+        &["at least 1e-12"],
+    );
     assert_refused("replication = 2", "replication = 0.5", 20, "workload.replication", &["1 or more"]);
 }
 

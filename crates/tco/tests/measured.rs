@@ -1,9 +1,9 @@
-//! Replacement of assumed values by measured ones.
+//! Replacement of assumed ratios by those of a scan, and what counts as an assumption.
 
 mod common;
 
 use common::scenario_text;
-use tco::{Field, Origin, Scenario, use_bench, use_scan};
+use tco::{Field, Origin, Scenario, use_scan};
 
 fn two_columns() -> Scenario {
     let more = "[[column]]\nname = \"two\"\nbench = \"other\"\ncodec = \"zstd\"\n[column.workload]\nratio = 4\n[column.cpu]\ngb_per_s = 2\n\
@@ -18,7 +18,7 @@ const SCAN: &str = r#"{"paths": ["/data"], "predicted_drive": {"bytes": 1, "code
 #[test]
 fn a_scan_gives_the_low_end_to_columns_that_compress() {
     let mut s = two_columns();
-    let applied = use_scan(&mut s, "scan.json", SCAN).expect("valid");
+    let applied = use_scan(&mut s, "scan.json", SCAN).expect("valid").applied;
     assert_eq!(
         applied.iter().map(|a| (a.column.as_str(), a.before, a.value)).collect::<Vec<_>>(),
         [("one", 2.0, 2.3), ("two", 4.0, 2.3)]
@@ -92,23 +92,23 @@ fn ratio_and_cpu_time_are_of_one_codec() {
         )
     };
     let mut with_lz4 = s.clone();
-    use_scan(&mut with_lz4, "scan.json", &scan("\"lz4\"")).expect("both of lz4");
+    let measured = use_scan(&mut with_lz4, "scan.json", &scan("\"lz4\"")).expect("both of lz4");
     assert_eq!(figures(&with_lz4), [1.9, 1.0, 0.2]);
+    // That another codec is priced is said.
+    assert_eq!(
+        measured.cautions,
+        [
+            "P is priced with codec \"lz4\", of which scan.json has the ratio, instead of \"auto\": 1.2 s/GB of CPU time \
+          instead of 2.3."
+        ]
+    );
+    let same = use_scan(&mut s.clone(), "scan.json", &scan("\"auto\"")).expect("both of auto");
+    assert!(same.cautions.is_empty(), "{same:?}");
     assert!(!with_lz4.columns[1].sources.contains_key(&Field::CpuSecondsPerGb));
     for codec in ["\"zstd:3\"", "\"autos\"", "null"] {
         let error = use_scan(&mut s.clone(), "scan.json", &scan(codec)).expect_err(codec).to_string();
         assert!(error.contains("\"P\" is of \"auto\": expected both of one codec"), "{error}");
     }
-    // A benchmark, too, gives both or none.
-    for half in [r#""ratio": 2"#, r#""cpu_seconds_per_gb": 2"#] {
-        let bench = format!(r#"{{"targets": [{{"name": "P", {half}}}]}}"#);
-        let error = use_bench(&mut s.clone(), "bench.json", &bench).expect_err(half).to_string();
-        assert!(error.contains("both of one codec"), "{error}");
-    }
-    let bench = r#"{"targets": [{"name": "P", "ratio": 3, "cpu_seconds_per_gb": 4, "client_cpu_seconds_per_gb": 5}]}"#;
-    let mut with_bench = s.clone();
-    use_bench(&mut with_bench, "bench.json", bench).expect("all of them");
-    assert_eq!(figures(&with_bench), [3.0, 4.0, 5.0]);
     for (from, to, problem) in [
         (
             "codec = \"auto\"\n",
@@ -132,16 +132,45 @@ fn what_nobody_measured_is_assumed() {
         .expect("valid");
     let is = |s: &Scenario, field| s.columns[0].is_assumed(field);
     assert!(is(&s, Field::Ratio) && is(&s, Field::DriveCapacityGb));
-    assert!(
-        !is(&s, Field::Years) && !is(&s, Field::PerformanceMultiplier),
-        "quoted elsewhere, and a default"
-    );
+    assert!(!is(&s, Field::Years), "quoted elsewhere");
+    // A default that decides is an assumption too, and shown as one.
+    assert!(is(&s, Field::PerformanceMultiplier) && !is(&s, Field::DiscountRate));
     let mut measured = s.clone();
     use_scan(&mut measured, "scan.json", SCAN).expect("valid");
     assert!(!is(&measured, Field::Ratio));
     let rows = tco::table(&s);
     let row = rows.iter().flat_map(|section| &section.rows).find(|row| row.key == "workload.ratio");
     assert_eq!(row.expect("row").texts(), ["2.00:1 assumed"]);
+    let row = rows.iter().flat_map(|section| &section.rows).find(|row| row.label == "Performance multiplier");
+    assert_eq!(row.expect("a row of a default").texts(), ["1 assumed"]);
+}
+
+#[test]
+fn cpu_time_without_a_source_is_assumed() {
+    let cpu = [
+        Field::CpuCores,
+        Field::CpuShare,
+        Field::CpuSecondsPerGb,
+        Field::CpuClientSecondsPerGb,
+        Field::CpuGbPerS,
+    ];
+    let text = "[column.cpu]\ncores = 8\nshare = 0.5\nseconds_per_gb = 1\nclient_seconds_per_gb = 0.2\ngb_per_s = 3\n";
+    let s = tco::parse("my.toml", &scenario_text(text)).expect("valid");
+    for field in cpu {
+        assert!(s.columns[0].is_assumed(field), "{field:?}");
+    }
+    // That cores cost nothing is the model's default.
+    let of_cores = [Field::CpuPricePerCore, Field::CpuPowerPerCore];
+    assert!(of_cores.iter().all(|field| s.columns[0].is_assumed(*field)));
+    let quoted: String = cpu.iter().map(|field| format!("{:?} = \"a paper\"\n", field.info().name)).collect();
+    let prices = "price_usd_per_core = 10\npower_w_per_core = 5\n";
+    let more = "\"cpu.price_usd_per_core\" = \"a list\"\n\"cpu.power_w_per_core\" = \"a list\"\n";
+    let text = scenario_text(&format!("{text}{prices}[column.sources]\n{quoted}{more}"));
+    let s = tco::parse("my.toml", &text).expect("valid");
+    assert!(cpu.iter().chain(&of_cores).all(|field| !s.columns[0].is_assumed(*field)));
+    // Without CPU time nobody needs their price.
+    let none = tco::parse("my.toml", &scenario_text("")).expect("valid");
+    assert!(of_cores.iter().all(|field| !none.columns[0].is_assumed(*field)));
 }
 
 #[test]
@@ -160,10 +189,13 @@ fn scans_that_cannot_be_used() {
         ("{\"predicted_drive\"", "scan.json: not JSON"),
         ("{}", "scan.json: predicted_drive.ratio: expected"),
         ("[]", "scan.json: predicted_drive.ratio: expected"),
+        (r#"{"predicted_drive": null, "data": {"bytes": 0}}"#, "scan.json: the scan found no data"),
         (r#"{"predicted_drive": {"ratio": 2.4}}"#, "predicted_drive.ratio: expected"),
+        (r#"{"predicted_drive": {"ratio": [2.4, 2.3, 2.5]}}"#, "predicted_drive.ratio: expected"),
         (r#"{"predicted_drive": {"ratio": {"estimate": 2.4, "low": 2.5, "high": 2.6}}}"#, "found 2.5 <= 2.4"),
         (r#"{"predicted_drive": {"ratio": {"estimate": 2.4, "low": 0, "high": 2.6}}}"#, "0 < L"),
         (r#"{"predicted_drive": {"ratio": {"estimate": 2.4, "low": -1, "high": 2.6}}}"#, "0 < L"),
+        (r#"{"predicted_drive": {"ratio": {"estimate": 2.4, "low": 1, "high": 1e300}}}"#, "0 < L"),
     ];
     for (text, part) in cases {
         let mut s = two_columns();
@@ -178,54 +210,4 @@ fn scans_that_cannot_be_used() {
             .to_string()
             .contains("no column compresses")
     );
-}
-
-const BENCH: &str = r#"{"date": "2026-11-21", "command": "pumice bench write", "more": 1, "targets": [
-    {"name": "one", "mb_per_s": 400, "ratio": 2.1},
-    {"name": "other", "mb_per_s": 500, "ratio": 3.5, "cpu_seconds_per_gb": 0.75, "more": true},
-    {"name": "plain", "mb_per_s": 1000, "ratio": 1},
-    {"name": "stranger", "mb_per_s": 9000}]}"#;
-
-#[test]
-fn a_bench_gives_throughput_ratio_and_cpu_time() {
-    let mut s = two_columns();
-    let applied = use_bench(&mut s, "bench.json", BENCH).expect("valid");
-    let of = |at: usize, field| s.columns[at].get(field);
-    // Performance is relative to the fastest column of the scenario. Targets without a column are ignored.
-    assert_eq!((of(0, Field::PerformanceMultiplier), of(1, Field::PerformanceMultiplier)), (2.5, 2.0));
-    assert_eq!(of(2, Field::PerformanceMultiplier), 1.0);
-    assert_eq!((of(0, Field::Ratio), of(1, Field::Ratio), of(2, Field::Ratio)), (2.1, 3.5, 1.0));
-    // Measured CPU time replaces the assumed CPU share.
-    assert_eq!((of(1, Field::CpuSecondsPerGb), of(1, Field::CpuShare)), (0.75, 0.0));
-    assert!(
-        applied.iter().all(|a| a.detail.contains("bench.json, 2026-11-21, pumice bench write")),
-        "{applied:?}"
-    );
-    assert!(matches!(s.columns[1].input(Field::CpuSecondsPerGb).expect("set").origin, Origin::Measured(_)));
-}
-
-#[test]
-fn benches_that_cannot_be_used() {
-    let cases = [
-        ("", "bench.json: EOF"),
-        ("{}", "missing field `targets`"),
-        (r#"{"targets": [{"mb_per_s": 1}]}"#, "missing field `name`"),
-        (r#"{"targets": [{"name": "one", "mb_per_s": "fast"}]}"#, "invalid type"),
-        (r#"{"targets": [{"name": "one", "mb_per_s": 0}]}"#, "targets.0.mb_per_s: expected a number above 0"),
-        (r#"{"targets": [{"name": "one", "ratio": -2}]}"#, "targets.0.ratio: expected a number above 0"),
-        (
-            r#"{"targets": [{"name": "two", "ratio": 2}]}"#,
-            "no target (\"two\") has the name of a column (\"one\", \"two\", \"plain\")",
-        ),
-        (r#"{"targets": [{"name": "one", "mb_per_s": 5}]}"#, "a throughput alone"),
-        (
-            r#"{"targets": [{"name": "one", "ratio": 2, "cpu_seconds_per_gb": 5}]}"#,
-            "needs cpu.gb_per_s above 0 in column \"one\"",
-        ),
-    ];
-    for (text, part) in cases {
-        let mut s = two_columns();
-        let error = use_bench(&mut s, "bench.json", text).expect_err(text).to_string();
-        assert!(error.contains(part) && !error.contains('\n'), "{error:?} has no {part:?}");
-    }
 }

@@ -70,6 +70,42 @@ fn cores_that_compress_cost_money_and_power() {
     assert_near(results(seconds).get(Metric::Tco), r.get(Metric::Tco).expect("TCO"));
 }
 
+/// A multiplier of M stands for M times the servers under the same load: M times the cores of a share that each server has, and as
+/// many cores as before for time that each GB takes.
+#[test]
+fn a_multiplier_multiplies_servers_and_not_the_load() {
+    let cpu = |multiplier: f64, cpu: &str| {
+        results(&format!(
+            "performance_multiplier = {multiplier}\n[column.cpu]\nprice_usd_per_core = 100\npower_w_per_core = 5\n{cpu}"
+        ))
+    };
+    let for_each_tbe =
+        |r: &Results, metric| r.get(metric).expect("it applies") / r.get(Metric::EffectiveTbe).expect("TBe");
+    let seconds = "seconds_per_gb = 0.7\nclient_seconds_per_gb = 0.1\ngb_per_s = 10";
+    let share = "cores = 32\nshare = 0.25";
+    for (what, times) in [(seconds, 1.0), (share, 1.5)] {
+        let (one, more) = (cpu(1.0, what), cpu(1.5, what));
+        assert_near(one.get(Metric::CoresBusy), 8.0);
+        assert_near(more.get(Metric::CoresBusy), 8.0 * times / 1.5);
+        for metric in [Metric::CapexCpu, Metric::OpexCpu, Metric::PowerCpu] {
+            assert_near(Some(for_each_tbe(&more, metric)), times * for_each_tbe(&one, metric));
+        }
+        for metric in [Metric::CapexStorage, Metric::CapexRack, Metric::OpexSpace] {
+            assert_near(Some(for_each_tbe(&more, metric)), 1.5 * for_each_tbe(&one, metric));
+        }
+    }
+    // In a cloud there are more GB of volumes, and the same cores.
+    let of = |multiplier: f64| {
+        let cloud =
+            CLOUD.replace("ratio = 2\n", &format!("ratio = 2\nperformance_multiplier = {multiplier}\n"));
+        let cpu = "[column.cpu]\nseconds_per_gb = 0.5\ngb_per_s = 4\nrent_usd_per_core_month = 30";
+        evaluate(&scenario(&format!("{cloud}{cpu}")).columns[1])
+    };
+    assert_near(of(1.5).get(Metric::OpexVolumes), 1.5 * of(1.0).get(Metric::OpexVolumes).expect("volumes"));
+    assert_near(of(1.5).get(Metric::OpexCpu), 2.0 * 30.0 * 48.0);
+    assert_near(of(1.5).get(Metric::CoresBusy), 2.0);
+}
+
 #[test]
 fn later_payments_weigh_less() {
     let r = results("discount_rate = 0.1");

@@ -26,6 +26,9 @@ pub(crate) fn csv(report: &Report) -> Result<String> {
         let cells = cells.into_iter().map(|cell| cell.map_or(String::new(), |value| value.to_string()));
         out.write_record([section, key, label, unit].map(str::to_string).into_iter().chain(cells))
     };
+    for caution in &report.cautions {
+        line("Caution", "", &text(caution), "", vec![None; scenario.columns.len()])?;
+    }
     for section in tco::table(scenario) {
         for row in &section.rows {
             let cells = row.cells.iter().map(|cell| cell.value).collect();
@@ -49,6 +52,13 @@ pub(crate) fn csv(report: &Report) -> Result<String> {
         ":1",
         compared.iter().map(|c| ratio(c.break_even)).collect(),
     )?;
+    for (at, factor) in tco::MULTIPLIER_FACTORS.iter().enumerate() {
+        let cells = compared.iter().map(|c| c.saving_at_multipliers.map(|savings| savings[at])).collect();
+        let label = format!("Saving if its multiplier is {factor} times as high");
+        line(against, &format!("saving_at_multiplier_times_{factor}"), &label, "", cells)?;
+    }
+    let cells = compared.iter().map(|c| c.break_even_multiplier).collect();
+    line(against, "break_even_multiplier", "Break-even performance multiplier", "", cells)?;
     if scenario.equal_ratio.is_some() {
         let cells = compared.iter().map(|c| c.at_equal_ratio).collect();
         line(against, "tco_per_tbe_usd_at_equal_ratio", "TCO per TBe at an equal ratio", "US$/TBe", cells)?;

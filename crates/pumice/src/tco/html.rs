@@ -29,13 +29,16 @@ pub(crate) fn page(report: &Report) -> Page {
             "{} All costs in US$ {term}. TBe: effective TB, what users can store of 10^12 bytes after redundancy, \
              free space and compression.",
             text::verdict(report)
-        ))
-        .chart(&cost_bars(scenario).draw());
+        ));
+    if !report.cautions.is_empty() {
+        page = page.heading("Caution").list(&report.cautions);
+    }
+    page = page.chart(&cost_bars(scenario).draw());
     if let Some(table) = text::comparison_table(report) {
         page = page.table(&table);
     }
-    if !report.measured.is_empty() {
-        page = page.paragraph("Inputs marked \"measured\" were measured; all others are assumptions.");
+    if let Some(marks) = marks(report) {
+        page = page.paragraph(marks);
     }
     page = page.heading("By compression ratio");
     let asked = report.sweeps.iter().any(|sweep| sweep.field == Field::Ratio);
@@ -79,12 +82,32 @@ pub(crate) fn page(report: &Report) -> Page {
     page.paragraph(&format!("Made by pumice tco, version {}.", env!("CARGO_PKG_VERSION")))
 }
 
+/// Explains the marks in the tables, if there are any.
+fn marks(report: &Report) -> Option<&'static str> {
+    let sections = tco::table(&report.scenario);
+    let cells = || sections.iter().flat_map(|section| &section.rows).flat_map(|row| &row.cells);
+    let (measured, assumed) = (cells().any(|cell| cell.measured), cells().any(|cell| cell.assumed));
+    match (measured, assumed) {
+        (true, true) => Some(
+            "Inputs marked \"measured\" were measured, those marked \"assumed\" are assumptions. All others are as the \
+             scenario has them; its sources are at the end.",
+        ),
+        (true, false) => Some(
+            "Inputs marked \"measured\" were measured. All others are as the scenario has them; its sources are at the end.",
+        ),
+        (false, true) => Some(
+            "Inputs marked \"assumed\" are assumptions. All others are as the scenario has them; its sources are at the end.",
+        ),
+        (false, false) => None,
+    }
+}
+
 /// CapEx and OpEx of each column by kind, per TBe.
 fn cost_bars(scenario: &Scenario) -> BarChart {
     let parts: [(&str, &[Metric]); 6] = [
         ("drives", &[Metric::CapexStorage]),
         ("servers, rack, switch", &[Metric::CapexRack]),
-        ("cores that compress", &[Metric::CapexCpu, Metric::OpexCpu]),
+        ("cores for storage", &[Metric::CapexCpu, Metric::OpexCpu]),
         ("energy", &[Metric::OpexStorage, Metric::OpexRack]),
         ("space, failures", &[Metric::OpexSpace, Metric::OpexReplacements]),
         ("cloud volumes", &[Metric::OpexVolumes, Metric::OpexThroughput, Metric::OpexIops]),

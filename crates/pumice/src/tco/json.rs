@@ -44,6 +44,7 @@ pub(crate) fn json(report: &Report) -> Result<String> {
         "columns": columns,
         "sweeps": sweeps,
         "measured": measured,
+        "cautions": report.cautions,
         "tornado_percent": report.vary_percent,
     });
     Ok(serde_json::to_string_pretty(&document)? + "\n")
@@ -91,6 +92,19 @@ fn column_json(column: &Column, compared: &Comparison, influences: &[Influence])
             })
         })
         .collect();
+    let mut comparison = json!({
+        "saving": compared.saving,
+        "saving_without_performance": compared.saving_without_performance,
+        "break_even_multiplier": compared.break_even_multiplier,
+        "break_even": break_even,
+        "break_even_ratio": ratio,
+        "tco_per_tbe_usd_at_equal_ratio": compared.at_equal_ratio,
+    });
+    // The baseline has none: its own multiplier stays.
+    if let Some(savings) = compared.saving_at_multipliers {
+        let of = |(factor, saving): (&f64, f64)| json!({"factor": factor, "saving": saving});
+        comparison["saving_at_multipliers"] = tco::MULTIPLIER_FACTORS.iter().zip(savings).map(of).collect();
+    }
     json!({
         "name": column.name,
         "kind": column.kind.name(),
@@ -99,16 +113,7 @@ fn column_json(column: &Column, compared: &Comparison, influences: &[Influence])
         "codec": column.codec,
         "inputs": inputs,
         "results": results,
-        "compared": {
-            "saving": compared.saving,
-            "saving_without_performance": compared.saving_without_performance,
-            "saving_at_multipliers": tco::MULTIPLIER_FACTORS.iter().zip(compared.saving_at_multipliers)
-                .map(|(factor, saving)| json!({"factor": factor, "saving": saving})).collect::<Vec<_>>(),
-            "break_even_multiplier": compared.break_even_multiplier,
-            "break_even": break_even,
-            "break_even_ratio": ratio,
-            "tco_per_tbe_usd_at_equal_ratio": compared.at_equal_ratio,
-        },
+        "compared": comparison,
         "tornado": tornado,
     })
 }

@@ -17,9 +17,13 @@ const USD: Show = Show::Usd(2);
 /// Returns the whole report.
 pub(crate) fn text(report: &Report, tornado: bool) -> String {
     let scenario = &report.scenario;
-    let mut out = format!("{}\n{}\n\n{}", scenario.title, verdict(report), main_table(report).to_text());
-    for sweep in &report.sweeps {
+    let mut out = format!("{}\n{}\n", scenario.title, verdict(report));
+    for caution in &report.cautions {
         // Writing to a string cannot fail.
+        let _ = writeln!(out, "Caution: {caution}");
+    }
+    let _ = write!(out, "\n{}", main_table(report).to_text());
+    for sweep in &report.sweeps {
         let _ = write!(out, "\n{}", sweep_table(scenario, sweep).to_text());
     }
     if tornado {
@@ -40,7 +44,8 @@ pub(crate) fn text(report: &Report, tornado: bool) -> String {
             let _ = writeln!(out, "  {line}");
         }
     }
-    out
+    // Texts of files must not control the terminal.
+    out.chars().map(|c| if c.is_control() && c != '\n' { ' ' } else { c }).collect()
 }
 
 /// Returns the list of fields, for `--fields`.
@@ -136,10 +141,9 @@ fn comparison_rows(report: &Report) -> Vec<Vec<String>> {
         let cell = |compared: &Comparison| percent.text(compared.saving_without_performance);
         row("Saving without performance multiplier".to_string(), &cell);
         for (at, factor) in tco::MULTIPLIER_FACTORS.iter().enumerate() {
-            let cell = |compared: &Comparison| match compared.break_even_multiplier {
-                // The baseline against itself.
-                None if compared.break_even == BreakEven::None && compared.saving == 0.0 => "-".to_string(),
-                _ => percent.text(compared.saving_at_multipliers[at]),
+            let cell = |compared: &Comparison| {
+                let savings = compared.saving_at_multipliers;
+                savings.map_or("-".to_string(), |savings| percent.text(savings[at]))
             };
             row(format!("Saving if its multiplier is {factor} times as high"), &cell);
         }
@@ -167,7 +171,9 @@ fn assumed(scenario: &Scenario) -> Vec<String> {
     let of = |field: &Field| {
         let columns = scenario.columns.iter().filter(|column| column.is_assumed(*field));
         let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
-        (!names.is_empty()).then(|| format!("{} of {}", field.info().name, names.join(", ")))
+        let all = names.len() == scenario.columns.len() && names.len() > 1;
+        let of = if all { "all columns".to_string() } else { names.join(", ") };
+        (!names.is_empty()).then(|| format!("{} of {of}", field.info().name))
     };
     Field::ALL.iter().filter_map(of).collect()
 }

@@ -48,6 +48,10 @@ for bug in skip-flush zero-share-frame unbounded-cleaning lost-packs-accepted re
 done
 # Found by about one seed in a hundred, of which each takes a second: begins near one that does.
 "${simulator[@]}" --bug stale-block --first 60 --seeds 100
+"${simulator[@]}" --bug odd-write-torn --first 8 --seeds 50
+for bug in hold-kept hold-ignored; do
+    "${simulator[@]}" --bug "$bug" --first 31 --seeds 50
+done
 
 step "skipped"
 # grep finds nothing where nothing was skipped.

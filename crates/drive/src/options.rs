@@ -71,6 +71,9 @@ pub struct OpenOptions {
     /// Random reads of a group of blocks from which on its frames are cut small: 8 unless the simulator wants this to
     /// happen more often.
     pub hot_reads: u8,
+    /// Times that a request is made anew because others changed a block that it covers in part, after which they wait for it:
+    /// 8 unless the simulator wants this to happen more often.
+    pub conflicts_before_hold: u32,
     /// Compresses what hosts write in place of the processor, which does all other work. `None`: there is no such
     /// device.
     pub offload: Option<Arc<dyn offload::Offload>>,
@@ -97,6 +100,8 @@ pub(crate) const DEFAULT_SAMPLE_BLOCKS: usize = 1024;
 pub(crate) const DEFAULT_DICTIONARY_GAIN_MIN: f64 = 1.03;
 /// Default of [`OpenOptions::hot_reads`]: cutting a frame costs as much as some fifty reads of its blocks.
 pub(crate) const DEFAULT_HOT_READS: u8 = 8;
+/// Default of [`OpenOptions::conflicts_before_hold`]: conflicts of small requests are rare and short, and mostly one is all.
+pub(crate) const DEFAULT_CONFLICTS_BEFORE_HOLD: u32 = 8;
 /// Default of [`OpenOptions::frame_blocks`]: 32 KiB.
 pub(crate) const DEFAULT_FRAME_BLOCKS: u64 = 8;
 /// Default of [`OpenOptions::checkpoint_bytes`].
@@ -115,6 +120,7 @@ impl OpenOptions {
             sample_blocks: DEFAULT_SAMPLE_BLOCKS,
             dictionary_gain_min: DEFAULT_DICTIONARY_GAIN_MIN,
             hot_reads: DEFAULT_HOT_READS,
+            conflicts_before_hold: DEFAULT_CONFLICTS_BEFORE_HOLD,
             compute: Arc::new(|work| work()),
             checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
             recovery_bytes_max: media::available_memory_bytes().map_or(u64::MAX, |bytes| bytes / 2),

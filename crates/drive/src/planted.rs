@@ -47,6 +47,12 @@ pub enum PlantedBug {
     CutUnseen,
     /// Records get a codec that the superblock does not name.
     CodecUnrecorded,
+    /// Others change a block that a request holds.
+    HoldIgnored,
+    /// A request that held blocks does not give them back.
+    HoldKept,
+    /// A write that begins or ends within a sector takes effect block by block.
+    OddWriteTorn,
 }
 
 /// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its compiler

@@ -58,6 +58,8 @@ pub(crate) struct Shared<M> {
     pub(crate) frames: Frames,
     /// Counts of frames read at random.
     pub(crate) heat: Heat,
+    /// See [`OpenOptions::conflicts_before_hold`].
+    pub(crate) conflicts_before_hold: u32,
     /// Blocks read at random.
     pub(crate) cached: CachedBlocks,
     pub(crate) sampler: Sampler,
@@ -170,6 +172,7 @@ impl<M: Media> Shared<M> {
             dictionaries: Arc::default(),
             frames,
             heat: Heat::new(options.hot_reads),
+            conflicts_before_hold: options.conflicts_before_hold,
             cached: CachedBlocks::new(
                 options.read_cache.clone(),
                 options.planted.has(PlantedBug::StaleBlock),

@@ -11,6 +11,7 @@ pub(crate) mod freeing;
 pub(crate) mod full_backing;
 pub(crate) mod harvest;
 pub(crate) mod heat;
+pub(crate) mod held;
 pub(crate) mod log;
 pub(crate) mod lost;
 pub(crate) mod map;

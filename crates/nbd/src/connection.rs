@@ -274,7 +274,13 @@ where
             {
                 match answers.poll(cx, transmission.received_bytes(), || presence(transmission.stream())) {
                     Some(Presence::SendsNoMore | Presence::MayHaveLeft) => ending = true,
-                    Some(Presence::Left) => transmission.close(),
+                    Some(Presence::Left) => {
+                        transmission.close();
+                        if is_done {
+                            // It may be over now, and nothing else might happen on it before the grace period ends.
+                            cx.waker().wake_by_ref();
+                        }
+                    }
                     Some(Presence::Here | Presence::Unread) | None => {}
                 }
             }

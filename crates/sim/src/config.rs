@@ -10,10 +10,10 @@ use codec::Policy;
 use drive::ReadCache;
 use media::SimRng;
 
-use crate::bytes::SHARED_BYTES;
 use crate::content::{Filler, SECTOR_BYTES};
 use crate::ledger::BLOCK_BYTES;
 use crate::oracle::ATOMIC_BYTES_MAX;
+use crate::oracle::bytes::SHARED_BYTES;
 
 use faults::BadCopy;
 pub use faults::Trouble;
@@ -31,6 +31,8 @@ const SEGMENTS_MIN: u64 = 26;
 const LARGE_SEGMENTS: (u64, u64) = (200, 300);
 /// Range covered by a leaf of the map. The annex begins at a multiple of it.
 const LEAF_BYTES: u64 = 2 << 20;
+/// Conflicts of a request after which others wait for it, as in production.
+const CONFLICTS_BEFORE_HOLD: u32 = 8;
 /// Size of the annex as a multiple of the backing.
 const ANNEX_SIZES: u64 = 12;
 
@@ -88,6 +90,8 @@ pub struct Config {
     pub lessons: bool,
     /// True if hosts that know no sectors share two blocks.
     pub has_bytes: bool,
+    /// Conflicts of a request after which others wait for it.
+    pub conflicts_before_hold: u32,
     zones: Vec<Zone>,
     /// Ranges written in each round: first sector and length in sectors, of whole blocks.
     pub rounds: Vec<(u64, u64)>,
@@ -156,6 +160,7 @@ impl Config {
             record_bytes: BLOCK_BYTES as usize,
             lessons: false,
             has_bytes: false,
+            conflicts_before_hold: CONFLICTS_BEFORE_HOLD,
             zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
             rounds: zones::draw_rounds(rng, logical_bytes.max(physical_bytes)),
             groups: zones::draw_groups(rng, logical_bytes),
@@ -282,6 +287,21 @@ impl Config {
         let suits = matches!(self.style, Style::Mixed | Style::Churn | Style::Frames | Style::Rounds);
         let quiet = !self.does_damage() && !self.panics() && !self.is_served();
         self.has_bytes = suits && quiet && SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
+    }
+
+    /// Lets requests wait for one that has lost against others once, twice or three times, in three quarters of the seeds.
+    /// Drawn from a separate generator.
+    pub fn draw_conflicts(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0xc0f1_1c70_c0f1_1c70;
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        if rng.chance(3, 4) {
+            self.conflicts_before_hold = 1 + rng.below(3) as u32;
+        }
+    }
+
+    /// Returns whether hosts lose against each other often: they share blocks, which take a while to prepare.
+    pub(crate) fn is_contended(&self) -> bool {
+        self.has_bytes && self.conflicts_before_hold < CONFLICTS_BEFORE_HOLD
     }
 
     /// Returns whether faults other than power cuts and kills occur.

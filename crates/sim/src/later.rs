@@ -38,10 +38,11 @@ enum How {
 }
 
 impl Later {
-    /// Returns an offload for some openings and `None` for the others.
-    pub(crate) fn sometimes(entropy: u64, spawner: &Spawner) -> Option<Arc<Later>> {
+    /// Returns an offload for some openings, or for all, and `None` for the others.
+    pub(crate) fn sometimes(entropy: u64, spawner: &Spawner, always: bool) -> Option<Arc<Later>> {
         let rng = Mutex::new(SimRng::new(entropy));
-        (entropy >> 8).is_multiple_of(ONE_IN).then(|| Arc::new(Later { rng, spawner: spawner.clone() }))
+        let has_one = always || (entropy >> 8).is_multiple_of(ONE_IN);
+        has_one.then(|| Arc::new(Later { rng, spawner: spawner.clone() }))
     }
 }
 

@@ -17,6 +17,7 @@
 //! progress has happened by then or never will. It may be shown until it is over, and after a crash it is
 //! whole if it is present.
 
+pub(crate) mod bytes;
 mod order;
 mod resolve;
 
@@ -27,6 +28,7 @@ use std::ops::Range;
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use crate::content::{Filler, SECTOR_BYTES, Value};
+use bytes::{BYTE_HOSTS, Bytes};
 
 /// Largest write that is atomic across a power cut, in bytes.
 pub const ATOMIC_BYTES_MAX: u64 = 256 * 1024;
@@ -146,6 +148,8 @@ pub struct Oracle {
     wide: Vec<u32>,
     /// Pairs of concurrent writes whose order a reader has observed.
     before: FxHashSet<(u32, u32)>,
+    /// Of hosts that know no sectors.
+    bytes: Bytes,
 }
 
 impl Oracle {
@@ -252,6 +256,40 @@ impl Oracle {
         let epoch = self.epoch as usize;
         let covered = |w: &&mut Write| w.end < began && !w.is_dropped;
         self.writes[epoch..].iter_mut().filter(covered).for_each(|w| w.is_durable = true);
+        self.bytes.flushed(began);
+    }
+
+    /// Begins a life in which hosts share bytes.
+    pub(crate) fn share_bytes(&mut self, owners: [Range<usize>; BYTE_HOSTS]) {
+        self.bytes.share(owners);
+    }
+
+    /// Begins a change of bytes.
+    pub(crate) fn begin_bytes(&mut self, host: usize, at: usize, values: Vec<u8>) {
+        let start = self.tick();
+        self.bytes.begin(host, at, values, start);
+    }
+
+    /// Records that the host's newest change was acknowledged, as durable or not.
+    pub(crate) fn acknowledge_bytes(&mut self, host: usize, durable: bool) {
+        let end = self.tick();
+        self.bytes.acknowledge(host, end, durable);
+    }
+
+    /// Records that the host's newest change was refused for lack of space: it must not have changed anything.
+    pub(crate) fn refuse_bytes(&mut self, host: usize) {
+        self.bytes.refuse(host);
+    }
+
+    /// Checks bytes that a host has read, its own.
+    pub(crate) fn read_bytes(&mut self, host: usize, at: usize, values: &[u8]) -> Result<(), Violation> {
+        let now = self.tick();
+        self.bytes.read(host, at, values, now)
+    }
+
+    /// Records what a restarted drive returned of all bytes that hosts share.
+    pub(crate) fn observe_bytes(&mut self, values: &[u8]) {
+        self.bytes.observe(values);
     }
 
     /// Begins a read.

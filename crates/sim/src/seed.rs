@@ -21,7 +21,7 @@ use media::{Faults, MediaCounts, SimMedia, SimOrder, SimRng};
 use parking_lot::Mutex;
 
 use crate::backing::Overwrites;
-use crate::bytes::{Bytes, byte_host, draw_owners};
+use crate::bytes::{byte_host, draw_owners};
 use crate::client::client;
 use crate::executor::{Cut, End, Executor, Pulse, SLOTS_END_BYTES};
 use crate::full::filler;
@@ -49,6 +49,13 @@ const BRANCH_STEPS_BITS: u64 = 7;
 /// Most writes, in one life, to a page that accepts none: one ends the use of its segment, which is then set
 /// aside, and one more may be in flight.
 const REFUSALS_A_BAD_PAGE_MAX: u64 = 2;
+
+/// A slow host of bytes is polled once in two to this power of its turns.
+const SLOWNESS_OF_BYTES: u64 = 5;
+
+/// Most times that a request is made anew although others wait for it: cleaning or settling has moved one of its blocks in
+/// between, or its part of the map has left the memory.
+const CONFLICTS_WHILE_HOLDING_MAX: u32 = 2;
 
 /// Most interruptions of separate work in a seed.
 const SLICES_MAX: u64 = 12;
@@ -121,6 +128,7 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     if S::HAS_SPACE {
         config.draw_bytes(seed);
     }
+    config.draw_conflicts(seed);
     let config = Arc::new(config);
     if verbose {
         eprintln!("{config:#?}");
@@ -147,7 +155,6 @@ pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
         config,
         media,
         oracle,
-        bytes: Arc::new(Mutex::new(Bytes::new())),
         counts,
         executor,
         steps: 0,
@@ -200,8 +207,6 @@ struct Run<S> {
     config: Arc<Config>,
     media: Arc<SimMedia>,
     oracle: Arc<Mutex<Oracle>>,
-    /// What the hosts of bytes know.
-    bytes: Arc<Mutex<Bytes>>,
     counts: Arc<Mutex<Counts>>,
     executor: Executor,
     /// Steps taken by the executors of earlier lives.
@@ -327,7 +332,6 @@ impl<S: Subject> Run<S> {
         world.capacity = self.capacity.clone();
         world.overwrites = self.overwrites.clone();
         world.annex_bytes = self.ledger.mapped_blocks() * BLOCK_BYTES + self.config.shared_bytes();
-        world.bytes = self.bytes.clone();
         let world = Arc::new(world);
         for number in 0..self.config.clients {
             world.enter();
@@ -349,9 +353,17 @@ impl<S: Subject> Run<S> {
         }
         if self.config.has_bytes {
             self.count("life: hosts of bytes share blocks");
-            for own in draw_owners(&mut self.rng) {
+            let owners = draw_owners(&mut self.rng);
+            self.oracle.lock().share_bytes(owners.clone());
+            // In half of the lives one of them is slow, and loses against the others.
+            let slow = self.rng.index(2 * owners.len());
+            for (host, own) in owners.into_iter().enumerate() {
                 world.enter();
-                self.executor.spawn(byte_host(world.clone(), self.rng.fork(), own));
+                let host_of_bytes = byte_host(world.clone(), self.rng.fork(), host, own);
+                match host == slow {
+                    true => self.executor.spawn_slow(host_of_bytes, SLOWNESS_OF_BYTES),
+                    false => self.executor.spawn(host_of_bytes),
+                }
             }
         }
         if self.config.is_served() {
@@ -383,10 +395,19 @@ impl<S: Subject> Run<S> {
                 self.draw_cut()
             };
             let end = self.executor.run(&self.media, &**world, cut);
-            self.trace(|| format!("clients: {end:?}"));
+            let conflicts = world.subject.conflicts_most();
+            self.trace(|| format!("clients: {end:?}; most conflicts of a request: {conflicts}"));
             self.must_not_overlap()?;
             if let Some(failure) = world.failure() {
                 return Err(Stop::Failed(failure));
+            }
+            let is_judged = self.config.is_contended();
+            if is_judged && conflicts > self.config.conflicts_before_hold + CONFLICTS_WHILE_HOLDING_MAX {
+                return Err(Stop::Failed(format!(
+                    "a request was made anew {conflicts} times because others had changed a block under it: after {} times \
+                     they must wait for it",
+                    self.config.conflicts_before_hold
+                )));
             }
             let refused = self.media.counts().bad_page_errors - refused_before;
             let bad = self.media.bad_pages() as u64;

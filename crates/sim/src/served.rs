@@ -353,6 +353,10 @@ impl Subject for Served {
         self.drive.is_empty()
     }
 
+    fn conflicts_most(&self) -> u32 {
+        self.drive.conflicts_most()
+    }
+
     fn bad_segments(&self) -> u64 {
         self.drive.bad_segments()
     }

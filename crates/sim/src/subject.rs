@@ -155,6 +155,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn is_empty(&self) -> bool {
         false
     }
+    /// Most times since it was opened that a request was made anew because others had changed a block under it.
+    fn conflicts_most(&self) -> u32 {
+        0
+    }
     /// Number of segments that it has set aside because they accept no writes.
     fn bad_segments(&self) -> u64 {
         0
@@ -201,7 +205,8 @@ impl Subject for Drive<Backing> {
     }
 
     async fn open(media: Arc<SimMedia>, config: &Config, opening: Opening) -> Result<Self, Error> {
-        let offload = Later::sometimes(opening.entropy, &opening.spawner).filter(|_| opening.may_offload);
+        let offload = Later::sometimes(opening.entropy, &opening.spawner, config.is_contended());
+        let offload = offload.filter(|_| opening.may_offload);
         let compute = later::compute(opening.entropy, &opening.spawner);
         let mut options = OpenOptions::new(opening.entropy, opening.spawner);
         options.compute = compute;
@@ -210,6 +215,7 @@ impl Subject for Drive<Backing> {
         options.read_cache = config.read_cache.clone();
         // The second time.
         options.hot_reads = 2;
+        options.conflicts_before_hold = config.conflicts_before_hold;
         options.read_only = opening.read_only || opening.rescue;
         options.accept_damage = opening.rescue;
         options.write_cache = config.write_cache;
@@ -353,6 +359,10 @@ impl Subject for Drive<Backing> {
         (status.logical_used_bytes, status.physical_used_bytes) == (0, 0)
     }
 
+    fn conflicts_most(&self) -> u32 {
+        self.status().conflicts_most
+    }
+
     fn bad_segments(&self) -> u64 {
         self.status().segments_bad_count.into()
     }
@@ -386,6 +396,8 @@ impl Subject for Drive<Backing> {
             ("drive: map nodes loaded", status.map_loads_count),
             ("drive: map nodes evicted", status.map_evictions_count),
             ("drive: reads out of kept frames", status.frame_hits_count),
+            ("drive: requests that held blocks", status.holds_count),
+            ("drive: waits for held blocks", status.hold_waits_count),
             ("drive: blocks out of the read cache", status.read_cache_hits_count),
         ]
     }

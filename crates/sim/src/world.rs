@@ -10,7 +10,6 @@ use media::{MediaCounts, SimMedia};
 use parking_lot::Mutex;
 
 use crate::backing::Overwrites;
-use crate::bytes::Bytes;
 use crate::excuses::Struck;
 use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
@@ -31,8 +30,6 @@ pub struct World<S> {
     pub oracle: Arc<Mutex<Oracle>>,
     /// Shared by all lives of the drive.
     pub counts: Arc<Mutex<Counts>>,
-    /// Shared by all lives of the drive.
-    pub bytes: Arc<Mutex<Bytes>>,
     /// Bytes on the drive that the oracle does not know of.
     pub annex_bytes: u64,
     /// Counts of the backing at the beginning of this life.
@@ -78,7 +75,6 @@ impl<S: Subject> World<S> {
             counts,
             capacity,
             overwrites: Arc::default(),
-            bytes: Arc::new(Mutex::new(Bytes::new())),
             annex_bytes: 0,
             before: MediaCounts::default(),
             verbose,

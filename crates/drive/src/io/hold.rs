@@ -10,19 +10,19 @@
 
 use media::Media;
 
+use crate::planted::PlantedBug;
 use crate::shared::Shared;
 use crate::state::batch::Batch;
 use crate::wait::wait_until;
-
-/// Conflicts of a request after which it holds the blocks that it merges.
-const CONFLICTS_MAX: u32 = 8;
 
 /// The right to change some blocks. Given back when dropped.
 pub(crate) struct Hold<'a, M: Media>(&'a Shared<M>);
 
 impl<M: Media> Drop for Hold<'_, M> {
     fn drop(&mut self) {
-        self.0.core().held.clear();
+        if !self.0.planted.has(PlantedBug::HoldKept) {
+            self.0.core().held.give_back();
+        }
         self.0.progress.notify(usize::MAX);
     }
 }
@@ -44,21 +44,16 @@ impl<'a, M: Media> Turn<'a, M> {
     /// relies on neighbours, too.
     pub(crate) async fn lost(&mut self, batch: &Batch) {
         self.conflicts += 1;
+        self.shared.core().held.note_conflict(self.conflicts);
         // Without expectations, it was no block that changed, and none needs to be held.
-        if self.conflicts < CONFLICTS_MAX || batch.expected.is_empty() {
+        if self.conflicts < self.shared.conflicts_before_hold || batch.expected.is_empty() {
             return;
         }
         let holds = self.holds();
         let take = || {
             let mut core = self.shared.core();
-            let is_free = holds || core.held.is_empty();
-            is_free.then(|| {
-                for seen in &batch.expected {
-                    if !core.held.contains(&seen.block) {
-                        core.held.push(seen.block);
-                    }
-                }
-            })
+            let is_free = holds || core.held.blocks().is_empty();
+            is_free.then(|| core.held.take(&batch.expected))
         };
         wait_until(&self.shared.progress, take).await;
         if !holds {

@@ -9,6 +9,7 @@ use media::Media;
 use crate::error::Error;
 use crate::io::hold::Turn;
 use crate::io::offloaded::Plan;
+use crate::planted::PlantedBug;
 use crate::shared::{Drive, Shared, yield_now};
 use crate::state::batch::{Batch, Item};
 use crate::state::core::Stall;
@@ -31,7 +32,12 @@ impl<M: Media> Drive<M> {
     pub async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), Error> {
         self.check_range(offset, data.len() as u64)?;
         if data.len() <= ATOMIC_WRITE_BYTES {
+            let (data, torn_off) = data.split_at(self.torn_at(offset, data.len()));
             self.write_piece(offset, data, Batch::take(), &mut Effort::default()).await?;
+            if !torn_off.is_empty() {
+                let offset = offset + data.len() as u64;
+                self.write_piece(offset, torn_off, Batch::take(), &mut Effort::default()).await?;
+            }
         } else {
             self.write_pieces(offset, data).await?;
         }
@@ -39,6 +45,15 @@ impl<M: Media> Drive<M> {
             self.0.flush().await?;
         }
         Ok(())
+    }
+
+    /// Length of the part of a small write that takes effect at once: all of it, but for the planted mistake.
+    fn torn_at(&self, offset: u64, len: usize) -> usize {
+        let is_odd = !(offset | len as u64).is_multiple_of(512);
+        match is_odd && self.0.planted.has(PlantedBug::OddWriteTorn) {
+            true => len.min((BLOCK - offset % BLOCK) as usize),
+            false => len,
+        }
     }
 
     /// Writes a request of several pieces. Space is reserved first, so that it is refused as a whole or not at all.
@@ -301,6 +316,7 @@ impl<M: Media> Shared<M> {
             let result = {
                 let mut core = self.core();
                 let must_wait = !holds && core.is_held(batch) && core.writable().is_ok();
+                core.held.waits_count += u64::from(must_wait);
                 let result = match must_wait {
                     true => Err(Stall::Held),
                     false => core.append_batch(batch, source, urgent),

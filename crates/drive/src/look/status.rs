@@ -114,6 +114,13 @@ pub struct Status {
     pub map_budget_bytes: u64,
     /// Reads of a part of a cached frame since the drive was opened.
     pub frame_hits_count: u64,
+    /// Requests since the drive was opened that covered a block in part, lost against others time and again, and then held
+    /// their blocks.
+    pub holds_count: u64,
+    /// Times that a request waited for blocks that another one held.
+    pub hold_waits_count: u64,
+    /// Most times that one request was made anew because others had changed a block that it covers in part.
+    pub conflicts_most: u32,
     /// Blocks read from the read cache since the drive was opened.
     pub read_cache_hits_count: u64,
     /// Blocks looked for there in vain.
@@ -211,6 +218,9 @@ impl<M: Media> Drive<M> {
             map_memory_bytes: core.map.memory_bytes(),
             map_budget_bytes: core.map.budget_bytes() + self.0.frames.max_bytes(),
             frame_hits_count: self.0.frames.hits_count(),
+            holds_count: core.held.holds_count,
+            hold_waits_count: core.held.waits_count,
+            conflicts_most: core.held.conflicts_most,
             read_cache_hits_count,
             read_cache_misses_count,
             map_dirty_bytes: core.map.dirty_bytes(),

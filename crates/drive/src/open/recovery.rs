@@ -274,7 +274,7 @@ fn recover(
         syncs_count: 0,
         maintaining: false,
         reserved_units: 0,
-        held: Vec::new(),
+        held: Default::default(),
         checkpoint_bytes: options.checkpoint_bytes.max(64 << 10),
         records_since_checkpoint: 0,
         ticks: 0,

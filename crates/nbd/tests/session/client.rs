@@ -77,11 +77,22 @@ pub(crate) fn connect_from(
     device: &Arc<MemoryDevice>,
     pipe_bytes: usize,
 ) -> Session {
+    connect_seen(|| Presence::Here, peer, shared, device, pipe_bytes)
+}
+
+/// A client of `shared` with a given peer and presence, before the greeting.
+pub(crate) fn connect_seen(
+    presence: impl Fn() -> Presence + Send + Sync + 'static,
+    peer: Peer,
+    shared: &Arc<Shared<MemoryDevice>>,
+    device: &Arc<MemoryDevice>,
+    pipe_bytes: usize,
+) -> Session {
     let (near, far) = tokio::io::duplex(pipe_bytes);
     let trigger = ShutdownTrigger::new();
     let (shared, shutdown) = (Arc::clone(shared), trigger.subscribe());
     let server =
-        tokio::spawn(async move { serve_connection(far, |_| Presence::Here, peer, &shared, shutdown).await });
+        tokio::spawn(async move { serve_connection(far, |_| presence(), peer, &shared, shutdown).await });
     Session { client: Client { stream: near }, device: Arc::clone(device), trigger, server }
 }
 

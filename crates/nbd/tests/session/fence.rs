@@ -1,19 +1,20 @@
 //! Clients that leave requests behind and connect again.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use nbd::option::ClientOption;
 use nbd::protocol::*;
 use nbd::request::RequestHeader;
 use nbd::testing::MemoryDevice;
-use nbd::{Access, Address, Export, Listener, RefusalReason, Server, ServerConfig, Shared};
+use nbd::{Access, Address, Export, Listener, Peer, Presence, RefusalReason, Server, ServerConfig, Shared};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use crate::client::{Client, connect_to, device, info, shared_of};
+use crate::client::{Client, connect_seen, connect_to, device, info, shared_of};
 use crate::helped::Threads;
 use crate::tls::{self, certificates, connector_as};
 
@@ -273,6 +274,26 @@ async fn requests_that_do_not_end_are_dropped_when_the_grace_period_ends() {
     assert!(since.elapsed() >= grace / 2 && since.elapsed() < 20 * grace, "{:?}", since.elapsed());
     assert_eq!(next.write(0, 0, &[2; LEN]).await, 0);
     assert_eq!(read_byte(&mut another).await, 2);
+}
+
+/// Its end may come to be known just after its requests were taken. A connection at which nothing else happens then ends at
+/// once, not when the grace period does.
+#[tokio::test(start_paused = true)]
+async fn a_client_that_is_found_to_have_left_on_a_second_look_keeps_nobody_out() {
+    let device = Arc::new(device());
+    let shared = shared_of(&device, ServerConfig::default());
+    let looks = Arc::new(Mutex::new(VecDeque::new()));
+    let of_first = Arc::clone(&looks);
+    let presence = move || of_first.lock().expect("no panic").pop_front().unwrap_or(Presence::Here);
+    let mut first = connect_seen(presence, Peer::Unknown, &shared, &device, 1 << 20);
+    first.client.greet().await;
+    first.client.go("first").await;
+    looks.lock().expect("no panic").extend([Presence::Unread, Presence::Left]);
+    let mut next = connect_to(&shared, &device, 1 << 20);
+    next.client.greet().await;
+    next.client.go("first").await;
+    let end = first.ends().await;
+    assert!(end.is_ok(), "it waited for nothing: {end:?}");
 }
 
 #[tokio::test]

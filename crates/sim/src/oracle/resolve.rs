@@ -60,9 +60,15 @@ impl Oracle {
         if end == LifeEnd::Closed {
             let acknowledged = |w: &&mut Write| w.end != NEVER && !w.is_dropped;
             self.epoch_mut().iter_mut().filter(acknowledged).for_each(|w| w.is_durable = true);
+            self.bytes.flushed(NEVER);
         }
         self.note_ends();
         let Survivors { mark, visible, evidence } = self.survivors()?;
+        let (mark, of_bytes) = self.bytes.survivors(mark).map_err(|mut violation| {
+            violation.0 += &format!("\n    The latest sure survivor of other requests: {evidence}");
+            violation
+        })?;
+        let evidence = of_bytes.unwrap_or(evidence);
         let numbers = self.epoch..self.next_write();
         let required = |number: &u32| {
             let write = &self.writes[*number as usize];
@@ -94,6 +100,7 @@ impl Oracle {
             let holds = value.map_or("something unreadable".into(), |value| self.describe_value(value));
             return Err(Violation(format!("after a wipe: sector {at} holds {holds}")));
         }
+        self.bytes.wiped()?;
         self.begin_epoch();
         Ok(())
     }
@@ -218,5 +225,6 @@ impl Oracle {
         self.epoch = self.next_write();
         self.wide.clear();
         self.before.clear();
+        self.bytes.begin_epoch();
     }
 }

@@ -45,7 +45,6 @@ impl<S: Subject> Run<S> {
             rng,
             config: self.config.clone(),
             oracle: Arc::new(Mutex::new(self.oracle.lock().clone())),
-            bytes: Arc::new(Mutex::new(self.bytes.lock().clone())),
             counts: Arc::new(Mutex::new(Counts::default())),
             steps: 0,
             bug: self.bug,

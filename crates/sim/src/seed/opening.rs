@@ -152,7 +152,6 @@ impl<S: Subject> Run<S> {
         };
         self.trace(|| format!("wipe: {wiping:?}"));
         self.wiping = Some(wiping);
-        self.bytes.lock().forget();
         self.crash();
         Ok(())
     }

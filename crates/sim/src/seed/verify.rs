@@ -155,18 +155,18 @@ impl<S: Subject> Run<S> {
         }))
     }
 
-    /// Reads what hosts of bytes share, and compares it with what is possible.
-    fn observe_bytes(&mut self, end: LifeEnd) -> Result<(), Stop> {
+    /// Passes what hosts of bytes share to the oracle.
+    fn observe_bytes(&mut self) -> Result<(), Stop> {
         if !self.config.has_bytes {
             return Ok(());
         }
         let (first, count) = (self.config.shared_offset(), self.config.shared_bytes());
         let sector = SECTOR_BYTES as u64;
-        self.bytes.lock().restart(end == LifeEnd::Crash);
         match self.read(first / sector, count / sector)? {
-            Ok(values) => self.bytes.lock().shown(&values).map_or(Ok(()), |wrong| Err(Stop::Failed(wrong))),
-            Err(error) => self.excuse("read of bytes that hosts share", &error),
+            Ok(values) => self.oracle.lock().observe_bytes(&values),
+            Err(error) => self.excuse("read of bytes that hosts share", &error)?,
         }
+        Ok(())
     }
 
     /// Reads everything that was ever written and compares it with the oracle.
@@ -176,7 +176,6 @@ impl<S: Subject> Run<S> {
         self.check(deep)?;
         self.no_segment_is_set_aside_without_cause()?;
         self.observe_all()?;
-        self.observe_bytes(end)?;
         match self.wiping.take() {
             None => {
                 self.trace(|| format!("resolving after {end:?}"));
@@ -214,7 +213,7 @@ impl<S: Subject> Run<S> {
                 Err(_) => self.read_back_by_blocks(first, count)?,
             }
         }
-        Ok(())
+        self.observe_bytes()
     }
 
     /// Checks that the drive is either wiped or unchanged.

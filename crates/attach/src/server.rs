@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -26,7 +27,8 @@ use crate::relay::{Connected, Server};
 const CONNECTIONS_MAX: usize = 4;
 /// Time limit of connecting.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time limit of negotiating: the server answers once requests of closed connections have ended, for which it has 10 seconds.
+/// Time limit of negotiating: the server answers once requests of closed connections have ended. It commonly drops them after 10
+/// seconds, and refuses after 60. Shorter than that: it is tried again, and a server that hangs does not delay a detach for long.
 const NEGOTIATION: Duration = Duration::from_secs(20);
 /// Time for what came over closed connections to end in a server of an older program, which does not wait for that by itself.
 const OLDER_ENDS: Duration = Duration::from_millis(500);
@@ -297,7 +299,7 @@ impl DriveServer {
             sleep(OLDER_ENDS);
         }
         let count = std::thread::available_parallelism().map_or(1, usize::from).min(CONNECTIONS_MAX);
-        let connect = || -> std::io::Result<UnixStream> {
+        let connect = || -> io::Result<UnixStream> {
             let mut stream = socket_file::connect(&socket, PATIENCE)?;
             stream.set_read_timeout(Some(NEGOTIATION))?;
             stream.set_write_timeout(Some(PATIENCE))?;
@@ -307,7 +309,7 @@ impl DriveServer {
             Ok(stream)
         };
         let streams = (0..count).map(|_| connect()).collect::<Result<Vec<_>, _>>();
-        let streams = streams.map_err(|error| format!("{}: {error}", socket.display()))?;
+        let streams = streams.map_err(|error| format!("{}: {}", socket.display(), unanswered(&error)))?;
         // Whoever has answered there is the server that was asked: it has the drive still.
         let id = |report: &StatusReport| (server_pid(report), instance(report).cloned());
         if find(&self.path).as_ref().map(id) != Some(id(report)) {
@@ -340,6 +342,18 @@ impl Server for DriveServer {
     }
 }
 
+/// What a failed negotiation means.
+fn unanswered(error: &io::Error) -> String {
+    match error.kind() {
+        // Of a socket with a time limit.
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
+            "its server does not answer within {} seconds: requests of connections that were closed may be under way still",
+            NEGOTIATION.as_secs()
+        ),
+        _ => error.to_string(),
+    }
+}
+
 /// The opening of a drive by its server, unlike any other before or after; `None` if the server does not tell: an older program.
 pub(crate) fn instance(report: &StatusReport) -> Option<&String> {
     report.server.as_ref().map(|server| &server.instance).filter(|instance| !instance.is_empty())
@@ -368,4 +382,19 @@ fn endpoint(report: &StatusReport) -> Result<(PathBuf, String), String> {
     sockets.next().ok_or_else(|| {
         "its server listens at no Unix socket without TLS: add one to `nbd` in its configuration".to_string()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_lets_nobody_in_is_named_as_the_reason() {
+        let (mut stream, _server) = UnixStream::pair().expect("sockets");
+        stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a limit");
+        let error = negotiate(&mut stream, "", Replies::Simple).err().expect("nobody answers");
+        assert!(unanswered(&error).contains("under way still"), "{error}");
+        let other = io::Error::from(io::ErrorKind::ConnectionReset);
+        assert_eq!(unanswered(&other), other.to_string());
+    }
 }

@@ -45,6 +45,8 @@ pub(crate) struct Shared<M> {
     core: Mutex<Core>,
     /// A pack was written, a sync ended, a checkpoint was committed, or the drive was poisoned.
     pub(crate) progress: Event,
+    /// A drive at rest has changed.
+    pub(crate) roused: Event,
     pub(crate) spawner: Spawner,
     /// Numbers of the codec policy in the superblock.
     codec: AtomicU16,
@@ -98,6 +100,15 @@ pub(crate) struct Entered<'a, M: Media> {
     /// The thread was unwinding when it entered.
     was_panicking: bool,
     since: Option<(Clock, u64)>,
+    /// Something may have changed.
+    changed: bool,
+}
+
+impl<M: Media> Entered<'_, M> {
+    /// What has changed so far is nothing that background work depends on.
+    pub(crate) fn lets_rest(&mut self) {
+        self.changed = false;
+    }
 }
 
 impl<M: Media> Deref for Entered<'_, M> {
@@ -112,6 +123,7 @@ impl<M: Media> Deref for Entered<'_, M> {
 
 impl<M: Media> DerefMut for Entered<'_, M> {
     fn deref_mut(&mut self) -> &mut Core {
+        self.changed = true;
         match &mut self.core {
             Some(core) => core,
             None => unreachable!("the critical section was left"),
@@ -135,7 +147,11 @@ impl<M: Media> Drop for Entered<'_, M> {
             panic!("the engine's state is inconsistent: {broken}");
         }
         let sealed = core.log.take_outbox();
+        let rouses = self.changed && std::mem::take(&mut core.resting);
         drop(core);
+        if rouses {
+            self.shared.roused.notify(usize::MAX);
+        }
         if let Some((clock, entered)) = self.since {
             self.shared.engine_nanoseconds.fetch_add(clock() - entered, Ordering::Relaxed);
         }
@@ -165,6 +181,7 @@ impl<M: Media> Shared<M> {
             structure: Structure::of(&core.superblock, options.planted),
             core: Mutex::new(core),
             progress: Event::new(),
+            roused: Event::new(),
             spawner: options.spawner.clone(),
             codec: AtomicU16::new(packed(codec)),
             hurried: AtomicBool::new(false),
@@ -206,8 +223,13 @@ impl<M: Media> Shared<M> {
     /// Enters the critical section.
     pub(crate) fn core(&self) -> Entered<'_, M> {
         let core = Some(self.core.lock());
-        let mut entered =
-            Entered { shared: self, core, was_panicking: std::thread::panicking(), since: None };
+        let mut entered = Entered {
+            shared: self,
+            core,
+            was_panicking: std::thread::panicking(),
+            since: None,
+            changed: false,
+        };
         // Last: a clock that panics does so inside the critical section.
         entered.since = self.clock.map(|clock| (clock, clock()));
         entered

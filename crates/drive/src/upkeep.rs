@@ -11,6 +11,7 @@ pub(crate) mod overlays;
 pub(crate) mod recompress;
 pub(crate) mod rehome;
 pub(crate) mod relief;
+pub(crate) mod rest;
 pub(crate) mod retire;
 pub(crate) mod structure;
 pub(crate) mod train;

@@ -12,6 +12,7 @@ mod memory;
 mod pool;
 mod range;
 mod simulated;
+mod slab;
 mod sync;
 
 pub use any::AnyMedia;
@@ -23,6 +24,7 @@ pub use simulated::{
     Faults, LogNumbers, MediaCounts, ReadLogNumbers, SimCache, SimMedia, SimOrder, SimRead, SimRng,
     TEAR_BYTES, VOUCH_SYNCS,
 };
+pub use slab::{Slab, SlabBlock};
 
 use std::future::Future;
 use std::io;

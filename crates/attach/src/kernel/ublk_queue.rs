@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::thread::sleep;
 
 use io_uring::{IoUring, opcode, squeue, types};
-use rustix::event::PollFlags;
 use rustix::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
@@ -24,9 +23,11 @@ const COMMIT_AND_FETCH: u32 = FETCH + 1;
 const COMMAND_BYTES: usize = 16;
 /// Bytes of `struct ublksrv_io_desc`.
 const REQUEST_BYTES: usize = 24;
+/// Bytes of an event's count.
+const COUNT_BYTES: usize = 8;
 /// `UBLK_MAX_QUEUE_DEPTH`: gives the places of the queues' requests in the device.
 const DEPTH_MAX: usize = 4096;
-/// Marks the completion of waiting for the event.
+/// Marks the completion of reading the event.
 const EVENT: u64 = u64::MAX;
 
 /// A request: `struct ublksrv_io_desc`.
@@ -66,6 +67,8 @@ pub(crate) struct UblkQueue {
     number: u16,
     depth: u16,
     requests: NonNull<c_void>,
+    /// Where the kernel puts the count of the event. Never freed: the kernel may write there until it has cleared up the ring.
+    count: NonNull<u8>,
     ring: IoUring,
 }
 
@@ -97,8 +100,9 @@ impl UblkRing {
         // Last: the driver lets one process map it, until it is made to forget that one by a takeover, for which it wants all
         // queues to have a thread.
         let requests = map(&device, number, depth)?;
-        let mut queue = UblkQueue { device, event, number, depth, requests, ring };
-        queue.watch_event();
+        let count = NonNull::from(Box::leak(Box::new([0; COUNT_BYTES]))).cast();
+        let mut queue = UblkQueue { device, event, number, depth, requests, count, ring };
+        queue.read_event();
         Ok(queue)
     }
 }
@@ -124,16 +128,18 @@ fn command(device: &File, number: u16, command: u32, tag: u16, result: i32) -> s
 }
 
 fn push(ring: &mut IoUring, entry: &squeue::Entry) {
-    // SAFETY: no command here has a pointer; data is copied by reads and writes of the device.
+    // SAFETY: only the read of the event has a pointer, to memory that is never freed; data is copied by reads and writes of
+    // the device.
     let pushed = unsafe { ring.submission().push(entry) };
     assert!(pushed.is_ok(), "the ring has room for a command of each tag, and for the event");
 }
 
 impl UblkQueue {
-    fn watch_event(&mut self) {
-        let readable = u32::from(PollFlags::IN.bits());
-        let poll = opcode::PollAdd::new(types::Fd(self.event.as_raw_fd()), readable).build().user_data(EVENT);
-        push(&mut self.ring, &poll);
+    /// Waits for the next write to the event. Reading it, rather than waiting until it is readable, takes no other system call.
+    fn read_event(&mut self) {
+        let event = types::Fd(self.event.as_raw_fd());
+        let read = opcode::Read::new(event, self.count.as_ptr(), COUNT_BYTES as u32).build().user_data(EVENT);
+        push(&mut self.ring, &read);
     }
 
     /// Answers a request, and fetches the next one with its tag.
@@ -158,9 +164,13 @@ impl UblkQueue {
         }
         for (data, result) in done {
             if data == EVENT {
-                // Makes it unreadable until the next write.
-                rustix::io::read(&self.event, &mut [0; 8])?;
-                self.watch_event();
+                if result < 0 {
+                    let error = std::io::Error::from_raw_os_error(-result);
+                    if !passes(&error) {
+                        return Err(error);
+                    }
+                }
+                self.read_event();
                 events.push(UblkEvent::Woken);
             } else if result == 0 {
                 let tag = data as u16;

@@ -173,6 +173,8 @@ impl<M: Media> Shared<M> {
                         .enumerate()
                         .map(|(i, (block, entry))| source(i, block, entry))
                         .collect();
+                    // Segments that wait for readers to let go keep the drive from resting by themselves.
+                    core.lets_rest();
                     return Ok(Plan { first, entries, sources });
                 }
                 missing

@@ -279,6 +279,7 @@ fn recover(
         records_since_checkpoint: 0,
         ticks: 0,
         last_host_tick: 0,
+        resting: false,
         harvest: Default::default(),
         discarding: false,
         written: Default::default(),

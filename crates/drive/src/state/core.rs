@@ -92,6 +92,8 @@ pub(crate) struct Core {
     pub(crate) records_since_checkpoint: u64,
     pub(crate) ticks: u64,
     pub(crate) last_host_tick: u64,
+    /// Nothing is left to be done by ticks or maintenance, until something changes. See `upkeep/rest.rs`.
+    pub(crate) resting: bool,
     /// Data records written by the host's requests and by settling since the drive was opened.
     pub(crate) written: crate::state::tally::Tally,
     /// Dictionaries with which new records may be compressed.

@@ -496,10 +496,7 @@ impl Log {
     /// A tick: seals the open packs that got nothing since the last one. If no pack states the present durable number
     /// yet, an empty one does. With it, recovery distinguishes damage from a crash also at the end of the log.
     pub(crate) fn tick(&mut self, segments: &mut Segments) {
-        if self.durable > self.vouched
-            && self.fits(Head::Host, 0)
-            && self.heads.iter().all(|h| h.open.is_none())
-        {
+        if self.owes_durable_number() && self.has_no_open_pack() {
             self.open_pack(Head::Host);
             self.seal(Head::Host, segments);
         }
@@ -509,6 +506,20 @@ impl Log {
             }
         }
         self.tick += 1;
+    }
+
+    /// Returns whether ticks have nothing to do.
+    pub(crate) fn is_at_rest(&self) -> bool {
+        self.has_no_open_pack() && !self.owes_durable_number()
+    }
+
+    fn has_no_open_pack(&self) -> bool {
+        self.heads.iter().all(|head| head.open.is_none())
+    }
+
+    /// Returns whether no pack states the present durable number, and one could.
+    fn owes_durable_number(&self) -> bool {
+        self.durable > self.vouched && self.fits(Head::Host, 0)
     }
 
     /// Returns the packs to be written.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use layout::{BLOCK_BYTES, Entry};
+use media::{Slab, SlabBlock};
 use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, UnitWeighter};
 use rustc_hash::FxBuildHasher;
@@ -17,13 +18,18 @@ use rustc_hash::FxBuildHasher;
 pub(crate) const LARGE_READ_BYTES: usize = 128 << 10;
 /// Parts with their own locks.
 const SHARDS: usize = 32;
-/// Memory of a block beyond its contents: counts of references and allocator (32 bytes), and the tables of the cache,
-/// which are half as long again as they have blocks and grow by doubling. A test compares it with what they take.
+/// Memory of a block beyond its contents: counts of references and allocator ([`COUNTS_BYTES`]), room for blocks that come
+/// next, and the tables of the cache, which are half as long again as they have blocks and grow by doubling. A test compares
+/// it with what they take.
 const OVERHEAD_BYTES: usize = 256;
 /// The least useful size, in bytes: one block in each part. Below it there is no cache.
 const SIZE_MIN_BYTES: u64 = (SHARDS * (BLOCK_BYTES + OVERHEAD_BYTES)) as u64;
-/// Blocks and their share of the counts that the allocator keeps.
-const BLOCK_MEMORY_BYTES: u64 = BLOCK_BYTES as u64 + 32;
+/// Counts of references to a block, with those of the allocator.
+const COUNTS_BYTES: u64 = 48;
+/// Memory for blocks comes from the kernel in so many parts, so that little of it waits for blocks.
+const CHUNKS: usize = 128;
+/// Most blocks for which memory comes at once, in some 20 us.
+const CHUNK_BLOCKS_MAX: usize = 64;
 
 /// Identity of a block's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,7 +46,9 @@ struct Key {
 /// A cache of decompressed blocks for any number of drives.
 pub struct ReadCache {
     size_bytes: u64,
-    blocks: Cache<Key, Arc<[u8]>, UnitWeighter, FxBuildHasher>,
+    blocks: Cache<Key, Arc<SlabBlock>, UnitWeighter, FxBuildHasher>,
+    /// The memory of the blocks.
+    slab: Arc<Slab>,
     /// Openings so far.
     drives: AtomicU32,
 }
@@ -70,8 +78,9 @@ impl ReadCache {
             .weight_capacity(blocks as u64)
             .build()
             .ok()?;
+        let slab = Slab::new(BLOCK_BYTES, (blocks / CHUNKS).clamp(1, CHUNK_BLOCKS_MAX));
         let blocks = Cache::with_options(options, UnitWeighter, FxBuildHasher, DefaultLifecycle::default());
-        Some(Arc::new(ReadCache { size_bytes, blocks, drives: AtomicU32::new(0) }))
+        Some(Arc::new(ReadCache { size_bytes, blocks, slab, drives: AtomicU32::new(0) }))
     }
 
     /// Most memory, in bytes.
@@ -79,9 +88,17 @@ impl ReadCache {
         self.size_bytes
     }
 
-    /// Memory in use, in bytes: blocks of all drives, and the tables.
+    /// Memory in use, in bytes: blocks of all drives, and the tables. What the blocks of a drive took that was closed is kept
+    /// for those of others, and does not count.
     pub fn used_bytes(&self) -> u64 {
-        self.blocks.len() as u64 * BLOCK_MEMORY_BYTES + self.blocks.memory_used().total() as u64
+        self.blocks.len() as u64 * (BLOCK_BYTES as u64 + COUNTS_BYTES)
+            + self.blocks.memory_used().total() as u64
+    }
+
+    /// Memory from the system, in bytes.
+    #[cfg(test)]
+    fn taken_bytes(&self) -> u64 {
+        self.used_bytes() - (self.blocks.len() * BLOCK_BYTES) as u64 + self.slab.taken_bytes() as u64
     }
 }
 
@@ -147,7 +164,9 @@ impl CachedBlocks {
     pub(crate) fn keep(&self, (entry, generation): (Entry, u32), first: u64, contents: &[u8]) {
         let Some((cache, drive)) = &self.cache else { return };
         for (block, contents) in (first..).zip(contents.chunks_exact(BLOCK_BYTES)) {
-            cache.blocks.insert(self.key(*drive, entry, generation, block), contents.into());
+            // Without memory, blocks are read from the medium.
+            let Some(contents) = cache.slab.keep(contents) else { return };
+            cache.blocks.insert(self.key(*drive, entry, generation, block), Arc::new(contents));
         }
     }
 }
@@ -207,8 +226,10 @@ mod tests {
                 blocks.keep(RECORD, block, &[7; BLOCK_BYTES]);
                 is_there(&blocks, RECORD, block / 2);
             }
-            let used = cache.used_bytes();
+            let (used, taken) = (cache.used_bytes(), cache.taken_bytes());
             assert!(used <= size, "{used} of {size}");
+            // One block comes before another one goes.
+            assert!(used <= taken && taken <= size + BLOCK_BYTES as u64, "{taken} of {size}");
             assert!(used * 10 >= size * 8 || size < 2 << 20, "{used} of {size}");
         }
     }

@@ -32,7 +32,7 @@ impl<M: Media> Drop for Maintenance<M> {
 
 /// Work that is needed.
 #[derive(Debug, PartialEq, Eq)]
-enum Wanted {
+pub(crate) enum Wanted {
     Nothing,
     Checkpoint,
     Clean,
@@ -43,7 +43,7 @@ enum Wanted {
 }
 
 impl Core {
-    fn wanted(&self) -> Wanted {
+    pub(crate) fn wanted(&self) -> Wanted {
         if self.writable().is_err() {
             return Wanted::Nothing;
         }
@@ -143,7 +143,7 @@ impl Core {
         self.room_units() > self.limit_units() / 8 && !self.is_short()
     }
 
-    fn pace(&self) -> Pace {
+    pub(crate) fn pace(&self) -> Pace {
         if self.writable().is_err() {
             return Pace::FREE;
         }
@@ -246,7 +246,7 @@ impl<M: Media> Drive<M> {
     }
 
     /// A tick, to be called every few milliseconds. Open packs that got nothing since the last tick are written, and
-    /// a drive without requests for fifty ticks counts as idle.
+    /// a drive without requests for fifty ticks counts as idle. A drive at rest needs none ([`Drive::rest`]).
     pub fn tick(&self) {
         let (changed, again) = {
             let mut core = self.0.core();

@@ -53,6 +53,7 @@ mod panics;
 mod read_cache;
 mod recovery_memory;
 mod resize;
+mod rest;
 mod scattered;
 mod scrub;
 mod settle;

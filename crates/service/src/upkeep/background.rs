@@ -15,7 +15,7 @@ use crate::upkeep::pause::{rest_after, rest_unless_stopped};
 use crate::workers::busy::Hurry;
 use crate::workers::pool::Workers;
 
-/// Interval of ticks, and of checks for work.
+/// Interval of ticks, and of checks for work, while the drive does not rest.
 const TICK: Duration = Duration::from_millis(10);
 /// Pauses between steps of cleaning are accumulated up to this, because timers are not more precise.
 const PAUSE_MIN: Duration = Duration::from_millis(2);
@@ -80,7 +80,7 @@ impl Background {
     }
 }
 
-/// Sends ticks to a drive, and sets the rate of writers accordingly.
+/// Sends ticks to a drive, unless it rests, and sets the rate of writers accordingly.
 pub(crate) async fn tick<M: Media>(
     drive: Drive<M>,
     (settings, throttle): (Option<ThrottleSettings>, Arc<Throttle>),
@@ -99,10 +99,25 @@ pub(crate) async fn tick<M: Media>(
         drive.tick();
         let now = Instant::now();
         pacer.set(drive.pace().writers, now);
-        drive.set_hurried(hurry.judge(now));
+        let hurried = hurry.judge(now);
+        drive.set_hurried(hurried);
         if let Some(settings) = settings {
             let (used, limit) = drive.space();
             throttle.set_rate(settings.rate(used as f64 * 100.0 / limit.max(1) as f64));
+        }
+        // The load of the threads decides when that ends.
+        if hurried {
+            continue;
+        }
+        let rested = tokio::select! {
+            biased;
+            _ = stopped.wait_for(|stop| *stop) => return,
+            rested = drive.rest() => rested,
+        };
+        if rested {
+            let ticks = now.elapsed().as_nanos() / TICK.as_nanos();
+            drive.miss_ticks(u64::try_from(ticks).unwrap_or(u64::MAX));
+            interval.reset();
         }
     }
 }
@@ -119,7 +134,14 @@ pub(crate) async fn maintain<M: Media>(name: Arc<str>, drive: Drive<M>, mut stop
                 // Mostly at once, after the requests that wait for this thread.
                 if owed < PAUSE_MIN { Duration::ZERO } else { std::mem::take(&mut owed) }
             }
-            Ok(false) => TICK,
+            Ok(false) => {
+                let rested = tokio::select! {
+                    biased;
+                    _ = stopped.wait_for(|stop| *stop) => return,
+                    rested = drive.rest() => rested,
+                };
+                if rested { Duration::ZERO } else { TICK }
+            }
             Err(error) => {
                 tracing::error!(drive = %name, %error, "background work failed");
                 PAUSE_AFTER_ERROR

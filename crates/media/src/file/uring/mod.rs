@@ -76,7 +76,7 @@ impl UringReactor {
         if UringReactor::installed() {
             return Err(io::Error::new(io::ErrorKind::AlreadyExists, "this thread has an io_uring already"));
         }
-        let ring = Ring::new(entries)?;
+        let mut ring = Ring::new(entries)?;
         let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
         let pump = Pump::new(id, ring.descriptor()?)?;
         let installed = Installed { id, runtime: runtime.id(), ring, pump: None, pump_woken: true };

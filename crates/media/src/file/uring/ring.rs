@@ -56,6 +56,8 @@ pub(super) struct Ring {
     /// Not dropped before the kernel is done with `table`; see `drain`.
     uring: ManuallyDrop<IoUring>,
     table: ManuallyDrop<Table>,
+    /// Counts signals of completions, if somebody waits for them.
+    signals: Option<OwnedFd>,
     /// Number of entries at the front of the table's queue that are in the submission queue and not consumed
     /// yet.
     prepared: usize,
@@ -87,6 +89,7 @@ impl Ring {
                 in_flight: 0,
                 finished: Vec::new(),
             }),
+            signals: None,
             prepared: 0,
             starved: false,
             broken: false,
@@ -97,9 +100,10 @@ impl Ring {
     ///
     /// It is an eventfd because the ring's own descriptor does not signal completions that wait for this
     /// thread to process them, which is the case for all completions in the mode that `build` prefers.
-    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+    pub(super) fn descriptor(&mut self) -> io::Result<OwnedFd> {
         let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         self.uring.submitter().register_eventfd(event.as_raw_fd())?;
+        self.signals = Some(event.try_clone()?);
         Ok(event)
     }
 
@@ -133,8 +137,14 @@ impl Ring {
             let deferred_work = self.uring.submission().taskrun();
             if self.prepared == 0 && !deferred_work {
                 self.collect();
-            } else if !self.enter(0) {
-                break;
+            } else {
+                let before = self.table.finished.len();
+                if !self.enter(0) {
+                    break;
+                }
+                if self.table.finished.len() > before && self.silence() {
+                    continue;
+                }
             }
             // One more round for requests that completions made room for, and for the rest of a short
             // transfer.
@@ -144,6 +154,18 @@ impl Ring {
             }
         }
         std::mem::take(&mut self.table.finished)
+    }
+
+    /// Takes the signals of completions that were collected: the kernel signals those again that this thread has processed by
+    /// itself. Without this, the thread would wake up once more for nothing. Returns whether there are more completions to be
+    /// processed.
+    fn silence(&mut self) -> bool {
+        let Some(signals) = &self.signals else { return false };
+        // There is nothing to read if the kernel has signalled nothing.
+        let _ = rustix::io::read(signals, &mut [0; 8]);
+        // A signal that was taken may have been of a later completion. The kernel shows that one before it signals it.
+        self.collect();
+        self.uring.submission().taskrun()
     }
 
     /// Most requests in the kernel at once: as many as the completion queue has room for.

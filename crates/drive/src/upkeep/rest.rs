@@ -1,0 +1,68 @@
+//! Rest: a drive to which nothing happens needs neither ticks nor maintenance, and whoever serves it can sleep.
+//!
+//! What a tick or maintenance may do depends on the state inside the lock, and on the number of ticks. So a drive rests when
+//! that state wants nothing and no number of ticks is waited for; and each critical section that may have changed the state
+//! rouses it, unless it says that what it changes is nothing of that kind.
+
+use std::sync::atomic::Ordering;
+
+use media::Media;
+
+use crate::shared::{Drive, Shared};
+use crate::state::core::Core;
+use crate::upkeep::decide::Wanted;
+
+impl Core {
+    /// Returns whether nothing can be done before something changes.
+    fn may_rest(&self) -> bool {
+        let ticks_are_needed = self.segments.waiting_count() > 0 || self.full_backing.is_full();
+        if self.writable().is_err() {
+            return !ticks_are_needed;
+        }
+        !ticks_are_needed
+            && self.is_idle()
+            && self.log.is_at_rest()
+            && !self.maintaining
+            && !self.map_wish.waits(self.ticks)
+            && self.pace().writers.is_none()
+            && self.wanted() == Wanted::Nothing
+    }
+}
+
+impl<M: Media> Shared<M> {
+    fn begins_rest(&self) -> bool {
+        let mut core = self.core();
+        if self.structure.is_wanted(u64::MAX) || !core.may_rest() {
+            return false;
+        }
+        self.has_room.store(core.has_room(), Ordering::Relaxed);
+        core.resting = true;
+        core.lets_rest();
+        true
+    }
+}
+
+impl<M: Media> Drive<M> {
+    /// If ticks and maintenance have nothing to do before something changes, waits until it does, and returns true. Otherwise
+    /// returns false at once. What calls [`Drive::tick`] tells how many it has left out meanwhile ([`Drive::miss_ticks`]).
+    pub async fn rest(&self) -> bool {
+        // Before it rests, so that no change is missed.
+        let roused = self.0.roused.listen();
+        if !self.0.begins_rest() {
+            return false;
+        }
+        roused.await;
+        true
+    }
+
+    /// Counts ticks that were left out during a rest: what waits for a number of them waits for a time.
+    pub fn miss_ticks(&self, count: u64) {
+        let mut core = self.0.core();
+        let is_idle = core.is_idle();
+        core.ticks += count;
+        if !is_idle {
+            // The host came back at the end of the rest.
+            core.last_host_tick = core.ticks;
+        }
+    }
+}

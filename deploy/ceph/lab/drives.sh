@@ -1,8 +1,6 @@
 # Sourced by lab.sh: drives and their block devices. A drive is a file; its server answers HTTP at a port that is recorded beside
 # it in FILE.port.
 
-
-
 create_drive() {
     local drive=$1
     if [ -n "$raw" ]; then

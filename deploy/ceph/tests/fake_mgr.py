@@ -42,7 +42,7 @@ class Cluster:
         self.store: Dict[str, str] = {}
         self.options: Dict[str, Any] = {}
         self.flags: List[str] = ['sortbitwise']
-        self.osds = {osd: {'osd': osd, 'up': 1, 'up_from': 5, 'weight': 1.0, 'state': ['exists', 'up'],
+        self.osds = {osd: {'osd': osd, 'up': 1, 'up_from': 5, 'weight': 1, 'state': ['exists', 'up'],
                            'public_addr': '10.0.0.%d:6801/1' % osd} for osd in range(3)}
         self.about = {str(osd): {'hostname': 'host%d' % osd, 'bluestore_bdev_dev_node': '/dev/loop%d' % osd} for osd in range(3)}
         self.log: List[str] = []
@@ -71,6 +71,8 @@ class Cluster:
             elif command['type'] == 'none' and 'full' in state:
                 state.remove('full')
         elif prefix == 'osd reweight':
+            if not isinstance(command['weight'], float):
+                return -errno.EINVAL, '', "bad or missing field 'weight'"
             self.osds[command['id']]['weight'] = command['weight']
         elif prefix == 'osd set':
             self.flags += ['pauserd', 'pausewr']

@@ -286,7 +286,7 @@ def look(osd_map: Dict[str, Any]) -> Seen:
     osds = osd_map['osds']
     return Seen(
         up_from={osd['osd']: osd['up_from'] for osd in osds if osd['up']},
-        weights={osd['osd']: osd['weight'] for osd in osds},
+        weights={osd['osd']: float(osd['weight']) for osd in osds},
         levels={osd['osd']: max((names.get(state, Level.OK) for state in osd['state']), default=Level.OK) for osd in osds},
         pause_flag='pausewr' in osd_map['flags'].split(','))
 
@@ -296,7 +296,8 @@ def command_of(action: Action) -> Tuple[Tuple[str, str], Dict[str, Any]]:
     if isinstance(action, Tell):
         return ('osd', str(action.osd)), {'prefix': 'injectfull', 'type': NAMES[action.level], 'count': -1 if action.level else 0}
     if isinstance(action, Reweight):
-        return ('mon', ''), {'prefix': 'osd reweight', 'id': action.osd, 'weight': action.weight}
+        # Not 1: to a monitor that is no number with a fraction.
+        return ('mon', ''), {'prefix': 'osd reweight', 'id': action.osd, 'weight': float(action.weight)}
     return ('mon', ''), {'prefix': 'osd set' if action.pause else 'osd unset', 'key': 'pause'}
 
 

@@ -37,7 +37,7 @@ attachment_of() {
 }
 node_of() { attachment_of "$1" | jq -r '.node // empty'; }
 bridge_of() { attachment_of "$1" | jq -r '.bridge_pid // empty'; }
-server_of() { attachment_of "$1" | jq -r '.connected_pid // .server_pid // empty'; }
+server_of() { attachment_of "$1" | jq -r '.server_pid // empty'; }
 
 detach_drive() {
     case $1 in *.port) return 0 ;; esac

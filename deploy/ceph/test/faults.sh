@@ -32,12 +32,12 @@ still_there() { pass "$(<"$work/passes")" --verify_only; }
 attachment() { cat "$PUMICE_RUNTIME_DIR"-attach/*/attachment.json | jq -r --arg path "$LAB_DIR/drives/osd.$1" "select(.path == \$path) | $2"; }
 has_another_server() {
     local now
-    now=$(attachment "$1" '.connected_pid // empty') && [ -n "$now" ] && [ "$now" != "$2" ] && kill -0 "$now"
+    now=$(attachment "$1" '.server_pid // empty') && [ -n "$now" ] && [ "$now" != "$2" ] && kill -0 "$now"
 }
 # The same process before and after, over another server.
 outlives_its_server() {
     local pid server
-    pid=$(osd_pid "$1") && server=$(attachment "$1" '.connected_pid // empty') && [ -n "$server" ] || return 1
+    pid=$(osd_pid "$1") && server=$(attachment "$1" '.server_pid // empty') && [ -n "$server" ] || return 1
     lab drive kill "$1" && within 30 has_another_server "$1" "$server" && sleep 3 && all_running || return 1
     [ "$(osd_pid "$1")" = "$pid" ]
 }

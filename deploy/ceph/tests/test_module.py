@@ -1,6 +1,7 @@
 """Tests of `module` with a stand-in for Ceph: what is raised, kept, sent; managers that end at any time."""
 
 import json
+import time
 import unittest
 from typing import Any, Dict, List
 from unittest import mock
@@ -26,7 +27,7 @@ class Rounds(unittest.TestCase):
         self.cluster.options['drives'] = '0=a:1 1=b:1 2=c:1'
         self.answers: Dict[int, Answer] = {0: drive(100), 1: drive(100), 2: drive(100)}
         self.asked: List[Dict[int, Place]] = []
-        for patch in (mock.patch.object(module.Askers, 'ask_all', self.ask_all), mock.patch.object(module, 'COMMAND_SECONDS', 0.01)):
+        for patch in (mock.patch.object(module.Askers, 'ask_all', self.ask_all), mock.patch.object(module, 'COMMANDS_SECONDS', 3)):
             patch.start()
             self.addCleanup(patch.stop)
         self.start_manager()
@@ -160,6 +161,26 @@ class Rounds(unittest.TestCase):
         self.assertEqual(set(self.round()), {'PUMICE_FULL'})
         self.cluster.silent = ['osd dump']
         self.assertIn('the state of the cluster is not known', self.round()['PUMICE_PROTECTION']['detail'][0])
+
+    def test_commands_that_take_long_do_not_add_up(self) -> None:
+        self.cluster.options['protect'] = 'reweight'
+        self.answers = {osd: drive(960) for osd in range(3)}
+        late = [0.0]
+
+        def take_long(prefix: str) -> None:
+            late[0] += 100 if prefix == 'osd reweight' else 0
+        self.cluster.after = take_long
+        now = time.monotonic
+        patch = mock.patch.object(module, 'time', mock.Mock(monotonic=lambda: now() + late[0]))
+        patch.start()
+        self.addCleanup(patch.stop)
+        raised = self.round()
+        self.assertEqual(self.cluster.sent.count(('osd reweight', '')), 1)
+        self.assertIn('not sent', raised['PUMICE_PROTECTION']['detail'][0])
+        for _ in range(2):
+            raised = self.round()
+        self.assertEqual(set(raised), {'PUMICE_FULL'})
+        self.assertEqual([self.cluster.osds[osd]['weight'] for osd in range(3)], [0.8] * 3)
 
     def test_what_an_administrator_took_back_is_shown(self) -> None:
         self.cluster.options['protect'] = 'cluster-pause'

@@ -20,9 +20,10 @@ from .table import rows, text
 # Time from a look at a drive until clients have stopped to write: the OSD tells the monitor, the monitor everybody. With the
 # time until the next look it is how long a drive has to last at its present growth.
 REACTION_SECONDS = 10
-# How long drives have for their answers, and all commands of a round for theirs. What comes later is waited for in later rounds.
+# How long drives have for their answers, and all commands of a round together for theirs. What comes later is waited for in later
+# rounds.
 ASK_SECONDS_MAX = 5
-COMMAND_SECONDS = 5
+COMMANDS_SECONDS = 10
 REWEIGHT_TO = 0.8
 
 
@@ -201,7 +202,8 @@ class Module(MgrModule):
         """Does what is to be done now. Returns what could not be."""
         # The manager's own copy of the map may be older than what this module did a moment ago, which would look as if somebody
         # else had taken it back.
-        asked = self._send({('mon', ''): {'prefix': 'osd dump', 'format': 'json'}})[('mon', '')]
+        until = time.monotonic() + COMMANDS_SECONDS
+        asked = self._send({('mon', ''): {'prefix': 'osd dump', 'format': 'json'}}, until)[('mon', '')]
         if asked[0]:
             return ['the state of the cluster is not known: %s' % (asked[2] or 'error %d' % asked[0])]
         seen = look(json.loads(asked[1]))
@@ -213,8 +215,7 @@ class Module(MgrModule):
         # Those to monitors one after the other, those to OSDs together: each may be about to die.
         for batch in [[action] for action in actions if not isinstance(action, Tell)] + [
                 [action for action in actions if isinstance(action, Tell)]]:
-            commands = dict(command_of(action) for action in batch)
-            answers = self._send(commands)
+            answers = self._send(dict(command_of(action) for action in batch), until)
             for action in batch:
                 code, _, error = answers[command_of(action)[0]]
                 if code:
@@ -234,25 +235,27 @@ class Module(MgrModule):
         if after != before:
             self.set_store('notes', after)
 
-    def _send(self, commands: Dict[Tuple[str, str], Dict[str, Any]]) -> Dict[Tuple[str, str], Tuple[int, str, str]]:
-        """Sends a command to each daemon, and waits for all answers together. Who has not answered the last one gets no other."""
-        now = time.monotonic()
+    def _send(self, commands: Dict[Tuple[str, str], Dict[str, Any]], until: float) -> Dict[Tuple[str, str], Tuple[int, str, str]]:
+        """Sends a command to each daemon, and waits for all answers together, to a time. Who has not answered the last one gets no
+        other."""
         answers = {}
         for to, command in commands.items():
-            last = self._outstanding.get(to)
+            last, now = self._outstanding.get(to), time.monotonic()
             if last and not last.result.ev.is_set():
                 answers[to] = (-errno.ETIMEDOUT, '', 'no answer for %.0f seconds' % (now - last.at))
-                continue
-            sent = self._outstanding[to] = Sent(CommandResult(''), now)
-            self.send_command(sent.result, to[0], to[1], json.dumps(command), '')
+            elif now >= until:
+                answers[to] = (-errno.ETIMEDOUT, '', 'not sent: others took all of %g seconds' % COMMANDS_SECONDS)
+            else:
+                sent = self._outstanding[to] = Sent(CommandResult(''), now)
+                self.send_command(sent.result, to[0], to[1], json.dumps(command), '')
         for to in commands.keys() - answers.keys():
             result = self._outstanding[to].result
             # A daemon that dies now answers never.
-            if result.ev.wait(max(now + COMMAND_SECONDS - time.monotonic(), 0)):
+            if result.ev.wait(max(until - time.monotonic(), 0)):
                 answers[to] = (result.r, result.outb, result.outs)
                 del self._outstanding[to]
             else:
-                answers[to] = (-errno.ETIMEDOUT, '', 'no answer within %d seconds' % COMMAND_SECONDS)
+                answers[to] = (-errno.ETIMEDOUT, '', 'no answer within %g seconds' % COMMANDS_SECONDS)
         return answers
 
     @CLIReadCommand('pumice status')

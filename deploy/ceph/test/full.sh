@@ -17,6 +17,11 @@ start_filling() {
     rbd_fio fill r2 fill --rw=write --bs=256k --size="$1" --buffer_compress_percentage=0 >"$work/fill.log" 2>&1 &
     filling=$!
 }
+# fio itself: `timeout` above it would pass on no SIGKILL.
+kill_filling() {
+    local above
+    above=$(pgrep -P "$filling" -x timeout) && kill -9 "$(pgrep -P "$above" -x fio)" && ! wait "$filling"
+}
 verified() { wait "$filling" || { tail -n 20 "$work/fill.log"; return 1; }; }
 remove_filling() { rbd rm r2/fill --no-progress; }
 
@@ -72,7 +77,7 @@ full_and_deleted() {
     check "PUMICE_FULL is raised" within 200 raised PUMICE_FULL
     check "Ceph knows the OSD as full" within 30 raised OSD_FULL
     # A client that is gone is a watcher of its image for half a minute.
-    check "deleted at full: the image under its writer, which was killed" eval 'kill -9 $filling && within 90 remove_filling'
+    check "deleted at full: the image under its writer, which was killed" eval 'kill_filling && within 90 remove_filling'
     check "PUMICE_FULL is cleared" within 60 cleared PUMICE_FULL
     check "no write was refused, all OSDs run" eval 'no_write_refused && all_running'
     check "HEALTH_OK" within 60 is_healthy

@@ -92,6 +92,7 @@ class MgrModule:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.raised: Dict[str, Any] = {}
+        self.history: List[Dict[str, Any]] = []
         self.log = logging.getLogger('fake')
         self.log.disabled = True
 
@@ -114,6 +115,7 @@ class MgrModule:
 
     def set_health_checks(self, raised: Dict[str, Any]) -> None:
         self.raised = raised
+        self.history.append(raised)
 
     def cluster_log(self, channel: str, priority: int, message: str) -> None:
         self.cluster.log.append(message)

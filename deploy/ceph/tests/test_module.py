@@ -203,6 +203,12 @@ class Rounds(unittest.TestCase):
                 raised = self.round()
                 self.assertEqual(set(raised), {'PUMICE_FULL', 'PUMICE_MODULE'})
                 self.assertEqual(raised['PUMICE_MODULE']['detail'], ['a round failed: OSError: broken'])
+        with mock.patch.object(self.manager, '_protect', side_effect=OSError('broken')):
+            self.round()
+            self.manager.history = []
+            self.round()
+            self.assertEqual({frozenset(raised) for raised in self.manager.history}, {frozenset(('PUMICE_FULL', 'PUMICE_MODULE'))},
+                             'it does not come and go within a round')
         self.assertEqual(set(self.round()), {'PUMICE_FULL'})
 
     def test_a_bad_word_stops_no_other_drive(self) -> None:

@@ -95,11 +95,14 @@ class Module(MgrModule):
     def serve(self) -> None:
         while not self._ended:
             began = time.monotonic()
+            complaints: List[str] = []
             try:
-                self._round()
+                self._round(complaints)
             except Exception as error:  # a round that fails must not be the last one
                 self.log.exception('round failed')
-                self._complaints = self._complaints + ['a round failed: %s: %s' % (type(error).__name__, error)]
+                complaints.append('a round failed: %s: %s' % (type(error).__name__, error))
+            # Those of the last round until then, so that none comes and goes.
+            self._complaints = complaints
             try:
                 self._publish()
             except Exception:  # what was raised stays
@@ -116,11 +119,11 @@ class Module(MgrModule):
             raised = checks(self._watches, self._damage, self._failed, self._notes.overruled(), self._complaints)
         self.set_health_checks(raised)
 
-    def _round(self) -> None:
-        self._complaints = []
-        limits, interval = self._limits(), self._interval()
+    def _round(self, complaints: List[str]) -> None:
+        limits, interval = self._limits(complaints), self._interval()
         osd_map = self.get('osd_map')
-        places, is_complete = self._places(osd_map)
+        places, problems = self._places(osd_map)
+        complaints += problems
         answers = self._askers.ask_all(places, min(interval, ASK_SECONDS_MAX))
         now = time.monotonic()
         # The next look may take as long as this one.
@@ -129,7 +132,7 @@ class Module(MgrModule):
         with self._lock:
             causes = self._notes.causes()
             watched = set(places)
-            if not is_complete:
+            if problems:
                 # What is not understood may be about an OSD that was watched.
                 watched |= {*self._watches, *causes} & {osd['osd'] for osd in osd_map['osds']}
             self._watches = {osd: self._watches.get(osd) or Watch(osd in causes) for osd in watched}
@@ -145,21 +148,21 @@ class Module(MgrModule):
             self.set_store('damage', damage)
         # Before commands that may take their time.
         self._publish()
-        self._protect(levels)
+        self._protect(levels, complaints)
 
-    def _limits(self) -> Limits:
+    def _limits(self, complaints: List[str]) -> Limits:
         option = self.get_module_option
         limits = Limits(option('nearfull_ratio'), option('backfillfull_ratio'), option('full_ratio'),
                         option('hysteresis'), option('down_after'))
         problem = limits.problem()
         if problem:
-            self._complaints.append(problem + '; the defaults are used')
+            complaints.append(problem + '; the defaults are used')
             return Limits()
         return limits
 
-    def _places(self, osd_map: Dict[str, Any]) -> Tuple[Dict[int, Place], bool]:
+    def _places(self, osd_map: Dict[str, Any]) -> Tuple[Dict[int, Place], List[str]]:
         """Where the drive of each OSD is: by `drives`; else by `address`, with the path by `path`, or as it is attached here. And
-        whether all of these options was understood."""
+        what of these options is not understood."""
         existing = {osd['osd']: osd for osd in osd_map['osds']}
         listed, problems = parse_map(self.get_module_option('drives') or '')
         places = {osd: place for osd, place in listed.items() if osd in existing}
@@ -180,14 +183,13 @@ class Module(MgrModule):
                     problems.append("options 'address' and 'path': %s: %s" % (type(error).__name__, error))
                     break
                 places[osd] = Place(where, found)
-        self._complaints += problems
-        return places, not problems
+        return places, problems
 
-    def _protect(self, levels: Dict[int, Optional[Level]]) -> None:
+    def _protect(self, levels: Dict[int, Optional[Level]], complaints: List[str]) -> None:
         mode, reweight_to = self.get_module_option('protect'), self.get_module_option('reweight_to')
         if not 0 < reweight_to < 1:
-            self._complaints.append('invalid reweight_to %g: expected more than 0 and less than 1; %g is used'
-                                    % (reweight_to, REWEIGHT_TO))
+            complaints.append('invalid reweight_to %g: expected more than 0 and less than 1; %g is used'
+                              % (reweight_to, REWEIGHT_TO))
             reweight_to = REWEIGHT_TO
         failed: List[str] = []
         if self._notes.causes() or (mode != 'none' and Level.FULL in levels.values()):

@@ -101,10 +101,8 @@ stop_daemons() {
 }
 # All processes that were started with the configuration of this cluster.
 all_pids() {
-    local file
-    for file in /proc/[0-9]*/cmdline; do
-        if tr '\0' '\n' <"$file" 2>/dev/null | grep -qxF "$lab/ceph.conf"; then basename "$(dirname "$file")"; fi
-    done 2>/dev/null
+    # Not among the arguments of what looks for it.
+    grep -lxzF -f <(echo "$lab/ceph.conf") /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3
 }
 
 # start NAME COMMAND...: a daemon, with its first messages in a log of its own

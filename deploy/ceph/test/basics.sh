@@ -51,10 +51,8 @@ without_one_copy() { ceph osd pool rm r1 r1 --yes-i-really-really-mean-it; }
 # Processes, devices, mounts and files of the cluster. Nothing that looks for them has the directory among its own arguments.
 left() {
     local file
-    for file in /proc/[0-9]*/cmdline; do
-        if tr '\0' ' ' <"$file" | WORK=$work awk 'index($0, ENVIRON["WORK"]) { found = 1 } END { exit !found }'; then
-            echo "$file: $(tr '\0' ' ' <"$file")"
-        fi
+    for file in $(grep -lF -f <(echo "$work") /proc/[0-9]*/cmdline 2>/dev/null); do
+        echo "$file: $(tr '\0' ' ' <"$file")"
     done 2>/dev/null
     losetup -a | grep -F "$work/"
     grep -F "$work/" /proc/mounts

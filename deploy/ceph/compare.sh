@@ -49,7 +49,7 @@ make_pool() {   # make_pool TARGET: a pool with its compression
 pids() {        # whose CPU counts
     cat "$lab/run/osd.0.pid"
     echo
-    jq -r --arg path "$lab/drives/osd.0" 'select(.path == $path) | .bridge_pid, .connected_pid' "$lab"/pumice-attach/*/attachment.json 2>/dev/null || true
+    jq -r --arg path "$lab/drives/osd.0" 'select(.path == $path) | .bridge_pid, (.server_pid // empty)' "$lab"/pumice-attach/*/attachment.json 2>/dev/null || true
 }
 cpu() {
     local pid

@@ -3,15 +3,16 @@
 # (BlueStore) each on a drive of its own, pools, RBD images, an S3 gateway. Everything is in one directory and on 127.0.0.1.
 # Needs root and the packages of `scripts/deps.sh clusters`.
 #
-#   lab.sh up [OPTIONS]            start it; the cluster of DIR again if there is one
+#   lab.sh up [OPTIONS]            start it; the cluster of DIR again if there is one. If that fails, nothing of a new one is left
 #   lab.sh down [--keep]           stop it and remove all of it; --keep: leave DIR, for another `up`
 #   lab.sh status                  cluster, drives, processes
 #   lab.sh run COMMAND...          a command on this cluster: lab.sh run rbd ls r3, lab.sh run pumice status
 #   lab.sh osd start|stop|kill|destroy N     stop: SIGTERM; kill: SIGKILL; destroy: the drive too
 #   lab.sh osd create              another OSD on a new drive
+#   lab.sh mgr start               the manager, after it was killed
 #   lab.sh drive kill N            SIGKILL to the server of a drive; its bridge starts another one
 #
-#   --dir DIR         directory of the cluster [/var/tmp/pumice-ceph, or LAB_DIR]
+#   --dir DIR         directory of the cluster [/var/tmp/pumice-ceph, or LAB_DIR]; only root may be able to change it
 #   --osds N          [3]; 6 for the pool with erasure coding
 #   --size SIZE       physical size of each drive [1G]
 #   --capacity SIZE   logical capacity of each drive [3G]
@@ -26,6 +27,8 @@
 #
 # Environment: PUMICE, the program [target/release/pumice, else the one in PATH].
 set -euo pipefail
+shopt -s inherit_errexit
+umask 022
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lab/common.sh"
 . "$here/lab/drives.sh"
@@ -36,12 +39,16 @@ usage() { sed -n '2,/^set -e/{/^set -e/d;s/^# \{0,1\}//;p}' "$0"; exit "${1:-2}"
 
 up() {
     local id
-    if [ -e "$lab/settings" ]; then
-        . "$lab/settings"
-    else
+    is_new=
+    # Whatever ends it: `exit` in `die`, a command that fails, a signal.
+    trap failed_up EXIT
+    if ! read_settings; then
         # A directory that holds other things would be removed by `down`.
         [ ! -e "$lab" ] || [ -z "$(ls -A "$lab")" ] || die "$lab: not empty, and no cluster of this script"
-        mkdir -p "$lab"/{mon,mgr,run,log,rgw,osd,drives,pumice}
+        [ -e "$lab" ] || mkdir "$lab"
+        require_private
+        is_new=yes
+        mkdir "$lab"/{mon,mgr,run,log,rgw,osd,drives,pumice}
         save_settings
         write_configuration
     fi
@@ -53,17 +60,38 @@ up() {
     else
         create_osds "$osds" >/dev/null
     fi
-    await 60 osds_are_up "$(osd_ids | wc -l)" || die "OSDs are not up: $(ceph osd stat)"
+    await 240 osds_are_up "$(osd_ids | wc -l)" || die "OSDs are not up: $(ceph osd stat)"
     [ -e "$lab/pools" ] || make_pools
-    await 60 manager_is_active || die "the manager is not active"
+    await 240 manager_is_active || die "the manager is not active"
     tell_module
-    await 120 all_clean || die "placement groups are not clean: $(ceph pg stat)"
+    await 300 all_clean || die "placement groups are not clean: $(ceph pg stat)"
     [ -z "$rgw" ] || start_gateway
+    trap - EXIT
+}
+# Leaves nothing of a cluster that is new; one that was there before is stopped, and its directory stays.
+failed_up() {
+    local code=$?
+    trap - EXIT
+    set +e
+    # OSDs that are being made.
+    wait
+    [ ! -d "$lab/log" ] || find "$lab/log" '(' -name '*.start' -o -name attach.log ')' -size +0 -exec tail -n 3 -v {} + >&2
+    if [ -n "$is_new" ]; then
+        echo "lab.sh: up failed; what it made is removed" >&2
+        remove_all
+    elif [ -e "$lab/settings" ] && is_private "$lab"; then
+        echo "lab.sh: up failed; the cluster is stopped, $lab stays" >&2
+        keep=yes
+        remove_all
+    fi
+    exit "$((code ? code : 1))"
 }
 
 down() {
-    [ -e "$lab/settings" ] || { echo "nothing in $lab"; return; }
-    . "$lab/settings"
+    read_settings || { echo "nothing in $lab"; return; }
+    remove_all
+}
+remove_all() {
     stop_daemons
     local drive failed=
     for drive in "$lab"/drives/*; do
@@ -76,8 +104,7 @@ down() {
 }
 
 status() {
-    [ -e "$lab/settings" ] || { echo "no cluster in $lab"; return 1; }
-    . "$lab/settings"
+    read_settings || { echo "no cluster in $lab"; return 1; }
     ceph -s || true
     ceph osd df tree || true
     [ -n "$raw" ] || "$pumice" list
@@ -88,7 +115,7 @@ status() {
 command=${1:-}
 [ $# = 0 ] || shift
 case $command in
-    up | down | status | osd | drive | run) ;;
+    up | down | status | osd | mgr | drive | run) ;;
     -h | --help | help) usage 0 ;;
     *) usage ;;
 esac
@@ -132,8 +159,7 @@ export CEPH_CONF=$lab/ceph.conf PUMICE_RUNTIME_DIR=$lab/pumice
 if [ "$command" = up ]; then
     require_tools
 elif [ "$command" != down ] && [ "$command" != status ]; then
-    [ -e "$lab/settings" ] || die "no cluster in $lab"
-    . "$lab/settings"
+    read_settings || die "no cluster in $lab"
 fi
 case "$command ${words[0]:-}" in
     "up ") up ;;
@@ -146,6 +172,7 @@ case "$command ${words[0]:-}" in
     "osd kill") kill_daemon "osd.${words[1]:?number of an OSD}" ;;
     "osd destroy") destroy_osd "${words[1]:?number of an OSD}" ;;
     "osd create") create_osds 1; tell_module ;;
+    "mgr start") start_manager ;;
     "drive kill") kill_server "$lab/drives/osd.${words[1]:?number of an OSD}" ;;
     *) usage ;;
 esac

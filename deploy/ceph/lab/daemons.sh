@@ -88,13 +88,21 @@ kill_daemon() {
     await 10 is_gone "$pid"
 }
 stop_daemons() {
-    local id
+    local id pid
     stop_daemon client.rgw.lab
     # Side by side: each may take seconds.
     for id in $(osd_ids); do stop_daemon "osd.$id" & done
     wait
     stop_daemon mgr.x
     stop_daemon mon.a
+    # Those that had not come as far as to write their number.
+    for pid in $(all_pids); do kill -9 "$pid" || true; done
+    for pid in $(all_pids); do await 10 is_gone "$pid" || true; done
+}
+# All processes that were started with the configuration of this cluster.
+all_pids() {
+    # Not among the arguments of what looks for it.
+    grep -lxzF -f <(echo "$lab/ceph.conf") /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3
 }
 
 # start NAME COMMAND...: a daemon, with its first messages in a log of its own
@@ -103,7 +111,7 @@ start() {
     shift
     daemon_pid "$name" >/dev/null && return
     # Files that this shell has open are not the daemon's.
-    (cd / && timeout 120 "$@" -c "$lab/ceph.conf" </dev/null >>"$lab/log/$name.start" 2>&1) ||
+    (cd / && timeout 300 "$@" -c "$lab/ceph.conf" </dev/null >>"$lab/log/$name.start" 2>&1) ||
         die "$name: $(tail -n 3 "$lab/log/$name.start")"
 }
 
@@ -115,7 +123,7 @@ make_monitor() {
 }
 start_monitor() {
     start mon.a ceph-mon -i a
-    await 30 ceph -s || die "the monitor does not answer"
+    await 120 ceph -s || die "the monitor does not answer"
 }
 
 # Ceph takes modules from one directory: its own, and ours beside them.
@@ -138,7 +146,7 @@ tell_module() {
 
 # Makes COUNT OSDs on new drives, side by side.
 create_osds() {
-    local count=$1 id ids=() jobs=() job
+    local count=$1 id ids=() jobs=() job failed=
     for ((; count > 0; count--)); do
         id=$(new_osd)
         ids+=("$id")
@@ -147,7 +155,9 @@ create_osds() {
         make_osd "$id" &
         jobs+=($!)
     done
-    for job in "${jobs[@]}"; do wait "$job" || die "an OSD could not be made"; done
+    # All of them, so that none is being made when this ends.
+    for job in "${jobs[@]}"; do wait "$job" || failed=yes; done
+    [ -z "$failed" ] || die "an OSD could not be made"
     echo "${ids[*]}"
 }
 # Gets the number of a new OSD from the monitor; prints it.
@@ -155,20 +165,26 @@ new_osd() {
     local uuid id
     uuid=$(</proc/sys/kernel/random/uuid)
     id=$(ceph osd new "$uuid")
+    [ -n "$id" ] || die "no number for an OSD"
     mkdir "$lab/osd/$id"
     echo "$uuid" >"$lab/run/osd.$id.uuid"
     echo "$id"
 }
 make_osd() {
     create_drive "$lab/drives/osd.$1"
-    ln -sfn "$(attach_drive "$lab/drives/osd.$1")" "$lab/osd/$1/block"
+    link_device "$1"
     start "osd.$1-mkfs" ceph-osd -i "$1" --mkfs --osd-uuid "$(<"$lab/run/osd.$1.uuid")"
     rm "$lab/run/osd.$1.uuid"
     start_osd "$1"
 }
+# The number of the node may be another one than last time.
+link_device() {
+    local node
+    node=$(attach_drive "$lab/drives/osd.$1")
+    ln -sfn "$node" "$lab/osd/$1/block"
+}
 start_osd() {
-    # The number of the node may be another one than last time.
-    ln -sfn "$(attach_drive "$lab/drives/osd.$1")" "$lab/osd/$1/block"
+    link_device "$1"
     start "osd.$1" ceph-osd -i "$1"
 }
 # Takes an OSD out of the cluster, its data with it, as if its disk were lost.
@@ -183,7 +199,7 @@ osds_are_up() { [ "$(ceph osd stat -f json | jq .num_up_osds)" = "$1" ]; }
 
 start_gateway() {
     start client.rgw.lab radosgw -n client.rgw.lab --client_mount_timeout=30
-    await 60 gateway_answers || die "the gateway does not answer"
+    await 240 gateway_answers || die "the gateway does not answer"
     timeout 60 radosgw-admin user info --uid lab >/dev/null 2>&1 ||
         timeout 60 radosgw-admin user create --uid lab --display-name lab --access-key "$s3_access_key" \
             --secret-key "$s3_secret_key" >/dev/null 2>&1 || die "no user of the gateway"

@@ -1,8 +1,6 @@
 # Sourced by lab.sh: drives and their block devices. A drive is a file; its server answers HTTP at a port that is recorded beside
 # it in FILE.port.
 
-
-
 create_drive() {
     local drive=$1
     if [ -n "$raw" ]; then
@@ -39,7 +37,7 @@ attachment_of() {
 }
 node_of() { attachment_of "$1" | jq -r '.node // empty'; }
 bridge_of() { attachment_of "$1" | jq -r '.bridge_pid // empty'; }
-server_of() { attachment_of "$1" | jq -r '.connected_pid // .server_pid // empty'; }
+server_of() { attachment_of "$1" | jq -r '.server_pid // empty'; }
 
 detach_drive() {
     case $1 in *.port) return 0 ;; esac

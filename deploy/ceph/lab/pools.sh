@@ -20,6 +20,13 @@ pool_commands() {
     echo "osd pool application enable ec42 rbd"
 }
 
+# `rbd rm` moves an image to the trash of its pool first. Where an OSD is full the trash cannot be made any more, and nothing be removed.
+make_trash() {
+    rbd create "$1/removed" --size 1M --image-feature layering
+    rbd trash mv "$1/removed"
+    rbd trash purge "$1" --no-progress
+}
+
 make_pools() {
     local pool
     # In one session: each start of `ceph` takes half a second.
@@ -30,7 +37,10 @@ make_pools() {
         case $pool in
             # RBD keeps the names of an image in a pool with copies.
             ec42) rbd create r3/image-ec42 --size "$image" --data-pool ec42 --image-feature layering ;;
-            *) rbd create "$pool/image" --size "$image" --image-feature layering ;;
+            *)
+                rbd create "$pool/image" --size "$image" --image-feature layering
+                make_trash "$pool"
+                ;;
         esac
     done
     touch "$lab/pools"

@@ -1,23 +1,33 @@
 # Sourced by test.sh: a cluster comes up, keeps data, gives space back, goes away.
 
 all_drives_shown() { [ "$(drives '[.osds[] | select(.state == "online")] | length')" = "$1" ]; }
-physical_used() { drives '[.osds[].physical_used_bytes] | add'; }
-is_below() { [ "$(physical_used)" -lt "$1" ]; }
+# Fails if a drive is not known: its space would be missing in the sum.
+physical_used() { drives '[.osds[].physical_used_bytes] | if length > 0 and all(type == "number") then add else error("a drive is not known") end'; }
+is_below() {
+    local now
+    now=$(physical_used) && [ "$now" -lt "$1" ]
+}
+is_above() {
+    local now
+    now=$(physical_used) && [ "$now" -gt "$1" ]
+}
 
 # An image is written and deleted: its space is free again in the drives, not only in Ceph.
 space_comes_back() {
-    local before full
+    local before
     rbd create r1/short --size 64M --image-feature layering || return 1
     within 30 all_drives_shown "$1" || return 1
-    before=$(physical_used)
+    before=$(physical_used) || return 1
     rbd_fio short r1 short --rw=write --bs=1M --do_verify=0 --size=64M || return 1
-    # The module looks every two seconds.
-    sleep 5
-    full=$(physical_used)
-    echo "before $before, with the image $full"
-    [ "$full" -gt $((before + (20 << 20))) ] || return 1
+    within 20 is_above $((before + (20 << 20))) || return 1
     rbd rm r1/short --no-progress || return 1
     within 60 is_below $((before + (8 << 20)))
+}
+
+# The monitor and the manager run already when the first drive cannot be made.
+failed_up_leaves_nothing() {
+    if PUMICE=/bin/false lab up --osds 1 --no-rgw; then return 1; fi
+    nothing_left
 }
 
 basics() {
@@ -38,8 +48,18 @@ basics() {
 # One copy does not outlive its drive.
 without_one_copy() { ceph osd pool rm r1 r1 --yes-i-really-really-mean-it; }
 
+# Processes, devices, mounts and files of the cluster. Nothing that looks for them has the directory among its own arguments.
+left() {
+    local file
+    for file in $(grep -lF -f <(echo "$work") /proc/[0-9]*/cmdline 2>/dev/null); do
+        echo "$file: $(tr '\0' ' ' <"$file")"
+    done 2>/dev/null
+    losetup -a | grep -F "$work/"
+    grep -F "$work/" /proc/mounts
+    ls -d "$LAB_DIR" 2>/dev/null
+}
 nothing_left() {
     local left
-    left=$(ps -eo pid,args | grep -F "$work" | grep -vE "grep|test.sh|$$" ; losetup -a | grep -F "$work"; grep -F "$work" /proc/mounts; ls -d "$LAB_DIR" 2>/dev/null)
+    left=$(left)
     [ -z "$left" ] || { echo "$left"; return 1; }
 }

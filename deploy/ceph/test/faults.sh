@@ -3,7 +3,7 @@
 endpoint() { sed -n 's/^rgw_port=\(.*\)/http:\/\/127.0.0.1:\1/p' "$LAB_DIR/settings"; }
 s3() { timeout 300 /usr/bin/python3 -B "$here/lab/s3_objects.py" "$1" "$(endpoint)" "$work/objects" "${@:2}"; }
 is_clean() {
-    ceph pg stat -f json | jq -e '[.pg_summary.num_pg_by_state[] | select(.name | test("^active\\+clean") | not)] == []' >/dev/null
+    ceph pg stat -f json | jq -e '.pg_summary.num_pgs > 0 and [.pg_summary.num_pg_by_state[] | select(.name | test("^active\\+clean") | not)] == []' >/dev/null
 }
 
 objects() {
@@ -29,14 +29,38 @@ enough() {
 # What the last pass wrote is still there.
 still_there() { pass "$(<"$work/passes")" --verify_only; }
 
+attachment() { cat "$PUMICE_RUNTIME_DIR"-attach/*/attachment.json | jq -r --arg path "$LAB_DIR/drives/osd.$1" "select(.path == \$path) | $2"; }
+has_another_server() {
+    local now
+    now=$(attachment "$1" '.server_pid // empty') && [ -n "$now" ] && [ "$now" != "$2" ] && kill -0 "$now"
+}
+# The same process before and after, over another server.
+outlives_its_server() {
+    local pid server
+    pid=$(osd_pid "$1") && server=$(attachment "$1" '.server_pid // empty') && [ -n "$server" ] || return 1
+    lab drive kill "$1" && within 30 has_another_server "$1" "$server" && sleep 3 && all_running || return 1
+    [ "$(osd_pid "$1")" = "$pid" ]
+}
+up_from() { ceph osd dump -f json | jq -e --argjson osd "$1" '.osds[] | select(.osd == $osd) | .up_from'; }
+is_up_since() {
+    local now
+    now=$(up_from "$1") && [ "$now" -gt "$2" ] && all_running
+}
+killed_and_started() {
+    local before
+    before=$(up_from "$1") && lab osd kill "$1" || return 1
+    if osd_pid "$1"; then return 1; fi
+    lab osd start "$1" && within 60 is_up_since "$1" "$before"
+}
+
 # One fault after the other under a writer; each OSD comes back before the next one goes.
 kills() {
     write_until_told >"$work/kills.log" 2>&1 &
     local writer=$! osd
     for osd in $(osds_of | head -n 3); do
         sleep 3
-        check "the server of osd.$osd's drive is killed; osd.$osd stays" eval "lab drive kill $osd && sleep 3 && all_running"
-        check "osd.$osd is killed, and started" eval "lab osd kill $osd && sleep 2 && lab osd start $osd && within 60 all_running"
+        check "the server of osd.$osd's drive is killed; osd.$osd stays" outlives_its_server "$osd"
+        check "osd.$osd is killed, and started" killed_and_started "$osd"
         check "placement groups are clean" within 180 is_clean
     done
     check "objects are put meanwhile" s3 put 10
@@ -58,31 +82,35 @@ a_lost_drive() {
 }
 
 deep_scrub() {
-    local began pg
-    began=$(date -u +%Y-%m-%dT%H:%M:%S)
-    for pg in $(ceph pg dump pgs_brief -f json | jq -r '.pg_stats[].pgid'); do ceph pg deep-scrub "$pg"; done
+    local began pg pgs
+    # As Ceph writes it, in the time of this place.
+    began=$(date +%Y-%m-%dT%H:%M:%S)
+    pgs=$(ceph pg dump pgs_brief -f json | jq -r '.pg_stats[].pgid') && [ -n "$pgs" ] || return 1
+    for pg in $pgs; do ceph pg deep-scrub "$pg" || return 1; done
     within 400 scrubbed_since "$began"
 }
 scrubbed_since() {
     ceph pg dump pgs -f json |
-        jq -e --arg since "$1" '[.pg_stats[] | select(.last_deep_scrub_stamp < $since)] == []' >/dev/null
+        jq -e --arg since "$1" '(.pg_stats | length > 0) and all(.pg_stats[]; .last_deep_scrub_stamp >= $since)' >/dev/null
 }
-inconsistent() { ceph pg ls inconsistent -f json | jq -r '.pg_stats[]?.pgid'; }
+# Fails if the cluster does not say.
+inconsistent() { ceph pg ls inconsistent -f json | jq -r 'if .pg_ready then (.pg_stats // [])[].pgid else error("not ready") end'; }
 repaired() {
-    local pg
-    for pg in $(inconsistent); do ceph pg repair "$pg"; done
+    local pg bad
+    bad=$(inconsistent) || return 1
+    for pg in $bad; do ceph pg repair "$pg"; done
     sleep 5
-    [ -z "$(inconsistent)" ] && is_clean
+    bad=$(inconsistent) && [ -z "$bad" ] && is_clean
 }
 
 # What was in memory at one scrub may be found by the next one.
 repaired_and_scrubbed() {
-    local _
+    local _ bad
     for _ in 1 2 3; do
-        within 200 repaired && deep_scrub || return 1
-        [ -n "$(inconsistent)" ] || return 0
+        within 200 repaired && deep_scrub && bad=$(inconsistent) || return 1
+        [ -n "$bad" ] || return 0
     done
-    inconsistent
+    echo "$bad"
     return 1
 }
 
@@ -94,8 +122,7 @@ flipped_bits() {
     # Not where the drive keeps its own tables, of which it has two copies.
     /usr/bin/python3 -B "$here/lab/flip_bits.py" "$LAB_DIR/drives/osd.$osd" 40 "$seed" $((32 << 20)) >"$work/flipped"
     # What is in the memory of either would hide it.
-    lab osd stop "$osd"
-    lab drive kill "$osd"
+    lab osd stop "$osd" && lab drive kill "$osd" || failures=$((failures + 1))
     check "40 bits of osd.$osd's drive are flipped; it starts, or is built anew" started_or_rebuilt "$osd"
     check "a deep scrub" deep_scrub
     echo "        inconsistent placement groups: $(inconsistent | wc -l)"
@@ -119,9 +146,9 @@ started_or_rebuilt() {
 # is built anew. The count of repaired reads, which Ceph warns of, ends with the process.
 healed() {
     if timeout 200 "$PUMICE" check --deep --rate 1G "$LAB_DIR/drives/osd.$1"; then
-        lab osd stop "$1" && lab osd start "$1"
+        lab osd stop "$1" && lab osd start "$1" || return 1
     else
-        rebuilt "$1"
+        rebuilt "$1" || return 1
     fi
     within 60 cleared PUMICE_CORRUPT
 }

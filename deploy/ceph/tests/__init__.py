@@ -4,6 +4,10 @@ import os
 import sys
 import types
 
+# What `module` needs of Ceph.
+from . import fake_mgr  # noqa: E402
+
+sys.modules['mgr_module'] = fake_mgr  # type: ignore[assignment]
 # The package without its __init__, which needs Ceph.
 _package = types.ModuleType('pumice')
 _package.__path__ = [os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), 'mgr', 'pumice')]

@@ -1,10 +1,11 @@
-"""Tests of `health` and `table`: levels, what is down, what is corrupt, the checks of Ceph."""
+"""Tests of `health` and `table`: levels, what is down, the checks of Ceph."""
 
 import unittest
-from typing import Any, Optional
+from typing import Any
 
-from pumice.drives import Drive, Scrub, Unreachable, parse_drive
-from pumice.health import Damage, Level, Limits, Watch, bytes_text, checks, next_level
+from pumice.damage import Damage
+from pumice.drives import Drive, Unreachable, parse_drive
+from pumice.health import Level, Limits, Watch, bytes_text, checks, next_level
 from pumice.table import duration, rows, text
 
 from .test_drives import status
@@ -13,8 +14,8 @@ LIMITS = Limits()
 HORIZON = 10
 
 
-def drive(used: int = 200, scrub: Optional[Scrub] = None, corrupt: int = 0, **changes: Any) -> Drive:
-    return parse_drive(status(physical_used_bytes=used, **changes))._replace(scrub=scrub, corrupt_records=corrupt)
+def drive(used: int = 200, repackable: int = 0, **changes: Any) -> Drive:
+    return parse_drive(status(physical_used_bytes=used, physical_repackable_bytes=repackable, **changes))
 
 
 class Levels(unittest.TestCase):
@@ -28,7 +29,7 @@ class Levels(unittest.TestCase):
 
     def test_limits_in_the_wrong_order_are_refused(self) -> None:
         self.assertIsNone(LIMITS.problem())
-        for limits in (Limits(nearfull=0.96), Limits(full=1.1), Limits(hysteresis=0.9), Limits(nearfull=0)):
+        for limits in (Limits(nearfull=0.96), Limits(full=1.1), Limits(hysteresis=0.9), Limits(nearfull=0), Limits(down_after=0)):
             self.assertIsNotNone(limits.problem(), limits)
 
 
@@ -44,6 +45,26 @@ class Watching(unittest.TestCase):
         self.assertEqual(self.watch(drive(840), drive(850)).level, Level.NEARFULL)
         # Far from full nothing is hasty: a burst is no trend.
         self.assertEqual(self.watch(drive(100), drive(800)).level, Level.OK)
+
+    def test_what_can_be_packed_anew_does_not_count(self) -> None:
+        # A drive packs until used is about 94.5 % of the limit, and no more than that.
+        self.assertEqual(self.watch(drive(946, 300)).level, Level.OK)
+        self.assertEqual(self.watch(drive(946, 60)).level, Level.NEARFULL)
+        self.assertEqual(self.watch(drive(946)).level, Level.BACKFILLFULL)
+
+    def test_full_ends_when_what_was_deleted_is_left_in_frames(self) -> None:
+        self.assertEqual(self.watch(drive(960), drive(946, 10)).level, Level.FULL)
+        self.assertEqual(self.watch(drive(960), drive(946, 30)).level, Level.BACKFILLFULL)
+
+    def test_a_drive_whose_packing_does_not_keep_up_is_full_until_it_does(self) -> None:
+        self.assertEqual(self.watch(drive(970, 400), drive(979, 400)).level, Level.OK)
+        self.assertEqual(self.watch(drive(970, 400), drive(980, 400)).level, Level.FULL)
+        self.assertEqual(self.watch(drive(980, 400), drive(960, 400)).level, Level.FULL)
+        self.assertEqual(self.watch(drive(980, 400), drive(959, 400)).level, Level.OK)
+        self.assertEqual(self.watch(drive(1000, 400, out_of_space=True), drive(945, 345)).level, Level.OK)
+
+    def test_growth_while_much_can_be_packed_is_no_haste(self) -> None:
+        self.assertEqual(self.watch(drive(900, 400), drive(950, 400)).level, Level.OK)
 
     def test_full_in_haste_lasts_while_it_is_nearly_full(self) -> None:
         self.assertEqual(self.watch(drive(840), drive(860), drive(860), drive(840)).level, Level.FULL)
@@ -82,32 +103,6 @@ class Watching(unittest.TestCase):
         self.assertEqual(self.watch(drive(state='poisoned', state_reason='a sync failed')).down, 'poisoned: a sync failed')
 
 
-class Corruption(unittest.TestCase):
-    def test_settled_by_a_later_scrub_without_faults(self) -> None:
-        damage = Damage()
-        self.assertFalse(damage.see(drive()))
-        old = Scrub('finished', 10, 0)
-        self.assertTrue(damage.see(drive(corrupt=2, scrub=old)))
-        self.assertEqual(damage.of(drive(corrupt=2)), ['2 corrupt records, 0 damaged segments'])
-        for scrub in (old, Scrub('running', 20, 0), Scrub('stopped', 20, 0), Scrub('finished', 20, 1)):
-            self.assertFalse(damage.see(drive(corrupt=2, scrub=scrub)), scrub)
-        self.assertTrue(damage.see(drive(corrupt=2, scrub=Scrub('finished', 20, 0))))
-        self.assertEqual(damage.of(drive(corrupt=2)), [])
-        # It comes back with the next one, over a restart of the manager.
-        damage = Damage(damage.stored())
-        self.assertTrue(damage.see(drive(corrupt=3, scrub=Scrub('finished', 20, 0))))
-        self.assertNotEqual(damage.of(drive(corrupt=3)), [])
-
-    def test_acknowledged(self) -> None:
-        damage = Damage()
-        damage.see(drive(corrupt=2))
-        damage.acknowledge(drive(corrupt=2))
-        self.assertEqual(damage.of(drive(corrupt=2)), [])
-
-    def test_a_truncated_backing_and_a_damaged_drive(self) -> None:
-        self.assertEqual(len(Damage().of(drive(state='damaged', backing={'missing_bytes': 1}))), 2)
-
-
 class Checks(unittest.TestCase):
     def test_one_line_for_each_osd(self) -> None:
         watches = {}
@@ -119,13 +114,26 @@ class Checks(unittest.TestCase):
         self.assertEqual(raised['PUMICE_NEARFULL']['count'], 2)
         self.assertEqual(raised['PUMICE_FULL']['severity'], 'error')
         self.assertEqual(raised['PUMICE_FULL']['detail'],
-                         ['osd.3: /srv/d: 96.0 % of 1000 B of physical space used, ratio 2.50'])
+                         ['osd.3: /srv/d: 96.0 % of 1000 B of physical space used, 96.0 % when frames are packed anew, ratio 2.50'])
         self.assertEqual(raised['PUMICE_FULL']['summary'], '1 Pumice drive out of physical space, or about to be')
 
     def test_nothing_wrong_nothing_raised(self) -> None:
         watch = Watch()
         watch.see(drive(), 0, HORIZON, LIMITS)
         self.assertEqual(checks({0: watch}, Damage()), {})
+
+
+    def test_protection_that_failed_or_was_taken_back(self) -> None:
+        raised = checks({}, Damage(), ['osd.1 gets weight 0.8: failed: no'], ['osd.2: its weight was changed'])
+        self.assertEqual(raised, {'PUMICE_PROTECTION': {
+            'severity': 'error', 'count': 2, 'summary': 'protection of full Pumice drives failed',
+            'detail': ['osd.1 gets weight 0.8: failed: no', 'osd.2: its weight was changed']}})
+        self.assertEqual(checks({}, Damage(), [], ['x'])['PUMICE_PROTECTION']['severity'], 'warning')
+
+    def test_complaints_hide_no_check(self) -> None:
+        watch = Watch()
+        watch.see(drive(960), 0, HORIZON, LIMITS)
+        self.assertEqual(set(checks({0: watch}, Damage(), complaints=['x'])), {'PUMICE_FULL', 'PUMICE_MODULE'})
 
 
 class Tables(unittest.TestCase):
@@ -137,7 +145,7 @@ class Tables(unittest.TestCase):
         lines = text({0: known, 11: unknown}, Damage()).splitlines()
         self.assertEqual(len({line.index(word) for line, word in zip(lines, ('DRIVE', '/srv/d'))}), 1)
         self.assertEqual(lines[1].split(), ['osd.0', '/srv/d', 'online', '500', 'B', '2.93', 'KiB', '200', 'B', '1000', 'B', '20.0',
-                                            '%', '2.50', '60', 's', 'ok'])
+                                            '%', '20.0', '%', '2.50', '60', 's', 'ok'])
         self.assertEqual(lines[3], 'osd.11: refused')
         self.assertEqual([row['state'] for row in rows({0: known, 11: unknown})], ['online', 'down'])
 

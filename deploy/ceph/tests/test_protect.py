@@ -5,40 +5,52 @@ import unittest
 from typing import Dict, List, Optional
 
 from pumice.health import Level
-from pumice.protect import Action, Done, Reweight, Seen, SetPause, Tell, plan
+from pumice.notes import Notes
+from pumice.protect import PATIENCE_ROUNDS, Action, Reweight, Seen, SetPause, Tell, plan, succeeded
 
-FULL, BACKFILLFULL, OK = Level.FULL, Level.BACKFILLFULL, Level.OK
+FULL, BACKFILLFULL, NEARFULL, OK = Level.FULL, Level.BACKFILLFULL, Level.NEARFULL, Level.OK
+MODES = ('osd-full', 'cluster-pause', 'reweight')
 
 
 class Cluster:
     """OSDs 0 to 2, that do what they are told."""
 
     def __init__(self) -> None:
-        self.up = {0, 1, 2}
+        self.up_from = {0: 1, 1: 1, 2: 1}
         self.weights = {0: 1.0, 1: 1.0, 2: 0.5}
         self.levels: Dict[int, Level] = {}
         self.pause_flag = False
-        self.done = Done()
+        self.notes = Notes()
 
     def seen(self) -> Seen:
-        return Seen(set(self.up), dict(self.weights), dict(self.levels), self.pause_flag)
+        return Seen(dict(self.up_from), dict(self.weights), dict(self.levels), self.pause_flag)
 
-    def round(self, mode: str, levels: Dict[int, Optional[Level]]) -> List[Action]:
-        actions = plan(mode, {0: OK, 1: OK, 2: OK, **levels}, self.seen(), self.done, 0.8)
+    def restart_manager(self) -> None:
+        self.notes = Notes(json.loads(json.dumps(self.notes.stored())))
+
+    def do(self, action: Action) -> None:
+        if isinstance(action, SetPause):
+            self.pause_flag = action.pause
+        elif isinstance(action, Reweight):
+            self.weights[action.osd] = action.weight
+        else:
+            self.levels[action.osd] = action.level
+
+    def round(self, mode: str, levels: Dict[int, Optional[Level]], ends: str = '') -> List[Action]:
+        """The manager restarts after each. `ends`: it ends before or after the actions, and so notes nothing of them."""
+        actions = plan(mode, {0: OK, 1: OK, 2: OK, **levels}, self.seen(), self.notes, 0.8)
+        self.restart_manager()
         for action in actions:
-            if isinstance(action, SetPause):
-                self.pause_flag = action.pause
-            elif isinstance(action, Reweight):
-                before = self.seen()
-                self.weights[action.osd] = action.weight
-                self.done.apply(action, before)
-                continue
-            else:
-                self.levels[action.osd] = action.level
-            self.done.apply(action, self.seen())
-        # The manager restarts after each round.
-        self.done = Done(json.loads(json.dumps(self.done.stored())))
+            if ends != 'before':
+                self.do(action)
+            if not ends:
+                succeeded(action, self.notes)
+        self.restart_manager()
         return actions
+
+    def state(self) -> tuple:
+        """What an administrator sees."""
+        return self.pause_flag, dict(self.weights), {osd for osd, level in self.levels.items() if level == FULL}
 
 
 class Protect(unittest.TestCase):
@@ -58,11 +70,28 @@ class Protect(unittest.TestCase):
 
     def test_an_osd_that_restarted_is_told_again(self) -> None:
         self.cluster.round('osd-full', {1: FULL})
+        self.cluster.round('osd-full', {1: FULL})
         self.cluster.levels[1] = OK
-        self.cluster.up.remove(1)
+        del self.cluster.up_from[1]
         self.assertEqual(self.cluster.round('osd-full', {1: FULL}), [])
-        self.cluster.up.add(1)
+        self.cluster.up_from[1] = 2
         self.assertEqual(self.cluster.round('osd-full', {1: FULL}), [Tell(1, FULL)])
+
+    def test_an_osd_that_does_not_show_it_is_told_again_after_a_while(self) -> None:
+        told = []
+        for _ in range(2 * PATIENCE_ROUNDS + 1):
+            told.append(self.cluster.round('osd-full', {1: FULL}))
+            self.cluster.levels[1] = OK
+        self.assertEqual([at for at, actions in enumerate(told) if actions], [0, PATIENCE_ROUNDS, 2 * PATIENCE_ROUNDS])
+        self.assertEqual(self.cluster.notes.overruled(), [])
+
+    def test_an_osd_that_restarted_when_its_drive_was_no_longer_full(self) -> None:
+        self.cluster.round('osd-full', {1: FULL})
+        self.cluster.up_from[1] = 2
+        # An administrator's.
+        self.cluster.levels[1] = FULL
+        self.assertEqual(self.cluster.round('osd-full', {}), [])
+        self.assertEqual(self.cluster.notes.causes(), [])
 
     def test_an_osd_that_is_fuller_by_itself_is_left_alone(self) -> None:
         self.cluster.levels[1] = FULL
@@ -94,14 +123,136 @@ class Protect(unittest.TestCase):
         self.cluster.round('reweight', {2: FULL})
         self.cluster.weights[2] = 0.7
         self.assertEqual(self.cluster.round('reweight', {}), [])
-        self.assertEqual(self.cluster.done.weights, {})
+        self.assertEqual(self.cluster.notes.causes(), [])
 
     def test_what_is_not_known_changes_nothing(self) -> None:
-        for mode in ('osd-full', 'cluster-pause', 'reweight'):
+        for mode in MODES:
             cluster = Cluster()
-            cluster.round(mode, {2: FULL})
             self.assertEqual(cluster.round(mode, {2: None}), [], mode)
+            cluster.round(mode, {2: FULL})
+            for _ in range(10):
+                self.assertEqual(cluster.round(mode, {2: None}), [], mode)
             self.assertEqual(len(cluster.round(mode, {})), 1, mode)
+
+    def test_another_drive_that_is_not_known_holds_nothing(self) -> None:
+        for mode in MODES:
+            cluster = Cluster()
+            before = cluster.state()
+            cluster.round(mode, {2: FULL, 1: None})
+            self.assertEqual(len(cluster.round(mode, {2: OK, 1: None})), 1, mode)
+            self.assertEqual(cluster.state(), before, mode)
+
+    def test_the_flag_is_held_by_those_that_were_full_under_it(self) -> None:
+        cluster = self.cluster
+        cluster.round('cluster-pause', {1: FULL})
+        cluster.round('cluster-pause', {1: OK, 2: FULL})
+        self.assertEqual(cluster.round('cluster-pause', {1: None, 2: None}), [])
+        # 2 was removed, 1 had room when it was seen last.
+        del cluster.weights[2]
+        self.assertEqual(cluster.round('cluster-pause', {1: None, 2: None}), [SetPause(False)])
+
+    def test_an_osd_that_is_not_watched_any_more(self) -> None:
+        for mode in MODES:
+            cluster = Cluster()
+            before = cluster.state()
+            cluster.round(mode, {2: FULL})
+            for action in plan(mode, {0: OK, 1: OK}, cluster.seen(), cluster.notes, 0.8):
+                cluster.do(action)
+            self.assertEqual(cluster.state(), before, mode)
+
+    def test_a_manager_that_ends_at_any_time_loses_nothing(self) -> None:
+        for mode in MODES:
+            for end_of_doing in ('', 'before', 'after'):
+                for end_of_undoing in ('', 'before', 'after'):
+                    cluster, case = Cluster(), (mode, end_of_doing, end_of_undoing)
+                    before = cluster.state()
+                    cluster.round(mode, {2: FULL}, end_of_doing)
+                    cluster.round(mode, {2: FULL})
+                    self.assertNotEqual(cluster.state(), before, case)
+                    cluster.round(mode, {}, end_of_undoing)
+                    cluster.round(mode, {})
+                    self.assertEqual(cluster.state(), before, case)
+                    self.assertEqual((cluster.notes.causes(), cluster.notes.overruled()), ([], []), case)
+
+    def test_a_manager_that_ends_and_comes_back_when_nothing_is_full(self) -> None:
+        for mode in MODES:
+            for ends in ('before', 'after'):
+                cluster = Cluster()
+                before = cluster.state()
+                cluster.round(mode, {2: FULL}, ends)
+                cluster.round(mode, {})
+                self.assertEqual(cluster.state(), before, (mode, ends))
+                self.assertEqual(cluster.round(mode, {}), [], (mode, ends))
+                self.assertEqual(cluster.notes.causes(), [], (mode, ends))
+
+    def test_an_action_that_failed_is_repeated(self) -> None:
+        for mode in MODES:
+            cluster = Cluster()
+            first = cluster.round(mode, {2: FULL}, 'before')
+            self.assertEqual(cluster.round(mode, {2: FULL}), first, mode)
+            undone = cluster.round(mode, {}, 'before')
+            self.assertEqual(cluster.round(mode, {}), undone, mode)
+
+    def test_full_again_while_it_is_taken_back(self) -> None:
+        for mode in MODES:
+            for ends in ('before', 'after'):
+                cluster = Cluster()
+                cluster.round(mode, {2: FULL})
+                protected = cluster.state()
+                cluster.round(mode, {2: FULL})
+                cluster.round(mode, {}, ends)
+                cluster.round(mode, {2: FULL})
+                self.assertEqual(cluster.state(), protected, (mode, ends))
+                self.assertEqual(cluster.notes.overruled(), [], (mode, ends))
+
+    def test_what_an_administrator_took_back_is_not_set_again_until_the_cause_has_ended_once(self) -> None:
+        for mode in MODES:
+            cluster = Cluster()
+            before = cluster.state()
+            action = cluster.round(mode, {2: FULL})
+            cluster.round(mode, {2: FULL})
+            cluster.pause_flag, cluster.weights[2], cluster.levels = False, 0.5, {}
+            for level in (FULL, None, FULL):
+                self.assertEqual(cluster.round(mode, {2: level}), [], mode)
+                self.assertEqual(len(cluster.notes.overruled()), 1, mode)
+            self.assertEqual(cluster.round(mode, {}), [], mode)
+            self.assertEqual(cluster.state(), before, mode)
+            self.assertEqual(cluster.notes.overruled(), [], mode)
+            self.assertEqual(cluster.round(mode, {2: FULL}), action, mode)
+
+    def test_what_an_administrator_set_meanwhile_is_not_taken_back(self) -> None:
+        cluster = self.cluster
+        cluster.round('cluster-pause', {2: FULL})
+        cluster.pause_flag = False
+        cluster.round('cluster-pause', {2: FULL})
+        cluster.pause_flag = True
+        self.assertEqual(cluster.round('cluster-pause', {2: FULL}), [])
+        self.assertEqual(cluster.round('cluster-pause', {}), [])
+        self.assertTrue(cluster.pause_flag)
+
+        cluster = Cluster()
+        cluster.round('reweight', {2: FULL})
+        cluster.weights[2] = 0.3
+        self.assertEqual(cluster.round('reweight', {2: FULL}), [])
+        # Also if it happens to be the module's own.
+        cluster.weights[2] = 0.4
+        self.assertEqual(cluster.round('reweight', {2: FULL}), [])
+        self.assertEqual(cluster.round('reweight', {}), [])
+
+    def test_an_osd_that_was_out_for_a_while_gets_its_weight_back(self) -> None:
+        cluster = self.cluster
+        cluster.round('reweight', {2: FULL})
+        cluster.weights[2] = 0.0
+        self.assertEqual(cluster.round('reweight', {2: None}), [])
+        self.assertEqual(cluster.round('reweight', {2: OK}), [])
+        cluster.weights[2] = 0.4
+        self.assertEqual(cluster.round('reweight', {2: OK}), [Reweight(2, 0.5)])
+
+    def test_ceph_rounds_weights(self) -> None:
+        self.cluster.round('reweight', {2: FULL})
+        self.cluster.weights[2] = 0.399994
+        self.assertEqual(self.cluster.round('reweight', {2: FULL}), [])
+        self.assertEqual(self.cluster.round('reweight', {}), [Reweight(2, 0.5)])
 
     def test_an_osd_that_is_out_or_gone(self) -> None:
         self.cluster.weights[1] = 0.0

@@ -5,8 +5,7 @@ import http.client
 import json
 import os
 import socket
-import threading
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple, Union
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 # Largest answer that is read: a drive's status is about 20 KB.
 ANSWER_MAX_BYTES = 16 << 20
@@ -34,6 +33,8 @@ class Drive(NamedTuple):
 
     path: str
     uuid: str
+    # The run of its server; another one after each start.
+    instance: str
     state: str
     state_reason: Optional[str]
     read_only_requested: bool
@@ -41,18 +42,30 @@ class Drive(NamedTuple):
     logical_used: int
     physical_limit: int
     physical_used: int
+    # Part of used: what dead blocks of frames take until the drive packs these frames anew.
+    physical_repackable: int
     compression_ratio: float
     out_of_space: bool
     seconds_to_full: Optional[float]
+    # Openings for writing, over its life or since it was wiped.
+    opens: int
+    # Reads that found corrupt data, over its life or since it was wiped; after a crash without the last of them.
     corrupt_records: int
     damaged_segments: int
+    # Whether anything corrupt was found since this run of the server opened the drive.
+    is_fresh_damage: bool
     missing: int
     scrub: Optional[Scrub]
 
     @property
     def used_ratio(self) -> float:
-        """Used / limit; 1 is full."""
+        """Used / limit; at 1 the next write has to wait until frames are packed anew, or is refused."""
         return self.physical_used / self.physical_limit if self.physical_limit else 0.0
+
+    @property
+    def occupied_ratio(self) -> float:
+        """What stays in use when all frames are packed anew / limit."""
+        return max(self.physical_used - self.physical_repackable, 0) / self.physical_limit if self.physical_limit else 0.0
 
     @property
     def trouble(self) -> Optional[str]:
@@ -74,10 +87,13 @@ Answer = Union[Drive, Unreachable]
 def parse_drive(status: Dict[str, Any]) -> Drive:
     """Reads one element of `drives` of a status. Raises KeyError or TypeError if it is none."""
     errors, cleaning = status.get('errors') or {}, status.get('cleaning') or {}
-    scrub = (status.get('server') or {}).get('scrub')
+    server = status.get('server') or {}
+    scrub = server.get('scrub')
+    events = {str(event['event']): int(event['count']) for event in (server.get('events') or {}).get('counts') or []}
     return Drive(
         path=str(status['path']),
         uuid=str(status.get('uuid') or ''),
+        instance=str(server.get('instance') or ''),
         state=str(status['state']),
         state_reason=status.get('state_reason'),
         read_only_requested=bool(status.get('read_only_requested')),
@@ -85,30 +101,41 @@ def parse_drive(status: Dict[str, Any]) -> Drive:
         logical_used=int(status.get('logical_used_bytes') or 0),
         physical_limit=int(status.get('physical_limit_bytes') or 0),
         physical_used=int(status.get('physical_used_bytes') or 0),
+        physical_repackable=int(status.get('physical_repackable_bytes') or 0),
         compression_ratio=float(status.get('compression_ratio') or 0),
         out_of_space=bool(status.get('out_of_space') or status.get('backing_full')),
         seconds_to_full=(status.get('time_to_full') or {}).get('seconds'),
+        opens=int(status.get('opens_count') or 0),
         corrupt_records=int(errors.get('corrupt_records_count') or 0),
         damaged_segments=int(cleaning.get('segments_damaged_count') or 0),
+        is_fresh_damage=any(events.get(kind) for kind in ('corrupt-record', 'damaged-segment')),
         missing=int((status.get('backing') or {}).get('missing_bytes') or 0),
         scrub=Scrub(str(scrub['state']), int(scrub['started_unix_seconds']), int(scrub['faults_count']))
         if scrub else None,
     )
 
 
-def parse_map(text: str) -> Dict[int, Place]:
-    """Reads the option `drives`: words `OSD=ADDRESS` or `OSD=ADDRESS#PATH`. Raises ValueError with what is wrong."""
-    places = {}
+def parse_map(text: str) -> Tuple[Dict[int, Place], List[str]]:
+    """Reads the option `drives`: words `OSD=ADDRESS` or `OSD=ADDRESS#PATH`. Returns the places, and what is wrong with the other
+    words."""
+    places: Dict[int, Place] = {}
+    problems = []
     for word in text.split():
         osd, equals, where = word.partition('=')
         address, _, path = where.partition('#')
-        if not (equals and osd.isdigit() and address):
-            raise ValueError("invalid drive '%s': expected OSD=HOST:PORT or OSD=HOST:PORT#PATH" % word)
+        if not (equals and osd.isascii() and osd.isdigit() and address):
+            problems.append("invalid drive '%s': expected OSD=HOST:PORT or OSD=HOST:PORT#PATH" % word)
+            continue
+        try:
+            split_address(address)
+        except ValueError as error:
+            problems.append("invalid drive '%s': %s" % (word, error))
+            continue
         if int(osd) in places:
-            raise ValueError('two drives for OSD %s' % osd)
-        split_address(address)
+            problems.append("two drives for OSD %s: '%s' is not used" % (osd, word))
+            continue
         places[int(osd)] = Place(address, path or None)
-    return places
+    return places, problems
 
 
 def split_address(address: str) -> Tuple[str, Optional[int]]:
@@ -116,7 +143,7 @@ def split_address(address: str) -> Tuple[str, Optional[int]]:
     if address.startswith('unix:'):
         return address[len('unix:'):], None
     host, colon, port = address.rpartition(':')
-    if not (colon and host and port.isdigit()):
+    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
         raise ValueError("invalid address '%s': expected HOST:PORT or unix:SOCKET" % address)
     return host.strip('[]'), int(port)
 
@@ -145,13 +172,15 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def ask(address: str, timeout: float) -> Union[List[Drive], Unreachable]:
-    """Asks a server for the status of its drives."""
+def ask(address: str, timeout: float, began: Callable[[http.client.HTTPConnection], None]) -> Union[List[Drive], Unreachable]:
+    """Asks a server for the status of its drives. `timeout` is that of each step; who has to bound the whole gets the connection
+    by `began`, and may shut it down."""
     connection = None
     try:
         host, port = split_address(address)
         connection = (_UnixConnection(host, timeout) if port is None
                       else http.client.HTTPConnection(host, port, timeout=timeout))
+        began(connection)
         connection.request('GET', '/status')
         response = connection.getresponse()
         body = response.read(ANSWER_MAX_BYTES)
@@ -160,8 +189,8 @@ def ask(address: str, timeout: float) -> Union[List[Drive], Unreachable]:
         return [parse_drive(drive) for drive in json.loads(body)['drives']]
     except (OSError, http.client.HTTPException) as error:
         return Unreachable('%s: %s' % (address, error or type(error).__name__))
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        return Unreachable('%s: not the status of a Pumice server: %s' % (address, error))
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+        return Unreachable('%s: not the status of a Pumice server: %s' % (address, str(error)[:200] or type(error).__name__))
     finally:
         if connection is not None:
             connection.close()
@@ -179,22 +208,3 @@ def choose(place: Place, answer: Union[List[Drive], Unreachable]) -> Answer:
         if drive.path == place.path:
             return drive
     return Unreachable('%s: no drive %s there' % (place.address, place.path))
-
-
-def ask_all(places: Dict[int, Place], timeout: float) -> Dict[int, Answer]:
-    """Asks each server once, side by side, and returns the answer for each OSD. Takes little longer than `timeout`."""
-    answers: Dict[str, Union[List[Drive], Unreachable]] = {}
-
-    def one(address: str) -> None:
-        answers[address] = ask(address, timeout)
-
-    threads = [threading.Thread(target=one, args=(address,), daemon=True)
-               for address in {place.address for place in places.values()}]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        # A server that sends a byte now and then resets the timeout of its socket.
-        thread.join(2 * timeout)
-    late = 'no answer within %g seconds' % (2 * timeout)
-    return {osd: choose(place, answers.get(place.address, Unreachable('%s: %s' % (place.address, late))))
-            for osd, place in places.items()}

@@ -1,8 +1,9 @@
 """From the status of drives to Ceph's health checks. Imports nothing of Ceph."""
 
 from enum import IntEnum
-from typing import Any, Dict, List, NamedTuple, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence
 
+from .damage import Damage
 from .drives import Answer, Drive, Unreachable
 
 
@@ -15,8 +16,16 @@ class Level(IntEnum):
     FULL = 3
 
 
+# A drive packs frames anew by itself when less than 5 % of its segments is available, until that much is: used comes down to about
+# 94.5 % of the limit (`wants_room` in the engine's `upkeep/decide.rs`). From the first of these shares of used on that is not fast
+# enough, or gains less than was estimated; below the second one it is.
+TIGHT_FROM, TIGHT_UNTIL = 0.98, 0.96
+
+
 class Limits(NamedTuple):
-    """Used / limit at which a level begins; it ends `hysteresis` below."""
+    """Occupied / limit at which a level begins; it ends `hysteresis` below. Occupied is what stays in use when the drive has packed
+    all frames anew, which it does before it refuses a write. By used, a level might never end: the drive packs no more than it
+    needs."""
 
     nearfull: float = 0.85
     backfillfull: float = 0.90
@@ -31,15 +40,17 @@ class Limits(NamedTuple):
             return 'expected 0 < nearfull_ratio <= backfillfull_ratio <= full_ratio <= 1'
         if not 0 <= self.hysteresis < self.nearfull:
             return 'expected 0 <= hysteresis < nearfull_ratio'
+        if self.down_after < 1:
+            return 'expected down_after >= 1'
         return None
 
 
-def next_level(before: Level, used: float, limits: Limits) -> Level:
-    """Level of a drive of which the share `used` is used, and which was at a level before."""
+def next_level(before: Level, occupied: float, limits: Limits) -> Level:
+    """Level of a drive of which the share `occupied` is occupied, and which was at a level before."""
     level = Level.OK
     for candidate, begin in ((Level.NEARFULL, limits.nearfull), (Level.BACKFILLFULL, limits.backfillfull),
                              (Level.FULL, limits.full)):
-        if used >= begin - (limits.hysteresis if candidate <= before else 0):
+        if occupied >= begin - (limits.hysteresis if candidate <= before else 0):
             level = candidate
     return level
 
@@ -48,8 +59,8 @@ class Watch:
     """What is remembered of the drive of one OSD from one round to the next."""
 
     def __init__(self, is_held_full: bool = False) -> None:
-        """`is_held_full`: its OSD was told to be full before the manager restarted. Why is forgotten, so it ends as if that was in
-        haste: when the drive is no longer nearly full."""
+        """`is_held_full`: something was done because it was full before the manager restarted. Why is forgotten, so it ends as if
+        that was in haste: when the drive is no longer nearly full."""
         self.answer: Answer = Unreachable('not asked yet')
         # The last drive that was seen, though it may be down now.
         self.drive: Optional[Drive] = None
@@ -57,8 +68,12 @@ class Watch:
         self.missed = 0
         self.down: Optional[str] = None
         self._used_at: Optional[float] = None
-        # FULL not by its share, but because it would have been full soon.
+        # Its level by what is occupied.
+        self._share = Level.NEARFULL if is_held_full else Level.OK
+        # Full not by its share, but because it would have been soon.
         self._hasty = is_held_full
+        # Full because a write gets little at once.
+        self._tight = False
 
     def see(self, answer: Answer, now: float, horizon: float, limits: Limits) -> None:
         """Takes in an answer of the time `now`. A drive that is nearly full and would be full within `horizon` seconds counts as
@@ -77,67 +92,23 @@ class Watch:
         before = self.drive
         self.drive = answer
         if before is not None and before.uuid != answer.uuid:
-            before, self.level, self._hasty = None, Level.OK, False
+            before, self._share, self._hasty, self._tight = None, Level.OK, False, False
         expected = answer.used_ratio
         if before is not None and self._used_at is not None and now > self._used_at and answer.physical_limit:
             growth = (answer.physical_used - before.physical_used) / (now - self._used_at)
             expected += max(growth, 0.0) * horizon / answer.physical_limit
         self._used_at = now
-        # Not from a level that was reached in haste.
-        from_level = min(self.level, Level.NEARFULL) if self._hasty else self.level
-        self.level = next_level(from_level, answer.used_ratio, limits)
-        self._hasty = self.level >= Level.NEARFULL and (self._hasty or expected >= 1)
-        if answer.out_of_space or self._hasty:
-            self.level = Level.FULL
+        self._share = next_level(self._share, answer.occupied_ratio, limits)
+        self._hasty = self._share >= Level.NEARFULL and (self._hasty or expected >= 1)
+        self._tight = answer.used_ratio >= (TIGHT_UNTIL if self._tight else TIGHT_FROM)
+        self.level = Level.FULL if answer.out_of_space or self._hasty or self._tight else self._share
 
 
-class Damage:
-    """Corruption that was found, and what of it has been dealt with. Kept over restarts of the manager, by the id of the drive."""
-
-    def __init__(self, stored: Optional[Dict[str, Dict[str, int]]] = None) -> None:
-        self._known: Dict[str, Dict[str, int]] = stored or {}
-
-    def stored(self) -> Dict[str, Dict[str, int]]:
-        """What to keep."""
-        return self._known
-
-    def see(self, drive: Drive) -> bool:
-        """Takes in a status. Returns whether `stored` has changed."""
-        count = drive.corrupt_records + drive.damaged_segments
-        known = self._known.get(drive.uuid, {'seen': 0, 'settled': 0, 'scrub': 0})
-        scrub = drive.scrub
-        fresh = dict(known)
-        if count > known['seen']:
-            # Only a scrub that begins later says something about these.
-            fresh.update(seen=count, scrub=scrub.started if scrub else 0)
-        elif (scrub and scrub.state == 'finished' and not scrub.faults and scrub.started > known['scrub']):
-            fresh['settled'] = known['seen']
-        if fresh == known or not fresh['seen']:
-            return False
-        self._known[drive.uuid] = fresh
-        return True
-
-    def acknowledge(self, drive: Drive) -> None:
-        """An administrator has dealt with all that was found."""
-        count = drive.corrupt_records + drive.damaged_segments
-        self._known[drive.uuid] = {'seen': count, 'settled': count,
-                                   'scrub': drive.scrub.started if drive.scrub else 0}
-
-    def of(self, drive: Drive) -> List[str]:
-        """What is corrupt on a drive, in words."""
-        known = self._known.get(drive.uuid)
-        found = []
-        if known and known['seen'] > known['settled']:
-            found.append('%d corrupt records, %d damaged segments' % (drive.corrupt_records, drive.damaged_segments))
-        if drive.missing:
-            found.append('%d bytes of its backing are missing' % drive.missing)
-        if drive.state == 'damaged' or (drive.state == 'read-only' and not drive.read_only_requested):
-            found.append(drive.trouble or drive.state)
-        return found
-
-
-def checks(watches: Dict[int, Watch], damage: Damage) -> Dict[str, Dict[str, Any]]:
-    """The health checks to raise, as `MgrModule.set_health_checks` takes them. An OSD is in at most one of those about space."""
+def checks(watches: Dict[int, Watch], damage: Damage, failed: Sequence[str] = (), given_up: Sequence[str] = (),
+           complaints: Sequence[str] = ()) -> Dict[str, Dict[str, Any]]:
+    """The health checks to raise, as `MgrModule.set_health_checks` takes them. An OSD is in at most one of those about space.
+    `failed`: protection that could not be done or taken back; `given_up`: such that an administrator took back; `complaints`: what
+    keeps the module from watching all drives."""
     nearfull, full, down, corrupt = [], [], [], []
     for osd, watch in sorted(watches.items()):
         drive = watch.drive
@@ -145,10 +116,11 @@ def checks(watches: Dict[int, Watch], damage: Damage) -> Dict[str, Dict[str, Any
             down.append('osd.%d: %s' % (osd, watch.down))
         if drive is None:
             continue
-        space = 'osd.%d: %s: %.1f %% of %s of physical space used, ratio %.2f' % (
-            osd, drive.path, 100 * drive.used_ratio, bytes_text(drive.physical_limit), drive.compression_ratio)
+        space = 'osd.%d: %s: %.1f %% of %s of physical space used, %.1f %% when frames are packed anew, ratio %.2f' % (
+            osd, drive.path, 100 * drive.used_ratio, bytes_text(drive.physical_limit), 100 * drive.occupied_ratio,
+            drive.compression_ratio)
         if watch.level == Level.FULL:
-            full.append(space + (', writes are refused' if drive.out_of_space else ''))
+            full.append(space + (', out of space' if drive.out_of_space else ''))
         elif watch.level >= Level.NEARFULL:
             nearfull.append(space)
         corrupt += ['osd.%d: %s: %s' % (osd, drive.path, what) for what in damage.of(drive)]
@@ -162,6 +134,13 @@ def checks(watches: Dict[int, Watch], damage: Damage) -> Dict[str, Dict[str, Any
             count = len({line.split(':')[0] for line in detail})
             raised[name] = {'severity': severity, 'count': count, 'detail': detail,
                             'summary': '%d Pumice drive%s %s' % (count, '' if count == 1 else 's', text)}
+    if failed or given_up:
+        raised['PUMICE_PROTECTION'] = {
+            'severity': 'error' if failed else 'warning', 'count': len(failed) + len(given_up), 'detail': [*failed, *given_up],
+            'summary': 'protection of full Pumice drives %s' % ('failed' if failed else 'was taken back by an administrator')}
+    if complaints:
+        raised['PUMICE_MODULE'] = {'severity': 'warning', 'count': len(complaints), 'detail': list(complaints),
+                                   'summary': 'the module pumice cannot watch all drives as it was told to'}
     return raised
 
 

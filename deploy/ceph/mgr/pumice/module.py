@@ -2,20 +2,36 @@
 
 import errno
 import json
+import socket
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from mgr_module import CLIReadCommand, CLIWriteCommand, CommandResult, HandleCommandResult, MgrModule, Option
 
-from .drives import Place, ask_all, attached_paths, parse_map
-from .health import Damage, Level, Limits, Watch, checks
-from .protect import MODES, NAMES, Action, Done, Reweight, Seen, SetPause, Tell, plan
+from .askers import Askers
+from .damage import Damage
+from .drives import Place, attached_paths, parse_map, split_address
+from .health import Level, Limits, Watch, checks
+from .notes import Notes
+from .protect import MODES, NAMES, Action, Reweight, Seen, SetPause, Tell, plan, succeeded
 from .table import rows, text
 
 # Time from a look at a drive until clients have stopped to write: the OSD tells the monitor, the monitor everybody. With the
 # time until the next look it is how long a drive has to last at its present growth.
 REACTION_SECONDS = 10
+# How long drives have for their answers, and all commands of a round together for theirs. What comes later is waited for in later
+# rounds.
+ASK_SECONDS_MAX = 5
+COMMANDS_SECONDS = 10
+REWEIGHT_TO = 0.8
+
+
+class Sent(NamedTuple):
+    """A command that was sent to the cluster."""
+
+    result: CommandResult
+    at: float
 
 
 class Module(MgrModule):
@@ -32,28 +48,35 @@ class Module(MgrModule):
                desc='HTTP address of the server for OSDs that are not in `drives`; {host} is the address of the OSD'),
         Option('path', type='str', default='', runtime=True,
                desc='path of the drive for OSDs that are not in `drives`; {id} is the number of the OSD, {host} its host name'),
-        Option('nearfull_ratio', type='float', default=0.85, runtime=True, desc='used / limit from which PUMICE_NEARFULL is raised'),
+        Option('nearfull_ratio', type='float', default=0.85, runtime=True, desc='occupied / limit from which PUMICE_NEARFULL is raised'),
         Option('backfillfull_ratio', type='float', default=0.90, runtime=True,
-               desc='used / limit from which `ceph pumice status` shows backfillfull'),
-        Option('full_ratio', type='float', default=0.95, runtime=True, desc='used / limit from which PUMICE_FULL is raised'),
+               desc='occupied / limit from which `ceph pumice status` shows backfillfull'),
+        Option('full_ratio', type='float', default=0.95, runtime=True, desc='occupied / limit from which PUMICE_FULL is raised'),
         Option('hysteresis', type='float', default=0.02, runtime=True, desc='how far below a ratio its level ends'),
         Option('down_after', type='uint', default=2, runtime=True, desc='answers missed for PUMICE_DOWN'),
         Option('protect', type='str', default='osd-full', enum_allowed=list(MODES), runtime=True,
                desc='what to do to an OSD whose drive is full: none; reweight; osd-full: it reports itself full; '
                     'cluster-pause: the flag `pause`'),
-        Option('reweight_to', type='float', default=0.8, runtime=True, desc='share of its weight that an OSD keeps (protect = reweight)'),
+        Option('reweight_to', type='float', default=REWEIGHT_TO, runtime=True,
+               desc='share of its weight that an OSD keeps (protect = reweight), above 0 and below 1'),
     ]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._wake = threading.Event()
         self._ended = False
-        # For `_watches` and `_damage`, which commands read.
+        # For what commands read and change: `_watches`, `_damage`, `_notes`.
         self._lock = threading.Lock()
         self._watches: Dict[int, Watch] = {}
         self._damage = Damage(self._load('damage'))
-        self._done = Done(self._load('done'))
-        self._complaint: Optional[str] = None
+        self._notes = Notes(self._load('notes'))
+        self._askers = Askers()
+        self._looked_at: Optional[float] = None
+        # Commands without an answer yet, by whom they are for.
+        self._outstanding: Dict[Tuple[str, str], Sent] = {}
+        # What the last round could not do.
+        self._complaints: List[str] = []
+        self._failed: List[str] = []
 
     def _load(self, key: str) -> Optional[Dict[str, Any]]:
         try:
@@ -71,106 +94,171 @@ class Module(MgrModule):
 
     def serve(self) -> None:
         while not self._ended:
+            began = time.monotonic()
+            complaints: List[str] = []
             try:
-                self._round()
-                self._complain(None)
+                self._round(complaints)
             except Exception as error:  # a round that fails must not be the last one
                 self.log.exception('round failed')
-                self._complain(str(error))
-            self._wake.wait(max(1, self.get_module_option('interval')))
+                complaints.append('a round failed: %s: %s' % (type(error).__name__, error))
+            # Those of the last round until then, so that none comes and goes.
+            self._complaints = complaints
+            try:
+                self._publish()
+            except Exception:  # what was raised stays
+                self.log.exception('no health checks')
+            self._wake.wait(max(1.0, self._interval() - (time.monotonic() - began)))
             self._wake.clear()
 
-    def _complain(self, what: Optional[str]) -> None:
-        if what is not None and what != self._complaint:
-            self.set_health_checks({'PUMICE_MODULE': {
-                'severity': 'warning', 'summary': 'the module pumice cannot watch drives', 'count': 1, 'detail': [what]}})
-        self._complaint = what
+    def _interval(self) -> float:
+        return max(1, self.get_module_option('interval'))
 
-    def _limits(self) -> Limits:
+    def _publish(self) -> None:
+        """Raises what is known, also after a round that failed."""
+        with self._lock:
+            raised = checks(self._watches, self._damage, self._failed, self._notes.overruled(), self._complaints)
+        self.set_health_checks(raised)
+
+    def _round(self, complaints: List[str]) -> None:
+        limits, interval = self._limits(complaints), self._interval()
+        osd_map = self.get('osd_map')
+        places, problems = self._places(osd_map)
+        complaints += problems
+        answers = self._askers.ask_all(places, min(interval, ASK_SECONDS_MAX))
+        now = time.monotonic()
+        # The next look may take as long as this one.
+        horizon = max(interval, now - self._looked_at if self._looked_at else 0) + REACTION_SECONDS
+        self._looked_at = now
+        with self._lock:
+            causes = self._notes.causes()
+            watched = set(places)
+            if problems:
+                # What is not understood may be about an OSD that was watched.
+                watched |= {*self._watches, *causes} & {osd['osd'] for osd in osd_map['osds']}
+            self._watches = {osd: self._watches.get(osd) or Watch(osd in causes) for osd in watched}
+            changed = False
+            for osd, watch in self._watches.items():
+                if osd in answers:
+                    watch.see(answers[osd], now, horizon, limits)
+                if watch.drive:
+                    changed |= self._damage.see(watch.drive)
+            damage = json.dumps(self._damage.stored())
+            levels = {osd: watch.level if watch.drive else None for osd, watch in self._watches.items()}
+        if changed:
+            self.set_store('damage', damage)
+        # Before commands that may take their time.
+        self._publish()
+        self._protect(levels, complaints)
+
+    def _limits(self, complaints: List[str]) -> Limits:
         option = self.get_module_option
         limits = Limits(option('nearfull_ratio'), option('backfillfull_ratio'), option('full_ratio'),
                         option('hysteresis'), option('down_after'))
         problem = limits.problem()
         if problem:
-            raise ValueError(problem)
+            complaints.append(problem + '; the defaults are used')
+            return Limits()
         return limits
 
-    def _round(self) -> None:
-        limits, interval = self._limits(), max(1, self.get_module_option('interval'))
-        osd_map = self.get('osd_map')
-        places = self._places(osd_map)
-        answers = ask_all(places, timeout=max(1, min(interval, 5)))
-        now = time.monotonic()
-        with self._lock:
-            self._watches = {osd: self._watches.get(osd) or Watch(osd in self._done.told) for osd in places}
-            changed = False
-            for osd, watch in self._watches.items():
-                watch.see(answers[osd], now, interval + REACTION_SECONDS, limits)
-                if watch.drive:
-                    changed |= self._damage.see(watch.drive)
-            if changed:
-                self.set_store('damage', json.dumps(self._damage.stored()))
-            raised = checks(self._watches, self._damage)
-            levels = {osd: watch.level if watch.drive else None for osd, watch in self._watches.items()}
-        self.set_health_checks(raised)
-        self._protect(levels, osd_map)
-
-    def _places(self, osd_map: Dict[str, Any]) -> Dict[int, Place]:
-        """Where the drive of each OSD is: by `drives`; else by `address`, with the path by `path`, or as it is attached here."""
+    def _places(self, osd_map: Dict[str, Any]) -> Tuple[Dict[int, Place], List[str]]:
+        """Where the drive of each OSD is: by `drives`; else by `address`, with the path by `path`, or as it is attached here. And
+        what of these options is not understood."""
         existing = {osd['osd']: osd for osd in osd_map['osds']}
-        places = {osd: place for osd, place in parse_map(self.get_module_option('drives') or '').items() if osd in existing}
+        listed, problems = parse_map(self.get_module_option('drives') or '')
+        places = {osd: place for osd, place in listed.items() if osd in existing}
         address, path = self.get_module_option('address'), self.get_module_option('path')
         if address:
-            attached = attached_paths()
-            for osd in existing.keys() - places.keys():
+            attached, here = attached_paths(), socket.gethostname()
+            for osd in sorted(existing.keys() - places.keys()):
                 about = self.get_metadata('osd', str(osd)) or {}
                 host = existing[osd]['public_addr'].rpartition(':')[0]
-                found = attached.get(about.get('bluestore_bdev_dev_node', ''))
-                if path:
-                    found = path.format(id=osd, host=about.get('hostname', ''))
-                places[osd] = Place(address.format(host=host), found)
-        return places
+                # Devices of other machines have the same names.
+                found = attached.get(about.get('bluestore_bdev_dev_node', '')) if about.get('hostname') == here else None
+                try:
+                    if path:
+                        found = path.format(id=osd, host=about.get('hostname', ''))
+                    where = address.format(host=host)
+                    split_address(where)
+                except (ValueError, LookupError, AttributeError, TypeError) as error:
+                    problems.append("options 'address' and 'path': %s: %s" % (type(error).__name__, error))
+                    break
+                places[osd] = Place(where, found)
+        return places, problems
 
-    def _protect(self, levels: Dict[int, Optional[Level]], osd_map: Dict[str, Any]) -> None:
-        names = {name: level for level, name in NAMES.items()}
-        seen = Seen(
-            up={osd['osd'] for osd in osd_map['osds'] if osd['up']},
-            weights={osd['osd']: osd['weight'] for osd in osd_map['osds']},
-            levels={osd['osd']: max((names.get(state, Level.OK) for state in osd['state']), default=Level.OK)
-                    for osd in osd_map['osds']},
-            pause_flag='pausewr' in osd_map['flags'].split(','))
-        before = json.dumps(self._done.stored())
-        for action in plan(self.get_module_option('protect'), levels, seen, self._done,
-                           self.get_module_option('reweight_to')):
-            problem = self._act(action)
-            if problem:
-                self.log.error('%s: %s', action, problem)
-            else:
-                self._done.apply(action, seen)
+    def _protect(self, levels: Dict[int, Optional[Level]], complaints: List[str]) -> None:
+        mode, reweight_to = self.get_module_option('protect'), self.get_module_option('reweight_to')
+        if not 0 < reweight_to < 1:
+            complaints.append('invalid reweight_to %g: expected more than 0 and less than 1; %g is used'
+                              % (reweight_to, REWEIGHT_TO))
+            reweight_to = REWEIGHT_TO
+        failed: List[str] = []
+        if self._notes.causes() or (mode != 'none' and Level.FULL in levels.values()):
+            try:
+                failed = self._act_by_plan(mode, levels, reweight_to)
+            except Exception as error:
+                self._failed = ['%s: %s' % (type(error).__name__, error)]
+                raise
+        self._failed = failed
+
+    def _act_by_plan(self, mode: str, levels: Dict[int, Optional[Level]], reweight_to: float) -> List[str]:
+        """Does what is to be done now. Returns what could not be."""
+        # The manager's own copy of the map may be older than what this module did a moment ago, which would look as if somebody
+        # else had taken it back.
+        until = time.monotonic() + COMMANDS_SECONDS
+        asked = self._send({('mon', ''): {'prefix': 'osd dump', 'format': 'json'}}, until)[('mon', '')]
+        if asked[0]:
+            return ['the state of the cluster is not known: %s' % (asked[2] or 'error %d' % asked[0])]
+        seen = look(json.loads(asked[1]))
+        with self._lock:
+            before = json.dumps(self._notes.stored())
+            actions = plan(mode, levels, seen, self._notes, reweight_to)
+        self._keep_notes(before)
+        failed = []
+        # Those to monitors one after the other, those to OSDs together: each may be about to die.
+        for batch in [[action] for action in actions if not isinstance(action, Tell)] + [
+                [action for action in actions if isinstance(action, Tell)]]:
+            answers = self._send(dict(command_of(action) for action in batch), until)
+            for action in batch:
+                code, _, error = answers[command_of(action)[0]]
+                if code:
+                    failed.append('%s: failed: %s' % (describe(action), error or 'error %d' % code))
+                    self.log.error('%s', failed[-1])
+                    continue
+                with self._lock:
+                    before = json.dumps(self._notes.stored())
+                    succeeded(action, self._notes)
+                self._keep_notes(before)
                 self.cluster_log('cluster', self.ClusterLogPrio.WARN, 'pumice: %s' % describe(action))
-        after = json.dumps(self._done.stored())
+        return failed
+
+    def _keep_notes(self, before: str) -> None:
+        with self._lock:
+            after = json.dumps(self._notes.stored())
         if after != before:
-            self.set_store('done', after)
+            self.set_store('notes', after)
 
-    def _act(self, action: Action) -> Optional[str]:
-        """Does it. Returns what went wrong."""
-        if isinstance(action, Tell):
-            command = {'prefix': 'injectfull', 'type': NAMES[action.level], 'count': -1 if action.level else 0}
-            code, _, error = self._osd_command(str(action.osd), command)
-        elif isinstance(action, Reweight):
-            code, _, error = self.mon_command({'prefix': 'osd reweight', 'id': action.osd, 'weight': action.weight})
-        else:
-            code, _, error = self.mon_command({'prefix': 'osd set' if action.pause else 'osd unset', 'key': 'pause'})
-        return error or str(code) if code else None
-
-    def _osd_command(self, osd: str, command: Dict[str, Any]) -> Any:
-        """Sends a command to an OSD, and waits for the answer."""
-        result = CommandResult('')
-        self.send_command(result, 'osd', osd, json.dumps(command), '')
-        # An OSD that dies now answers never.
-        if not result.ev.wait(5):
-            return -errno.ETIMEDOUT, '', 'no answer'
-        return result.r, result.outb, result.outs
+    def _send(self, commands: Dict[Tuple[str, str], Dict[str, Any]], until: float) -> Dict[Tuple[str, str], Tuple[int, str, str]]:
+        """Sends a command to each daemon, and waits for all answers together, to a time. Who has not answered the last one gets no
+        other."""
+        answers = {}
+        for to, command in commands.items():
+            last, now = self._outstanding.get(to), time.monotonic()
+            if last and not last.result.ev.is_set():
+                answers[to] = (-errno.ETIMEDOUT, '', 'no answer for %.0f seconds' % (now - last.at))
+            elif now >= until:
+                answers[to] = (-errno.ETIMEDOUT, '', 'not sent: others took all of %g seconds' % COMMANDS_SECONDS)
+            else:
+                sent = self._outstanding[to] = Sent(CommandResult(''), now)
+                self.send_command(sent.result, to[0], to[1], json.dumps(command), '')
+        for to in commands.keys() - answers.keys():
+            result = self._outstanding[to].result
+            # A daemon that dies now answers never.
+            if result.ev.wait(max(until - time.monotonic(), 0)):
+                answers[to] = (result.r, result.outb, result.outs)
+                del self._outstanding[to]
+            else:
+                answers[to] = (-errno.ETIMEDOUT, '', 'no answer within %g seconds' % COMMANDS_SECONDS)
+        return answers
 
     @CLIReadCommand('pumice status')
     def _status(self, format: Optional[str] = None) -> HandleCommandResult:
@@ -178,7 +266,8 @@ class Module(MgrModule):
         with self._lock:
             if format and format.startswith('json'):
                 answer = {'osds': rows(self._watches), 'protect': self.get_module_option('protect'),
-                          'done': self._done.stored(), 'checks': checks(self._watches, self._damage)}
+                          'done': self._notes.stored(),
+                          'checks': checks(self._watches, self._damage, self._failed, self._notes.overruled(), self._complaints)}
                 return HandleCommandResult(stdout=json.dumps(answer, indent=2 if 'pretty' in format else None))
             return HandleCommandResult(stdout=text(self._watches, self._damage))
 
@@ -190,9 +279,31 @@ class Module(MgrModule):
             if watch is None or watch.drive is None:
                 return HandleCommandResult(retval=-errno.ENOENT, stderr='osd.%d: no drive is known' % osd)
             self._damage.acknowledge(watch.drive)
-            self.set_store('damage', json.dumps(self._damage.stored()))
+            damage = json.dumps(self._damage.stored())
+        self.set_store('damage', damage)
         self._wake.set()
         return HandleCommandResult()
+
+
+def look(osd_map: Dict[str, Any]) -> Seen:
+    """The cluster by its map."""
+    names = {name: level for level, name in NAMES.items()}
+    osds = osd_map['osds']
+    return Seen(
+        up_from={osd['osd']: osd['up_from'] for osd in osds if osd['up']},
+        weights={osd['osd']: float(osd['weight']) for osd in osds},
+        levels={osd['osd']: max((names.get(state, Level.OK) for state in osd['state']), default=Level.OK) for osd in osds},
+        pause_flag='pausewr' in osd_map['flags'].split(','))
+
+
+def command_of(action: Action) -> Tuple[Tuple[str, str], Dict[str, Any]]:
+    """To whom which command is sent for an action."""
+    if isinstance(action, Tell):
+        return ('osd', str(action.osd)), {'prefix': 'injectfull', 'type': NAMES[action.level], 'count': -1 if action.level else 0}
+    if isinstance(action, Reweight):
+        # Not 1: to a monitor that is no number with a fraction.
+        return ('mon', ''), {'prefix': 'osd reweight', 'id': action.osd, 'weight': float(action.weight)}
+    return ('mon', ''), {'prefix': 'osd set' if action.pause else 'osd unset', 'key': 'pause'}
 
 
 def describe(action: Action) -> str:

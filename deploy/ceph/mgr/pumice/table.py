@@ -2,9 +2,10 @@
 
 from typing import Any, Dict, List, Optional
 
-from .health import Damage, Watch, bytes_text
+from .damage import Damage
+from .health import Watch, bytes_text
 
-HEADER = ('OSD', 'DRIVE', 'STATE', 'LOGICAL', 'OF', 'PHYSICAL', 'OF', 'USED', 'RATIO', 'TIME TO FULL', 'LEVEL')
+HEADER = ('OSD', 'DRIVE', 'STATE', 'LOGICAL', 'OF', 'PHYSICAL', 'OF', 'USED', 'OCCUPIED', 'RATIO', 'TIME TO FULL', 'LEVEL')
 
 
 def duration(seconds: Optional[float]) -> str:
@@ -33,7 +34,9 @@ def rows(watches: Dict[int, Watch]) -> List[Dict[str, Any]]:
             'logical_capacity_bytes': drive.logical_capacity if drive else None,
             'physical_used_bytes': drive.physical_used if drive else None,
             'physical_limit_bytes': drive.physical_limit if drive else None,
+            'physical_repackable_bytes': drive.physical_repackable if drive else None,
             'physical_used_ratio': drive.used_ratio if drive else None,
+            'physical_occupied_ratio': drive.occupied_ratio if drive else None,
             'compression_ratio': drive.compression_ratio if drive else None,
             'time_to_full_seconds': drive.seconds_to_full if drive else None,
         })
@@ -53,6 +56,7 @@ def text(watches: Dict[int, Watch], damage: Damage) -> str:
             bytes_text(row['physical_used_bytes']) if known else '-',
             bytes_text(row['physical_limit_bytes']) if known else '-',
             '%.1f %%' % (100 * row['physical_used_ratio']) if known else '-',
+            '%.1f %%' % (100 * row['physical_occupied_ratio']) if known else '-',
             '%.2f' % row['compression_ratio'] if row['compression_ratio'] else '-',
             duration(row['time_to_full_seconds']), row['level']))
         if row['state_reason']:

@@ -1,0 +1,286 @@
+"""Tests of `module` with a stand-in for Ceph: what is raised, kept, sent; managers that end at any time."""
+
+import json
+import time
+import unittest
+from typing import Any, Dict, List
+from unittest import mock
+
+from pumice import module
+from pumice.drives import Answer, Place, Unreachable, parse_drive
+
+from .fake_mgr import Cluster
+from .test_drives import status
+
+
+class Killed(BaseException):
+    """Ends a manager between two of its steps."""
+
+
+def drive(used: int, **changes: Any) -> Answer:
+    return parse_drive(status(physical_used_bytes=used, **changes))
+
+
+class Rounds(unittest.TestCase):
+    def setUp(self) -> None:
+        self.cluster = Cluster()
+        self.cluster.options['drives'] = '0=a:1 1=b:1 2=c:1'
+        self.answers: Dict[int, Answer] = {0: drive(100), 1: drive(100), 2: drive(100)}
+        self.asked: List[Dict[int, Place]] = []
+        for patch in (mock.patch.object(module.Askers, 'ask_all', self.ask_all), mock.patch.object(module, 'COMMANDS_SECONDS', 3)):
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.start_manager()
+
+    def ask_all(self, places: Dict[int, Place], timeout: float) -> Dict[int, Answer]:
+        self.asked.append(places)
+        return {osd: self.answers[osd] for osd in places}
+
+    def start_manager(self) -> None:
+        self.manager = module.Module(self.cluster)
+
+    def round(self) -> Dict[str, Any]:
+        """One round as `serve` does it. Returns what is raised after it."""
+        def once(_: float) -> None:
+            self.manager._ended = True
+        self.manager._ended = False
+        with mock.patch.object(self.manager._wake, 'wait', once):
+            self.manager.serve()
+        return self.manager.raised
+
+    def test_nothing_full_nothing_sent(self) -> None:
+        self.assertEqual(self.round(), {})
+        self.assertEqual(self.cluster.sent, [])
+
+    def test_full_is_raised_and_protected_and_taken_back(self) -> None:
+        for protect, is_done in (('osd-full', lambda: 'full' in self.cluster.osds[1]['state']),
+                                 ('cluster-pause', lambda: 'pausewr' in self.cluster.flags),
+                                 ('reweight', lambda: self.cluster.osds[1]['weight'] == 0.8)):
+            self.cluster.options['protect'] = protect
+            self.answers[1] = drive(960)
+            self.assertEqual(set(self.round()), {'PUMICE_FULL'}, protect)
+            self.assertTrue(is_done(), protect)
+            self.answers[1] = drive(100)
+            self.assertEqual(self.round(), {}, protect)
+            self.assertFalse(is_done(), protect)
+
+    def test_a_manager_killed_at_any_step_leaves_nothing_for_ever(self) -> None:
+        for protect, doing, undoing in (('osd-full', 'injectfull', 'injectfull'), ('cluster-pause', 'osd set', 'osd unset'),
+                                        ('reweight', 'osd reweight', 'osd reweight')):
+            for at in ('before', 'after'):
+                for step, full in ((doing, True), (undoing, False)):
+                    with self.subTest(protect=protect, at=at, full=full):
+                        self.cluster = Cluster()
+                        self.cluster.options.update(drives='0=a:1 1=b:1 2=c:1', protect=protect)
+                        whole = json.loads(json.dumps(self.cluster.map()))
+                        self.answers[1] = drive(960)
+                        self.start_manager()
+                        if not full:
+                            self.round()
+                            self.answers[1] = drive(100)
+
+                        def kill(prefix: str) -> None:
+                            if prefix == step:
+                                raise Killed
+                        setattr(self.cluster, at, kill)
+                        with self.assertRaises(Killed):
+                            self.round()
+                        setattr(self.cluster, at, lambda prefix: None)
+                        self.start_manager()
+                        # It does not know the drive at first.
+                        self.answers[1] = Unreachable('not yet')
+                        self.round()
+                        self.answers[1] = drive(960) if full else drive(100)
+                        self.round()
+                        self.assertEqual(self.cluster.map() == whole, not full)
+                        self.answers[1] = drive(100)
+                        self.round()
+                        self.assertEqual(self.cluster.map(), whole)
+                        self.assertEqual(json.loads(self.cluster.store['notes']), {'pause': None, 'weights': {}, 'told': {}})
+
+    def test_an_unknown_drive_does_not_hold_the_flag_of_another(self) -> None:
+        self.cluster.options['protect'] = 'cluster-pause'
+        self.answers[1], self.answers[2] = drive(960), Unreachable('gone')
+        self.round()
+        self.assertIn('pausewr', self.cluster.flags)
+        self.start_manager()
+        self.answers[1] = drive(100)
+        self.round()
+        self.assertNotIn('pausewr', self.cluster.flags)
+
+    def test_a_level_that_was_reached_is_not_forgotten_with_the_manager(self) -> None:
+        for protect in ('osd-full', 'cluster-pause', 'reweight'):
+            self.cluster.options['protect'] = protect
+            self.answers[1] = drive(960)
+            self.round()
+            self.start_manager()
+            self.answers[1] = drive(935)
+            self.assertEqual(set(self.round()), {'PUMICE_FULL'}, protect)
+            self.answers[1] = drive(100)
+            self.round()
+
+    def test_a_full_drive_that_is_lost_holds_the_flag_until_it_is_removed(self) -> None:
+        self.cluster.options['protect'] = 'cluster-pause'
+        self.answers[1] = drive(960)
+        self.round()
+        self.answers[1] = Unreachable('gone')
+        self.start_manager()
+        for _ in range(5):
+            self.round()
+        self.assertIn('pausewr', self.cluster.flags)
+        del self.cluster.osds[1]
+        self.round()
+        self.assertNotIn('pausewr', self.cluster.flags)
+
+    def test_protection_that_fails_is_raised_and_repeated(self) -> None:
+        for protect, prefix in (('osd-full', 'injectfull'), ('cluster-pause', 'osd set'), ('reweight', 'osd reweight')):
+            self.cluster.options['protect'] = protect
+            self.answers[1] = drive(960)
+            self.cluster.failing = {prefix: 'access denied'}
+            for _ in range(2):
+                raised = self.round()
+                self.assertEqual(set(raised), {'PUMICE_FULL', 'PUMICE_PROTECTION'}, protect)
+                self.assertIn('access denied', raised['PUMICE_PROTECTION']['detail'][0])
+                self.assertEqual(raised['PUMICE_PROTECTION']['severity'], 'error')
+            self.cluster.failing = {}
+            self.assertEqual(set(self.round()), {'PUMICE_FULL'}, protect)
+            self.answers[1] = drive(100)
+            self.assertEqual(self.round(), {}, protect)
+
+    def test_a_cluster_that_does_not_answer_is_raised_and_not_asked_again_and_again(self) -> None:
+        self.answers[1] = self.answers[2] = drive(960)
+        self.cluster.silent = ['injectfull']
+        for _ in range(3):
+            raised = self.round()
+        self.assertEqual(len(raised['PUMICE_PROTECTION']['detail']), 2)
+        self.assertIn('no answer', raised['PUMICE_PROTECTION']['detail'][0])
+        self.assertEqual(self.cluster.sent.count(('injectfull', '1')), 1)
+        self.cluster.silent = []
+        for complete in self.cluster.pending:
+            complete()
+        self.assertEqual(set(self.round()), {'PUMICE_FULL'})
+        self.cluster.silent = ['osd dump']
+        self.assertIn('the state of the cluster is not known', self.round()['PUMICE_PROTECTION']['detail'][0])
+
+    def test_commands_that_take_long_do_not_add_up(self) -> None:
+        self.cluster.options['protect'] = 'reweight'
+        self.answers = {osd: drive(960) for osd in range(3)}
+        late = [0.0]
+
+        def take_long(prefix: str) -> None:
+            late[0] += 100 if prefix == 'osd reweight' else 0
+        self.cluster.after = take_long
+        now = time.monotonic
+        patch = mock.patch.object(module, 'time', mock.Mock(monotonic=lambda: now() + late[0]))
+        patch.start()
+        self.addCleanup(patch.stop)
+        raised = self.round()
+        self.assertEqual(self.cluster.sent.count(('osd reweight', '')), 1)
+        self.assertIn('not sent', raised['PUMICE_PROTECTION']['detail'][0])
+        for _ in range(2):
+            raised = self.round()
+        self.assertEqual(set(raised), {'PUMICE_FULL'})
+        self.assertEqual([self.cluster.osds[osd]['weight'] for osd in range(3)], [0.8] * 3)
+
+    def test_what_an_administrator_took_back_is_shown(self) -> None:
+        self.cluster.options['protect'] = 'cluster-pause'
+        self.answers[1] = drive(960)
+        self.round()
+        self.cluster.flags = []
+        for _ in range(3):
+            raised = self.round()
+            self.assertEqual(self.cluster.flags, [])
+            self.assertEqual(raised['PUMICE_PROTECTION']['severity'], 'warning')
+            self.start_manager()
+        self.answers[1] = drive(100)
+        self.assertEqual(self.round(), {})
+
+    def test_a_round_that_fails_hides_nothing_and_is_shown_as_long_as_it_fails(self) -> None:
+        self.answers[1] = drive(960)
+        self.round()
+        with mock.patch.object(self.manager, '_places', side_effect=OSError('broken')):
+            for _ in range(3):
+                raised = self.round()
+                self.assertEqual(set(raised), {'PUMICE_FULL', 'PUMICE_MODULE'})
+                self.assertEqual(raised['PUMICE_MODULE']['detail'], ['a round failed: OSError: broken'])
+        with mock.patch.object(self.manager, '_protect', side_effect=OSError('broken')):
+            self.round()
+            self.manager.history = []
+            self.round()
+            self.assertEqual({frozenset(raised) for raised in self.manager.history}, {frozenset(('PUMICE_FULL', 'PUMICE_MODULE'))},
+                             'it does not come and go within a round')
+        self.assertEqual(set(self.round()), {'PUMICE_FULL'})
+
+    def test_a_bad_word_stops_no_other_drive(self) -> None:
+        self.cluster.options['drives'] = '0=a:1 nonsense 2=c:1'
+        self.answers[2] = drive(960)
+        for _ in range(2):
+            raised = self.round()
+            self.assertEqual(set(raised), {'PUMICE_FULL', 'PUMICE_MODULE'})
+            self.assertIn('nonsense', raised['PUMICE_MODULE']['detail'][0])
+        self.assertIn('full', self.cluster.osds[2]['state'])
+
+    def test_a_word_that_became_bad_releases_nothing(self) -> None:
+        self.answers[1] = drive(960)
+        self.round()
+        self.cluster.options['drives'] = '0=a:1 1=:1 2=c:1'
+        self.start_manager()
+        self.round()
+        self.assertIn('full', self.cluster.osds[1]['state'])
+        self.cluster.options['drives'] = '0=a:1 2=c:1'
+        self.round()
+        self.assertNotIn('full', self.cluster.osds[1]['state'], 'it is not watched any more')
+
+    def test_options_that_are_wrong_are_shown_and_defaults_used(self) -> None:
+        self.cluster.options.update(protect='reweight', nearfull_ratio=0.99)
+        self.answers[1] = drive(960)
+        for reweight_to in (0.0, 1.0, 7.5, -1.0, float('nan')):
+            self.cluster.options['reweight_to'] = reweight_to
+            raised = self.round()
+            self.assertEqual(len(raised['PUMICE_MODULE']['detail']), 2, reweight_to)
+            self.assertEqual(self.cluster.osds[1]['weight'], 0.8, reweight_to)
+
+    def test_drives_by_address_and_path(self) -> None:
+        self.cluster.options.update(drives='2=c:1', address='{host}:9841', path='/srv/{host}/osd.{id}')
+        self.round()
+        self.assertEqual(self.asked[-1], {0: Place('10.0.0.0:9841', '/srv/host0/osd.0'), 1: Place('10.0.0.1:9841', '/srv/host1/osd.1'),
+                                          2: Place('c:1', None)})
+
+    def test_devices_of_other_machines_have_the_same_names(self) -> None:
+        self.cluster.options.update(drives='', address='{host}:9841')
+        attached = {'/dev/loop0': '/srv/a', '/dev/loop1': '/srv/b'}
+        with mock.patch.object(module, 'attached_paths', return_value=attached), \
+                mock.patch.object(module.socket, 'gethostname', return_value='host1'):
+            self.round()
+        self.assertEqual([self.asked[-1][osd].path for osd in range(3)], [None, '/srv/b', None])
+
+    def test_an_address_that_is_no_pattern_stops_no_listed_drive(self) -> None:
+        for name, value in (('address', '{nothing}:1'), ('address', '{host'), ('address', 'x'), ('path', '{0}'), ('path', '{id.x}')):
+            self.cluster.options.update({'drives': '2=c:1', 'address': 'x:1', 'path': ''})
+            self.cluster.options[name] = value
+            raised = self.round()
+            self.assertEqual(set(raised), {'PUMICE_MODULE'}, value)
+            self.assertEqual(self.asked[-1].get(2), Place('c:1', None), value)
+
+    def test_a_store_that_is_no_json_is_forgotten(self) -> None:
+        self.cluster.store.update(notes='{', damage='x')
+        self.start_manager()
+        self.assertEqual(self.round(), {})
+
+    def test_status(self) -> None:
+        self.answers[1] = drive(960, physical_repackable_bytes=1)
+        self.round()
+        shown = json.loads(self.manager._status('json').stdout)
+        self.assertEqual(shown['done']['told']['1']['state'], 'answered')
+        self.assertEqual(set(shown['checks']), {'PUMICE_FULL'})
+        self.assertEqual([shown['osds'][1][key] for key in ('physical_repackable_bytes', 'physical_occupied_ratio', 'level')],
+                         [1, 0.959, 'full'])
+        self.assertIn('osd.1', self.manager._status().stdout)
+
+    def test_acknowledge(self) -> None:
+        self.answers[1] = drive(100, uuid='v', errors={'corrupt_records_count': 3})
+        self.assertEqual(set(self.round()), {'PUMICE_CORRUPT'})
+        self.assertNotEqual(self.manager._acknowledge(7).retval, 0)
+        self.assertEqual(self.manager._acknowledge(1).retval, 0)
+        self.start_manager()
+        self.assertEqual(self.round(), {})

@@ -106,15 +106,15 @@ gluster_sockets() { lab_processes | tr ' ' '\n' | grep '^/.*/gluster/.*\.socket$
 note_sockets() { gluster_sockets >>"$LAB/sockets"; }
 
 stop_cluster() {
-    local name pid start
+    local name
     note_sockets
     for name in "${volumes[@]}"; do unmount_volume "$name"; done
     if [ -S "$LAB/node1/glusterd.sock" ] && process_of glusterd "--pid-file=$LAB/node1/glusterd.pid" >/dev/null; then
         for name in "${volumes[@]}"; do gluster_quiet 1 volume stop "$name" force || true; done
     fi
     # glusterd first: it starts others.
-    while read -r pid start; do stop_process "$pid" "$start" || say "process $pid does not end"; done \
-        < <(processes_of glusterd; processes_of "$gluster_programs")
+    stop_processes glusterd
+    stop_processes "$gluster_programs"
     sort -u "$LAB/sockets" | xargs -r rm -f
 }
 

@@ -68,3 +68,8 @@ process_of() {
 }
 # processes_of PATTERN: "PID START" of all whose program matches
 processes_of() { lab_processes | awk -v pattern="^($1)\$" '$3 ~ pattern { print $1, $2 }'; }
+# stop_processes PATTERN
+stop_processes() {
+    local pid start
+    while read -r pid start; do stop_process "$pid" "$start" || say "process $pid does not end"; done < <(processes_of "$1")
+}

@@ -4,9 +4,9 @@
 available() { drive_status "$LAB/node$1/drive1" .physical_available_bytes; }
 # fill NODE MIB: other data on a node's brick, so that its drives have so much left
 fill() {
-    local bytes=$(($(available "$1") * DRIVES - ($2 << 20)))
-    ! is_full "$1" || fail "the drive of node $1 is full already"
-    random $((bytes >> 20)) | dd of="$LAB/node$1/fs/filler" bs=1M iflag=fullblock conv=fsync status=none
+    local left=$(($(available "$1") * DRIVES >> 20))
+    [ "$left" -gt $(($2 + 50)) ] || fail "the drives of node $1 are nearly full before they are filled: $left MiB are left"
+    random $((left - $2)) | dd of="$LAB/node$1/fs/filler" bs=1M iflag=fullblock conv=fsync status=none
 }
 is_full() {
     local drive
@@ -15,6 +15,8 @@ is_full() {
     done
     return 1
 }
+# refusals NODE: requests that its drives have refused for lack of physical space
+refusals() { local drive sum=0; for drive in $(drives_of "$1"); do sum=$((sum + $(drive_status "$drive" .server.requests.no_space_count))); done; echo $sum; }
 # grow NODE SIZE: physical space for its drives
 grow() {
     local drive
@@ -43,15 +45,21 @@ brick_state() {
 
 # All physical drives are full. It is healed by deleting and trimming.
 step_all_full() {
-    local node shown written errors mark state
-    for ((node = 1; node <= NODES; node++)); do fill "$node" 24; done
+    local node shown written errors mark state refused=()
+    for ((node = 1; node <= NODES; node++)); do
+        refused[node]=$(refusals "$node")
+        fill "$node" 24
+    done
     written=$(number_of replica)
     mark=$(stat -c %s "$LAB/log")
     if write_files replica all-full 32 4 random; then fail "the client saw no error"; fi
     errors=$(tail -c +$((mark + 1)) "$LAB/log" | grep '^dd: ' | sed 's/.*: //' | sort -u | paste -sd, || true)
     written=$(($(number_of replica) - written))
     [ -n "$errors" ] || fail "the client failed without an error: $(tail -n 5 "$LAB/log")"
-    for ((node = 1; node <= NODES; node++)); do is_full "$node" || fail "the drives of node $node are not full"; has_logical_space "$node"; done
+    for ((node = 1; node <= NODES; node++)); do
+        [ "$(refusals "$node")" -gt "${refused[node]}" ] || fail "the drives of node $node have refused nothing"
+        has_logical_space "$node"
+    done
     shown=$(percent_of_df 1)
     state=$(brick_state 1)
     verify_client replica
@@ -65,7 +73,7 @@ step_all_full() {
 give_space_back() {
     end_bricks "$1"
     rm "$LAB/node$1/fs/filler"
-    fstrim "$LAB/node$1/fs"
+    trim_brick "$1"
     remount_brick "$1"
     start_bricks
 }

@@ -84,7 +84,7 @@ for job in seqwrite seqread randwrite randread; do
     case $job in rand*) n=4 unit=IOPS ;; esac
     line=()
     for target in "${targets[@]}"; do
-        line+=("$(column $target $job $n | sort -g | awk -v m="$(column $target $job $n | middle)" -v unit=$unit 'NR == 1 { low = $1 } END { printf "%.0f (%.0f, %.0f) %s", m, low, $1, unit }')")
+        line+=("$(column "$target" "$job" "$n" | sort -g | awk -v m="$(column "$target" "$job" "$n" | middle)" -v unit=$unit 'NR == 1 { low = $1 } END { printf "%.0f (%.0f, %.0f) %s", m, low, $1, unit }')")
     done
     printf '%-10s %26s %26s %8.2f %22.2f\n' $job "${line[@]}" \
         "$(awk -v a="$(column pumice $job $n | middle)" -v b="$(column raw $job $n | middle)" 'BEGIN { print a / b }')" "$(column pumice $job 5 | middle)"

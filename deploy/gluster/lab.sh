@@ -77,6 +77,8 @@ failed_up() {
 
 down() {
     resolve_lab
+    # Refused at once, not after a wait.
+    if [ -e "$LAB/settings" ]; then load; fi
     one_at_a_time
     # `up` was killed before there was anything.
     if [ -d "$LAB" ] && [ ! -L "$LAB" ] && [ ! -e "$LAB/settings" ]; then
@@ -93,7 +95,7 @@ take_down() (
     stop_cluster
     for ((node = 1; node <= NODES; node++)); do stop_brick "$node" --force; done
     # Servers end with their devices, but for one whose bridge was killed and whose number nobody knows any more.
-    if ! remains | grep -q '^attachment '; then stop_processes pumice; fi
+    case $'\n'$(remains) in *$'\n'attachment*) ;; *) stop_processes pumice ;; esac
     for n in {1..25}; do
         left=$(remains)
         [ -n "$left" ] || break
@@ -110,7 +112,7 @@ start_timer() {
     stop_timer
     [ "$TRIM_SECONDS" -gt 0 ] || return 0
     [ -p "$LAB/timer" ] || mkfifo -m 600 "$LAB/timer"
-    LAB=$LAB setsid bash "$here/lab.sh" run-timer "$LAB/timer" "$TRIM_SECONDS" </dev/null >"$LAB/timer.log" 2>&1 9>&- &
+    env LAB="$LAB" setsid bash "$here/lab.sh" run-timer "$LAB/timer" "$TRIM_SECONDS" </dev/null >"$LAB/timer.log" 2>&1 9>&- &
     wait_until 10 timer_runs || fail_with "$LAB/timer.log" "the timer does not start"
 }
 timer_runs() { [ -n "$(processes_of bash)" ]; }

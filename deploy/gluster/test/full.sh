@@ -30,7 +30,7 @@ sfx_number() { pumice sfx-status "$LAB/node$1/drive1" | sed -n 's/^SFX card: .de
 space_flag() { cat "$LAB/run-sfx/sfdv$(sfx_number "$1")n1/sfx_smart_features/space_flag"; }
 space_flag_is() { [ "$(space_flag "$1")" = "$2" ]; }
 capacity_flag() { pumice capacity "$LAB/node$1/drive1" | tail -n 1 | awk '{ print $NF }'; }
-warned() { pumice sfx-status "$LAB/node$1/drive1" | grep -q '^Critical Warning: .*out-of-space'; }
+warned() { grep -q '^Critical Warning: .*out-of-space' <<<"$(pumice sfx-status "$LAB/node$1/drive1")"; }
 # percent_of_df NODE
 percent_of_df() { df --output=pcent "$LAB/node$1/fs" | tail -n 1 | tr -d ' %'; }
 # has_logical_space NODE: what fails then fails for physical space

@@ -82,7 +82,8 @@ step_bridge() {
 
 # A drive is destroyed, with all that was on it: a new one takes the brick's place.
 step_destroy() {
-    local brick=$(host 1):$LAB/node1/fs/replica left lost expected
+    local brick left lost expected node
+    brick=$(host 1):$LAB/node1/fs/replica
     end_bricks 1
     # Of the distributed volume what is on the other nodes is left, and nothing else.
     expected=$(for ((node = 2; node <= NODES; node++)); do files_left "$LAB/node$node/fs/distributed" distributed; done | awk '{ n += $1 } END { print n }')

@@ -49,10 +49,10 @@ step_units() {
     if grep -E '^(Requires|Requisite|BindsTo|PartOf|ConsistsOf): srv-brick1.mount' <<<"$said"; then fail "a lost brick takes down glusterd, with all other bricks"; fi
     # What is looked for would be seen.
     make_units "$folder" "${line/nofail/nofail,_netdev}"
-    complaints "$folder" | grep -q 'ordering cycle' || fail "a cycle is not seen"
+    grep -q 'ordering cycle' <<<"$(complaints "$folder")" || fail "a cycle is not seen"
     make_units "$folder" "$line"
     printf '[Unit]\nRequiresMountsFor=/srv/brick1\n' >"$folder/glusterd.service.d/glusterd.conf"
-    dependencies "$folder" | grep -qx 'Requires: srv-brick1.mount' || fail "a requirement is not seen"
+    grep -qx 'Requires: srv-brick1.mount' <<<"$(dependencies "$folder")" || fail "a requirement is not seen"
     ok "drives, mount, glusterd and the timer are valid and in order, without a cycle; glusterd starts without a brick that is lost"
 }
 
@@ -69,7 +69,7 @@ refuses() {
 # Directories of others, in which lab.sh would act as root.
 step_trust() {
     local folder=$work/open/lab said
-    mkdir -p -m 755 "$work/open" "$folder"
+    mkdir -p "$folder"
     chmod 755 "$work/open" "$folder"
     # Nothing in a file of settings is run, whomever it belongs to.
     { cat "$LAB/settings"; echo "SIZE=\$(touch $work/ran)"; echo "touch $work/ran"; } >"$folder/settings"

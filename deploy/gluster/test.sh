@@ -52,6 +52,8 @@ finish() {
     exit "$code"
 }
 trap finish EXIT
+# What ends the test without a word of its own.
+trap '[ "$BASH_SUBSHELL" != 0 ] || echo "${BASH_SOURCE[0]##*/}:$LINENO: $BASH_COMMAND" >&2' ERR
 trap 'exit 129' HUP
 trap 'exit 130' INT
 trap 'exit 143' TERM

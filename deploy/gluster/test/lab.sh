@@ -106,12 +106,15 @@ steal_device() {
 
 # The lab ends, and nothing of it is left on the machine.
 step_nothing_left() {
-    local seen left name=${work##*/} kind pid rest namespace
+    local seen left name=${work##*/} kind pid rest namespace kinds
+    kinds=('process .* glusterd ' 'process .* glusterfsd ' 'process .* pumice ' 'process .* bash ' mount attachment socket)
+    [ "$DRIVES" = 1 ] || kinds+=(volume)
+    [[ $(device_of "$LAB/node1/drive1") != /dev/loop* ]] || kinds+=(device)
     TRIM_SECONDS=3600 "$here/lab.sh" timer
     traces >"$work/traces"
     # What is looked for would be seen.
     seen=$(remains)
-    for kind in 'process .* glusterd ' 'process .* glusterfsd ' 'process .* pumice ' 'process .* bash ' mount attachment socket; do
+    for kind in "${kinds[@]}"; do
         grep -q "^$kind" <<<"$seen" || fail "a running lab shows no '$kind': $seen"
     done
     while read -r pid rest; do

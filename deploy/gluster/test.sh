@@ -47,8 +47,13 @@ finish() {
     # shellcheck disable=SC2046
     [ -z "$(jobs -p)" ] || kill $(jobs -p) 2>/dev/null || true
     for lab in "$work"/*/settings; do [ ! -e "$lab" ] || LAB=${lab%/settings} "$here/lab.sh" down || code=1; done
-    # What is still there is in use.
-    if ! compgen -G "$work/*/settings" >/dev/null; then rm -rf --one-file-system "$work"; fi
+    # What is mounted would be emptied, and what is attached would lose its backing.
+    if grep -qF " $work/" /proc/mounts || losetup --list --noheadings --output BACK-FILE | grep -qF "$work/"; then
+        echo "left, because something in it is mounted or attached: $work" >&2
+        code=1
+    else
+        rm -rf --one-file-system "$work"
+    fi
     exit "$code"
 }
 trap finish EXIT

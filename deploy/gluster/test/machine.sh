@@ -89,7 +89,11 @@ step_trust() {
     refuses 'symbolic link' "$work/link"
     chmod 777 "$work/open"
     refuses "$work/open: writable by other users" "$folder"
-    if said=$(LAB=$work/open/new "$here/lab.sh" up 2>&1); then fail "up in a directory that others can write"; fi
+    if said=$(LAB=$work/open/new "$here/lab.sh" up 2>&1); then
+        chmod 755 "$work/open"
+        LAB=$work/open/new "$here/lab.sh" down
+        fail "up in a directory that others can write"
+    fi
     grep -q "$work/open: writable by other users" <<<"$said" || fail "up says: $said"
     [ ! -e "$work/open/new" ] || fail "something was made in a directory that others can write"
     # As in /tmp.

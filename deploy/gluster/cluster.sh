@@ -131,8 +131,9 @@ end_bricks() {
     note_sockets
     [ $# -gt 0 ] || set -- "${volumes[@]}"
     for name in "$@"; do
-        read -r pid start < <(brick_process "$node" "$name") || continue
-        end_process "$pid" "$start" || fail "process $pid of brick $name of node $node does not end"
+        if read -r pid start < <(brick_process "$node" "$name"); then
+            end_process "$pid" "$start" || fail "process $pid of brick $name of node $node does not end"
+        fi
         # Where nothing reaps it, glusterd takes the dead process for a running one.
         rm -f "$LAB/node$node/run/vols/$name/"*.pid
     done

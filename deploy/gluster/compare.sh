@@ -8,7 +8,7 @@
 # buffer_compress_percentage (60). Needs 6 GiB in the temporary directory. PUMICE names the program.
 set -Eeuo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-for part in lib drive cluster; do
+for part in lib process drive cluster; do
     # shellcheck source=/dev/null
     . "$here/$part.sh"
 done
@@ -16,7 +16,6 @@ rounds=${1:-5}
 volume=${VOLUME:-distributed}
 compress=${COMPRESS:-60}
 seconds=${JOB_SECONDS:-5}
-base=${TMPDIR:-/tmp}/pumice-gluster-compare
 missing=$(missing_parts | paste -sd, | sed 's/,/, /g')
 if [ -n "$missing" ]; then
     echo "skipped: comparison of Gluster on Pumice drives: this machine lacks $missing"
@@ -24,26 +23,29 @@ if [ -n "$missing" ]; then
 fi
 # One drive a brick on both sides: there is no striping to compare.
 export DRIVES=1 SIZE=${SIZE:-1G}
-default_settings
 targets=(raw pumice)
-use() { LAB=$base-$1 && . "$LAB/settings"; }
+base=$(mktemp -d "${TMPDIR:-/tmp}/pumice-gluster-compare.XXXXXX")
+base=$(cd "$base" && pwd -P)
+use() { LAB=$base/$1 && load_settings; }
 finish() {
     local code=$? target
     trap - EXIT
-    for target in "${targets[@]}"; do [ ! -e "$base-$target/settings" ] || LAB=$base-$target "$here/lab.sh" down; done
-    rm -rf "$base"
+    trap '' HUP INT TERM
+    for target in "${targets[@]}"; do [ ! -e "$base/$target/settings" ] || LAB=$base/$target "$here/lab.sh" down || code=1; done
+    # What is mounted would be emptied.
+    if grep -qF " $base/" /proc/mounts; then echo "left, because something in it is mounted: $base" >&2; else rm -rf --one-file-system "$base"; fi
     exit "$code"
 }
-mkdir "$base"
 trap finish EXIT
-LAB=$base-raw BACKING=raw SUBNET=127.1.2 "$here/lab.sh" up
-LAB=$base-pumice BACKING=pumice SUBNET=127.1.3 "$here/lab.sh" up
+trap 'exit 129' HUP
+trap 'exit 130' INT
+trap 'exit 143' TERM
+for target in "${targets[@]}"; do LAB=$base/$target BACKING=$target "$here/lab.sh" up; done
 
 # cpu_of_drives: CPU seconds so far of the drives' servers and bridges. Those of the kernel's loop driver are not in it.
 cpu_of_drives() {
-    local pid
     [ "$BACKING" = pumice ] || { echo 0; return; }
-    for pid in $(jq -r '.bridge_pid, .server_pid' "$LAB"/run-attach/*/attachment.json); do cat "/proc/$pid/stat"; done |
+    processes_of pumice | while read -r pid _; do cat "/proc/$pid/stat"; done |
         awk -v ticks="$(getconf CLK_TCK)" '{ sub(/.*\) /, ""); cpu += $12 + $13 } END { print cpu / ticks }'
 }
 # measure TARGET JOB ARGUMENTS...: a line "target job MiB/s IOPS CPU-seconds-per-GB" to results
@@ -82,7 +84,7 @@ for job in seqwrite seqread randwrite randread; do
     case $job in rand*) n=4 unit=IOPS ;; esac
     line=()
     for target in "${targets[@]}"; do
-        line+=("$(column $target $job $n | sort -g | awk -v m="$(column $target $job $n | middle)" -v unit=$unit 'NR == 1 { low = $1 } END { printf "%.0f (%.0f, %.0f) %s", m, low, $1, unit }')")
+        line+=("$(column "$target" "$job" "$n" | sort -g | awk -v m="$(column "$target" "$job" "$n" | middle)" -v unit=$unit 'NR == 1 { low = $1 } END { printf "%.0f (%.0f, %.0f) %s", m, low, $1, unit }')")
     done
     printf '%-10s %26s %26s %8.2f %22.2f\n' $job "${line[@]}" \
         "$(awk -v a="$(column pumice $job $n | middle)" -v b="$(column raw $job $n | middle)" 'BEGIN { print a / b }')" "$(column pumice $job 5 | middle)"

@@ -5,87 +5,145 @@
 #   lab.sh up          start it; volumes are mounted at LAB/client/replica and LAB/client/distributed
 #   lab.sh status      nodes: what the file system shows, and what the drive has
 #   lab.sh trim        fstrim on all bricks, and what came back
-#   lab.sh timer       the same every TRIM_SECONDS, from now on; `up` does it too if TRIM_SECONDS is not 0
+#   lab.sh timer       the same every TRIM_SECONDS, in place of the timer that runs; 0 ends it. `up` does it too if it is not 0
 #   lab.sh down        end it, and remove all of it
 set -Eeuo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=lib.sh
-. "$here/lib.sh"
-# shellcheck source=drive.sh
-. "$here/drive.sh"
-# shellcheck source=cluster.sh
-. "$here/cluster.sh"
+for part in lib process drive cluster remains; do
+    # shellcheck source=/dev/null
+    . "$here/$part.sh"
+done
 
 load() {
-    local seconds=${TRIM_SECONDS:-}
+    resolve_lab
+    [ -e "$LAB" ] || [ -L "$LAB" ] || fail "$LAB: no lab is there; start one: lab.sh up"
+    check_trusted "$LAB"
     [ -e "$LAB/settings" ] || fail "$LAB: no lab is there; start one: lab.sh up"
-    LAB=$(cd "$LAB" && pwd -P)
-    . "$LAB/settings"
-    TRIM_SECONDS=${seconds:-$TRIM_SECONDS}
+    check_trusted "$LAB/settings"
+    load_settings
+}
+
+# one_at_a_time: waits for other commands that start or end something, of all labs: names of devices, addresses, volume groups.
+# Processes that stay close the lock (9>&-).
+one_at_a_time() {
+    [ "$(id -u)" = 0 ] || fail "this machine lacks: root"
+    # For root only: whoever can open it can hold the lock.
+    (umask 077 && : >>/run/pumice-gluster.lock)
+    exec 9>>/run/pumice-gluster.lock
+    flock --wait 900 9 || fail "another lab.sh has been busy for 15 minutes"
 }
 
 up() {
-    local missing name node
-    [ ! -e "$LAB" ] || fail "$LAB exists: end that lab first (lab.sh down), or set LAB to another directory"
+    local missing node
     missing=$(missing_parts | paste -sd, | sed 's/,/, /g')
     [ -z "$missing" ] || fail "this machine lacks: $missing"
     default_settings
+    check_settings
+    one_at_a_time
+    resolve_lab
+    check_place "$LAB"
+    [ ! -e "$LAB" ] && [ ! -L "$LAB" ] || fail "$LAB exists: end that lab first (lab.sh down), or set LAB to another directory"
     if [ "$DRIVES" = auto ]; then
         DRIVES=1
         if has_device_mapper; then DRIVES=2; fi
     fi
-    mkdir -p "$LAB"
-    LAB=$(cd "$LAB" && pwd -P)
-    for name in "${settings[@]}"; do printf '%s=%q\n' "$name" "${!name}"; done >"$LAB/settings"
-    trap 'say "not started; last lines of the log:"; tail -n 5 "$LAB/log" >&2 || true; down' ERR
+    choose_subnet "$SUBNET"
+    (umask 077 && mkdir "$LAB") || fail "$LAB: cannot be made"
+    # `exit` and signals too; ERR would see neither.
+    trap 'failed_up $?' EXIT
+    trap 'exit 129' HUP
+    trap 'exit 130' INT
+    trap 'exit 143' TERM
+    store_settings
+    : >"$LAB/log"
     for ((node = 1; node <= NODES; node++)); do start_brick "$node"; done
     start_cluster
     if [ "$TRIM_SECONDS" -gt 0 ]; then start_timer; fi
-    trap - ERR
+    trap - EXIT HUP INT TERM
     [ "$DRIVES" -gt 1 ] || say "one drive a brick: striping of two by LVM is left out$(has_device_mapper || echo ", the kernel has no device-mapper")"
     say "up: $LAB/client/replica, $LAB/client/distributed"
 }
+# failed_up CODE: takes down what was started
+failed_up() {
+    trap - EXIT
+    trap '' HUP INT TERM
+    set +e
+    say "not started (exit code $1); last lines of the log:"
+    tail -n 5 "$LAB/log" >&2
+    take_down
+    [ "$1" != 0 ] || exit 1
+    exit "$1"
+}
 
 down() {
-    local node attached
+    resolve_lab
+    # Refused at once, not after a wait.
+    if [ -e "$LAB/settings" ]; then load; fi
+    one_at_a_time
+    # `up` was killed before there was anything.
+    if [ -d "$LAB" ] && [ ! -L "$LAB" ] && [ ! -e "$LAB/settings" ]; then
+        check_trusted "$LAB"
+        rmdir "$LAB" 2>/dev/null && { say "down"; return; }
+    fi
     load
+    take_down
+}
+# take_down: ends all of a lab, whatever of it is there
+take_down() (
     set +e
-    if [ -e "$LAB/timer.pid" ]; then stop "$(cat "$LAB/timer.pid")"; fi
+    stop_timer
     stop_cluster
     for ((node = 1; node <= NODES; node++)); do stop_brick "$node" --force; done
-    set -e
-    if grep -qF " $LAB/" /proc/mounts; then fail "still mounted in $LAB: $(grep -F " $LAB/" /proc/mounts | cut -d' ' -f2 | paste -sd' ')"; fi
-    # What is attached still would lose its backing.
-    for attached in "$LAB"/node*/device*; do
-        [ ! -e "$attached" ] || fail "$(cat "$attached"): still attached, $LAB stays"
+    # Servers end with their devices, but for one whose bridge was killed and whose number nobody knows any more.
+    case $'\n'$(remains) in *$'\n'attachment*) ;; *) stop_processes pumice ;; esac
+    for n in {1..25}; do
+        left=$(remains)
+        [ -n "$left" ] || break
+        sleep 0.2
     done
-    rm -rf "$LAB" && say "down"
-}
+    # What is attached still would lose its backing.
+    [ -z "$left" ] || fail "$LAB stays, because there is still: $left"
+    rm -rf --one-file-system "$LAB" || exit
+    say "down"
+)
 
 # What a timer of systemd does in production (pumice-trim@.timer).
 start_timer() {
-    setsid bash -c "while sleep $TRIM_SECONDS; do LAB='$LAB' '$here/lab.sh' trim; done" </dev/null >"$LAB/timer.log" 2>&1 &
-    echo $! >"$LAB/timer.pid"
+    stop_timer
+    [ "$TRIM_SECONDS" -gt 0 ] || return 0
+    [ -p "$LAB/timer" ] || mkfifo -m 600 "$LAB/timer"
+    env LAB="$LAB" setsid bash "$here/lab.sh" run-timer "$LAB/timer" "$TRIM_SECONDS" </dev/null >"$LAB/timer.log" 2>&1 9>&- &
+    wait_until 10 timer_runs || fail_with "$LAB/timer.log" "the timer does not start"
+}
+timer_runs() { [ -n "$(processes_of bash)" ]; }
+stop_timer() { stop_processes 'bash|fstrim'; }
+# run_timer SECONDS: is the timer. It waits at a pipe into which nobody writes: no process of its own is left where it ends.
+run_timer() {
+    exec 7<>"$LAB/timer"
+    while [ -e "$LAB/settings" ]; do
+        read -rt "$1" -u 7 || true
+        trim || true
+    done
 }
 
 # space NODE: MiB used in the file system, and in the drives
 space() {
-    local folder=$LAB/node$1 n bytes=0
-    for ((n = 1; n <= DRIVES; n++)); do
+    local drive bytes=0
+    for drive in $(drives_of "$1"); do
         if [ "$BACKING" = raw ]; then
-            bytes=$((bytes + $(stat -c '%b * 512' "$folder/drive$n")))
+            bytes=$((bytes + $(stat -c '%b * 512' "$drive")))
         else
-            bytes=$((bytes + $(drive_status "$folder/drive$n" .physical_used_bytes)))
+            bytes=$((bytes + $(drive_status "$drive" .physical_used_bytes)))
         fi
     done
-    echo "$(mib "$(df --output=used -B1 "$folder/fs" | tail -n 1)") $(mib "$bytes")"
+    echo "$(mib "$(df --output=used -B1 "$LAB/node$1/fs" | tail -n 1)") $(mib "$bytes")"
 }
 
 status() {
     local node folder
     for ((node = 1; node <= NODES; node++)); do
         folder=$LAB/node$node
-        echo "node $node, $(host "$node"): $FS on $(cat "$folder/volume"), brick processes $(brick_process "$node" replica) $(brick_process "$node" distributed)"
+        echo "node $node, $(host "$node"): $FS on $(volume_of "$node"), brick processes $(brick_process "$node" replica | cut -d' ' -f1) $(brick_process "$node" distributed | cut -d' ' -f1)"
         df -h --output=size,used,avail,pcent "$folder/fs" | sed 's/^/  /'
         [ "$BACKING" = raw ] || pumice capacity "$folder"/drive* | sed 's/^/  /'
     done
@@ -96,7 +154,7 @@ trim() {
     local node before after
     for ((node = 1; node <= NODES; node++)); do
         before=$(space "$node")
-        fstrim "$LAB/node$node/fs"
+        trim_brick "$node"
         after=$(space "$node")
         echo "node $node: ${after% *} MiB used in the file system, ${before#* } MiB in the drive before fstrim, ${after#* } MiB after"
     done
@@ -107,6 +165,14 @@ case ${1:-} in
     down) down ;;
     status) load; status ;;
     trim) load; trim ;;
-    timer) load; start_timer ;;
+    timer)
+        wanted=${TRIM_SECONDS:-}
+        one_at_a_time
+        load
+        TRIM_SECONDS=${wanted:-$TRIM_SECONDS}
+        check_settings
+        start_timer
+        ;;
+    run-timer) load; run_timer "${3:?seconds}" ;;
     *) sed -n '2,/^set/{/^set/!s/^# \{0,1\}//p}' "$0" >&2; exit 2 ;;
 esac

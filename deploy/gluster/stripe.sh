@@ -10,7 +10,6 @@
 set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 . "$here/lib.sh"
-default_settings
 lab=${KERNEL_LAB:-${CARGO_TARGET_DIR:-$root/target}/kernel-lab}
 skip() { echo "skipped: drives striped by LVM in the lab kernel: $*"; exit 0; }
 [ -x "$lab/linux" ] || skip "no kernel in $lab (scripts/kernel-lab/build.sh)"
@@ -21,7 +20,7 @@ command -v lvcreate >/dev/null || missing=${missing:+$missing, }lvm2
 share=$(mktemp -d)
 trap 'rm -rf "$share"' EXIT
 chmod 755 "$share"
-cp "$(readlink -f "$PUMICE")" "$share/pumice"
+cp "$(readlink -f "${PUMICE:-$(default_program)}")" "$share/pumice"
 cp -r "$here" "$share/gluster"
 cat >"$share/environment" <<END
 modules=$lab/root
@@ -31,8 +30,10 @@ stripe=${STRIPE:-256k}
 steps='${STEPS:-}'
 END
 code=0
-# A process namespace of its own, with which the guest ends whatever happens to this script.
-setpriv --pdeathsig KILL unshare --pid --fork --kill-child timeout --kill-after=5 "${SECONDS_MAX:-900}" \
+# A process namespace of its own, with which the guest ends whatever happens to this script; and one processor, because the guest has
+# one (scripts/kernel-lab/run.sh).
+processor=$(taskset -pc $$ | sed 's/.*[^0-9]//')
+setpriv --pdeathsig KILL unshare --pid --fork --kill-child taskset -c "$processor" timeout --kill-after=5 "${SECONDS_MAX:-900}" \
     "$lab/linux" mem=3G rootfstype=hostfs rootflags=/ ro init="$share/gluster/stripe-guest.sh" con=null con0=null,fd:1 ssl=null quiet \
     loglevel=1 uml_dir="$share/" umid=uml lab_share="$share" </dev/null >"$share/console" 2>&1 || code=$?
 [ ! -e "$share/output" ] || cat "$share/output"

@@ -34,41 +34,34 @@ remount() {
     umount "$LAB/client/$1"
     mount_volume "$1"
 }
-# verify_client VOLUME: reads all files by a client that has cached nothing
+# verify FOLDER VOLUME: reads all files of a volume there. A list without files would verify nothing.
+verify() {
+    [ -s "$LAB/$2.sha256" ] || return 1
+    (cd "$1" && sha256sum --quiet -c "$LAB/$2.sha256") >>"$LAB/log" 2>&1
+}
+# verify_client VOLUME: by a client that has cached nothing
 verify_client() {
     remount "$1"
-    [ -s "$LAB/$1.sha256" ] || return 0
-    (cd "$LAB/client/$1" && sha256sum --quiet -c "$LAB/$1.sha256") >>"$LAB/log" 2>&1 || fail "$step: volume $1 lost something: $LAB/log"
+    verify "$LAB/client/$1" "$1" || fail "$step: volume $1 lost something: $(tail -n 3 "$LAB/log")"
 }
-# verify_brick NODE: reads all files of the replica from a node's brick
-verify_brick() {
-    (cd "$LAB/node$1/fs/replica" && sha256sum --quiet -c "$LAB/replica.sha256") >>"$LAB/log" 2>&1 ||
-        fail "$step: the brick of node $1 lacks something: $LAB/log"
-}
-verify_brick_quietly() { (verify_brick "$1") 2>/dev/null; }
-# files_left VOLUME: how many of its files a client can read as they were written
-files_left() {
-    remount "$1"
-    (cd "$LAB/client/$1" && sha256sum -c "$LAB/$1.sha256" 2>>"$LAB/log" | grep -c ': OK$') || true
-}
+# brick_is_complete NODE: all files of the replica are on a node's brick
+brick_is_complete() { verify "$LAB/node$1/fs/replica" replica; }
+# files_left FOLDER VOLUME: how many of its files can be read there as they were written
+files_left() { (cd "$1" && sha256sum -c "$LAB/$2.sha256" 2>>"$LAB/log" | grep -c ': OK$') || true; }
 verify_everywhere() {
     local node
     verify_client replica
     verify_client distributed
-    for ((node = 1; node <= NODES; node++)); do verify_brick "$node"; done
+    for ((node = 1; node <= NODES; node++)); do
+        brick_is_complete "$node" || fail "$step: the brick of node $node lacks something: $(tail -n 3 "$LAB/log")"
+    done
 }
 
 # fio_on VOLUME ARGUMENTS...: fio by the FUSE client
-fio_on() {
-    local volume=$1
-    shift
-    fio --directory="$LAB/client/$volume" --aux-path="$LAB" --refill_buffers --buffer_compress_percentage=60 \
-        --buffer_compress_chunk=4096 --verify_fatal=1 --verify_state_save=0 "$@" >"$LAB/fio.out" 2>&1 || { tail -n 20 "$LAB/fio.out" >&2; return 1; }
-}
+fio_on() { run_fio --directory="$LAB/client/$1" --aux-path="$LAB" "${@:2}"; }
 # fio_gfapi VOLUME ARGUMENTS...: fio as a client of its own, without FUSE
-fio_gfapi() {
-    local volume=$1
-    shift
-    (cd "$LAB" && fio --ioengine=gfapi_async --volume="$volume" --brick="$(host 1)" --refill_buffers --buffer_compress_percentage=60 \
-        --buffer_compress_chunk=4096 --verify_fatal=1 --verify_state_save=0 "$@" >"$LAB/fio.out" 2>&1) || { tail -n 20 "$LAB/fio.out" >&2; return 1; }
+fio_gfapi() { run_fio --ioengine=gfapi_async --volume="$1" --brick="$(host 1)" "${@:2}"; }
+run_fio() {
+    (cd "$LAB" && fio --refill_buffers --buffer_compress_percentage=60 --buffer_compress_chunk=4096 --verify_fatal=1 --verify_state_save=0 \
+        "$@" >"$LAB/fio.out" 2>&1) || { tail -n 20 "$LAB/fio.out" >&2; return 1; }
 }

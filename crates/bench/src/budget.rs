@@ -7,6 +7,8 @@ use crate::scene::{Action, Scene};
 
 /// Rounds that a run should have: with three, one that was disturbed does not move the median.
 const ROUNDS: f64 = 3.0;
+/// Rounds of a job that may be needed until it is steady.
+const STEADY_ROUNDS: usize = 8;
 /// Most rounds of a run.
 pub(crate) const ROUNDS_MAX: u32 = 9;
 /// Shortest and longest time of a timed job.
@@ -53,23 +55,29 @@ pub(crate) fn scene_seconds(scene: &Scene, size_bytes: u64, job_seconds: u32) ->
     let steps = scene.steps.iter().map(|step| match &step.action {
         Action::Fio(Job { amount: Amount::Timed, .. }) => f64::from(job_seconds),
         Action::Fio(job) => once(job),
-        Action::Copy(_) | Action::Settle => bytes / speed,
+        Action::Objects(job) if !job.is_put => f64::from(job_seconds),
+        Action::Objects(_) | Action::Copy(_) | Action::Settle => bytes / speed,
     });
     steps.sum::<f64>() + SETUP_SECONDS
 }
 
-/// Time of timed jobs with which the usual number of rounds fits, in whole seconds.
+/// Time of timed jobs with which the usual number of rounds fits, in whole seconds. `to_steady`: once, with those that write
+/// as often as it may take until they are steady.
 pub(crate) fn job_seconds<'a>(
     scenes: impl Iterator<Item = &'a Scene> + Clone,
     size_bytes: u64,
     limit: Duration,
+    to_steady: bool,
 ) -> u32 {
-    let timed = scenes.clone().flat_map(|scene| &scene.steps).filter(|step| step.is_timed()).count();
-    if timed == 0 {
+    let timed = scenes.clone().flat_map(|scene| &scene.steps).filter(|step| step.is_timed());
+    let jobs: usize =
+        timed.map(|step| if to_steady && step.may_be_unsteady() { STEADY_ROUNDS } else { 1 }).sum();
+    if jobs == 0 {
         return JOB_SECONDS_MIN;
     }
     let rest: f64 = scenes.map(|scene| scene_seconds(scene, size_bytes, 0)).sum();
-    let seconds = (limit.as_secs_f64() / ROUNDS - rest) / timed as f64;
+    let rounds = if to_steady { 1.0 } else { ROUNDS };
+    let seconds = (limit.as_secs_f64() / rounds - rest) / jobs as f64;
     (seconds.max(0.0) as u32).clamp(JOB_SECONDS_MIN, JOB_SECONDS_MAX)
 }
 
@@ -85,7 +93,7 @@ mod tests {
         let fill = Job::sequential(Pattern::Write, Data::Zeros);
         let scene = Scene::new("a", vec![Step::prepare("fill", fill), Step::job("read", job)]);
         let seconds = |minutes: u64| {
-            job_seconds([&scene, &scene].into_iter(), 300_000_000, Duration::from_secs(60 * minutes))
+            job_seconds([&scene, &scene].into_iter(), 300_000_000, Duration::from_secs(60 * minutes), false)
         };
         // Each of two scenes fills for a second and needs another for itself.
         assert_eq!(seconds(1), 8);

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::documents::{Document, Statement, statement};
 use crate::run::FailedScene;
+use crate::value::Value;
 
 /// Whether a statement is true of Pumice on the machine of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -11,6 +12,8 @@ use crate::run::FailedScene;
 pub enum Verdict {
     /// It is not.
     DoesNot,
+    /// The rounds, or how busy the machine was, leave it open.
+    WithinNoise,
     /// It is.
     Holds,
     /// This machine, or this program, has no way to tell.
@@ -22,6 +25,7 @@ impl Verdict {
     pub fn text(self) -> &'static str {
         match self {
             Verdict::DoesNot => "does not",
+            Verdict::WithinNoise => "within noise",
             Verdict::Holds => "holds",
             Verdict::CannotBeTested => "cannot be tested here",
         }
@@ -68,6 +72,16 @@ impl Needs {
             Needs::AtMost(most) => value <= most * (1.0 + TOLERANCE),
         }
     }
+
+    /// Judges a quantity that was measured on a machine of which others used the share `busy`.
+    fn judge(self, value: &Value, busy: f64) -> Verdict {
+        let (low, high) = value.range(busy);
+        match (self.admits(low), self.admits(high)) {
+            (true, true) => Verdict::Holds,
+            (false, false) => Verdict::DoesNot,
+            _ => Verdict::WithinNoise,
+        }
+    }
 }
 
 impl Finding {
@@ -84,21 +98,25 @@ impl Finding {
         }
     }
 
-    /// Compares a number with what a statement needs. `why` is the reason if it does not hold. Without a number it was
-    /// not measured.
+    /// Compares a quantity with what a statement needs. `why` is the reason if it does not hold. Without one it was not
+    /// measured. `busy` is the share of the processors that others used.
     pub(crate) fn judge(
         name: &str,
-        value: Option<f64>,
+        value: Option<Value>,
+        busy: f64,
         needs: Needs,
         ours: impl Fn(f64) -> String,
         why: &str,
     ) -> Finding {
         let statement = statement(name);
-        match value {
-            None => Finding::untested(statement, NOT_MEASURED),
-            Some(value) if needs.admits(value) => Finding::of(statement, ours(value), Verdict::Holds, ""),
-            Some(value) => Finding::of(statement, ours(value), Verdict::DoesNot, why),
-        }
+        let Some(value) = value else { return Finding::untested(statement, NOT_MEASURED) };
+        let verdict = needs.judge(&value, busy);
+        let why = match verdict {
+            Verdict::Holds | Verdict::CannotBeTested => String::new(),
+            Verdict::DoesNot => why.to_string(),
+            Verdict::WithinNoise => noise_text(&value, busy, needs),
+        };
+        Finding::of(statement, ours(value.median()), verdict, &why)
     }
 
     /// Blames a failure for what was not measured. If nothing else was left out (`is_certain`) the statement is not true
@@ -120,14 +138,61 @@ impl Finding {
     }
 }
 
+/// Says why a quantity leaves a statement open.
+fn noise_text(value: &Value, busy: f64, needs: Needs) -> String {
+    let (low, high) = value.range(busy);
+    let median = if needs.admits(value.median()) { "holds" } else { "does not hold" };
+    let rounds = match value.figure.count {
+        1 => "one round".to_string(),
+        count => format!("{count} rounds"),
+    };
+    let others = match busy {
+        share if share > 0.0 && value.is_speed => {
+            format!(", other programs used {:.0} % of the processors", share * 100.0)
+        }
+        _ => String::new(),
+    };
+    format!("{median} by the median, but {rounds}{others}: may be {low:.2} to {high:.2}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::stats::Figure;
+
+    #[test]
+    fn noise_leaves_a_statement_open() {
+        let judge = |values: &[f64], busy| {
+            let value = Figure::of(values.iter().copied()).map(Value::speed);
+            Finding::judge("lm-write", value, busy, Needs::AtLeast(4.0), |_| String::new(), "slow")
+        };
+        assert_eq!(judge(&[4.1, 4.2, 4.3], 0.0).verdict, Verdict::Holds);
+        let mixed = judge(&[3.0, 4.2, 4.3], 0.0);
+        assert_eq!(mixed.verdict, Verdict::WithinNoise);
+        assert_eq!(mixed.why, "holds by the median, but 3 rounds: may be 3.00 to 4.30");
+        let busy = judge(&[3.0, 3.1, 3.2], 0.5);
+        assert_eq!(busy.verdict, Verdict::WithinNoise);
+        assert!(
+            busy.why.contains("does not hold by the median") && busy.why.contains("50 %"),
+            "{}",
+            busy.why
+        );
+        assert_eq!(judge(&[1.0, 1.1, 1.2], 0.5).verdict, Verdict::DoesNot);
+        assert_eq!(judge(&[3.5], 0.0).verdict, Verdict::WithinNoise);
+    }
 
     #[test]
     fn numbers_are_judged_with_a_tolerance() {
-        let judge =
-            |value, needs| Finding::judge("lm-write", value, needs, |value| format!("{value:.1}x"), "slow");
+        let judge = |value: Option<f64>, needs| {
+            Finding::judge(
+                "lm-write",
+                value.map(Value::exact),
+                0.0,
+                needs,
+                |value| format!("{value:.1}x"),
+                "slow",
+            )
+        };
         let holds = judge(Some(3.85), Needs::AtLeast(4.0));
         assert_eq!((holds.verdict, holds.ours.as_str(), holds.why.as_str()), (Verdict::Holds, "3.9x", ""));
         let not = judge(Some(3.7), Needs::AtLeast(4.0));
@@ -141,7 +206,10 @@ mod tests {
         let failed =
             FailedScene { scene: "a".to_string(), error: "broken".to_string(), ..FailedScene::default() };
         let blamed = |value, is_certain| {
-            let mut finding = Finding::judge("lm-write", value, Needs::AtLeast(1.0), |_| String::new(), "");
+            let value: Option<f64> = value;
+            let value = value.map(Value::exact);
+            let mut finding =
+                Finding::judge("lm-write", value, 0.0, Needs::AtLeast(1.0), |_| String::new(), "");
             finding.blame(&failed, is_certain);
             (finding.verdict, finding.why)
         };

@@ -32,7 +32,11 @@ pub(crate) enum Place {
         pool: String,
         /// The image.
         image: String,
+        /// Configuration of the cluster.
+        conf: PathBuf,
     },
+    /// Objects of an S3 gateway, where fio does not go.
+    Objects,
 }
 
 impl Place {
@@ -42,6 +46,26 @@ impl Place {
             Place::File(_) | Place::Cached(_) => "libaio",
             Place::Nbd(_) => "nbd",
             Place::Rbd { .. } => "rbd",
+            Place::Objects => "of objects",
+        }
+    }
+
+    /// What fio's engine takes from the environment.
+    fn environment(&self) -> Vec<(&'static str, &Path)> {
+        match self {
+            Place::Rbd { conf, .. } => vec![("CEPH_CONF", conf.as_path())],
+            _ => Vec::new(),
+        }
+    }
+
+    /// Writes what a file system holds back, if this is a file in one.
+    pub(crate) fn sync(&self) -> Result<()> {
+        match self {
+            Place::File(path) | Place::Cached(path) => {
+                let file = std::fs::File::open(path).map_err(BenchError::io(path))?;
+                file.sync_all().map_err(BenchError::io(path))
+            }
+            Place::Nbd(_) | Place::Rbd { .. } | Place::Objects => Ok(()),
         }
     }
 }
@@ -107,7 +131,8 @@ impl Fio {
         let limit = Duration::from_secs(u64::from(seconds)) * 3 + LATE;
         // Of an earlier job.
         let _ = std::fs::remove_file(&results);
-        let ended = process::run(&self.program, &arguments, folder, limit, stop);
+        let environment = place.environment();
+        let ended = process::run_with(&self.program, &arguments, &environment, folder, limit, stop);
         let text = std::fs::read_to_string(&results).map_err(BenchError::io(&results));
         match ended {
             Ok(ended) => Measured::parse(&text?, ended.cpu_seconds),

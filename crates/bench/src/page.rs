@@ -4,7 +4,7 @@ use report::{Bar, BarChart, Page};
 
 use crate::run::{Run, Series};
 use crate::stats::Figure;
-use crate::text::{findings, head, measured, predictions};
+use crate::text::{findings, head, measured, notes, predictions};
 
 /// Most groups of a chart. More do not fit a page of paper.
 const GROUPS_MAX: usize = 24;
@@ -32,6 +32,10 @@ pub fn page(run: &Run) -> String {
         .heading("Everything measured")
         .paragraph("Medians of the rounds; ± is half of the distance from the lowest to the highest.")
         .table(&measured(run));
+    let notes = notes(run);
+    if !notes.is_empty() {
+        page = page.heading("Notes").list(notes);
+    }
     if !run.left_out.is_empty() {
         page = page.heading("Left out").list(run.left_out.iter().cloned());
     }
@@ -42,7 +46,7 @@ type Quantity = fn(&Series) -> Option<Figure>;
 
 const CHARTS: [(&str, &str, Quantity); 6] = [
     ("Sequential throughput", "MB/s", |it| {
-        it.mb_per_s.filter(|_| it.job.contains("128K") || it.job == "copy")
+        it.mb_per_s.filter(|_| it.job.contains("128K") || it.job == "copy" || it.job.contains("objects"))
     }),
     ("Random requests", "requests per second", |it| {
         it.requests_per_second.filter(|_| it.job.starts_with("4K"))
@@ -100,12 +104,17 @@ mod tests {
             series: vec![series],
             targets: vec![target],
             left_out: vec!["<this>".to_string()],
+            notes: vec!["of <memory>".to_string()],
             ..Run::default()
         };
         let html = page(&run);
         assert!(html.contains("Sequential throughput") && html.contains("Compression ratio"), "{html}");
         assert!(!html.contains("Random requests") && !html.contains("<this>"), "{html}");
         let text = crate::text(&run);
-        assert!(text.contains("128K write") && text.contains("<this>"), "{text}");
+        assert!(
+            text.contains("128K write") && text.contains("<this>") && text.contains("of <memory>"),
+            "{text}"
+        );
+        assert!(html.contains("of &lt;memory&gt;") || html.contains("of &#60;memory&#62;"), "{html}");
     }
 }

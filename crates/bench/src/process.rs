@@ -88,11 +88,25 @@ pub(crate) fn run<S: AsRef<OsStr>>(
     limit: Duration,
     stop: &Stop,
 ) -> Result<Ended> {
+    run_with(program, arguments, &[], folder, limit, stop)
+}
+
+/// As [`run`], with more in the program's environment.
+pub(crate) fn run_with<S: AsRef<OsStr>>(
+    program: &Path,
+    arguments: &[S],
+    environment: &[(&str, &Path)],
+    folder: &Path,
+    limit: Duration,
+    stop: &Stop,
+) -> Result<Ended> {
     let failed = |problem: String| BenchError::program(&name(program), problem);
     let [out, err] = ["out", "err"].map(|name| tempfile::Builder::new().prefix(name).tempfile_in(folder));
     let (out, err) = (out.map_err(BenchError::io(folder))?, err.map_err(BenchError::io(folder))?);
     let file = |file: &tempfile::NamedTempFile| file.reopen().map_err(BenchError::io(folder));
-    let spawned = command(program, arguments, "KILL").stdout(file(&out)?).stderr(file(&err)?).spawn();
+    let mut command = command(program, arguments, "KILL");
+    command.envs(environment.iter().copied()).stdout(file(&out)?).stderr(file(&err)?);
+    let spawned = command.spawn();
     let mut group = Group(Some(spawned.map_err(|error| failed(format!("cannot be run: {error}")))?));
     let since = Instant::now();
     while !group.ended() {
@@ -236,7 +250,9 @@ fn stat_ticks(stat: &str, children: bool) -> Option<u64> {
     times.iter().map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
-/// User and system time of all kernel threads so far, in seconds. They do the work of file systems and loop devices.
+/// User and system time so far, in seconds, of the kernel threads that do the work of btrfs and loop devices: threads of
+/// these names, and workers that are bound to no processor. The kernel does not say whose work such a worker does: that of
+/// other file systems is among it.
 pub(crate) fn kernel_cpu_seconds() -> f64 {
     /// Parent of all kernel threads.
     const KTHREADD: &str = "2";
@@ -245,15 +261,35 @@ pub(crate) fn kernel_cpu_seconds() -> f64 {
     let stats = numbers.filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok());
     let kernel = stats.filter(|stat| {
         let parent = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(1));
-        parent == Some(KTHREADD)
+        parent == Some(KTHREADD) && works_for_stores(stat)
     });
     let ticks: u64 = kernel.filter_map(|stat| stat_ticks(&stat, false)).sum();
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
+/// Whether a kernel thread, by its line in `/proc/PID/stat`, may do the work of btrfs or of a loop device.
+fn works_for_stores(stat: &str) -> bool {
+    let name = stat.split_once('(').map_or("", |(_, rest)| rest);
+    ["btrfs", "loop", "kworker/u"].iter().any(|known| name.starts_with(known))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn kernel_threads_of_stores() {
+        for (name, expected) in [
+            ("kworker/u8:3-btrfs-endio-write", true),
+            ("loop0", true),
+            ("btrfs-transaction", true),
+            ("kworker/0:1-events", false),
+            ("ksoftirqd/0", false),
+            ("jbd2/vda-8", false),
+        ] {
+            assert_eq!(works_for_stores(&format!("12 ({name}) S 2 0 0")), expected, "{name}");
+        }
+    }
 
     #[test]
     fn times_behind_any_name() {

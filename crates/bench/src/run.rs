@@ -6,9 +6,14 @@ use crate::error::{BenchError, Result};
 use crate::finding::Finding;
 use crate::machine::Machine;
 use crate::stats::Figure;
+use crate::steady::Steady;
+use crate::value::Value;
 
 /// Version of the document. It changes when a reader of an older one would misread it.
 pub(crate) const VERSION: u32 = 1;
+
+/// Share of the processors that others may use on a quiet machine. Kernel threads of disks are among them.
+const QUIET: f64 = 0.15;
 
 /// The result of a run.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -46,6 +51,9 @@ pub struct Run {
     pub failed: Vec<FailedScene>,
     /// What was not measured, and why.
     pub left_out: Vec<String>,
+    /// What is to be known of the figures.
+    #[serde(default)]
+    pub notes: Vec<String>,
     /// Targets with their headline figures, in the form that `pumice tco --from-bench` reads.
     pub targets: Vec<RunTarget>,
     /// Everything measured.
@@ -142,6 +150,13 @@ pub struct Sample {
     pub physical_used_bytes: Option<u64>,
     /// Bytes written to the backing for each byte written by the host, during the step.
     pub write_amplification: Option<f64>,
+    /// Whether the servers came to rest after the step, so that all their work for it is counted; `None` where nobody
+    /// waited.
+    #[serde(default)]
+    pub came_to_rest: Option<bool>,
+    /// How steady it was at its end, where that was asked; the figures are those of the last five rounds.
+    #[serde(default)]
+    pub steady: Option<Steady>,
 }
 
 /// What a model of this program predicted, and what was measured.
@@ -197,24 +212,48 @@ impl Run {
         Ok(run)
     }
 
+    /// Returns the share of the processors that others used, if it was more than on a quiet machine.
+    pub(crate) fn busy_share(&self) -> Option<f64> {
+        self.others_cpu_share.filter(|share| *share > QUIET)
+    }
+
     /// Returns the series of a step on a target.
     pub(crate) fn series(&self, scene: &str, step: &str, target: &str) -> Option<&Series> {
         self.series.iter().find(|it| it.scene == scene && it.step == step && it.target == target)
     }
 
-    /// Returns the median throughput of a step on a target, in MB/s.
-    pub(crate) fn speed(&self, scene: &str, step: &str, target: &str) -> Option<f64> {
-        self.series(scene, step, target)?.mb_per_s.map(|figure| figure.median)
+    /// Returns the throughput of a step on a target, in MB/s.
+    pub(crate) fn speed(&self, scene: &str, step: &str, target: &str) -> Option<Value> {
+        self.series(scene, step, target)?.mb_per_s.map(Value::speed)
     }
 
-    /// Returns the median of a step's requests per second.
-    pub(crate) fn requests(&self, scene: &str, step: &str, target: &str) -> Option<f64> {
-        self.series(scene, step, target)?.requests_per_second.map(|figure| figure.median)
+    /// Returns the requests per second of a step.
+    pub(crate) fn requests(&self, scene: &str, step: &str, target: &str) -> Option<Value> {
+        self.series(scene, step, target)?.requests_per_second.map(Value::speed)
     }
 
-    /// Returns the median ratio after a step.
-    pub(crate) fn ratio(&self, scene: &str, step: &str, target: &str) -> Option<f64> {
-        self.series(scene, step, target)?.ratio.map(|figure| figure.median)
+    /// Returns the ratio after a step.
+    pub(crate) fn ratio(&self, scene: &str, step: &str, target: &str) -> Option<Value> {
+        self.series(scene, step, target)?.ratio.map(Value::space)
+    }
+
+    /// Returns the write amplification of a step.
+    pub(crate) fn write_amplification(&self, scene: &str, step: &str, target: &str) -> Option<Value> {
+        self.series(scene, step, target)?.write_amplification.map(Value::space)
+    }
+
+    /// Returns the CPU seconds of client and servers for each GB of a step.
+    pub(crate) fn cpu_per_gb(&self, scene: &str, step: &str, target: &str) -> Option<Value> {
+        let series = self.series(scene, step, target)?;
+        let (client, server) = (series.client_cpu_seconds_per_gb?, series.server_cpu_seconds_per_gb?);
+        Some(Value::speed(client).with(Value::speed(server), |client, server| client + server))
+    }
+
+    /// Notes something once.
+    pub(crate) fn note(&mut self, note: String) {
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
     }
 
     /// Sets the headline figures of the targets from a step.

@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 
 use crate::fio::{Amount, Job};
+use crate::objects::ObjectJob;
 
 /// What one step does.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Action {
     /// A job of fio.
     Fio(Job),
+    /// Puts objects, or gets them.
+    Objects(ObjectJob),
     /// Copies an image.
     Copy(PathBuf),
     /// Recompresses what is cold, where the store can (`pumice settle`).
@@ -36,9 +39,38 @@ impl Step {
         Step { is_shown: false, ..Step::job(name, job) }
     }
 
+    /// Puts objects, or gets them.
+    pub(crate) fn objects(name: &str, job: ObjectJob) -> Step {
+        Step { name: name.to_string(), action: Action::Objects(job), is_shown: true }
+    }
+
     /// Whether it runs for a time rather than for an amount of data.
     pub(crate) fn is_timed(&self) -> bool {
-        matches!(self.action, Action::Fio(job) if job.amount == Amount::Timed)
+        match self.action {
+            Action::Fio(job) => job.amount == Amount::Timed,
+            Action::Objects(job) => !job.is_put,
+            Action::Copy(_) | Action::Settle => false,
+        }
+    }
+
+    /// Whether it writes for a time: what a drive does then may change until it is in a steady state.
+    pub(crate) fn may_be_unsteady(&self) -> bool {
+        matches!(self.action, Action::Fio(job) if job.amount == Amount::Timed && job.pattern.writes())
+    }
+
+    /// Whether it reads what earlier steps wrote.
+    pub(crate) fn reads(&self) -> bool {
+        matches!(self.action, Action::Fio(job) if job.pattern.reads())
+    }
+
+    /// The job in words.
+    pub(crate) fn job_text(&self) -> String {
+        match &self.action {
+            Action::Fio(job) => job.text(),
+            Action::Objects(job) => job.text(),
+            Action::Copy(_) => "copy".to_string(),
+            Action::Settle => "settle".to_string(),
+        }
     }
 }
 
@@ -55,6 +87,8 @@ pub(crate) struct Scene {
     pub(crate) is_for_drives: bool,
     /// Whether the data fits is the question: running out of space is an answer, no failure.
     pub(crate) may_run_out: bool,
+    /// Ratio that `pumice scan` predicts for its data, where it was asked.
+    pub(crate) predicted_ratio: Option<f64>,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -67,6 +101,7 @@ impl Scene {
             backing_mb_per_s: None,
             is_for_drives: false,
             may_run_out: false,
+            predicted_ratio: None,
             steps,
         }
     }

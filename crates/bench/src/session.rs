@@ -5,21 +5,32 @@ mod turns;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::fs::FallocateFlags;
+
 use crate::budget::{self, Budget, ROUNDS_MAX};
 use crate::error::{BenchError, Result};
-use crate::fio::{Amount, Fio, Place};
+use crate::fio::{Data, Fio, Job, Pattern, Place};
 use crate::load::Load;
 use crate::machine::Machine;
+use crate::objects;
 use crate::process::{self, Stop};
 use crate::run::{Run, RunTarget, Sample, Series, VERSION};
 use crate::scene::{Action, Scene, Step};
-use crate::store::{self, Store, Workshop};
-use crate::suite::{DataSet, Suite};
+use crate::steady;
+use crate::store::{self, Discards, Store, Workshop};
+use crate::suite::{DataSet, Plan, Suite};
 use crate::target::Target;
 use turns::{Turn, fail, reversed_targets, turns};
 
-/// Longest time of a job that runs once over a store, in seconds.
-const ONCE_SECONDS_MAX: u32 = 120;
+/// Time that a job that runs once over a store may take in any case, in seconds; more if the run has more time left.
+const ONCE_SECONDS: u32 = 120;
+/// Longest time of such a job.
+const ONCE_SECONDS_MAX: u32 = 3600;
+/// Longest wait for servers to come to rest after a step, and what counts as rest: so much of a processor, during so long,
+/// twice.
+const REST_MAX: Duration = Duration::from_secs(5);
+const REST_SHARE: f64 = 0.08;
+const REST_LOOK: Duration = Duration::from_millis(200);
 
 /// Why a scene was left out.
 pub(crate) const NO_TIME: &str = "no time left";
@@ -41,6 +52,8 @@ pub struct Options {
     pub program: PathBuf,
     /// The fio to use.
     pub fio: Fio,
+    /// Repeats timed jobs that write until they are in a steady state.
+    pub to_steady: bool,
     /// Data sets for the suite `datasets`.
     pub data: Vec<DataSet>,
     /// The command line, for the report.
@@ -120,10 +133,11 @@ impl<'a> Session<'a> {
         };
         run.targets =
             targets.iter().map(|it| RunTarget { name: it.name.clone(), ..RunTarget::default() }).collect();
-        let scenes = self.suite.scenes(options, folder.path(), size_bytes)?;
+        let plan = Plan { options, folder: folder.path(), size_bytes, budget: &budget, stop: self.stop };
+        let scenes = self.suite.scenes(&plan)?;
         let mut turns = turns(&scenes, &targets, &mut run);
         let each = turns.iter().map(|turn| &scenes[turn.scene]);
-        run.job_seconds = budget::job_seconds(each, size_bytes, options.limit);
+        run.job_seconds = budget::job_seconds(each, size_bytes, budget.left(), options.to_steady);
         for turn in &mut turns {
             turn.took_seconds = budget::scene_seconds(&scenes[turn.scene], size_bytes, run.job_seconds);
         }
@@ -143,7 +157,7 @@ impl<'a> Session<'a> {
         if let Some((scene, step)) = self.suite.headline {
             run.set_headlines(scene, step);
         }
-        self.suite.conclude(&mut run, options, &targets);
+        self.suite.conclude(&mut run, &scenes, options, &targets);
         Ok(run)
     }
 
@@ -244,7 +258,7 @@ impl<'a> Session<'a> {
                 // A target that was refused is still one that nothing was written to.
                 *touched |= checked.is_ok();
                 let checked = checked.map_err(|why| BenchError::target(&target.name, why));
-                match checked.and_then(|()| self.scene(run, workshop, scene, target)) {
+                match checked.and_then(|()| self.scene(run, workshop, budget, scene, target)) {
                     Ok(()) => {}
                     Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
                     Err(error) => {
@@ -262,11 +276,39 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn scene(&self, run: &mut Run, workshop: &Workshop<'_>, scene: &Scene, target: &Target) -> Result<()> {
+    fn scene(
+        &self,
+        run: &mut Run,
+        workshop: &Workshop<'_>,
+        budget: &Budget,
+        scene: &Scene,
+        target: &Target,
+    ) -> Result<()> {
         let store = workshop.open(target, scene)?;
+        if let Some(note) = store.note() {
+            run.note(format!("{}: {note}", target.name));
+        }
+        if let Err(error) = self.discard(store.as_ref(), workshop.folder) {
+            self.stop.check()?;
+            let why = "scenes begin on what those before them wrote";
+            run.note(format!("{}: cannot be discarded, so {why}: {error}", target.name));
+        }
         for step in &scene.steps {
             self.stop.check()?;
-            let sample = self.step(step, store.as_ref(), workshop.folder, run.job_seconds)?;
+            let steps = Steps { session: self, store: store.as_ref(), folder: workshop.folder, budget };
+            let (sample, cut) = match self.options.to_steady && step.may_be_unsteady() {
+                true => (steps.until_steady(step, run.job_seconds)?, None),
+                false => steps.run(step, run.job_seconds)?,
+            };
+            let what = format!("{}: {} on {}", scene.name, step.name, target.name);
+            if let Some(cut) = cut {
+                run.complete = false;
+                run.left_out.push(format!("{what}: {cut}"));
+            }
+            if sample.came_to_rest == Some(false) {
+                let seconds = REST_MAX.as_secs();
+                run.note(format!("{what}: its servers were busy for more than {seconds} s after it: that work is not counted"));
+            }
             if !step.is_shown {
                 continue;
             }
@@ -278,11 +320,7 @@ impl<'a> Session<'a> {
                 run.series.push(Series {
                     scene: scene.name.clone(),
                     step: step.name.clone(),
-                    job: match &step.action {
-                        Action::Fio(job) => job.text(),
-                        Action::Copy(_) => "copy".to_string(),
-                        Action::Settle => "settle".to_string(),
-                    },
+                    job: step.job_text(),
                     target: target.name.clone(),
                     ..Series::default()
                 });
@@ -293,36 +331,73 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn step(&self, step: &Step, store: &dyn Store, folder: &Path, job_seconds: u32) -> Result<Sample> {
+    /// Discards what earlier scenes wrote to a store that is not new.
+    fn discard(&self, store: &dyn Store, folder: &Path) -> Result<()> {
+        /// Longest time for it, in seconds.
+        const LIMIT: u32 = 120;
+        match store.discards() {
+            Discards::New => Ok(()),
+            Discards::Holes(path) => {
+                let file = std::fs::File::options().write(true).open(path).map_err(BenchError::io(path))?;
+                let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                rustix::fs::fallocate(&file, how, 0, store.capacity_bytes())
+                    .map_err(|error| BenchError::io(path)(error.into()))
+            }
+            Discards::ByRequests => {
+                let job = Job { block_kib: 1024, ..Job::sequential(Pattern::Trim, Data::Zeros) };
+                let (fio, capacity) = (&self.options.fio, store.capacity_bytes());
+                fio.run(&job, store.place(), capacity, LIMIT, folder, self.stop).map(drop)
+            }
+        }
+    }
+}
+
+/// What steps of a scene run with.
+struct Steps<'a> {
+    session: &'a Session<'a>,
+    store: &'a dyn Store,
+    folder: &'a Path,
+    budget: &'a Budget,
+}
+
+impl Steps<'_> {
+    /// Repeats a step until it is steady, the time is up, or it was repeated often enough.
+    fn until_steady(&self, step: &Step, job_seconds: u32) -> Result<Sample> {
+        let mut rounds = Vec::new();
+        loop {
+            // Without a pause between the rounds: background work is part of what becomes steady.
+            rounds.push(self.once(step, job_seconds, false)?.0);
+            let is_steady = steady::look(&rounds).is_some_and(|it| it.is_steady);
+            let is_over = rounds.len() >= steady::ROUNDS_MAX || !self.budget.fits(f64::from(job_seconds));
+            if is_steady || is_over {
+                return Ok(steady::merged(&rounds));
+            }
+        }
+    }
+
+    /// Runs a step. Returns also how it was cut short, if it was.
+    fn run(&self, step: &Step, job_seconds: u32) -> Result<(Sample, Option<String>)> {
+        self.once(step, job_seconds, true)
+    }
+
+    fn once(&self, step: &Step, job_seconds: u32, rests: bool) -> Result<(Sample, Option<String>)> {
+        let store = self.store;
         let before = store.space()?;
+        if step.reads() {
+            store.drop_caches();
+        }
         let cpu =
             |pids: Vec<u32>| -> f64 { pids.into_iter().map(|pid| process::cpu_seconds(pid, false)).sum() };
-        let server =
-            || if store.is_in_kernel() { process::kernel_cpu_seconds() } else { cpu(store.servers()) };
+        let in_kernel = || if store.is_in_kernel() { process::kernel_cpu_seconds() } else { 0.0 };
+        let server = || cpu(store.servers()) + in_kernel();
         let (server_before, device_before) = (server(), cpu(store.devices()));
-        let mut sample = match &step.action {
-            Action::Fio(job) => {
-                let seconds = if job.amount == Amount::Timed { job_seconds } else { ONCE_SECONDS_MAX };
-                let fio = &self.options.fio;
-                let measured =
-                    fio.run(job, store.place(), store.capacity_bytes(), seconds, folder, self.stop)?;
-                Sample {
-                    bytes: measured.bytes(),
-                    seconds: measured.seconds,
-                    requests_per_second: measured.requests as f64 / measured.seconds,
-                    p50_us: measured.p50_us,
-                    p99_us: measured.p99_us,
-                    client_cpu_seconds: measured.cpu_seconds,
-                    ..Sample::default()
-                }
-            }
-            Action::Copy(image) => self.copy(image, store.place(), folder)?,
-            Action::Settle => {
-                let since = Instant::now();
-                store.settle()?;
-                Sample { seconds: since.elapsed().as_secs_f64(), ..Sample::default() }
-            }
-        };
+        let (mut sample, cut) = self.act(step, job_seconds)?;
+        if store.is_in_kernel() {
+            store.place().sync()?;
+        }
+        if rests && !store.servers().is_empty() {
+            sample.came_to_rest = Some(self.come_to_rest(&|| cpu(store.servers()))?);
+        }
         let (server_after, device_after) = (server(), cpu(store.devices()));
         let has_server = store.is_in_kernel() || !store.servers().is_empty();
         sample.server_cpu_seconds = has_server.then_some(server_after - server_before);
@@ -340,14 +415,77 @@ impl<'a> Session<'a> {
         }
         let is_compressible = matches!(&step.action, Action::Fio(job) if job.is_compressible());
         if let Some(ratio) =
-            sample.ratio.filter(|it| is_compressible && store.is_in_kernel() && *it < RATIO_MIN)
+            sample.ratio.filter(|it| is_compressible && store.must_compress() && *it < RATIO_MIN)
         {
             let problem = format!("a ratio of {ratio:.2}:1 of data of 80 % zeros: it does not compress");
             return Err(BenchError::program("btrfs", problem));
         }
-        Ok(sample)
+        Ok((sample, cut))
     }
 
+    /// Waits until servers do nothing any more, for a while. Returns whether they do.
+    fn come_to_rest(&self, cpu: &dyn Fn() -> f64) -> Result<bool> {
+        let since = Instant::now();
+        let (mut last, mut quiet) = (cpu(), 0);
+        while since.elapsed() < REST_MAX {
+            self.session.stop.check()?;
+            std::thread::sleep(REST_LOOK);
+            let now = cpu();
+            quiet = if now - last < REST_SHARE * REST_LOOK.as_secs_f64() { quiet + 1 } else { 0 };
+            if quiet == 2 {
+                return Ok(true);
+            }
+            last = now;
+        }
+        Ok(false)
+    }
+
+    /// Does what a step does. Returns also how it was cut short, if it was.
+    fn act(&self, step: &Step, job_seconds: u32) -> Result<(Sample, Option<String>)> {
+        let (store, session) = (self.store, self.session);
+        let left = self.budget.left().as_secs_f64() as u32;
+        let seconds = match step.is_timed() {
+            true => job_seconds,
+            false => left.clamp(ONCE_SECONDS, ONCE_SECONDS_MAX),
+        };
+        let (measured, expected) = match &step.action {
+            Action::Fio(job) => {
+                let (fio, capacity) = (&session.options.fio, store.capacity_bytes());
+                let measured = fio.run(job, store.place(), capacity, seconds, self.folder, session.stop)?;
+                (measured, job.once_bytes(capacity))
+            }
+            Action::Objects(job) => {
+                let access = store.objects().ok_or_else(|| BenchError::program("objects", "no gateway"))?;
+                let capacity = store.capacity_bytes();
+                let measured = objects::run(job, access, capacity, seconds, session.stop)?;
+                let expected = job.count(capacity) * u64::from(job.object_kib) << 10;
+                (measured, job.is_put.then_some(expected))
+            }
+            Action::Copy(image) => return Ok((session.copy(image, store.place(), self.folder)?, None)),
+            Action::Settle => {
+                let since = Instant::now();
+                store.settle()?;
+                return Ok((Sample { seconds: since.elapsed().as_secs_f64(), ..Sample::default() }, None));
+            }
+        };
+        let cut = expected.filter(|expected| measured.bytes() < *expected).map(|expected| {
+            let (done, all) = (measured.bytes() >> 20, expected >> 20);
+            format!("cut after {seconds} s, at {done} of {all} MiB")
+        });
+        let sample = Sample {
+            bytes: measured.bytes(),
+            seconds: measured.seconds,
+            requests_per_second: measured.requests as f64 / measured.seconds,
+            p50_us: measured.p50_us,
+            p99_us: measured.p99_us,
+            client_cpu_seconds: measured.cpu_seconds,
+            ..Sample::default()
+        };
+        Ok((sample, cut))
+    }
+}
+
+impl Session<'_> {
     /// Copies an image to an export with `nbdcopy`, zeros included.
     fn copy(&self, image: &Path, place: &Place, folder: &Path) -> Result<Sample> {
         const COPY: Duration = Duration::from_secs(600);

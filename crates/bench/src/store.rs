@@ -1,19 +1,26 @@
 //! Stores: what a target is while a scene runs on it.
 
 mod btrfs;
+mod bucket;
+mod cluster;
 mod kept;
 mod limited;
+mod mounts;
 mod pumice;
 mod qcow2;
 mod raw;
+mod volume;
 
 use std::path::{Path, PathBuf};
 
 use crate::error::Result;
 use crate::fio::Place;
+use crate::objects::Access;
 use crate::process::Stop;
-use crate::scene::Scene;
+use crate::scene::{Action, Scene};
 use crate::target::{Kind, Target};
+use ::status::StatusReport;
+pub(crate) use volume::layer_name;
 
 /// Bytes of a store and what they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -30,10 +37,59 @@ pub(crate) struct Space {
     pub(crate) physical_written_bytes: Option<u64>,
 }
 
+impl Space {
+    /// What a drive says of itself.
+    fn of(status: &StatusReport) -> Space {
+        Space {
+            logical_used_bytes: status.logical_used_bytes,
+            physical_used_bytes: status.physical_used_bytes,
+            ratio: status.compression_ratio,
+            host_written_bytes: Some(status.host_written_bytes),
+            physical_written_bytes: Some(status.physical_written_bytes),
+        }
+    }
+
+    /// Several together; `None` if there are none.
+    fn sum(each: impl IntoIterator<Item = Space>) -> Option<Space> {
+        let add = |one: Option<u64>, other: Option<u64>| Some(one? + other?);
+        let all = each.into_iter().reduce(|one, other| Space {
+            logical_used_bytes: one.logical_used_bytes + other.logical_used_bytes,
+            physical_used_bytes: one.physical_used_bytes + other.physical_used_bytes,
+            // That of the sum follows.
+            ratio: one.ratio,
+            host_written_bytes: add(one.host_written_bytes, other.host_written_bytes),
+            physical_written_bytes: add(one.physical_written_bytes, other.physical_written_bytes),
+        })?;
+        let ratio = all.logical_used_bytes as f64 / all.physical_used_bytes.max(1) as f64;
+        Some(Space { ratio, ..all })
+    }
+}
+
+/// How what earlier scenes wrote is discarded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Discards {
+    /// There is nothing: the store is new.
+    New,
+    /// By discard requests.
+    ByRequests,
+    /// By holes in a file.
+    Holes(PathBuf),
+}
+
 /// What a target is while a scene runs on it. Dropping it ends its servers and removes what was made.
 pub(crate) trait Store {
     /// Where fio finds it.
     fn place(&self) -> &Place;
+
+    /// Access to objects, where jobs are of objects.
+    fn objects(&self) -> Option<&Access> {
+        None
+    }
+
+    /// How it is emptied before a scene.
+    fn discards(&self) -> &Discards {
+        &Discards::New
+    }
 
     /// Bytes that jobs may use.
     fn capacity_bytes(&self) -> u64;
@@ -51,6 +107,19 @@ pub(crate) trait Store {
     /// Whether kernel threads do its work.
     fn is_in_kernel(&self) -> bool {
         false
+    }
+
+    /// Whether it is there for its compression: a ratio near 1 is a mistake of the run.
+    fn must_compress(&self) -> bool {
+        false
+    }
+
+    /// Drops what the page cache has of its backing, so that reads are reads of the disk.
+    fn drop_caches(&self) {}
+
+    /// What a report must say of it; empty if there is nothing.
+    fn note(&self) -> Option<String> {
+        None
     }
 
     /// What it holds; `None` if it cannot say.
@@ -78,6 +147,16 @@ pub(crate) struct Workshop<'a> {
 }
 
 impl Workshop<'_> {
+    /// Size of a server's cache of decompressed blocks: the default is for drives a thousand times larger. It is
+    /// the same small part of the stores that are made here.
+    pub(crate) fn read_cache(&self) -> String {
+        /// Default of `pumice serve`, and the least that it uses.
+        const DEFAULT_BYTES: u64 = 64 << 20;
+        const LEAST_BYTES: u64 = 1 << 20;
+        const SHARE: u64 = 64;
+        (self.size_bytes / SHARE).clamp(LEAST_BYTES, DEFAULT_BYTES).to_string()
+    }
+
     /// A path in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
@@ -96,9 +175,13 @@ impl Workshop<'_> {
             Kind::Raw => Box::new(raw::Raw::open(self, backing)?),
             Kind::Qcow2 => Box::new(qcow2::Qcow2::open(self)?),
             Kind::Btrfs => Box::new(btrfs::Btrfs::open(self)?),
-            Kind::Nbd(uri) => Box::new(kept::Kept::nbd(self, uri, &target.pids)?),
-            Kind::Rbd { pool, image } => Box::new(kept::Kept::rbd(self, pool, image, &target.pids)),
-            Kind::Path(path) => Box::new(kept::Kept::path(self, path, &target.pids)?),
+            Kind::Volume { count, is_raw } => Box::new(volume::Volume::open(self, *count, *is_raw, scene)?),
+            Kind::Nbd(uri) => Box::new(kept::Kept::nbd(self, uri, target)?),
+            Kind::Rbd { pool, image, conf } => {
+                Box::new(kept::Kept::rbd(self, pool, image, conf.as_deref(), target)?)
+            }
+            Kind::Path(path) => Box::new(kept::Kept::path(self, path, target)?),
+            Kind::S3(address) => Box::new(bucket::Bucket::open(self, address, target)?),
         })
     }
 }
@@ -110,6 +193,10 @@ pub(crate) fn unsuitable(target: &Target, scene: &Scene) -> Option<String> {
         Kind::Raw => true,
         _ => false,
     };
+    let is_of_objects = |step: &crate::scene::Step| matches!(step.action, Action::Objects(_));
+    if matches!(target.kind, Kind::S3(_)) != scene.steps.iter().any(is_of_objects) {
+        return Some("blocks need a device, and objects an address of S3".to_string());
+    }
     if scene.is_for_drives && !target.is_drive() {
         return Some("only drives have it".to_string());
     }
@@ -125,6 +212,7 @@ pub(crate) fn lacks(target: &Target) -> Option<String> {
     match &target.kind {
         Kind::Qcow2 => qcow2::lacks(),
         Kind::Btrfs => btrfs::lacks(),
+        Kind::Volume { .. } => volume::lacks(),
         Kind::Pumice { path: Some(path), codec: Some(codec) } if path.exists() => Some(format!(
             "{} exists and keeps its codec: leave out codec={codec}, or change it with `pumice set-codec`",
             path.display()
@@ -136,6 +224,14 @@ pub(crate) fn lacks(target: &Target) -> Option<String> {
 /// Why no backing can be limited on this machine; `None` if it can.
 pub(crate) fn lacks_limit() -> Option<String> {
     limited::lacks()
+}
+
+/// Drops what the page cache has of a file. Others' files stay there.
+fn drop_cached(path: &Path) {
+    let Ok(file) = std::fs::File::open(path) else { return };
+    // Only what is on the disk can be dropped. A failure leaves the cache as it is, as on file systems without one.
+    let _ = file.sync_all();
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
 }
 
 /// Bytes that a file takes on its file system.

@@ -6,18 +6,23 @@ mod datasets;
 mod expansion;
 mod offload;
 mod quick;
+mod raid;
+mod s3;
 mod slow_disk;
 mod zeros;
 
 use std::path::{Path, PathBuf};
 
+use crate::budget::Budget;
 use crate::documents::STATEMENTS;
 use crate::error::{BenchError, Result};
-use crate::finding::Finding;
+use crate::finding::{Finding, Needs};
+use crate::process::Stop;
 use crate::run::{Prediction, Run};
 use crate::scene::Scene;
 use crate::session::{NO_TIME, Options};
 use crate::target::{Kind, Target};
+use crate::value::Value;
 
 /// A data set of the user.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,13 +44,25 @@ pub(crate) struct Conclusions {
 pub(crate) struct Seen<'a> {
     pub(crate) run: &'a Run,
     pub(crate) options: &'a Options,
+    pub(crate) scenes: &'a [Scene],
     /// The Pumice drive that statements are tested on: the first one.
     pub(crate) drive: &'a str,
     /// The first target without compression, if there is one.
     pub(crate) raw: Option<&'a str>,
 }
 
-type Scenes = fn(&Options, &Path, u64) -> Result<Vec<Scene>>;
+/// What scenes are made of.
+pub(crate) struct Plan<'a> {
+    pub(crate) options: &'a Options,
+    /// Folder for what is made for the run.
+    pub(crate) folder: &'a Path,
+    /// Size of stores that are made.
+    pub(crate) size_bytes: u64,
+    pub(crate) budget: &'a Budget,
+    pub(crate) stop: &'a Stop,
+}
+
+type Scenes = fn(&Plan<'_>) -> Result<Vec<Scene>>;
 
 /// A suite.
 pub struct Suite {
@@ -59,6 +76,8 @@ pub struct Suite {
     pub(crate) size_bytes: u64,
     /// Scene and step of the headline figures.
     pub(crate) headline: Option<(&'static str, &'static str)>,
+    /// The target that statements are tested on; `None`: the first Pumice drive.
+    drive: Option<&'static str>,
     scenes: Scenes,
     conclude: fn(&Seen<'_>) -> Conclusions,
 }
@@ -73,6 +92,7 @@ pub const SUITES: &[Suite] = &[
         targets: &["pumice", "raw"],
         size_bytes: 512 * MIB,
         headline: Some(quick::HEADLINE),
+        drive: None,
         scenes: quick::scenes,
         conclude: quick::conclude,
     },
@@ -82,6 +102,7 @@ pub const SUITES: &[Suite] = &[
         targets: &["pumice", "raw"],
         size_bytes: 512 * MIB,
         headline: None,
+        drive: None,
         scenes: zeros::scenes,
         conclude: zeros::conclude,
     },
@@ -91,6 +112,7 @@ pub const SUITES: &[Suite] = &[
         targets: &["pumice", "raw"],
         size_bytes: 256 * MIB,
         headline: Some(baseline::HEADLINE),
+        drive: None,
         scenes: baseline::scenes,
         conclude: baseline::conclude,
     },
@@ -100,6 +122,7 @@ pub const SUITES: &[Suite] = &[
         targets: &["pumice"],
         size_bytes: 256 * MIB,
         headline: None,
+        drive: None,
         scenes: expansion::scenes,
         conclude: expansion::conclude,
     },
@@ -109,6 +132,7 @@ pub const SUITES: &[Suite] = &[
         targets: &["pumice", "raw"],
         size_bytes: 512 * MIB,
         headline: Some(slow_disk::HEADLINE),
+        drive: None,
         scenes: slow_disk::scenes,
         conclude: slow_disk::conclude,
     },
@@ -118,6 +142,7 @@ pub const SUITES: &[Suite] = &[
         targets: &["pumice"],
         size_bytes: 256 * MIB,
         headline: None,
+        drive: None,
         scenes: datasets::scenes,
         conclude: datasets::conclude,
     },
@@ -127,6 +152,7 @@ pub const SUITES: &[Suite] = &[
         targets: &["pumice", "raw", "qcow2", "btrfs"],
         size_bytes: 512 * MIB,
         headline: Some(against::HEADLINE),
+        drive: None,
         scenes: against::scenes,
         conclude: against::conclude,
     },
@@ -136,8 +162,29 @@ pub const SUITES: &[Suite] = &[
         targets: &[],
         size_bytes: 512 * MIB,
         headline: Some(offload::HEADLINE),
+        drive: Some(offload::DRIVE),
         scenes: offload::scenes,
         conclude: offload::conclude,
+    },
+    Suite {
+        name: "raid",
+        summary: "Hyperscalers, section 5: a volume of two attached drives (RAID-0) against one of one drive",
+        targets: &raid::TARGETS,
+        size_bytes: 256 * MIB,
+        headline: Some(raid::HEADLINE),
+        drive: Some(raid::TWO),
+        scenes: raid::scenes,
+        conclude: raid::conclude,
+    },
+    Suite {
+        name: "s3",
+        summary: "Canonical: PUT and GET through S3 gateways on plain disks (targets none, zlib) and on Pumice drives (drive)",
+        targets: &[],
+        size_bytes: 512 * MIB,
+        headline: Some(s3::HEADLINE),
+        drive: Some(s3::DRIVE),
+        scenes: s3::scenes,
+        conclude: s3::conclude,
     },
 ];
 
@@ -151,23 +198,22 @@ impl Suite {
         self.targets.iter().filter_map(|target| target.parse().ok()).collect()
     }
 
-    pub(crate) fn scenes(&self, options: &Options, folder: &Path, size_bytes: u64) -> Result<Vec<Scene>> {
-        (self.scenes)(options, folder, size_bytes)
+    pub(crate) fn scenes(&self, plan: &Plan<'_>) -> Result<Vec<Scene>> {
+        (self.scenes)(plan)
     }
 
     /// Adds findings and predictions to a run.
-    pub(crate) fn conclude(&self, run: &mut Run, options: &Options, targets: &[Target]) {
+    pub(crate) fn conclude(&self, run: &mut Run, scenes: &[Scene], options: &Options, targets: &[Target]) {
         let drive = targets.iter().find(|target| target.is_drive());
         let raw = targets.iter().find(|target| target.kind == Kind::Raw).map(|target| target.name.as_str());
-        // The targets of `offload` are clusters.
-        let drive = drive.map(|drive| drive.name.as_str()).or((self.name == "offload").then_some("drive"));
+        let drive = self.drive.or(drive.map(|drive| drive.name.as_str()));
         let Some(drive) = drive else {
             let tested = STATEMENTS.iter().filter(|statement| statement.tested_by == Ok(self.name));
             run.findings =
                 tested.map(|it| Finding::untested(it, "no Pumice drive among the targets")).collect();
             return;
         };
-        let seen = Seen { run, options, drive, raw };
+        let seen = Seen { run, options, scenes, drive, raw };
         let Conclusions { findings, predictions } = (self.conclude)(&seen);
         run.findings = findings;
         run.predictions = predictions;
@@ -182,25 +228,32 @@ impl Suite {
 
 impl Seen<'_> {
     /// Returns the speed of a step on the drive, in MB/s.
-    fn speed(&self, scene: &str, step: &str) -> Option<f64> {
+    fn speed(&self, scene: &str, step: &str) -> Option<Value> {
         self.run.speed(scene, step, self.drive)
     }
 
     /// Returns the requests per second of a step on the drive.
-    fn requests(&self, scene: &str, step: &str) -> Option<f64> {
+    fn requests(&self, scene: &str, step: &str) -> Option<Value> {
         self.run.requests(scene, step, self.drive)
+    }
+
+    /// Compares a quantity of this run with what a statement needs.
+    fn judge(
+        &self,
+        name: &str,
+        value: Option<Value>,
+        needs: Needs,
+        ours: impl Fn(f64) -> String,
+        why: &str,
+    ) -> Finding {
+        Finding::judge(name, value, self.run.busy_share().unwrap_or(0.0), needs, ours, why)
     }
 
     /// Describes the speed of a step on the raw file, for the reason of a finding.
     fn raw_speed(&self, scene: &str, step: &str) -> String {
         let speed = self.raw.and_then(|raw| self.run.speed(scene, step, raw));
-        speed.map_or(String::new(), |speed| format!("; a raw file here: {speed:.0} MB/s"))
+        speed.map_or(String::new(), |speed| format!("; a raw file here: {:.0} MB/s", speed.median()))
     }
-}
-
-/// The quotient of two numbers that are there.
-fn over(above: Option<f64>, below: Option<f64>) -> Option<f64> {
-    above.zip(below).filter(|(_, below)| *below > 0.0).map(|(above, below)| above / below)
 }
 
 #[cfg(test)]
@@ -212,12 +265,5 @@ mod tests {
         for suite in SUITES {
             assert_eq!(suite.targets().len(), suite.targets.len(), "{}", suite.name);
         }
-    }
-
-    #[test]
-    fn quotients() {
-        assert_eq!(over(Some(3.0), Some(2.0)), Some(1.5));
-        assert_eq!(over(Some(3.0), Some(0.0)), None);
-        assert_eq!(over(None, Some(2.0)), None);
     }
 }

@@ -19,17 +19,64 @@ pub enum Kind {
     Qcow2,
     /// A file in a new btrfs that compresses by zstd at level 1.
     Btrfs,
+    /// A volume on new drives that are attached, or on plain files.
+    Volume {
+        /// Number of drives or files.
+        count: u32,
+        /// Plain files behind loop devices instead of drives.
+        is_raw: bool,
+    },
     /// An NBD export.
     Nbd(String),
-    /// An image of Ceph, by fio's engine `rbd`. `CEPH_CONF` names the cluster.
+    /// An image of Ceph, by fio's engine `rbd`.
     Rbd {
         /// The pool.
         pool: String,
         /// The image.
         image: String,
+        /// Configuration of the cluster; `None`: that of `CEPH_CONF`.
+        conf: Option<PathBuf>,
     },
+    /// A bucket behind an S3 gateway.
+    S3(S3Address),
     /// A file or block device.
     Path(PathBuf),
+}
+
+/// A bucket behind an S3 gateway. Keys are those of `AWS_ACCESS_KEY_ID` and `AWS_SECRET_ACCESS_KEY`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct S3Address {
+    /// `http://HOST:PORT` or `https://HOST`.
+    pub endpoint: String,
+    /// The bucket, which must exist.
+    pub bucket: String,
+    /// Storage class of objects that are put.
+    pub class: Option<String>,
+    /// Configuration of the Ceph cluster behind the gateway, to ask for the space that the bucket takes.
+    pub conf: Option<PathBuf>,
+}
+
+impl S3Address {
+    /// Parses `s3+http://HOST:PORT/BUCKET?class=CLASS&conf=PATH`.
+    fn parse(text: &str) -> Result<S3Address, String> {
+        const FORM: &str = "expected s3+http://HOST:PORT/BUCKET, and after ? class=CLASS or conf=PATH";
+        let (base, query) = text.split_once('?').unwrap_or((text, ""));
+        let (scheme, rest) = base.split_once("://").ok_or(FORM)?;
+        let (host, bucket) = rest.split_once('/').ok_or(FORM)?;
+        if host.is_empty() || bucket.is_empty() || bucket.contains('/') {
+            return Err(FORM.to_string());
+        }
+        let endpoint = format!("{scheme}://{host}");
+        let mut address = S3Address { endpoint, bucket: bucket.to_string(), class: None, conf: None };
+        for pair in query.split('&').filter(|pair| !pair.is_empty()) {
+            match pair.split_once('=') {
+                Some(("class", class)) if !class.is_empty() => address.class = Some(class.to_string()),
+                Some(("conf", conf)) if !conf.is_empty() => address.conf = Some(conf.into()),
+                _ => return Err(FORM.to_string()),
+            }
+        }
+        Ok(address)
+    }
 }
 
 /// A target: what is measured, and what it is called in reports.
@@ -41,6 +88,8 @@ pub struct Target {
     pub kind: Kind,
     /// Processes that serve it, besides those that the run starts.
     pub pids: Vec<u32>,
+    /// Addresses (`HOST:PORT`) at which the Pumice drives below a cluster answer HTTP.
+    pub drives: Vec<String>,
 }
 
 impl Target {
@@ -62,7 +111,7 @@ impl Target {
     }
 
     pub(crate) fn is_drive(&self) -> bool {
-        matches!(self.kind, Kind::Pumice { .. })
+        matches!(self.kind, Kind::Pumice { .. } | Kind::Volume { is_raw: false, .. })
     }
 }
 
@@ -94,22 +143,33 @@ impl FromStr for Target {
             "raw" => Kind::Raw,
             "qcow2" => Kind::Qcow2,
             "btrfs" => Kind::Btrfs,
+            "attached" => Kind::Volume { count: 1, is_raw: false },
+            "raid0" => Kind::Volume { count: 2, is_raw: false },
+            "raw-attached" => Kind::Volume { count: 1, is_raw: true },
+            "raw-raid0" => Kind::Volume { count: 2, is_raw: true },
             _ if word.starts_with("nbd://") || word.starts_with("nbd+unix://") => Kind::Nbd(word.to_string()),
             _ if word.starts_with("rbd:") => match word.trim_start_matches("rbd:").split_once('/') {
-                Some((pool, image)) if !pool.is_empty() && !image.is_empty() => {
-                    Kind::Rbd { pool: pool.to_string(), image: image.to_string() }
+                Some((pool, rest)) if !pool.is_empty() && !rest.is_empty() => {
+                    let (image, conf) = match rest.split_once("?conf=") {
+                        Some((image, conf)) => (image, Some(conf.into())),
+                        None => (rest, None),
+                    };
+                    Kind::Rbd { pool: pool.to_string(), image: image.to_string(), conf }
                 }
                 _ => return Err("expected rbd:POOL/IMAGE".to_string()),
             },
-            _ if word.contains('/') => Kind::Path(word.into()),
+            _ if word.starts_with("s3+http://") || word.starts_with("s3+https://") => {
+                Kind::S3(S3Address::parse(word.trim_start_matches("s3+"))?)
+            }
+            _ if word.contains('/') && !word.contains("://") => Kind::Path(word.into()),
             _ => {
                 return Err(format!(
-                    "unknown target {word:?}: expected pumice, pumice:PATH, raw, qcow2, btrfs, an address of NBD, \
-                     rbd:POOL/IMAGE, or a path with a slash"
+                    "unknown target {word:?}: expected pumice, pumice:PATH, raw, qcow2, btrfs, attached, raid0, \
+                     raw-attached, raw-raid0, an address of NBD or S3, rbd:POOL/IMAGE, or a path with a slash"
                 ));
             }
         };
-        Ok(Target { name: name.unwrap_or(what).to_string(), kind, pids: Vec::new() })
+        Ok(Target { name: name.unwrap_or(what).to_string(), kind, pids: Vec::new(), drives: Vec::new() })
     }
 }
 
@@ -118,7 +178,7 @@ mod tests {
     use super::*;
 
     fn named(name: &str, kind: Kind) -> Target {
-        Target { name: name.to_string(), kind, pids: Vec::new() }
+        Target { name: name.to_string(), kind, pids: Vec::new(), drives: Vec::new() }
     }
 
     fn parsed(text: &str) -> Target {
@@ -138,8 +198,25 @@ mod tests {
         let uri = "nbd+unix:///?socket=/run/x";
         assert_eq!(parsed(uri), named(uri, Kind::Nbd(uri.to_string())));
         assert_eq!(parsed(&format!("a={uri}")), named("a", Kind::Nbd(uri.to_string())));
-        let image = Kind::Rbd { pool: "p".to_string(), image: "i".to_string() };
-        assert_eq!(parsed("zstd=rbd:p/i"), named("zstd", image));
+        let image = |conf: Option<&str>| Kind::Rbd {
+            pool: "p".to_string(),
+            image: "i".to_string(),
+            conf: conf.map(Into::into),
+        };
+        assert_eq!(parsed("zstd=rbd:p/i"), named("zstd", image(None)));
+        assert_eq!(parsed("zstd=rbd:p/i?conf=/c"), named("zstd", image(Some("/c"))));
+        assert_eq!(parsed("two drives=raid0"), named("two drives", Kind::Volume { count: 2, is_raw: false }));
+        let bucket = S3Address {
+            endpoint: "http://h:7480".to_string(),
+            bucket: "b".to_string(),
+            class: Some("ZLIB".to_string()),
+            conf: Some("/c".into()),
+        };
+        let address = "zlib=s3+http://h:7480/b?class=ZLIB&conf=/c";
+        assert_eq!(parsed(address), named("zlib", Kind::S3(bucket)));
+        for bad in ["s3+http://h", "s3+http://h/b/c", "s3+http://h/b?x=1", "s3+http:///b", "s3://b"] {
+            assert!(bad.parse::<Target>().is_err(), "{bad}");
+        }
         for bad in ["", "drive", "rbd:p", "rbd:/i", "pumice:", "raw,codec=lz4", "x="] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }

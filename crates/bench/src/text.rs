@@ -9,9 +9,6 @@ use crate::finding::Finding;
 use crate::run::Run;
 use crate::stats::Figure;
 
-/// Share of the processors that others may use on a quiet machine. Kernel threads of disks are among them.
-const QUIET: f64 = 0.15;
-
 /// The head of a report: machine, versions, time.
 pub(crate) fn head(run: &Run) -> Vec<String> {
     let machine = &run.machine;
@@ -33,7 +30,7 @@ pub(crate) fn head(run: &Run) -> Vec<String> {
             run.job_seconds
         ),
     ];
-    if let Some(share) = run.others_cpu_share.filter(|share| *share > QUIET) {
+    if let Some(share) = run.busy_share() {
         lines.push(format!(
             "This machine was not quiet: {:.0} % of its processors were busy with something else. Ratios hold, speeds do not.",
             share * 100.0
@@ -81,6 +78,26 @@ pub(crate) fn predictions(run: &Run) -> Table {
         table.row([it.subject.clone(), number_text(it.predicted), measured, it.model.clone()]);
     }
     table
+}
+
+/// Notes of a run, and how steady its jobs were.
+pub(crate) fn notes(run: &Run) -> Vec<String> {
+    let steady = run.series.iter().flat_map(|series| {
+        let states = series.samples.iter().filter_map(|sample| sample.steady);
+        states.map(move |it| {
+            format!(
+                "{}: {} on {}: {} after {} rounds: range {:.0} %, slope {:.0} % of the mean of the last five",
+                series.scene,
+                series.step,
+                series.target,
+                if it.is_steady { "steady" } else { "not steady" },
+                it.rounds_count,
+                it.range_share * 100.0,
+                it.slope_share * 100.0
+            )
+        })
+    });
+    run.notes.iter().cloned().chain(steady).collect()
 }
 
 /// Findings, those that do not hold first.
@@ -132,6 +149,10 @@ pub fn text(run: &Run) -> String {
     if !run.findings.is_empty() {
         out.push_str("\nWhat the documents say\n");
         sorted(run).into_iter().for_each(|finding| out.push_str(&finding_text(finding)));
+    }
+    let notes = notes(run);
+    if !notes.is_empty() {
+        let _ = write!(out, "\nNotes\n  {}\n", notes.join("\n  "));
     }
     if !run.left_out.is_empty() {
         let _ = write!(out, "\nLeft out\n  {}\n", run.left_out.join("\n  "));

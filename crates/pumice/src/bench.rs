@@ -24,10 +24,14 @@ use progress::Bar;
 #[command(
     after_help = "Targets: pumice, a temporary drive, or pumice,codec=CODEC; pumice:PATH, a drive, created for the run \
     if it does not exist; raw, a file; qcow2, an image behind qemu-nbd; btrfs, a file in a btrfs that compresses; nbd://... and \
-    nbd+unix://...; rbd:POOL/IMAGE of Ceph; a file or block device. Each may have a name: NAME=TARGET.\n\n\
+    nbd+unix://...; rbd:POOL/IMAGE of Ceph, ?conf=PATH names its cluster; s3+http://HOST:PORT/BUCKET, a bucket, whose keys are in \
+    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ?class=CLASS&conf=PATH; attached and raid0, volumes of one and of two attached \
+    drives, raw-attached and raw-raid0, of plain files; a file or block device. Each may have a name: NAME=TARGET.\n\n\
     Examples:\n  \
     pumice bench quick --html quick.html\n  \
     pumice bench fio-baseline --target pumice --target raw --minutes 20 --json run.json\n  \
+    pumice bench raid --minutes 5\n  \
+    pumice bench s3 --target none=s3+http://127.0.0.1:7480/plain --target drive=s3+http://127.0.0.1:7481/packed --drives drive=127.0.0.1:8101\n  \
     pumice bench compare before.json after.json\n  \
     pumice bench scorecard run.json quick.json > scorecard.md"
 )]
@@ -55,6 +59,14 @@ pub(crate) struct Args {
     /// Processes that serve a target, whose CPU time is counted; may be repeated
     #[arg(long, value_name = "NAME=PID,...", value_parser = pids)]
     pids: Vec<(String, Vec<u32>)>,
+    /// Addresses at which the Pumice drives below a cluster answer HTTP (`serve --http`), for the space they take; may be
+    /// repeated
+    #[arg(long, value_name = "NAME=HOST:PORT,...", value_parser = drives)]
+    drives: Vec<(String, Vec<String>)>,
+    /// Repeat jobs that write for a time until the last five rounds are in a steady state, by SNIA's performance test
+    /// specification
+    #[arg(long)]
+    steady_state: bool,
     /// Overwrite targets that hold data. Those in use are refused all the same
     #[arg(long)]
     destroy: bool,
@@ -117,6 +129,16 @@ fn pids(text: &str) -> Result<(String, Vec<u32>), String> {
     Ok((name.to_string(), pids))
 }
 
+fn drives(text: &str) -> Result<(String, Vec<String>), String> {
+    let form = "expected NAME=HOST:PORT,... with the name of a target";
+    let (name, list) = text.split_once('=').ok_or(form)?;
+    let addresses: Vec<String> = list.split(',').map(|address| address.trim().to_string()).collect();
+    match addresses.iter().all(|address| address.contains(':') && !address.contains('/')) {
+        true => Ok((name.to_string(), addresses)),
+        false => Err(form.to_string()),
+    }
+}
+
 /// Smallest size of what is created: a drive needs this much to clean.
 const SIZE_MIN_BYTES: u64 = 64 << 20;
 
@@ -163,6 +185,11 @@ fn measure(args: &Args) -> Result<()> {
         let target = target.ok_or_else(|| WrongUsage(format!("--pids {name}: no target of this name")))?;
         target.pids.extend(pids);
     }
+    for (name, addresses) in &args.drives {
+        let target = targets.iter_mut().find(|target| target.name == *name);
+        let target = target.ok_or_else(|| WrongUsage(format!("--drives {name}: no target of this name")))?;
+        target.drives.extend(addresses.iter().cloned());
+    }
     let options = Options {
         targets,
         limit: Duration::from_secs_f64(args.minutes * 60.0),
@@ -173,6 +200,7 @@ fn measure(args: &Args) -> Result<()> {
             None => std::env::current_exe().context("cannot find this program")?,
         },
         fio,
+        to_steady: args.steady_state,
         data: args.data.clone(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
     };
@@ -236,5 +264,7 @@ mod tests {
         assert!(data_set("=b").is_err() && data_set("a").is_err());
         assert_eq!(pids("a=1,2"), Ok(("a".to_string(), vec![1, 2])));
         assert!(pids("a").is_err() && pids("a=x").is_err());
+        assert_eq!(drives("a=h:1,h:2"), Ok(("a".to_string(), vec!["h:1".to_string(), "h:2".to_string()])));
+        assert!(drives("a").is_err() && drives("a=h").is_err() && drives("a=http://h:1").is_err());
     }
 }

@@ -39,8 +39,12 @@ impl Pattern {
         }
     }
 
-    fn writes(self) -> bool {
+    pub(crate) fn writes(self) -> bool {
         matches!(self, Pattern::Write | Pattern::RandomWrite | Pattern::Mixed)
+    }
+
+    pub(crate) fn reads(self) -> bool {
+        matches!(self, Pattern::Read | Pattern::RandomRead | Pattern::Mixed)
     }
 }
 
@@ -105,6 +109,19 @@ impl Job {
         self.pattern.writes() && matches!(self.data, Data::Zeros | Data::Compressible(80..))
     }
 
+    /// Bytes that each of `jobs` uses: all of a store, or with sequential requests an area of its own.
+    fn area_bytes(&self, capacity_bytes: u64) -> u64 {
+        let share = if self.is_random() { 1 } else { u64::from(self.jobs.max(1)) };
+        let block_bytes = u64::from(self.block_kib) << 10;
+        capacity_bytes / share / block_bytes * block_bytes
+    }
+
+    /// Bytes that a job that runs once reads or writes; `None` if it runs for a time, or moves none.
+    pub(crate) fn once_bytes(&self, capacity_bytes: u64) -> Option<u64> {
+        let is_once = self.amount == Amount::Once && self.pattern != Pattern::Trim;
+        is_once.then(|| self.area_bytes(capacity_bytes) * u64::from(self.jobs))
+    }
+
     /// In words: `128K write, depth 16`.
     pub(crate) fn text(&self) -> String {
         let jobs = if self.jobs > 1 { format!(" x {}", self.jobs) } else { String::new() };
@@ -134,20 +151,24 @@ impl Job {
                 arguments.push(if is_cached { "--invalidate=1" } else { "--direct=1" }.to_string());
             }
             Place::Nbd(uri) => arguments.push(format!("--uri={uri}")),
-            Place::Rbd { pool, image } => {
+            Place::Rbd { pool, image, .. } => {
                 arguments.extend([format!("--pool={pool}"), format!("--rbdname={image}")]);
-                // Not the images' caches, which would hide the pool.
-                arguments.push("--direct=1".to_string());
             }
+            // Unsuitable for fio; its engine says so.
+            Place::Objects => {}
         }
         arguments.extend([
             format!("--rw={}", self.pattern.fio()),
             format!("--bs={block_bytes}"),
-            format!("--size={}", capacity_bytes / block_bytes * block_bytes),
+            format!("--size={}", self.area_bytes(capacity_bytes)),
             format!("--iodepth={}", self.depth),
             format!("--numjobs={}", self.jobs),
             format!("--runtime={seconds}"),
         ]);
+        if self.jobs > 1 && !self.is_random() {
+            // Else all would read and write the same blocks.
+            arguments.push(format!("--offset_increment={}", self.area_bytes(capacity_bytes)));
+        }
         if self.amount == Amount::Timed {
             arguments.push("--time_based".to_string());
         }
@@ -200,6 +221,13 @@ mod tests {
         {
             assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
         }
+        let stream = Job::sequential(Pattern::Write, Data::Zeros).jobs(8);
+        let arguments = stream.arguments(&Place::File("/a".into()), (8 << 20) + 4096, 7);
+        for expected in ["--size=1048576", "--offset_increment=1048576", "--numjobs=8"] {
+            assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
+        }
+        assert_eq!(stream.once_bytes((8 << 20) + 4096), Some(8 << 20));
+        assert_eq!(stream.timed().once_bytes(8 << 20), None);
         let cached = job.arguments(&Place::Cached("/a".into()), 1 << 20, 7);
         assert!(!cached.iter().any(|argument| argument == "--direct=1"), "{cached:?}");
         let reads =

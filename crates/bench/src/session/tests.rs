@@ -32,6 +32,7 @@ fn options(folder: &Path, targets: &[&str], limit: Duration) -> Options {
         folder: folder.to_path_buf(),
         program: "/nothing/pumice".into(),
         fio: fake_fio(folder),
+        to_steady: false,
         data: Vec::new(),
         command: "pumice bench".to_string(),
     }
@@ -149,7 +150,7 @@ fn suites_draw_all_conclusions_from_statements_that_exist() {
     for suite in crate::SUITES {
         let options = options(folder.path(), &["pumice", "raw"], Duration::ZERO);
         let mut run = Run::default();
-        suite.conclude(&mut run, &options, &options.targets);
+        suite.conclude(&mut run, &[], &options, &options.targets);
         let statements = crate::STATEMENTS.iter().filter(|it| it.tested_by == Ok(suite.name));
         for statement in statements {
             let is_there = run.findings.iter().any(|finding| finding.statement == statement.name);

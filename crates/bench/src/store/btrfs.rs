@@ -5,15 +5,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Space, Store, Workshop};
+use super::{Space, Store, Workshop, mounts};
 use crate::error::{BenchError, Result};
 use crate::fio::Place;
 use crate::process::{self, Stop};
 
 /// Longest time for a command.
 const COMMAND: Duration = Duration::from_secs(60);
-/// Time until a busy file system is unmounted again.
-const BUSY: Duration = Duration::from_millis(500);
 /// Smallest file system that is made: smaller ones mix data and metadata.
 const SMALLEST_BYTES: u64 = 1 << 30;
 
@@ -103,6 +101,10 @@ impl Store for Btrfs {
         true
     }
 
+    fn must_compress(&self) -> bool {
+        true
+    }
+
     fn space(&self) -> Result<Option<Space>> {
         let file = File::open(&self.mount).map_err(BenchError::io(&self.mount))?;
         rustix::fs::syncfs(&file).map_err(|error| BenchError::io(&self.mount)(error.into()))?;
@@ -116,21 +118,7 @@ impl Store for Btrfs {
 impl Drop for Btrfs {
     fn drop(&mut self) {
         let (folder, never) = (std::env::temp_dir(), Stop::default());
-        let mount = self.mount.display().to_string();
-        let is_mounted = || {
-            let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-            mounts.lines().any(|line| line.split(' ').nth(1) == Some(mount.as_str()))
-        };
-        for lazy in [false, false, true] {
-            if !is_mounted() {
-                break;
-            }
-            // Busy: it goes away with its last user.
-            let arguments = if lazy { vec!["-l", mount.as_str()] } else { vec![mount.as_str()] };
-            if run("umount", &arguments, &folder, &never).is_err() && !lazy {
-                std::thread::sleep(BUSY);
-            }
-        }
+        mounts::unmount(&self.mount);
         let backing = self.backing.display().to_string();
         let left = run("losetup", &["-n", "-O", "NAME", "-j", &backing], &folder, &never).unwrap_or_default();
         for device in left.split_whitespace() {

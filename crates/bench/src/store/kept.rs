@@ -1,15 +1,17 @@
-//! A file, device or NBD export of the user. It is not made empty between scenes.
+//! A file, device, NBD export or RBD image of the user. Before each scene the part that is used is discarded, where that is
+//! possible.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Store, Workshop};
+use super::{Discards, Space, Store, Workshop, cluster::Cluster};
 use crate::error::{BenchError, Result};
 use crate::fio::Place;
 use crate::process;
+use crate::target::Target;
 
 /// Longest wait for a server to say how large its export is.
 const ASK: Duration = Duration::from_secs(30);
@@ -19,33 +21,53 @@ pub(crate) struct Kept {
     place: Place,
     capacity_bytes: u64,
     pids: Vec<u32>,
+    /// Who knows what it takes.
+    cluster: Cluster,
+    /// The pool of an image of Ceph.
+    pool: Option<String>,
+    discards: Discards,
     /// Keeps others from claiming a block device.
     _claim: Option<File>,
 }
 
 impl Kept {
-    pub(crate) fn path(workshop: &Workshop<'_>, path: &Path, pids: &[u32]) -> Result<Kept> {
-        let (file, size) = claim(path).map_err(BenchError::io(path))?;
+    pub(crate) fn path(workshop: &Workshop<'_>, path: &Path, target: &Target) -> Result<Kept> {
+        let (file, size, is_device) = claim(path).map_err(BenchError::io(path))?;
         let place = Place::File(path.to_path_buf());
-        let kept = Kept::new(workshop, place, &path.display().to_string(), size, pids)?;
-        Ok(Kept { _claim: Some(file), ..kept })
+        let kept = Kept::new(workshop, place, &path.display().to_string(), size, target)?;
+        let discards = if is_device { Discards::ByRequests } else { Discards::Holes(path.to_path_buf()) };
+        Ok(Kept { _claim: Some(file), discards, ..kept })
     }
 
-    pub(crate) fn nbd(workshop: &Workshop<'_>, uri: &str, pids: &[u32]) -> Result<Kept> {
+    pub(crate) fn nbd(workshop: &Workshop<'_>, uri: &str, target: &Target) -> Result<Kept> {
         let program = process::need("nbdinfo", "libnbd-bin")?;
         let ended = process::run(&program, &["--size", uri], workshop.folder, ASK, workshop.stop)?;
         let size = ended.output.trim().parse();
         let size = size.map_err(|_| BenchError::target(uri, "the server does not say how large it is"))?;
-        Kept::new(workshop, Place::Nbd(uri.to_string()), uri, size, pids)
+        Kept::new(workshop, Place::Nbd(uri.to_string()), uri, size, target)
     }
 
     /// An image of at least the size of stores: fio says so if it is smaller.
-    pub(crate) fn rbd(workshop: &Workshop<'_>, pool: &str, image: &str, pids: &[u32]) -> Kept {
-        let place = Place::Rbd { pool: pool.to_string(), image: image.to_string() };
-        Kept { place, capacity_bytes: workshop.size_bytes, pids: pids.to_vec(), _claim: None }
+    pub(crate) fn rbd(
+        workshop: &Workshop<'_>,
+        pool: &str,
+        image: &str,
+        conf: Option<&Path>,
+        target: &Target,
+    ) -> Result<Kept> {
+        let usual = || std::env::var_os("CEPH_CONF").map_or("/etc/ceph/ceph.conf".into(), PathBuf::from);
+        let conf = conf.map_or_else(usual, Path::to_path_buf);
+        let place = Place::Rbd {
+            pool: pool.to_string(),
+            image: image.to_string(),
+            conf: without_cache(workshop, &conf, &target.name)?,
+        };
+        let kept = Kept::new(workshop, place, &target.name, workshop.size_bytes, target)?;
+        let cluster = Cluster::new(workshop, Some(&conf), &target.drives);
+        Ok(Kept { pool: Some(pool.to_string()), cluster, ..kept })
     }
 
-    fn new(workshop: &Workshop<'_>, place: Place, name: &str, size: u64, pids: &[u32]) -> Result<Kept> {
+    fn new(workshop: &Workshop<'_>, place: Place, name: &str, size: u64, target: &Target) -> Result<Kept> {
         /// Least that jobs can use.
         const SMALLEST_BYTES: u64 = 16 << 20;
         if size < SMALLEST_BYTES {
@@ -55,21 +77,41 @@ impl Kept {
             ));
         }
         let capacity_bytes = size.min(workshop.size_bytes);
-        Ok(Kept { place, capacity_bytes, pids: pids.to_vec(), _claim: None })
+        Ok(Kept {
+            place,
+            capacity_bytes,
+            pids: target.pids.clone(),
+            cluster: Cluster::new(workshop, None, &target.drives),
+            pool: None,
+            discards: Discards::ByRequests,
+            _claim: None,
+        })
     }
+}
+
+/// Copies a configuration of Ceph, with librbd's cache off: it answers reads, and gathers writes, before the pool sees them.
+fn without_cache(workshop: &Workshop<'_>, conf: &Path, name: &str) -> Result<PathBuf> {
+    let text = std::fs::read_to_string(conf).map_err(BenchError::io(conf))?;
+    // A name may have any characters.
+    let name: String = name.bytes().map(|byte| format!("{byte:02x}")).collect();
+    let copy = workshop.path(&format!("ceph-{name}.conf"));
+    let text = format!("{text}\n[client]\nrbd cache = false\n");
+    std::fs::write(&copy, text).map_err(BenchError::io(&copy))?;
+    Ok(copy)
 }
 
 /// Opens a file or block device, and returns its size. A device is opened with `O_EXCL`, which fails while it or one of its
 /// partitions is mounted, swap, or part of another device (`open(2)`).
-fn claim(path: &Path) -> std::io::Result<(File, u64)> {
+fn claim(path: &Path) -> std::io::Result<(File, u64, bool)> {
     let mut options = File::options();
     options.read(true);
-    if path.metadata()?.file_type().is_block_device() {
+    let is_device = path.metadata()?.file_type().is_block_device();
+    if is_device {
         options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
     }
     let mut file = options.open(path)?;
     let size = file.seek(SeekFrom::End(0))?;
-    Ok((file, size))
+    Ok((file, size, is_device))
 }
 
 impl Store for Kept {
@@ -83,5 +125,25 @@ impl Store for Kept {
 
     fn servers(&self) -> Vec<u32> {
         self.pids.clone()
+    }
+
+    fn discards(&self) -> &Discards {
+        &self.discards
+    }
+
+    fn space(&self) -> Result<Option<Space>> {
+        match &self.pool {
+            _ if self.cluster.has_drives() => self.cluster.drives_space(),
+            Some(pool) => self.cluster.pool_space(pool),
+            None => Ok(None),
+        }
+    }
+
+    fn note(&self) -> Option<String> {
+        match self.place {
+            // Direct requests to a file or device.
+            Place::File(_) => None,
+            _ => Some("reads may be answered from the memory of its servers".to_string()),
+        }
     }
 }

@@ -42,8 +42,8 @@ impl Drop for Made {
     }
 }
 
-/// What is needed to ask the program about the drive.
-struct Asks {
+/// What is needed to ask the program about a drive.
+pub(super) struct Asks {
     program: PathBuf,
     folder: PathBuf,
     drive: PathBuf,
@@ -51,12 +51,40 @@ struct Asks {
 }
 
 impl Asks {
-    fn run(&self, command: &str, more: &[&str], limit: Duration) -> Result<String> {
+    pub(super) fn new(workshop: &Workshop<'_>, drive: &Path) -> Asks {
+        Asks {
+            program: workshop.program.to_path_buf(),
+            folder: workshop.folder.to_path_buf(),
+            drive: drive.to_path_buf(),
+            stop: workshop.stop.clone(),
+        }
+    }
+
+    /// For cleaning up after a run that was stopped.
+    pub(super) fn unstoppable(&self) -> Asks {
+        Asks {
+            program: self.program.clone(),
+            folder: self.folder.clone(),
+            drive: self.drive.clone(),
+            stop: Stop::default(),
+        }
+    }
+
+    /// What the drive holds.
+    pub(super) fn space(&self) -> Result<Space> {
+        self.status().map(|status| Space::of(&status))
+    }
+
+    /// Runs a command on the drive.
+    pub(super) fn run(&self, command: &str, more: &[&str], limit: Duration) -> Result<String> {
         let runtime = self.folder.join("run");
         // Servers of this run, and no others, are asked.
         let runtime = format!("PUMICE_RUNTIME_DIR={}", runtime.display());
+        // Another user than this one would not be ended with this program (`PR_SET_PDEATHSIG(2const)`), and nbdfuse lets in
+        // nobody but the user who mounted it.
+        let user = format!("PUMICE_USER={}", rustix::process::geteuid().as_raw());
         let (program, drive) = (self.program.display().to_string(), self.drive.display().to_string());
-        let arguments = [&[runtime.as_str(), &program, command, &drive], more].concat();
+        let arguments = [&[runtime.as_str(), &user, &program, command, &drive], more].concat();
         let env = process::need("env", "coreutils")?;
         let ended = process::run(&env, &arguments, &self.folder, limit, &self.stop);
         ended.map(|ended| ended.output).map_err(|error| match error {
@@ -98,12 +126,7 @@ impl Pumice {
         }
         // Before the program makes it. A drive on a limited backing goes with that.
         let made = (is_made && backing.is_none()).then(|| Made(drive.clone()));
-        let asks = Asks {
-            program: workshop.program.to_path_buf(),
-            folder: workshop.folder.to_path_buf(),
-            drive: drive.clone(),
-            stop: workshop.stop.clone(),
-        };
+        let asks = Asks::new(workshop, &drive);
         if is_made {
             let (size, capacity) = sizes(workshop.size_bytes, scene.expansion);
             let (size, capacity) = (size.to_string(), capacity.to_string());
@@ -130,9 +153,10 @@ impl Pumice {
         // As users have it, but where settling is waited for, it takes a whole processor.
         let is_settled = scene.steps.iter().any(|step| step.action == Action::Settle);
         let background = if is_settled { "100" } else { "10" };
-        let arguments = ["serve", &path_text, "--nbd", &nbd, "--background-cpu", background];
-        // Another user than this one would not be ended with this program (`PR_SET_PDEATHSIG(2const)`), and nbdfuse lets in
-        // nobody but the user who mounted it.
+        let cache = workshop.read_cache();
+        let arguments =
+            ["serve", &path_text, "--nbd", &nbd, "--background-cpu", background, "--read-cache", &cache];
+        // As in `Asks::run`.
         let user = rustix::process::geteuid().as_raw().to_string();
         let environment =
             [("PUMICE_RUNTIME_DIR", runtime.as_path()), ("PUMICE_USER", Path::new(user.as_str()))];
@@ -162,7 +186,7 @@ impl Pumice {
 
 /// Physical size and capacity of a drive that is made. Without an expansion there is more space than capacity, as drives
 /// have flash beyond what they show, so that data which does not compress fits.
-fn sizes(size_bytes: u64, expansion: Option<f64>) -> (u64, u64) {
+pub(super) fn sizes(size_bytes: u64, expansion: Option<f64>) -> (u64, u64) {
     const MIB: u64 = 1 << 20;
     match expansion {
         None => (size_bytes / 4 * 5, size_bytes),
@@ -188,14 +212,14 @@ impl Store for Pumice {
     }
 
     fn space(&self) -> Result<Option<Space>> {
-        let status = self.asks.status()?;
-        Ok(Some(Space {
-            logical_used_bytes: status.logical_used_bytes,
-            physical_used_bytes: status.physical_used_bytes,
-            ratio: status.compression_ratio,
-            host_written_bytes: Some(status.host_written_bytes),
-            physical_written_bytes: Some(status.physical_written_bytes),
-        }))
+        self.asks.space().map(Some)
+    }
+
+    fn drop_caches(&self) {
+        // On a limited backing there is only what nbdkit keeps out of the cache itself.
+        if self.backing.is_none() {
+            super::drop_cached(&self.asks.drive);
+        }
     }
 
     fn settle(&self) -> Result<()> {

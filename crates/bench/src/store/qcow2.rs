@@ -70,6 +70,10 @@ impl Store for Qcow2 {
         vec![self.server.pid()]
     }
 
+    fn drop_caches(&self) {
+        super::drop_cached(&self.image);
+    }
+
     fn space(&self) -> Result<Option<Space>> {
         let used = allocated_bytes(&self.image);
         Ok(Some(Space {

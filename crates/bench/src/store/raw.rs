@@ -45,6 +45,10 @@ impl Store for Raw {
         self.backing.as_ref().map_or(Vec::new(), Limited::pids)
     }
 
+    fn drop_caches(&self) {
+        super::drop_cached(&self.path);
+    }
+
     fn space(&self) -> Result<Option<Space>> {
         let used = allocated_bytes(&self.path);
         // On a limited backing nothing is known.

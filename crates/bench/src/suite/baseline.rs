@@ -1,13 +1,11 @@
 //! Hyperscalers, figure 14 and the results beside it: fio-baseline at the edges of the bands of compressibility.
 
-use std::path::Path;
-
-use super::{Conclusions, Seen, over};
+use super::{Conclusions, Plan, Seen};
 use crate::error::Result;
 use crate::finding::{Finding, Needs};
 use crate::fio::{Data, Job, Pattern};
 use crate::scene::{Scene, Step};
-use crate::session::Options;
+use crate::value::{over, shown};
 
 /// Percentage that the document's rows of 2:1 begin with, and those of 1:1.
 const TWO: u8 = 40;
@@ -32,7 +30,7 @@ fn scene_name(percent: u8) -> String {
     format!("{percent} %")
 }
 
-pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
+pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
     let whole = |percent: u8| {
         let data = Data::Compressible(percent);
         let random = |pattern| Job::random(pattern, data).depth(DEPTH);
@@ -70,6 +68,7 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         .map(|(first, last, document, name)| {
             let ratio = |percent: u8| seen.run.ratio(&scene_name(percent), "write", seen.drive);
             let (low, high) = (ratio(*first), ratio(*last));
+            let high = high.map(|high| high.median());
             let ours = |low: f64| match high {
                 Some(high) if first != last => format!("{low:.2}:1 to {high:.2}:1"),
                 _ => format!("{low:.2}:1"),
@@ -81,7 +80,7 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
                 }
                 _ => "record headers and map are counted".to_string(),
             };
-            Finding::judge(name, low, Needs::AtLeast(*document), ours, &why)
+            seen.judge(name, low, Needs::AtLeast(*document), ours, &why)
         })
         .collect();
     let (two, one) = (scene_name(TWO), scene_name(ONE));
@@ -94,25 +93,23 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     ];
     for (name, step, document) in quotients {
         let (above, below) = (seen.speed(&two, step), seen.speed(&one, step));
-        let ours = |quotient: f64| {
-            format!("{:.0} / {:.0} MB/s: {quotient:.2}x", above.unwrap_or(0.0), below.unwrap_or(0.0))
-        };
+        let ours = |quotient: f64| format!("{:.0} / {:.0} MB/s: {quotient:.2}x", shown(above), shown(below));
         let why = "the processor is the limit here, not the medium: what compresses costs more of it";
-        findings.push(Finding::judge(name, over(above, below), Needs::AtLeast(document), ours, why));
+        findings.push(seen.judge(name, over(above, below), Needs::AtLeast(document), ours, why));
     }
     let why = |step: &str| format!("a drive of PCIe 3 x4 against this machine{}", seen.raw_speed(&two, step));
     const MIB: f64 = 1.048_576;
     for (name, step, mib) in [("hs15", "read", 2928.0), ("hs16", "write", 2251.0)] {
-        let speed = seen.speed(&two, step).map(|speed| speed / MIB);
+        let speed = seen.speed(&two, step).map(|speed| speed.times(1.0 / MIB));
         let ours = |speed: f64| format!("{speed:.0} MiB/s");
-        findings.push(Finding::judge(name, speed, Needs::AtLeast(mib), ours, &why(step)));
+        findings.push(seen.judge(name, speed, Needs::AtLeast(mib), ours, &why(step)));
     }
     for (name, step, kilo) in
         [("hs17", "random read, 8 jobs", 654.0), ("hs18", "random write, 8 jobs", 433.0)]
     {
-        let rate = seen.requests(&two, step).map(|rate| rate / 1e3);
+        let rate = seen.requests(&two, step).map(|rate| rate.times(1e-3));
         let ours = |rate: f64| format!("{rate:.1} kIOPS");
-        findings.push(Finding::judge(name, rate, Needs::AtLeast(kilo), ours, &why(step)));
+        findings.push(seen.judge(name, rate, Needs::AtLeast(kilo), ours, &why(step)));
     }
     Conclusions { findings, ..Conclusions::default() }
 }

@@ -6,13 +6,14 @@ use std::path::{Path, PathBuf};
 
 use ::scan::{Population, WalkOptions};
 
-use super::{Conclusions, DataSet, Seen};
+use super::{Conclusions, DataSet, Plan, Seen};
 use crate::documents::statement;
 use crate::error::{BenchError, Result};
 use crate::finding::{Finding, Needs};
+use crate::process::Stop;
 use crate::run::Prediction;
 use crate::scene::{Action, Scene, Step};
-use crate::session::Options;
+use crate::value::{Value, shown};
 
 /// Data sets if the user names none: what most machines have.
 const USUAL: [(&str, &str); 3] = [("etc", "/etc"), ("programs", "/usr/bin"), ("documents", "/usr/share/doc")];
@@ -31,22 +32,26 @@ const FILES_MAX: usize = 100_000;
 /// Share of a drive that a data set fills at most.
 const FILLED: f64 = 0.9;
 
-pub(super) fn scenes(options: &Options, folder: &Path, size_bytes: u64) -> Result<Vec<Scene>> {
+pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
     let usual = USUAL.map(|(name, path)| DataSet { name: name.to_string(), path: path.into() });
-    let sets = if options.data.is_empty() {
+    let sets = if plan.options.data.is_empty() {
         usual.into_iter().filter(|set| set.path.is_dir()).collect()
     } else {
-        options.data.clone()
+        plan.options.data.clone()
     };
-    let most_bytes = (size_bytes as f64 * FILLED) as u64;
+    let most_bytes = (plan.size_bytes as f64 * FILLED) as u64;
     let scene = |(at, set): (usize, &DataSet)| {
-        let image = folder.join(format!("set-{at}"));
-        make_image(set, &image, most_bytes)?;
+        plan.stop.check()?;
+        let image = plan.folder.join(format!("set-{at}"));
+        make_image(set, &image, most_bytes, plan.stop)?;
+        let predicted_ratio = predicted(&image);
         let copy = |name: &str, action| Step { name: name.to_string(), action, is_shown: true };
         let steps = vec![copy("written", Action::Copy(image)), copy("settled", Action::Settle)];
-        Ok(Scene::new(&set.name, steps).for_drives())
+        Ok(Scene { predicted_ratio, ..Scene::new(&set.name, steps).for_drives() })
     };
-    sets.iter().enumerate().map(scene).collect()
+    // At least one: the time for images is that of the run.
+    let fitting = sets.iter().enumerate().take_while(|(at, _)| *at == 0 || !plan.budget.left().is_zero());
+    fitting.map(scene).collect()
 }
 
 /// Returns the files of a data set, in the order of their names.
@@ -80,10 +85,11 @@ fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
 }
 
 /// Writes the files of a data set one after the other into an image of at most `most_bytes`.
-fn make_image(set: &DataSet, image: &Path, most_bytes: u64) -> Result<()> {
+fn make_image(set: &DataSet, image: &Path, most_bytes: u64, stop: &Stop) -> Result<()> {
     let mut out = File::create(image).map_err(BenchError::io(image))?;
     let mut written = 0;
     for path in files(&set.path).map_err(BenchError::io(&set.path))? {
+        stop.check()?;
         let Ok(file) = File::open(&path) else { continue };
         let room = most_bytes.saturating_sub(written);
         if room == 0 {
@@ -99,10 +105,10 @@ fn make_image(set: &DataSet, image: &Path, most_bytes: u64) -> Result<()> {
     out.set_len(written).and_then(|()| out.flush()).map_err(BenchError::io(image))
 }
 
-/// Returns the ratio that a scan predicts for a data set.
-fn predicted(set: &DataSet) -> Option<f64> {
+/// Returns the ratio that a scan predicts for an image: for what is written, which may be a part of the data set.
+fn predicted(image: &Path) -> Option<f64> {
     let mut all = Population::new();
-    all.add_path(&set.path, WalkOptions::default(), &|_| ()).ok()?;
+    all.add_path(image, WalkOptions::default(), &|_| ()).ok()?;
     let options = ::scan::Options { compare: Vec::new(), unit_precision: None, ..::scan::Options::default() };
     let report = ::scan::scan(&all, &options, &|_| ()).ok()?;
     report.predicted_drive.map(|drive| drive.ratio.estimate)
@@ -111,14 +117,13 @@ fn predicted(set: &DataSet) -> Option<f64> {
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let mut conclusions = Conclusions::default();
     let ratio = |name: &str| seen.run.ratio(name, "written", seen.drive);
-    let usual = USUAL.map(|(name, path)| DataSet { name: name.to_string(), path: path.into() });
-    let sets = if seen.options.data.is_empty() { &usual[..] } else { &seen.options.data };
     let mut worst: Option<f64> = None;
-    for set in sets {
-        let (Some(measured), Some(predicted)) = (ratio(&set.name), predicted(set)) else { continue };
+    for scene in seen.scenes {
+        let (Some(measured), Some(predicted)) = (ratio(&scene.name), scene.predicted_ratio) else { continue };
+        let measured = measured.median();
         worst = Some(worst.unwrap_or(0.0).max((measured / predicted - 1.0).abs()));
         conclusions.predictions.push(Prediction {
-            subject: format!("ratio of {}", set.name),
+            subject: format!("ratio of {}", scene.name),
             model: "pumice scan".to_string(),
             predicted,
             measured: Some(measured),
@@ -127,18 +132,19 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     for (name, document, finding) in DOCUMENT {
         let settled = seen.run.ratio(name, "settled", seen.drive);
         conclusions.findings.push(match ratio(name) {
-            Some(found) => Finding::judge(
+            Some(found) => seen.judge(
                 finding,
                 Some(found),
                 Needs::AtLeast(document),
                 |found| {
-                    let after = settled.map_or(String::new(), |after| format!("; settled {after:.2}:1"));
+                    let after =
+                        settled.map_or(String::new(), |_| format!("; settled {:.2}:1", shown(settled)));
                     format!("{found:.2}:1, {:.0} %{after}", (1.0 - 1.0 / found) * 100.0)
                 },
                 "another data set of the same kind: Canonical's own cannot be had here",
             ),
             None if seen.options.data.iter().any(|set| set.name == name) => {
-                Finding::judge(finding, None, Needs::AtLeast(document), |_| String::new(), "")
+                seen.judge(finding, None, Needs::AtLeast(document), |_| String::new(), "")
             }
             None => Finding::untested(
                 statement(finding),
@@ -146,10 +152,10 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
             ),
         });
     }
-    let percent = worst.map(|worst| worst * 100.0);
+    let percent = worst.map(|worst| Value::exact(worst * 100.0));
     let ours = |percent: f64| format!("{percent:.1} %");
-    let why = "a data set larger than the drive was written in part, and predicted as a whole";
-    conclusions.findings.push(Finding::judge("pu-scan", percent, Needs::AtMost(2.0), ours, why));
+    let why = "the data is written once, in large pieces, which is what the scan predicts";
+    conclusions.findings.push(seen.judge("pu-scan", percent, Needs::AtMost(2.0), ours, why));
     conclusions
 }
 
@@ -166,13 +172,13 @@ mod tests {
         fs::write(data.join("a"), "x".repeat(5000)).expect("written");
         let set = DataSet { name: "set".to_string(), path: folder.path().join("data") };
         let image = folder.path().join("image");
-        make_image(&set, &image, 1 << 20).expect("an image");
+        make_image(&set, &image, 1 << 20, &Stop::default()).expect("an image");
         let bytes = fs::read(&image).expect("bytes");
         assert_eq!(bytes.len(), 3 * 4096);
         assert_eq!((&bytes[..6], bytes[4096], bytes[4096 + 5000]), (&b"second"[..], b'x', 0));
-        make_image(&set, &image, 4096).expect("a part");
+        make_image(&set, &image, 4096, &Stop::default()).expect("a part");
         assert_eq!(fs::metadata(&image).expect("it is there").len(), 4096);
         let none = DataSet { name: "none".to_string(), path: folder.path().join("none") };
-        assert!(make_image(&none, &image, 4096).is_err());
+        assert!(make_image(&none, &image, 4096, &Stop::default()).is_err());
     }
 }

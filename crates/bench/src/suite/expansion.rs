@@ -1,17 +1,15 @@
 //! Hyperscalers, figure 21: drives that advertise more than they have, full of data that compresses, under random
 //! overwrites; against the write amplification and the speed that `pumice plan` expects.
 
-use std::path::Path;
-
 use scan::plan::{Input, expected_waf};
 
-use super::{Conclusions, Seen, over};
+use super::{Conclusions, Plan, Seen};
 use crate::error::Result;
-use crate::finding::{Finding, Needs};
+use crate::finding::Needs;
 use crate::fio::{Amount, Data, Job, Pattern};
 use crate::run::Prediction;
 use crate::scene::{Scene, Step};
-use crate::session::Options;
+use crate::value::{Value, over, shown};
 
 /// Factors of the document, and data of just that ratio: the share of zeros in percent, so that 1 / (1 - share) is at
 /// least the factor.
@@ -31,7 +29,7 @@ fn scene_name(factor: f64) -> String {
     format!("{factor:.1}x")
 }
 
-pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
+pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
     let random = Job::random(Pattern::RandomWrite, DATA);
     let scene = |factor: f64| {
         let steps = vec![
@@ -55,15 +53,13 @@ pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
 }
 
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
-    let waf = |factor: f64| {
-        let series = seen.run.series(&scene_name(factor), OVERWRITE, seen.drive)?;
-        series.write_amplification.map(|figure| figure.median)
-    };
+    let waf = |factor: f64| seen.run.write_amplification(&scene_name(factor), OVERWRITE, seen.drive);
     // The ratio of blocks that were written alone, as the model assumes.
     let ratio = |factor: f64| seen.run.ratio(&scene_name(factor), OVERWRITE, seen.drive);
     let expected = |factor: f64| {
         let physical_bytes = seen.run.size_bytes;
-        let input = Input { ratio: ratio(factor)?, physical_bytes, map_cache_bytes: MAP_CACHE_BYTES };
+        let input =
+            Input { ratio: ratio(factor)?.median(), physical_bytes, map_cache_bytes: MAP_CACHE_BYTES };
         expected_waf(&input, (physical_bytes as f64 * factor) as u64).ok().map(|waf| waf.total)
     };
     let mut conclusions = Conclusions::default();
@@ -73,18 +69,18 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
             subject: format!("write amplification at {factor:.1}x"),
             model: "pumice plan".to_string(),
             predicted,
-            measured: waf(factor),
+            measured: waf(factor).map(|waf| waf.median()),
         });
     }
     for factor in &FACTORS[1..] {
         let speeds =
             over(seen.speed(&scene_name(*factor), OVERWRITE), seen.speed(&scene_name(1.0), OVERWRITE));
-        let Some(predicted) = over(expected(1.0), expected(*factor)) else { continue };
+        let Some((level, predicted)) = expected(1.0).zip(expected(*factor)) else { continue };
         conclusions.predictions.push(Prediction {
             subject: format!("speed of random overwrites at {factor:.1}x, over that at 1.0x"),
             model: "pumice plan, if the disk is the limit".to_string(),
-            predicted,
-            measured: speeds,
+            predicted: level / predicted,
+            measured: speeds.map(|speeds| speeds.median()),
         });
     }
     for (factor, _, name) in FITS {
@@ -94,21 +90,21 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         let overwritten = seen.run.ratio(&scene, "overwrite", seen.drive);
         // 1: everything was written.
         let is_written = match refused {
-            Some(line) => line.contains("No space left").then_some(0.0),
-            None => overwritten.map(|_| 1.0),
+            Some(line) => line.contains("No space left").then_some(Value::exact(0.0)),
+            None => overwritten.map(|_| Value::exact(1.0)),
         };
         let ours = |_| match overwritten.filter(|_| refused.is_none()) {
-            Some(ratio) => format!("fits, full and overwritten at {ratio:.2}:1"),
+            Some(ratio) => format!("fits, full and overwritten at {:.2}:1", ratio.median()),
             None => "a write was refused".to_string(),
         };
         let why = "reserve, map and headers take more than the ratio leaves";
-        conclusions.findings.push(Finding::judge(name, is_written, Needs::AtLeast(1.0), ours, why));
+        conclusions.findings.push(seen.judge(name, is_written, Needs::AtLeast(1.0), ours, why));
     }
     let ours = |quotient: f64| {
-        format!("{:.2} / {:.2}: {quotient:.2}", waf(1.5).unwrap_or(0.0), expected(1.5).unwrap_or(0.0))
+        format!("{:.2} / {:.2}: {quotient:.2}", shown(waf(1.5)), expected(1.5).unwrap_or(0.0))
     };
     let why = "short of the steady state, or background work wrote beside the host";
-    let quotient = over(waf(1.5), expected(1.5));
-    conclusions.findings.push(Finding::judge("pu-waf", quotient, Needs::AtMost(1.0), ours, why));
+    let quotient = over(waf(1.5), expected(1.5).map(Value::exact));
+    conclusions.findings.push(seen.judge("pu-waf", quotient, Needs::AtMost(1.0), ours, why));
     conclusions
 }

@@ -1,25 +1,23 @@
-//! SNIA, figure 3: compression in Ceph against compression in its drives. The cluster is the user's: two images, one in a
-//! pool that compresses (`software`), one in a pool that does not, on Pumice drives (`drive`).
+//! SNIA, figure 3: compression in Ceph against compression in its drives. The clusters are the user's: an image in a pool
+//! that compresses (`software`), and one in a pool that does not, on Pumice drives (`drive`).
 
-use std::path::Path;
-
-use super::{Conclusions, Seen, over};
+use super::{Conclusions, Plan, Seen};
 use crate::documents::statement;
 use crate::error::{BenchError, Result};
 use crate::finding::{Finding, Needs};
 use crate::fio::{Data, Job, Pattern};
 use crate::scene::{Scene, Step};
-use crate::session::Options;
+use crate::value::{Value, over, shown};
 
 /// Names of the targets.
 const SOFTWARE: &str = "software";
-const DRIVE: &str = "drive";
+pub(super) const DRIVE: &str = "drive";
 const SCENE: &str = "60 %";
 pub(super) const HEADLINE: (&str, &str) = (SCENE, "write");
 
-pub(super) fn scenes(options: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
+pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
     for name in [SOFTWARE, DRIVE] {
-        if !options.targets.iter().any(|target| target.name == name) {
+        if !plan.options.targets.iter().any(|target| target.name == name) {
             let problem = format!("missing: give --target {name}=TARGET, such as {name}=rbd:POOL/IMAGE");
             return Err(BenchError::target(name, problem));
         }
@@ -42,31 +40,51 @@ pub(super) fn scenes(options: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> 
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let pair = |name, step, document| {
         let (drive, software) = (seen.run.speed(SCENE, step, DRIVE), seen.run.speed(SCENE, step, SOFTWARE));
-        let ours = |quotient: f64| {
-            format!("{:.0} / {:.0} MB/s: {quotient:.2}x", drive.unwrap_or(0.0), software.unwrap_or(0.0))
-        };
+        let ours =
+            |quotient: f64| format!("{:.0} / {:.0} MB/s: {quotient:.2}x", shown(drive), shown(software));
         let why = "in one machine the drive's compression runs on the same processors as Ceph";
-        Finding::judge(name, over(drive, software), Needs::AtLeast(document), ours, why)
+        seen.judge(name, over(drive, software), Needs::AtLeast(document), ours, why)
     };
     // Processors busy while writing: client and servers.
-    let busy = |target| {
-        let series = seen.run.series(SCENE, "write", target)?;
-        let per_gb = series.client_cpu_seconds_per_gb?.median + series.server_cpu_seconds_per_gb?.median;
-        Some(per_gb * series.mb_per_s?.median / 1e3)
+    let busy = |target: &str| {
+        let per_gb = seen.run.cpu_per_gb(SCENE, "write", target)?;
+        let gb_per_s = seen.run.speed(SCENE, "write", target)?.times(1e-3);
+        Some(Value { is_speed: true, ..per_gb.with(gb_per_s, |cpu, speed| cpu * speed) })
     };
     let cpu = match over(busy(DRIVE), busy(SOFTWARE)) {
-        Some(quotient) => Finding::judge(
+        Some(quotient) => seen.judge(
             "snia-cpu",
             Some(quotient),
             Needs::AtMost(66.5 / 93.0),
             |quotient| {
-                let [drive, software] = [DRIVE, SOFTWARE].map(|it| busy(it).unwrap_or(0.0));
+                let [drive, software] = [DRIVE, SOFTWARE].map(|it| shown(busy(it)));
                 format!("{drive:.2} / {software:.2} processors: {:.0} %", quotient * 100.0)
             },
             "the drive is software: its processor time is counted with Ceph's",
         ),
         None => Finding::untested(statement("snia-cpu"), "no processes were named: --pids NAME=PID,..."),
     };
-    let findings = vec![pair("snia-write", "write", 8.3 / 6.3), pair("snia-read", "read", 22.5 / 21.1), cpu];
+    let ratio = |target: &str| seen.run.ratio(SCENE, "write", target);
+    let space = match ratio(DRIVE) {
+        Some(drive) => {
+            let decayed = |target: &str| shown(seen.run.ratio(SCENE, "random write, 4K", target));
+            let software = match ratio(SOFTWARE) {
+                Some(software) => {
+                    format!("; software {:.2}:1, overwritten {:.2}:1", software.median(), decayed(SOFTWARE))
+                }
+                None => String::new(),
+            };
+            let ours =
+                |drive: f64| format!("{drive:.2}:1, overwritten at random {:.2}:1{software}", decayed(DRIVE));
+            let why = "what Ceph keeps beside the data is in the drives, too";
+            seen.judge("snia-ceph-ratio", Some(drive), Needs::AtLeast(2.0), ours, why)
+        }
+        None => Finding::untested(
+            statement("snia-ceph-ratio"),
+            "no drives were named: --drives NAME=HOST:PORT,... with the addresses at which they answer HTTP",
+        ),
+    };
+    let findings =
+        vec![pair("snia-write", "write", 8.3 / 6.3), pair("snia-read", "read", 22.5 / 21.1), cpu, space];
     Conclusions { findings, ..Conclusions::default() }
 }

@@ -1,14 +1,12 @@
 //! From which speed of the disk on does compression make a volume slower? Disks of limited rate, with and without it.
 
-use std::path::Path;
-
-use super::{Conclusions, Seen, over};
+use super::{Conclusions, Plan, Seen};
 use crate::error::Result;
-use crate::finding::{Finding, Needs};
+use crate::finding::Needs;
 use crate::fio::{Data, Job, Pattern};
 use crate::run::Prediction;
 use crate::scene::{Scene, Step};
-use crate::session::Options;
+use crate::value::{over, shown};
 
 /// SNIA's data.
 const DATA: Data = Data::Compressible(60);
@@ -21,7 +19,7 @@ fn scene_name(rate: u32) -> String {
     format!("{rate} MB/s")
 }
 
-pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
+pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
     let steps = || {
         vec![
             Step::job("write", Job::sequential(Pattern::Write, DATA)),
@@ -55,31 +53,33 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
             conclusions.predictions.push(Prediction {
                 subject: format!("{step}s on {rate} MB/s, in MB/s"),
                 model: "ratio x rate, at most the unlimited speed".to_string(),
-                predicted: (f64::from(rate) * ratio).min(fastest),
-                measured: seen.speed(&scene_name(rate), step),
+                predicted: (f64::from(rate) * ratio.median()).min(fastest.median()),
+                measured: seen.speed(&scene_name(rate), step).map(|speed| speed.median()),
             });
         }
-        let mut gains: Vec<(f64, f64)> =
-            RATES.iter().filter_map(|rate| Some((f64::from(*rate), gain(&scene_name(*rate))?))).collect();
-        gains.extend(plain.zip(gain(UNLIMITED)));
+        let mut gains: Vec<(f64, f64)> = RATES
+            .iter()
+            .filter_map(|rate| Some((f64::from(*rate), gain(&scene_name(*rate))?.median())))
+            .collect();
+        gains.extend(plain.zip(gain(UNLIMITED)).map(|(plain, gain)| (plain.median(), gain.median())));
         if let Some(predicted) = fastest {
             conclusions.predictions.push(Prediction {
                 subject: format!("{step}s: rate in MB/s above which a raw file is faster"),
                 model: "the unlimited speed of the drive".to_string(),
-                predicted,
+                predicted: predicted.median(),
                 measured: crossover(&gains),
             });
         }
     }
     let slowest = scene_name(RATES[0]);
     let gain = over(seen.speed(&slowest, "write"), seen.run.speed(&slowest, "write", raw));
-    conclusions.findings.push(Finding::judge(
+    conclusions.findings.push(seen.judge(
         "pu-slow",
         gain,
         Needs::AtLeast(2.4),
         |gain| {
-            let raw = seen.run.speed(&slowest, "write", raw).unwrap_or(0.0);
-            format!("{:.0} / {raw:.0} MB/s: {gain:.2}x", seen.speed(&slowest, "write").unwrap_or(0.0))
+            let raw = shown(seen.run.speed(&slowest, "write", raw));
+            format!("{:.0} / {raw:.0} MB/s: {gain:.2}x", shown(seen.speed(&slowest, "write")))
         },
         "the flush at the end, checkpoints and headers are written at the rate of the disk, too",
     ));

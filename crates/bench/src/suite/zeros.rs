@@ -1,17 +1,15 @@
 //! Linux Magazine: zeros against random data, and what its readers objected: full, fragmented and untrimmed, then trimmed.
 
-use std::path::Path;
-
-use super::{Conclusions, Seen, over};
+use super::{Conclusions, Plan, Seen};
 use crate::error::Result;
 use crate::finding::{Finding, Needs};
 use crate::fio::{Amount, Data, Job, Pattern};
 use crate::scene::{Scene, Step};
-use crate::session::Options;
+use crate::value::{over, shown};
 
 const RANDOM: Data = Data::Compressible(0);
 
-pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
+pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
     let stream = |data| {
         vec![
             Step::job("write", Job::sequential(Pattern::Write, data)),
@@ -41,11 +39,9 @@ pub(super) fn scenes(_: &Options, _: &Path, _: u64) -> Result<Vec<Scene>> {
 pub(super) fn zeros_over_random(seen: &Seen<'_>, zeros: &str, random: &str) -> Vec<Finding> {
     let pair = |name: &str, step: &str, document: f64, why: &str| {
         let (above, below) = (seen.speed(zeros, step), seen.speed(random, step));
-        let ours = |ratio: f64| {
-            format!("{:.0} / {:.0} MB/s: {ratio:.1}x", above.unwrap_or(0.0), below.unwrap_or(0.0))
-        };
+        let ours = |ratio: f64| format!("{:.0} / {:.0} MB/s: {ratio:.1}x", shown(above), shown(below));
         let why = format!("{why}{}", seen.raw_speed(random, step));
-        Finding::judge(name, over(above, below), Needs::AtLeast(document), ours, &why)
+        seen.judge(name, over(above, below), Needs::AtLeast(document), ours, &why)
     };
     vec![
         pair(
@@ -68,10 +64,9 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let new = seen.speed(scene, "write new");
     let share = |name, step, needs, why| {
         let speed = seen.speed(scene, step);
-        let ours = |share: f64| {
-            format!("{:.0} of {:.0} MB/s: {:.0} %", speed.unwrap_or(0.0), new.unwrap_or(0.0), share * 100.0)
-        };
-        Finding::judge(name, over(speed, new), needs, ours, why)
+        let ours =
+            |share: f64| format!("{:.0} of {:.0} MB/s: {:.0} %", shown(speed), shown(new), share * 100.0);
+        seen.judge(name, over(speed, new), needs, ours, why)
     };
     let mut findings = zeros_over_random(seen, "zeros", "random data");
     findings.push(share(

@@ -1,0 +1,82 @@
+//! A bucket of the user behind an S3 gateway. Objects are put under a prefix of this run, and removed after each scene.
+
+use super::{Space, Store, Workshop, cluster::Cluster};
+use crate::error::Result;
+use crate::fio::Place;
+use crate::objects::Access;
+use crate::target::{S3Address, Target};
+
+/// Access to a bucket, and the space it took before.
+pub(crate) struct Bucket {
+    place: Place,
+    access: Access,
+    cluster: Cluster,
+    name: String,
+    capacity_bytes: u64,
+    pids: Vec<u32>,
+    before: Option<Space>,
+}
+
+impl Bucket {
+    pub(crate) fn open(workshop: &Workshop<'_>, address: &S3Address, target: &Target) -> Result<Bucket> {
+        // The folder's name is like no other.
+        let folder = workshop.folder.file_name().unwrap_or_default().to_string_lossy();
+        let access = Access::open(address, format!("{folder}/"))?;
+        let cluster = Cluster::new(workshop, address.conf.as_deref(), &target.drives);
+        let mut bucket = Bucket {
+            place: Place::Objects,
+            access,
+            cluster,
+            name: address.bucket.clone(),
+            capacity_bytes: workshop.size_bytes,
+            pids: target.pids.clone(),
+            before: None,
+        };
+        if !bucket.cluster.has_drives() {
+            bucket.before = bucket.cluster.bucket_space(&bucket.name)?;
+        }
+        Ok(bucket)
+    }
+}
+
+impl Store for Bucket {
+    fn place(&self) -> &Place {
+        &self.place
+    }
+
+    fn objects(&self) -> Option<&Access> {
+        Some(&self.access)
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    fn servers(&self) -> Vec<u32> {
+        self.pids.clone()
+    }
+
+    /// What drives hold, or what these objects take in the bucket.
+    fn space(&self) -> Result<Option<Space>> {
+        if self.cluster.has_drives() {
+            return self.cluster.drives_space();
+        }
+        let now = self.cluster.bucket_space(&self.name)?;
+        Ok(now.zip(self.before).map(|(now, before)| {
+            let logical = now.logical_used_bytes.saturating_sub(before.logical_used_bytes);
+            let physical = now.physical_used_bytes.saturating_sub(before.physical_used_bytes);
+            let ratio = if physical > 0 { logical as f64 / physical as f64 } else { 0.0 };
+            Space { logical_used_bytes: logical, physical_used_bytes: physical, ratio, ..Space::default() }
+        }))
+    }
+
+    fn note(&self) -> Option<String> {
+        Some("objects may be read from the memory of its servers".to_string())
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        self.access.remove_all();
+    }
+}

@@ -29,10 +29,11 @@ impl Load {
     }
 
     /// Share of the processors that others used since then, kernel threads among them; `None` if no time has passed.
-    pub(crate) fn others_since(&self) -> Option<f64> {
+    /// `more_seconds` are of own processes that are not to be seen here.
+    pub(crate) fn others_since(&self, more_seconds: f64) -> Option<f64> {
         let now = Load::now(self.pids.clone());
         let all = now.all_seconds - self.all_seconds;
-        let own = now.own_seconds - self.own_seconds;
+        let own = now.own_seconds - self.own_seconds + more_seconds;
         (all > 0.0).then(|| ((now.busy_seconds - self.busy_seconds - own) / all).clamp(0.0, 1.0))
     }
 }
@@ -56,6 +57,6 @@ mod tests {
         let stat = "cpu  10 1 20 100 50 2 3 4 0 0\ncpu0 1 1 1 1 1 1 1 1 0 0\n";
         assert_eq!(times(stat), Some((40, 190)));
         assert_eq!(times(""), None);
-        assert!(Load::now(Vec::new()).others_since().is_none_or(|share| (0.0..=1.0).contains(&share)));
+        assert!(Load::now(Vec::new()).others_since(0.0).is_none_or(|share| (0.0..=1.0).contains(&share)));
     }
 }

@@ -2,6 +2,7 @@
 
 mod turns;
 
+use std::cell::Cell;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -86,6 +87,8 @@ pub struct Session<'a> {
     stop: &'a Stop,
     watch: &'a dyn Fn(&Progress),
     check: &'a Check<'a>,
+    /// CPU time of servers that were started for the run by others than this process.
+    strangers_seconds: Cell<f64>,
 }
 
 impl<'a> Session<'a> {
@@ -96,7 +99,7 @@ impl<'a> Session<'a> {
         stop: &'a Stop,
         watch: &'a dyn Fn(&Progress),
     ) -> Session<'a> {
-        Session { suite, options, stop, watch, check: &|_, _| Ok(()) }
+        Session { suite, options, stop, watch, check: &|_, _| Ok(()), strangers_seconds: Cell::new(0.0) }
     }
 
     /// Asks `check` before each scene.
@@ -152,7 +155,7 @@ impl<'a> Session<'a> {
             return Err(first_error.unwrap_or(BenchError::Interrupted));
         }
         run.seconds = budget.used().as_secs_f64();
-        run.others_cpu_share = load.others_since();
+        run.others_cpu_share = load.others_since(self.strangers_seconds.get());
         run.series.iter_mut().for_each(Series::summarize);
         if let Some((scene, step)) = self.suite.headline {
             run.set_headlines(scene, step);
@@ -285,17 +288,32 @@ impl<'a> Session<'a> {
         target: &Target,
     ) -> Result<()> {
         let store = workshop.open(target, scene)?;
+        let done = self.steps(run, workshop, budget, scene, target, store.as_ref());
+        let strangers = store.strangers().into_iter().map(|pid| process::cpu_seconds(pid, false));
+        self.strangers_seconds.set(self.strangers_seconds.get() + strangers.sum::<f64>());
+        done
+    }
+
+    fn steps(
+        &self,
+        run: &mut Run,
+        workshop: &Workshop<'_>,
+        budget: &Budget,
+        scene: &Scene,
+        target: &Target,
+        store: &dyn Store,
+    ) -> Result<()> {
         if let Some(note) = store.note() {
             run.note(format!("{}: {note}", target.name));
         }
-        if let Err(error) = self.discard(store.as_ref(), workshop.folder) {
+        if let Err(error) = self.discard(store, workshop.folder) {
             self.stop.check()?;
             let why = "scenes begin on what those before them wrote";
             run.note(format!("{}: cannot be discarded, so {why}: {error}", target.name));
         }
         for step in &scene.steps {
             self.stop.check()?;
-            let steps = Steps { session: self, store: store.as_ref(), folder: workshop.folder, budget };
+            let steps = Steps { session: self, store, folder: workshop.folder, budget };
             let (sample, cut) = match self.options.to_steady && step.may_be_unsteady() {
                 true => (steps.until_steady(step, run.job_seconds)?, None),
                 false => steps.run(step, run.job_seconds)?,

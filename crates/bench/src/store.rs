@@ -99,6 +99,11 @@ pub(crate) trait Store {
         Vec::new()
     }
 
+    /// Those of its servers that are no children of this process, and end with the store.
+    fn strangers(&self) -> Vec<u32> {
+        Vec::new()
+    }
+
     /// Processes that are its slow backing.
     fn devices(&self) -> Vec<u32> {
         Vec::new()

@@ -69,6 +69,10 @@ impl Store for Volume {
         self.members.iter().flat_map(Member::pids).collect()
     }
 
+    fn strangers(&self) -> Vec<u32> {
+        self.servers()
+    }
+
     fn is_in_kernel(&self) -> bool {
         true
     }

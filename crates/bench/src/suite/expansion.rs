@@ -1,16 +1,22 @@
 //! Hyperscalers, figure 21: drives that advertise more than they have, full of data that compresses, under random
 //! overwrites; against the write amplification and the speed that `pumice plan` expects.
 
-use scan::plan::{Input, expected_waf};
+use scan::plan::{self, Input, Policy, expected_waf};
 
 use super::{Conclusions, Plan, Seen};
+use crate::documents::statement;
 use crate::error::Result;
-use crate::finding::Needs;
+use crate::finding::{Finding, Needs};
 use crate::fio::{Amount, Data, Job, Pattern};
 use crate::run::Prediction;
 use crate::scene::{Scene, Step};
 use crate::value::{Value, over, shown};
 
+/// Flash over the capacity that the document expands: 7680 of 6400 GB. A Pumice drive has its physical size and nothing
+/// beyond it, so that size stands for the flash.
+const FLASH: f64 = 1.2;
+/// Least size of drives that are filled to the brim: the reserve of smaller ones does not grow less.
+const FAIR_BYTES: u64 = 256 << 20;
 /// Factors of the document, and data of just that ratio: the share of zeros in percent, so that 1 / (1 - share) is at
 /// least the factor.
 const FITS: [(f64, u8, &str); 2] = [(1.5, 34, "hs21-150"), (2.0, 50, "hs21-200")];
@@ -29,7 +35,7 @@ fn scene_name(factor: f64) -> String {
     format!("{factor:.1}x")
 }
 
-pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
+pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
     let random = Job::random(Pattern::RandomWrite, DATA);
     let scene = |factor: f64| {
         let steps = vec![
@@ -47,9 +53,17 @@ pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
         let random = Job { amount: Amount::Once, ..Job::random(Pattern::RandomWrite, data) };
         let steps =
             vec![Step::job("fill", Job::sequential(Pattern::Write, data)), Step::job("overwrite", random)];
-        Scene::new(&fit_name(factor), steps).expanded(factor).for_drives().may_run_out()
+        Scene::new(&fit_name(factor), steps).expanded(factor / FLASH).for_drives().may_run_out()
     };
-    Ok(FACTORS.map(scene).into_iter().chain(FITS.map(fit)).collect())
+    let fits = FITS.map(fit).into_iter().filter(|_| plan.size_bytes >= FAIR_BYTES);
+    Ok(FACTORS.map(scene).into_iter().chain(fits).collect())
+}
+
+/// The least ratio of data that fills drives of this size and expansion, by the limit of live data that a plan has.
+fn least_ratio(physical_bytes: u64, expansion: f64) -> Option<f64> {
+    let input = Input { ratio: expansion, physical_bytes, map_cache_bytes: MAP_CACHE_BYTES };
+    let limit = plan::plan(&input, Policy::Capacity).ok()?.physical_limit_bytes;
+    Some(physical_bytes as f64 * expansion / limit as f64)
 }
 
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
@@ -85,6 +99,12 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     }
     for (factor, _, name) in FITS {
         let scene = fit_name(factor);
+        if seen.run.size_bytes < FAIR_BYTES {
+            let why =
+                "the reserve of drives below 256 MiB is a larger share than that of others: --size 256M";
+            conclusions.findings.push(Finding::untested(statement(name), why));
+            continue;
+        }
         let refused =
             seen.run.left_out.iter().find(|line| line.starts_with(&format!("{scene} on {}: ", seen.drive)));
         let overwritten = seen.run.ratio(&scene, "overwrite", seen.drive);
@@ -93,12 +113,23 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
             Some(line) => line.contains("No space left").then_some(Value::exact(0.0)),
             None => overwritten.map(|_| Value::exact(1.0)),
         };
+        // Data of a worse ratio does not fit, by the plan's limit of live data.
+        let least = least_ratio(seen.run.size_bytes, factor / FLASH);
+        conclusions.predictions.extend(least.map(|predicted| Prediction {
+            subject: format!("{factor:.1}x of 5/6 of the size: least ratio that fits; ratio of the data"),
+            model: "pumice plan, physical limit".to_string(),
+            predicted,
+            measured: overwritten.map(|ratio| ratio.median()),
+        }));
         let ours = |_| match overwritten.filter(|_| refused.is_none()) {
             Some(ratio) => format!("fits, full and overwritten at {:.2}:1", ratio.median()),
             None => "a write was refused".to_string(),
         };
-        let why = "reserve, map and headers take more than the ratio leaves";
-        conclusions.findings.push(seen.judge(name, is_written, Needs::AtLeast(1.0), ours, why));
+        let why = format!(
+            "reserve, map and headers take more than the ratio leaves: data of {:.2}:1 or better fits, by pumice plan",
+            least.unwrap_or(0.0)
+        );
+        conclusions.findings.push(seen.judge(name, is_written, Needs::AtLeast(1.0), ours, &why));
     }
     let ours = |quotient: f64| {
         format!("{:.2} / {:.2}: {quotient:.2}", shown(waf(1.5)), expected(1.5).unwrap_or(0.0))
@@ -107,4 +138,23 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let quotient = over(waf(1.5), expected(1.5).map(Value::exact));
     conclusions.findings.push(seen.judge("pu-waf", quotient, Needs::AtMost(1.0), ours, why));
     conclusions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_leaves_room_for_the_reserve() {
+        for (factor, _, _) in FITS {
+            // On all of the flash its data would not fit at any size, beside it at any fair one.
+            for size_bytes in [FAIR_BYTES, 4 << 30, 1 << 40] {
+                let least = |expansion| least_ratio(size_bytes, expansion).expect("a size of drives");
+                assert!(
+                    least(factor) > factor * 1.05 && least(factor / FLASH) < factor * 0.95,
+                    "{factor}, {size_bytes}"
+                );
+            }
+        }
+    }
 }

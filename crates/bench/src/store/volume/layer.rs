@@ -13,8 +13,8 @@ use crate::store::{Workshop, mounts};
 const COMMAND: Duration = Duration::from_secs(60);
 /// Part of each request that goes to one device: btrfs has no other, and LVM's default is the same.
 const STRIPE: &str = "64k";
-/// Share of a btrfs that one file can fill, beside its metadata in chunks of 10 %.
-const FILLED: f64 = 0.7;
+/// Share of the free space of a new btrfs that one file takes: its metadata grows a little.
+const FILLED: f64 = 0.97;
 
 /// A layer, taken away when dropped. The devices stay.
 pub(super) enum Layer {
@@ -76,7 +76,7 @@ impl Layer {
         let devices: Vec<String> = devices.iter().map(|device| device.display().to_string()).collect();
         match has_device_mapper() {
             true => Layer::lvm(workshop, devices, capacity_bytes),
-            false => Layer::btrfs(workshop, devices, capacity_bytes),
+            false => Layer::btrfs(workshop, devices),
         }
     }
 
@@ -111,11 +111,7 @@ impl Layer {
 
     /// A file that is neither copied on write nor checked by the file system, so that it costs little: what is left is
     /// the stripe.
-    fn btrfs(
-        workshop: &Workshop<'_>,
-        devices: Vec<String>,
-        capacity_bytes: u64,
-    ) -> Result<(Layer, Place, u64)> {
+    fn btrfs(workshop: &Workshop<'_>, devices: Vec<String>) -> Result<(Layer, Place, u64)> {
         let mount = workshop.path("volume");
         let layer = Layer::Btrfs { mount: mount.clone(), devices: devices.clone() };
         let run = |program: &str, package, arguments: &[&str]| {
@@ -131,7 +127,8 @@ impl Layer {
         let mount_text = mount.display().to_string();
         run("mount", "mount", &["-t", "btrfs", "-o", &options, &devices[0], &mount_text])?;
         let file = mount.join("file");
-        let bytes = (capacity_bytes as f64 * FILLED) as u64 >> 20 << 20;
+        let free = rustix::fs::statvfs(&mount).map_err(|error| BenchError::io(&mount)(error.into()))?;
+        let bytes = ((free.f_bavail * free.f_frsize) as f64 * FILLED) as u64 >> 20 << 20;
         File::create(&file).and_then(|made| made.set_len(bytes)).map_err(BenchError::io(&file))?;
         Ok((layer, Place::File(file), bytes))
     }

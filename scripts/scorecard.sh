@@ -1,28 +1,85 @@
 #!/usr/bin/env bash
-# Runs all suites of `pumice bench` that a machine without a cluster can run, and writes docs/scorecard.md from them.
-# Usage: scripts/scorecard.sh [MINUTES] [RUN.json...]. MINUTES (10) is for each suite; runs made elsewhere, such as of
-# `offload` on a cluster, are added. BENCH_DIR names a folder on the disk to measure, RUNS where the runs are kept,
-# PUMICE the program. A suite that fails does not keep the others from running; docs/scorecard.md is written only if all runs
-# are complete.
+# Runs all suites of `pumice bench` on this machine, and writes docs/scorecard.md from them.
+# Usage: scripts/scorecard.sh [MINUTES] [RUN.json...]. MINUTES (10) is for each suite; runs made elsewhere are added.
+# CLUSTERS=yes also starts two Ceph clusters of one OSD (deploy/ceph/lab.sh: on a plain file, and on a drive) for the suites
+# `offload` and `s3`, and ends them; it needs root and the packages of `scripts/deps.sh clusters`. BENCH_DIR names a folder on the
+# disk to measure, RUNS where the runs are kept, PUMICE the program. A suite that fails does not keep the others from running;
+# docs/scorecard.md is written only if all runs are complete.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${1:-10}
 [[ $minutes =~ ^[0-9.]+$ ]] || { echo "scorecard: MINUTES is $minutes" >&2; exit 2; }
 program=${PUMICE:-${CARGO_TARGET_DIR:-target}/release/pumice}
 [ -x "$program" ] || cargo build --release -q -p pumice
+export PUMICE=$program
+folder=${BENCH_DIR:-${TMPDIR:-/tmp}}
 runs=${RUNS:-target/scorecard}
 mkdir -p "$runs"
 files=()
-for suite in quick zeros-vs-random fio-baseline expansion slow-disk datasets against; do
-    file=$runs/$suite.json
+
+# bench SUITE ARGUMENTS...
+bench() {
+    local suite=$1 file=$runs/$1.json code=0
+    shift
     rm -f "$file"
-    code=0
-    "$program" bench "$suite" --minutes "$minutes" --dir "${BENCH_DIR:-${TMPDIR:-/tmp}}" \
-        --json "$file" --html "$runs/$suite.html" >"$runs/$suite.txt" || code=$?
+    "$program" bench "$suite" --minutes "$minutes" --dir "$folder" --json "$file" --html "$runs/$suite.html" "$@" \
+        >"$runs/$suite.txt" || code=$?
     [ "$code" -lt 128 ] || exit "$code"
     [ "$code" -eq 0 ] || echo "scorecard: $suite exited with $code" >&2
     files+=("$file")
-done
+}
+
+lab() { deploy/ceph/lab.sh "$1" --dir "$clusters/$2" "${@:3}"; }
+end_clusters() {
+    local cluster
+    for cluster in plain drives; do lab down "$cluster" >/dev/null; done
+    rmdir "$clusters"
+}
+# pids CLUSTER: the OSD, the gateway, and what serves the drive
+pids() {
+    cat "$clusters/$1"/run/osd.0.pid "$clusters/$1"/run/client.rgw.lab.pid
+    jq -r '.bridge_pid, (.connected_pid // .server_pid)' "$clusters/$1"/pumice-attach/*/attachment.json 2>/dev/null || true
+}
+# pool CLUSTER NAME: a pool without copies, with an image
+pool() {
+    printf '%s\n' "osd pool create $2 8" "osd pool set $2 size 1 --yes-i-really-mean-it" "osd pool application enable $2 rbd" |
+        lab run "$1" ceph >/dev/null
+    lab run "$1" rbd create "$2/image" --size 1G --image-feature layering
+}
+on_clusters() {
+    clusters=$(mktemp -d /var/tmp/pumice-scorecard.XXXXXX)
+    trap end_clusters EXIT
+    local options=(--osds 1 --image 0 --size 3G --capacity 6G --set 'bluestore debug enforce settings = ssd')
+    lab up plain --raw "${options[@]}"
+    lab up drives "${options[@]}"
+    # RGW reads its storage classes when it starts.
+    lab run plain radosgw-admin zonegroup placement add --rgw-zonegroup default --placement-id default-placement \
+        --storage-class ZLIB >/dev/null
+    lab run plain radosgw-admin zone placement add --rgw-zone default --placement-id default-placement --storage-class ZLIB \
+        --data-pool default.rgw.buckets.data --compression zlib >/dev/null
+    kill "$(cat "$clusters/plain/run/client.rgw.lab.pid")"
+    sleep 2
+    lab up plain
+    pool plain software
+    printf '%s\n' "osd pool set software compression_algorithm zstd" "osd pool set software compression_mode force" |
+        lab run plain ceph >/dev/null
+    pool drives drive
+    local plain=$clusters/plain/ceph.conf drives=$clusters/drives/ceph.conf address
+    address=127.0.0.1:$(cat "$clusters/drives/drives/osd.0.port")
+    local plain_pids drives_pids
+    plain_pids=$(pids plain | xargs | tr ' ' ,) drives_pids=$(pids drives | xargs | tr ' ' ,)
+    bench offload --destroy --target "software=rbd:software/image?conf=$plain" --target "drive=rbd:drive/image?conf=$drives" \
+        --drives "drive=$address" --pids "software=$plain_pids" --pids "drive=$drives_pids"
+    port() { (. "$clusters/$1/settings"; echo "$rgw_port"); }
+    export AWS_ACCESS_KEY_ID=lab AWS_SECRET_ACCESS_KEY=lab-secret
+    bench s3 --target "none=s3+http://127.0.0.1:$(port plain)/bench-none?conf=$plain" \
+        --target "zlib=s3+http://127.0.0.1:$(port plain)/bench-zlib?class=ZLIB&conf=$plain" \
+        --target "drive=s3+http://127.0.0.1:$(port drives)/bench-drive?conf=$drives" \
+        --drives "drive=$address" --pids "none=$plain_pids" --pids "zlib=$plain_pids" --pids "drive=$drives_pids"
+}
+
+for suite in quick zeros-vs-random fio-baseline expansion slow-disk datasets against raid; do bench "$suite"; done
+[ -z "${CLUSTERS:-}" ] || on_clusters
 bad=0 there=()
 for file in "${files[@]}" "${@:2}"; do
     if [ ! -s "$file" ]; then

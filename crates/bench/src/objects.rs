@@ -74,10 +74,12 @@ pub(crate) struct Access {
     prefix: String,
     /// Objects that were put: the highest number and one.
     put_count: AtomicU64,
+    /// The bucket was made for the run.
+    is_made: bool,
 }
 
 impl Access {
-    /// Looks whether the bucket is there.
+    /// Looks whether the bucket is there, and makes it if it is not.
     pub(crate) fn open(address: &S3Address, prefix: String) -> Result<Access> {
         let wrong = |problem: String| BenchError::target(&address.bucket, problem);
         let credentials = Credentials::from_env()
@@ -98,13 +100,23 @@ impl Access {
             .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
             .build();
         let class = address.class.clone();
-        let access =
-            Access { agent: config.into(), bucket, credentials, class, prefix, put_count: AtomicU64::new(0) };
+        let mut access = Access {
+            agent: config.into(),
+            bucket,
+            credentials,
+            class,
+            prefix,
+            put_count: AtomicU64::new(0),
+            is_made: false,
+        };
         let url = access.bucket.head_bucket(Some(&access.credentials)).sign(SIGNED);
         match access.agent.head(url.as_str()).call() {
             Ok(answer) if answer.status().is_success() => Ok(access),
             Ok(answer) if answer.status().as_u16() == 404 => {
-                Err(wrong("no such bucket: create it".to_string()))
+                let url = access.bucket.create_bucket(&access.credentials).sign(SIGNED);
+                success(access.agent.put(url.as_str()).send_empty())?;
+                access.is_made = true;
+                Ok(access)
             }
             Ok(answer) => Err(wrong(format!("the gateway answers with HTTP status {}", answer.status()))),
             Err(error) => Err(wrong(format!("{}: {error}", address.endpoint))),
@@ -139,7 +151,7 @@ impl Access {
             .map_err(|error| BenchError::program("S3 gateway", format!("{key}: {error}")))
     }
 
-    /// Removes what was put.
+    /// Removes what was put, and a bucket that was made.
     pub(crate) fn remove_all(&self) {
         for object in 0..self.put_count.load(Ordering::Relaxed) {
             let key = self.key(object);
@@ -147,8 +159,13 @@ impl Access {
             // One that is not there any more is no failure.
             if self.agent.delete(url.as_str()).call().is_err() {
                 // The gateway is gone: each further request would wait.
-                break;
+                return;
             }
+        }
+        if self.is_made {
+            let url = self.bucket.delete_bucket(&self.credentials).sign(SIGNED);
+            // It stays if somebody else put something into it.
+            let _ = self.agent.delete(url.as_str()).call();
         }
     }
 }

@@ -48,7 +48,7 @@ pub enum Kind {
 pub struct S3Address {
     /// `http://HOST:PORT` or `https://HOST`.
     pub endpoint: String,
-    /// The bucket, which must exist.
+    /// The bucket. One that does not exist is made for each scene.
     pub bucket: String,
     /// Storage class of objects that are put.
     pub class: Option<String>,

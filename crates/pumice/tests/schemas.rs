@@ -226,13 +226,18 @@ fn bench() -> Outcome {
     std::fs::create_dir(at("work"))?;
     let (json, html, work) = (at("run.json"), at("run.html"), at("work"));
     let small = ["--minutes", "0", "--size", "64M", "--dir", &work];
-    let run = common::pumice(&[&["bench", "quick", "--json", &json, "--html", &html], &small[..]].concat());
+    let wanted = ["bench", "quick", "--steady-state", "--json", &json, "--html", &html];
+    let run = common::pumice(&[&wanted, &small[..]].concat());
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(run.stdout.contains("128K write, depth 128"), "{run:?}");
     assert!(run.stderr.contains("warning: the run is not complete"), "{run:?}");
     assert_eq!(std::fs::read_dir(at("work"))?.count(), 0);
     let found: Value = serde_json::from_str(&std::fs::read_to_string(&json)?)?;
     validate("bench", &found);
+    let random = found["series"].as_array().into_iter().flatten().find(|it| it["step"] == "random write");
+    let steady = random.map(|it| it["samples"][0]["steady"].clone()).ok_or("a random write")?;
+    assert_eq!(steady["is_steady"], json!(false), "one round is not steady: {found:#}");
+    assert!(run.stdout.contains("random write on pumice: not steady after 1 rounds"), "{run:?}");
     let ratio = found["targets"][0]["ratio"].as_f64().ok_or("a ratio")?;
     assert!((2.0..3.0).contains(&ratio), "{found:#}");
     let finding = |name: &str| {

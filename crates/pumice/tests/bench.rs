@@ -1,0 +1,198 @@
+//! `pumice bench` on what needs more than one drive: volumes of attached drives, and gateways of S3.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+
+use common::run::in_time;
+use common::server::text;
+use common::{Outcome, needs};
+use serde_json::Value;
+
+/// A volume of two drives, in the only scene that every run has.
+#[test]
+fn two_drives_make_a_volume() -> Outcome {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("skipped: attaching needs root");
+        return Ok(());
+    }
+    let open = |path: &str| File::options().read(true).write(true).open(path).is_ok();
+    if !open("/dev/fuse") || !open("/dev/loop-control") {
+        eprintln!("skipped: no /dev/fuse or no /dev/loop-control here");
+        return Ok(());
+    }
+    if !needs(&["fio", "losetup", "mount", "mkfs.btrfs"]) {
+        return Ok(());
+    }
+    if !fs::read_to_string("/proc/filesystems")?.split_whitespace().any(|word| word == "btrfs") {
+        eprintln!("skipped: the kernel has no btrfs");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| text(&folder.path().join(name));
+    fs::create_dir(at("work"))?;
+    let (json, work) = (at("run.json"), at("work"));
+    let arguments = ["bench", "raid", "--target", "two drives=raid0", "--minutes", "0", "--size", "128M"];
+    let run = common::pumice(&[&arguments[..], &["--dir", &work, "--json", &json]].concat());
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let found: Value = serde_json::from_str(&fs::read_to_string(&json)?)?;
+    let written = &found["series"][0];
+    assert_eq!(
+        (written["scene"].as_str(), written["step"].as_str()),
+        (Some("2:1"), Some("write")),
+        "{found:#}"
+    );
+    // Data of 50 % on both drives, and what the layer keeps.
+    let ratio = written["samples"][0]["ratio"].as_f64().ok_or("a ratio")?;
+    assert!((1.7..2.6).contains(&ratio), "{found:#}");
+    let cpu = written["samples"][0]["server_cpu_seconds"].as_f64().ok_or("a time")?;
+    assert!(cpu > 0.0, "{found:#}");
+    // More than one drive could take.
+    let used = written["samples"][0]["physical_used_bytes"].as_u64().ok_or("bytes")?;
+    assert!(written["samples"][0]["bytes"].as_u64() > Some(130 << 20) && used > 65 << 20, "{found:#}");
+    // Nothing is left: neither files, nor mounts, nor devices.
+    assert_eq!(fs::read_dir(at("work"))?.count(), 0);
+    assert!(!fs::read_to_string("/proc/self/mounts")?.contains(&work));
+    let devices = in_time("losetup", &["--noheadings", "--output", "BACK-FILE"]);
+    assert!(!devices.stdout.contains(&work), "{devices:?}");
+    Ok(())
+}
+
+/// Buckets of a gateway, by path, with the headers they came with.
+#[derive(Default)]
+struct Gateway {
+    objects: BTreeMap<String, Vec<u8>>,
+    classes: Vec<String>,
+    puts: u32,
+    gets: u32,
+    /// Requests that carry no signature of this key are refused.
+    key: &'static str,
+}
+
+/// Starts a stand-in for a gateway. Its thread ends with the test.
+fn gateway() -> std::io::Result<(String, Arc<Mutex<Gateway>>)> {
+    let listener = TcpListener::bind("127.0.0.1:0")?;
+    let address = listener.local_addr()?.to_string();
+    let state = Arc::new(Mutex::new(Gateway { key: "key", ..Gateway::default() }));
+    let shared = state.clone();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let state = shared.clone();
+            std::thread::spawn(move || serve(&stream, &state));
+        }
+    });
+    Ok((address, state))
+}
+
+fn serve(stream: &TcpStream, state: &Mutex<Gateway>) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
+        let (mut length, mut class) = (0, None);
+        loop {
+            let mut header = String::new();
+            reader.read_line(&mut header).ok()?;
+            let Some((name, value)) = header.trim_end().split_once(':') else { break };
+            match name.to_ascii_lowercase().as_str() {
+                "content-length" => length = value.trim().parse().ok()?,
+                "x-amz-storage-class" => class = Some(value.trim().to_string()),
+                _ => {}
+            }
+        }
+        let mut body = vec![0; length];
+        reader.read_exact(&mut body).ok()?;
+        let (method, target) = line.split_once(' ')?;
+        let (path, query) = target.split(' ').next()?.split_once('?')?;
+        let mut state = state.lock().ok()?;
+        let is_signed = query.contains(&format!("X-Amz-Credential={}%2F", state.key));
+        let (status, answer) = match (method, path.trim_matches('/').contains('/')) {
+            _ if !is_signed => ("403 Forbidden", b"<Error><Code>InvalidAccessKeyId</Code></Error>".to_vec()),
+            ("HEAD", _) => match state.objects.keys().any(|key| key.starts_with(path)) {
+                true => ("200 OK", Vec::new()),
+                false => ("404 Not Found", Vec::new()),
+            },
+            ("PUT", is_object) => {
+                state.puts += u32::from(is_object);
+                state.classes.extend(class);
+                state.objects.insert(path.to_string(), body);
+                ("200 OK", Vec::new())
+            }
+            ("GET", _) => {
+                state.gets += 1;
+                match state.objects.get(path) {
+                    Some(bytes) => ("200 OK", bytes.clone()),
+                    None => ("404 Not Found", Vec::new()),
+                }
+            }
+            ("DELETE", _) => {
+                state.objects.remove(path);
+                ("204 No Content", Vec::new())
+            }
+            _ => ("400 Bad Request", Vec::new()),
+        };
+        drop(state);
+        let mut stream = stream;
+        let length = if status.starts_with("204") {
+            String::new()
+        } else {
+            format!("Content-Length: {}\r\n", answer.len())
+        };
+        stream.write_all(format!("HTTP/1.1 {status}\r\n{length}\r\n").as_bytes()).ok()?;
+        stream.write_all(&answer).ok()?;
+    }
+}
+
+#[test]
+fn objects_are_put_got_and_removed() -> Outcome {
+    if !needs(&["fio"]) {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let json = text(&folder.path().join("run.json"));
+    let (address, state) = gateway()?;
+    let bench = |key: &str, more: &[&str]| {
+        let dir = text(folder.path());
+        let keys = [format!("AWS_ACCESS_KEY_ID={key}"), "AWS_SECRET_ACCESS_KEY=secret".to_string()];
+        let program = env!("CARGO_BIN_EXE_pumice");
+        let mut all: Vec<&str> = keys.iter().map(String::as_str).collect();
+        all.extend([program, "bench", "s3", "--minutes", "0.1", "--size", "64M", "--dir", &dir]);
+        all.extend(more);
+        in_time("env", &all)
+    };
+    let none = format!("none=s3+http://{address}/plain");
+    let drive = format!("drive=s3+http://{address}/packed?class=FAST");
+    let run = bench("key", &["--target", &none, "--target", &drive, "--json", &json]);
+    // What does not fit the time is left out, which is no failure.
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let found: Value = serde_json::from_str(&fs::read_to_string(&json)?)?;
+    let job = |step: &str| {
+        let all = found["series"].as_array().into_iter().flatten();
+        let series = all.filter(|it| it["step"] == step && it["target"] == "none").next();
+        series.and_then(|it| it["samples"][0]["bytes"].as_u64())
+    };
+    assert_eq!(job("PUT"), Some(64 << 20), "{found:#}");
+    assert!(job("GET") >= Some(4 << 20), "{found:#}");
+    {
+        let state = state.lock().map_err(|_| "a lock")?;
+        assert!(state.objects.is_empty(), "{:?}", state.objects.keys());
+        assert!(state.puts >= 16 && state.gets > 0);
+        assert!(state.classes.iter().all(|class| class == "FAST"), "{:?}", state.classes);
+    }
+    // Nobody named drives.
+    let space = found["findings"].as_array().into_iter().flatten().find(|it| it["statement"] == "can-space");
+    assert_eq!(space.map(|it| it["verdict"].clone()), Some("cannot_be_tested".into()), "{found:#}");
+    let refused = |run: common::Run, why: &str| {
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(run.stderr.contains(why), "{run:?}");
+    };
+    refused(bench("other", &["--target", &none, "--target", &drive]), "HTTP status 403");
+    refused(bench("key", &["--target", &none]), "target drive: missing");
+    let nobody = ["none=s3+http://127.0.0.1:1/b", "drive=s3+http://127.0.0.1:1/c"];
+    refused(bench("key", &["--target", nobody[0], "--target", nobody[1]]), "http://127.0.0.1:1");
+    Ok(())
+}

@@ -249,6 +249,11 @@ impl Seen<'_> {
         Finding::judge(name, value, self.run.busy_share().unwrap_or(0.0), needs, ours, why)
     }
 
+    /// Whether the user named the processes of a target, or the drives below it.
+    fn is_named(&self, target: &str, has: impl Fn(&Target) -> bool) -> bool {
+        self.options.targets.iter().any(|it| it.name == target && has(it))
+    }
+
     /// Describes the speed of a step on the raw file, for the reason of a finding.
     fn raw_speed(&self, scene: &str, step: &str) -> String {
         let speed = self.raw.and_then(|raw| self.run.speed(scene, step, raw));

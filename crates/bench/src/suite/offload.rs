@@ -62,6 +62,9 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
             },
             "the drive is software: its processor time is counted with Ceph's",
         ),
+        None if [DRIVE, SOFTWARE].iter().all(|name| seen.is_named(name, |it| !it.pids.is_empty())) => {
+            seen.judge("snia-cpu", None, Needs::AtMost(66.5 / 93.0), |_| String::new(), "")
+        }
         None => Finding::untested(statement("snia-cpu"), "no processes were named: --pids NAME=PID,..."),
     };
     let ratio = |target: &str| seen.run.ratio(SCENE, "write", target);
@@ -78,6 +81,9 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
                 |drive: f64| format!("{drive:.2}:1, overwritten at random {:.2}:1{software}", decayed(DRIVE));
             let why = "what Ceph keeps beside the data is in the drives, too";
             seen.judge("snia-ceph-ratio", Some(drive), Needs::AtLeast(2.0), ours, why)
+        }
+        None if seen.is_named(DRIVE, |it| !it.drives.is_empty()) => {
+            seen.judge("snia-ceph-ratio", None, Needs::AtLeast(2.0), |_| String::new(), "")
         }
         None => Finding::untested(
             statement("snia-ceph-ratio"),

@@ -61,7 +61,13 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
             };
             seen.judge("can-cpu", Some(quotient), Needs::AtLeast(2.5), ours, fast)
         }
-        None => Finding::untested(statement("can-cpu"), "no processes were named: --pids NAME=PID,..."),
+        None if [ZLIB, NONE].iter().all(|name| seen.is_named(name, |it| !it.pids.is_empty())) => {
+            seen.judge("can-cpu", None, Needs::AtLeast(2.5), |_| String::new(), "")
+        }
+        None => Finding::untested(
+            statement("can-cpu"),
+            "no target zlib, or no processes were named: --pids NAME=PID,...",
+        ),
     };
     let ratio = |target: &str| seen.run.ratio(SCENE, "PUT", target);
     let space = match ratio(DRIVE) {
@@ -75,6 +81,9 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
             };
             let why = "headers, map, and what Ceph keeps beside the data are in the drives, too";
             seen.judge("can-space", Some(drive), Needs::AtLeast(4.0 / 3.0), ours, why)
+        }
+        None if seen.is_named(DRIVE, |it| !it.drives.is_empty()) => {
+            seen.judge("can-space", None, Needs::AtLeast(4.0 / 3.0), |_| String::new(), "")
         }
         None => Finding::untested(
             statement("can-space"),

@@ -42,6 +42,7 @@ wanted=(
     "nbdkit nbdkit"
     "qemu-img qemu-utils"
     "mkfs.xfs xfsprogs"
+    "mkfs.btrfs btrfs-progs"
     "fstrim util-linux"
     "openssl openssl"
     "jq jq"

@@ -325,7 +325,7 @@ impl<'a> Session<'a> {
             }
             if sample.came_to_rest == Some(false) {
                 let seconds = REST_MAX.as_secs();
-                run.note(format!("{what}: its servers were busy for more than {seconds} s after it: that work is not counted"));
+                run.note(format!("{what}: its servers were still busy {seconds} s after it: what they did later is not counted"));
             }
             if !step.is_shown {
                 continue;
@@ -400,7 +400,7 @@ impl Steps<'_> {
 
     fn once(&self, step: &Step, job_seconds: u32, rests: bool) -> Result<(Sample, Option<String>)> {
         let store = self.store;
-        let before = store.space()?;
+        let before = if store.counts_writes() { store.space()? } else { None };
         if step.reads() {
             store.drop_caches();
         }

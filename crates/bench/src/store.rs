@@ -127,6 +127,11 @@ pub(crate) trait Store {
         None
     }
 
+    /// Whether [`Store::space`] has counts of bytes written. To ask takes seconds where it does not.
+    fn counts_writes(&self) -> bool {
+        true
+    }
+
     /// What it holds; `None` if it cannot say.
     fn space(&self) -> Result<Option<Space>> {
         Ok(None)

@@ -52,6 +52,10 @@ impl Store for Bucket {
         self.capacity_bytes
     }
 
+    fn counts_writes(&self) -> bool {
+        self.cluster.has_drives()
+    }
+
     fn servers(&self) -> Vec<u32> {
         self.pids.clone()
     }

@@ -123,6 +123,10 @@ impl Store for Kept {
         self.capacity_bytes
     }
 
+    fn counts_writes(&self) -> bool {
+        self.cluster.has_drives()
+    }
+
     fn servers(&self) -> Vec<u32> {
         self.pids.clone()
     }

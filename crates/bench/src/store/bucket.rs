@@ -32,10 +32,16 @@ impl Bucket {
             pids: target.pids.clone(),
             before: None,
         };
-        if !bucket.cluster.has_drives() {
-            bucket.before = bucket.cluster.bucket_space(&bucket.name)?;
-        }
+        bucket.before = bucket.total()?;
         Ok(bucket)
+    }
+
+    /// What drives hold, or what the bucket takes.
+    fn total(&self) -> Result<Option<Space>> {
+        match self.cluster.has_drives() {
+            true => self.cluster.drives_space(),
+            false => self.cluster.bucket_space(&self.name),
+        }
     }
 }
 
@@ -60,17 +66,14 @@ impl Store for Bucket {
         self.pids.clone()
     }
 
-    /// What drives hold, or what these objects take in the bucket.
+    /// What came to that by these objects: what Ceph keeps for itself compresses otherwise.
     fn space(&self) -> Result<Option<Space>> {
-        if self.cluster.has_drives() {
-            return self.cluster.drives_space();
-        }
-        let now = self.cluster.bucket_space(&self.name)?;
+        let now = self.total()?;
         Ok(now.zip(self.before).map(|(now, before)| {
             let logical = now.logical_used_bytes.saturating_sub(before.logical_used_bytes);
             let physical = now.physical_used_bytes.saturating_sub(before.physical_used_bytes);
             let ratio = if physical > 0 { logical as f64 / physical as f64 } else { 0.0 };
-            Space { logical_used_bytes: logical, physical_used_bytes: physical, ratio, ..Space::default() }
+            Space { logical_used_bytes: logical, physical_used_bytes: physical, ratio, ..now }
         }))
     }
 

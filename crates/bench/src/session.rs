@@ -476,7 +476,7 @@ impl Steps<'_> {
                 let access = store.objects().ok_or_else(|| BenchError::program("objects", "no gateway"))?;
                 let capacity = store.capacity_bytes();
                 let measured = objects::run(job, access, capacity, seconds, session.stop)?;
-                let expected = job.count(capacity) * u64::from(job.object_kib) << 10;
+                let expected = (job.count(capacity) * u64::from(job.object_kib)) << 10;
                 (measured, job.is_put.then_some(expected))
             }
             Action::Copy(image) => return Ok((session.copy(image, store.place(), self.folder)?, None)),

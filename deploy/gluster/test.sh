@@ -47,6 +47,7 @@ finish() {
     # shellcheck disable=SC2046
     [ -z "$(jobs -p)" ] || kill $(jobs -p) 2>/dev/null || true
     for lab in "$work"/*/settings; do [ ! -e "$lab" ] || LAB=${lab%/settings} "$here/lab.sh" down || code=1; done
+    if [ -e "$work/foreign" ]; then losetup --associated "$work/foreign" --noheadings --output NAME | xargs -r losetup --detach || true; fi
     # What is mounted would be emptied, and what is attached would lose its backing.
     if grep -qF " $work/" /proc/mounts || losetup --list --noheadings --output BACK-FILE | grep -qF "$work/"; then
         echo "left, because something in it is mounted or attached: $work" >&2

@@ -171,8 +171,8 @@ fn objects_are_put_got_and_removed() -> Outcome {
     assert_eq!(run.code, Some(0), "{run:?}");
     let found: Value = serde_json::from_str(&fs::read_to_string(&json)?)?;
     let job = |step: &str| {
-        let all = found["series"].as_array().into_iter().flatten();
-        let series = all.filter(|it| it["step"] == step && it["target"] == "none").next();
+        let mut all = found["series"].as_array().into_iter().flatten();
+        let series = all.find(|it| it["step"] == step && it["target"] == "none");
         series.and_then(|it| it["samples"][0]["bytes"].as_u64())
     };
     assert_eq!(job("PUT"), Some(64 << 20), "{found:#}");

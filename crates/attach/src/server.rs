@@ -392,7 +392,7 @@ mod tests {
     fn a_server_that_lets_nobody_in_is_named_as_the_reason() {
         let (mut stream, _server) = UnixStream::pair().expect("sockets");
         stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a limit");
-        let error = negotiate(&mut stream, "", Replies::Simple).err().expect("nobody answers");
+        let error = negotiate(&mut stream, "", Replies::Simple).expect_err("nobody answers");
         assert!(unanswered(&error).contains("under way still"), "{error}");
         let other = io::Error::from(io::ErrorKind::ConnectionReset);
         assert_eq!(unanswered(&other), other.to_string());

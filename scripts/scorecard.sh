@@ -32,8 +32,10 @@ bench() {
 lab() { deploy/ceph/lab.sh "$1" --dir "$clusters/$2" "${@:3}"; }
 end_clusters() {
     local cluster
-    for cluster in plain drives; do lab down "$cluster" >/dev/null; done
-    rmdir "$clusters"
+    for cluster in plain drives; do
+        lab down "$cluster" >/dev/null || echo "scorecard: $clusters/$cluster is still there" >&2
+    done
+    rmdir "$clusters" || true
 }
 # pids CLUSTER: the OSD, the gateway, and what serves the drive
 pids() {
@@ -79,8 +81,16 @@ on_clusters() {
 }
 
 for suite in quick zeros-vs-random fio-baseline expansion slow-disk datasets against raid; do bench "$suite"; done
-[ -z "${CLUSTERS:-}" ] || on_clusters
 bad=0 there=()
+# What it starts is ended when the subshell ends, whatever happens in it.
+if [ -n "${CLUSTERS:-}" ]; then
+    set +e
+    (set -e; on_clusters)
+    code=$?
+    set -e
+    [ "$code" -eq 0 ] || { echo "scorecard: the clusters: exited with $code" >&2; bad=1; }
+    files+=("$runs/offload.json" "$runs/s3.json")
+fi
 for file in "${files[@]}" "${@:2}"; do
     if [ ! -s "$file" ]; then
         echo "scorecard: $file: nothing was measured" >&2

@@ -157,6 +157,9 @@ fn runs_that_may_not_hold_say_so() {
     assert!(partial[0].contains("is a run that is not complete") && partial.len() == 2, "{partial:?}");
     let noisy = cautions(r#""complete": true, "others_cpu_share": 0.31"#);
     assert!(noisy[0].contains("31 % of the processors were busy") && noisy.len() == 2, "{noisy:?}");
+    let of_clusters = report(r#""complete": true"#).replacen("quick", "offload", 1);
+    let clusters = use_bench(&mut three_columns(), "bench.json", &of_clusters).expect("a run").cautions;
+    assert!(clusters.iter().any(|it| it.contains("the cluster's own work")), "{clusters:?}");
 }
 
 #[test]

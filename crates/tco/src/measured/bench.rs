@@ -11,6 +11,8 @@ use crate::scenario::Scenario;
 const VERSION: u32 = 1;
 /// Share of the processors that others may use on a quiet machine, as in the reports of `pumice bench`.
 const QUIET: f64 = 0.15;
+/// The suite whose targets are pools of clusters.
+const CLUSTERS: &str = "offload";
 /// The step whose figures are used: money is counted for each GB written.
 const STEP: &str = ": write, ";
 
@@ -110,6 +112,12 @@ impl Run {
                 "{file} was measured while {:.0} % of the processors were busy with something else: speeds, and so \
                  performance multipliers, do not hold, and CPU times may be too high.",
                 share * 100.0
+            ));
+        }
+        if self.suite.as_deref() == Some(CLUSTERS) {
+            cautions.push(format!(
+                "{file} is of clusters: its CPU time is that of all processes that were named, the cluster's own work included, \
+                 of which columns that were not measured pay nothing; and its GB are the client's, whatever the copies."
             ));
         }
         cautions

@@ -302,14 +302,15 @@ impl DriveServer {
         let connect = || -> io::Result<UnixStream> {
             let mut stream = socket_file::connect(&socket, PATIENCE)?;
             stream.set_read_timeout(Some(NEGOTIATION))?;
-            stream.set_write_timeout(Some(PATIENCE))?;
-            negotiate(&mut stream, &name, Replies::Simple)?;
+            stream.set_write_timeout(Some(NEGOTIATION))?;
+            negotiate(&mut stream, &name, Replies::Simple)
+                .map_err(|error| io::Error::new(error.kind(), unanswered(&error)))?;
             stream.set_read_timeout(None)?;
             stream.set_write_timeout(None)?;
             Ok(stream)
         };
         let streams = (0..count).map(|_| connect()).collect::<Result<Vec<_>, _>>();
-        let streams = streams.map_err(|error| format!("{}: {}", socket.display(), unanswered(&error)))?;
+        let streams = streams.map_err(|error| format!("{}: {error}", socket.display()))?;
         // Whoever has answered there is the server that was asked: it has the drive still.
         let id = |report: &StatusReport| (server_pid(report), instance(report).cloned());
         if find(&self.path).as_ref().map(id) != Some(id(report)) {

@@ -53,10 +53,6 @@ const REFUSALS_A_BAD_PAGE_MAX: u64 = 2;
 /// A slow host of bytes is polled once in two to this power of its turns.
 const SLOWNESS_OF_BYTES: u64 = 5;
 
-/// Most times that a request is made anew although others wait for it: cleaning or settling has moved one of its blocks in
-/// between, or its part of the map has left the memory.
-const CONFLICTS_WHILE_HOLDING_MAX: u32 = 2;
-
 /// Most interruptions of separate work in a seed.
 const SLICES_MAX: u64 = 12;
 
@@ -395,18 +391,15 @@ impl<S: Subject> Run<S> {
                 self.draw_cut()
             };
             let end = self.executor.run(&self.media, &**world, cut);
-            let conflicts = world.subject.conflicts_most();
-            self.trace(|| format!("clients: {end:?}; most conflicts of a request: {conflicts}"));
+            self.trace(|| format!("clients: {end:?}"));
             self.must_not_overlap()?;
             if let Some(failure) = world.failure() {
                 return Err(Stop::Failed(failure));
             }
-            let is_judged = self.config.is_contended();
-            if is_judged && conflicts > self.config.conflicts_before_hold + CONFLICTS_WHILE_HOLDING_MAX {
+            let overruns = world.subject.hold_overruns();
+            if overruns > 0 {
                 return Err(Stop::Failed(format!(
-                    "a request was made anew {conflicts} times because others had changed a block under it: after {} times \
-                     they must wait for it",
-                    self.config.conflicts_before_hold
+                    "others changed blocks that a request held: {overruns} times"
                 )));
             }
             let refused = self.media.counts().bad_page_errors - refused_before;

@@ -54,6 +54,8 @@ struct Server {
     /// True if the mistake of ignoring that clients leave is planted.
     is_blind: bool,
     disturbed: AtomicBool,
+    /// Its clock was told to stop.
+    is_stopping: AtomicBool,
 }
 
 /// Tasks of the server that have not ended.
@@ -122,6 +124,7 @@ impl Server {
             forgets_fua: opening.bug == Some(Bug::FuaForgotten),
             is_blind: opening.bug == Some(Bug::FenceBlind),
             disturbed: AtomicBool::new(false),
+            is_stopping: AtomicBool::new(false),
         })
     }
 
@@ -198,6 +201,7 @@ impl Server {
     }
 
     async fn stop_background(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
         self.service.stop();
         self.background.end().await;
     }
@@ -310,7 +314,10 @@ impl Subject for Served {
     }
 
     fn tick(&self) {
-        self.drive.tick();
+        // A server's own clock ticks until it is stopped: from outside, a drive that nobody rouses would not be seen.
+        if self.server.as_ref().is_none_or(|server| server.is_stopping.load(Ordering::Relaxed)) {
+            self.drive.tick();
+        }
     }
 
     async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
@@ -353,8 +360,8 @@ impl Subject for Served {
         self.drive.is_empty()
     }
 
-    fn conflicts_most(&self) -> u32 {
-        self.drive.conflicts_most()
+    fn hold_overruns(&self) -> u64 {
+        self.drive.hold_overruns()
     }
 
     fn bad_segments(&self) -> u64 {

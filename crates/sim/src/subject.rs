@@ -155,8 +155,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn is_empty(&self) -> bool {
         false
     }
-    /// Most times since it was opened that a request was made anew because others had changed a block under it.
-    fn conflicts_most(&self) -> u32 {
+    /// Changes of a block by others while a request held it, since the drive was opened.
+    fn hold_overruns(&self) -> u64 {
         0
     }
     /// Number of segments that it has set aside because they accept no writes.
@@ -359,8 +359,8 @@ impl Subject for Drive<Backing> {
         (status.logical_used_bytes, status.physical_used_bytes) == (0, 0)
     }
 
-    fn conflicts_most(&self) -> u32 {
-        self.status().conflicts_most
+    fn hold_overruns(&self) -> u64 {
+        self.status().hold_overruns_count
     }
 
     fn bad_segments(&self) -> u64 {

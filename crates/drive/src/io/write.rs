@@ -316,12 +316,14 @@ impl<M: Media> Shared<M> {
             let result = {
                 let mut core = self.core();
                 let must_wait = !holds && core.is_held(batch) && core.writable().is_ok();
+                let overruns = !holds && core.changes_held(batch);
                 core.held.waits_count += u64::from(must_wait);
                 let result = match must_wait {
                     true => Err(Stall::Held),
                     false => core.append_batch(batch, source, urgent),
                 };
                 if result.is_ok() {
+                    core.held.overruns_count += u64::from(overruns);
                     core.counters.host_written_bytes += source.len() as u64;
                 }
                 result

@@ -119,7 +119,9 @@ pub struct Status {
     pub holds_count: u64,
     /// Times that a request waited for blocks that another one held.
     pub hold_waits_count: u64,
-    /// Most times that one request was made anew because others had changed a block that it covers in part.
+    /// Changes of a block by others while a request held it: 0 unless there is a mistake.
+    pub hold_overruns_count: u64,
+    /// Most times that one request was made anew because a block that it covers in part had changed, or had been moved.
     pub conflicts_most: u32,
     /// Blocks read from the read cache since the drive was opened.
     pub read_cache_hits_count: u64,
@@ -221,6 +223,7 @@ impl<M: Media> Drive<M> {
             frame_hits_count: self.0.frames.hits_count(),
             holds_count: core.held.holds_count,
             hold_waits_count: core.held.waits_count,
+            hold_overruns_count: core.held.overruns_count,
             conflicts_most: core.held.conflicts_most,
             read_cache_hits_count,
             read_cache_misses_count,

@@ -415,14 +415,18 @@ impl Core {
         }
     }
 
-    /// Returns whether a batch changes a block that a request holds.
+    /// Returns whether a batch has to wait for a request that holds a block.
     pub(crate) fn is_held(&self, batch: &Batch) -> bool {
+        !self.planted.has(PlantedBug::HoldIgnored) && self.changes_held(batch)
+    }
+
+    /// Returns whether a batch changes a block that a request holds.
+    pub(crate) fn changes_held(&self, batch: &Batch) -> bool {
         let changes = |item: &Item, block: u64| {
             let (first, end) = item.blocks();
             (first..end).contains(&block) && !item.leaves_out(block)
         };
-        let ignores = self.planted.has(PlantedBug::HoldIgnored);
-        let mut held = self.held.blocks().iter().filter(|_| !ignores);
+        let mut held = self.held.blocks().iter();
         held.any(|block| batch.items.iter().any(|item| changes(item, *block)))
     }
 

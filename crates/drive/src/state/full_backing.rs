@@ -48,6 +48,14 @@ impl FullBacking {
         }
     }
 
+    /// Counts ticks that had passed before it ran out of room.
+    pub(crate) fn shift(&mut self, ticks: u64) {
+        if let Some(since) = &mut self.since {
+            *since += ticks;
+            self.next_attempt += ticks;
+        }
+    }
+
     /// Returns the packs to write again, if it is time.
     pub(crate) fn due(&mut self, now: u64) -> Vec<SealedPack> {
         match now < self.next_attempt {
@@ -86,6 +94,17 @@ mod tests {
 
     fn pack(sequence: u64) -> SealedPack {
         SealedPack { sequence, head: Head::Host, segment: 0, position: 0, buf: Arc::new(IoBuf::zeroed(4096)) }
+    }
+
+    #[test]
+    fn ticks_that_had_passed_before_are_not_waited() {
+        let mut full = FullBacking::default();
+        full.shift(10);
+        full.wait(pack(1), 5);
+        full.shift(100_000);
+        assert!(full.due(100_005 + RETRY_TICKS - 1).is_empty() && !full.is_full_for(1000, 100_005 + 999));
+        assert!(full.is_full_for(1000, 100_005 + 1000));
+        assert_eq!(full.due(100_005 + RETRY_TICKS).len(), 1);
     }
 
     #[test]

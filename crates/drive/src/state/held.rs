@@ -10,6 +10,8 @@ pub(crate) struct Held {
     pub(crate) holds_count: u64,
     /// Times that a request waited for blocks that another one held.
     pub(crate) waits_count: u64,
+    /// Changes of a block by others while a request held it: none, ever.
+    pub(crate) overruns_count: u64,
     /// Most conflicts of a request.
     pub(crate) conflicts_most: u32,
 }

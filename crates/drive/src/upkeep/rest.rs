@@ -60,6 +60,8 @@ impl<M: Media> Drive<M> {
         let mut core = self.0.core();
         let is_idle = core.is_idle();
         core.ticks += count;
+        // A drive whose backing is full does not rest, so it ran out of room after the rest.
+        core.full_backing.shift(count);
         if !is_idle {
             // The host came back at the end of the rest.
             core.last_host_tick = core.ticks;

@@ -135,12 +135,13 @@ pub(crate) async fn maintain<M: Media>(name: Arc<str>, drive: Drive<M>, mut stop
                 if owed < PAUSE_MIN { Duration::ZERO } else { std::mem::take(&mut owed) }
             }
             Ok(false) => {
-                let rested = tokio::select! {
+                tokio::select! {
                     biased;
                     _ = stopped.wait_for(|stop| *stop) => return,
-                    rested = drive.rest() => rested,
-                };
-                if rested { Duration::ZERO } else { TICK }
+                    _ = drive.rest() => {}
+                }
+                // After a rest, too: what rouses a drive may come thousands of times a second.
+                TICK
             }
             Err(error) => {
                 tracing::error!(drive = %name, %error, "background work failed");

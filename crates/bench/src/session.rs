@@ -114,9 +114,11 @@ impl<'a> Session<'a> {
     /// Fails if a target cannot take part, or if nothing at all was measured.
     pub fn run(&self) -> Result<Run> {
         let options = self.options;
+        // The kernel and other programs name files by their resolved paths.
+        let base = options.folder.canonicalize().map_err(BenchError::io(&options.folder))?;
         let folder = tempfile::Builder::new()
             .prefix("pumice-bench-")
-            .tempdir_in(&options.folder)
+            .tempdir_in(&base)
             .map_err(BenchError::io(&options.folder))?;
         let size_bytes = options.size_bytes.unwrap_or(self.suite.size_bytes);
         let mut run = self.begin(size_bytes);

@@ -120,15 +120,34 @@ impl<'a> Session<'a> {
             .prefix("pumice-bench-")
             .tempdir_in(&base)
             .map_err(BenchError::io(&options.folder))?;
+        let run = self.run_in(folder.path());
+        let left = store::left_behind(folder.path());
+        if left.is_empty() {
+            return run;
+        }
+        // What is attached can be detached only with its files and its record.
+        let _ = folder.keep();
+        match run {
+            Ok(mut run) => {
+                run.complete = false;
+                run.left_out.extend(left);
+                Ok(run)
+            }
+            Err(error) => Err(BenchError::LeftBehind { error: Box::new(error), left: left.join("; ") }),
+        }
+    }
+
+    fn run_in(&self, folder: &Path) -> Result<Run> {
+        let options = self.options;
         let size_bytes = options.size_bytes.unwrap_or(self.suite.size_bytes);
         let mut run = self.begin(size_bytes);
-        run.program_version = self.program_version(folder.path());
+        run.program_version = self.program_version(folder);
         let budget = Budget::new(options.limit);
         let targets = self.targets(&mut run)?;
         let load = Load::now(targets.iter().flat_map(|target| target.pids.iter().copied()).collect());
         let workshop = Workshop {
             program: &options.program,
-            folder: folder.path(),
+            folder,
             size_bytes,
             stop: self.stop,
             drives: targets
@@ -138,7 +157,7 @@ impl<'a> Session<'a> {
         };
         run.targets =
             targets.iter().map(|it| RunTarget { name: it.name.clone(), ..RunTarget::default() }).collect();
-        let plan = Plan { options, folder: folder.path(), size_bytes, budget: &budget, stop: self.stop };
+        let plan = Plan { options, folder, size_bytes, budget: &budget, stop: self.stop };
         let scenes = self.suite.scenes(&plan)?;
         let mut turns = turns(&scenes, &targets, &mut run);
         let each = turns.iter().map(|turn| &scenes[turn.scene]);

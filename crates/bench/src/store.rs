@@ -5,6 +5,7 @@ mod bucket;
 mod cluster;
 mod kept;
 mod limited;
+mod loops;
 mod mounts;
 mod pumice;
 mod qcow2;
@@ -20,7 +21,7 @@ use crate::process::Stop;
 use crate::scene::{Action, Scene};
 use crate::target::{Kind, Target};
 use ::status::StatusReport;
-pub(crate) use volume::layer_name;
+pub(crate) use volume::{layer_name, left_behind};
 
 /// Bytes of a store and what they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

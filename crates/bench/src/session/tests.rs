@@ -106,6 +106,41 @@ fn a_run_that_is_stopped_keeps_what_was_measured() {
 }
 
 #[test]
+fn what_is_still_attached_is_kept_and_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(folder.path(), &["raw"], Duration::ZERO);
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    // As if a drive could not be detached.
+    let attach = || {
+        let all = std::fs::read_dir(folder.path()).expect("a folder").flatten();
+        let own = all.map(|it| it.path()).find(|path| path.is_dir()).expect("the folder of the run");
+        let record = own.join("run-attach/1");
+        std::fs::create_dir_all(&record).expect("a folder");
+        let text = format!(r#"{{"path": "{}"}}"#, own.join("drive-1").display());
+        std::fs::write(record.join("attachment.json"), text).expect("written");
+        own
+    };
+    let kept = std::cell::RefCell::new(PathBuf::new());
+    let watch = |_: &Progress| *kept.borrow_mut() = attach();
+    let run = Session::new(suite, &options, &stop, &watch).run().expect("a run");
+    let line = run.left_out.last().expect("a line");
+    assert!(
+        !run.complete && line.contains("is still attached: ") && line.contains("pumice detach"),
+        "{line}"
+    );
+    assert!(kept.borrow().join("run-attach/1/attachment.json").exists());
+    std::fs::remove_dir_all(&*kept.borrow()).expect("removed");
+    // Stopped before anything was measured.
+    let watch = |_: &Progress| {
+        *kept.borrow_mut() = attach();
+        stop.set();
+    };
+    let error = Session::new(suite, &options, &stop, &watch).run().expect_err("no results");
+    assert!(error.is_interrupted() && error.to_string().contains("is still attached: "), "{error}");
+    assert!(kept.borrow().exists());
+}
+
+#[test]
 fn targets_are_checked_before_each_scene() {
     let folder = tempfile::tempdir().expect("a folder");
     let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));

@@ -332,7 +332,7 @@ impl<'a> Session<'a> {
             let why = "scenes begin on what those before them wrote";
             run.note(format!("{}: cannot be discarded, so {why}: {error}", target.name));
         }
-        for step in &scene.steps {
+        for (number, step) in scene.steps.iter().enumerate() {
             self.stop.check()?;
             let steps = Steps { session: self, store, folder: workshop.folder, budget };
             let (sample, cut) = match self.options.to_steady && step.may_be_unsteady() {
@@ -340,32 +340,20 @@ impl<'a> Session<'a> {
                 false => steps.run(step, run.job_seconds)?,
             };
             let what = format!("{}: {} on {}", scene.name, step.name, target.name);
-            if let Some(cut) = cut {
-                run.complete = false;
-                run.left_out.push(format!("{what}: {cut}"));
-            }
             if sample.came_to_rest == Some(false) {
                 let seconds = REST_MAX.as_secs();
                 run.note(format!("{what}: its servers were still busy {seconds} s after it: what they did later is not counted"));
             }
-            if !step.is_shown {
-                continue;
+            if step.is_shown {
+                keep(run, scene, step, target, sample);
             }
-            let at = run
-                .series
-                .iter()
-                .position(|it| it.scene == scene.name && it.step == step.name && it.target == target.name);
-            let at = at.unwrap_or_else(|| {
-                run.series.push(Series {
-                    scene: scene.name.clone(),
-                    step: step.name.clone(),
-                    job: step.job_text(),
-                    target: target.name.clone(),
-                    ..Series::default()
-                });
-                run.series.len() - 1
-            });
-            run.series[at].samples.push(sample);
+            let Some(cut) = cut else { continue };
+            run.complete = false;
+            if step.writes() && number + 1 < scene.steps.len() {
+                run.left_out.push(format!("{what}: {cut}; the steps after it need what it did not write"));
+                break;
+            }
+            run.left_out.push(format!("{what}: {cut}"));
         }
         Ok(())
     }
@@ -389,6 +377,25 @@ impl<'a> Session<'a> {
             }
         }
     }
+}
+
+/// Adds a sample to its series.
+fn keep(run: &mut Run, scene: &Scene, step: &Step, target: &Target, sample: Sample) {
+    let at = run
+        .series
+        .iter()
+        .position(|it| it.scene == scene.name && it.step == step.name && it.target == target.name);
+    let at = at.unwrap_or_else(|| {
+        run.series.push(Series {
+            scene: scene.name.clone(),
+            step: step.name.clone(),
+            job: step.job_text(),
+            target: target.name.clone(),
+            ..Series::default()
+        });
+        run.series.len() - 1
+    });
+    run.series[at].samples.push(sample);
 }
 
 /// What steps of a scene run with.

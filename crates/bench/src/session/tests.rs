@@ -106,6 +106,44 @@ fn a_run_that_is_stopped_keeps_what_was_measured() {
 }
 
 #[test]
+fn a_write_that_was_cut_ends_its_scene() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // The fake writes half of it.
+    let options = Options { size_bytes: Some(128 << 20), ..options(folder.path(), &["raw"], Duration::ZERO) };
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    let run = Session::new(suite, &options, &stop, &|_| ()).run().expect("a run");
+    let steps: Vec<&str> = run.series.iter().map(|series| series.step.as_str()).collect();
+    assert_eq!(steps, ["write"], "{:?}", run.left_out);
+    let line = &run.left_out[0];
+    assert!(!run.complete && line.contains(" on raw: cut after "), "{line}");
+    assert!(line.ends_with("at 64 of 128 MiB; the steps after it need what it did not write"), "{line}");
+}
+
+#[test]
+fn a_drive_that_was_not_filled_is_no_proof() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (options, suite) = (options(folder.path(), &["pumice"], Duration::ZERO), suite("expansion"));
+    let suite = suite.expect("a suite");
+    let scene = "1.5x, data of 1.5:1".to_string();
+    let verdict = |left_out: &[&str]| {
+        let sample = Sample { bytes: 1 << 20, seconds: 1.0, ratio: Some(1.5), ..Sample::default() };
+        let (step, target) = ("overwrite".to_string(), "pumice".to_string());
+        let scene = scene.clone();
+        let mut series = Series { scene, step, target, samples: vec![sample], ..Series::default() };
+        series.summarize();
+        let left_out = left_out.iter().map(|line| line.to_string()).collect();
+        let mut run = Run { size_bytes: 256 << 20, left_out, series: vec![series], ..Run::default() };
+        suite.conclude(&mut run, &[], &options, &options.targets);
+        run.findings.into_iter().find(|it| it.statement == "hs21-150").expect("a finding").verdict
+    };
+    let cut = format!("{scene}: overwrite on pumice: cut after 120 s, at 5 of 320 MiB");
+    assert_eq!(verdict(&[]), crate::Verdict::Holds);
+    assert_eq!(verdict(&[&cut]), crate::Verdict::CannotBeTested);
+    // Another drive's is its own.
+    assert_eq!(verdict(&[&cut.replace("on pumice", "on other")]), crate::Verdict::Holds);
+}
+
+#[test]
 fn what_is_still_attached_is_kept_and_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = options(folder.path(), &["raw"], Duration::ZERO);

@@ -55,6 +55,14 @@ pub enum BenchError {
         /// The error.
         error: io::Error,
     },
+    /// Nothing in a suite suits the targets or the machine.
+    #[error("suite {suite}: nothing was measured: {why}")]
+    Nothing {
+        /// The suite.
+        suite: &'static str,
+        /// What was left out, and why.
+        why: String,
+    },
     /// A run without results could not take away what it had made.
     #[error("{error}; {left}")]
     LeftBehind {

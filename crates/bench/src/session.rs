@@ -173,7 +173,15 @@ impl<'a> Session<'a> {
             run.left_out.push(why.to_string());
         }
         if run.series.is_empty() {
-            return Err(first_error.unwrap_or(BenchError::Interrupted));
+            if let Some(error) = first_error {
+                return Err(error);
+            }
+            self.stop.check()?;
+            let why = match run.left_out.is_empty() {
+                true => "no scene is for these targets".to_string(),
+                false => run.left_out.join("; "),
+            };
+            return Err(BenchError::Nothing { suite: self.suite.name, why });
         }
         run.seconds = budget.used().as_secs_f64();
         run.others_cpu_share = load.others_since(self.strangers_seconds.get());

@@ -144,6 +144,35 @@ fn a_drive_that_was_not_filled_is_no_proof() {
 }
 
 #[test]
+fn a_run_without_scenes_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stop = Stop::default();
+    let said = |name: &str, targets: &[&str]| {
+        let options = options(folder.path(), targets, Duration::ZERO);
+        let error = Session::new(suite(name).expect("a suite"), &options, &stop, &|_| ()).run();
+        let error = error.expect_err("nothing to measure");
+        assert!(!error.is_interrupted());
+        error.to_string()
+    };
+    let unsuitable = said("s3", &["none=raw", "drive=raw"]);
+    assert!(unsuitable.starts_with("suite s3: nothing was measured: "), "{unsuitable}");
+    assert!(
+        unsuitable.contains(" on none: blocks need") && unsuitable.contains(" on drive: "),
+        "{unsuitable}"
+    );
+    let for_drives = said("expansion", &["raw"]);
+    assert!(for_drives.ends_with("no scene is for these targets"), "{for_drives}");
+    let lacking = crate::SUITES.iter().find(|suite| {
+        let targets = suite.targets();
+        !targets.is_empty() && targets.iter().all(|target| store::lacks(target).is_some())
+    });
+    match lacking {
+        Some(suite) => assert!(said(suite.name, &[]).contains("nothing was measured: target ")),
+        None => eprintln!("skipped in part: every suite has a target here"),
+    }
+}
+
+#[test]
 fn what_is_still_attached_is_kept_and_named() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = options(folder.path(), &["raw"], Duration::ZERO);

@@ -320,6 +320,9 @@ impl<'a> Session<'a> {
         let done = self.steps(run, workshop, budget, scene, target, store.as_ref());
         let strangers = store.strangers().into_iter().map(|pid| process::cpu_seconds(pid, false));
         self.strangers_seconds.set(self.strangers_seconds.get() + strangers.sum::<f64>());
+        if let Some(stays) = store.remove() {
+            run.note(format!("{}: {stays}", target.name));
+        }
         done
     }
 

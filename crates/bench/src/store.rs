@@ -138,6 +138,11 @@ pub(crate) trait Store {
         Ok(None)
     }
 
+    /// Removes what stays where the store was, and says what could not be removed.
+    fn remove(&self) -> Option<String> {
+        None
+    }
+
     /// Recompresses what is cold. Does nothing where there is no such thing.
     fn settle(&self) -> Result<()> {
         Ok(())

@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Suite of experiments
     #[arg(required = true, value_parser = suites())]
     suite: Option<String>,
-    /// What to measure; may be repeated [default: that of the suite: pumice and raw, or pumice alone]
+    /// What to measure; may be repeated [default: those of the suite; offload and s3 have none]
     #[arg(long, value_name = "[NAME=]TARGET")]
     target: Vec<Target>,
     /// Time for the run in minutes: it decides how long jobs and how many rounds there are

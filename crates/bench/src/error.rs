@@ -55,12 +55,37 @@ pub enum BenchError {
         /// The error.
         error: io::Error,
     },
+    /// Nothing in a suite suits the targets or the machine.
+    #[error("suite {suite}: nothing was measured: {why}")]
+    Nothing {
+        /// The suite.
+        suite: &'static str,
+        /// What was left out, and why.
+        why: String,
+    },
+    /// A run without results could not take away what it had made.
+    #[error("{error}; {left}")]
+    LeftBehind {
+        /// Why there are no results.
+        error: Box<BenchError>,
+        /// What is still there, and how to take it away.
+        left: String,
+    },
     /// The user stopped it.
     #[error("interrupted")]
     Interrupted,
 }
 
 impl BenchError {
+    /// Whether the user stopped it.
+    pub fn is_interrupted(&self) -> bool {
+        match self {
+            BenchError::Interrupted => true,
+            BenchError::LeftBehind { error, .. } => error.is_interrupted(),
+            _ => false,
+        }
+    }
+
     /// Whether a store had no room for what was written.
     pub(crate) fn is_out_of_space(&self) -> bool {
         matches!(self, BenchError::Program { problem, .. } if problem.contains("No space left"))

@@ -3,8 +3,9 @@
 //! It signs with `rusty-s3` and speaks HTTP with `ureq`, which `pumice scan` reads buckets with: whole S3 libraries bring another
 //! asynchronous runtime's worth of crates for two requests.
 
+use std::io::Read;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
@@ -75,7 +76,21 @@ pub(crate) struct Access {
     /// Objects that were put: the highest number and one.
     put_count: AtomicU64,
     /// The bucket was made for the run.
-    is_made: bool,
+    is_made: AtomicBool,
+}
+
+fn agent() -> Agent {
+    /// More clients than any job has.
+    const CONNECTIONS: usize = 64;
+    let config = Agent::config_builder()
+        .timeout_global(Some(PATIENCE))
+        .http_status_as_error(false)
+        .max_redirects(0)
+        .max_idle_connections(CONNECTIONS)
+        .max_idle_connections_per_host(CONNECTIONS)
+        .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
+        .build();
+    config.into()
 }
 
 impl Access {
@@ -89,25 +104,15 @@ impl Access {
         let region = std::env::var("AWS_REGION").unwrap_or_else(|_| "us-east-1".to_string());
         let bucket = Bucket::new(endpoint, UrlStyle::Path, address.bucket.clone(), region);
         let bucket = bucket.map_err(|error| wrong(format!("{}: {error}", address.endpoint)))?;
-        /// More clients than any job has.
-        const CONNECTIONS: usize = 64;
-        let config = Agent::config_builder()
-            .timeout_global(Some(PATIENCE))
-            .http_status_as_error(false)
-            .max_redirects(0)
-            .max_idle_connections(CONNECTIONS)
-            .max_idle_connections_per_host(CONNECTIONS)
-            .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
-            .build();
         let class = address.class.clone();
-        let mut access = Access {
-            agent: config.into(),
+        let access = Access {
+            agent: agent(),
             bucket,
             credentials,
             class,
             prefix,
             put_count: AtomicU64::new(0),
-            is_made: false,
+            is_made: AtomicBool::new(false),
         };
         let url = access.bucket.head_bucket(Some(&access.credentials)).sign(SIGNED);
         match access.agent.head(url.as_str()).call() {
@@ -115,7 +120,7 @@ impl Access {
             Ok(answer) if answer.status().as_u16() == 404 => {
                 let url = access.bucket.create_bucket(&access.credentials).sign(SIGNED);
                 success(access.agent.put(url.as_str()).send_empty())?;
-                access.is_made = true;
+                access.is_made.store(true, Ordering::Relaxed);
                 Ok(access)
             }
             Ok(answer) => Err(wrong(format!("the gateway answers with HTTP status {}", answer.status()))),
@@ -147,26 +152,48 @@ impl Access {
         let url = self.bucket.get_object(Some(&self.credentials), &key).sign(SIGNED);
         let mut answer = success(self.agent.get(url.as_str()).call())?;
         let mut reader = answer.body_mut().as_reader();
-        std::io::Read::read_exact(&mut reader, data)
-            .map_err(|error| BenchError::program("S3 gateway", format!("{key}: {error}")))
+        let failed = |problem: String| BenchError::program("S3 gateway", format!("{key}: {problem}"));
+        reader.read_exact(data).map_err(|error| failed(error.to_string()))?;
+        // The connection is used again only if its answer was read to the end.
+        match reader.read(&mut [0]).map_err(|error| failed(error.to_string()))? {
+            0 => Ok(()),
+            _ => Err(failed("longer than what was put".to_string())),
+        }
     }
 
-    /// Removes what was put, and a bucket that was made.
-    pub(crate) fn remove_all(&self) {
-        for object in 0..self.put_count.load(Ordering::Relaxed) {
+    /// Removes what was put, and a bucket that was made. Returns what stays, if anything does. Once done, there is nothing
+    /// to do any more.
+    pub(crate) fn remove_all(&self) -> Option<String> {
+        let (mut stays_count, mut first) = (0, None);
+        let put_count = self.put_count.swap(0, Ordering::Relaxed);
+        for object in 0..put_count {
             let key = self.key(object);
             let url = self.bucket.delete_object(Some(&self.credentials), &key).sign(SIGNED);
+            let answer = self.agent.delete(url.as_str()).call();
+            // The gateway is gone: each further request would wait.
+            let is_gone = answer.is_err();
             // One that is not there any more is no failure.
-            if self.agent.delete(url.as_str()).call().is_err() {
-                // The gateway is gone: each further request would wait.
-                return;
+            if answer.as_ref().is_ok_and(|answer| answer.status().as_u16() == 404) {
+                continue;
+            }
+            if let Err(error) = success(answer) {
+                first.get_or_insert(error);
+                stays_count += if is_gone { put_count - object } else { 1 };
+            }
+            if is_gone {
+                break;
             }
         }
-        if self.is_made {
-            let url = self.bucket.delete_bucket(&self.credentials).sign(SIGNED);
-            // It stays if somebody else put something into it.
-            let _ = self.agent.delete(url.as_str()).call();
+        let name = self.bucket.name();
+        if let Some(error) = first {
+            return Some(format!("{stays_count} objects may stay under {name}/{}: {error}", self.prefix));
         }
+        if self.is_made.swap(false, Ordering::Relaxed) {
+            let url = self.bucket.delete_bucket(&self.credentials).sign(SIGNED);
+            let error = success(self.agent.delete(url.as_str()).call()).err()?;
+            return Some(format!("the bucket {name}, made for the run, stays: {error}"));
+        }
+        None
     }
 }
 
@@ -197,42 +224,57 @@ pub(crate) fn run(
     let cpu = || process::cpu_seconds(std::process::id(), false);
     let cpu_before = cpu();
     let since = Instant::now();
+    // What each client did, and what it got last.
     let client = || {
         let mut data = vec![0; job.object_bytes()];
-        let mut latencies_us = Vec::new();
+        let (mut latencies_us, mut got) = (Vec::new(), None);
         loop {
             let number = next.fetch_add(1, Ordering::Relaxed);
             let is_done = job.is_put && number >= count;
             if is_done || since.elapsed() >= limit || stop.is_set() {
-                return latencies_us;
+                break;
             }
+            if job.is_put {
+                job.fill(number, &mut data);
+            }
+            let object = number % count;
+            // To make the data takes a share of the time that its own latency must not have.
             let begun = Instant::now();
             let done = match job.is_put {
-                true => {
-                    job.fill(number, &mut data);
-                    access.put(number, &data)
-                }
-                false => access.get(number % count, &mut data),
+                true => access.put(object, &data),
+                false => access.get(object, &mut data),
             };
             if let Err(error) = done {
                 if let Ok(mut failure) = failure.lock() {
                     failure.get_or_insert(error);
                 }
                 next.store(u64::MAX / 2, Ordering::Relaxed);
-                return latencies_us;
+                break;
             }
             latencies_us.push(begun.elapsed().as_secs_f64() * 1e6);
+            got = (!job.is_put).then_some(object);
         }
+        (latencies_us, got.map(|object| (object, data)))
     };
-    let mut latencies_us: Vec<f64> = std::thread::scope(|scope| {
+    let (latencies_us, got): (Vec<Vec<f64>>, Vec<_>) = std::thread::scope(|scope| {
         let clients: Vec<_> = (0..job.clients).map(|_| scope.spawn(client)).collect();
-        clients.into_iter().flat_map(|client| client.join().unwrap_or_default()).collect()
+        clients.into_iter().filter_map(|client| client.join().ok()).unzip()
     });
+    let (elapsed, cpu_seconds) = (since.elapsed().as_secs_f64(), cpu() - cpu_before);
     stop.check()?;
     if let Some(error) = failure.into_inner().ok().flatten() {
         return Err(error);
     }
-    let elapsed = since.elapsed().as_secs_f64();
+    // One object of each client: to compare all would take the processors from the gateway.
+    let mut expected = vec![0; job.object_bytes()];
+    for (object, data) in got.into_iter().flatten() {
+        job.fill(object, &mut expected);
+        if data != expected {
+            let problem = format!("{}: not what was put", access.key(object));
+            return Err(BenchError::program("S3 gateway", problem));
+        }
+    }
+    let mut latencies_us = latencies_us.concat();
     latencies_us.sort_by(f64::total_cmp);
     let at = |share: f64| latencies_us.get((latencies_us.len() as f64 * share) as usize).copied();
     let moved = latencies_us.len() as u64 * job.object_bytes() as u64;
@@ -247,12 +289,17 @@ pub(crate) fn run(
         seconds: elapsed,
         p50_us: at(0.5),
         p99_us: at(0.99),
-        cpu_seconds: cpu() - cpu_before,
+        cpu_seconds,
     })
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+    use std::io::{BufRead, BufReader, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::Arc;
+
     use super::*;
 
     #[test]
@@ -268,5 +315,123 @@ mod tests {
         // A quarter, and one in 256 of the rest.
         assert!((16_384..17_000).contains(&zeros), "{zeros}");
         assert_eq!((job.count(1 << 20), job.count(1)), (16, 1));
+    }
+
+    /// Answers a request: its method, its path and the number of its connection.
+    type Answer = dyn Fn(&str, &str, usize) -> (&'static str, Vec<u8>) + Send + Sync;
+
+    /// A stand-in for a gateway, which ends with the test, and access to a bucket in it.
+    fn gateway(answer: Box<Answer>) -> Access {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
+        let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
+        let answer: Arc<Answer> = answer.into();
+        std::thread::spawn(move || {
+            for (number, stream) in listener.incoming().map_while(|it| it.ok()).enumerate() {
+                let answer = answer.clone();
+                std::thread::spawn(move || serve(&stream, number, &*answer));
+            }
+        });
+        let endpoint = endpoint.parse().expect("a URL");
+        Access {
+            agent: agent(),
+            bucket: Bucket::new(endpoint, UrlStyle::Path, "b", "us-east-1").expect("a bucket"),
+            credentials: Credentials::new("key", "secret"),
+            class: None,
+            prefix: "run/".to_string(),
+            put_count: AtomicU64::new(0),
+            is_made: AtomicBool::new(false),
+        }
+    }
+
+    fn serve(stream: &TcpStream, number: usize, answer: &Answer) -> Option<()> {
+        let mut reader = BufReader::new(stream);
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).ok().filter(|bytes| *bytes > 0)?;
+            let mut length = 0;
+            loop {
+                let mut header = String::new();
+                reader.read_line(&mut header).ok()?;
+                let Some((name, value)) = header.trim_end().split_once(':') else { break };
+                if name.eq_ignore_ascii_case("content-length") {
+                    length = value.trim().parse().ok()?;
+                }
+            }
+            std::io::copy(&mut (&mut reader).take(length), &mut std::io::sink()).ok()?;
+            let (method, target) = line.split_once(' ')?;
+            let (status, body) = answer(method, target.split_once('?')?.0, number);
+            let head = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n", body.len());
+            let mut stream = stream;
+            stream.write_all(&[head.as_bytes(), &body].concat()).ok()?;
+        }
+    }
+
+    const GET: ObjectJob = ObjectJob { is_put: false, object_kib: 4, clients: 1, zeros_percent: 25 };
+
+    #[test]
+    fn objects_are_got_over_one_connection_and_compared() {
+        let connections = Arc::new(Mutex::new(BTreeSet::new()));
+        let seen = connections.clone();
+        let access = gateway(Box::new(move |_, path, number| {
+            seen.lock().expect("a lock").insert(number);
+            let (mut data, object) = (vec![0; 4096], path.rsplit('/').next().expect("a name"));
+            GET.fill(object.parse().expect("a number"), &mut data);
+            // Of another length than what was put.
+            match object {
+                "3" => data.push(0),
+                "4" => data.truncate(4095),
+                _ => {}
+            }
+            ("200 OK", data)
+        }));
+        let mut data = vec![0; 4096];
+        for object in [0, 1, 0] {
+            access.get(object, &mut data).expect("got");
+        }
+        assert_eq!(connections.lock().expect("a lock").len(), 1);
+        let longer = access.get(3, &mut data).expect_err("longer");
+        assert!(longer.to_string().ends_with("run/3: longer than what was put"), "{longer}");
+        access.get(4, &mut data).expect_err("shorter");
+        // A single object is the last one that is got, too.
+        let get = |damage: u8| {
+            let access = gateway(Box::new(move |_, _, _| {
+                let mut data = vec![0; 4096];
+                GET.fill(0, &mut data);
+                data[17] ^= damage;
+                ("200 OK", data)
+            }));
+            run(&GET, &access, 4096, 1, &Stop::default())
+        };
+        assert!(get(0).expect("as put").read_bytes >= 4096);
+        let differs = get(1).map(|_| ()).expect_err("damaged").to_string();
+        assert!(differs.ends_with("run/0: not what was put"), "{differs}");
+    }
+
+    #[test]
+    fn what_cannot_be_removed_is_counted() {
+        let access = gateway(Box::new(|method, path, _| match (method, path) {
+            ("DELETE", "/b/run/0") => ("404 Not Found", Vec::new()),
+            ("DELETE", "/b/run/1") => ("204 No Content", Vec::new()),
+            ("DELETE", _) => ("403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>".to_vec()),
+            _ => ("200 OK", Vec::new()),
+        }));
+        for object in 0..4 {
+            access.put(object, &[1; 16]).expect("put");
+        }
+        let stays = access.remove_all().expect("two stay");
+        assert!(stays.starts_with("2 objects may stay under b/run/: "), "{stays}");
+        assert!(stays.contains("403") && stays.contains("AccessDenied"), "{stays}");
+        assert_eq!(access.remove_all(), None);
+        // A bucket that somebody else has put something into.
+        access.is_made.store(true, Ordering::Relaxed);
+        let stays = access.remove_all().expect("the bucket stays");
+        assert!(stays.starts_with("the bucket b, made for the run, stays: "), "{stays}");
+        // Nobody answers any more.
+        let mut gone = gateway(Box::new(|_, _, _| ("200 OK", Vec::new())));
+        gone.put(6, &[1; 16]).expect("put");
+        let nowhere = "http://127.0.0.1:1".parse().expect("a URL");
+        gone.bucket = Bucket::new(nowhere, UrlStyle::Path, "b", "us-east-1").expect("a bucket");
+        let stays = gone.remove_all().expect("all stay");
+        assert!(stays.starts_with("7 objects may stay under b/run/: "), "{stays}");
     }
 }

@@ -58,6 +58,16 @@ impl Step {
         matches!(self.action, Action::Fio(job) if job.amount == Amount::Timed && job.pattern.writes())
     }
 
+    /// Whether it writes what later steps may need.
+    pub(crate) fn writes(&self) -> bool {
+        match self.action {
+            Action::Fio(job) => job.pattern.writes(),
+            Action::Objects(job) => job.is_put,
+            Action::Copy(_) => true,
+            Action::Settle => false,
+        }
+    }
+
     /// Whether it reads what earlier steps wrote.
     pub(crate) fn reads(&self) -> bool {
         matches!(self.action, Action::Fio(job) if job.pattern.reads())

@@ -114,19 +114,40 @@ impl<'a> Session<'a> {
     /// Fails if a target cannot take part, or if nothing at all was measured.
     pub fn run(&self) -> Result<Run> {
         let options = self.options;
+        // The kernel and other programs name files by their resolved paths.
+        let base = options.folder.canonicalize().map_err(BenchError::io(&options.folder))?;
         let folder = tempfile::Builder::new()
             .prefix("pumice-bench-")
-            .tempdir_in(&options.folder)
+            .tempdir_in(&base)
             .map_err(BenchError::io(&options.folder))?;
+        let run = self.run_in(folder.path());
+        let left = store::left_behind(folder.path());
+        if left.is_empty() {
+            return run;
+        }
+        // What is attached can be detached only with its files and its record.
+        let _ = folder.keep();
+        match run {
+            Ok(mut run) => {
+                run.complete = false;
+                run.left_out.extend(left);
+                Ok(run)
+            }
+            Err(error) => Err(BenchError::LeftBehind { error: Box::new(error), left: left.join("; ") }),
+        }
+    }
+
+    fn run_in(&self, folder: &Path) -> Result<Run> {
+        let options = self.options;
         let size_bytes = options.size_bytes.unwrap_or(self.suite.size_bytes);
         let mut run = self.begin(size_bytes);
-        run.program_version = self.program_version(folder.path());
+        run.program_version = self.program_version(folder);
         let budget = Budget::new(options.limit);
         let targets = self.targets(&mut run)?;
         let load = Load::now(targets.iter().flat_map(|target| target.pids.iter().copied()).collect());
         let workshop = Workshop {
             program: &options.program,
-            folder: folder.path(),
+            folder,
             size_bytes,
             stop: self.stop,
             drives: targets
@@ -136,7 +157,7 @@ impl<'a> Session<'a> {
         };
         run.targets =
             targets.iter().map(|it| RunTarget { name: it.name.clone(), ..RunTarget::default() }).collect();
-        let plan = Plan { options, folder: folder.path(), size_bytes, budget: &budget, stop: self.stop };
+        let plan = Plan { options, folder, size_bytes, budget: &budget, stop: self.stop };
         let scenes = self.suite.scenes(&plan)?;
         let mut turns = turns(&scenes, &targets, &mut run);
         let each = turns.iter().map(|turn| &scenes[turn.scene]);
@@ -152,7 +173,15 @@ impl<'a> Session<'a> {
             run.left_out.push(why.to_string());
         }
         if run.series.is_empty() {
-            return Err(first_error.unwrap_or(BenchError::Interrupted));
+            if let Some(error) = first_error {
+                return Err(error);
+            }
+            self.stop.check()?;
+            let why = match run.left_out.is_empty() {
+                true => "no scene is for these targets".to_string(),
+                false => run.left_out.join("; "),
+            };
+            return Err(BenchError::Nothing { suite: self.suite.name, why });
         }
         run.seconds = budget.used().as_secs_f64();
         run.others_cpu_share = load.others_since(self.strangers_seconds.get());
@@ -291,6 +320,9 @@ impl<'a> Session<'a> {
         let done = self.steps(run, workshop, budget, scene, target, store.as_ref());
         let strangers = store.strangers().into_iter().map(|pid| process::cpu_seconds(pid, false));
         self.strangers_seconds.set(self.strangers_seconds.get() + strangers.sum::<f64>());
+        if let Some(stays) = store.remove() {
+            run.note(format!("{}: {stays}", target.name));
+        }
         done
     }
 
@@ -311,7 +343,7 @@ impl<'a> Session<'a> {
             let why = "scenes begin on what those before them wrote";
             run.note(format!("{}: cannot be discarded, so {why}: {error}", target.name));
         }
-        for step in &scene.steps {
+        for (number, step) in scene.steps.iter().enumerate() {
             self.stop.check()?;
             let steps = Steps { session: self, store, folder: workshop.folder, budget };
             let (sample, cut) = match self.options.to_steady && step.may_be_unsteady() {
@@ -319,32 +351,20 @@ impl<'a> Session<'a> {
                 false => steps.run(step, run.job_seconds)?,
             };
             let what = format!("{}: {} on {}", scene.name, step.name, target.name);
-            if let Some(cut) = cut {
-                run.complete = false;
-                run.left_out.push(format!("{what}: {cut}"));
-            }
             if sample.came_to_rest == Some(false) {
                 let seconds = REST_MAX.as_secs();
                 run.note(format!("{what}: its servers were still busy {seconds} s after it: what they did later is not counted"));
             }
-            if !step.is_shown {
-                continue;
+            if step.is_shown {
+                keep(run, scene, step, target, sample);
             }
-            let at = run
-                .series
-                .iter()
-                .position(|it| it.scene == scene.name && it.step == step.name && it.target == target.name);
-            let at = at.unwrap_or_else(|| {
-                run.series.push(Series {
-                    scene: scene.name.clone(),
-                    step: step.name.clone(),
-                    job: step.job_text(),
-                    target: target.name.clone(),
-                    ..Series::default()
-                });
-                run.series.len() - 1
-            });
-            run.series[at].samples.push(sample);
+            let Some(cut) = cut else { continue };
+            run.complete = false;
+            if step.writes() && number + 1 < scene.steps.len() {
+                run.left_out.push(format!("{what}: {cut}; the steps after it need what it did not write"));
+                break;
+            }
+            run.left_out.push(format!("{what}: {cut}"));
         }
         Ok(())
     }
@@ -368,6 +388,25 @@ impl<'a> Session<'a> {
             }
         }
     }
+}
+
+/// Adds a sample to its series.
+fn keep(run: &mut Run, scene: &Scene, step: &Step, target: &Target, sample: Sample) {
+    let at = run
+        .series
+        .iter()
+        .position(|it| it.scene == scene.name && it.step == step.name && it.target == target.name);
+    let at = at.unwrap_or_else(|| {
+        run.series.push(Series {
+            scene: scene.name.clone(),
+            step: step.name.clone(),
+            job: step.job_text(),
+            target: target.name.clone(),
+            ..Series::default()
+        });
+        run.series.len() - 1
+    });
+    run.series[at].samples.push(sample);
 }
 
 /// What steps of a scene run with.

@@ -5,6 +5,7 @@ mod bucket;
 mod cluster;
 mod kept;
 mod limited;
+mod loops;
 mod mounts;
 mod pumice;
 mod qcow2;
@@ -20,7 +21,7 @@ use crate::process::Stop;
 use crate::scene::{Action, Scene};
 use crate::target::{Kind, Target};
 use ::status::StatusReport;
-pub(crate) use volume::layer_name;
+pub(crate) use volume::{layer_name, left_behind};
 
 /// Bytes of a store and what they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -135,6 +136,11 @@ pub(crate) trait Store {
     /// What it holds; `None` if it cannot say.
     fn space(&self) -> Result<Option<Space>> {
         Ok(None)
+    }
+
+    /// Removes what stays where the store was, and says what could not be removed.
+    fn remove(&self) -> Option<String> {
+        None
     }
 
     /// Recompresses what is cold. Does nothing where there is no such thing.

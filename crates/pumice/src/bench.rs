@@ -8,7 +8,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::bench::{BenchError, DataSet, Fio, Options, Run, SUITES, Session, Stop, Target};
+use ::bench::{DataSet, Fio, Options, Run, SUITES, Session, Stop, Target};
 use anyhow::{Context, Result, anyhow, bail, ensure};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -41,7 +41,7 @@ pub(crate) struct Args {
     /// Suite of experiments
     #[arg(required = true, value_parser = suites())]
     suite: Option<String>,
-    /// What to measure; may be repeated [default: that of the suite: pumice and raw, or pumice alone]
+    /// What to measure; may be repeated [default: those of the suite; offload and s3 have none]
     #[arg(long, value_name = "[NAME=]TARGET")]
     target: Vec<Target>,
     /// Time for the run in minutes: it decides how long jobs and how many rounds there are
@@ -216,7 +216,7 @@ fn measure(args: &Args) -> Result<()> {
     let run = Session::new(suite, &options, &stop, &|progress| bar.show(progress)).checked(&check).run();
     drop(bar);
     let run = match run {
-        Err(error @ BenchError::Interrupted) => return Err(interrupted(error.into())),
+        Err(error) if error.is_interrupted() => return Err(interrupted(error.into())),
         run => run?,
     };
     if let Some(json) = json {

@@ -106,6 +106,108 @@ fn a_run_that_is_stopped_keeps_what_was_measured() {
 }
 
 #[test]
+fn a_write_that_was_cut_ends_its_scene() {
+    let folder = tempfile::tempdir().expect("a folder");
+    // The fake writes half of it.
+    let options = Options { size_bytes: Some(128 << 20), ..options(folder.path(), &["raw"], Duration::ZERO) };
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    let run = Session::new(suite, &options, &stop, &|_| ()).run().expect("a run");
+    let steps: Vec<&str> = run.series.iter().map(|series| series.step.as_str()).collect();
+    assert_eq!(steps, ["write"], "{:?}", run.left_out);
+    let line = &run.left_out[0];
+    assert!(!run.complete && line.contains(" on raw: cut after "), "{line}");
+    assert!(line.ends_with("at 64 of 128 MiB; the steps after it need what it did not write"), "{line}");
+}
+
+#[test]
+fn a_drive_that_was_not_filled_is_no_proof() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (options, suite) = (options(folder.path(), &["pumice"], Duration::ZERO), suite("expansion"));
+    let suite = suite.expect("a suite");
+    let scene = "1.5x, data of 1.5:1".to_string();
+    let verdict = |left_out: &[&str]| {
+        let sample = Sample { bytes: 1 << 20, seconds: 1.0, ratio: Some(1.5), ..Sample::default() };
+        let (step, target) = ("overwrite".to_string(), "pumice".to_string());
+        let scene = scene.clone();
+        let mut series = Series { scene, step, target, samples: vec![sample], ..Series::default() };
+        series.summarize();
+        let left_out = left_out.iter().map(|line| line.to_string()).collect();
+        let mut run = Run { size_bytes: 256 << 20, left_out, series: vec![series], ..Run::default() };
+        suite.conclude(&mut run, &[], &options, &options.targets);
+        run.findings.into_iter().find(|it| it.statement == "hs21-150").expect("a finding").verdict
+    };
+    let cut = format!("{scene}: overwrite on pumice: cut after 120 s, at 5 of 320 MiB");
+    assert_eq!(verdict(&[]), crate::Verdict::Holds);
+    assert_eq!(verdict(&[&cut]), crate::Verdict::CannotBeTested);
+    // Another drive's is its own.
+    assert_eq!(verdict(&[&cut.replace("on pumice", "on other")]), crate::Verdict::Holds);
+}
+
+#[test]
+fn a_run_without_scenes_says_why() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let stop = Stop::default();
+    let said = |name: &str, targets: &[&str]| {
+        let options = options(folder.path(), targets, Duration::ZERO);
+        let error = Session::new(suite(name).expect("a suite"), &options, &stop, &|_| ()).run();
+        let error = error.expect_err("nothing to measure");
+        assert!(!error.is_interrupted());
+        error.to_string()
+    };
+    let unsuitable = said("s3", &["none=raw", "drive=raw"]);
+    assert!(unsuitable.starts_with("suite s3: nothing was measured: "), "{unsuitable}");
+    assert!(
+        unsuitable.contains(" on none: blocks need") && unsuitable.contains(" on drive: "),
+        "{unsuitable}"
+    );
+    let for_drives = said("expansion", &["raw"]);
+    assert!(for_drives.ends_with("no scene is for these targets"), "{for_drives}");
+    let lacking = crate::SUITES.iter().find(|suite| {
+        let targets = suite.targets();
+        !targets.is_empty() && targets.iter().all(|target| store::lacks(target).is_some())
+    });
+    match lacking {
+        Some(suite) => assert!(said(suite.name, &[]).contains("nothing was measured: target ")),
+        None => eprintln!("skipped in part: every suite has a target here"),
+    }
+}
+
+#[test]
+fn what_is_still_attached_is_kept_and_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(folder.path(), &["raw"], Duration::ZERO);
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    // As if a drive could not be detached.
+    let attach = || {
+        let all = std::fs::read_dir(folder.path()).expect("a folder").flatten();
+        let own = all.map(|it| it.path()).find(|path| path.is_dir()).expect("the folder of the run");
+        let record = own.join("run-attach/1");
+        std::fs::create_dir_all(&record).expect("a folder");
+        let text = format!(r#"{{"path": "{}"}}"#, own.join("drive-1").display());
+        std::fs::write(record.join("attachment.json"), text).expect("written");
+        own
+    };
+    let kept = std::cell::RefCell::new(PathBuf::new());
+    let watch = |_: &Progress| *kept.borrow_mut() = attach();
+    let run = Session::new(suite, &options, &stop, &watch).run().expect("a run");
+    let line = run.left_out.last().expect("a line");
+    assert!(
+        !run.complete && line.contains("is still attached: ") && line.contains("pumice detach"),
+        "{line}"
+    );
+    assert!(kept.borrow().join("run-attach/1/attachment.json").exists());
+    std::fs::remove_dir_all(&*kept.borrow()).expect("removed");
+    // Stopped before anything was measured.
+    let watch = |_: &Progress| {
+        *kept.borrow_mut() = attach();
+        stop.set();
+    };
+    let error = Session::new(suite, &options, &stop, &watch).run().expect_err("no results");
+    assert!(error.is_interrupted() && error.to_string().contains("is still attached: "), "{error}");
+    assert!(kept.borrow().exists());
+}
+
+#[test]
 fn targets_are_checked_before_each_scene() {
     let folder = tempfile::tempdir().expect("a folder");
     let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));

@@ -5,7 +5,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::{Space, Store, Workshop, mounts};
+use super::{Space, Store, Workshop, loops, mounts};
 use crate::error::{BenchError, Result};
 use crate::fio::Place;
 use crate::process::{self, Stop};
@@ -117,13 +117,8 @@ impl Store for Btrfs {
 
 impl Drop for Btrfs {
     fn drop(&mut self) {
-        let (folder, never) = (std::env::temp_dir(), Stop::default());
         mounts::unmount(&self.mount);
-        let backing = self.backing.display().to_string();
-        let left = run("losetup", &["-n", "-O", "NAME", "-j", &backing], &folder, &never).unwrap_or_default();
-        for device in left.split_whitespace() {
-            let _ = run("losetup", &["--detach", device], &folder, &never);
-        }
+        loops::detach(&self.backing);
         let _ = fs::remove_dir(&self.mount);
         let _ = fs::remove_file(&self.backing);
     }

@@ -77,6 +77,10 @@ impl Store for Bucket {
         }))
     }
 
+    fn remove(&self) -> Option<String> {
+        self.access.remove_all()
+    }
+
     fn note(&self) -> Option<String> {
         Some("objects may be read from the memory of its servers".to_string())
     }
@@ -84,6 +88,7 @@ impl Store for Bucket {
 
 impl Drop for Bucket {
     fn drop(&mut self) {
-        self.access.remove_all();
+        // Nothing, unless the scene came to no end.
+        let _ = self.access.remove_all();
     }
 }

@@ -39,6 +39,11 @@ pub(crate) fn layer_name() -> &'static str {
     layer::name()
 }
 
+/// What stores of a run could not take away, in its folder, and how to.
+pub(crate) fn left_behind(folder: &Path) -> Vec<String> {
+    member::left_behind(folder)
+}
+
 impl Volume {
     /// Makes `count` new drives, or plain files (`is_raw`), and a volume of them.
     pub(crate) fn open(workshop: &Workshop<'_>, count: u32, is_raw: bool, scene: &Scene) -> Result<Volume> {

@@ -107,7 +107,11 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         }
         let refused =
             seen.run.left_out.iter().find(|line| line.starts_with(&format!("{scene} on {}: ", seen.drive)));
-        let overwritten = seen.run.ratio(&scene, "overwrite", seen.drive);
+        // A job that was cut says nothing of what it did not write.
+        let cut = format!(" on {}: cut after", seen.drive);
+        let is_cut = |line: &String| line.starts_with(&format!("{scene}: ")) && line.contains(&cut);
+        let is_whole = !seen.run.left_out.iter().any(is_cut);
+        let overwritten = seen.run.ratio(&scene, "overwrite", seen.drive).filter(|_| is_whole);
         // 1: everything was written.
         let is_written = match refused {
             Some(line) => line.contains("No space left").then_some(Value::exact(0.0)),

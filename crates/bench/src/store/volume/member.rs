@@ -7,12 +7,16 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use crate::error::{BenchError, Result};
-use crate::process::{self, Stop};
+use crate::process;
 use crate::store::pumice::Asks;
-use crate::store::{Space, Workshop, allocated_bytes, drop_cached};
+use crate::store::{Space, Workshop, allocated_bytes, drop_cached, loops};
 
 /// Longest time for a command.
 const COMMAND: Duration = Duration::from_secs(60);
+/// Folder of the records of attachments, beside the drives.
+const RECORDS: &str = "run-attach";
+/// Name of plain files, before their number.
+const DISK: &str = "disk-";
 
 /// A device, removed with its file when dropped.
 pub(super) struct Member {
@@ -57,13 +61,15 @@ impl Member {
             problem: error.to_string(),
         };
         member.device = serde_json::from_str::<Attached>(&text).map_err(wrong)?.device;
-        member.pids = pids(&workshop.path("run-attach"), &member.file);
+        member.pids = member.record().map_or(Vec::new(), |it| {
+            it.bridge_pid.into_iter().chain(it.connected_pid.or(it.server_pid)).collect()
+        });
         Ok(member)
     }
 
     /// A new file behind a loop device.
     pub(super) fn raw(workshop: &Workshop<'_>, number: u32, size: u64) -> Result<Member> {
-        let file = workshop.path(&format!("disk-{number}"));
+        let file = workshop.path(&format!("{DISK}{number}"));
         File::create(&file).and_then(|made| made.set_len(size)).map_err(BenchError::io(&file))?;
         let mut member = Member { file, device: PathBuf::new(), asks: None, pids: Vec::new() };
         let losetup = process::need("losetup", "mount")?;
@@ -72,6 +78,11 @@ impl Member {
         let ended = process::run(&losetup, &arguments, workshop.folder, COMMAND, workshop.stop)?;
         member.device = ended.output.trim().into();
         Ok(member)
+    }
+
+    /// The record of the drive, while it is attached.
+    fn record(&self) -> Option<Record> {
+        records(self.file.parent()?).find(|record| record.path == self.file)
     }
 
     pub(super) fn device(&self) -> &Path {
@@ -98,30 +109,99 @@ impl Member {
     }
 }
 
-/// Processes of an attached drive, from the records that `pumice attach` keeps in a folder.
-fn pids(records: &Path, drive: &Path) -> Vec<u32> {
-    let folders = fs::read_dir(records).into_iter().flatten().flatten();
+/// Records of attached drives, which `pumice attach` keeps in a folder and `pumice detach` removes.
+fn records(folder: &Path) -> impl Iterator<Item = Record> {
+    let folders = fs::read_dir(folder.join(RECORDS)).into_iter().flatten().flatten();
     let texts = folders.filter_map(|folder| fs::read_to_string(folder.path().join("attachment.json")).ok());
-    let found = texts.filter_map(|text| serde_json::from_str::<Record>(&text).ok());
-    let record = found.into_iter().find(|record| record.path == drive);
-    record.map_or(Vec::new(), |it| {
-        it.bridge_pid.into_iter().chain(it.connected_pid.or(it.server_pid)).collect()
-    })
+    texts.filter_map(|text| serde_json::from_str(&text).ok())
+}
+
+/// What could not be taken away in the folder of a run, and how to.
+pub(super) fn left_behind(folder: &Path) -> Vec<String> {
+    let runtime = quoted(&folder.join("run"));
+    let drives = records(folder).map(|record| {
+        let drive = quoted(&record.path);
+        format!(
+            "{drive} is still attached: unmount its device, or remove its volume group, then \
+             PUMICE_RUNTIME_DIR={runtime} pumice detach {drive}"
+        )
+    });
+    let files = fs::read_dir(folder).into_iter().flatten().flatten();
+    let disks = files.filter(|file| file.file_name().to_string_lossy().starts_with(DISK)).map(|file| {
+        let disk = quoted(&file.path());
+        format!("{disk} is still behind a loop device, which losetup -j {disk} names")
+    });
+    let mut lines: Vec<String> = drives.chain(disks).collect();
+    lines.sort();
+    lines
+}
+
+/// A path as a word of the shell.
+fn quoted(path: &Path) -> String {
+    format!("'{}'", path.display().to_string().replace('\'', r"'\''"))
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        let (folder, never) = (std::env::temp_dir(), Stop::default());
-        if let Some(asks) = &self.asks {
-            let asks = asks.unstoppable();
-            if asks.run("detach", &[], COMMAND).is_err() {
-                let _ = asks.run("detach", &["--force"], COMMAND);
+        let is_gone = match &self.asks {
+            Some(asks) => {
+                let asks = asks.unstoppable();
+                if asks.run("detach", &[], COMMAND).is_err() {
+                    let _ = asks.run("detach", &["--force"], COMMAND);
+                }
+                // An attachment that failed leaves no record, and nothing to detach.
+                self.record().is_none()
             }
-        } else if let (false, Some(losetup)) = (self.device.as_os_str().is_empty(), process::find("losetup"))
-        {
-            let device = self.device.display().to_string();
-            let _ = process::run(&losetup, &["--detach", &device], &folder, COMMAND, &never);
+            None => loops::detach(&self.file),
+        };
+        // What is still attached needs its file to be taken away later.
+        if is_gone {
+            let _ = fs::remove_file(&self.file);
         }
-        let _ = fs::remove_file(&self.file);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+    use crate::process::Stop;
+
+    #[test]
+    fn what_cannot_be_detached_stays() {
+        let base = tempfile::tempdir().expect("a folder");
+        let folder = base.path().join("it's here");
+        fs::create_dir(&folder).expect("a folder");
+        let program = base.path().join("pumice");
+        // Detaches only once there is a file `free`.
+        let script = "#!/bin/sh\nset -e\nrecords=$PUMICE_RUNTIME_DIR-attach\ncase $1 in\n\
+            create) echo >\"$2\";;\n\
+            attach) mkdir -p \"$records/1\"; echo '{\"device\": \"/dev/null\"}'\n\
+                printf '{\"path\": \"%s\", \"bridge_pid\": 7}' \"$2\" >\"$records/1/attachment.json\";;\n\
+            detach) [ -e free ]; rm -r \"$records/1\";;\nesac\n";
+        let free = format!("cd '{}'\n", base.path().display());
+        fs::write(&program, script.replacen("set -e\n", &format!("set -e\n{free}"), 1)).expect("written");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("made executable");
+        let stop = Stop::default();
+        let workshop = Workshop {
+            program: &program,
+            folder: &folder,
+            size_bytes: 64 << 20,
+            stop: &stop,
+            drives: Vec::new(),
+        };
+        let member = || Member::drive(&workshop, 1, 64 << 20, 64 << 20).expect("a drive");
+        let (first, file) = (member(), workshop.path("drive-1"));
+        assert_eq!((first.device(), first.pids()), (Path::new("/dev/null"), vec![7]));
+        drop(first);
+        assert!(file.exists());
+        let left = left_behind(&folder);
+        let shown = folder.display().to_string().replace('\'', r"'\''");
+        let command = format!("PUMICE_RUNTIME_DIR='{shown}/run' pumice detach '{shown}/drive-1'");
+        assert!(left.len() == 1 && left[0].ends_with(&command), "{left:?}");
+        fs::write(base.path().join("free"), "").expect("written");
+        drop(member());
+        assert!(!file.exists() && left_behind(&folder).is_empty());
     }
 }

@@ -59,8 +59,10 @@ on_clusters() {
         --storage-class ZLIB >/dev/null
     lab run plain radosgw-admin zone placement add --rgw-zone default --placement-id default-placement --storage-class ZLIB \
         --data-pool default.rgw.buckets.data --compression zlib >/dev/null
-    kill "$(cat "$clusters/plain/run/client.rgw.lab.pid")"
-    sleep 2
+    local gateway
+    gateway=$(cat "$clusters/plain/run/client.rgw.lab.pid")
+    kill "$gateway"
+    timeout 60 tail --pid="$gateway" -f /dev/null || { echo "scorecard: the gateway does not end" >&2; exit 1; }
     lab up plain
     pool plain software
     printf '%s\n' "osd pool set software compression_algorithm zstd" "osd pool set software compression_mode force" |

@@ -26,7 +26,8 @@ else
 fi
 
 step "a Ceph cluster on a drive"
-deploy/ceph/test.sh --smoke "${CARGO_TARGET_DIR:-target}/debug/pumice" 2>&1 | tee -a "$log"
+# In the foreground: Ctrl-C reaches it. When its time is over it removes its cluster before it ends.
+timeout --foreground --kill-after=300 1200 deploy/ceph/test.sh --smoke "${CARGO_TARGET_DIR:-target}/debug/pumice" 2>&1 | tee -a "$log"
 
 # Where `make test-kernel` has built that kernel, or KERNEL_LAB names one.
 step "attached drives under a kernel of their own"

@@ -38,6 +38,7 @@ for cluster in $(for target in $targets; do cluster_of "$target"; done | sort -u
 done
 at() { export CEPH_CONF=$work/$1/ceph.conf lab=$work/$1; }
 ceph() { timeout 60 /usr/bin/ceph "$@" 2>/dev/null; }
+rbd() { timeout 300 /usr/bin/rbd "$@"; }
 
 make_pool() {   # make_pool TARGET: a pool with its compression
     local codec=${1%%-*}

@@ -72,6 +72,8 @@ up() {
 failed_up() {
     local code=$?
     trap - EXIT
+    # Another signal must not end this half-way.
+    trap '' HUP INT TERM
     set +e
     # OSDs that are being made.
     wait

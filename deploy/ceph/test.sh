@@ -12,28 +12,46 @@ set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 smoke=
 if [ "${1:-}" = --smoke ]; then smoke=yes; shift; fi
+. "$here/lab/common.sh"
 export PUMICE=${1:-${PUMICE:-$here/../../target/release/pumice}}
 seed=${SEED:-$RANDOM}
 
 skip() { echo "skipped: Ceph cluster: $*"; exit 0; }
 [ "$(id -u)" = 0 ] || skip "needs root"
-for tool in ceph-mon ceph-mgr ceph-osd radosgw rbd fio jq losetup; do
-    command -v "$tool" >/dev/null || skip "$tool is not installed (scripts/deps.sh clusters)"
-done
-[ -e /dev/fuse ] && [ -e /dev/loop-control ] || [ -e /dev/ublk-control ] || skip "no block devices for drives: /dev/fuse, /dev/loop-control"
+missing=$(missing_tools; command -v fio >/dev/null || echo fio)
+[ -z "$missing" ] || skip "not installed: ${missing//$'\n'/ } (scripts/deps.sh clusters)"
+# Not `grep -q`: it would end fio by a signal, which counts as a failure here.
+fio --enghelp | grep -x '[[:space:]]*rbd' >/dev/null || skip "this fio has no engine rbd"
+# A container may have the nodes and not be allowed to use them. One that is not there would be made as a file.
+can_open() { [ -c "$1" ] && (: <>"$1") 2>/dev/null; }
+can_open /dev/fuse && can_open /dev/loop-control || can_open /dev/ublk-control ||
+    skip "no block devices for drives: /dev/fuse and /dev/loop-control, or /dev/ublk-control"
 [ -n "$smoke" ] || /usr/bin/python3 -c 'import boto3' 2>/dev/null || skip "python3-boto3 is not installed (scripts/deps.sh clusters)"
 [ -x "$PUMICE" ] || { echo "$PUMICE is not there: make build first" >&2; exit 1; }
 # All below runs in a directory of its own.
 PUMICE=$(realpath "$PUMICE")
 
-work=$(mktemp -d "${TMPDIR:-/var/tmp}/pumice-ceph-test.XXXXXX")
+# Where lab.sh runs a cluster: where others cannot put something else in its place.
+folder=$(realpath -e "${TMPDIR:-/var/tmp}" 2>/dev/null) && is_out_of_reach "$folder/x" || folder=/var/tmp
+is_out_of_reach "$folder/x" || skip "$folder: somebody else than root may replace it"
+read -r free used < <(df --output=avail,pcent -B1M "$folder" | tail -n 1)
+[ "${free:-0}" -ge 4096 ] || skip "$folder has ${free:-0} MiB free, 4096 are needed"
+# A monitor warns, and ends, on a disk that is nearly full.
+[ "${used%\%}" -lt 97 ] || skip "the file system of $folder is $used full"
+
+work=$(mktemp -d "$folder/pumice-ceph-test.XXXXXX") || exit 1
 export LAB_DIR=$work/lab CEPH_CONF=$work/lab/ceph.conf PUMICE_RUNTIME_DIR=$work/lab/pumice
 finish() {
     if [ -n "${KEEP:-}" ]; then
         echo "the cluster stays: LAB_DIR=$LAB_DIR $here/lab.sh status"
         return
     fi
-    kill $(jobs -p) 2>/dev/null
+    # Also what is in the foreground when a signal ends this: lab.sh removes what it has begun, `timeout` passes the signal on.
+    local child children=()
+    read -r -a children <"/proc/$$/task/$$/children"
+    for child in "${children[@]}"; do
+        kill "$child" 2>/dev/null && timeout 120 tail --pid="$child" -f /dev/null
+    done
     # What is attached still would lose its backing.
     "$here/lab.sh" down && rm -rf --one-file-system "$work"
 }

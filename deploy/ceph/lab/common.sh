@@ -1,9 +1,13 @@
-# Sourced by lab.sh: what all parts use. `lab` is the directory of the cluster.
+# Sourced by lab.sh and test.sh: what all parts use. `lab` is the directory of the cluster.
 
 die() { echo "lab.sh: $*" >&2; exit 1; }
 
 # Commands of Ceph wait for ever for a monitor that is not there.
 ceph() { timeout "${CEPH_SECONDS:-60}" /usr/bin/ceph --connect-timeout 20 "$@" 2> >(grep -v 'WARNING: all dangerous' >&2); }
+
+# These wait for placement groups, too.
+rbd() { timeout "${RBD_SECONDS:-300}" /usr/bin/rbd "$@"; }
+rados() { timeout "${RBD_SECONDS:-300}" /usr/bin/rados "$@"; }
 
 # Only root may change it: no link, nobody else's, not writable by others. What is in it is run as root.
 is_private() { [ ! -L "$1" ] && [ -n "$(find "$1" -maxdepth 0 -user 0 ! -perm /002 '(' ! -perm /020 -o -group 0 ')' 2>/dev/null)" ]; }

@@ -71,38 +71,55 @@ drive_settings() {
 daemon_pid() {
     local pid
     pid=$(cat "$lab/run/$1.pid" 2>/dev/null) || return 1
-    grep -qF "$lab/ceph.conf" "/proc/$pid/cmdline" 2>/dev/null && echo "$pid"
+    is_daemon "$pid" && echo "$pid"
+}
+# Whether a process is a daemon of this cluster. An editor of its configuration is none.
+is_daemon() {
+    local words=()
+    mapfile -d '' -t words 2>/dev/null <"/proc/$1/cmdline" || return 1
+    case ${words[0]:-} in
+        ceph-mon | ceph-mgr | ceph-osd | radosgw | */ceph-mon | */ceph-mgr | */ceph-osd | */radosgw) ;;
+        *) return 1 ;;
+    esac
+    printf '%s\0' "${words[@]}" | grep -xzF -e "$lab/ceph.conf" >/dev/null
 }
 is_gone() { ! kill -0 "$1" 2>/dev/null || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
 
 stop_daemon() {
     local pid
     pid=$(daemon_pid "$1") || return 0
-    kill "$pid"
-    await 30 is_gone "$pid" || { kill -9 "$pid"; await 10 is_gone "$pid"; }
+    # It may have ended meanwhile.
+    kill "$pid" 2>/dev/null || return 0
+    await 30 is_gone "$pid" || { kill -9 "$pid" 2>/dev/null || return 0; await 10 is_gone "$pid"; }
 }
 kill_daemon() {
     local pid
     pid=$(daemon_pid "$1") || die "$1 does not run"
-    kill -9 "$pid"
+    kill -9 "$pid" 2>/dev/null || return 0
     await 10 is_gone "$pid"
 }
+# Fails if one is left: its files must not go away under it.
 stop_daemons() {
-    local id pid
-    stop_daemon client.rgw.lab
+    local id pid left
+    stop_daemon client.rgw.lab || true
     # Side by side: each may take seconds.
     for id in $(osd_ids); do stop_daemon "osd.$id" & done
     wait
-    stop_daemon mgr.x
-    stop_daemon mon.a
+    stop_daemon mgr.x || true
+    stop_daemon mon.a || true
     # Those that had not come as far as to write their number.
-    for pid in $(all_pids); do kill -9 "$pid" || true; done
+    for pid in $(all_pids); do kill -9 "$pid" 2>/dev/null || true; done
     for pid in $(all_pids); do await 10 is_gone "$pid" || true; done
+    left=$(all_pids)
+    [ -z "$left" ] || die "daemons do not end: ${left//$'\n'/ }; $lab stays"
 }
-# All processes that were started with the configuration of this cluster.
+# All daemons of this cluster.
 all_pids() {
-    # Not among the arguments of what looks for it.
-    grep -lxzF -f <(echo "$lab/ceph.conf") /proc/[0-9]*/cmdline 2>/dev/null | cut -d/ -f3
+    local file pid
+    for file in $(grep -lxzF -e "$lab/ceph.conf" /proc/[0-9]*/cmdline 2>/dev/null); do
+        pid=${file//[!0-9]/}
+        if is_daemon "$pid"; then echo "$pid"; fi
+    done
 }
 
 # start NAME COMMAND...: a daemon, with its first messages in a log of its own

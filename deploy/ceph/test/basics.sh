@@ -24,9 +24,11 @@ space_comes_back() {
     within 60 is_below $((before + (8 << 20)))
 }
 
-# The monitor and the manager run already when the first drive cannot be made.
+# The monitor and the manager run already when the first drive cannot be made. An `up` that refuses earlier shows nothing.
 failed_up_leaves_nothing() {
-    if PUMICE=/bin/false lab up --osds 1 --no-rgw; then return 1; fi
+    if PUMICE=/bin/false lab up --osds 1 --no-rgw >"$work/failed-up" 2>&1; then return 1; fi
+    cat "$work/failed-up"
+    grep -qF 'an OSD could not be made' "$work/failed-up" || return 1
     nothing_left
 }
 
@@ -58,8 +60,14 @@ left() {
     grep -F "$work/" /proc/mounts
     ls -d "$LAB_DIR" 2>/dev/null
 }
+# What has been told to end may take a moment.
 nothing_left() {
-    local left
-    left=$(left)
-    [ -z "$left" ] || { echo "$left"; return 1; }
+    local left _
+    for _ in {1..50}; do
+        left=$(left)
+        [ -n "$left" ] || return 0
+        sleep 0.2
+    done
+    echo "$left"
+    return 1
 }

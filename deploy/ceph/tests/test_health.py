@@ -46,6 +46,12 @@ class Watching(unittest.TestCase):
         # Far from full nothing is hasty: a burst is no trend.
         self.assertEqual(self.watch(drive(100), drive(800)).level, Level.OK)
 
+    def test_two_looks_close_together_are_no_trend(self) -> None:
+        watch = Watch()
+        watch.see(drive(860), 100, HORIZON, LIMITS)
+        watch.see(drive(861), 100.005, HORIZON, LIMITS)
+        self.assertEqual(watch.level, Level.NEARFULL)
+
     def test_what_can_be_packed_anew_does_not_count(self) -> None:
         # A drive packs until used is about 94.5 % of the limit, and no more than that.
         self.assertEqual(self.watch(drive(946, 300)).level, Level.OK)

@@ -1,4 +1,4 @@
-"""Tests of `lab.sh` without Ceph: what it refuses to run as root."""
+"""Tests of `lab.sh` without Ceph: what it refuses to run as root, and what it ends."""
 
 import os
 import subprocess
@@ -84,3 +84,53 @@ class Directories(unittest.TestCase):
         if 'not installed' not in done.stderr:
             self.assertIn('it is not used', done.stderr)
         self.assertEqual(os.listdir(self.lab), [])
+
+
+@unittest.skipUnless(os.geteuid() == 0, 'needs root')
+class Down(unittest.TestCase):
+    def setUp(self) -> None:
+        above = tempfile.TemporaryDirectory()
+        self.addCleanup(above.cleanup)
+        self.lab = os.path.join(above.name, 'lab')
+        for name in ('', 'osd', 'drives', 'run'):
+            os.mkdir(os.path.join(self.lab, name))
+        self.configuration = os.path.join(self.lab, 'ceph.conf')
+        for path in (self.configuration, os.path.join(self.lab, 'settings')):
+            with open(path, 'w'):
+                pass
+
+    def start(self, name: str) -> 'subprocess.Popen[str]':
+        """A process that goes by a name, with the configuration as an argument."""
+        started = subprocess.Popen([name, '-c', 'echo; read -r line', 'x', self.configuration], executable='/bin/bash', text=True,
+                                   stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.addCleanup(started.__exit__, None, None, None)
+        self.addCleanup(started.kill)
+        started.stdout.readline()
+        return started
+
+    def down(self) -> 'subprocess.CompletedProcess[str]':
+        return subprocess.run([LAB, 'down', '--dir', self.lab], capture_output=True, text=True, timeout=100)
+
+    def test_daemons_of_the_cluster_are_ended_and_nothing_else(self) -> None:
+        daemons = [self.start(name) for name in ('ceph-mon', '/usr/bin/ceph-osd')]
+        others = [self.start(name) for name in ('less', '/usr/bin/ceph', 'ceph-mon-notes')]
+        # The number of a daemon that ended may be somebody else's by now.
+        with open(os.path.join(self.lab, 'run', 'mgr.x.pid'), 'w') as file:
+            file.write('%d\n' % others[0].pid)
+        done = self.down()
+        self.assertEqual((done.returncode, done.stderr), (0, ''))
+        self.assertEqual([process.wait(10) for process in daemons], [-9, -9])
+        self.assertEqual([process.poll() for process in others], [None] * 3)
+        self.assertFalse(os.path.exists(self.lab))
+
+    def test_a_daemon_that_ended_before_it_was_told_to_keeps_no_other_from_ending(self) -> None:
+        # `kill` of a process that is gone fails, as this one does.
+        daemons = {name: self.start(name) for name in ('radosgw', 'ceph-mgr', 'ceph-mon')}
+        for name, key in (('radosgw', 'client.rgw.lab'), ('ceph-mgr', 'mgr.x'), ('ceph-mon', 'mon.a')):
+            with open(os.path.join(self.lab, 'run', key + '.pid'), 'w') as file:
+                file.write('%d\n' % daemons[name].pid)
+        script = 'kill() { builtin kill "$@"; return 1; }; export -f kill; exec "$@"'
+        done = subprocess.run(['bash', '-c', script, 'x', LAB, 'down', '--dir', self.lab], capture_output=True, text=True, timeout=100)
+        self.assertEqual((done.returncode, done.stderr), (0, ''))
+        self.assertEqual([process.wait(10) for process in daemons.values()], [-15] * 3)
+        self.assertFalse(os.path.exists(self.lab))

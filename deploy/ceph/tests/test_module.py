@@ -1,6 +1,7 @@
 """Tests of `module` with a stand-in for Ceph: what is raised, kept, sent; managers that end at any time."""
 
 import json
+import threading
 import time
 import unittest
 from typing import Any, Dict, List
@@ -162,6 +163,52 @@ class Rounds(unittest.TestCase):
         self.cluster.silent = ['osd dump']
         self.assertIn('the state of the cluster is not known', self.round()['PUMICE_PROTECTION']['detail'][0])
 
+    def test_an_osd_that_restarts_with_a_command_in_flight_is_not_full_for_ever(self) -> None:
+        self.answers[1] = drive(960)
+        self.cluster.silent = ['injectfull']
+        self.round()
+        self.cluster.osds[1]['up_from'] = 9
+        self.answers[1] = drive(100)
+        raised = self.round()
+        self.assertEqual(set(raised), {'PUMICE_PROTECTION'})
+        self.assertIn('osd.1: no answer for', raised['PUMICE_PROTECTION']['detail'][0])
+        # Ceph sends it to the OSD again.
+        self.cluster.silent = []
+        for complete in self.cluster.pending:
+            complete()
+        self.assertIn('full', self.cluster.osds[1]['state'])
+        self.assertEqual(self.round(), {})
+        self.assertNotIn('full', self.cluster.osds[1]['state'])
+        self.assertEqual(self.manager._notes.causes(), [])
+
+    def test_an_osd_that_was_removed_owes_no_answer(self) -> None:
+        self.answers[1] = self.answers[2] = drive(960)
+        self.cluster.silent = ['injectfull']
+        self.round()
+        del self.cluster.osds[1]
+        raised = self.round()
+        self.assertEqual(len(raised['PUMICE_PROTECTION']['detail']), 1)
+        self.assertEqual(list(self.manager._outstanding), [('osd', '2')])
+
+    def test_options_that_change_all_the_time_do_not_make_rounds_follow_at_once(self) -> None:
+        clock, began = [100.0], []
+
+        def ask_all(places: Dict[int, Place], timeout: float) -> Dict[int, Answer]:
+            began.append(clock[0])
+            self.manager.config_notify()
+            self.manager._ended = len(began) == 4
+            clock[0] += 0.25
+            return {}
+
+        def sleep(seconds: float) -> None:
+            clock[0] += seconds
+            self.manager.config_notify()
+        with mock.patch.object(module, 'time', mock.Mock(monotonic=lambda: clock[0], sleep=sleep)), \
+                mock.patch.object(self.manager._askers, 'ask_all', ask_all), \
+                mock.patch.object(self.manager._wake, 'wait', lambda seconds: None):
+            self.manager.serve()
+        self.assertEqual(began, [100, 101, 102, 103])
+
     def test_commands_that_take_long_do_not_add_up(self) -> None:
         self.cluster.options['protect'] = 'reweight'
         self.answers = {osd: drive(960) for osd in range(3)}
@@ -282,5 +329,22 @@ class Rounds(unittest.TestCase):
         self.assertEqual(set(self.round()), {'PUMICE_CORRUPT'})
         self.assertNotEqual(self.manager._acknowledge(7).retval, 0)
         self.assertEqual(self.manager._acknowledge(1).retval, 0)
+        self.start_manager()
+        self.assertEqual(self.round(), {})
+
+    def test_an_acknowledgement_while_a_round_keeps_what_it_found(self) -> None:
+        self.answers[1] = drive(100, uuid='v', errors={'corrupt_records_count': 3})
+        acknowledging = threading.Thread(target=lambda: self.manager._acknowledge(1))
+        store = self.manager.set_store
+
+        def store_late(key: str, value: str) -> None:
+            if acknowledging.ident is None:
+                acknowledging.start()
+                # It ends here only if it does not wait for the round.
+                acknowledging.join(0.5)
+            store(key, value)
+        with mock.patch.object(self.manager, 'set_store', store_late):
+            self.round()
+            acknowledging.join(30)
         self.start_manager()
         self.assertEqual(self.round(), {})

@@ -2,7 +2,7 @@
 
 import json
 import unittest
-from typing import Dict, List, Optional
+from typing import Dict, List, Optional, Set
 
 from pumice.health import Level
 from pumice.notes import Notes
@@ -20,10 +20,11 @@ class Cluster:
         self.weights = {0: 1.0, 1: 1.0, 2: 0.5}
         self.levels: Dict[int, Level] = {}
         self.pause_flag = False
+        self.busy: Set[int] = set()
         self.notes = Notes()
 
     def seen(self) -> Seen:
-        return Seen(dict(self.up_from), dict(self.weights), dict(self.levels), self.pause_flag)
+        return Seen(dict(self.up_from), dict(self.weights), dict(self.levels), self.pause_flag, frozenset(self.busy))
 
     def restart_manager(self) -> None:
         self.notes = Notes(json.loads(json.dumps(self.notes.stored())))
@@ -92,6 +93,28 @@ class Protect(unittest.TestCase):
         self.cluster.levels[1] = FULL
         self.assertEqual(self.cluster.round('osd-full', {}), [])
         self.assertEqual(self.cluster.notes.causes(), [])
+
+    def test_an_osd_that_restarted_and_was_then_told_what_it_had_not_answered(self) -> None:
+        cluster = self.cluster
+        before = cluster.state()
+        cluster.round('osd-full', {1: FULL}, 'before')
+        cluster.busy, cluster.up_from[1] = {1}, 2
+        self.assertEqual(cluster.round('osd-full', {}), [])
+        self.assertEqual(cluster.notes.causes(), [1])
+        # The command of the first round, sent again.
+        cluster.busy, cluster.levels[1] = set(), FULL
+        self.assertEqual(cluster.round('osd-full', {}), [Tell(1, OK)])
+        self.assertEqual(cluster.state(), before)
+        self.assertEqual(cluster.notes.causes(), [])
+
+    def test_an_osd_that_has_not_answered_is_told_nothing_else(self) -> None:
+        cluster = self.cluster
+        cluster.round('osd-full', {1: FULL}, 'before')
+        cluster.busy = {1}
+        for level in (FULL, OK, FULL):
+            self.assertEqual(cluster.round('osd-full', {1: level}), [])
+        cluster.busy = set()
+        self.assertEqual(cluster.round('osd-full', {1: FULL}), [Tell(1, FULL)])
 
     def test_an_osd_that_is_fuller_by_itself_is_left_alone(self) -> None:
         self.cluster.levels[1] = FULL

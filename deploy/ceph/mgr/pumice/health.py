@@ -95,7 +95,8 @@ class Watch:
             before, self._share, self._hasty, self._tight = None, Level.OK, False, False
         expected = answer.used_ratio
         if before is not None and self._used_at is not None and now > self._used_at and answer.physical_limit:
-            growth = (answer.physical_used - before.physical_used) / (now - self._used_at)
+            # Two looks close together see one burst, which is no trend.
+            growth = (answer.physical_used - before.physical_used) / max(now - self._used_at, 1.0)
             expected += max(growth, 0.0) * horizon / answer.physical_limit
         self._used_at = now
         self._share = next_level(self._share, answer.occupied_ratio, limits)

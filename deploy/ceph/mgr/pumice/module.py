@@ -67,6 +67,8 @@ class Module(MgrModule):
         self._ended = False
         # For what commands read and change: `_watches`, `_damage`, `_notes`.
         self._lock = threading.Lock()
+        # Held while `_damage` is put into the store, so that an older state never replaces a newer one. Taken before `_lock`.
+        self._store_lock = threading.Lock()
         self._watches: Dict[int, Watch] = {}
         self._damage = Damage(self._load('damage'))
         self._notes = Notes(self._load('notes'))
@@ -108,6 +110,9 @@ class Module(MgrModule):
             except Exception:  # what was raised stays
                 self.log.exception('no health checks')
             self._wake.wait(max(1.0, self._interval() - (time.monotonic() - began)))
+            if not self._ended:
+                # Options are often set one after the other: all that come within a second have one round.
+                time.sleep(max(0.0, 1.0 - (time.monotonic() - began)))
             self._wake.clear()
 
     def _interval(self) -> float:
@@ -142,13 +147,18 @@ class Module(MgrModule):
                     watch.see(answers[osd], now, horizon, limits)
                 if watch.drive:
                     changed |= self._damage.see(watch.drive)
-            damage = json.dumps(self._damage.stored())
             levels = {osd: watch.level if watch.drive else None for osd, watch in self._watches.items()}
         if changed:
-            self.set_store('damage', damage)
+            self._keep_damage()
         # Before commands that may take their time.
         self._publish()
         self._protect(levels, complaints)
+
+    def _keep_damage(self) -> None:
+        with self._store_lock:
+            with self._lock:
+                damage = json.dumps(self._damage.stored())
+            self.set_store('damage', damage)
 
     def _limits(self, complaints: List[str]) -> Limits:
         option = self.get_module_option
@@ -209,11 +219,16 @@ class Module(MgrModule):
         if asked[0]:
             return ['the state of the cluster is not known: %s' % (asked[2] or 'error %d' % asked[0])]
         seen = look(json.loads(asked[1]))
+        failed = []
+        busy = self._unanswered(seen)
+        for osd, sent in busy.items():
+            if osd in seen.up_from:
+                failed.append('osd.%d: no answer for %.0f seconds' % (osd, time.monotonic() - sent.at))
+        seen = seen._replace(busy=frozenset(busy))
         with self._lock:
             before = json.dumps(self._notes.stored())
             actions = plan(mode, levels, seen, self._notes, reweight_to)
         self._keep_notes(before)
-        failed = []
         # Those to monitors one after the other, those to OSDs together: each may be about to die.
         for batch in [[action] for action in actions if not isinstance(action, Tell)] + [
                 [action for action in actions if isinstance(action, Tell)]]:
@@ -230,6 +245,12 @@ class Module(MgrModule):
                 self._keep_notes(before)
                 self.cluster_log('cluster', self.ClusterLogPrio.WARN, 'pumice: %s' % describe(action))
         return failed
+
+    def _unanswered(self, seen: Seen) -> Dict[int, Sent]:
+        """OSDs that owe an answer, and the commands. Those that were removed from the cluster owe none."""
+        self._outstanding = {to: sent for to, sent in self._outstanding.items() if to[0] != 'osd' or int(to[1]) in seen.weights}
+        return {int(to): sent for (kind, to), sent in sorted(self._outstanding.items())
+                if kind == 'osd' and not sent.result.ev.is_set()}
 
     def _keep_notes(self, before: str) -> None:
         with self._lock:
@@ -279,8 +300,7 @@ class Module(MgrModule):
             if watch is None or watch.drive is None:
                 return HandleCommandResult(retval=-errno.ENOENT, stderr='osd.%d: no drive is known' % osd)
             self._damage.acknowledge(watch.drive)
-            damage = json.dumps(self._damage.stored())
-        self.set_store('damage', damage)
+        self._keep_damage()
         self._wake.set()
         return HandleCommandResult()
 

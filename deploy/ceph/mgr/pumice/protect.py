@@ -1,6 +1,6 @@
 """What to do to OSDs whose drives are full, and to undo it. Imports nothing of Ceph."""
 
-from typing import Dict, List, NamedTuple, Optional, Union
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Union
 
 from .health import Level
 from .notes import ANSWERED, ASKED, OVERRULED, RETURNING, SEEN, Note, Notes
@@ -45,6 +45,8 @@ class Seen(NamedTuple):
     # How full OSDs are according to the cluster.
     levels: Dict[int, Level]
     pause_flag: bool
+    # OSDs that have not answered yet what they were told: it may still be done, also by one that restarts.
+    busy: FrozenSet[int] = frozenset()
 
 
 def plan(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, notes: Notes, reweight_to: float) -> List[Action]:
@@ -153,8 +155,8 @@ def _told(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, notes: Note
         is_full = seen.levels.get(osd, Level.OK) >= Level.FULL
         if osd not in seen.weights:
             notes.told.pop(osd, None)
-        elif up_from is None:
-            # It cannot be told anything now.
+        elif up_from is None or osd in seen.busy:
+            # It cannot be told anything now, and what there is to take back is not known.
             pass
         elif note is None:
             # One that is full by itself, or by an administrator's word, is left alone.
@@ -162,7 +164,9 @@ def _told(mode: str, levels: Dict[int, Optional[Level]], seen: Seen, notes: Note
                 notes.told[osd] = Note(ASKED, up_from=up_from, rounds=0)
                 actions.append(Tell(osd, Level.FULL))
         elif not has_cause:
-            if note.state == OVERRULED or note.more['up_from'] != up_from:
+            restarted = note.more['up_from'] != up_from
+            # One that restarted has forgotten what it had done. What it had not answered it may have been told after that.
+            if note.state == OVERRULED or (restarted and note.state not in (ASKED, RETURNING)):
                 del notes.told[osd]
             else:
                 note.state = RETURNING

@@ -53,8 +53,6 @@ pub enum PlantedBug {
     HoldKept,
     /// A write that begins or ends within a sector takes effect block by block.
     OddWriteTorn,
-    /// Nobody is told that a drive at rest has changed.
-    NobodyRoused,
 }
 
 /// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its compiler

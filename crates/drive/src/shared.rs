@@ -149,7 +149,7 @@ impl<M: Media> Drop for Entered<'_, M> {
         let sealed = core.log.take_outbox();
         let rouses = self.changed && std::mem::take(&mut core.resting);
         drop(core);
-        if rouses && !self.shared.planted.has(PlantedBug::NobodyRoused) {
+        if rouses {
             self.shared.roused.notify(usize::MAX);
         }
         if let Some((clock, entered)) = self.since {

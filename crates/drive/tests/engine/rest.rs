@@ -11,6 +11,7 @@ use drive::Drive;
 use media::MemoryMedia;
 
 type Memory = Drive<MemoryMedia>;
+type Named<'a> = (&'static str, &'a dyn Fn(&Memory));
 
 const BLOCK: u64 = 4096;
 /// More ticks than it takes to count as idle.
@@ -50,7 +51,7 @@ fn rouses(drive: &Memory, act: impl FnOnce(&Memory)) -> bool {
 fn changes_rouse_a_drive_and_reports_and_reads_do_not() {
     let drive = idle();
     let data = text_like(2, BLOCK as usize);
-    let quiet: [(&str, &dyn Fn(&Memory)); 4] = [
+    let quiet: [Named; 4] = [
         ("read", &|drive| run(drive.read(0, &mut [0; 8192])).expect("read")),
         ("status", &|drive| drop(drive.status())),
         ("pace", &|drive| _ = drive.pace()),
@@ -59,7 +60,7 @@ fn changes_rouse_a_drive_and_reports_and_reads_do_not() {
     for (name, act) in quiet {
         assert!(!rouses(&drive, act), "{name}");
     }
-    let loud: [(&str, &dyn Fn(&Memory)); 6] = [
+    let loud: [Named; 6] = [
         ("write", &|drive| run(drive.write(0, &data, false)).expect("write")),
         ("write with FUA", &|drive| run(drive.write(BLOCK, &data, true)).expect("write")),
         ("trim", &|drive| run(drive.trim(2 * BLOCK, BLOCK, false)).expect("trim")),

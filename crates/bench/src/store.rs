@@ -12,7 +12,10 @@ mod qcow2;
 mod raw;
 mod volume;
 
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::error::Result;
 use crate::fio::Place;
@@ -22,6 +25,14 @@ use crate::scene::{Action, Scene};
 use crate::target::{Kind, Target};
 use ::status::StatusReport;
 pub(crate) use volume::{layer_name, left_behind};
+
+/// What need not be escaped in the URI of a socket.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
+
+/// The URI of the default export of an NBD server on a Unix socket.
+fn nbd_uri(socket: &Path) -> String {
+    format!("nbd+unix:///?socket={}", percent_encode(socket.as_os_str().as_bytes(), PLAIN))
+}
 
 /// Bytes of a store and what they take.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -256,4 +267,15 @@ fn allocated_bytes(path: &Path) -> u64 {
     /// Unit of `st_blocks`.
     const UNIT_BYTES: u64 = 512;
     path.metadata().map_or(0, |found| found.blocks() * UNIT_BYTES)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_uri_of_a_socket_is_escaped() {
+        let uri = nbd_uri(Path::new("/mnt/some disk/50%&x=1/nbd.sock"));
+        assert_eq!(uri, "nbd+unix:///?socket=/mnt/some%20disk/50%25%26x%3D1/nbd.sock");
+    }
 }

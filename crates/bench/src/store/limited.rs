@@ -65,7 +65,7 @@ impl Limited {
         fs::create_dir_all(&folder).map_err(BenchError::io(&folder))?;
         let path = folder.join("disk");
         File::create(&path).map_err(BenchError::io(&path))?;
-        let uri = format!("nbd+unix:///?socket={}", socket.display());
+        let uri = super::nbd_uri(&socket);
         let nbdfuse = process::need("nbdfuse", "libnbd-bin")?;
         let arguments = [path.display().to_string(), uri];
         let fuse = Server::start(&nbdfuse, &arguments, &[], &workshop.path("nbdfuse.log"))?;

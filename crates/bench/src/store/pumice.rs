@@ -171,7 +171,7 @@ impl Pumice {
         })?;
         Ok(Pumice {
             asks,
-            place: Place::Nbd(format!("nbd+unix:///?socket={}", socket.display())),
+            place: Place::Nbd(super::nbd_uri(&socket)),
             capacity_bytes: status.logical_capacity_bytes.min(if is_made {
                 u64::MAX
             } else {

@@ -52,7 +52,7 @@ impl Qcow2 {
         let program = process::need("qemu-nbd", PACKAGE)?;
         let server = Server::start(&program, &serve, &[], &workshop.path("qemu.log"))?;
         server.wait(workshop.stop, || Ok(socket.exists().then_some(())))?;
-        let place = Place::Nbd(format!("nbd+unix:///?socket={socket_text}"));
+        let place = Place::Nbd(super::nbd_uri(&socket));
         Ok(Qcow2 { place, image, size_bytes: workshop.size_bytes, server })
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         let why = "in one machine the drive's compression runs on the same processors as Ceph";
         seen.judge(name, over(drive, software), Needs::AtLeast(document), ours, why)
     };
-    // Processors busy while writing: client and servers.
+    // CPU seconds for a second of writing: client and servers, with what these do afterwards.
     let busy = |target: &str| {
         let per_gb = seen.run.cpu_per_gb(SCENE, "write", target)?;
         let gb_per_s = seen.run.speed(SCENE, "write", target)?.times(1e-3);
@@ -58,7 +58,7 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
             Needs::AtMost(66.5 / 93.0),
             |quotient| {
                 let [drive, software] = [DRIVE, SOFTWARE].map(|it| shown(busy(it)));
-                format!("{drive:.2} / {software:.2} processors: {:.0} %", quotient * 100.0)
+                format!("{drive:.2} / {software:.2} CPU seconds a second: {:.0} %", quotient * 100.0)
             },
             "the drive is software: its processor time is counted with Ceph's",
         ),

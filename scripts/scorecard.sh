@@ -2,9 +2,10 @@
 # Runs all suites of `pumice bench` on this machine, and writes docs/scorecard.md from them.
 # Usage: scripts/scorecard.sh [MINUTES] [RUN.json...]. MINUTES (10) is for each suite; runs made elsewhere are added.
 # CLUSTERS=yes also starts two Ceph clusters of one OSD (deploy/ceph/lab.sh: on a plain file, and on a drive) for the suites
-# `offload` and `s3`, and ends them; it needs root and the packages of `scripts/deps.sh clusters`. BENCH_DIR names a folder on the
-# disk to measure, RUNS where the runs are kept, PUMICE the program. A suite that fails does not keep the others from running;
-# docs/scorecard.md is written only if all runs are complete.
+# `offload` and `s3`, and ends them; it needs root and the packages of `scripts/deps.sh clusters`. SUITES names those of the other
+# suites that are to run, where runs of the rest are given. BENCH_DIR names a folder on the disk to measure, RUNS where the runs
+# are kept, PUMICE the program. A suite that fails does not keep the others from running; docs/scorecard.md is written only if all
+# runs are complete.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${1:-10}
@@ -82,7 +83,8 @@ on_clusters() {
         --drives "drive=$address" --pids "none=$plain_pids" --pids "zlib=$plain_pids" --pids "drive=$drives_pids"
 }
 
-for suite in quick zeros-vs-random fio-baseline expansion slow-disk datasets against raid; do bench "$suite"; done
+suites=${SUITES-quick zeros-vs-random fio-baseline expansion slow-disk datasets against raid}
+for suite in $suites; do bench "$suite"; done
 bad=0 there=()
 # What it starts is ended when the subshell ends, whatever happens in it.
 if [ -n "${CLUSTERS:-}" ]; then

@@ -15,7 +15,7 @@ trap 'rm -f "$log"' EXIT
 step() { printf '\n== %s\n' "$*"; }
 
 step "cargo test"
-# --show-output: tests that pass say there what they skipped. The simulator's long run comes below.
+# --show-output: tests that pass say there what they skipped. The simulator's long run comes below, optimized.
 "$cargo" test --workspace --locked --no-fail-fast -- --show-output --skip two_hundred_seeds 2>&1 | tee "$log"
 
 step "the module of Ceph's manager"
@@ -38,10 +38,7 @@ scripts/models.sh 2>&1 | tee -a "$log"
 
 # One build for both: mistakes are planted only where --bug says so.
 step "simulator, $seeds seeds"
-# Its time goes into codecs and checksums, which are built for speed in tests too. Optimized as released (--release), all takes
-# longer to build than it then runs for. The test is named because this builds with the libraries that are there already.
-"$cargo" test --workspace --locked -q --no-run --test toy --features sim/planted-bugs
-simulator=("${CARGO_TARGET_DIR:-target}/debug/sim")
+simulator=("$cargo" run --release --locked -q -p sim --features planted-bugs --)
 "${simulator[@]}" --seeds "$seeds" 2>&1 | tee -a "$log"
 
 # Those found within a few seeds; make planted looks for all.

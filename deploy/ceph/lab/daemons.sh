@@ -209,7 +209,9 @@ destroy_osd() {
     local drive=$lab/drives/osd.$1
     if daemon_pid "osd.$1" >/dev/null; then kill_daemon "osd.$1"; fi
     # Refused until the monitor knows that the OSD is down, which others tell it.
-    await 120 ceph osd purge "$1" --yes-i-really-mean-it || die "osd.$1 cannot be taken out of the cluster"
+    # The last attempt shows why.
+    await 120 ceph osd purge "$1" --yes-i-really-mean-it || ceph osd purge "$1" --yes-i-really-mean-it >&2 ||
+        die "osd.$1 cannot be taken out of the cluster"
     detach_drive "$drive" || die "$drive: not detached"
     rm -rf --one-file-system "$drive" "$drive.port" "$lab/osd/$1" "$lab/run/osd.$1.pid"
 }

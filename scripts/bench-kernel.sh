@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Compares block devices that compress, in one kernel on one disk: a drive attached by ublk and by nbd, dm-vdo, btrfs, zvols
 # (where ZFS was built for that kernel), and the bare disk. The kernel runs as a program (scripts/kernel-lab), on one processor,
-# with servers and fio beside it. Prints medians and spreads of the rounds (docs/lab/kernel.md).
+# with servers and fio beside it, or with LAB_KERNEL=qemu on an emulated machine of LAB_PROCESSORS [2]. Prints medians and spreads of
+# the rounds (docs/lab/kernel.md).
 #
 #   scripts/bench-kernel.sh [ROUNDS]
 #
@@ -30,12 +31,16 @@ printf '%s\n' "SIZE=$size LIMIT=$limit ROUNDS=$rounds CONTESTANTS='$contestants'
 
 load=$(cut -d ' ' -f 1-3 /proc/loadavg)
 code=0
-scripts/kernel-lab/run.sh "$lab" "$share" $((rounds * 600)) mem=2G ubd0="$share/disk" || code=$?
+scripts/kernel-lab/run.sh "$lab" "$share" $((rounds * 600)) mem=2G disk="$share/disk" || code=$?
 [ -z "${BENCH_KEEP:-}" ] || { mkdir -p "$BENCH_KEEP" && cp "$share"/{figures,fio.*,dmesg} "$BENCH_KEEP/"; }
 [ -e "$share/figures" ] || exit "$code"
+case ${LAB_KERNEL:-uml} in
+    qemu) machine="emulated (QEMU, TCG)" processors=${LAB_PROCESSORS:-2} ;;
+    *) machine="as a program (User-Mode Linux)" processors=1 ;;
+esac
 
-echo "$rounds rounds, $size MiB, compressible by 60 %, queue depth 16; Linux $(ls "$lab/root/usr/lib/modules") on one processor \
-($(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)); load average $load before"
+echo "$rounds rounds, $size MiB, compressible by 60 %, queue depth 16; Linux $(cat "$share/kernel") \
+$machine, processors: $processors ($(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)); load average $load before"
 awk -v contestants="$contestants" '
     function sorted(text, values,   n, i, j, t) {
         n = split(text, values, " ")

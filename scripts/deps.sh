@@ -8,7 +8,7 @@
 #   demo    only what the demonstration needs
 #   dist    only what packages are made with: a C library for static programs (musl), and programs that check and list
 #           the libraries, which are built from source: some minutes of a processor, once
-#   kernel  only what the kernel of `make test-kernel` is built with
+#   kernel  only what the kernel of `make test-kernel` is built with; with LAB_KERNEL=qemu, what that one is built and run with
 #   clusters  only what `make test-clusters` runs: Ceph, an S3 client, GlusterFS, fio
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -65,6 +65,14 @@ case $only in
             "flex flex"
             "bison bison"
             "bc bc"
+            "xz xz-utils"
+            "depmod kmod"
+        )
+        [ "${LAB_KERNEL:-uml}" != qemu ] || wanted=(
+            "mmdebstrap mmdebstrap"
+            "qemu-system-x86_64 qemu-system-x86"
+            "cpio cpio"
+            "mke2fs e2fsprogs"
             "xz xz-utils"
             "depmod kmod"
         )

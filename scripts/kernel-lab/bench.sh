@@ -1,9 +1,9 @@
 #!/bin/bash
-# In the guest: the same fio runs on each of CONTESTANTS, on one disk (/dev/ubda), in ROUNDS turns that each begin with another
+# In the guest: the same fio runs on each of CONTESTANTS, on one disk (${DISK}a), in ROUNDS turns that each begin with another
 # one. A line a figure goes to /share/figures: contestant, column, value. SIZE: MiB of data; LIMIT: seconds of a random run.
 set -uo pipefail
 export PUMICE_RUNTIME_DIR=/run/pumice PUMICE_USER=0 PUMICE_CONFIG=/nonexistent/pumice.toml UDS_LOG_LEVEL=ERROR
-disk=/dev/ubda depth=16 percent=60
+disk=${DISK}a depth=16 percent=60
 pumice() { /share/pumice "$@"; }
 figure() { echo "$contestant $1 $2" >>/share/figures; }
 divided() { awk '{ if ($2 > 0) printf "%.2f\n", $1 / $2 }'; }
@@ -20,9 +20,9 @@ job() {
 run() {
     local column=$1 out=/share/fio.$contestant.$1.$round before after at
     shift
-    before=$(cat /sys/block/ubda/stat)
+    before=$(cat /sys/block/${disk#/dev/}/stat)
     job "$@" >"$out" 2>&1 || { echo "$contestant: fio failed: $(tail -n 3 "$out")"; return 1; }
-    after=$(cat /sys/block/ubda/stat)
+    after=$(cat /sys/block/${disk#/dev/}/stat)
     # Terse fields, version 3: KiB, KiB/s, requests/s of reads from field 6, of writes from field 47.
     case $1 in *read) at=6 ;; *) at=47 ;; esac
     figure "$column" "$(awk -F ';' -v at=$at -v block="$2" '$1 == 3 {
@@ -84,6 +84,7 @@ begin_zvol() {
 }
 end_zvol() { zpool destroy pool; }
 
+uname -r >/share/kernel
 # Modules that are missing leave a contestant out.
 present=()
 for contestant in $CONTESTANTS; do

@@ -2,7 +2,7 @@
 # In the guest, behind checks.sh: a machine with the systemd units, whose /srv/data is a file system on a drive of the
 # configuration. Three starts of the guest, by STAGE:
 #
-#   make   makes the drive, in a file on /dev/ubda
+#   make   makes the drive, in a file on ${DISK}a
 #   boot   is process 1: prepares the machine and becomes systemd, which mounts /srv/data and shuts down by itself
 #   look   finds what that has left
 #
@@ -13,7 +13,7 @@ export PUMICE_RUNTIME_DIR=/run/pumice
 
 make_drive() {
     local device
-    mkfs.ext4 -q /dev/ubda && mount /dev/ubda /mnt && pumice create /mnt/drive --size 300M --capacity 400M || return
+    mkfs.ext4 -q ${DISK}a && mount ${DISK}a /mnt && pumice create /mnt/drive --size 300M --capacity 400M || return
     device=$(pumice attach /mnt/drive --by ublk --mkfs ext4) && mount "$device" /srv || return
     dd if=/dev/urandom of=/srv/before bs=1M count=16 conv=fsync && sha256sum </srv/before >/share/sum || return
     umount /srv && blkid -s UUID -o value "$device" >/share/uuid && pumice detach "$device" || return
@@ -41,7 +41,7 @@ become_systemd() {
     echo 'pumice:x:999:' >>/etc/group
     printf '%s\n' '[server]' 'nbd = ["unix:/run/pumice/nbd.sock"]' '[[drive]]' 'path = "/var/lib/pumice/drive"' \
         'attach = true' '[[drive]]' 'path = "/var/lib/pumice/second"' >/etc/pumice/pumice.toml
-    printf '%s\n' '/dev/ubda /var/lib/pumice ext4 defaults 0 2' \
+    printf '%s\n' "${DISK}a /var/lib/pumice ext4 defaults 0 2" \
         "UUID=$(cat /share/uuid) /srv/data ext4 defaults,noatime,_netdev,nofail,x-systemd.after=pumice-attach.service 0 0" \
         "UUID=$(cat /share/uuid.second) /srv/second ext4 defaults,_netdev,nofail,x-systemd.after=$second 0 0" >/etc/fstab
     # Uses the file system until the machine goes down, and goes down once all is up.
@@ -102,7 +102,7 @@ case $STAGE in
         check "at shutdown the device is gone first" grep 'No such file' /share/seen.left
         # systemd has the order to stop it, too, and has not yet done so.
         check "and the server is there until then" seen server active
-        mount /dev/ubda /mnt
+        mount ${DISK}a /mnt
         check "the drive is sound" pumice check --deep /mnt/drive
         check "attach" eval 'device=$(pumice attach /mnt/drive --by ublk)'
         check "the file system was unmounted" is_clean "$device"

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # `pumice attach` under a real kernel with ublk and nbd, which this machine's kernel may lack: `make test-kernel`. The kernel is
 # built once, into KERNEL_LAB (default: target/kernel-lab). Skipped, with the reason in one line, where that is not possible.
+# LAB_KERNEL=qemu: Debian's kernel on an emulated machine of two processors, for which ublk makes two queues (build.sh).
 # XFSTESTS: a tree of xfstests that was built; its fsx and fsstress are run too. XFSTESTS_GROUP: a group of its tests, such as
 # quick, is run in place of all else, on ext4 and XFS, each for at most XFSTESTS_SECONDS (1500), and a test for TEST_LIMIT (120).
 #
@@ -45,7 +46,7 @@ if [ -n "${XFSTESTS_GROUP:-}" ]; then
         truncate -s 12G "$share"/disk{0,1}
         # As long again for the tests that failed, on the bare disks.
         run $((limit * 2 + 600)) "KIND=$kind GROUP=$XFSTESTS_GROUP LIMIT=$limit TEST_LIMIT=${TEST_LIMIT:-120}" xfstests.sh \
-            mem=3G ubd0="$share/disk0" ubd1="$share/disk1" || code=$?
+            mem=3G disk="$share/disk0" disk="$share/disk1" || code=$?
         [ -z "${XFSTESTS_KEEP:-}" ] || cp -r "$share"/{results.*,*.log,*.watch} "$XFSTESTS_KEEP/"
     done
     exit $code
@@ -58,7 +59,7 @@ run "${SECONDS_MAX:-1800}" "$ways" checks.sh managed.sh guest.sh || code=$?
 # A machine with systemd.
 cp ../../deploy/systemd/pumice{,-attach,-attach@}.service "$share/"
 truncate -s 1G "$share/disk"
-boot() { run 300 "STAGE=$1" checks.sh boot.sh ubd0="$share/disk" "${@:2}"; }
+boot() { run 300 "STAGE=$1" checks.sh boot.sh disk="$share/disk" "${@:2}"; }
 boot make || code=$?
 # It ends by itself, without an exit code.
 boot boot lab_init >/dev/null 2>&1 || true

@@ -1,7 +1,7 @@
 #!/bin/bash
 # In the guest: a group of xfstests on file systems of kind KIND, over two drives attached by ublk, for LIMIT seconds in all and
 # TEST_LIMIT for each test. The tests that failed are then run on the bare disks, whose failures are not of the drives. The
-# tree is /share/xfstests; the disks are /dev/ubda and /dev/ubdb. TESTS: the tests, in place of the group.
+# tree is /share/xfstests; the disks are ${DISK}a and ${DISK}b. TESTS: the tests, in place of the group.
 set -uo pipefail
 export PUMICE_RUNTIME_DIR=/run/pumice PUMICE_USER=0 PUMICE_CONFIG=/nonexistent/pumice.toml LANG=C
 limit=${LIMIT:-1500} test_limit=${TEST_LIMIT:-120}
@@ -70,20 +70,20 @@ names() {       # names WHERE passed|failed|notrun
 slow() { sed -n 's|^took more .*tests/||p' "/share/$1.watch" | tr -d ' ' | sort -u; }
 
 for number in 0 1; do
-    disk=/dev/ubd$(echo ab | cut -c $((number + 1)))
+    disk=$DISK$(echo ab | cut -c $((number + 1)))
     blkdiscard -f "$disk" 2>/dev/null
     pumice create "$disk" --capacity 10G --force >/dev/null && device=$(pumice attach "$disk" --by ublk) || exit
     [ "$number" = 0 ] && export TEST_DEV=$device || export SCRATCH_DEV=$device
 done
 check_on pumice ${TESTS:--g ${GROUP:-quick}}
-for disk in /dev/ubda /dev/ubdb; do pumice detach "$disk" && pumice check "$disk" || echo "FAILED: $disk is not sound"; done
+for disk in ${DISK}a ${DISK}b; do pumice detach "$disk" && pumice check "$disk" || echo "FAILED: $disk is not sound"; done
 
 failed=$(comm -23 <(names pumice failed) <(slow pumice) | xargs)
 : >/share/disk.log
 if [ -n "$failed" ]; then
-    blkdiscard -f /dev/ubda 2>/dev/null
-    blkdiscard -f /dev/ubdb 2>/dev/null
-    export TEST_DEV=/dev/ubda SCRATCH_DEV=/dev/ubdb
+    blkdiscard -f ${DISK}a 2>/dev/null
+    blkdiscard -f ${DISK}b 2>/dev/null
+    export TEST_DEV=${DISK}a SCRATCH_DEV=${DISK}b
     check_on disk $failed
 fi
 ours=$(comm -23 <(printf '%s\n' $failed | sort) <(names disk failed) | xargs)

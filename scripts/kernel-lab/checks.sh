@@ -25,9 +25,10 @@ until_true() { local end=$((SECONDS + 60)); until "$@"; do [ "$SECONDS" -lt "$en
 newer_than() { [ "$(printf '%s\n' "$1" "$(uname -r | sed 's/[^0-9.].*//')" | sort -V | head -n 1)" = "$1" ]; }
 
 attach() { device=$(pumice attach /srv/drive --by "$way" "$@" 2>/tmp/said) || { cat /tmp/said; return 1; }; [ -b "$device" ]; }
-load() {        # load DIRECTORY DIRECT MIB: fio reads back what it writes
+load() {        # load DIRECTORY DIRECT MIB: fio reads back what it writes, on two processors where there are two
     fio --name=v --directory="$1" --direct="$2" --rw=randwrite --bsrange=4k-64k --blockalign=4k --size="$3m" --numjobs=2 \
-        --ioengine=libaio --iodepth=16 --fsync=64 --loops=2 --verify=crc32c --verify_fatal=1 --verify_state_save=0
+        --ioengine=libaio --iodepth=16 --fsync=64 --loops=2 --verify=crc32c --verify_fatal=1 --verify_state_save=0 \
+        --cpus_allowed=0-$(($(nproc) - 1)) --cpus_allowed_policy=split
 }
 verify() {      # verify DIRECT [MIB KILLS]: under kills of the server
     local fio i
@@ -109,11 +110,16 @@ grows_later() { # where the driver cannot, it is shown, and attaching it again d
 }
 does_not_grow() { pumice list | grep -q 'does not grow'; }
 small() { dd if=/dev/zero of="$device" bs=512 count=3 seek=8 oflag=direct; }
-features() {    # multi-queue, FUA, trim and zeroes as the kernel sees them
+features() {    # FUA, trim and zeroes as the kernel sees them
     local queue=/sys/block/${device#/dev/}/queue
-    ls "/sys/block/${device#/dev/}/mq"
     grep -x 'write back' "$queue/write_cache" && grep -x 1 "$queue/fua" &&
         [ "$(cat "$queue/discard_max_bytes")" -gt 0 ] && [ "$(cat "$queue/write_zeroes_max_bytes")" -gt 0 ]
+}
+queues() {      # of ublk one for each processor, up to four
+    local names=(/sys/block/"${device#/dev/}"/mq/*) processors
+    processors=$(nproc)
+    echo "queues: ${#names[@]}, processors: $processors"
+    [ "${#names[@]}" = $((processors < 4 ? processors : 4)) ]
 }
 refused() { ! pumice detach "$device" 2>/tmp/said && grep -q 'mounted at' /tmp/said; }
 fills() {       # a full drive is an error that names the reason, where the driver passes it on
@@ -129,6 +135,6 @@ first() {       # `auto` takes the first way that works, and says so
 }
 
 summary() {     # the exit code of all checks
-    echo "$((checks - failures)) of $checks checks passed, Linux $(uname -r)"
+    echo "$((checks - failures)) of $checks checks passed, Linux $(uname -r), processors: $(nproc)"
     [ "$failures" = 0 ]
 }

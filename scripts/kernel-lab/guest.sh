@@ -76,6 +76,7 @@ for way in $WAYS; do
     pumice create /srv/drive --size 32M --capacity 96M >/dev/null
     check "attach" attach
     check "cache, FUA, trim, zeroes" features
+    [ "$way" != ublk ] || check "a queue for each processor" queues
     check "requests of 512 bytes" small
     # The driver nbd makes EIO of every error.
     case $way in

@@ -7,6 +7,7 @@ for way in $WAYS; do
     pumice create /srv/drive --size 200M --capacity 256M >/dev/null
     check "attach --mkfs ext4" attach --mkfs ext4
     [ -b "$device" ] && mount "$device" /mnt || { failures=$((failures + 1)); continue; }
+    [ "$way" != ublk ] || check "a queue for each processor" queues
     check "fio verifies direct I/O, a kill of the server" verify 1 8 1
     check "the server was missed and came back" is_back
     [ "$way" != ublk ] || check "a kill of the bridge" take_over

@@ -7,8 +7,8 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-use crate::seed::{self, Report};
-use crate::{Bug, Counts, Style, Subject};
+use crate::seed::Report;
+use crate::{Bug, Counts, Style, Tested};
 
 /// Name of the counter of power cuts.
 pub const POWER_CUT: &str = "life: power cut";
@@ -27,6 +27,8 @@ pub struct Total {
 /// Seeds to run, and parameters. The default runs none.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
+    /// What they run on.
+    pub tested: Tested,
     /// The first seed.
     pub first: u64,
     /// Number of seeds. `u64::MAX`: until stopped.
@@ -46,6 +48,7 @@ pub struct Plan {
 impl Default for Plan {
     fn default() -> Plan {
         Plan {
+            tested: Tested::Drive,
             first: 0,
             seeds: 0,
             style: None,
@@ -59,14 +62,14 @@ impl Default for Plan {
 
 impl Plan {
     /// Returns the next seed to run. `handed_out` is the number of seeds that threads took so far.
-    fn next_seed<S: Subject>(&self, handed_out: &AtomicU64) -> Option<u64> {
+    fn next_seed(&self, handed_out: &AtomicU64) -> Option<u64> {
         loop {
             let index = handed_out.fetch_add(1, Ordering::Relaxed);
             if index >= self.seeds {
                 return None;
             }
             let seed = self.first.wrapping_add(index);
-            if self.style.is_none_or(|style| style == seed::style::<S>(seed)) {
+            if self.style.is_none_or(|style| style == self.tested.style(seed)) {
                 return Some(seed);
             }
         }
@@ -74,14 +77,14 @@ impl Plan {
 }
 
 /// Runs a plan. Calls `watch` after every seed.
-pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) + Sync) -> Total {
+pub fn run(plan: Plan, watch: impl Fn(&Total) + Sync) -> Total {
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let total = Mutex::new(Total::default());
     let worker = || {
         while !stop.load(Ordering::Relaxed) {
-            let Some(seed) = plan.next_seed::<S>(&next) else { return };
-            let report = run_one::<S>(seed, plan.bug);
+            let Some(seed) = plan.next_seed(&next) else { return };
+            let report = run_one(plan.tested, seed, plan.bug);
             let mut total = total.lock();
             total.seeds += 1;
             total.counts.merge(&report.counts);
@@ -102,15 +105,15 @@ pub fn run<S: Subject>(plan: Plan, watch: impl Fn(&Total) + Sync) -> Total {
 
 /// Returns the first seed of the plan that fails with the planted mistake and not without it, with its
 /// failure.
-pub fn first_that_finds<S: Subject>(plan: Plan) -> Option<(u64, String)> {
+pub fn first_that_finds(plan: Plan) -> Option<(u64, String)> {
     let next = AtomicU64::new(0);
     let found: Mutex<Option<(u64, String)>> = Mutex::new(None);
     let worker = || {
         // Seeds are handed out in order, and seeds already started are finished.
         while found.lock().is_none() {
-            let Some(seed) = plan.next_seed::<S>(&next) else { return };
-            let Some(why) = run_one::<S>(seed, plan.bug).failure else { continue };
-            if run_one::<S>(seed, None).failure.is_some() {
+            let Some(seed) = plan.next_seed(&next) else { return };
+            let Some(why) = run_one(plan.tested, seed, plan.bug).failure else { continue };
+            if run_one(plan.tested, seed, None).failure.is_some() {
                 continue;
             }
             let mut found = found.lock();
@@ -124,8 +127,8 @@ pub fn first_that_finds<S: Subject>(plan: Plan) -> Option<(u64, String)> {
 }
 
 /// Runs a seed. A panic counts as a failure.
-pub fn run_one<S: Subject>(seed: u64, bug: Option<Bug>) -> Report {
-    catch_unwind(AssertUnwindSafe(|| seed::run::<S>(seed, bug, false))).unwrap_or_else(|panic| Report {
+pub fn run_one(tested: Tested, seed: u64, bug: Option<Bug>) -> Report {
+    catch_unwind(AssertUnwindSafe(|| tested.run(seed, bug, false))).unwrap_or_else(|panic| Report {
         counts: Counts::default(),
         failure: Some(format!("panic: {}", message(&*panic))),
         steps: 0,

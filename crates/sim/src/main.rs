@@ -9,9 +9,7 @@ use std::time::{Duration, Instant};
 
 use clap::Parser;
 use sim::campaign::{self, POWER_CUT, Plan, Total};
-use sim::served::Served;
-use sim::toy::Toy;
-use sim::{Bug, Style, Subject, seed};
+use sim::{Bug, Style, Tested};
 
 /// Interval of progress reports.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -58,6 +56,12 @@ struct Arguments {
     toy: bool,
 }
 
+impl Arguments {
+    fn tested(&self) -> Tested {
+        if self.toy { Tested::Toy } else { Tested::Drive }
+    }
+}
+
 fn style(name: &str) -> Result<Style, String> {
     let of = |style: &Style| format!("{style:?}").to_lowercase();
     let names = || Style::ALL.iter().map(of).collect::<Vec<_>>().join(", ");
@@ -83,21 +87,21 @@ fn main() -> ExitCode {
         eprintln!("the drive has no planted bugs in this build: add --features planted-bugs");
         return ExitCode::from(2);
     }
-    let fine = if arguments.toy { run::<Toy>(&arguments, &bugs) } else { run::<Served>(&arguments, &bugs) };
-    if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if run(&arguments, &bugs) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-fn run<S: Subject>(arguments: &Arguments, bugs: &[Option<Bug>]) -> bool {
+fn run(arguments: &Arguments, bugs: &[Option<Bug>]) -> bool {
     match (arguments.seed, bugs) {
-        (Some(seed), [bug]) => replay::<S>(arguments, seed, *bug),
+        (Some(seed), [bug]) => replay(arguments, seed, *bug),
         (Some(_), _) => {
             eprintln!("--seed wants one bug, not all");
             false
         }
-        (None, [None]) => hunt::<S>(arguments),
+        (None, [None]) => hunt(arguments),
         (None, bugs) => {
-            let bugs = bugs.iter().flatten().filter(|bug| S::bugs().contains(bug));
-            let found: Vec<bool> = bugs.map(|&bug| find_bug::<S>(arguments, bug)).collect();
+            let known = arguments.tested().bugs();
+            let bugs = bugs.iter().flatten().filter(|bug| known.contains(bug));
+            let found: Vec<bool> = bugs.map(|&bug| find_bug(arguments, bug)).collect();
             let count = found.iter().filter(|&&is_found| is_found).count();
             println!("{count} of {} planted mistakes found", found.len());
             count == found.len()
@@ -105,8 +109,8 @@ fn run<S: Subject>(arguments: &Arguments, bugs: &[Option<Bug>]) -> bool {
     }
 }
 
-fn replay<S: Subject>(arguments: &Arguments, seed: u64, bug: Option<Bug>) -> bool {
-    let report = seed::run::<S>(seed, bug, arguments.verbose);
+fn replay(arguments: &Arguments, seed: u64, bug: Option<Bug>) -> bool {
+    let report = arguments.tested().run(seed, bug, arguments.verbose);
     print!("{}", report.counts);
     match report.failure {
         None => {
@@ -120,7 +124,7 @@ fn replay<S: Subject>(arguments: &Arguments, seed: u64, bug: Option<Bug>) -> boo
     }
 }
 
-fn hunt<S: Subject>(arguments: &Arguments) -> bool {
+fn hunt(arguments: &Arguments) -> bool {
     let started = Instant::now();
     let (reported, failed) = (AtomicU64::new(0), AtomicU64::new(0));
     let seeds = if arguments.soak { u64::MAX } else { arguments.seeds };
@@ -128,8 +132,9 @@ fn hunt<S: Subject>(arguments: &Arguments) -> bool {
     let style = arguments.style;
     let failures_max = if arguments.soak { 1 } else { arguments.failures };
     let cuts_max = arguments.cuts.unwrap_or(u64::MAX);
-    let plan = Plan { first, seeds, style, threads, bug: None, failures_max, cuts_max };
-    let total = campaign::run::<S>(plan, |total| {
+    let tested = arguments.tested();
+    let plan = Plan { tested, first, seeds, style, threads, bug: None, failures_max, cuts_max };
+    let total = campaign::run(plan, |total| {
         let now = started.elapsed().as_secs() / REPORT_EVERY.as_secs();
         if reported.fetch_max(now, Ordering::Relaxed) < now {
             println!("{}", summary(total, started.elapsed()));
@@ -151,11 +156,13 @@ fn hunt<S: Subject>(arguments: &Arguments) -> bool {
 }
 
 /// Searches a seed that finds the mistake and does not fail without it. Prints the result in one line.
-fn find_bug<S: Subject>(arguments: &Arguments, bug: Bug) -> bool {
+fn find_bug(arguments: &Arguments, bug: Bug) -> bool {
     let (first, seeds, threads) = (arguments.first, arguments.seeds, arguments.threads);
     let started = Instant::now();
-    let plan = Plan { first, seeds, style: arguments.style, threads, bug: Some(bug), ..Plan::default() };
-    let found = campaign::first_that_finds::<S>(plan);
+    let tested = arguments.tested();
+    let plan =
+        Plan { tested, first, seeds, style: arguments.style, threads, bug: Some(bug), ..Plan::default() };
+    let found = campaign::first_that_finds(plan);
     let name = bug.name();
     match &found {
         None => println!("{name:<26} NOT FOUND in {seeds} seeds"),

@@ -104,12 +104,12 @@ impl From<Violation> for Stop {
 }
 
 /// Returns the workload of the clients of a seed.
-pub fn style<S: Subject>(seed: u64) -> Style {
+pub(crate) fn style<S: Subject>(seed: u64) -> Style {
     Config::draw(&mut SimRng::new(seed), S::HAS_SPACE).style
 }
 
 /// Runs a seed.
-pub fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
+pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
     let mut rng = SimRng::new(seed);
     let mut config = Config::draw(&mut rng, S::HAS_SPACE);
     if S::AVOIDS_BAD_PAGES {

@@ -1,12 +1,12 @@
 //! The drive through 200 seeds.
 
+use sim::Tested;
 use sim::campaign::{self, Plan};
-use sim::served::Served;
 
 #[test]
 fn two_hundred_seeds() {
     let plan = Plan { seeds: 200, failures_max: 5, ..Plan::default() };
-    let total = campaign::run::<Served>(plan, |_| ());
+    let total = campaign::run(plan, |_| ());
     for (seed, why) in &total.failures {
         eprintln!("seed {seed}: {why}\nreplay: cargo run --release -p sim -- --seed {seed} --verbose\n");
     }
@@ -48,7 +48,7 @@ fn two_hundred_seeds() {
 #[test]
 fn a_seed_replays_exactly() {
     for seed in 1000..1010 {
-        let first = campaign::run_one::<Served>(seed, None);
-        assert_eq!(first, campaign::run_one::<Served>(seed, None), "seed {seed}");
+        let first = campaign::run_one(Tested::Drive, seed, None);
+        assert_eq!(first, campaign::run_one(Tested::Drive, seed, None), "seed {seed}");
     }
 }

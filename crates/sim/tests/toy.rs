@@ -1,14 +1,13 @@
 //! Tests of the simulator itself: a correct toy drive passes, and a wrong one fails.
 
 use drive::PlantedBug;
-use sim::Bug;
 use sim::campaign::{self, POWER_CUT, Plan};
-use sim::toy::Toy;
+use sim::{Bug, Tested};
 
 #[test]
 fn a_correct_drive_passes() {
-    let plan = Plan { seeds: 60, failures_max: 5, ..Plan::default() };
-    let total = campaign::run::<Toy>(plan, |_| ());
+    let plan = Plan { tested: Tested::Toy, seeds: 60, failures_max: 5, ..Plan::default() };
+    let total = campaign::run(plan, |_| ());
     assert_eq!(total.failures, []);
     assert_eq!(total.seeds, 60);
 }
@@ -16,29 +15,33 @@ fn a_correct_drive_passes() {
 #[test]
 fn a_seed_replays_exactly() {
     for seed in 0..10 {
-        assert_eq!(campaign::run_one::<Toy>(seed, None), campaign::run_one::<Toy>(seed, None), "seed {seed}");
+        assert_eq!(
+            campaign::run_one(Tested::Toy, seed, None),
+            campaign::run_one(Tested::Toy, seed, None),
+            "seed {seed}"
+        );
     }
 }
 
 #[test]
 fn a_campaign_ends_after_so_many_power_cuts() {
-    let plan = Plan { seeds: u64::MAX, cuts_max: 50, ..Plan::default() };
-    let total = campaign::run::<Toy>(plan, |_| ());
+    let plan = Plan { tested: Tested::Toy, seeds: u64::MAX, cuts_max: 50, ..Plan::default() };
+    let total = campaign::run(plan, |_| ());
     assert!(total.counts.get(POWER_CUT) >= 50);
     assert_eq!(total.failures, []);
 }
 
 #[test]
 fn lives_go_on_while_crashes_of_them_are_tried_out() {
-    let plan = Plan { seeds: 10, ..Plan::default() };
-    let total = campaign::run::<Toy>(plan, |_| ());
+    let plan = Plan { tested: Tested::Toy, seeds: 10, ..Plan::default() };
+    let total = campaign::run(plan, |_| ());
     let (branches, cuts) = (total.counts.get("life: branched"), total.counts.get(POWER_CUT));
     assert!(branches > 10 * total.seeds && cuts > branches / 2, "{branches} branches, {cuts} power cuts");
 }
 
 fn must_be_found(bug: Bug) {
-    let plan = Plan { seeds: 300, bug: Some(bug), ..Plan::default() };
-    assert!(campaign::first_that_finds::<Toy>(plan).is_some(), "{} went unnoticed", bug.name());
+    let plan = Plan { tested: Tested::Toy, seeds: 300, bug: Some(bug), ..Plan::default() };
+    assert!(campaign::first_that_finds(plan).is_some(), "{} went unnoticed", bug.name());
 }
 
 #[test]

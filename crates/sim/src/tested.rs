@@ -1,0 +1,43 @@
+//! What seeds run on. The simulator is generic over it, and is made for each here, once: programs and tests that did so would
+//! each compile all of the engine again.
+
+use crate::seed::{self, Report};
+use crate::served::Served;
+use crate::toy::Toy;
+use crate::{Bug, Style, Subject};
+
+/// What seeds run on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Tested {
+    /// A drive, as a server has it.
+    #[default]
+    Drive,
+    /// The toy, which shows that the simulator finds mistakes.
+    Toy,
+}
+
+impl Tested {
+    /// Runs a seed. `verbose` prints everything that happens.
+    pub fn run(self, seed: u64, bug: Option<Bug>, verbose: bool) -> Report {
+        match self {
+            Tested::Drive => seed::run::<Served>(seed, bug, verbose),
+            Tested::Toy => seed::run::<Toy>(seed, bug, verbose),
+        }
+    }
+
+    /// Returns the style of the clients of a seed.
+    pub fn style(self, seed: u64) -> Style {
+        match self {
+            Tested::Drive => seed::style::<Served>(seed),
+            Tested::Toy => seed::style::<Toy>(seed),
+        }
+    }
+
+    /// Returns the mistakes that can be planted in it.
+    pub fn bugs(self) -> Vec<Bug> {
+        match self {
+            Tested::Drive => Served::bugs(),
+            Tested::Toy => Toy::bugs(),
+        }
+    }
+}

@@ -13,6 +13,8 @@ use drive::{Drive, OpenOptions, Spawner};
 use media::{IoBuf, Media, MemoryMedia};
 use parking_lot::Mutex;
 
+use crate::common::{Erased, erased};
+
 pub struct Faulty {
     memory: MemoryMedia,
     pub fail_reads: AtomicBool,
@@ -174,10 +176,10 @@ impl Tasks {
         None
     }
 
-    pub fn open(&self, media: &Arc<Faulty>, options: impl FnOnce(&mut OpenOptions)) -> Drive<Faulty> {
+    pub fn open(&self, media: &Arc<Faulty>, options: impl FnOnce(&mut OpenOptions)) -> Drive<Erased> {
         let mut with = OpenOptions::new(media.writes.load(SeqCst), self.spawner());
         options(&mut with);
-        self.run(Drive::open(media.clone(), with)).expect("open")
+        self.run(Drive::open(erased(media.clone()), with)).expect("open")
     }
 }
 

@@ -7,7 +7,7 @@ use codec::testdata::random;
 use drive::{CreateOptions, Drive, Error, OpenOptions};
 use media::Media;
 
-use crate::common::{run, spawner};
+use crate::common::{Erased, erased, run, spawner};
 
 pub const KIB: u64 = 1 << 10;
 pub const MIB: u64 = 1 << 20;
@@ -16,7 +16,7 @@ const BLOCK: u64 = 4096;
 /// A drive in use. Offsets and lengths are in blocks.
 pub struct Host<M> {
     pub media: Arc<M>,
-    drive: Option<Drive<M>>,
+    drive: Option<Drive<Erased>>,
     /// Expected logical contents.
     pub contents: Vec<u8>,
     /// See [`OpenOptions::sample_blocks`].
@@ -40,14 +40,14 @@ impl<M: Media> Host<M> {
         self.entropy += 1;
         let options =
             OpenOptions { sample_blocks: self.sample_blocks, ..OpenOptions::new(self.entropy, spawner()) };
-        self.drive = Some(run(Drive::open(self.media.clone(), options)).expect("open"));
+        self.drive = Some(run(Drive::open(erased(self.media.clone()), options)).expect("open"));
     }
 
-    pub fn drive(&self) -> &Drive<M> {
+    pub fn drive(&self) -> &Drive<Erased> {
         self.drive.as_ref().expect("an open drive")
     }
 
-    pub fn do_on<T>(&self, what: impl AsyncFnOnce(&Drive<M>) -> Result<T, Error>) -> T {
+    pub fn do_on<T>(&self, what: impl AsyncFnOnce(&Drive<Erased>) -> Result<T, Error>) -> T {
         run(what(self.drive())).expect("a request")
     }
 

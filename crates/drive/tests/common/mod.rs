@@ -8,6 +8,9 @@ use std::task::{Context, Poll, Waker};
 use drive::{CreateOptions, Drive, OpenOptions, Spawner};
 use media::MemoryMedia;
 
+mod erased;
+pub use erased::{Erased, erased};
+
 /// Polls a future that never has to wait for another thread.
 pub fn run<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
@@ -46,19 +49,19 @@ pub fn new_media(codec: codec::Policy) -> Arc<MemoryMedia> {
     media
 }
 
-pub fn new_drive(physical: u64, logical: u64) -> (Arc<MemoryMedia>, Drive<MemoryMedia>) {
+pub fn new_drive(physical: u64, logical: u64) -> (Arc<MemoryMedia>, Drive<Erased>) {
     let media = Arc::new(MemoryMedia::new(physical));
     run(Drive::create(&*media, &create_options(physical, logical))).expect("create");
     let drive = open(&media, 1);
     (media, drive)
 }
 
-pub fn open(media: &Arc<MemoryMedia>, entropy: u64) -> Drive<MemoryMedia> {
-    run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner()))).expect("open")
+pub fn open(media: &Arc<MemoryMedia>, entropy: u64) -> Drive<Erased> {
+    run(Drive::open(erased(media.clone()), OpenOptions::new(entropy, spawner()))).expect("open")
 }
 
 /// Does maintenance until there is nothing to do.
-pub fn maintain(drive: &Drive<MemoryMedia>) {
+pub fn maintain(drive: &Drive<Erased>) {
     const ROUNDS_MAX: u32 = 10_000;
     for _ in 0..ROUNDS_MAX {
         if !run(drive.maintain()).expect("maintain") {
@@ -69,6 +72,6 @@ pub fn maintain(drive: &Drive<MemoryMedia>) {
 }
 
 /// Checks that there is no structural fault, and that every record is readable.
-pub fn assert_sound(drive: &Drive<MemoryMedia>) {
+pub fn assert_sound(drive: &Drive<Erased>) {
     assert_eq!(run(drive.check(true)).expect("check"), Vec::<String>::new());
 }

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use zstd_safe::{CCtx, CParameter};
 
-use crate::common::{run, spawner};
+use crate::common::{Erased, erased, run, spawner};
 
 const BLOCK: u64 = 4096;
 const PIECE: u64 = 256 << 10;
@@ -138,18 +138,18 @@ pub fn media_of(image: &[u8]) -> Arc<MemoryMedia> {
     Arc::new(media)
 }
 
-pub fn open<M: Media>(media: &Arc<M>, entropy: u64) -> Drive<M> {
-    run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner()))).expect("open")
+pub fn open<M: Media>(media: &Arc<M>, entropy: u64) -> Drive<Erased> {
+    run(Drive::open(erased(media.clone()), OpenOptions::new(entropy, spawner()))).expect("open")
 }
 
-pub fn open_read_only<M: Media>(media: &Arc<M>) -> Drive<M> {
+pub fn open_read_only<M: Media>(media: &Arc<M>) -> Drive<Erased> {
     let options = OpenOptions { read_only: true, ..OpenOptions::new(0, spawner()) };
-    run(Drive::open(media.clone(), options)).expect("open read-only")
+    run(Drive::open(erased(media.clone()), options)).expect("open read-only")
 }
 
 /// Reads the whole logical contents. Returns also which blocks are unreadable; they are zeros in the
 /// contents.
-pub fn contents<M: Media>(drive: &Drive<M>) -> (Vec<u8>, Vec<u64>) {
+pub fn contents(drive: &Drive<Erased>) -> (Vec<u8>, Vec<u64>) {
     let mut bytes = vec![0; drive.logical_capacity_bytes() as usize];
     let mut unreadable = Vec::new();
     for (piece, out) in (0..).zip(bytes.chunks_mut(PIECE as usize)) {
@@ -172,7 +172,7 @@ pub fn contents<M: Media>(drive: &Drive<M>) -> (Vec<u8>, Vec<u64>) {
 }
 
 /// Number of faults that a deep check finds. Those with a place must concern an unreadable block.
-pub fn faults<M: Media>(drive: &Drive<M>, unreadable: &[u64]) -> u64 {
+pub fn faults(drive: &Drive<Erased>, unreadable: &[u64]) -> u64 {
     let options = CheckOptions { deep: true, ..CheckOptions::default() };
     let report = run(drive.examine(options, |_| {})).expect("check");
     for fault in &report.faults {

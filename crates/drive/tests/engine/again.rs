@@ -7,11 +7,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use codec::CodecId;
-use common::{assert_sound, new_media, run, spawner};
+use common::{Erased, assert_sound, erased, new_media, run, spawner};
 use drive::{Drive, OpenOptions, Settle, SettleStep};
 use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const BLOCK: usize = 4096;
 
@@ -57,7 +57,7 @@ fn open(media: &Arc<MemoryMedia>, entropy: u64) -> Memory {
 }
 
 fn open_with(media: &Arc<MemoryMedia>, options: OpenOptions) -> Memory {
-    run(Drive::open(media.clone(), OpenOptions { sample_blocks: 256, ..options })).expect("open")
+    run(Drive::open(erased(media.clone()), OpenOptions { sample_blocks: 256, ..options })).expect("open")
 }
 
 /// Checks the blocks of all kinds, and the drive.

@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::create_options;
+use common::{Erased, create_options, erased};
 use drive::{CreateOptions, Drive, Error, OpenOptions, State};
 use faulty::{Faulty, Tasks};
 use layout::{Geometry, Superblock};
@@ -24,7 +24,7 @@ fn contents(block: u64, version: u64) -> Vec<u8> {
     random(block * 1000 + version, BLOCK as usize)
 }
 
-fn write(tasks: &Tasks, drive: &Drive<Faulty>, version: u64) {
+fn write(tasks: &Tasks, drive: &Drive<Erased>, version: u64) {
     for block in 0..BLOCKS {
         let data = contents(block, version);
         tasks.run(drive.write(block * BLOCK, &data, block % 50 == 0)).expect("write");
@@ -32,7 +32,7 @@ fn write(tasks: &Tasks, drive: &Drive<Faulty>, version: u64) {
     tasks.run(drive.flush()).expect("flush");
 }
 
-fn assert_holds(tasks: &Tasks, drive: &Drive<Faulty>, version: u64, when: &str) {
+fn assert_holds(tasks: &Tasks, drive: &Drive<Erased>, version: u64, when: &str) {
     for block in 0..BLOCKS {
         let mut bytes = vec![0; BLOCK as usize];
         tasks.run(drive.read(block * BLOCK, &mut bytes)).expect("read");
@@ -143,7 +143,7 @@ fn a_checkpoint_that_cannot_be_read_is_missed_where_a_pack_is_missing() {
 
     let copies = [0, 1].map(|copy| geometry.checkpoint_offset(((number + 1) % 2) as usize, copy));
     media.unreadable.lock().extend(copies.map(|offset| offset..offset + BLOCK));
-    let opened = tasks.run(Drive::open(media.clone(), OpenOptions::new(1, tasks.spawner())));
+    let opened = tasks.run(Drive::open(erased(media.clone()), OpenOptions::new(1, tasks.spawner())));
     let error = opened.err().expect("it may hold what the log does not");
     assert!(matches!(error, Error::Io(_)), "{error}");
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use codec::Policy;
 use codec::testdata::{fio_like, random, text_like};
-use common::{assert_sound, create_options, new_drive, open, run, spawner};
+use common::{Erased, assert_sound, create_options, erased, new_drive, open, run, spawner};
 use drive::{CreateOptions, Drive, OpenOptions, ReadCache, Settle};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
@@ -18,7 +18,7 @@ fn what_was_written_is_read_before_and_after_reopening() {
     let noise = random(2, 300_032);
     run(drive.write(4096, &text, false)).expect("write");
     run(drive.write(32 << 20, &noise, true)).expect("write");
-    let check = |drive: &Drive<media::MemoryMedia>| {
+    let check = |drive: &Drive<Erased>| {
         let mut back = vec![0xff; text.len()];
         run(drive.read(4096, &mut back)).expect("read");
         assert!(back == text);
@@ -74,7 +74,7 @@ fn bytes_are_merged_into_blocks() {
         let open = |entropy| {
             let options =
                 OpenOptions { read_cache: read_cache.clone(), ..OpenOptions::new(entropy, spawner()) };
-            run(Drive::open(media.clone(), options)).expect("open")
+            run(Drive::open(erased(media.clone()), options)).expect("open")
         };
         let mut drive = open(1);
         let mut model = vec![0; REGION];

@@ -7,7 +7,7 @@ use crate::image;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{assert_sound, new_drive, open, run, spawner};
+use common::{Erased, assert_sound, erased, new_drive, open, run, spawner};
 use drive::{CheckOptions, CheckProgress, CheckReport, CopyState, Drive, OpenOptions};
 use image::Image;
 use layout::RecordKind;
@@ -24,11 +24,11 @@ fn options(deep: bool) -> CheckOptions {
 /// Checks a drive like `pumice check`: nothing is written.
 fn examine(media: &Arc<MemoryMedia>, deep: bool) -> CheckReport {
     let opening = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
-    let drive = run(Drive::open(media.clone(), opening)).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), opening)).expect("open");
     run(drive.examine(options(deep), |_| {})).expect("check")
 }
 
-fn write(drive: &Drive<MemoryMedia>, block: u64) {
+fn write(drive: &Drive<Erased>, block: u64) {
     run(drive.write(block * BLOCK, &random(block, BLOCK as usize), false)).expect("write");
 }
 

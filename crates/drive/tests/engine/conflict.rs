@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
-use common::create_options;
+use common::{Erased, create_options};
 use drive::Drive;
 use faulty::{Faulty, Tasks, poll};
 use layout::pack::PACK_HEADER_BYTES;
@@ -22,7 +22,7 @@ const SECTOR: usize = 512;
 struct Bench {
     media: Arc<Faulty>,
     tasks: Tasks,
-    drive: Drive<Faulty>,
+    drive: Drive<Erased>,
     geometry: Geometry,
 }
 

@@ -7,7 +7,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{create_options, new_drive, open, run, spawner};
+use common::{Erased, create_options, erased, new_drive, open, run, spawner};
 use drive::{Drive, Error, OpenOptions, State};
 use image::Image;
 use layout::RecordKind;
@@ -16,28 +16,28 @@ use media::{IoBuf, Media, MemoryMedia};
 const BLOCK: u64 = 4096;
 
 fn refusal(media: &Arc<MemoryMedia>) -> String {
-    match run(Drive::open(media.clone(), OpenOptions::new(9, spawner()))) {
+    match run(Drive::open(erased(media.clone()), OpenOptions::new(9, spawner()))) {
         Err(error @ (Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive)) => error.to_string(),
         Err(other) => panic!("{other}"),
         Ok(_) => panic!("a damaged drive was opened"),
     }
 }
 
-fn rescue(media: &Arc<MemoryMedia>) -> Drive<MemoryMedia> {
+fn rescue(media: &Arc<MemoryMedia>) -> Drive<Erased> {
     let options = OpenOptions { read_only: true, accept_damage: true, ..OpenOptions::new(9, spawner()) };
-    run(Drive::open(media.clone(), options)).expect("a rescue")
+    run(Drive::open(erased(media.clone()), options)).expect("a rescue")
 }
 
-fn read(drive: &Drive<MemoryMedia>, block: u64) -> Result<Vec<u8>, Error> {
+fn read(drive: &Drive<Erased>, block: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; BLOCK as usize];
     run(drive.read(block * BLOCK, &mut bytes)).map(|()| bytes)
 }
 
-fn write(drive: &Drive<MemoryMedia>, block: u64) {
+fn write(drive: &Drive<Erased>, block: u64) {
     run(drive.write(block * BLOCK, &random(block, BLOCK as usize), false)).expect("write");
 }
 
-fn assert_holds(drive: &Drive<MemoryMedia>, block: u64) {
+fn assert_holds(drive: &Drive<Erased>, block: u64) {
     assert!(read(drive, block).expect("read") == random(block, BLOCK as usize), "block {block}");
 }
 
@@ -226,14 +226,14 @@ fn a_gap_in_what_was_durable_is_refused() {
 fn a_gap_is_refused_read_only_too_unless_damage_is_accepted() {
     let media = with_a_gap();
     let options = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
-    assert!(matches!(run(Drive::open(media, options)), Err(Error::Damaged(_))));
+    assert!(matches!(run(Drive::open(erased(media), options)), Err(Error::Damaged(_))));
 }
 
 #[test]
 fn damage_is_accepted_only_read_only() {
     let media = with_a_gap();
     let options = OpenOptions { accept_damage: true, ..OpenOptions::new(9, spawner()) };
-    assert!(matches!(run(Drive::open(media, options)), Err(Error::Damaged(_))));
+    assert!(matches!(run(Drive::open(erased(media), options)), Err(Error::Damaged(_))));
 }
 
 #[test]
@@ -353,7 +353,7 @@ fn a_segment_with_a_flipped_bit_is_set_aside() {
         let notes = drive.status().notes;
         assert!(notes.len() == 1 && notes[0].contains("set aside"), "{notes:?}");
         // The lost data is not counted as space, and not after the next opening below either.
-        let lost = |drive: &Drive<MemoryMedia>| drive.status().physical_fixed_bytes;
+        let lost = |drive: &Drive<Erased>| drive.status().physical_fixed_bytes;
         assert!(lost(&drive) > lost_before + (900 << 10) && lost(&drive) < lost_before + (1 << 20));
         run(drive.checkpoint()).expect("checkpoint");
         while run(drive.clean()).expect("clean") {}
@@ -601,7 +601,8 @@ fn a_page_behind_the_end_of_the_log_that_cannot_be_read_does_not_keep_the_drive_
         let bad = next + page * BLOCK;
         let media = Arc::new(Unreadable(media, bad..bad + BLOCK));
         let options = OpenOptions { read_only, accept_damage, ..OpenOptions::new(9, spawner()) };
-        let drive = run(Drive::open(media, options)).unwrap_or_else(|error| panic!("page {page}: {error}"));
+        let drive =
+            run(Drive::open(erased(media), options)).unwrap_or_else(|error| panic!("page {page}: {error}"));
         assert_eq!(run(drive.check(true)).expect("check"), Vec::<String>::new(), "page {page}");
     }
 }

@@ -8,13 +8,13 @@ use std::sync::Arc;
 
 use codec::Policy;
 use codec::testdata::random;
-use common::{assert_sound, create_options, maintain, open, run};
+use common::{Erased, assert_sound, create_options, maintain, open, run};
 use drive::{CreateOptions, Drive};
 use image::Image;
 use layout::RecordKind;
 use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const BLOCK: usize = 4096;
 const FRAME: usize = 8 * BLOCK;

@@ -6,14 +6,14 @@ use crate::image;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{assert_sound, create_options, new_media, run, spawner};
+use common::{Erased, assert_sound, create_options, erased, new_media, run, spawner};
 use drive::{CreateOptions, Drive, OpenOptions};
 use futures::future::{join, join_all};
 use image::Image;
 use layout::{Catalog, RecordKind};
 use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const BLOCK: usize = 4096;
 
@@ -46,7 +46,7 @@ fn options(entropy: u64) -> OpenOptions {
 
 fn new_drive() -> (Arc<MemoryMedia>, Memory) {
     let media = new_media(codec::Policy::Auto);
-    let drive = run(Drive::open(media.clone(), options(1))).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), options(1))).expect("open");
     (media, drive)
 }
 
@@ -59,7 +59,7 @@ fn new_small_drive() -> (Arc<MemoryMedia>, Memory) {
         ..create_options(17 << 20, 64 << 20)
     };
     run(Drive::create(&*media, &create)).expect("create");
-    let drive = run(Drive::open(media.clone(), options(1))).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), options(1))).expect("open");
     (media, drive)
 }
 
@@ -108,7 +108,7 @@ fn it_is_trained_kept_and_used_and_survives_a_crash() {
     assert_sound(&drive);
     drop(drive);
     assert!(ids(&media).contains(&1));
-    let again = run(Drive::open(media.clone(), options(2))).expect("open");
+    let again = run(Drive::open(erased(media.clone()), options(2))).expect("open");
     assert_pages(&again, 0, 1200);
     assert_sound(&again);
     write_pages(&again, 0, 10);
@@ -148,7 +148,7 @@ fn a_retired_dictionary_goes_when_nothing_needs_it() {
     assert_eq!(second.ids, [2], "{second:?}");
     run(drive.close()).expect("close");
     drop(drive);
-    let drive = run(Drive::open(media.clone(), options(2))).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), options(2))).expect("open");
     assert_pages(&drive, 0, 600);
     assert_eq!(drive.dictionaries().len(), 2);
     assert_eq!(run(drive.forget_dictionaries()).expect("forget"), 0, "records need it");
@@ -175,7 +175,7 @@ fn a_retired_dictionary_goes_when_nothing_needs_it() {
     let left: Vec<u16> = drive.dictionaries().iter().map(|d| d.id).collect();
     assert_eq!(left, [2]);
     run(drive.close()).expect("close");
-    let drive = run(Drive::open(media, options(3))).expect("open");
+    let drive = run(Drive::open(erased(media), options(3))).expect("open");
     assert_pages(&drive, 0, 600);
     assert_eq!(drive.dictionaries().len(), 1);
 }
@@ -203,7 +203,7 @@ fn a_copy_of_the_dictionary_may_rot() {
         for record in &records[..if both { 2 } else { 1 }] {
             image.flip_bit(record.payload() + 20);
         }
-        let drive = run(Drive::open(media, options(2))).expect("open");
+        let drive = run(Drive::open(erased(media), options(2))).expect("open");
         assert_pages(&drive, 0, 600);
         let mut back = vec![0; BLOCK];
         let read = run(drive.read(650 * 4096, &mut back));
@@ -230,7 +230,7 @@ fn without_its_catalog_no_other_takes_its_place() {
     let image = Image::of(&media);
     let copies = [0, 1].map(|copy| image.newest(RecordKind::Data, Catalog::block(copy)));
     copies.iter().for_each(|record| image.flip_bit(record.payload() + 20));
-    let drive = run(Drive::open(media.clone(), options(2))).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), options(2))).expect("open");
     assert!(drive.status().notes.join("\n").contains("catalog of dictionaries cannot be read"));
     write_pages(&drive, 1000, 600);
     assert!(!drive.training_is_due() && run(drive.train()).is_err());
@@ -267,7 +267,7 @@ fn records_that_need_a_retired_dictionary_hold_no_segments() {
     run(drive.trim(2000 * 4096, 4000 * 4096, false)).expect("trim");
     run(drive.close()).expect("close");
     drop(drive);
-    let drive = run(Drive::open(media.clone(), options(2))).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), options(2))).expect("open");
     run(drive.forget_dictionaries()).expect("forget");
     let status = drive.status();
     let promised = status.physical_free_bytes + status.physical_reclaimable_bytes;
@@ -281,7 +281,7 @@ fn records_that_need_a_retired_dictionary_hold_no_segments() {
     }
     assert_sound(&drive);
     drop(drive);
-    let drive = run(Drive::open(media, options(3))).expect("open");
+    let drive = run(Drive::open(erased(media), options(3))).expect("open");
     for segment in 0..SEGMENTS {
         assert_pages(&drive, kept(segment), 2);
     }
@@ -329,7 +329,7 @@ fn full_of_what_needs_a_retired_dictionary() -> (Arc<MemoryMedia>, Memory, u64) 
     run(drive.close()).expect("close");
     drop(drive);
     // The sample is empty after opening.
-    let drive = run(Drive::open(media.clone(), options(2))).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), options(2))).expect("open");
     for n in 5000..5600 {
         run(drive.write(n * 4096, &other_page(n), false)).expect("write");
     }
@@ -337,7 +337,7 @@ fn full_of_what_needs_a_retired_dictionary() -> (Arc<MemoryMedia>, Memory, u64) 
     run(drive.trim(0, FIRST << 12, false)).expect("trim");
     run(drive.close()).expect("close");
     drop(drive);
-    let drive = run(Drive::open(media.clone(), options(3))).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), options(3))).expect("open");
     // From here on nothing is written that needs the first dictionary.
     assert_eq!(run(drive.forget_dictionaries()).expect("forget"), 0);
     let mut block = FILLING;
@@ -367,7 +367,7 @@ fn what_a_full_drive_holds_it_takes_again() {
     assert_groups(&drive, 0);
     assert_sound(&drive);
     drop(drive);
-    let drive = run(Drive::open(media, options(4))).expect("open");
+    let drive = run(Drive::open(erased(media), options(4))).expect("open");
     assert_groups(&drive, 0);
 }
 
@@ -391,7 +391,7 @@ fn a_full_drive_takes_what_only_a_retired_dictionary_makes_small() {
         assert_groups(&drive, 1);
         assert_sound(&drive);
         drop(drive);
-        let drive = run(Drive::open(media, options(4))).expect("open");
+        let drive = run(Drive::open(erased(media), options(4))).expect("open");
         for round in 1..4 {
             run(drive.forget_dictionaries()).expect("forget");
             run(drive.trim((filling + 16 * round) << 12, 16 << 12, false)).expect("trim");
@@ -425,7 +425,7 @@ fn many_writes_at_once_bring_a_retired_dictionary_back() {
 fn a_write_waits_for_a_change_of_the_catalog_rather_than_being_refused() {
     let (media, drive, filling) = full_of_what_needs_a_retired_dictionary();
     run(drive.trim(filling << 12, 4 << 12, false)).expect("trim");
-    let write = async |drive: &Drive<MemoryMedia>, number: u64| {
+    let write = async |drive: &Drive<Erased>, number: u64| {
         drive.write((FIRST + 8 * number) << 12, &group(number, 1)[..BLOCK], false).await
     };
     for number in 0..160 {
@@ -433,7 +433,7 @@ fn a_write_waits_for_a_change_of_the_catalog_rather_than_being_refused() {
     }
     run(drive.close()).expect("close");
     drop(drive);
-    let drive = run(Drive::open(media, options(4))).expect("open");
+    let drive = run(Drive::open(erased(media), options(4))).expect("open");
     let writes = join_all((160..GROUPS).map(|number| write(&drive, number)));
     let (forgotten, answers) = run(join(drive.forget_dictionaries(), writes));
     forgotten.expect("forget");
@@ -457,7 +457,7 @@ fn a_full_drive_that_was_never_trained_is_not_trained_again_and_again() {
     }
     run(drive.close()).expect("close");
     drop(drive);
-    let drive = run(Drive::open(media, options(2))).expect("open");
+    let drive = run(Drive::open(erased(media), options(2))).expect("open");
     assert!(drive.training_is_due() && drive.is_untrained());
     let trained = run(drive.train()).expect("no room is no error");
     assert_eq!(trained.ids, [], "{trained:?}");

@@ -7,13 +7,13 @@ use crate::image;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{assert_sound, create_options, open, run};
+use common::{Erased, assert_sound, create_options, erased, open, run};
 use drive::{CreateOptions, Drive, OpenOptions};
 use image::Image;
 use layout::{Head, PackHeader};
 use media::{IoBuf, Media, MemoryMedia};
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const KIB: u64 = 1 << 10;
 const PHYSICAL: u64 = 16 << 20;
@@ -195,7 +195,7 @@ fn any_end_of_a_log_with_divided_writes_is_a_state_that_was() {
     for (_, header) in &packs {
         let media = cut_behind(&written.media, &packs, header.sequence);
         let drive = run(Drive::open(
-            media.clone(),
+            erased(media.clone()),
             OpenOptions { read_only: true, ..OpenOptions::new(9, common::spawner()) },
         ))
         .expect("open");

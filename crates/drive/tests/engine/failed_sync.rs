@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use caching::Caching;
 use codec::testdata::{fio_like, random};
-use common::{create_options, run, spawner};
+use common::{Erased, create_options, erased, run, spawner};
 use drive::{CreateOptions, Drive, Error, OpenOptions, WipeOptions};
 
 const BLOCK: u64 = 4096;
@@ -36,19 +36,19 @@ fn contents(block: u64, version: u64) -> Vec<u8> {
     bytes
 }
 
-fn open(media: &Arc<Caching>, entropy: u64) -> Result<Drive<Caching>, Error> {
-    run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner())))
+fn open(media: &Arc<Caching>, entropy: u64) -> Result<Drive<Erased>, Error> {
+    run(Drive::open(erased(media.clone()), OpenOptions::new(entropy, spawner())))
 }
 
 /// Opens a drive and checks it.
-fn open_sound(media: &Arc<Caching>, entropy: u64, when: &str) -> (Drive<Caching>, Versions) {
+fn open_sound(media: &Arc<Caching>, entropy: u64, when: &str) -> (Drive<Erased>, Versions) {
     let drive = open(media, entropy).unwrap_or_else(|error| panic!("{when}: {error}"));
     let versions = versions_of(&drive);
     assert_eq!(run(drive.check(true)).expect("check"), Vec::<String>::new(), "{when}");
     (drive, versions)
 }
 
-fn versions_of(drive: &Drive<Caching>) -> Versions {
+fn versions_of(drive: &Drive<Erased>) -> Versions {
     let mut back = vec![0; (BLOCKS * BLOCK) as usize];
     run(drive.read(0, &mut back)).expect("read");
     let version = |(block, bytes): (u64, &[u8])| {
@@ -85,7 +85,7 @@ impl Life {
         life
     }
 
-    fn use_drive(&mut self, drive: &Drive<Caching>) -> Result<(), Error> {
+    fn use_drive(&mut self, drive: &Drive<Erased>) -> Result<(), Error> {
         for step in 0..20 {
             for i in 0..3 {
                 let block = (step * 7 + i * 11) % BLOCKS;
@@ -242,7 +242,7 @@ fn a_power_cut_during_a_wipe_leaves_the_drive_as_it_was_or_empty() {
 }
 
 /// Creates a drive on which every block has version 2.
-fn written() -> (Arc<Caching>, Drive<Caching>) {
+fn written() -> (Arc<Caching>, Drive<Erased>) {
     let media = Arc::new(Caching::new(PHYSICAL));
     run(Drive::create(
         &*media,
@@ -270,7 +270,7 @@ fn a_check_finds_no_fault_in_what_a_wipe_that_was_cut_short_leaves() {
         // reported.)
         for left in [media.cut(|_| false), media.fork()] {
             let opening = OpenOptions { read_only: true, ..OpenOptions::new(3, spawner()) };
-            let drive = run(Drive::open(left, opening)).expect("open");
+            let drive = run(Drive::open(erased(left), opening)).expect("open");
             let faults = run(drive.check(true)).expect("check");
             assert_eq!(faults, Vec::<String>::new(), "after {steps} steps of a wipe");
         }

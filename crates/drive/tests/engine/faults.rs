@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
-use common::create_options;
+use common::{Erased, create_options, erased};
 use drive::{Drive, Error, OpenOptions, State, WipeOptions};
 use faulty::{Faulty, Tasks, poll};
 use layout::{Geometry, Superblock};
@@ -16,24 +16,24 @@ use media::{IoBuf, Media};
 
 const BLOCK: u64 = 4096;
 
-fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
+fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Erased>) {
     let (media, tasks) = (Arc::new(Faulty::new(64 << 20)), Tasks::default());
     tasks.run(Drive::create(&*media, &create_options(64 << 20, 128 << 20))).expect("create");
     let drive = tasks.open(&media, |_| {});
     (media, tasks, drive)
 }
 
-fn write(tasks: &Tasks, drive: &Drive<Faulty>, block: u64) {
+fn write(tasks: &Tasks, drive: &Drive<Erased>, block: u64) {
     tasks.run(drive.write(block * BLOCK, &random(block, BLOCK as usize), false)).expect("write");
 }
 
-fn assert_holds(tasks: &Tasks, drive: &Drive<Faulty>, block: u64) {
+fn assert_holds(tasks: &Tasks, drive: &Drive<Erased>, block: u64) {
     let mut bytes = vec![0; BLOCK as usize];
     tasks.run(drive.read(block * BLOCK, &mut bytes)).expect("read");
     assert!(bytes == random(block, BLOCK as usize), "block {block}");
 }
 
-fn assert_poisoned(tasks: &Tasks, drive: &Drive<Faulty>) {
+fn assert_poisoned(tasks: &Tasks, drive: &Drive<Erased>) {
     assert!(matches!(drive.status().state, State::Poisoned(_)), "{:?}", drive.status().state);
     assert!(matches!(tasks.run(drive.flush()), Err(Error::ReadOnly(_))));
     assert!(matches!(tasks.run(drive.write(0, &[1; 4096], false)), Err(Error::ReadOnly(_))));
@@ -117,11 +117,11 @@ fn a_checkpoint_that_cannot_be_read_just_now_is_not_taken_for_lost() {
     let (media, tasks, slots) = with_two_checkpoints();
     *media.unreadable.lock() = slots[0].clone();
     let options = || OpenOptions::new(9, tasks.spawner());
-    let refused = tasks.run(Drive::open(media.clone(), options()));
+    let refused = tasks.run(Drive::open(erased(media.clone()), options()));
     assert!(matches!(refused.err(), Some(Error::Io(_))));
     // An opening that accepts damage succeeds all the same.
     let rescue = OpenOptions { read_only: true, accept_damage: true, ..options() };
-    tasks.run(Drive::open(media.clone(), rescue)).expect("a rescue");
+    tasks.run(Drive::open(erased(media.clone()), rescue)).expect("a rescue");
     media.unreadable.lock().clear();
     assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
 }
@@ -309,7 +309,7 @@ fn requests_that_are_given_up_leave_the_drive_usable() {
 }
 
 /// Does maintenance until there is nothing to do.
-fn maintain(tasks: &Tasks, drive: &Drive<Faulty>) {
+fn maintain(tasks: &Tasks, drive: &Drive<Erased>) {
     for _ in 0..100 {
         while tasks.run(drive.maintain()).expect("maintain") {}
         tasks.turn();
@@ -317,7 +317,7 @@ fn maintain(tasks: &Tasks, drive: &Drive<Faulty>) {
 }
 
 /// Creates a drive that is idle and has freed segments.
-fn idle() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
+fn idle() -> (Arc<Faulty>, Tasks, Drive<Erased>) {
     let (media, tasks, drive) = new_drive();
     (0..1000).for_each(|block| write(&tasks, &drive, block));
     tasks.run(drive.trim(0, 1000 * BLOCK, false)).expect("trim");

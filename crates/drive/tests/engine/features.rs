@@ -5,7 +5,7 @@ use crate::image;
 
 use std::sync::Arc;
 
-use common::{new_drive, run, spawner};
+use common::{erased, new_drive, run, spawner};
 use drive::{Drive, Error, OpenOptions, WipeOptions};
 use image::Image;
 use layout::{Features, Geometry, Superblock};
@@ -41,10 +41,10 @@ fn assert_refused<T>(result: Result<T, Error>, why: &str) {
 fn what_may_only_be_read_is_read_and_not_written_nor_wiped() {
     let media = drive_with(Features { read_only_compatible: 1 << 40, ..Features::default() });
     let before = Image::of(&media).read(0, SIZE as usize);
-    assert_refused(run(Drive::open(media.clone(), OpenOptions::new(2, spawner()))), "can only read");
+    assert_refused(run(Drive::open(erased(media.clone()), OpenOptions::new(2, spawner()))), "can only read");
     assert_refused(run(Drive::wipe(&*media, WipeOptions::default())), "can only read");
     let options = OpenOptions { read_only: true, ..OpenOptions::new(3, spawner()) };
-    let drive = run(Drive::open(media.clone(), options)).expect("open read-only");
+    let drive = run(Drive::open(erased(media.clone()), options)).expect("open read-only");
     let mut back = vec![0; 4096];
     run(drive.read(0, &mut back)).expect("read");
     assert!(back == [1; 4096]);
@@ -56,7 +56,7 @@ fn what_may_only_be_read_is_read_and_not_written_nor_wiped() {
 fn what_may_not_be_read_is_neither_opened_nor_wiped() {
     let media = drive_with(Features { incompatible: 1 << 40, ..Features::default() });
     let options = OpenOptions { read_only: true, ..OpenOptions::new(2, spawner()) };
-    assert_refused(run(Drive::open(media.clone(), options)), "feature");
+    assert_refused(run(Drive::open(erased(media.clone()), options)), "feature");
     assert_refused(run(Drive::wipe(&*media, WipeOptions::default())), "feature");
 }
 
@@ -64,7 +64,7 @@ fn what_may_not_be_read_is_neither_opened_nor_wiped() {
 fn what_may_be_ignored_is_kept() {
     let bit = 1 << 40;
     let media = drive_with(Features { compatible: bit, ..Features::default() });
-    let drive = run(Drive::open(media.clone(), OpenOptions::new(2, spawner()))).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), OpenOptions::new(2, spawner()))).expect("open");
     run(drive.set_codec(codec::Policy::None)).expect("set codec");
     run(drive.close()).expect("close");
     run(Drive::wipe(&*media, WipeOptions::default())).expect("wipe");
@@ -75,7 +75,10 @@ fn what_may_be_ignored_is_kept() {
 fn a_codec_of_a_later_release_is_not_wiped_into_a_drive_that_nobody_opens() {
     let media = drive_that_says(|superblock| superblock.codec_policy = 9);
     let before = Image::of(&media).read(0, SIZE as usize);
-    assert_refused(run(Drive::open(media.clone(), OpenOptions::new(2, spawner()))), "unknown codec policy 9");
+    assert_refused(
+        run(Drive::open(erased(media.clone()), OpenOptions::new(2, spawner()))),
+        "unknown codec policy 9",
+    );
     assert_refused(run(Drive::wipe(&*media, WipeOptions::default())), "unknown codec policy 9");
     assert!(Image::of(&media).read(0, SIZE as usize) == before, "nothing was changed");
 }

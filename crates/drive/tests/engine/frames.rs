@@ -4,13 +4,13 @@ use crate::common;
 use crate::image;
 
 use codec::testdata::{random, text_like};
-use common::{assert_sound, create_options, new_drive, open, run};
+use common::{Erased, assert_sound, create_options, erased, new_drive, open, run};
 use drive::{Drive, OpenOptions};
 use image::Image;
 use layout::RecordKind;
 use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const BLOCK: usize = 4096;
 
@@ -56,7 +56,7 @@ fn no_frames_where_they_are_switched_off_and_every_drive_reads_them() {
     let data = text_like(1, 32 * BLOCK);
     for (entropy, frame_blocks) in [(1, 1), (2, 2), (3, 16), (4, 64)] {
         let options = OpenOptions { frame_blocks, ..OpenOptions::new(entropy, common::spawner()) };
-        let drive = run(Drive::open(media.clone(), options)).expect("open");
+        let drive = run(Drive::open(erased(media.clone()), options)).expect("open");
         run(drive.write(entropy << 20, &data, true)).expect("write");
         let largest = record_blocks(&media).iter().map(|(_, blocks)| *blocks).max();
         assert_eq!(largest, Some(frame_blocks.min(8)));
@@ -73,7 +73,7 @@ fn a_frame_is_smaller_than_its_blocks_alone() {
         let media = std::sync::Arc::new(MemoryMedia::new(64 << 20));
         run(Drive::create(&*media, &create_options(64 << 20, 64 << 20))).expect("create");
         let options = OpenOptions { frame_blocks, ..OpenOptions::new(1, common::spawner()) };
-        let drive = run(Drive::open(media, options)).expect("open");
+        let drive = run(Drive::open(erased(media), options)).expect("open");
         run(drive.write(0, &text_like(1, 4 << 20), true)).expect("write");
         drive.space().0
     };

@@ -7,13 +7,13 @@ use crate::image;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{create_options, open, run};
+use common::{Erased, create_options, open, run};
 use drive::{CreateOptions, Drive};
 use image::Image;
 use layout::{Head, SegmentUse};
 use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const PIECE: u64 = 256 << 10;
 const SEGMENT: u64 = 512 << 10;

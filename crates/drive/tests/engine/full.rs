@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use codec::Policy;
 use codec::testdata::{random, text_like};
-use common::{assert_sound, create_options, maintain, open, run};
+use common::{Erased, assert_sound, create_options, maintain, open, run};
 use drive::{CreateOptions, Drive, Error};
 use kinds::alike;
 use media::MemoryMedia;
@@ -49,7 +49,7 @@ const ALIKE_LATE_HOLES: Kind = Kind { holes_at_percent: Some(60), ..ALIKE_HOLES 
 /// A full drive and its expected content.
 struct Full {
     media: Arc<MemoryMedia>,
-    drive: Drive<MemoryMedia>,
+    drive: Drive<Erased>,
     kind: Kind,
     frames: u64,
     /// Bytes of incompressible data at [`ELSEWHERE`].

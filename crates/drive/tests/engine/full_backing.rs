@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
-use common::create_options;
+use common::{Erased, create_options, erased};
 use drive::{Drive, Error};
 use faulty::{Faulty, Tasks};
 
@@ -19,7 +19,7 @@ fn data(n: u64) -> Vec<u8> {
     random(n, BLOCK as usize)
 }
 
-fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
+fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Erased>) {
     let media = Arc::new(Faulty::new(32 << 20));
     let tasks = Tasks::default();
     tasks.run(Drive::create(&*media, &create_options(32 << 20, 32 << 20))).expect("create");
@@ -28,14 +28,14 @@ fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
 }
 
 /// Lets time pass.
-fn ticks(drive: &Drive<Faulty>, tasks: &Tasks, count: u64) {
+fn ticks(drive: &Drive<Erased>, tasks: &Tasks, count: u64) {
     for _ in 0..count {
         drive.tick();
         (0..4).for_each(|_| tasks.turn());
     }
 }
 
-fn must_hold(drive: &Drive<Faulty>, tasks: &Tasks, blocks: std::ops::Range<u64>) {
+fn must_hold(drive: &Drive<Erased>, tasks: &Tasks, blocks: std::ops::Range<u64>) {
     for n in blocks {
         let mut read = vec![0; BLOCK as usize];
         tasks.run(drive.read(n * BLOCK, &mut read)).expect("read");
@@ -44,7 +44,7 @@ fn must_hold(drive: &Drive<Faulty>, tasks: &Tasks, blocks: std::ops::Range<u64>)
 }
 
 /// Writes until the drive notices that the backing is full. Returns the number of acknowledged blocks.
-fn write_until_refused(drive: &Drive<Faulty>, tasks: &Tasks) -> u64 {
+fn write_until_refused(drive: &Drive<Erased>, tasks: &Tasks) -> u64 {
     for n in 0..4096 {
         match tasks.run(drive.write(n * BLOCK, &data(n), false)) {
             Ok(()) => tasks.turn(),
@@ -136,7 +136,7 @@ fn closing_and_opening_without_room_fail_at_once_and_lose_nothing_durable() {
     assert_eq!(tasks.run(drive.close()), Err(Error::BackingFull));
     drop(drive);
     let options = drive::OpenOptions::new(9, tasks.spawner());
-    assert_eq!(tasks.run(Drive::open(media.clone(), options)).err(), Some(Error::BackingFull));
+    assert_eq!(tasks.run(Drive::open(erased(media.clone()), options)).err(), Some(Error::BackingFull));
     let read_only = tasks.open(&media, |options| options.read_only = true);
     must_hold(&read_only, &tasks, 0..64);
     drop(read_only);

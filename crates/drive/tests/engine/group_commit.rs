@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
-use common::create_options;
+use common::{Erased, create_options};
 use drive::{Drive, Error};
 use faulty::{Faulty, Tasks, poll};
 
@@ -19,7 +19,7 @@ const IN_FLIGHT: usize = 32;
 
 type Write<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
 
-fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
+fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Erased>) {
     let (media, tasks) = (Arc::new(Faulty::new(64 << 20)), Tasks::default());
     tasks.run(Drive::create(&*media, &create_options(64 << 20, 128 << 20))).expect("create");
     let drive = tasks.open(&media, |_| {});

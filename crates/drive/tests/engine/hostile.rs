@@ -6,22 +6,22 @@ use crate::image;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{new_drive, open, run, spawner};
+use common::{Erased, erased, new_drive, open, run, spawner};
 use drive::{Drive, Error, OpenOptions, State};
 use image::Image;
 use layout::{Checkpoint, Entry, NextSegment, RecordKind};
 use media::MemoryMedia;
 
-fn try_open(media: &Arc<MemoryMedia>) -> Result<Drive<MemoryMedia>, Error> {
-    run(Drive::open(media.clone(), OpenOptions::new(9, spawner())))
+fn try_open(media: &Arc<MemoryMedia>) -> Result<Drive<Erased>, Error> {
+    run(Drive::open(erased(media.clone()), OpenOptions::new(9, spawner())))
 }
 
-fn rescue(media: &Arc<MemoryMedia>) -> Drive<MemoryMedia> {
+fn rescue(media: &Arc<MemoryMedia>) -> Drive<Erased> {
     let options = OpenOptions { read_only: true, accept_damage: true, ..OpenOptions::new(9, spawner()) };
-    run(Drive::open(media.clone(), options)).expect("a rescue")
+    run(Drive::open(erased(media.clone()), options)).expect("a rescue")
 }
 
-fn read(drive: &Drive<MemoryMedia>, block: u64) -> Result<Vec<u8>, Error> {
+fn read(drive: &Drive<Erased>, block: u64) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; 4096];
     run(drive.read(block * 4096, &mut bytes)).map(|()| bytes)
 }
@@ -144,7 +144,7 @@ fn a_child_beyond_the_capacity_is_corrupt() {
     assert_node_refused(1, 64, image.node(0, 0).entry());
 }
 
-fn assert_damaged(media: &Arc<MemoryMedia>) -> Drive<MemoryMedia> {
+fn assert_damaged(media: &Arc<MemoryMedia>) -> Drive<Erased> {
     let refused = try_open(media).err();
     assert!(matches!(refused, Some(Error::Corrupt(_) | Error::Damaged(_))), "{refused:?}");
     let drive = rescue(media);
@@ -182,13 +182,13 @@ fn a_missing_overlay_is_noticed_also_when_opening_read_only() {
     let (media, image) = with_overlays();
     image.change_checkpoints(|c| c.overlay_records += 1);
     let options = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
-    let refused = run(Drive::open(media.clone(), options)).err();
+    let refused = run(Drive::open(erased(media.clone()), options)).err();
     assert!(matches!(&refused, Some(Error::Corrupt(why)) if why.contains("overlay")), "{refused:?}");
     assert_damaged(&media);
 }
 
 /// Creates a drive with a log record after its checkpoint, made by `write`.
-fn with_tail(write: impl Fn(&Drive<MemoryMedia>)) -> (Arc<MemoryMedia>, Image) {
+fn with_tail(write: impl Fn(&Drive<Erased>)) -> (Arc<MemoryMedia>, Image) {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
     write(&drive);
     run(drive.flush()).expect("flush");

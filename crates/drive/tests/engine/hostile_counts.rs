@@ -7,7 +7,7 @@ use crate::image;
 use std::sync::Arc;
 
 use codec::testdata::{random, text_like};
-use common::{new_drive, open, run, spawner};
+use common::{erased, new_drive, open, run, spawner};
 use drive::{Drive, Error, OpenOptions, WipeOptions};
 use image::Image;
 use layout::{Checkpoint, Counters, Superblock};
@@ -29,7 +29,7 @@ fn written() -> (Arc<MemoryMedia>, Image) {
 /// Uses all functions that count, unless the drive is refused.
 fn use_all(media: &Arc<MemoryMedia>) -> Result<(), Error> {
     for entropy in 5..7 {
-        let drive = run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner())))?;
+        let drive = run(Drive::open(erased(media.clone()), OpenOptions::new(entropy, spawner())))?;
         drive.status();
         run(drive.write(0, &text_like(2, 2 << 20), true))?;
         run(drive.write(400 * 4096, &random(9, 64 << 10), false))?;
@@ -50,7 +50,7 @@ fn use_all(media: &Arc<MemoryMedia>) -> Result<(), Error> {
     }
     // Also opened read-only.
     let options = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
-    run(Drive::open(media.clone(), options))?.status();
+    run(Drive::open(erased(media.clone()), options))?.status();
     run(Drive::wipe(&**media, WipeOptions::default()))?;
     open(media, 8).status();
     Ok(())

@@ -9,18 +9,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::{random, text_like};
-use common::{create_options, new_drive, open, run};
+use common::{Erased, create_options, new_drive, open, run};
 use drive::{Drive, Error};
 use faulty::{Faulty, Tasks};
 use image::{Image, OnMedia};
 use layout::{Entry, RecordKind, SegmentUse};
-use media::{Media, MemoryMedia};
+use media::Media;
 
 const BLOCK: u64 = 4096;
 /// Bytes of a slot and its entry in a leaf of pairs.
 const PAIR_BYTES: u64 = 10;
 
-fn read(drive: &Drive<MemoryMedia>, block: u64, blocks: usize) -> Result<Vec<u8>, Error> {
+fn read(drive: &Drive<Erased>, block: u64, blocks: usize) -> Result<Vec<u8>, Error> {
     let mut bytes = vec![0; blocks * BLOCK as usize];
     run(drive.read(block * BLOCK, &mut bytes)).map(|()| bytes)
 }
@@ -75,7 +75,7 @@ fn a_record_that_reaches_beyond_a_pack_in_memory_is_corrupt() {
         tasks.run(drive.close()).expect("close");
         (media, tasks)
     };
-    let write = |tasks: &Tasks, drive: &Drive<Faulty>| {
+    let write = |tasks: &Tasks, drive: &Drive<Erased>| {
         tasks.run(drive.write(5 * BLOCK, &random(5, BLOCK as usize), false)).expect("write");
     };
     // A drive to see where the pack will be.
@@ -90,7 +90,7 @@ fn a_record_that_reaches_beyond_a_pack_in_memory_is_corrupt() {
     set_entry(&image, &image.node(0, 0), 0, Entry::record(place, Entry::MAX_LEN_BYTES));
     let drive = tasks.open(&media, |_| {});
     write(&tasks, &drive);
-    let read = |drive: &Drive<Faulty>| {
+    let read = |drive: &Drive<Erased>| {
         let result = tasks.run(drive.read(0, &mut vec![0; BLOCK as usize]));
         assert!(matches!(result, Err(Error::Corrupt(_))), "{result:?}");
     };

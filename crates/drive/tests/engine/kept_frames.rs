@@ -3,11 +3,10 @@
 use crate::common;
 
 use codec::testdata::text_like;
-use common::{assert_sound, new_drive, run};
+use common::{Erased, assert_sound, new_drive, run};
 use drive::{Drive, Settle};
-use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const BLOCK: usize = 4096;
 

@@ -6,7 +6,7 @@ use crate::faulty;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::create_options;
+use common::{Erased, create_options};
 use drive::{CreateOptions, Drive};
 use faulty::{Faulty, Tasks};
 use layout::{Checkpoint, Superblock};
@@ -18,7 +18,7 @@ const BLOCK: u64 = 4096;
 /// map.
 const SMALL_BYTES: u64 = 96 << 10;
 
-fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
+fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Erased>) {
     let (media, tasks) = (Arc::new(Faulty::new(PHYSICAL)), Tasks::default());
     let options = CreateOptions { segment_bytes: Some(512 << 10), ..create_options(PHYSICAL, PHYSICAL) };
     tasks.run(Drive::create(&*media, &options)).expect("create");
@@ -26,7 +26,7 @@ fn new_drive() -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
     (media, tasks, drive)
 }
 
-fn write(tasks: &Tasks, drive: &Drive<Faulty>, block: u64) {
+fn write(tasks: &Tasks, drive: &Drive<Erased>, block: u64) {
     tasks.run(drive.write(block * BLOCK, &random(block, BLOCK as usize), true)).expect("write");
 }
 

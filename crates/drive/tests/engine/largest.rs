@@ -6,18 +6,18 @@ use crate::sparse;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{create_options, run, spawner};
+use common::{Erased, create_options, erased, run, spawner};
 use drive::{Drive, OpenOptions, WipeOptions};
 use sparse::Sparse;
 
 const TIB_64: u64 = 64 << 40;
 const PIECE: usize = 1 << 20;
 
-fn open(media: &Arc<Sparse>, entropy: u64) -> Drive<Sparse> {
-    run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner()))).expect("open")
+fn open(media: &Arc<Sparse>, entropy: u64) -> Drive<Erased> {
+    run(Drive::open(erased(media.clone()), OpenOptions::new(entropy, spawner()))).expect("open")
 }
 
-fn assert_used(drive: &Drive<Sparse>, last: u64) {
+fn assert_used(drive: &Drive<Erased>, last: u64) {
     for number in 0..=last {
         let mut back = vec![0; PIECE];
         run(drive.read(number << 40, &mut back)).expect("read");

@@ -8,14 +8,14 @@ use crate::kinds;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{assert_sound, create_options, open, run};
+use common::{Erased, assert_sound, create_options, open, run};
 use drive::{CreateOptions, Drive};
 use image::Image;
 use kinds::alike;
 use layout::RecordKind;
 use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const BLOCK: u64 = 4096;
 const FRAME: u64 = 8 * BLOCK;

@@ -4,7 +4,7 @@ use crate::common;
 
 use std::sync::Arc;
 
-use common::{assert_sound, create_options, run, spawner};
+use common::{Erased, assert_sound, create_options, erased, run, spawner};
 use drive::{Drive, OpenOptions};
 use media::MemoryMedia;
 
@@ -13,15 +13,15 @@ const LEAF_BYTES: u64 = 2 << 20;
 const LEAVES: u64 = 700;
 const BUDGETS_BYTES: [u64; 2] = [64 << 10, 16 << 20];
 
-fn open(media: &Arc<MemoryMedia>, budget_bytes: u64, entropy: u64) -> Drive<MemoryMedia> {
+fn open(media: &Arc<MemoryMedia>, budget_bytes: u64, entropy: u64) -> Drive<Erased> {
     let mut options = OpenOptions::new(entropy, spawner());
     options.map_budget_bytes = budget_bytes;
     options.checkpoint_bytes = 512 << 10;
-    run(Drive::open(media.clone(), options)).expect("open")
+    run(Drive::open(erased(media.clone()), options)).expect("open")
 }
 
 /// Creates a drive of 13 MiB with one block in each of many leaves, none of which is in memory.
-fn sparse(budget_bytes: u64) -> (Arc<MemoryMedia>, Drive<MemoryMedia>) {
+fn sparse(budget_bytes: u64) -> (Arc<MemoryMedia>, Drive<Erased>) {
     let mut options = create_options(13 << 20, 1 << 38);
     options.segment_bytes = Some(512 << 10);
     let media = Arc::new(MemoryMedia::new(options.physical_size_bytes));
@@ -42,12 +42,12 @@ fn block(leaf: u64) -> Vec<u8> {
     block
 }
 
-fn checkpoints(drive: &Drive<MemoryMedia>) -> u64 {
+fn checkpoints(drive: &Drive<Erased>) -> u64 {
     drive.status().counters.checkpoints_count
 }
 
 /// Does maintenance until there is nothing to do, which must take few steps.
-fn maintain(drive: &Drive<MemoryMedia>) {
+fn maintain(drive: &Drive<Erased>) {
     for _ in 0..64 {
         if !run(drive.maintain()).expect("maintain") {
             return;

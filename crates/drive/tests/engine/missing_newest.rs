@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
-use common::create_options;
+use common::{Erased, create_options, erased};
 use drive::{CreateOptions, Drive, Error, OpenOptions, WipeOptions};
 use faulty::{Faulty, Tasks};
 use layout::{Geometry, Superblock};
@@ -19,7 +19,7 @@ const BACKING: u64 = 48 << 20;
 const LOGICAL: u64 = 64 << 20;
 const BLOCKS: u64 = 100;
 
-type Grow<'a> = &'a dyn Fn(&Tasks, &Drive<Faulty>) -> Result<(), Error>;
+type Grow<'a> = &'a dyn Fn(&Tasks, &Drive<Erased>) -> Result<(), Error>;
 
 fn new_drive(physical: u64, logical: u64) -> (Arc<Faulty>, Tasks, Geometry) {
     let (media, tasks) = (Arc::new(Faulty::new(BACKING)), Tasks::default());
@@ -34,14 +34,14 @@ fn contents(block: u64, version: u64) -> Vec<u8> {
     random(block * 1000 + version, BLOCK as usize)
 }
 
-fn write(tasks: &Tasks, drive: &Drive<Faulty>, version: u64) {
+fn write(tasks: &Tasks, drive: &Drive<Erased>, version: u64) {
     for block in 0..BLOCKS {
         tasks.run(drive.write(block * BLOCK, &contents(block, version), false)).expect("write");
     }
     tasks.run(drive.flush()).expect("flush");
 }
 
-fn assert_reads(tasks: &Tasks, drive: &Drive<Faulty>, version: u64) {
+fn assert_reads(tasks: &Tasks, drive: &Drive<Erased>, version: u64) {
     for block in 0..BLOCKS {
         let mut bytes = vec![0; BLOCK as usize];
         tasks.run(drive.read(block * BLOCK, &mut bytes)).expect("read");
@@ -49,7 +49,7 @@ fn assert_reads(tasks: &Tasks, drive: &Drive<Faulty>, version: u64) {
     }
 }
 
-fn assert_holds(tasks: &Tasks, drive: &Drive<Faulty>, version: u64) {
+fn assert_holds(tasks: &Tasks, drive: &Drive<Erased>, version: u64) {
     assert_reads(tasks, drive, version);
     assert_eq!(tasks.run(drive.check(true)).expect("check"), Vec::<String>::new());
 }
@@ -60,7 +60,7 @@ fn copies(geometry: &Geometry, number: u64) -> [std::ops::Range<u64>; 2] {
 }
 
 fn error_of_opening(media: &Arc<Faulty>, tasks: &Tasks) -> Error {
-    let opened = tasks.run(Drive::open(media.clone(), OpenOptions::new(1, tasks.spawner())));
+    let opened = tasks.run(Drive::open(erased(media.clone()), OpenOptions::new(1, tasks.spawner())));
     opened.err().expect("what it holds is not the newest")
 }
 
@@ -198,9 +198,9 @@ fn a_wipe_keeps_a_checkpoint_that_cannot_be_read() {
 /// lost.
 #[test]
 fn a_superblock_older_than_the_checkpoint_is_refused() {
-    let grow_size = |tasks: &Tasks, drive: &Drive<Faulty>| tasks.run(drive.set_physical_size(BACKING));
+    let grow_size = |tasks: &Tasks, drive: &Drive<Erased>| tasks.run(drive.set_physical_size(BACKING));
     let grow_capacity =
-        |tasks: &Tasks, drive: &Drive<Faulty>| tasks.run(drive.set_logical_capacity(2 * LOGICAL));
+        |tasks: &Tasks, drive: &Drive<Erased>| tasks.run(drive.set_logical_capacity(2 * LOGICAL));
     let grow: [Grow; 2] = [&grow_size, &grow_capacity];
     for (which, grow) in grow.into_iter().enumerate() {
         let (media, tasks, _) = new_drive(PHYSICAL, LOGICAL);
@@ -380,7 +380,7 @@ fn a_copy_that_could_not_be_read_is_not_believed_later() {
     let len = (geometry.checkpoint_offset(1, 0) - geometry.checkpoint_offset(0, 0)) as usize;
     let (kept, _) = tasks.run(media.read(second.start, IoBuf::zeroed(len)));
     // Both openings take the same segments.
-    let opening = || Drive::open(media.clone(), OpenOptions::new(7, tasks.spawner()));
+    let opening = || Drive::open(erased(media.clone()), OpenOptions::new(7, tasks.spawner()));
     drop(tasks.run(opening()).expect("opened"));
     tasks.run(media.write(second.start, Arc::new(kept))).expect("as it was");
 

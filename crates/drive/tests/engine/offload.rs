@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use codec::testdata::{random, text_like};
 use codec::{CodecId, Policy};
-use common::{assert_sound, create_options, run, spawner};
+use common::{Erased, assert_sound, create_options, erased, run, spawner};
 use drive::{Drive, Error, OpenOptions};
 use image::Image;
 use layout::RecordKind;
@@ -20,7 +20,7 @@ use media::MemoryMedia;
 use offload::{Batch, By, Completer, Done, Job, Offload, Statistics, in_software};
 use parking_lot::Mutex;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 type Writing<'a> = Pin<Box<dyn Future<Output = Result<(), Error>> + 'a>>;
 
 const BLOCK: usize = 4096;
@@ -98,7 +98,7 @@ fn media(codec: Policy) -> Arc<MemoryMedia> {
 
 fn open(media: &Arc<MemoryMedia>, entropy: u64, offload: Option<Arc<dyn Offload>>) -> Memory {
     let options = OpenOptions { offload, ..OpenOptions::new(entropy, spawner()) };
-    run(Drive::open(media.clone(), options)).expect("open")
+    run(Drive::open(erased(media.clone()), options)).expect("open")
 }
 
 fn with_later(codec: Policy) -> (Arc<MemoryMedia>, Arc<Later>, Memory) {

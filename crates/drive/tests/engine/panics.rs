@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use codec::testdata::random;
-use common::{assert_sound, create_options, open, run, spawner};
+use common::{Erased, assert_sound, create_options, erased, open, run, spawner};
 use drive::{Drive, Error, OpenOptions, State};
 use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const BLOCK: u64 = 4096;
 const PHYSICAL: u64 = 32 << 20;
@@ -54,7 +54,7 @@ fn used() -> (Arc<MemoryMedia>, Memory) {
     let media = Arc::new(MemoryMedia::new(PHYSICAL));
     run(Drive::create(&*media, &create_options(PHYSICAL, 64 << 20))).expect("create");
     let options = OpenOptions { clock: Some(clock), ..OpenOptions::new(1, spawner()) };
-    let drive = run(Drive::open(media.clone(), options)).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), options)).expect("open");
     for block in 0..8 {
         write(&drive, block, 1, false).expect("write");
     }

@@ -6,13 +6,13 @@ use crate::image;
 use std::sync::Arc;
 
 use codec::testdata::{random, text_like};
-use common::{assert_sound, create_options, maintain, run, spawner};
+use common::{Erased, assert_sound, create_options, erased, maintain, run, spawner};
 use drive::{Drive, OpenOptions, ReadCache, Settle, WipeOptions};
 use image::Image;
 use layout::RecordKind;
 use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const BLOCK: usize = 4096;
 const MIB: u64 = 1 << 20;
@@ -27,7 +27,7 @@ fn new_media() -> Arc<MemoryMedia> {
 
 fn open(media: &Arc<MemoryMedia>, entropy: u64, cache: &Arc<ReadCache>) -> Memory {
     let options = OpenOptions { read_cache: Some(cache.clone()), ..OpenOptions::new(entropy, spawner()) };
-    run(Drive::open(media.clone(), options)).expect("open")
+    run(Drive::open(erased(media.clone()), options)).expect("open")
 }
 
 fn read(drive: &Memory, block: usize, blocks: usize) -> Vec<u8> {

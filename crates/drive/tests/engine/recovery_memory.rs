@@ -4,7 +4,7 @@ use crate::common;
 
 use std::sync::Arc;
 
-use common::{create_options, run, spawner};
+use common::{create_options, erased, run, spawner};
 use drive::{Drive, Error, OpenOptions};
 use media::MemoryMedia;
 
@@ -14,7 +14,7 @@ const GIB: u64 = 1 << 30;
 fn with_ranges() -> Arc<MemoryMedia> {
     let media = Arc::new(MemoryMedia::new(GIB));
     run(Drive::create(&*media, &create_options(GIB, 1024 * GIB))).expect("create");
-    let drive = run(Drive::open(media.clone(), OpenOptions::new(1, spawner()))).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), OpenOptions::new(1, spawner()))).expect("open");
     for at in 0..64 {
         run(drive.write_zeroes(at * 4 * GIB, 4 * GIB, true, false)).expect("zeroes");
     }
@@ -38,7 +38,7 @@ fn open_as(
         map_budget_bytes: 64 << 10,
         ..OpenOptions::new(9, spawner())
     };
-    run(Drive::open(media.clone(), options)).map(|drive| drive.status().logical_used_bytes)
+    run(Drive::open(erased(media.clone()), options)).map(|drive| drive.status().logical_used_bytes)
 }
 
 #[test]

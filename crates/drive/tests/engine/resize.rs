@@ -5,7 +5,7 @@ use crate::common;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{assert_sound, create_options, new_drive, open, run};
+use common::{Erased, assert_sound, create_options, new_drive, open, run};
 use drive::{Drive, Error};
 use media::MemoryMedia;
 
@@ -13,7 +13,7 @@ const MIB: u64 = 1 << 20;
 const BLOCK: usize = 4096;
 
 /// Creates a drive that uses the first part of a larger backing.
-fn on_larger_backing(physical: u64, logical: u64, backing: u64) -> (Arc<MemoryMedia>, Drive<MemoryMedia>) {
+fn on_larger_backing(physical: u64, logical: u64, backing: u64) -> (Arc<MemoryMedia>, Drive<Erased>) {
     let media = Arc::new(MemoryMedia::new(backing));
     run(Drive::create(&*media, &create_options(physical, logical))).expect("create");
     let drive = open(&media, 1);
@@ -25,7 +25,7 @@ fn contents(chunk: u64) -> Vec<u8> {
 }
 
 /// Writes incompressible chunks of 256 KiB from `chunk` on until one is refused. Returns its number.
-fn fill(drive: &Drive<MemoryMedia>, mut chunk: u64) -> u64 {
+fn fill(drive: &Drive<Erased>, mut chunk: u64) -> u64 {
     loop {
         match run(drive.write(chunk * 64 * BLOCK as u64, &contents(chunk), false)) {
             Ok(()) => chunk += 1,
@@ -35,7 +35,7 @@ fn fill(drive: &Drive<MemoryMedia>, mut chunk: u64) -> u64 {
     }
 }
 
-fn assert_chunks(drive: &Drive<MemoryMedia>, chunks: u64) {
+fn assert_chunks(drive: &Drive<Erased>, chunks: u64) {
     let mut read = vec![0; 64 * BLOCK];
     for chunk in 0..chunks {
         run(drive.read(chunk * read.len() as u64, &mut read)).expect("read");

@@ -6,11 +6,10 @@ use std::pin::{Pin, pin};
 use std::task::{Context, Poll, Waker};
 
 use codec::testdata::text_like;
-use common::{maintain, new_drive, run};
+use common::{Erased, maintain, new_drive, run};
 use drive::Drive;
-use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 type Named<'a> = (&'static str, &'a dyn Fn(&Memory));
 
 const BLOCK: u64 = 4096;

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use std::task::{Context, Waker};
 
 use codec::testdata::random;
-use common::{assert_sound, create_options, run, spawner};
+use common::{Erased, assert_sound, create_options, erased, run, spawner};
 use drive::{CreateOptions, Drive, Error, OpenOptions};
 use futures::future::join;
 use futures::stream::{self, StreamExt};
 use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const BLOCK: u64 = 4096;
 /// Requests in flight.
@@ -33,7 +33,7 @@ fn new_drive(physical: u64, logical: u64, map_budget_bytes: u64) -> (Arc<MemoryM
     let options = CreateOptions { segment_bytes: Some(512 << 10), ..create_options(physical, logical) };
     run(Drive::create(&*media, &options)).expect("create");
     let options = OpenOptions { map_budget_bytes, ..OpenOptions::new(1, spawner()) };
-    let drive = run(Drive::open(media.clone(), options)).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), options)).expect("open");
     (media, drive)
 }
 

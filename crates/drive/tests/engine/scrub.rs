@@ -6,7 +6,7 @@ use crate::image;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{new_drive, open, run};
+use common::{Erased, new_drive, open, run};
 use drive::{Drive, Error, Fault};
 use image::Image;
 use layout::RecordKind;
@@ -14,13 +14,13 @@ use media::MemoryMedia;
 
 const BLOCK: u64 = 4096;
 
-fn write(drive: &Drive<MemoryMedia>, block: u64) {
+fn write(drive: &Drive<Erased>, block: u64) {
     run(drive.write(block * BLOCK, &random(block, BLOCK as usize), false)).expect("write");
 }
 
 /// Scrubs the whole drive. Returns the number of verified records, and the faults. `between` is called after
 /// each step.
-fn scrub(drive: &Drive<MemoryMedia>, mut between: impl FnMut()) -> (u64, Vec<Fault>) {
+fn scrub(drive: &Drive<Erased>, mut between: impl FnMut()) -> (u64, Vec<Fault>) {
     let (mut records, mut faults, mut next) = (0, Vec::new(), Some(0));
     while let Some(block) = next {
         let mut step = run(drive.scrub_step(block)).expect("a step");
@@ -34,7 +34,7 @@ fn scrub(drive: &Drive<MemoryMedia>, mut between: impl FnMut()) -> (u64, Vec<Fau
 }
 
 /// Creates a drive with blocks in several leaves and nodes, on the medium.
-fn spread() -> (Arc<MemoryMedia>, Drive<MemoryMedia>) {
+fn spread() -> (Arc<MemoryMedia>, Drive<Erased>) {
     let (media, drive) = new_drive(64 << 20, 16 << 30);
     (0..1000).for_each(|i| write(&drive, place(i)));
     run(drive.close()).expect("close");

@@ -5,11 +5,11 @@ use crate::common;
 use std::sync::Arc;
 
 use codec::testdata::{fio_like, random, text_like};
-use common::{assert_sound, new_media, open, run};
+use common::{Erased, assert_sound, erased, new_media, open, run};
 use drive::{Drive, Settle, SettleStep};
 use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 /// A computation that the drive requests.
 type Work = Box<dyn FnOnce() + Send>;
 
@@ -199,7 +199,7 @@ fn a_write_in_between_wins() {
         compute: Arc::new(move |work| *keep.lock().expect("a lock") = Some(work)),
         ..drive::OpenOptions::new(1, common::spawner())
     };
-    let drive = run(Drive::open(media.clone(), options)).expect("open");
+    let drive = run(Drive::open(erased(media.clone()), options)).expect("open");
     let mut data = text_like(3, 32 * BLOCK);
     write_blocks(&drive, &data);
     run(drive.flush()).expect("flush");
@@ -394,7 +394,7 @@ fn what_changes_while_it_is_cut_stays_as_it_was_written() {
         },
         ..drive::OpenOptions::new(1, common::spawner())
     };
-    let drive = run(Drive::open(media, options)).expect("open");
+    let drive = run(Drive::open(erased(media), options)).expect("open");
     heat(&drive, 0..80, &data);
     let mut cutting = std::pin::pin!(drive.cut_hot_step());
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

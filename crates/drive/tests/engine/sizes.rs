@@ -5,7 +5,7 @@ use crate::common;
 use std::sync::Arc;
 
 use codec::testdata::{fio_like, random};
-use common::{assert_sound, create_options, new_drive, open, run, spawner};
+use common::{assert_sound, create_options, erased, new_drive, open, run, spawner};
 use device::{Extent, ExtentKind};
 use drive::{CreateOptions, Drive, Error, OpenOptions};
 use media::MemoryMedia;
@@ -234,7 +234,7 @@ fn the_map_keeps_within_its_budget_and_is_right_after_reopening() {
     let media = create(&create_options(512 * MIB, 1 << 40)).expect("create");
     let open = |entropy| {
         let options = OpenOptions { map_budget_bytes: BUDGET, ..OpenOptions::new(entropy, spawner()) };
-        run(Drive::open(media.clone(), options)).expect("open")
+        run(Drive::open(erased(media.clone()), options)).expect("open")
     };
     let drive = open(1);
     let block_of = |i: u64| i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 36;

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use codec::Policy;
 use codec::testdata::{random, text_like};
-use common::{assert_sound, create_options, maintain, open, run};
+use common::{Erased, assert_sound, create_options, maintain, open, run};
 use drive::{CreateOptions, Drive, Error};
 use kinds::alike;
 use media::MemoryMedia;
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const BLOCK: u64 = 4096;
 const FRAME: u64 = 8 * BLOCK;

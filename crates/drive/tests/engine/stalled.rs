@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
-use common::create_options;
+use common::{Erased, create_options};
 use drive::{CreateOptions, Drive, Error, State};
 use faulty::{Faulty, Tasks, poll};
 
@@ -19,7 +19,7 @@ const PIECE: u64 = 64 * BLOCK;
 /// Two pieces, with their headers, take little more than a segment of 512 KiB.
 const SEGMENT: u64 = 512 << 10;
 
-fn new_drive(physical: u64) -> (Arc<Faulty>, Tasks, Drive<Faulty>) {
+fn new_drive(physical: u64) -> (Arc<Faulty>, Tasks, Drive<Erased>) {
     let (media, tasks) = (Arc::new(Faulty::new(physical)), Tasks::default());
     let options =
         CreateOptions { segment_bytes: Some(SEGMENT as u32), ..create_options(physical, 2 * physical) };
@@ -32,14 +32,14 @@ fn contents(piece: u64, version: u64) -> Vec<u8> {
     random(piece * 1000 + version, PIECE as usize)
 }
 
-fn write(tasks: &Tasks, drive: &Drive<Faulty>, piece: u64, version: u64) -> Result<(), Error> {
+fn write(tasks: &Tasks, drive: &Drive<Erased>, piece: u64, version: u64) -> Result<(), Error> {
     tasks.run(drive.write(piece * PIECE, &contents(piece, version), false))
 }
 
 type Read<'a> = Pin<Box<dyn Future<Output = (u64, Result<Vec<u8>, Error>)> + 'a>>;
 
 /// Starts a read of a block in each of these pieces. The reads wait for the medium.
-fn stalled<'a>(media: &Faulty, drive: &'a Drive<Faulty>, pieces: impl Iterator<Item = u64>) -> Vec<Read<'a>> {
+fn stalled<'a>(media: &Faulty, drive: &'a Drive<Erased>, pieces: impl Iterator<Item = u64>) -> Vec<Read<'a>> {
     media.hold_reads.store(true, SeqCst);
     let reads = pieces.map(|piece| -> Read<'a> {
         Box::pin(async move {
@@ -67,7 +67,7 @@ fn end(tasks: &Tasks, reads: Vec<Read<'_>>, version: u64) {
 /// if it was ready.
 fn run_for<T>(
     tasks: &Tasks,
-    drive: &Drive<Faulty>,
+    drive: &Drive<Erased>,
     mut future: Pin<&mut impl Future<Output = T>>,
     polls: usize,
 ) -> Option<T> {
@@ -81,7 +81,7 @@ fn run_for<T>(
     None
 }
 
-fn assert_sound(tasks: &Tasks, drive: &Drive<Faulty>, pieces: u64, version: u64) {
+fn assert_sound(tasks: &Tasks, drive: &Drive<Erased>, pieces: u64, version: u64) {
     assert_eq!(drive.status().state, State::Online);
     for piece in 0..pieces {
         let mut bytes = vec![0; PIECE as usize];

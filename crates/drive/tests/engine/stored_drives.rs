@@ -7,14 +7,13 @@ use std::collections::BTreeSet;
 use std::fs;
 
 use codec::testdata::random;
-use common::{run, spawner};
+use common::{Erased, erased, run, spawner};
 use drive::{Drive, Error, OpenOptions, WipeOptions};
-use media::MemoryMedia;
 use stored::{
     Stored, contents, directory, faults, image_of, manifest, media_of, open, open_read_only, sha256,
 };
 
-type Memory = Drive<MemoryMedia>;
+type Memory = Drive<Erased>;
 
 const BLOCK: u64 = 4096;
 
@@ -158,7 +157,7 @@ fn version_2_is_refused_by_name_also_where_one_copy_of_the_superblock_is_of_vers
         let media = media_of(&image);
         for read_only in [false, true] {
             let options = OpenOptions { read_only, ..OpenOptions::new(1, spawner()) };
-            let refused = run(Drive::open(media.clone(), options)).err();
+            let refused = run(Drive::open(erased(media.clone()), options)).err();
             let Some(Error::Corrupt(why)) = refused else { panic!("{copies:?}: {refused:?}") };
             for part in ["format version 2", "expected 3", "copy the data out", "create the drive anew"] {
                 assert!(why.contains(part), "{why}");

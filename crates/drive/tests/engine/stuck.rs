@@ -7,7 +7,7 @@ use crate::image;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use common::{create_options, run, spawner};
+use common::{Erased, create_options, erased, run, spawner};
 use drive::{Drive, Error, OpenOptions};
 use faulty::{Faulty, Tasks, poll};
 use image::Image;
@@ -19,10 +19,10 @@ const LEAF_BYTES: u64 = 2 << 20;
 const LEAVES: u64 = 700;
 const BUDGET_BYTES: u64 = 64 << 10;
 
-fn open(media: &Arc<MemoryMedia>, budget_bytes: u64, entropy: u64) -> Drive<MemoryMedia> {
+fn open(media: &Arc<MemoryMedia>, budget_bytes: u64, entropy: u64) -> Drive<Erased> {
     let mut options = OpenOptions::new(entropy, spawner());
     options.map_budget_bytes = budget_bytes;
-    run(Drive::open(media.clone(), options)).expect("open")
+    run(Drive::open(erased(media.clone()), options)).expect("open")
 }
 
 /// Creates a drive with one block in each of many leaves.
@@ -41,13 +41,13 @@ fn sparse(physical_bytes: u64, leaves: u64) -> Arc<MemoryMedia> {
     media
 }
 
-async fn write(drive: &Drive<MemoryMedia>, leaf: u64) -> Result<(), Error> {
+async fn write(drive: &Drive<Erased>, leaf: u64) -> Result<(), Error> {
     let mut block = vec![0; 4096];
     block[..8].copy_from_slice(&(leaf + 1).to_le_bytes());
     drive.write(leaf * LEAF_BYTES, &block, false).await
 }
 
-fn checkpoints(drive: &Drive<MemoryMedia>) -> u64 {
+fn checkpoints(drive: &Drive<Erased>) -> u64 {
     drive.status().counters.checkpoints_count
 }
 

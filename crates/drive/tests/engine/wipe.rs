@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use codec::testdata::random;
-use common::{assert_sound, create_options, new_drive, open, run, spawner};
+use common::{Erased, assert_sound, create_options, erased, new_drive, open, run, spawner};
 use drive::{Drive, Error, OpenOptions, WipeOptions};
 use image::Image;
 use layout::RecordKind;
@@ -16,11 +16,11 @@ use media::{IoBuf, Media, MemoryMedia};
 
 const MIB: u64 = 1 << 20;
 
-fn write(drive: &Drive<MemoryMedia>, block: u64) {
+fn write(drive: &Drive<Erased>, block: u64) {
     run(drive.write(block * 4096, &random(block, 4096), false)).expect("write");
 }
 
-fn block(drive: &Drive<MemoryMedia>, block: u64) -> Vec<u8> {
+fn block(drive: &Drive<Erased>, block: u64) -> Vec<u8> {
     let mut bytes = vec![0; 4096];
     run(drive.read(block * 4096, &mut bytes)).expect("read");
     bytes
@@ -117,7 +117,7 @@ fn a_damaged_drive_can_be_wiped_another_thing_cannot() {
     drop(drive);
     let image = Image::of(&media);
     image.zero(image.newest(RecordKind::Data, 1).pack, 4096);
-    run(Drive::open(media.clone(), OpenOptions::new(9, spawner()))).err().expect("damaged");
+    run(Drive::open(erased(media.clone()), OpenOptions::new(9, spawner()))).err().expect("damaged");
     wipe(&media);
     assert_sound(&open(&media, 2));
     let blank = MemoryMedia::new(64 * MIB);

@@ -7,7 +7,7 @@ use drive::{CheckOptions, Drive, Error, OpenOptions};
 use layout::{Checkpoint, Geometry, PackHeader, RecordHeader, RecordKind, Superblock};
 use media::Media;
 
-use super::common::{run, spawner};
+use super::common::{erased, run, spawner};
 use super::memory::Watch;
 use super::seal;
 use super::sparse::Sparse;
@@ -251,7 +251,7 @@ fn use_it(media: &Arc<Sparse>, accept_damage: bool) {
     assert_eq!(superblocks.len(), 2);
     let options = OpenOptions { read_only: true, accept_damage, ..OpenOptions::new(7, spawner()) };
     let written_bytes = media.written_bytes();
-    let Ok(drive) = run(Drive::open(media.clone(), options)) else { return };
+    let Ok(drive) = run(Drive::open(erased(media.clone()), options)) else { return };
     let status = drive.status();
     let capacity = status.logical_capacity_bytes;
     let mut offsets: BTreeSet<u64> = (0..capacity.min(READ_BYTES_MAX)).step_by(256 << 10).collect();
@@ -278,7 +278,7 @@ fn use_it(media: &Arc<Sparse>, accept_damage: bool) {
 /// Opens for writing, and changes what there is. Any error is acceptable.
 fn change_it(media: &Arc<Sparse>) -> Result<(), Error> {
     for entropy in 1..3 {
-        let drive = run(Drive::open(media.clone(), OpenOptions::new(entropy, spawner())))?;
+        let drive = run(Drive::open(erased(media.clone()), OpenOptions::new(entropy, spawner())))?;
         let capacity = drive.status().logical_capacity_bytes;
         let data: Vec<u8> = (0..64 << 10).map(|n: u32| ((n / 300) ^ (n / 7)) as u8).collect();
         for offset in [0, 5 * 4096, 1 << 20, 2 << 20] {

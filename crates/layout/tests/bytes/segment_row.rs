@@ -1,14 +1,12 @@
 //! A segment's row in the checkpoint's table.
 
-mod common;
-
 use layout::table::ROW_BYTES;
 use layout::{SegmentRow, SegmentUse};
 use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn decodes_what_was_encoded(row in common::segment_row()) {
+    fn decodes_what_was_encoded(row in crate::common::segment_row()) {
         let mut bytes = [0xa5; ROW_BYTES];
         row.encode(&mut bytes);
         prop_assert_eq!(SegmentRow::decode(&bytes), Ok(row));

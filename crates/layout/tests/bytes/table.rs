@@ -1,8 +1,6 @@
 //! The table of segments: pages with a checksum each, of which a checkpoint writes only those that changed.
 
-mod common;
-
-use common::{encoded, seal};
+use crate::common::{encoded, seal};
 use layout::table::{ROWS_A_PAGE, encode_page, page_of, page_rows, table_crc, table_pages};
 use layout::{Checkpoint, DecodeError, PAGE_BYTES, SegmentRow, SegmentUse};
 use proptest::prelude::*;
@@ -40,7 +38,7 @@ fn overwritten(older: &Checkpoint, newer: &Checkpoint, written: &[usize]) -> Res
 
 /// Two checkpoints of one slot: rows on the pages 0 and 2 of the table changed between them.
 fn two_checkpoints() -> (Checkpoint, Checkpoint) {
-    let older = Checkpoint { number: 10, ..common::checkpoint_of(rows()) };
+    let older = Checkpoint { number: 10, ..crate::common::checkpoint_of(rows()) };
     let mut newer = Checkpoint { number: 12, ..older.clone() };
     newer.rows[169].live_units += 1;
     newer.rows[340].usage = SegmentUse::Bad;
@@ -66,7 +64,7 @@ fn page_left_from_an_older_checkpoint_is_found() {
 /// A lost write of any single row, wherever it is.
 #[test]
 fn page_left_from_before_any_row_changed_is_found() {
-    let older = common::checkpoint_of(rows());
+    let older = crate::common::checkpoint_of(rows());
     for segment in 0..older.rows.len() {
         let mut newer = older.clone();
         newer.rows[segment].last_sequence += 1;
@@ -91,7 +89,7 @@ fn page_torn_between_two_checkpoints_is_found() {
 
 #[test]
 fn page_at_the_place_of_another_is_found() {
-    let good = encoded(&common::checkpoint_of(rows()));
+    let good = encoded(&crate::common::checkpoint_of(rows()));
     for (from, to) in [(0, 1), (1, 0), (0, 2), (2, 1)] {
         let mut bytes = good.clone();
         bytes.copy_within(at(from), at(to).start);
@@ -105,7 +103,7 @@ fn page_at_the_place_of_another_is_found() {
 /// A page that is whole, has the right number, and rows of another drive or time.
 #[test]
 fn page_that_the_header_does_not_cover_is_found() {
-    let checkpoint = common::checkpoint_of(rows());
+    let checkpoint = crate::common::checkpoint_of(rows());
     for page in 0..3 {
         let mut bytes = encoded(&checkpoint);
         encode_page(page, &[SegmentRow::BLANK; 60], &mut bytes[at(page)]);
@@ -118,7 +116,7 @@ fn page_that_the_header_does_not_cover_is_found() {
 #[test]
 fn every_flipped_bit_of_every_page_is_found() {
     // The second page has one row: zeros behind it are covered too.
-    let mut bytes = encoded(&common::checkpoint_of(rows()[..=ROWS_A_PAGE].to_vec()));
+    let mut bytes = encoded(&crate::common::checkpoint_of(rows()[..=ROWS_A_PAGE].to_vec()));
     assert_eq!(bytes.len(), 3 * PAGE_BYTES);
     for bit in 0..bytes.len() * 8 {
         bytes[bit / 8] ^= 1 << (bit % 8);
@@ -132,7 +130,7 @@ fn every_flipped_bit_of_every_page_is_found() {
 #[test]
 fn number_of_rows_is_as_the_header_says_or_refused() {
     let rows = rows();
-    let bytes = encoded(&common::checkpoint_of(rows.clone()));
+    let bytes = encoded(&crate::common::checkpoint_of(rows.clone()));
     for count in [0, 1, 169, 170, 171, 340, 341, 399, 400_usize] {
         let mut fewer = bytes.clone();
         fewer[56..60].copy_from_slice(&(count as u32).to_le_bytes());
@@ -150,7 +148,7 @@ fn number_of_rows_is_as_the_header_says_or_refused() {
 /// Bytes that mean nothing, under right checksums.
 #[test]
 fn bytes_written_as_zero_are_not_looked_at() {
-    let checkpoint = common::checkpoint_of(rows());
+    let checkpoint = crate::common::checkpoint_of(rows());
     let mut bytes = encoded(&checkpoint);
     let row = at(1).start + 16 + 24;
     let last = at(2).start + 16 + (400 - 340) * 24;
@@ -164,7 +162,7 @@ fn bytes_written_as_zero_are_not_looked_at() {
 proptest! {
     /// A header written alone, over pages written one by one, is the same checkpoint.
     #[test]
-    fn pages_and_header_written_apart_are_the_same(checkpoint in common::checkpoint()) {
+    fn pages_and_header_written_apart_are_the_same(checkpoint in crate::common::checkpoint()) {
         let rows = &checkpoint.rows;
         let mut bytes = vec![0xa5; Checkpoint::encoded_len(rows.len())];
         let mut crcs = Vec::new();

@@ -1,8 +1,5 @@
 //! Frames follow the rule of the drive: data written to a real drive takes exactly the predicted number of bytes.
 
-#[path = "../../drive/tests/common/mod.rs"]
-mod common;
-
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
@@ -13,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use scan::{Options, Population, WalkOptions};
 
-use common::{create_options, open, run};
+use crate::common::{create_options, open, run, spawner};
 
 const BLOCK: u64 = 4096;
 
@@ -89,6 +86,6 @@ fn records_and_map_to_the_byte() {
 
 #[test]
 fn the_size_of_frames_is_the_default_of_drives() {
-    let options = OpenOptions::new(1, common::spawner());
+    let options = OpenOptions::new(1, spawner());
     assert_eq!(options.frame_blocks, scan::GROUP_BLOCKS);
 }

@@ -1,8 +1,6 @@
 //! Records: header, payload, checksum.
 
-mod common;
-
-use common::{Spec, seal};
+use crate::common::{Spec, seal};
 use layout::record::{
     RECORD_HEADER_BYTES, RecordHeader, decode_range, decode_record, encode_range, place_mask,
 };
@@ -11,7 +9,7 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn decodes_what_was_encoded(spec in common::spec(), mask: u32, behind in 0..40_usize) {
+    fn decodes_what_was_encoded(spec in crate::common::spec(), mask: u32, behind in 0..40_usize) {
         let mut bytes = spec.encode(mask);
         prop_assert!(bytes.len() % 16 == 0);
         bytes.resize(bytes.len() + behind, 0xee);
@@ -22,14 +20,14 @@ proptest! {
     }
 
     #[test]
-    fn another_mask_is_refused(spec in common::spec(), mask: u32, other: u32) {
+    fn another_mask_is_refused(spec in crate::common::spec(), mask: u32, other: u32) {
         prop_assume!(mask != other);
         let bytes = spec.encode(mask);
         prop_assert_eq!(decode_record(&bytes, other), Err(DecodeError::Checksum("record")));
     }
 
     #[test]
-    fn flipped_bit_is_refused(spec in common::spec(), mask: u32, bit in any::<prop::sample::Index>()) {
+    fn flipped_bit_is_refused(spec in crate::common::spec(), mask: u32, bit in any::<prop::sample::Index>()) {
         let mut bytes = spec.encode(mask);
         // The padding behind the payload means nothing and is not covered.
         let bit = bit.index((RECORD_HEADER_BYTES + spec.payload.len()) * 8);
@@ -38,7 +36,7 @@ proptest! {
     }
 
     #[test]
-    fn truncated_is_refused(spec in common::spec(), mask: u32, len in any::<prop::sample::Index>()) {
+    fn truncated_is_refused(spec in crate::common::spec(), mask: u32, len in any::<prop::sample::Index>()) {
         let bytes = spec.encode(mask);
         let len = len.index(RECORD_HEADER_BYTES + spec.payload.len());
         prop_assert_eq!(decode_record(&bytes[..len], mask), Err(DecodeError::Truncated("record")));

@@ -1,7 +1,5 @@
 //! Places on the backing.
 
-mod common;
-
 use layout::geometry::{MAX_SEGMENT_BYTES, MIN_SEGMENT_BYTES, MIN_SEGMENTS};
 use layout::{Entry, Geometry, PAGE_BYTES};
 use proptest::prelude::*;
@@ -25,7 +23,7 @@ fn areas(geometry: &Geometry) -> Vec<(u64, u64)> {
 
 proptest! {
     #[test]
-    fn areas_do_not_overlap_and_fit(geometry in common::geometry()) {
+    fn areas_do_not_overlap_and_fit(geometry in crate::common::geometry()) {
         let mut areas = areas(&geometry);
         areas.sort_unstable();
         for pair in areas.windows(2) {
@@ -37,7 +35,7 @@ proptest! {
 
     #[test]
     fn locate_undoes_segment_offset(
-        geometry in common::geometry(),
+        geometry in crate::common::geometry(),
         segment in any::<prop::sample::Index>(),
         offset in any::<prop::sample::Index>(),
     ) {
@@ -48,7 +46,7 @@ proptest! {
     }
 
     #[test]
-    fn locate_knows_nothing_outside_the_segments(geometry in common::geometry(), far: u64) {
+    fn locate_knows_nothing_outside_the_segments(geometry in crate::common::geometry(), far: u64) {
         let first = geometry.segment_offset(0);
         let end = geometry.segment_offset(geometry.segments());
         for position in [0, first - 1, end, u64::MAX, far % first, far.max(end)] {
@@ -60,7 +58,7 @@ proptest! {
 
     /// Growing moves nothing, and there is room for four times the size a drive began with.
     #[test]
-    fn drive_can_grow_fourfold(geometry in common::geometry(), times in 1..=4_u64) {
+    fn drive_can_grow_fourfold(geometry in crate::common::geometry(), times in 1..=4_u64) {
         let grown = Geometry { physical_size_bytes: geometry.physical_size_bytes * times, ..geometry };
         prop_assert_eq!(grown.validate(), Ok(()));
         prop_assert!(grown.segments() >= geometry.segments());
@@ -70,7 +68,7 @@ proptest! {
 
     /// The engine indexes its segments by what this lets through.
     #[test]
-    fn holds_means_within_one_segment(geometry in common::geometry(), bits: u64, near in any::<prop::sample::Index>()) {
+    fn holds_means_within_one_segment(geometry in crate::common::geometry(), bits: u64, near in any::<prop::sample::Index>()) {
         let position = geometry.segment_offset(near.index(geometry.segments() as usize + 1) as u32);
         let close = Entry::record(position - position.min(bits % 70_000 / 16 * 16), (bits % 4095 + 1) as usize * 16);
         for entry in [Entry(bits), Entry(1 << 62 | bits >> 2), close] {

@@ -1,7 +1,5 @@
 //! Payloads of map nodes and overlays.
 
-mod common;
-
 use layout::node::{
     NodeCoding, NodeId, OverlayCoding, decode_node, decode_overlay, decode_pairs, encode_node,
     encode_overlay, encode_pairs,
@@ -22,7 +20,7 @@ fn decode(coding: u8, payload: &[u8]) -> Option<Entries> {
 
 /// Nodes with every share of mapped entries.
 fn entries() -> impl Strategy<Value = Entries> {
-    (0..=100_u32, prop::collection::vec((0..100_u32, common::record_entry()), NODE_ENTRIES)).prop_map(
+    (0..=100_u32, prop::collection::vec((0..100_u32, crate::common::record_entry()), NODE_ENTRIES)).prop_map(
         |(share, all)| {
             let mut entries = [Entry::UNMAPPED; NODE_ENTRIES];
             for (entry, (lot, record)) in entries.iter_mut().zip(all) {
@@ -36,7 +34,7 @@ fn entries() -> impl Strategy<Value = Entries> {
 }
 
 fn pairs() -> impl Strategy<Value = Vec<(u16, Entry)>> {
-    prop::collection::btree_map(0..512_u16, common::entry(), 0..=512)
+    prop::collection::btree_map(0..512_u16, crate::common::entry(), 0..=512)
         .prop_map(|map| map.into_iter().collect())
 }
 
@@ -54,7 +52,7 @@ proptest! {
     #[test]
     fn node_of_runs_decodes_as_encoded(
         runs in prop::collection::vec((0..60_usize, 1..60_usize, 0..3_u32), 0..40),
-        others in prop::collection::vec((0..NODE_ENTRIES, common::entry()), 0..10),
+        others in prop::collection::vec((0..NODE_ENTRIES, crate::common::entry()), 0..10),
     ) {
         let mut entries = [Entry::UNMAPPED; NODE_ENTRIES];
         let mut at = 0;

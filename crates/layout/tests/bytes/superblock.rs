@@ -1,8 +1,6 @@
 //! The superblock's page.
 
-mod common;
-
-use common::seal;
+use crate::common::seal;
 use layout::superblock::KNOWN_CODECS;
 use layout::{DecodeError, Features, Geometry, PAGE_BYTES, Superblock};
 use proptest::prelude::*;
@@ -35,7 +33,7 @@ fn with(at: usize, value: &[u8]) -> Result<Superblock, DecodeError> {
 
 proptest! {
     #[test]
-    fn decodes_what_was_encoded(superblock in common::superblock()) {
+    fn decodes_what_was_encoded(superblock in crate::common::superblock()) {
         prop_assert_eq!(Superblock::decode(&superblock.encode()), Ok(superblock));
     }
 

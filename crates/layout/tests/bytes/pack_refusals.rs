@@ -1,8 +1,6 @@
 //! A pack that is damaged, cut short, or not what belongs there is refused, and not one record of it is told.
 
-mod common;
-
-use common::{At, Pack, sample_pack, seal};
+use crate::common::{At, Pack, sample_pack, seal};
 use layout::PAGE_BYTES;
 use layout::pack::{Place, decode_pack, walk_records};
 use proptest::prelude::*;
@@ -71,9 +69,10 @@ fn torn_sector_is_refused() {
     // Each sector as if it had never been written: old bytes, here another pack's.
     let pack = sample_pack();
     let specs: Vec<_> = pack.specs.iter().cycle().take(60).cloned().collect();
-    let new = common::pack_of(pack.at, pack.header.head, [1001, 990, 12], pack.header.next, specs.clone());
+    let new =
+        crate::common::pack_of(pack.at, pack.header.head, [1001, 990, 12], pack.header.next, specs.clone());
     let older = At { generation: pack.at.generation - 1, ..pack.at };
-    let old = common::pack_of(older, pack.header.head, [500, 490, 9], pack.header.next, specs);
+    let old = crate::common::pack_of(older, pack.header.head, [500, 490, 9], pack.header.next, specs);
     for sector in 0..new.header.used.div_ceil(512) as usize {
         let mut torn = new.bytes.clone();
         torn[sector * 512..][..512].copy_from_slice(&old.bytes[sector * 512..][..512]);
@@ -83,7 +82,7 @@ fn torn_sector_is_refused() {
 
 proptest! {
     #[test]
-    fn flipped_bit_is_refused(pack in common::pack(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
+    fn flipped_bit_is_refused(pack in crate::common::pack(), at in any::<prop::sample::Index>(), bit in 0..8_u8) {
         let meaningful = meaningful(&pack);
         let at = meaningful[at.index(meaningful.len())];
         let mut damaged = pack.bytes.clone();
@@ -92,7 +91,7 @@ proptest! {
     }
 
     #[test]
-    fn another_place_is_refused(pack in common::pack(), other in common::at(), which in 0..4_usize) {
+    fn another_place_is_refused(pack in crate::common::pack(), other in crate::common::at(), which in 0..4_usize) {
         let (at, mut wrong) = (pack.at, pack.at);
         match which {
             0 => wrong.uuid = other.uuid,
@@ -106,9 +105,9 @@ proptest! {
 
     /// A forger who names the other place in the header and sums it again still fails: the records know their place.
     #[test]
-    fn records_of_another_place_are_refused(pack in common::pack(), other in common::at()) {
+    fn records_of_another_place_are_refused(pack in crate::common::pack(), other in crate::common::at()) {
         prop_assume!(!pack.specs.is_empty() && other != pack.at);
-        let moved = common::pack_of(other, pack.header.head, [1, 1, 1], pack.header.next, pack.specs.clone());
+        let moved = crate::common::pack_of(other, pack.header.head, [1, 1, 1], pack.header.next, pack.specs.clone());
         let mut forged = moved.bytes.clone();
         let used = pack.header.used as usize;
         forged[112..used].copy_from_slice(&pack.bytes[112..used]);
@@ -123,14 +122,14 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..6000), at in common::at()) {
+    fn any_bytes_are_refused_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..6000), at in crate::common::at()) {
         prop_assert!(is_refused(&bytes, at.place()));
     }
 
     /// Damage under right checksums: whatever is accepted lies within the pack.
     #[test]
     fn hostile_fields_are_refused_or_consistent(
-        pack in common::pack(),
+        pack in crate::common::pack(),
         damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..12),
         fields in prop::collection::vec((6..27_usize, prop::sample::select(HOSTILE.to_vec())), 0..2),
     ) {

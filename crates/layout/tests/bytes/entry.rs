@@ -1,7 +1,5 @@
 //! The eight bytes of a map entry.
 
-mod common;
-
 use layout::Entry;
 use proptest::prelude::*;
 

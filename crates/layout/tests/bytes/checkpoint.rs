@@ -1,8 +1,6 @@
 //! Checkpoints: header page and table.
 
-mod common;
-
-use common::{encoded, seal};
+use crate::common::{encoded, seal};
 use layout::{
     Checkpoint, DecodeError, Entry, Geometry, HeadPosition, NextSegment, PAGE_BYTES, SegmentRow, SegmentUse,
 };
@@ -57,7 +55,7 @@ fn with(at: usize, value: &[u8]) -> Result<Checkpoint, DecodeError> {
 
 proptest! {
     #[test]
-    fn decodes_what_was_encoded(checkpoint in common::checkpoint(), behind in 0..20_usize) {
+    fn decodes_what_was_encoded(checkpoint in crate::common::checkpoint(), behind in 0..20_usize) {
         let mut bytes = encoded(&checkpoint);
         prop_assert!(bytes.len().is_multiple_of(PAGE_BYTES));
         bytes.resize(bytes.len() + behind, 0xee);
@@ -69,7 +67,7 @@ proptest! {
     }
 
     #[test]
-    fn truncated_is_refused(checkpoint in common::checkpoint(), len in any::<prop::sample::Index>()) {
+    fn truncated_is_refused(checkpoint in crate::common::checkpoint(), len in any::<prop::sample::Index>()) {
         let bytes = encoded(&checkpoint);
         let len = len.index(bytes.len());
         prop_assert_eq!(Checkpoint::decode(&bytes[..len]), Err(DecodeError::Truncated("checkpoint")));

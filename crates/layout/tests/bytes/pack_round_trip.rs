@@ -1,13 +1,11 @@
 //! A pack put together as the engine does it gives back every record.
 
-mod common;
-
 use layout::PackHeader;
 use layout::pack::{decode_pack, walk_records};
 use layout::record::RecordHeader;
 use proptest::prelude::*;
 
-fn gives_back_everything(pack: &common::Pack, bytes: &[u8]) {
+fn gives_back_everything(pack: &crate::common::Pack, bytes: &[u8]) {
     let mut specs = pack.specs.iter();
     let mut expected_at = 112;
     let header = decode_pack(bytes, pack.at.place(), |at, record| {
@@ -24,18 +22,18 @@ fn gives_back_everything(pack: &common::Pack, bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn decodes_what_was_encoded(pack in common::pack()) {
+    fn decodes_what_was_encoded(pack in crate::common::pack()) {
         gives_back_everything(&pack, &pack.bytes);
         prop_assert_eq!(PackHeader::decode(&pack.bytes), Ok(pack.header));
     }
 
     #[test]
-    fn what_follows_does_not_matter(pack in common::pack(), behind in prop::collection::vec(any::<u8>(), 1..9000)) {
+    fn what_follows_does_not_matter(pack in crate::common::pack(), behind in prop::collection::vec(any::<u8>(), 1..9000)) {
         gives_back_everything(&pack, &[&pack.bytes[..], &behind[..]].concat());
     }
 
     #[test]
-    fn walking_finds_the_same_records(pack in common::pack()) {
+    fn walking_finds_the_same_records(pack in crate::common::pack()) {
         let mut lengths = Vec::new();
         let used = &pack.bytes[..pack.header.used as usize];
         walk_records(used, pack.header.records, |_, raw| {
@@ -50,8 +48,9 @@ proptest! {
 
 #[test]
 fn empty_pack() {
-    let sample = common::sample_pack();
-    let pack = common::pack_of(sample.at, layout::Head::Map, [1, 0, 0], sample.header.next, Vec::new());
+    let sample = crate::common::sample_pack();
+    let pack =
+        crate::common::pack_of(sample.at, layout::Head::Map, [1, 0, 0], sample.header.next, Vec::new());
     assert_eq!((pack.header.used, pack.header.len), (112, 4096));
     gives_back_everything(&pack, &pack.bytes);
 }
@@ -60,7 +59,7 @@ fn empty_pack() {
 #[test]
 fn continued_pack() {
     for continued in 0..=6 {
-        let pack = common::sample_pack().continued(continued);
+        let pack = crate::common::sample_pack().continued(continued);
         assert_eq!(pack.bytes[96..104], [continued as u8, 0, 0, 0, 0, 0, 0, 0]);
         gives_back_everything(&pack, &pack.bytes);
     }
@@ -68,6 +67,6 @@ fn continued_pack() {
 
 #[test]
 fn every_kind() {
-    let pack = common::sample_pack();
+    let pack = crate::common::sample_pack();
     gives_back_everything(&pack, &pack.bytes);
 }

@@ -1,7 +1,5 @@
 //! The numbers of `docs/format.md`: whoever changes the format sees here what to change there.
 
-mod common;
-
 use layout::node::{NodeCoding, NodeId};
 use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack, drive_tag};
 use layout::record::{RecordHeader, place_mask, record_crc};
@@ -118,7 +116,7 @@ fn classes_are_from_byte_400_on() {
         blocks: [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17, 0x18],
         units: [0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x28],
     };
-    let checkpoint = Checkpoint { mix, ..common::checkpoint_of(Vec::new()) };
+    let checkpoint = Checkpoint { mix, ..crate::common::checkpoint_of(Vec::new()) };
     let mut page = [0xff; 4096];
     checkpoint.encode(&mut page);
     for class in 0..9 {

@@ -1,8 +1,5 @@
 //! The predicted drive matches a real drive with the same data.
 
-#[path = "../../drive/tests/common/mod.rs"]
-mod common;
-
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -13,7 +10,7 @@ use drive::{CreateOptions, Drive, Settle, Status};
 use media::MemoryMedia;
 use scan::{Options, Population, PredictedDrive, Report, WalkOptions};
 
-use common::{create_options, open, run};
+use crate::common::{Erased, create_options, open, run};
 
 const MIB: u64 = 1 << 20;
 
@@ -51,7 +48,7 @@ fn image(folder: &Path) -> std::path::PathBuf {
 }
 
 /// Writes pieces to a new drive, `step` bytes per write.
-fn written(codec: Policy, pieces: &[(u64, Vec<u8>)], step: usize) -> Drive<MemoryMedia> {
+fn written(codec: Policy, pieces: &[(u64, Vec<u8>)], step: usize) -> Drive<Erased> {
     let media = Arc::new(MemoryMedia::new(128 * MIB));
     let options = CreateOptions { codec, ..create_options(128 * MIB, 256 * MIB) };
     run(Drive::create(&*media, &options)).expect("create");

@@ -1,9 +1,6 @@
 //! The model of write amplification compared with the engine: uniform random overwrites of 4 KiB until the drive is in
 //! steady state.
 
-#[path = "../../drive/tests/common/mod.rs"]
-mod common;
-
 use std::sync::Arc;
 
 use codec::{Policy, testdata};
@@ -13,7 +10,7 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use scan::plan::{live_share_of_victims, occupied_segments};
 
-use common::{create_options, run, spawner};
+use crate::common::{create_options, erased, run, spawner};
 
 const MIB: u64 = 1 << 20;
 
@@ -30,7 +27,7 @@ fn measured(physical_mib: u64, share: f64) -> (f64, f64) {
     run(Drive::create(&*media, &options)).expect("create");
     let mut with = OpenOptions::new(1, spawner());
     with.checkpoint_bytes = 8 << 20;
-    let drive = run(Drive::open(media, with)).expect("open");
+    let drive = run(Drive::open(erased(media), with)).expect("open");
     let data = testdata::fio_like(1, 4 << 20, 60);
     let block = |i: u64| &data[(i % 1024) as usize * 4096..][..4096];
     // 40 % of 4096, plus a header.

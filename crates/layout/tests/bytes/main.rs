@@ -1,0 +1,19 @@
+//! The bytes on a backing: what is encoded is decoded again, and what was damaged is refused. A module for each structure.
+//!
+//! One program, because building one for each takes longer than running them.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod checkpoint;
+mod entry;
+mod format_reference;
+mod geometry;
+mod mix;
+mod node;
+mod pack_refusals;
+mod pack_round_trip;
+mod record;
+mod segment_row;
+mod superblock;
+mod table;

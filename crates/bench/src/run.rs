@@ -232,6 +232,15 @@ impl Run {
         self.series(scene, step, target)?.requests_per_second.map(Value::speed)
     }
 
+    /// Returns written bytes over those they take, of a step that wrote each byte once. Zeros are no data, so there is no
+    /// ratio of them.
+    pub(crate) fn written_over_used(&self, scene: &str, step: &str, target: &str) -> Option<Value> {
+        let series = self.series(scene, step, target)?;
+        let one = |it: &Sample| Some(it.bytes as f64 / it.physical_used_bytes?.max(1) as f64);
+        let values: Option<Vec<f64>> = series.samples.iter().map(one).collect();
+        values.and_then(Figure::of).map(Value::space)
+    }
+
     /// Returns the ratio after a step.
     pub(crate) fn ratio(&self, scene: &str, step: &str, target: &str) -> Option<Value> {
         self.series(scene, step, target)?.ratio.map(Value::space)
@@ -294,6 +303,26 @@ mod tests {
         assert_eq!(series.client_cpu_seconds_per_gb.expect("a time").median, 0.5);
         assert_eq!(series.server_cpu_seconds_per_gb, None);
         assert_eq!(series.ratio.expect("a ratio").median, 2.0);
+    }
+
+    #[test]
+    fn zeros_have_no_ratio_and_take_little() {
+        let sample = |used| Sample { bytes: 1 << 20, physical_used_bytes: used, ..Sample::default() };
+        let run = |samples: Vec<Sample>| {
+            let series = Series {
+                scene: "100 %".to_string(),
+                step: "write".to_string(),
+                samples,
+                ..Series::default()
+            };
+            Run { series: vec![series], ..Run::default() }
+        };
+        let taken = |run: Run| run.written_over_used("100 %", "write", "").map(|value| value.median());
+        assert_eq!(taken(run(vec![sample(Some(1 << 10)), sample(Some(1 << 10))])), Some(1024.0));
+        // Not even a header.
+        assert_eq!(taken(run(vec![sample(Some(0))])), Some((1 << 20) as f64));
+        assert_eq!(taken(run(vec![sample(None)])), None);
+        assert_eq!(taken(run(vec![])), None);
     }
 
     #[test]

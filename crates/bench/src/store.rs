@@ -12,10 +12,7 @@ mod qcow2;
 mod raw;
 mod volume;
 
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-
-use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 
 use crate::error::Result;
 use crate::fio::Place;
@@ -26,12 +23,9 @@ use crate::target::{Kind, Target};
 use ::status::StatusReport;
 pub(crate) use volume::{layer_name, left_behind};
 
-/// What need not be escaped in the URI of a socket.
-const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'.').remove(b'-').remove(b'_').remove(b'~');
-
 /// The URI of the default export of an NBD server on a Unix socket.
 fn nbd_uri(socket: &Path) -> String {
-    format!("nbd+unix:///?socket={}", percent_encode(socket.as_os_str().as_bytes(), PLAIN))
+    format!("nbd+unix:///?socket={}", ::status::uri_path(socket))
 }
 
 /// Bytes of a store and what they take.

@@ -5,6 +5,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, PercentEncode, percent_encode};
+
 /// The port registered for NBD.
 pub const DEFAULT_PORT: u16 = 10809;
 
@@ -71,10 +73,9 @@ impl Address {
     }
 }
 
-fn escape(bytes: &[u8]) -> String {
-    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte);
-    bytes
-        .iter()
-        .map(|&byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
-        .collect()
+/// Bytes that need no escape in a URI: the unreserved characters of RFC 3986, and the slash.
+const PLAIN: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
+
+fn escape(bytes: &[u8]) -> PercentEncode<'_> {
+    percent_encode(bytes, PLAIN)
 }

@@ -25,7 +25,7 @@ pub use compression::{
     SurveyedReport, TrainingReport, WrittenReport,
 };
 pub use events::{EventCount, EventsReport, RecentEvent};
-pub use path_text::{Shown, as_text, parse_path, path_text, shown};
+pub use path_text::{Shown, as_text, parse_path, path_text, shown, uri_path};
 pub use report::{
     CacheReport, CleaningReport, CopyReport, ErrorReport, RecoveryReport, StatusAnswer, StatusReport,
     TimeToFull, WearReport,

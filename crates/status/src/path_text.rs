@@ -18,8 +18,13 @@ const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'
 pub fn path_text(path: &Path) -> String {
     match path.to_str() {
         Some(text) => text.to_string(),
-        None => format!("{SCHEME}{}", percent_encode(path.as_os_str().as_bytes(), ENCODED)),
+        None => format!("{SCHEME}{}", uri_path(path)),
     }
+}
+
+/// Returns the path as a part of a URI (RFC 3986), percent-encoded but for unreserved characters and slashes.
+pub fn uri_path(path: &Path) -> String {
+    percent_encode(path.as_os_str().as_bytes(), ENCODED).to_string()
 }
 
 /// Returns the path of a text made by [`path_text`].

@@ -20,8 +20,11 @@ const BANDS: [(u8, u8, f64, &str); 6] = [
     (70, 89, 3.0, "hs-band-70"),
     (90, 94, 5.0, "hs-band-90"),
     (95, 99, 8.0, "hs-band-95"),
-    (100, 100, 28.0, "hs-band-100"),
+    (ZEROS, ZEROS, 28.0, "hs-band-100"),
 ];
+
+/// Percentage at which fio writes zeros.
+const ZEROS: u8 = 100;
 
 /// Requests in flight of each job, as the document's.
 const DEPTH: u32 = 128;
@@ -66,11 +69,18 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let mut findings: Vec<Finding> = BANDS
         .iter()
         .map(|(first, last, document, name)| {
-            let ratio = |percent: u8| seen.run.ratio(&scene_name(percent), "write", seen.drive);
+            let ratio = |percent: u8| {
+                let scene = scene_name(percent);
+                match percent {
+                    ZEROS => seen.run.written_over_used(&scene, "write", seen.drive),
+                    _ => seen.run.ratio(&scene, "write", seen.drive),
+                }
+            };
             let (low, high) = (ratio(*first), ratio(*last));
             let high = high.map(|high| high.median());
             let ours = |low: f64| match high {
                 Some(high) if first != last => format!("{low:.2}:1 to {high:.2}:1"),
+                _ if *first == ZEROS => format!("{low:.0}:1, written bytes by used ones"),
                 _ => format!("{low:.2}:1"),
             };
             // 4 KiB of data take a header each; an upper edge reaches what the lower one does not.

@@ -42,6 +42,9 @@ read -r free used < <(df --output=avail,pcent -B1M "$folder" | tail -n 1)
 work=$(mktemp -d "$folder/pumice-ceph-test.XXXXXX") || exit 1
 export LAB_DIR=$work/lab CEPH_CONF=$work/lab/ceph.conf PUMICE_RUNTIME_DIR=$work/lab/pumice
 finish() {
+    # Another signal must not end this half-way.
+    trap - EXIT
+    trap '' HUP INT TERM
     if [ -n "${KEEP:-}" ]; then
         echo "the cluster stays: LAB_DIR=$LAB_DIR $here/lab.sh status"
         return
@@ -50,7 +53,7 @@ finish() {
     local child children=()
     read -r -a children <"/proc/$$/task/$$/children"
     for child in "${children[@]}"; do
-        kill "$child" 2>/dev/null && timeout 120 tail --pid="$child" -f /dev/null
+        kill "$child" 2>/dev/null && timeout -s KILL 120 tail --pid="$child" -f /dev/null
     done
     # What is attached still would lose its backing.
     "$here/lab.sh" down && rm -rf --one-file-system "$work"

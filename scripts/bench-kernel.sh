@@ -9,6 +9,7 @@
 # CONTESTANTS  the ones to measure: raw pumice-ublk pumice-nbd btrfs vdo zvol
 # BENCH_SIZE   MiB of data [1024]           BENCH_LIMIT   seconds of a random run [4]
 # BENCH_DIR    where the disk is made       BENCH_KEEP    a directory that gets the output of fio
+# BENCH_DISK   file, on the host, or memory, in the guest [LAB_KERNEL=qemu: memory; else file]
 # PUMICE       the program                  KERNEL_LAB    the kernel's directory, made by `make test-kernel` or here
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -25,22 +26,28 @@ case $built in 0) ;; 77) exit 0 ;; *) exit "$built" ;; esac
 share=$(mktemp -d "${BENCH_DIR:-${TMPDIR:-/tmp}}/pumice-bench.XXXXXX")
 trap 'rm -rf "$share"' EXIT
 cp "$program" "$share/pumice"
+case ${LAB_KERNEL:-uml} in
+    qemu) machine="emulated (QEMU, TCG)" processors=${LAB_PROCESSORS:-2} medium=${BENCH_DISK:-memory} ;;
+    *) machine="as a program (User-Mode Linux)" processors=1 medium=${BENCH_DISK:-file} ;;
+esac
 # The index of VDO alone takes 2.5 GB.
-truncate -s $((size * 3 + 4096))M "$share/disk"
-printf '%s\n' "SIZE=$size LIMIT=$limit ROUNDS=$rounds CONTESTANTS='$contestants'" | cat - scripts/kernel-lab/bench.sh >"$share/run.sh"
+disk_gib=$(((size * 3 + 1023) / 1024 + 4))
+case $medium in
+    memory) disk=(mem=4G) ;;
+    file) truncate -s "${disk_gib}G" "$share/disk" && disk=(mem=2G disk="$share/disk") disk_gib= ;;
+    *) echo "unknown BENCH_DISK '$medium': expected file or memory" >&2; exit 2 ;;
+esac
+printf '%s\n' "SIZE=$size LIMIT=$limit ROUNDS=$rounds CONTESTANTS='$contestants' DISK_GIB=$disk_gib" |
+    cat - scripts/kernel-lab/bench.sh >"$share/run.sh"
 
 load=$(cut -d ' ' -f 1-3 /proc/loadavg)
 code=0
-scripts/kernel-lab/run.sh "$lab" "$share" $((rounds * 600)) mem=2G disk="$share/disk" || code=$?
+scripts/kernel-lab/run.sh "$lab" "$share" $((rounds * 600)) "${disk[@]}" || code=$?
 [ -z "${BENCH_KEEP:-}" ] || { mkdir -p "$BENCH_KEEP" && cp "$share"/{figures,fio.*,dmesg} "$BENCH_KEEP/"; }
 [ -e "$share/figures" ] || exit "$code"
-case ${LAB_KERNEL:-uml} in
-    qemu) machine="emulated (QEMU, TCG)" processors=${LAB_PROCESSORS:-2} ;;
-    *) machine="as a program (User-Mode Linux)" processors=1 ;;
-esac
 
 echo "$rounds rounds, $size MiB, compressible by 60 %, queue depth 16; Linux $(cat "$share/kernel") \
-$machine, processors: $processors ($(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)); load average $load before"
+$machine, processors: $processors, disk in ${medium/file/a file} ($(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)); load average $load before"
 awk -v contestants="$contestants" '
     function sorted(text, values,   n, i, j, t) {
         n = split(text, values, " ")

@@ -1,6 +1,7 @@
 #!/bin/bash
-# In the guest: the same fio runs on each of CONTESTANTS, on one disk (${DISK}a), in ROUNDS turns that each begin with another
-# one. A line a figure goes to /share/figures: contestant, column, value. SIZE: MiB of data; LIMIT: seconds of a random run.
+# In the guest: the same fio runs on each of CONTESTANTS, on one disk, in ROUNDS turns that each begin with another one. A line a
+# figure goes to /share/figures: contestant, column, value. SIZE: MiB of data; LIMIT: seconds of a random run; DISK_GIB: size of a
+# disk in the guest's memory, which takes the place of ${DISK}a.
 set -uo pipefail
 export PUMICE_RUNTIME_DIR=/run/pumice PUMICE_USER=0 PUMICE_CONFIG=/nonexistent/pumice.toml UDS_LOG_LEVEL=ERROR
 disk=${DISK}a depth=16 percent=60
@@ -84,6 +85,10 @@ begin_zvol() {
 }
 end_zvol() { zpool destroy pool; }
 
+if [ -n "${DISK_GIB:-}" ]; then
+    modprobe null_blk nr_devices=1 "gb=$DISK_GIB" memory_backed=1 discard=1 "submit_queues=$(nproc)" || exit
+    disk=/dev/nullb0
+fi
 uname -r >/share/kernel
 # Modules that are missing leave a contestant out.
 present=()

@@ -15,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod admission;
+mod answer;
 mod client;
 mod control;
 mod error;
@@ -25,6 +26,7 @@ mod watch;
 mod workers;
 
 pub use admission::throttle::{CEILING_BYTES_PER_SECOND, DEFAULT_FLOOR_BYTES_PER_SECOND, ThrottleSettings};
+pub use answer::Answer;
 pub use client::protocol::Change;
 pub use client::runtime_dir::{make_runtime_dir, runtime_dirs};
 pub use client::servers::{ask_status, change, find_drives, find_served};

@@ -77,12 +77,13 @@ pub(crate) fn connect_from(
     device: &Arc<MemoryDevice>,
     pipe_bytes: usize,
 ) -> Session {
-    connect_seen(|| Presence::Here, peer, shared, device, pipe_bytes)
+    connect_seen(Box::new(|| Presence::Here), peer, shared, device, pipe_bytes)
 }
 
-/// A client of `shared` with a given peer and presence, before the greeting.
+/// A client of `shared` with a given peer and presence, before the greeting. The presence has one type, for which the server
+/// is compiled.
 pub(crate) fn connect_seen(
-    presence: impl Fn() -> Presence + Send + Sync + 'static,
+    presence: Box<dyn Fn() -> Presence + Send + Sync>,
     peer: Peer,
     shared: &Arc<Shared<MemoryDevice>>,
     device: &Arc<MemoryDevice>,

@@ -285,7 +285,7 @@ async fn a_client_that_is_found_to_have_left_on_a_second_look_keeps_nobody_out()
     let looks = Arc::new(Mutex::new(VecDeque::new()));
     let of_first = Arc::clone(&looks);
     let presence = move || of_first.lock().expect("no panic").pop_front().unwrap_or(Presence::Here);
-    let mut first = connect_seen(presence, Peer::Unknown, &shared, &device, 1 << 20);
+    let mut first = connect_seen(Box::new(presence), Peer::Unknown, &shared, &device, 1 << 20);
     first.client.greet().await;
     first.client.go("first").await;
     looks.lock().expect("no panic").extend([Presence::Unread, Presence::Left]);

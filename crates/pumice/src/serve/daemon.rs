@@ -10,12 +10,13 @@ use std::time::Duration;
 use admin::{HttpAddress, HttpListener, HttpServer};
 use anyhow::{Context, Result};
 use device::Device;
+use front::Exports;
 use nbd::{Address, ConfigError, Export, Inherited, Offered, ServerConfig, Shared};
 use service::{AdminSocket, Drives, ServedDrive, ServiceError, Workers};
 use status::shown;
 use tokio::task::JoinSet;
 
-use super::endpoints::{Bound, Endpoints, Exports, absolute, default_address};
+use super::endpoints::{Bound, Endpoints, absolute, default_address};
 use super::http;
 use super::names::Names;
 use super::printer::Printer;

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
+use front::Exports;
 use nbd::{
-    AcceptFailures, Acceptor, Address, Admitted, Inherited, Listener, ServerConfig, Shared, Shutdown,
+    AcceptFailures, Acceptor, Address, Admitted, Inherited, Listener, ServerConfig, Shutdown,
     ShutdownTrigger, TlsPolicy,
 };
 use parking_lot::RwLock;
@@ -17,9 +18,6 @@ use tokio::task::JoinSet;
 
 use super::names::Names;
 use super::printer::Printer;
-
-/// Exports of an address, among which its clients may choose.
-pub(super) type Exports = Arc<Shared<ServedDrive>>;
 
 /// An address that the server listens at.
 struct Endpoint {
@@ -291,7 +289,7 @@ async fn accept_all(
 }
 
 async fn carry(client: Admitted, exports: Exports, shutdown: Shutdown) {
-    if let Err(error) = client.serve(&exports, shutdown).await {
+    if let Err(error) = front::serve(client, exports, shutdown).await {
         tracing::debug!(%error, "connection ended");
     }
 }
@@ -299,7 +297,7 @@ async fn carry(client: Admitted, exports: Exports, shutdown: Shutdown) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nbd::ListenError;
+    use nbd::{ListenError, Shared};
 
     #[test]
     fn names_of_hosts_are_resolved_once() {

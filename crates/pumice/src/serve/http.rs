@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use admin::{ClientCounts, HttpAddress, HttpListener, HttpServer, Limits, Monitored};
+use front::Exports;
 use nbd::RefusalReason;
 use service::Drives;
 use status::shown;
 
-use super::endpoints::Exports;
 use super::printer::Printer;
 
 /// Serves the status of `drives` and the counts of the clients of `exports`' server at a bound port, and prints the

@@ -7,6 +7,7 @@ use drive::{Drive, Spawner, WipeOptions, Wiped};
 use media::AnyMedia;
 use status::StatusReport;
 
+use crate::answer::Answer;
 use crate::client::protocol::Change;
 use crate::client::servers::{change, find_served};
 use crate::error::ServiceError;
@@ -20,18 +21,24 @@ use crate::watch::report::report;
 /// # Errors
 ///
 /// Errors of [`Drive::set_logical_capacity`], of opening a drive, and of reaching its server.
-pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<StatusReport, ServiceError> {
-    if let Some(report) = change(path, &Change::SetCapacity { bytes })? {
-        return Ok(report);
-    }
-    let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
-    // Opening and closing a drive leaves traces. Not if the change is refused anyway.
-    inspect(path, false, spawner.clone()).await?.check_logical_capacity(bytes).map_err(failed)?;
-    let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
-    let changed = drive.set_logical_capacity(bytes).await.map_err(failed);
-    let closed = drive.close().await.map_err(failed);
-    changed.and(closed)?;
-    Ok(report_of(path, &drive, &media).await)
+pub fn set_capacity<'a>(
+    path: &'a Path,
+    bytes: u64,
+    spawner: Spawner,
+) -> Answer<'a, Result<StatusReport, ServiceError>> {
+    Box::pin(async move {
+        if let Some(report) = change(path, &Change::SetCapacity { bytes })? {
+            return Ok(report);
+        }
+        let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+        // Opening and closing a drive leaves traces. Not if the change is refused anyway.
+        inspect(path, false, spawner.clone()).await?.check_logical_capacity(bytes).map_err(failed)?;
+        let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
+        let changed = drive.set_logical_capacity(bytes).await.map_err(failed);
+        let closed = drive.close().await.map_err(failed);
+        changed.and(closed)?;
+        Ok(report_of(path, &drive, &media).await)
+    })
 }
 
 /// Compresses future writes to the drive at `path` by another policy, served or not. Returns the previous codec and
@@ -40,23 +47,25 @@ pub async fn set_capacity(path: &Path, bytes: u64, spawner: Spawner) -> Result<S
 /// # Errors
 ///
 /// Errors of [`Drive::set_codec`], of opening a drive, and of reaching its server.
-pub async fn set_codec(
-    path: &Path,
+pub fn set_codec<'a>(
+    path: &'a Path,
     policy: codec::Policy,
     spawner: Spawner,
-) -> Result<(String, StatusReport), ServiceError> {
-    if let Some(served) = find_served(Some(path)).into_iter().next()
-        && let Some(report) = change(path, &Change::SetCodec { codec: policy.to_string() })?
-    {
-        return Ok((served.codec, report));
-    }
-    let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
-    let before = inspect(path, false, spawner.clone()).await?.status().codec;
-    let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
-    let changed = drive.set_codec(policy).await.map_err(failed);
-    let closed = drive.close().await.map_err(failed);
-    changed.and(closed)?;
-    Ok((before.to_string(), report_of(path, &drive, &media).await))
+) -> Answer<'a, Result<(String, StatusReport), ServiceError>> {
+    Box::pin(async move {
+        if let Some(served) = find_served(Some(path)).into_iter().next()
+            && let Some(report) = change(path, &Change::SetCodec { codec: policy.to_string() })?
+        {
+            return Ok((served.codec, report));
+        }
+        let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+        let before = inspect(path, false, spawner.clone()).await?.status().codec;
+        let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
+        let changed = drive.set_codec(policy).await.map_err(failed);
+        let closed = drive.close().await.map_err(failed);
+        changed.and(closed)?;
+        Ok((before.to_string(), report_of(path, &drive, &media).await))
+    })
 }
 
 /// Sets the physical size of the drive at `path`, served or not. A file is extended first.
@@ -64,22 +73,24 @@ pub async fn set_codec(
 /// # Errors
 ///
 /// Errors of [`Drive::set_physical_size`], of opening a drive, and of reaching its server.
-pub async fn set_size(
-    path: &Path,
+pub fn set_size<'a>(
+    path: &'a Path,
     bytes: u64,
     preallocate: bool,
     spawner: Spawner,
-) -> Result<StatusReport, ServiceError> {
-    if let Some(report) = change(path, &Change::SetSize { bytes, preallocate })? {
-        return Ok(report);
-    }
-    let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
-    inspect(path, false, spawner.clone()).await?.check_physical_size(bytes).map_err(failed)?;
-    let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
-    let changed = grow(path, &drive, &media, bytes, allocation(preallocate)).await;
-    let closed = drive.close().await.map_err(failed);
-    changed.and(closed)?;
-    Ok(report_of(path, &drive, &media).await)
+) -> Answer<'a, Result<StatusReport, ServiceError>> {
+    Box::pin(async move {
+        if let Some(report) = change(path, &Change::SetSize { bytes, preallocate })? {
+            return Ok(report);
+        }
+        let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+        inspect(path, false, spawner.clone()).await?.check_physical_size(bytes).map_err(failed)?;
+        let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
+        let changed = grow(path, &drive, &media, bytes, allocation(preallocate)).await;
+        let closed = drive.close().await.map_err(failed);
+        changed.and(closed)?;
+        Ok(report_of(path, &drive, &media).await)
+    })
 }
 
 /// Reports a drive that was opened here.

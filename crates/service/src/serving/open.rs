@@ -12,6 +12,7 @@ use rand::rngs::OsRng;
 use status::StatusReport;
 
 use crate::admission::throttle::ThrottleSettings;
+use crate::answer::Answer;
 use crate::error::ServiceError;
 use crate::paths::absolute;
 use crate::serving::features::keeps_allocated;
@@ -139,12 +140,14 @@ pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<F
 /// # Errors
 ///
 /// [`ServiceError::Media`] if a server has it, [`ServiceError::Drive`] if there is none or it is damaged.
-pub async fn inspect(
-    path: &Path,
+pub fn inspect<'a>(
+    path: &'a Path,
     accept_damage: bool,
     spawner: Spawner,
-) -> Result<Drive<AnyMedia>, ServiceError> {
-    open(path, &OpenSettings::read_only(accept_damage), spawner, None).await.map(|(drive, _)| drive)
+) -> Answer<'a, Result<Drive<AnyMedia>, ServiceError>> {
+    Box::pin(async move {
+        open(path, &OpenSettings::read_only(accept_damage), spawner, None).await.map(|(drive, _)| drive)
+    })
 }
 
 /// Returns the status of the drive at `path`, which is not being served. Nothing is written. `accept_damage` is for a
@@ -153,12 +156,14 @@ pub async fn inspect(
 /// # Errors
 ///
 /// As for [`inspect`].
-pub async fn inspect_status(
-    path: &Path,
+pub fn inspect_status<'a>(
+    path: &'a Path,
     accept_damage: bool,
     spawner: Spawner,
-) -> Result<StatusReport, ServiceError> {
-    let (drive, media) = open(path, &OpenSettings::read_only(accept_damage), spawner, None).await?;
-    let path = absolute(path);
-    Ok(idle_report(&path, &drive, keeps_allocated(&media).await, accept_damage))
+) -> Answer<'a, Result<StatusReport, ServiceError>> {
+    Box::pin(async move {
+        let (drive, media) = open(path, &OpenSettings::read_only(accept_damage), spawner, None).await?;
+        let path = absolute(path);
+        Ok(idle_report(&path, &drive, keeps_allocated(&media).await, accept_damage))
+    })
 }

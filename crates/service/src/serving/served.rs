@@ -10,6 +10,7 @@ use offload::Offload;
 use status::{IoBackend, ReadCacheReport, ServerReport, StatusReport, shown};
 use tokio::sync::Mutex;
 
+use crate::answer::Answer;
 use crate::error::ServiceError;
 use crate::paths::absolute;
 use crate::serving::features::keeps_allocated;
@@ -58,68 +59,70 @@ impl ServedDrive {
     /// # Errors
     ///
     /// Errors of opening the backing or the drive.
-    pub async fn open(
-        path: &Path,
-        settings: &OpenSettings,
-        workers: &Workers,
+    pub fn open<'a>(
+        path: &'a Path,
+        settings: &'a OpenSettings,
+        workers: &'a Workers,
         index: usize,
-    ) -> Result<Arc<ServedDrive>, ServiceError> {
-        // Clients of the admin socket may be in another directory.
-        let path = absolute(path);
-        let meter = Arc::new(Meter::default());
-        let (drive, media, keep_allocated) = {
-            let (path, settings, spawner) = (path.clone(), settings.clone(), workers.spawner());
-            let helpers = Helpers {
-                compute: meter.runner(workers.compute()),
-                offload: workers.offload(),
-                read_cache: workers.read_cache(),
+    ) -> Answer<'a, Result<Arc<ServedDrive>, ServiceError>> {
+        Box::pin(async move {
+            // Clients of the admin socket may be in another directory.
+            let path = absolute(path);
+            let meter = Arc::new(Meter::default());
+            let (drive, media, keep_allocated) = {
+                let (path, settings, spawner) = (path.clone(), settings.clone(), workers.spawner());
+                let helpers = Helpers {
+                    compute: meter.runner(workers.compute()),
+                    offload: workers.offload(),
+                    read_cache: workers.read_cache(),
+                };
+                let opening = workers.spawn_on(index, async move {
+                    let (drive, media) = open(&path, &settings, spawner, Some(helpers)).await?;
+                    let keep_allocated = keeps_allocated(&media).await;
+                    Ok::<_, ServiceError>((drive, media, keep_allocated))
+                });
+                opening.await.map_err(|_| ServiceError::WorkerGone)??
             };
-            let opening = workers.spawn_on(index, async move {
-                let (drive, media) = open(&path, &settings, spawner, Some(helpers)).await?;
-                let keep_allocated = keeps_allocated(&media).await;
-                Ok::<_, ServiceError>((drive, media, keep_allocated))
-            });
-            opening.await.map_err(|_| ServiceError::WorkerGone)??
-        };
-        let name: Arc<str> = shown(&path).to_string().into();
-        let requests = Arc::new(Requests::new(workers.count()));
-        let monitor = Monitor::start(&path, &drive, requests.clone(), &settings.monitor).await;
-        let gate = Gate {
-            drive: drive.clone(),
-            requests: requests.clone(),
-            throttle: Arc::default(),
-            pacer: Arc::default(),
-            read_only: settings.read_only,
-        };
-        let throttling = (settings.throttle, gate.throttle.clone());
-        let background = Background::start(workers, index, name, &drive, throttling, gate.pacer.clone());
-        let improved = improve::Shared::new(
-            (drive.clone(), path.clone()),
-            requests,
-            (meter, monitor.event_sink()),
-            settings.background_cpu_percent,
-            thread_time,
-        );
-        let improver = Improver::start(workers, index, improved);
-        Ok(Arc::new(ServedDrive {
-            improver,
-            scrubber: Scrubber::new(drive, path.clone(), workers.spawner()),
-            path,
-            gate,
-            direct: matches!(&*media, AnyMedia::File(file) if file.direct()),
-            keep_allocated,
-            media,
-            backend: workers.backend(),
-            offload: workers.offload_named(),
-            read_cache: workers.read_cache(),
-            threads: workers.count(),
-            monitor,
-            opened: Instant::now(),
-            instance: instance(),
-            nbd_uris: parking_lot::Mutex::default(),
-            background: Mutex::new(Some(background)),
-            may_grow: Mutex::new(true),
-        }))
+            let name: Arc<str> = shown(&path).to_string().into();
+            let requests = Arc::new(Requests::new(workers.count()));
+            let monitor = Monitor::start(&path, &drive, requests.clone(), &settings.monitor).await;
+            let gate = Gate {
+                drive: drive.clone(),
+                requests: requests.clone(),
+                throttle: Arc::default(),
+                pacer: Arc::default(),
+                read_only: settings.read_only,
+            };
+            let throttling = (settings.throttle, gate.throttle.clone());
+            let background = Background::start(workers, index, name, &drive, throttling, gate.pacer.clone());
+            let improved = improve::Shared::new(
+                (drive.clone(), path.clone()),
+                requests,
+                (meter, monitor.event_sink()),
+                settings.background_cpu_percent,
+                thread_time,
+            );
+            let improver = Improver::start(workers, index, improved);
+            Ok(Arc::new(ServedDrive {
+                improver,
+                scrubber: Scrubber::new(drive, path.clone(), workers.spawner()),
+                path,
+                gate,
+                direct: matches!(&*media, AnyMedia::File(file) if file.direct()),
+                keep_allocated,
+                media,
+                backend: workers.backend(),
+                offload: workers.offload_named(),
+                read_cache: workers.read_cache(),
+                threads: workers.count(),
+                monitor,
+                opened: Instant::now(),
+                instance: instance(),
+                nbd_uris: parking_lot::Mutex::default(),
+                background: Mutex::new(Some(background)),
+                may_grow: Mutex::new(true),
+            }))
+        })
     }
 
     /// Absolute path of the backing.
@@ -187,11 +190,13 @@ impl ServedDrive {
     /// # Errors
     ///
     /// As for [`Drive::set_logical_capacity`].
-    pub async fn set_logical_capacity(&self, bytes: u64) -> Result<(), ServiceError> {
-        let before = self.gate.drive.logical_capacity_bytes();
-        self.gate.drive.set_logical_capacity(bytes).await.map_err(|source| self.failed(source))?;
-        tracing::info!(drive = %shown(&self.path), before, now = bytes, "logical capacity");
-        Ok(())
+    pub fn set_logical_capacity<'a>(&'a self, bytes: u64) -> Answer<'a, Result<(), ServiceError>> {
+        Box::pin(async move {
+            let before = self.gate.drive.logical_capacity_bytes();
+            self.gate.drive.set_logical_capacity(bytes).await.map_err(|source| self.failed(source))?;
+            tracing::info!(drive = %shown(&self.path), before, now = bytes, "logical capacity");
+            Ok(())
+        })
     }
 
     /// Compresses future writes by another policy.
@@ -199,11 +204,13 @@ impl ServedDrive {
     /// # Errors
     ///
     /// As for [`Drive::set_codec`].
-    pub async fn set_codec(&self, policy: codec::Policy) -> Result<(), ServiceError> {
-        let before = self.gate.drive.status().codec;
-        self.gate.drive.set_codec(policy).await.map_err(|source| self.failed(source))?;
-        tracing::info!(drive = %shown(&self.path), %before, now = %policy, "codec");
-        Ok(())
+    pub fn set_codec<'a>(&'a self, policy: codec::Policy) -> Answer<'a, Result<(), ServiceError>> {
+        Box::pin(async move {
+            let before = self.gate.drive.status().codec;
+            self.gate.drive.set_codec(policy).await.map_err(|source| self.failed(source))?;
+            tracing::info!(drive = %shown(&self.path), %before, now = %policy, "codec");
+            Ok(())
+        })
     }
 
     /// Lets the drive use `bytes` of its backing. A file is extended first, with space allocated according to
@@ -212,15 +219,21 @@ impl ServedDrive {
     /// # Errors
     ///
     /// As for [`Drive::set_physical_size`] and [`FileMedia::grow`]; and if the drive is closed.
-    pub async fn set_physical_size(&self, bytes: u64, allocation: Allocation) -> Result<(), ServiceError> {
-        let may_grow = self.may_grow.lock().await;
-        if !*may_grow {
-            return Err(ServiceError::Refused(format!("{}: the drive was closed", shown(&self.path))));
-        }
-        let before = self.gate.drive.status().physical_size_bytes;
-        grow(&self.path, &self.gate.drive, &self.media, bytes, allocation).await?;
-        tracing::info!(drive = %shown(&self.path), before, now = bytes, "physical size");
-        Ok(())
+    pub fn set_physical_size<'a>(
+        &'a self,
+        bytes: u64,
+        allocation: Allocation,
+    ) -> Answer<'a, Result<(), ServiceError>> {
+        Box::pin(async move {
+            let may_grow = self.may_grow.lock().await;
+            if !*may_grow {
+                return Err(ServiceError::Refused(format!("{}: the drive was closed", shown(&self.path))));
+            }
+            let before = self.gate.drive.status().physical_size_bytes;
+            grow(&self.path, &self.gate.drive, &self.media, bytes, allocation).await?;
+            tracing::info!(drive = %shown(&self.path), before, now = bytes, "physical size");
+            Ok(())
+        })
     }
 
     /// Reads and verifies every record in the background at this rate, in bytes of records per second. A running
@@ -254,8 +267,8 @@ impl ServedDrive {
     /// # Errors
     ///
     /// As for [`Drive::train`].
-    pub async fn train(&self) -> Result<Trained, ServiceError> {
-        self.improver.train().await.map_err(|source| self.failed(source))
+    pub fn train<'a>(&'a self) -> Answer<'a, Result<Trained, ServiceError>> {
+        Box::pin(async move { self.improver.train().await.map_err(|source| self.failed(source)) })
     }
 
     fn failed(&self, source: drive::Error) -> ServiceError {
@@ -268,34 +281,36 @@ impl ServedDrive {
     /// # Errors
     ///
     /// The error of the last flush or checkpoint: the drive then recovers at its next opening.
-    pub async fn close(&self, patience: Duration) -> Result<(), ServiceError> {
-        const POLL: Duration = Duration::from_millis(1);
-        let Some(background) = self.background.lock().await.take() else { return Ok(()) };
-        self.gate.requests.refuse();
-        let since = Instant::now();
-        while self.gate.requests.in_flight() > 0 && since.elapsed() < patience {
-            tokio::time::sleep(POLL).await;
-        }
-        let left = self.gate.requests.in_flight();
-        if left > 0 {
-            tracing::warn!(drive = %shown(&self.path), requests = left, "closing over requests still in flight");
-        }
-        match tokio::time::timeout(patience, self.may_grow.lock()).await {
-            Ok(mut may_grow) => *may_grow = false,
-            Err(_) => {
-                tracing::warn!(drive = %shown(&self.path), "closing while the backing still grows: it stays locked until then");
+    pub fn close<'a>(&'a self, patience: Duration) -> Answer<'a, Result<(), ServiceError>> {
+        Box::pin(async move {
+            const POLL: Duration = Duration::from_millis(1);
+            let Some(background) = self.background.lock().await.take() else { return Ok(()) };
+            self.gate.requests.refuse();
+            let since = Instant::now();
+            while self.gate.requests.in_flight() > 0 && since.elapsed() < patience {
+                tokio::time::sleep(POLL).await;
             }
-        }
-        self.scrubber.stop();
-        self.gate.drive.stop_waiting_for_room();
-        // Stopped first, because it may wait for the others.
-        self.improver.stop().await;
-        let clock = background.stop_maintenance().await;
-        self.monitor.stop().await;
-        let closed = self.gate.drive.close().await;
-        clock.stop().await;
-        self.monitor.closed(&closed).await;
-        closed.map_err(|source| self.failed(source))
+            let left = self.gate.requests.in_flight();
+            if left > 0 {
+                tracing::warn!(drive = %shown(&self.path), requests = left, "closing over requests still in flight");
+            }
+            match tokio::time::timeout(patience, self.may_grow.lock()).await {
+                Ok(mut may_grow) => *may_grow = false,
+                Err(_) => {
+                    tracing::warn!(drive = %shown(&self.path), "closing while the backing still grows: it stays locked until then");
+                }
+            }
+            self.scrubber.stop();
+            self.gate.drive.stop_waiting_for_room();
+            // Stopped first, because it may wait for the others.
+            self.improver.stop().await;
+            let clock = background.stop_maintenance().await;
+            self.monitor.stop().await;
+            let closed = self.gate.drive.close().await;
+            clock.stop().await;
+            self.monitor.closed(&closed).await;
+            closed.map_err(|source| self.failed(source))
+        })
     }
 }
 

@@ -39,14 +39,7 @@ struct Host {
 
 /// Returns the contents of a file, which are incompressible.
 fn contents(number: u64) -> Vec<u8> {
-    let mut state = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let mut word = || {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state.wrapping_mul(0x2545_f491_4f6c_dd1d).to_le_bytes()
-    };
-    (0..FILE_BYTES / 8).flat_map(|_| word()).collect()
+    codec::testdata::random(number, FILE_BYTES)
 }
 
 fn write_synced(path: &Path, number: u64) -> std::io::Result<()> {

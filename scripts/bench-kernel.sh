@@ -42,12 +42,13 @@ printf '%s\n' "SIZE=$size LIMIT=$limit ROUNDS=$rounds CONTESTANTS='$contestants'
 
 load=$(cut -d ' ' -f 1-3 /proc/loadavg)
 code=0
-scripts/kernel-lab/run.sh "$lab" "$share" $((rounds * 600)) "${disk[@]}" || code=$?
+scripts/kernel-lab/run.sh "$lab" "$share" $((rounds * (600 + size * 2))) "${disk[@]}" || code=$?
 [ -z "${BENCH_KEEP:-}" ] || { mkdir -p "$BENCH_KEEP" && cp "$share"/{figures,fio.*,dmesg} "$BENCH_KEEP/"; }
 [ -e "$share/figures" ] || exit "$code"
 
 echo "$rounds rounds, $size MiB, compressible by 60 %, queue depth 16; Linux $(cat "$share/kernel") \
-$machine, processors: $processors, disk in ${medium/file/a file} ($(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)); load average $load before"
+$machine, processors: $processors, disk in ${medium/file/a file} \
+($(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)); load average $load before"
 awk -v contestants="$contestants" '
     function sorted(text, values,   n, i, j, t) {
         n = split(text, values, " ")

@@ -100,6 +100,7 @@ for contestant in $CONTESTANTS; do
                 { echo "skipped: zvol: ZFS is not built"; continue; } ;;
         pumice-ublk) modprobe ublk_drv ;;
         pumice-nbd) modprobe nbd ;;
+        btrfs) modprobe -q btrfs ;;
     esac
     present+=("$contestant")
 done

@@ -15,10 +15,12 @@ trap 'rm -f "$log"' EXIT
 step() { printf '\n== %s\n' "$*"; }
 
 step "cargo test"
+failed=
 # --show-output: tests that pass say there what they skipped. The simulator's long run comes below, optimized. Examples and
 # benchmarks are checked by `make lint`.
-"$cargo" test --workspace --lib --bins --tests --locked --no-fail-fast -- --show-output --skip two_hundred_seeds 2>&1 | tee "$log"
-"$cargo" test --workspace --doc --locked --no-fail-fast 2>&1 | tee -a "$log"
+"$cargo" test --workspace --lib --bins --tests --locked --no-fail-fast -- --show-output --skip two_hundred_seeds 2>&1 | tee "$log" || failed=yes
+"$cargo" test --workspace --doc --locked --no-fail-fast 2>&1 | tee -a "$log" || failed=yes
+[ -z "$failed" ]
 
 step "the module of Ceph's manager"
 if command -v python3 >/dev/null; then

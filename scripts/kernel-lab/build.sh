@@ -38,14 +38,16 @@ if [ "$LAB_KERNEL" = uml ] && grep -qw amx_tile /proc/cpuinfo; then
     skip "User-Mode Linux of Debian 13 does not start on processors with AMX; LAB_KERNEL=qemu does"
 fi
 if [ "${1:-}" = --built ]; then
-    is_built "$2" || skip "not built: make test-kernel builds it, in two minutes, into $2 (KERNEL_LAB)"
+    is_built "$2" || skip "not built: LAB_KERNEL=$LAB_KERNEL make test-kernel builds it, in two minutes, into $2 (KERNEL_LAB)"
+    [ "$LAB_KERNEL" != qemu ] || command -v qemu-system-x86_64 >/dev/null ||
+        skip "qemu-system-x86_64 is not installed (LAB_KERNEL=qemu scripts/deps.sh kernel)"
     exit 0
 fi
 [ $# = 1 ] || { echo "usage: build.sh [--built] DIRECTORY" >&2; exit 2; }
 [ "$(uname -m)" = x86_64 ] || skip "it is for x86_64"
 [ -e /etc/debian_version ] || skip "it is built from Debian packages"
 for tool in mmdebstrap $tools xz depmod apt-get; do
-    command -v "$tool" >/dev/null || skip "$tool is not installed (scripts/deps.sh kernel)"
+    command -v "$tool" >/dev/null || skip "$tool is not installed (LAB_KERNEL=$LAB_KERNEL scripts/deps.sh kernel)"
 done
 mkdir -p "$1/log" "$1/packages"
 lab=$(cd "$1" && pwd -P)
@@ -82,7 +84,9 @@ apt_own() {
 }
 
 package() {     # package NAME: downloads it, prints its file
-    (cd "$lab/packages" && rm -f "$1"_*.deb && APT_CONFIG=$lab/apt/conf apt-get -q download "$1" >&2 && ls "$PWD/$1"_*.deb)
+    # The lists may be from long ago, when a first kernel was built here.
+    (cd "$lab/packages" && rm -f "$1"_*.deb && export APT_CONFIG=$lab/apt/conf &&
+        { apt-get -q download "$1" || { apt-get -q update && apt-get -q download "$1"; }; } >&2 && ls "$PWD/$1"_*.deb)
 }
 
 root() {

@@ -42,7 +42,7 @@ scripts/models.sh 2>&1 | tee -a "$log"
 
 # One build for both: mistakes are planted only where --bug says so.
 step "simulator, $seeds seeds"
-simulator=("$cargo" run --profile seeds --locked -q -p sim --features planted-bugs --)
+simulator=("$cargo" run --release --locked -q -p sim --features planted-bugs --)
 "${simulator[@]}" --seeds "$seeds" 2>&1 | tee -a "$log"
 
 # Those found within a few seeds; make planted looks for all.

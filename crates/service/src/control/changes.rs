@@ -21,11 +21,11 @@ use crate::watch::report::report;
 /// # Errors
 ///
 /// Errors of [`Drive::set_logical_capacity`], of opening a drive, and of reaching its server.
-pub fn set_capacity<'a>(
-    path: &'a Path,
+pub fn set_capacity(
+    path: &Path,
     bytes: u64,
     spawner: Spawner,
-) -> Answer<'a, Result<StatusReport, ServiceError>> {
+) -> Answer<'_, Result<StatusReport, ServiceError>> {
     Box::pin(async move {
         if let Some(report) = change(path, &Change::SetCapacity { bytes })? {
             return Ok(report);
@@ -47,11 +47,11 @@ pub fn set_capacity<'a>(
 /// # Errors
 ///
 /// Errors of [`Drive::set_codec`], of opening a drive, and of reaching its server.
-pub fn set_codec<'a>(
-    path: &'a Path,
+pub fn set_codec(
+    path: &Path,
     policy: codec::Policy,
     spawner: Spawner,
-) -> Answer<'a, Result<(String, StatusReport), ServiceError>> {
+) -> Answer<'_, Result<(String, StatusReport), ServiceError>> {
     Box::pin(async move {
         if let Some(served) = find_served(Some(path)).into_iter().next()
             && let Some(report) = change(path, &Change::SetCodec { codec: policy.to_string() })?
@@ -73,12 +73,12 @@ pub fn set_codec<'a>(
 /// # Errors
 ///
 /// Errors of [`Drive::set_physical_size`], of opening a drive, and of reaching its server.
-pub fn set_size<'a>(
-    path: &'a Path,
+pub fn set_size(
+    path: &Path,
     bytes: u64,
     preallocate: bool,
     spawner: Spawner,
-) -> Answer<'a, Result<StatusReport, ServiceError>> {
+) -> Answer<'_, Result<StatusReport, ServiceError>> {
     Box::pin(async move {
         if let Some(report) = change(path, &Change::SetSize { bytes, preallocate })? {
             return Ok(report);

@@ -140,11 +140,11 @@ pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<F
 /// # Errors
 ///
 /// [`ServiceError::Media`] if a server has it, [`ServiceError::Drive`] if there is none or it is damaged.
-pub fn inspect<'a>(
-    path: &'a Path,
+pub fn inspect(
+    path: &Path,
     accept_damage: bool,
     spawner: Spawner,
-) -> Answer<'a, Result<Drive<AnyMedia>, ServiceError>> {
+) -> Answer<'_, Result<Drive<AnyMedia>, ServiceError>> {
     Box::pin(async move {
         open(path, &OpenSettings::read_only(accept_damage), spawner, None).await.map(|(drive, _)| drive)
     })
@@ -156,11 +156,11 @@ pub fn inspect<'a>(
 /// # Errors
 ///
 /// As for [`inspect`].
-pub fn inspect_status<'a>(
-    path: &'a Path,
+pub fn inspect_status(
+    path: &Path,
     accept_damage: bool,
     spawner: Spawner,
-) -> Answer<'a, Result<StatusReport, ServiceError>> {
+) -> Answer<'_, Result<StatusReport, ServiceError>> {
     Box::pin(async move {
         let (drive, media) = open(path, &OpenSettings::read_only(accept_damage), spawner, None).await?;
         let path = absolute(path);

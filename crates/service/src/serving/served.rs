@@ -190,7 +190,7 @@ impl ServedDrive {
     /// # Errors
     ///
     /// As for [`Drive::set_logical_capacity`].
-    pub fn set_logical_capacity<'a>(&'a self, bytes: u64) -> Answer<'a, Result<(), ServiceError>> {
+    pub fn set_logical_capacity(&self, bytes: u64) -> Answer<'_, Result<(), ServiceError>> {
         Box::pin(async move {
             let before = self.gate.drive.logical_capacity_bytes();
             self.gate.drive.set_logical_capacity(bytes).await.map_err(|source| self.failed(source))?;
@@ -204,7 +204,7 @@ impl ServedDrive {
     /// # Errors
     ///
     /// As for [`Drive::set_codec`].
-    pub fn set_codec<'a>(&'a self, policy: codec::Policy) -> Answer<'a, Result<(), ServiceError>> {
+    pub fn set_codec(&self, policy: codec::Policy) -> Answer<'_, Result<(), ServiceError>> {
         Box::pin(async move {
             let before = self.gate.drive.status().codec;
             self.gate.drive.set_codec(policy).await.map_err(|source| self.failed(source))?;
@@ -219,11 +219,11 @@ impl ServedDrive {
     /// # Errors
     ///
     /// As for [`Drive::set_physical_size`] and [`FileMedia::grow`]; and if the drive is closed.
-    pub fn set_physical_size<'a>(
-        &'a self,
+    pub fn set_physical_size(
+        &self,
         bytes: u64,
         allocation: Allocation,
-    ) -> Answer<'a, Result<(), ServiceError>> {
+    ) -> Answer<'_, Result<(), ServiceError>> {
         Box::pin(async move {
             let may_grow = self.may_grow.lock().await;
             if !*may_grow {
@@ -267,7 +267,7 @@ impl ServedDrive {
     /// # Errors
     ///
     /// As for [`Drive::train`].
-    pub fn train<'a>(&'a self) -> Answer<'a, Result<Trained, ServiceError>> {
+    pub fn train(&self) -> Answer<'_, Result<Trained, ServiceError>> {
         Box::pin(async move { self.improver.train().await.map_err(|source| self.failed(source)) })
     }
 
@@ -281,7 +281,7 @@ impl ServedDrive {
     /// # Errors
     ///
     /// The error of the last flush or checkpoint: the drive then recovers at its next opening.
-    pub fn close<'a>(&'a self, patience: Duration) -> Answer<'a, Result<(), ServiceError>> {
+    pub fn close(&self, patience: Duration) -> Answer<'_, Result<(), ServiceError>> {
         Box::pin(async move {
             const POLL: Duration = Duration::from_millis(1);
             let Some(background) = self.background.lock().await.take() else { return Ok(()) };

@@ -72,7 +72,8 @@ test: deps
 
 # `pumice attach` by ublk and nbd, and the systemd units, under a kernel of its own that runs as a program: built once, in two
 # minutes, from Debian packages into KERNEL_LAB. Skipped where it cannot be built. `make test` then runs a smoke of it. With
-# LAB_KERNEL=qemu under Debian's own kernel on an emulated machine of two processors, which takes several times as long.
+# LAB_KERNEL=qemu, and where that kernel does not start (processors with AMX), under Debian's own kernel on an emulated machine of
+# two processors, which takes several times as long.
 KERNEL_LAB ?= $(or $(CARGO_TARGET_DIR),target)/kernel-lab
 test-kernel: build
 	scripts/deps.sh kernel

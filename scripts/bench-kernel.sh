@@ -13,6 +13,7 @@
 # PUMICE       the program                  KERNEL_LAB    the kernel's directory, made by `make test-kernel` or here
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. scripts/kernel-lab/default.sh
 rounds=${1:-3}
 size=${BENCH_SIZE:-1024}
 limit=${BENCH_LIMIT:-4}
@@ -26,7 +27,7 @@ case $built in 0) ;; 77) exit 0 ;; *) exit "$built" ;; esac
 share=$(mktemp -d "${BENCH_DIR:-${TMPDIR:-/tmp}}/pumice-bench.XXXXXX")
 trap 'rm -rf "$share"' EXIT
 cp "$program" "$share/pumice"
-case ${LAB_KERNEL:-uml} in
+case $LAB_KERNEL in
     qemu) machine="emulated (QEMU, TCG)" processors=${LAB_PROCESSORS:-2} medium=${BENCH_DISK:-memory} ;;
     *) machine="as a program (User-Mode Linux)" processors=1 medium=${BENCH_DISK:-file} ;;
 esac

@@ -8,7 +8,7 @@
 #   demo    only what the demonstration needs
 #   dist    only what packages are made with: a C library for static programs (musl), and programs that check and list
 #           the libraries, which are built from source: some minutes of a processor, once
-#   kernel  only what the kernel of `make test-kernel` is built with; with LAB_KERNEL=qemu, what that one is built and run with
+#   kernel  only what the kernel of `make test-kernel` is built and run with; LAB_KERNEL chooses it (kernel-lab/default.sh)
 #   clusters  only what `make test-clusters` runs: Ceph, an S3 client, GlusterFS, fio
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -59,6 +59,7 @@ wanted_crates=()
 case $only in
     demo) wanted=("${wanted_by_demo[@]}") ;;
     kernel)
+        . scripts/kernel-lab/default.sh
         wanted=(
             "mmdebstrap mmdebstrap"
             "patchelf patchelf"
@@ -68,7 +69,7 @@ case $only in
             "xz xz-utils"
             "depmod kmod"
         )
-        [ "${LAB_KERNEL:-uml}" != qemu ] || wanted=(
+        [ "$LAB_KERNEL" != qemu ] || wanted=(
             "mmdebstrap mmdebstrap"
             "qemu-system-x86_64 qemu-system-x86"
             "cpio cpio"

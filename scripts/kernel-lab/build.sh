@@ -8,7 +8,7 @@
 #   DIRECTORY/root      the root directory: Debian 13 with fio, file systems, systemd
 #   DIRECTORY/log       output of the steps
 #
-# LAB_KERNEL=uml, the default: the kernel runs as a program (User-Mode Linux), on one processor.
+# LAB_KERNEL=uml, the default where it starts (default.sh): the kernel runs as a program (User-Mode Linux), on one processor.
 #
 #   DIRECTORY/linux     the kernel
 #
@@ -23,7 +23,9 @@ set -euo pipefail
 
 skip() { echo "skipped: kernel lab: $*"; exit 77; }
 
-case ${LAB_KERNEL:=uml} in
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/default.sh"
+case $LAB_KERNEL in
     uml) steps="apt_own root kernel modules" tools="patchelf gcc make flex bison bc" ;;
     qemu) steps="apt_own root stock image" tools="qemu-system-x86_64 cpio mke2fs" ;;
     *) echo "build.sh: unknown LAB_KERNEL '$LAB_KERNEL': expected uml or qemu" >&2; exit 2 ;;
@@ -33,8 +35,7 @@ version=2
 is_built() { local step; for step in $steps; do [ "$(cat "$1/.done-$step" 2>/dev/null)" = $version ] || return; done; }
 
 [ "$(id -u)" = 0 ] || skip "it needs root"
-# User-Mode Linux has room for fewer registers (its first process ends with `ptrace set fp regs failed`).
-if [ "$LAB_KERNEL" = uml ] && grep -qw amx_tile /proc/cpuinfo; then
+if [ "$LAB_KERNEL" = uml ] && has_amx; then
     skip "User-Mode Linux of Debian 13 does not start on processors with AMX; LAB_KERNEL=qemu does"
 fi
 if [ "${1:-}" = --built ]; then
@@ -146,7 +147,7 @@ modules() {
 
 # The kernel that Debian signs, its modules, and what mounts the root directory.
 stock() {
-    local version file name module number=10
+    local version file name modules module number=10
     version=$(APT_CONFIG=$lab/apt/conf apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: linux-image-//p')
     file=$(package "linux-image-$version")
     rm -rf "$lab/stock" "$lab/early"
@@ -163,9 +164,9 @@ stock() {
     for name in sh mount umount insmod cat switch_root; do ln -s busybox "$lab/early/bin/$name"; done
     chmod 755 "$lab/early/bin/busybox"
     # In the order in which they are loaded.
-    for module in $(for name in virtio_blk ext4 9p 9pnet_virtio; do
-        chroot "$lab/root" modprobe -S "$version" --show-depends "$name"
-    done | awk '$1 == "insmod" && !seen[$2]++ { print $2 }'); do
+    modules=$(chroot "$lab/root" modprobe -S "$version" --all --show-depends virtio_blk ext4 9p 9pnet_virtio |
+        awk '$1 == "insmod" && !seen[$2]++ { print $2 }')
+    for module in $modules; do
         xz -dc "$lab/root$module" >"$lab/early/modules/$number.ko"
         number=$((number + 1))
     done
@@ -181,7 +182,6 @@ image() {
     mke2fs -q -t ext4 -O ^has_journal -m 0 -d "$lab/root" "$lab/image" $((size * 5 / 4 + 64))M
 }
 
-here=$(cd "$(dirname "$0")" && pwd)
 for step in $steps; do
     done=$lab/.done-$step
     # What an older script has built is built again.

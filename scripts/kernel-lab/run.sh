@@ -8,6 +8,8 @@
 # The emulated machine (LAB_KERNEL=qemu) has LAB_PROCESSORS processors [2].
 set -euo pipefail
 [ $# -ge 3 ] || { echo "usage: run.sh DIRECTORY SHARE SECONDS [ARGUMENT...]" >&2; exit 2; }
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/default.sh"
 lab=$(cd "$1" && pwd -P)
 share=$(cd "$2" && pwd -P)
 seconds=$3
@@ -34,7 +36,7 @@ uml() {
 
 # The disks are files in the page cache of the host. The clock is the processor's, as on most machines: one that the kernel has to
 # ask a device for would make a system call of each look at it. What protects the kernel from flaws of real processors is off.
-# Byte-wise string instructions (erms, fsrm) are slow when emulated.
+# Byte-wise string instructions (erms, fsrm) are slow when emulated. A comma within a value is written twice (QEMU's syntax).
 qemu() {
     local disk options=()
     for disk in "${disks[@]}"; do options+=("$(basename "$disk")" "$disk" "discard=unmap"); done
@@ -43,21 +45,21 @@ qemu() {
         -smp "${LAB_PROCESSORS:-2}" -m "$memory" -nodefaults -no-user-config -display none -serial stdio -no-reboot
         -kernel "$lab/vmlinuz" -initrd "$lab/initramfs"
         -append "console=ttyS0 quiet loglevel=1 panic=-1 mitigations=off clocksource=tsc tsc=reliable ${arguments[*]}"
-        -virtfs "local,path=$share,mount_tag=share,security_model=none,multidevs=remap")
+        -virtfs "local,path=${share//,/,,},mount_tag=share,security_model=none,multidevs=remap")
     set -- "${options[@]}"
     local number=0
     while [ $# -gt 0 ]; do
         guest+=(-object "iothread,id=thread$number"
-            -drive "if=none,id=disk$number,format=raw,file=$2,cache=unsafe,aio=threads,$3"
+            -drive "if=none,id=disk$number,format=raw,file=${2//,/,,},cache=unsafe,aio=threads,$3"
             -device "virtio-blk-pci,drive=disk$number,serial=$1,iothread=thread$number")
         number=$((number + 1))
         shift 3
     done
-    install -m 755 "$(dirname "${BASH_SOURCE[0]}")/init" "$share/lab-init"
+    install -m 755 "$here/init" "$share/lab-init"
 }
 
-case ${LAB_KERNEL:-uml} in
-    uml | qemu) "${LAB_KERNEL:-uml}" ;;
+case $LAB_KERNEL in
+    uml | qemu) "$LAB_KERNEL" ;;
     *) echo "run.sh: unknown LAB_KERNEL '$LAB_KERNEL': expected uml or qemu" >&2; exit 2 ;;
 esac
 rm -f "$share/code" "$share/output"

@@ -6,7 +6,7 @@
 # quick, is run in place of all else, on ext4 and XFS, each for at most XFSTESTS_SECONDS (1500), and a test for TEST_LIMIT (120).
 #
 #   scripts/kernel-lab/test.sh [--smoke] [PROGRAM]
-#   --smoke  less than a minute, part of `make test`; skipped where the kernel was not built
+#   --smoke  about a minute, part of `make test`; skipped where the kernel was not built
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 smoke=

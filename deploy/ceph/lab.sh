@@ -159,6 +159,7 @@ lab=$(cd "$(dirname "$lab")" && pwd -P)/$(basename "$lab")
 export CEPH_CONF=$lab/ceph.conf PUMICE_RUNTIME_DIR=$lab/pumice
 
 if [ "$command" = up ]; then
+    [ ! -e "$lab" ] || require_private
     require_tools
 elif [ "$command" != down ] && [ "$command" != status ]; then
     read_settings || die "no cluster in $lab"

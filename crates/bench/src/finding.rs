@@ -119,16 +119,33 @@ impl Finding {
         Finding::of(statement, ours(value.median()), verdict, &why)
     }
 
-    /// Blames a failure for what was not measured. If nothing else was left out (`is_certain`) the statement is not true
-    /// of a drive that fails.
+    /// Blames a failure for what was not measured. If nothing else was left out (`is_certain`) the statement does not
+    /// hold: nothing is true of a drive that fails, and nothing can be claimed against a rival that failed.
     pub(crate) fn blame(&mut self, failed: &FailedScene, is_certain: bool) {
         if self.why != NOT_MEASURED {
             return;
         }
-        self.why = format!("{} failed: {}", failed.scene, failed.error);
+        self.why = failed.text();
         if is_certain {
             self.verdict = Verdict::DoesNot;
             self.ours = "failed".to_string();
+        }
+    }
+
+    /// Makes a statement that seems to hold, or is within noise, one that does not: something failed that it also needs.
+    pub(crate) fn fails_by(self, failed: &FailedScene) -> Finding {
+        let (verdict, why) = match self.verdict {
+            Verdict::DoesNot => (self.verdict, format!("{}; {}", self.why, failed.text())),
+            _ => (Verdict::DoesNot, failed.text()),
+        };
+        Finding { verdict, why, ..self }
+    }
+
+    /// Leaves a statement open that does not fail on what was measured: something was not measured.
+    pub(crate) fn open_without(self, missing: &str) -> Finding {
+        match self.verdict {
+            Verdict::DoesNot => self,
+            _ => Finding { verdict: Verdict::CannotBeTested, why: missing.to_string(), ..self },
         }
     }
 
@@ -147,12 +164,13 @@ fn noise_text(value: &Value, busy: f64, needs: Needs) -> String {
         count => format!("{count} rounds"),
     };
     let others = match busy {
-        share if share > 0.0 && value.is_speed => {
+        share if share > 0.0 && value.is_speed() => {
             format!(", other programs used {:.0} % of the processors", share * 100.0)
         }
         _ => String::new(),
     };
-    format!("{median} by the median, but {rounds}{others}: may be {low:.2} to {high:.2}")
+    let high = if high.is_finite() { format!("to {high:.2}") } else { "or more".to_string() };
+    format!("{median} by the median, but {rounds}{others}: may be {low:.2} {high}")
 }
 
 #[cfg(test)]
@@ -203,8 +221,8 @@ mod tests {
 
     #[test]
     fn failures_are_no_want_of_means() {
-        let failed =
-            FailedScene { scene: "a".to_string(), error: "broken".to_string(), ..FailedScene::default() };
+        let name = |text: &str| text.to_string();
+        let failed = FailedScene { scene: name("a"), target: name("raw"), error: name("broken") };
         let blamed = |value, is_certain| {
             let value: Option<f64> = value;
             let value = value.map(Value::exact);
@@ -213,7 +231,7 @@ mod tests {
             finding.blame(&failed, is_certain);
             (finding.verdict, finding.why)
         };
-        let why = "a failed: broken".to_string();
+        let why = "a on raw failed: broken".to_string();
         assert_eq!(blamed(None, true), (Verdict::DoesNot, why.clone()));
         assert_eq!(blamed(None, false), (Verdict::CannotBeTested, why));
         assert_eq!(blamed(Some(2.0), true), (Verdict::Holds, String::new()));

@@ -100,6 +100,12 @@ impl Fio {
         Ok(Fio { program, version, engines })
     }
 
+    /// One that does not exist, for what only looks at runs.
+    #[cfg(test)]
+    pub(crate) fn none() -> Fio {
+        Fio { program: PathBuf::new(), version: String::new(), engines: Vec::new() }
+    }
+
     /// What it calls itself, such as `fio-3.33`.
     pub fn version(&self) -> &str {
         &self.version

@@ -75,6 +75,13 @@ pub struct FailedScene {
     pub error: String,
 }
 
+impl FailedScene {
+    /// In words.
+    pub(crate) fn text(&self) -> String {
+        format!("{} on {} failed: {}", self.scene, self.target, self.error)
+    }
+}
+
 /// A target with its headline figures: medians of one step of the suite, sequential writes of compressible data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunTarget {

@@ -217,7 +217,9 @@ impl Suite {
         let Conclusions { findings, predictions } = (self.conclude)(&seen);
         run.findings = findings;
         run.predictions = predictions;
-        if let Some(failed) = run.failed.iter().find(|failed| failed.target == drive) {
+        let of_drive = run.failed.iter().find(|failed| failed.target == drive);
+        // Quotients also lack their figure if what the drive is compared with has failed.
+        if let Some(failed) = of_drive.or(run.failed.first()) {
             let other =
                 |line: &String| line.ends_with(NO_TIME) || *line == BenchError::Interrupted.to_string();
             let is_certain = !run.left_out.iter().any(other);
@@ -262,8 +264,74 @@ impl Seen<'_> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+    use crate::run::{FailedScene, RunTarget, Sample, Series};
+
+    /// What a run measured: three rounds of 1 second with `rate` MB, and as many requests.
+    pub(crate) struct Measured<'a> {
+        pub(crate) scene: &'a str,
+        pub(crate) step: &'a str,
+        pub(crate) target: &'a str,
+        pub(crate) rate: f64,
+        pub(crate) ratio: Option<f64>,
+    }
+
+    /// Concludes from a run of `targets`, some of which failed.
+    pub(crate) fn concluded(
+        suite: &str,
+        targets: &[&str],
+        measured: &[Measured<'_>],
+        left_out: &[&str],
+        failed_targets: &[&str],
+    ) -> Run {
+        let name = |text: &str| text.to_string();
+        let series = measured.iter().map(|it| {
+            let sample = Sample {
+                bytes: (it.rate * 1e6) as u64,
+                seconds: 1.0,
+                requests_per_second: it.rate,
+                client_cpu_seconds: 0.1,
+                server_cpu_seconds: Some(0.1),
+                ratio: it.ratio,
+                ..Sample::default()
+            };
+            let (scene, step, target) = (name(it.scene), name(it.step), name(it.target));
+            let mut series = Series { scene, step, target, samples: vec![sample; 3], ..Series::default() };
+            series.summarize();
+            series
+        });
+        let parsed: Vec<Target> = targets.iter().map(|it| it.parse().expect("a target")).collect();
+        let failed = |target: &&str| {
+            let scene = left_out.iter().find_map(|line| line.split_once(&format!(" on {target}: ")));
+            let scene = scene.map_or("", |(scene, _)| scene);
+            FailedScene { scene: name(scene), target: name(target), error: name("broken") }
+        };
+        let mut run = Run {
+            size_bytes: 256 << 20,
+            targets: parsed
+                .iter()
+                .map(|it| RunTarget { name: it.name.clone(), ..RunTarget::default() })
+                .collect(),
+            series: series.collect(),
+            left_out: left_out.iter().map(|line| name(line)).collect(),
+            failed: failed_targets.iter().map(failed).collect(),
+            ..Run::default()
+        };
+        let options = Options {
+            targets: parsed.clone(),
+            limit: std::time::Duration::ZERO,
+            size_bytes: None,
+            folder: PathBuf::new(),
+            program: PathBuf::new(),
+            fio: crate::fio::Fio::none(),
+            to_steady: false,
+            data: Vec::new(),
+            command: String::new(),
+        };
+        super::suite(suite).expect("a suite").conclude(&mut run, &[], &options, &parsed);
+        run
+    }
 
     #[test]
     fn suites_have_targets_and_unique_steps() {

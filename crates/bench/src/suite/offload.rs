@@ -7,7 +7,7 @@ use crate::error::{BenchError, Result};
 use crate::finding::{Finding, Needs};
 use crate::fio::{Data, Job, Pattern};
 use crate::scene::{Scene, Step};
-use crate::value::{Value, over, shown};
+use crate::value::{over, shown};
 
 /// Names of the targets.
 const SOFTWARE: &str = "software";
@@ -49,7 +49,7 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let busy = |target: &str| {
         let per_gb = seen.run.cpu_per_gb(SCENE, "write", target)?;
         let gb_per_s = seen.run.speed(SCENE, "write", target)?.times(1e-3);
-        Some(Value { is_speed: true, ..per_gb.with(gb_per_s, |cpu, speed| cpu * speed) })
+        Some(per_gb.with(gb_per_s, |cpu, speed| cpu * speed))
     };
     let cpu = match over(busy(DRIVE), busy(SOFTWARE)) {
         Some(quotient) => seen.judge(

@@ -32,12 +32,23 @@ failed_up_leaves_nothing() {
     nothing_left
 }
 
+# Its address in the map is none: the pattern `address`, which is for all that `drives` does not name, leaves it out.
+not_started_is_not_watched() {
+    local id
+    id=$(ceph osd new "$(</proc/sys/kernel/random/uuid)") && ceph config set mgr mgr/pumice/address '{host}:1' || return 1
+    # Several rounds.
+    sleep 8
+    health_checks | jq -e 'keys | map(select(startswith("PUMICE"))) == []' || return 1
+    all_drives_shown "$1" && ceph config rm mgr mgr/pumice/address && ceph osd purge "$id" --yes-i-really-mean-it
+}
+
 basics() {
     local count=$1
     shift
     check "a cluster of $count OSDs on drives" lab up --osds "$count" "$@" || return 1
     check "HEALTH_OK" within 60 is_healthy
     check "the module shows all drives" within 30 all_drives_shown "$count"
+    check "an OSD that has never been started is not watched" not_started_is_not_watched "$count"
     check "RBD: what fio wrote is there" rbd_fio basic "r$((count < 3 ? count : 3))" image --rw=randwrite --bsrange=4k-64k --size=48M
     if [ "$count" -ge 6 ]; then
         check "RBD on erasure coding 4+2" rbd_fio basic r3 image-ec42 --rw=randwrite --bsrange=4k-64k --size=48M

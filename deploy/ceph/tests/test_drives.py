@@ -9,7 +9,7 @@ import threading
 import unittest
 from typing import Any, Dict
 
-from pumice.drives import Drive, Place, Scrub, Unreachable, ask, attached_paths, choose, parse_drive, parse_map
+from pumice.drives import Drive, Misread, Place, Scrub, Unreachable, ask, attached_paths, choose, parse_drive, parse_listed, parse_map
 
 
 def status(**changes: Any) -> Dict[str, Any]:
@@ -72,7 +72,7 @@ class Maps(unittest.TestCase):
         self.assertEqual(parse_map(' '), ({}, []))
 
     def test_a_word_that_is_invalid_takes_no_other_with_it(self) -> None:
-        for word in ('0', 'x=host:1', '0=', '0=#/srv', '0=a', '0=a:b', '0=a:0', '0=a:65536', '0=a:1²', '²=a:1', '7=b:2'):
+        for word in ('0', 'x=host:1', '0=', '0=#/srv', '0=a', '0=a:b', '0=a:0', '0=a:65536', '0=[]:1', '0=a:' + '1' * 5000, '1' * 5000 + '=a:1', '0=a:1²', '²=a:1', '7=b:2'):
             places, problems = parse_map('7=a:1 %s 8=a:1' % word)
             self.assertEqual(places, {7: Place('a:1', None), 8: Place('a:1', None)}, word)
             self.assertEqual(len(problems), 1, word)
@@ -110,11 +110,40 @@ class Statuses(unittest.TestCase):
         self.assertTrue(parse_drive(status(backing_full=True)).out_of_space)
 
 
+    def test_one_that_is_not_understood_hides_no_other(self) -> None:
+        deep: Any = []
+        for _ in range(5000):
+            deep = [deep]
+        for changes in ({'state': None, 'opens_count': 'x'}, {'physical_used_bytes': -1}, {'physical_used_bytes': 1 << 64},
+                        {'physical_limit_bytes': float('inf')}, {'compression_ratio': float('nan')}, {'errors': [1]},
+                        {'time_to_full': {'seconds': 'soon'}}, {'time_to_full': {'seconds': float('inf')}}, {'uuid': deep},
+                        {'server': {'scrub': {'state': 'x'}}}, {'server': {'events': {'counts': [{'event': 'x'}]}}}):
+            answer = [parse_listed(drive) for drive in (status(path='/srv/a', **changes), status(path='/srv/b'))]
+            self.assertIsInstance(answer[0], Misread, list(changes))
+            bad, good = (choose(Place('h:1', path), answer) for path in ('/srv/a', '/srv/b'))
+            self.assertIn('the status of drive /srv/a is not understood', bad.reason)
+            self.assertEqual(good.path, '/srv/b')
+            self.assertIn('no drive /srv/c', choose(Place('h:1', '/srv/c'), answer).reason)
+            self.assertIn('is not understood', choose(Place('h:1', None), answer[:1]).reason)
+        for element in (None, 1, [], 'x', {}, {'path': None}, {'path': deep}, {'state': 'online'}):
+            answer = [parse_listed(element), parse_listed(status())]
+            self.assertEqual(answer[0].path, None, 'this test is about those whose path is not known')
+            self.assertIn('is not understood', choose(Place('h:1', '/srv/a'), answer).reason)
+            self.assertIsInstance(choose(Place('h:1', '/srv/d'), answer), Drive)
+
+    def test_texts_can_be_sent(self) -> None:
+        drive = parse_drive(json.loads('{"path": "/srv/\\udc80", "state": "down", "state_reason": "\\ud800", "uuid": "\\udfff"}'))
+        (drive.path + drive.trouble + drive.uuid).encode()
+
+
 class Servers(unittest.TestCase):
     def test_answers_that_are_none(self) -> None:
-        for body, code in ((b'no', 200), (b'[' * 100000, 200), (b'{"drives": [{"path": 1, "state": 1, "opens_count": "x"}]}', 200), (b'[]', 200), (b'{"drives": [{}]}', 200), (b'{}', 503)):
+        for body, code in ((b'no', 200), (b'[' * 100000, 200), (b'[]', 200), (b'{"drives": 1}', 200), (b'{}', 200), (b'{}', 503)):
             with Server(body, code) as server:
                 self.assertIsInstance(ask(server.address, 5, ignore), Unreachable, body)
+        for drives in (b'[]', b'[{}]', b'[{"path": 1, "state": 1, "opens_count": "x"}]'):
+            with Server(b'{"drives": ' + drives + b'}') as server:
+                self.assertIsInstance(choose(Place(server.address, None), ask(server.address, 5, ignore)), Unreachable, drives)
         self.assertIsInstance(ask('127.0.0.1', 1, ignore), Unreachable)
 
     def test_nobody_listens(self) -> None:

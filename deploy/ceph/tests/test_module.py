@@ -305,9 +305,67 @@ class Rounds(unittest.TestCase):
         for name, value in (('address', '{nothing}:1'), ('address', '{host'), ('address', 'x'), ('path', '{0}'), ('path', '{id.x}')):
             self.cluster.options.update({'drives': '2=c:1', 'address': 'x:1', 'path': ''})
             self.cluster.options[name] = value
+            self.start_manager()
             raised = self.round()
             self.assertEqual(set(raised), {'PUMICE_MODULE'}, value)
-            self.assertEqual(self.asked[-1].get(2), Place('c:1', None), value)
+            self.assertEqual(len(raised['PUMICE_MODULE']['detail']), 1, value)
+            self.assertEqual(self.asked[-1], {2: Place('c:1', None)}, value)
+            raised = self.round()
+            self.assertEqual(set(raised), {'PUMICE_MODULE', 'PUMICE_DOWN'}, value)
+            self.assertEqual([line.split(':')[0] for line in raised['PUMICE_DOWN']['detail']], ['osd.0', 'osd.1'], value)
+
+    def test_an_osd_that_has_never_been_started_hides_no_other(self) -> None:
+        self.cluster.options.update(drives='', address='{host}:9841', path='/srv/osd.{id}', protect='none')
+        for address in ('(unrecognized address family 0)/0', ':/0', '-', '', '[::]:0/0', '0.0.0.0:0/0', None):
+            for osd in (self.cluster.osds[0], self.cluster.osds[1]):
+                osd.update(up=1, public_addr='10.0.0.1:6801/1')
+            self.answers[2] = drive(900)
+            self.start_manager()
+            self.assertEqual(set(self.round()), {'PUMICE_NEARFULL'}, address)
+            for osd in (self.cluster.osds[0], self.cluster.osds[1]):
+                osd.update(up=0, state=['exists', 'new'], public_addr=address)
+                self.cluster.about.pop(str(osd['osd']), None)
+            self.answers[2] = drive(960)
+            for _ in range(3):
+                self.assertEqual(set(self.round()), {'PUMICE_FULL'}, address)
+                self.assertEqual(set(self.asked[-1]), {2}, address)
+            # Nor is what was raised cleared by another manager.
+            self.start_manager()
+            self.assertEqual(set(self.round()), {'PUMICE_FULL'}, address)
+            self.answers[2] = Unreachable('gone')
+            self.assertEqual([set(self.round()) for _ in range(2)], [{'PUMICE_FULL'}, {'PUMICE_FULL', 'PUMICE_DOWN'}], address)
+
+    def test_an_osd_that_is_up_at_no_address_is_missed(self) -> None:
+        self.cluster.options.update(drives='', address='{host}:9841', path='/srv/osd.{id}')
+        self.answers[1] = drive(960)
+        self.assertEqual(set(self.round()), {'PUMICE_FULL'})
+        self.cluster.osds[1]['public_addr'] = 'riddle'
+        self.assertEqual(set(self.round()), {'PUMICE_FULL'})
+        raised = self.round()
+        self.assertEqual(set(raised), {'PUMICE_FULL', 'PUMICE_DOWN'})
+        self.assertEqual(raised['PUMICE_DOWN']['detail'], ["osd.1: not asked: it is up, and 'riddle' in the map is not its address"])
+        self.assertIn('full', self.cluster.osds[1]['state'], 'nothing is taken back')
+        self.assertEqual(set(self.asked[-1]), {0, 2})
+
+    def test_an_osd_whose_host_name_is_not_known_is_missed(self) -> None:
+        self.cluster.options.update(drives='', address='{host}:9841', path='/srv/{host}/osd.{id}')
+        for about in ({}, None):
+            self.cluster.about['0'] = about
+            self.start_manager()
+            self.assertEqual(self.round(), {})
+            self.assertEqual(self.round()['PUMICE_DOWN']['detail'],
+                             ["osd.0: not asked: 'host' of the option 'path' is not known of this OSD"])
+            self.assertEqual(set(self.asked[-1]), {1, 2})
+
+    def test_an_osd_that_a_word_no_longer_names_is_missed(self) -> None:
+        self.answers[1] = drive(900)
+        self.round()
+        self.cluster.options['drives'] = '0=a:1 1 2=c:1'
+        self.answers[1] = drive(100)
+        self.assertEqual(set(self.round()), {'PUMICE_NEARFULL', 'PUMICE_MODULE'})
+        self.assertEqual(set(self.round()), {'PUMICE_NEARFULL', 'PUMICE_MODULE', 'PUMICE_DOWN'})
+        self.cluster.options['drives'] = '0=a:1 1=b:1 2=c:1'
+        self.assertEqual(self.round(), {})
 
     def test_a_store_that_is_no_json_is_forgotten(self) -> None:
         self.cluster.store.update(notes='{', damage='x')

@@ -6,7 +6,7 @@ import threading
 import time
 from typing import Dict, List, Optional, Set, Union
 
-from .drives import Answer, Drive, Place, Unreachable, ask, choose
+from .drives import Answer, Listed, Place, Unreachable, ask, choose
 
 # Most threads at a time. One asks one server after the other.
 THREADS_MAX = 32
@@ -50,8 +50,8 @@ class Askers:
         self._failed = {address for address in addresses if isinstance(answers[address], Unreachable)}
         return {osd: choose(place, answers[place.address]) for osd, place in places.items()}
 
-    def _ask(self, addresses: Set[str], timeout: float) -> Dict[str, Union[List[Drive], Unreachable]]:
-        answers: Dict[str, Union[List[Drive], Unreachable]] = {}
+    def _ask(self, addresses: Set[str], timeout: float) -> Dict[str, Union[List[Listed], Unreachable]]:
+        answers: Dict[str, Union[List[Listed], Unreachable]] = {}
         until = time.monotonic() + timeout
         with self._changed:
             waiting = sorted(addresses - set(self._outstanding), key=lambda address: (address in self._failed, address))
@@ -77,7 +77,7 @@ class Askers:
                 found[address] = Unreachable('%s: %s' % (address, reason))
         return found
 
-    def _work(self, waiting: List[str], answers: Dict[str, Union[List[Drive], Unreachable]], timeout: float) -> None:
+    def _work(self, waiting: List[str], answers: Dict[str, Union[List[Listed], Unreachable]], timeout: float) -> None:
         """A thread: asks one after the other."""
         while True:
             with self._changed:

@@ -3,12 +3,17 @@
 import glob
 import http.client
 import json
+import math
 import os
 import socket
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple, Union
 
 # Largest answer that is read: a drive's status is about 20 KB.
 ANSWER_MAX_BYTES = 16 << 20
+# Sizes and counts that a server gives are of 64 bits.
+NUMBER_MAX = (1 << 64) - 1
+# Digits of an OSD's number: it is a positive one of 32 bits.
+OSD_DIGITS_MAX = 10
 # Where `pumice attach` records the device of each drive.
 ATTACHMENTS = '/run/pumice-attach'
 
@@ -84,35 +89,86 @@ class Unreachable(NamedTuple):
 Answer = Union[Drive, Unreachable]
 
 
+class Misread(NamedTuple):
+    """A drive in a status that is not understood; its path, if that is, and why."""
+
+    path: Optional[str]
+    reason: str
+
+
+# What a server says of its drives.
+Listed = Union[Drive, Misread]
+
+
+def _number(value: Any) -> int:
+    """A size or a count; 0 if there is none. Raises ValueError or TypeError."""
+    number = int(value or 0)
+    if not 0 <= number <= NUMBER_MAX:
+        raise ValueError('invalid number %.20s' % value)
+    return number
+
+
+def _real(value: Any) -> Optional[float]:
+    """A number with a fraction, or None. Raises ValueError or TypeError."""
+    if value is None:
+        return None
+    number = float(value)
+    if not math.isfinite(number):
+        raise ValueError('invalid number %s' % number)
+    return number
+
+
+def _text(value: Any) -> str:
+    """A text that can be sent: half a pair of surrogates in it would fail a health check, and with it those of all OSDs."""
+    return str(value).encode('utf-8', 'replace').decode('utf-8')
+
+
 def parse_drive(status: Dict[str, Any]) -> Drive:
-    """Reads one element of `drives` of a status. Raises KeyError or TypeError if it is none."""
+    """Reads one element of `drives` of a status. Raises one of MISREAD if it is none."""
     errors, cleaning = status.get('errors') or {}, status.get('cleaning') or {}
     server = status.get('server') or {}
     scrub = server.get('scrub')
-    events = {str(event['event']): int(event['count']) for event in (server.get('events') or {}).get('counts') or []}
+    events = {str(event['event']): _number(event['count']) for event in (server.get('events') or {}).get('counts') or []}
     return Drive(
-        path=str(status['path']),
-        uuid=str(status.get('uuid') or ''),
-        instance=str(server.get('instance') or ''),
-        state=str(status['state']),
-        state_reason=status.get('state_reason'),
+        path=_text(status['path']),
+        uuid=_text(status.get('uuid') or ''),
+        instance=_text(server.get('instance') or ''),
+        state=_text(status['state']),
+        state_reason=None if status.get('state_reason') is None else _text(status['state_reason']),
         read_only_requested=bool(status.get('read_only_requested')),
-        logical_capacity=int(status.get('logical_capacity_bytes') or 0),
-        logical_used=int(status.get('logical_used_bytes') or 0),
-        physical_limit=int(status.get('physical_limit_bytes') or 0),
-        physical_used=int(status.get('physical_used_bytes') or 0),
-        physical_repackable=int(status.get('physical_repackable_bytes') or 0),
-        compression_ratio=float(status.get('compression_ratio') or 0),
+        logical_capacity=_number(status.get('logical_capacity_bytes')),
+        logical_used=_number(status.get('logical_used_bytes')),
+        physical_limit=_number(status.get('physical_limit_bytes')),
+        physical_used=_number(status.get('physical_used_bytes')),
+        physical_repackable=_number(status.get('physical_repackable_bytes')),
+        compression_ratio=_real(status.get('compression_ratio')) or 0.0,
         out_of_space=bool(status.get('out_of_space') or status.get('backing_full')),
-        seconds_to_full=(status.get('time_to_full') or {}).get('seconds'),
-        opens=int(status.get('opens_count') or 0),
-        corrupt_records=int(errors.get('corrupt_records_count') or 0),
-        damaged_segments=int(cleaning.get('segments_damaged_count') or 0),
+        seconds_to_full=_real((status.get('time_to_full') or {}).get('seconds')),
+        opens=_number(status.get('opens_count')),
+        corrupt_records=_number(errors.get('corrupt_records_count')),
+        damaged_segments=_number(cleaning.get('segments_damaged_count')),
         is_fresh_damage=any(events.get(kind) for kind in ('corrupt-record', 'damaged-segment')),
-        missing=int((status.get('backing') or {}).get('missing_bytes') or 0),
-        scrub=Scrub(str(scrub['state']), int(scrub['started_unix_seconds']), int(scrub['faults_count']))
+        missing=_number((status.get('backing') or {}).get('missing_bytes')),
+        scrub=Scrub(_text(scrub['state']), _number(scrub['started_unix_seconds']), _number(scrub['faults_count']))
         if scrub else None,
     )
+
+
+# What reading an answer may raise, whatever is in it.
+MISREAD = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)
+
+
+def _why(error: Exception) -> str:
+    return ('%s: %s' % (type(error).__name__, _text(error)))[:200]
+
+
+def parse_listed(status: Any) -> Listed:
+    """The same; one that is not understood hides no other."""
+    try:
+        return parse_drive(status)
+    except MISREAD as error:
+        path = status.get('path') if isinstance(status, dict) else None
+        return Misread(_text(path) if isinstance(path, str) else None, _why(error))
 
 
 def parse_map(text: str) -> Tuple[Dict[int, Place], List[str]]:
@@ -123,7 +179,7 @@ def parse_map(text: str) -> Tuple[Dict[int, Place], List[str]]:
     for word in text.split():
         osd, equals, where = word.partition('=')
         address, _, path = where.partition('#')
-        if not (equals and osd.isascii() and osd.isdigit() and address):
+        if not (equals and osd.isascii() and osd.isdigit() and len(osd) <= OSD_DIGITS_MAX and address):
             problems.append("invalid drive '%s': expected OSD=HOST:PORT or OSD=HOST:PORT#PATH" % word)
             continue
         try:
@@ -142,10 +198,11 @@ def split_address(address: str) -> Tuple[str, Optional[int]]:
     """Splits `HOST:PORT`, `[IPv6]:PORT` or `unix:SOCKET`; the port is None for a socket. Raises ValueError."""
     if address.startswith('unix:'):
         return address[len('unix:'):], None
-    host, colon, port = address.rpartition(':')
-    if not (colon and host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+    host, _, port = address.rpartition(':')
+    host = host.strip('[]')
+    if not (host and port.isascii() and port.isdigit() and len(port) <= 5 and 0 < int(port) < 65536):
         raise ValueError("invalid address '%s': expected HOST:PORT or unix:SOCKET" % address)
-    return host.strip('[]'), int(port)
+    return host, int(port)
 
 
 def attached_paths(folder: str = ATTACHMENTS) -> Dict[str, str]:
@@ -172,7 +229,7 @@ class _UnixConnection(http.client.HTTPConnection):
         self.sock.connect(self._path)
 
 
-def ask(address: str, timeout: float, began: Callable[[http.client.HTTPConnection], None]) -> Union[List[Drive], Unreachable]:
+def ask(address: str, timeout: float, began: Callable[[http.client.HTTPConnection], None]) -> Union[List[Listed], Unreachable]:
     """Asks a server for the status of its drives. `timeout` is that of each step; who has to bound the whole gets the connection
     by `began`, and may shut it down."""
     connection = None
@@ -186,25 +243,30 @@ def ask(address: str, timeout: float, began: Callable[[http.client.HTTPConnectio
         body = response.read(ANSWER_MAX_BYTES)
         if response.status != 200:
             return Unreachable('%s: HTTP status %d' % (address, response.status))
-        return [parse_drive(drive) for drive in json.loads(body)['drives']]
+        return [parse_listed(drive) for drive in json.loads(body)['drives']]
     except (OSError, http.client.HTTPException) as error:
         return Unreachable('%s: %s' % (address, error or type(error).__name__))
-    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-        return Unreachable('%s: not the status of a Pumice server: %s' % (address, str(error)[:200] or type(error).__name__))
+    except MISREAD as error:
+        return Unreachable('%s: not the status of a Pumice server: %s' % (address, _why(error)))
     finally:
         if connection is not None:
             connection.close()
 
 
-def choose(place: Place, answer: Union[List[Drive], Unreachable]) -> Answer:
+def choose(place: Place, answer: Union[List[Listed], Unreachable]) -> Answer:
     """Picks the drive of a place from the answer of its server."""
     if isinstance(answer, Unreachable):
         return answer
     if place.path is None:
-        if len(answer) == 1:
-            return answer[0]
-        return Unreachable('%s: %d drives there; name the path of one' % (place.address, len(answer)))
-    for drive in answer:
-        if drive.path == place.path:
-            return drive
-    return Unreachable('%s: no drive %s there' % (place.address, place.path))
+        found = answer
+        if len(answer) != 1:
+            return Unreachable('%s: %d drives there; name the path of one' % (place.address, len(answer)))
+    else:
+        # One whose path is not understood either may be any.
+        found = [drive for drive in answer if drive.path == place.path] or [drive for drive in answer if drive.path is None]
+        if not found:
+            return Unreachable('%s: no drive %s there' % (place.address, place.path))
+    if isinstance(found[0], Misread):
+        return Unreachable('%s: the status of drive %s is not understood: %s'
+                           % (place.address, found[0].path or place.path or '', found[0].reason))
+    return found[0]

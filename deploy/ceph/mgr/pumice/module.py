@@ -11,9 +11,10 @@ from mgr_module import CLIReadCommand, CLIWriteCommand, CommandResult, HandleCom
 
 from .askers import Askers
 from .damage import Damage
-from .drives import Place, attached_paths, parse_map, split_address
+from .drives import Place, Unreachable, attached_paths, parse_map
 from .health import Level, Limits, Watch, checks
 from .notes import Notes
+from .places import Patterns, host_of
 from .protect import MODES, NAMES, Action, Reweight, Seen, SetPause, Tell, plan, succeeded
 from .table import rows, text
 
@@ -25,6 +26,8 @@ REACTION_SECONDS = 10
 ASK_SECONDS_MAX = 5
 COMMANDS_SECONDS = 10
 REWEIGHT_TO = 0.8
+# Of an OSD that was watched, and may be meant by a word that is not understood.
+NOT_NAMED = Unreachable("not asked: the option 'drives' does not name it, and has words that are not understood")
 
 
 class Sent(NamedTuple):
@@ -127,24 +130,24 @@ class Module(MgrModule):
     def _round(self, complaints: List[str]) -> None:
         limits, interval = self._limits(complaints), self._interval()
         osd_map = self.get('osd_map')
-        places, problems = self._places(osd_map)
+        places, unknown, problems = self._places(osd_map)
         complaints += problems
-        answers = self._askers.ask_all(places, min(interval, ASK_SECONDS_MAX))
+        answers = {**self._askers.ask_all(places, min(interval, ASK_SECONDS_MAX)), **unknown}
         now = time.monotonic()
         # The next look may take as long as this one.
         horizon = max(interval, now - self._looked_at if self._looked_at else 0) + REACTION_SECONDS
         self._looked_at = now
         with self._lock:
             causes = self._notes.causes()
-            watched = set(places)
+            watched = {*places, *unknown}
             if problems:
                 # What is not understood may be about an OSD that was watched.
                 watched |= {*self._watches, *causes} & {osd['osd'] for osd in osd_map['osds']}
             self._watches = {osd: self._watches.get(osd) or Watch(osd in causes) for osd in watched}
             changed = False
             for osd, watch in self._watches.items():
-                if osd in answers:
-                    watch.see(answers[osd], now, horizon, limits)
+                # Whoever is watched is seen or missed: nothing old is shown as if it were true.
+                watch.see(answers.get(osd, NOT_NAMED), now, horizon, limits)
                 if watch.drive:
                     changed |= self._damage.see(watch.drive)
             levels = {osd: watch.level if watch.drive else None for osd, watch in self._watches.items()}
@@ -170,30 +173,40 @@ class Module(MgrModule):
             return Limits()
         return limits
 
-    def _places(self, osd_map: Dict[str, Any]) -> Tuple[Dict[int, Place], List[str]]:
-        """Where the drive of each OSD is: by `drives`; else by `address`, with the path by `path`, or as it is attached here. And
-        what of these options is not understood."""
+    def _places(self, osd_map: Dict[str, Any]) -> Tuple[Dict[int, Place], Dict[int, Unreachable], List[str]]:
+        """Where the drive of each OSD is: by `drives`; else by `address`, with the path by `path`, or as it is attached here. OSDs
+        for which that cannot be said, and why. And what of these options is not understood."""
         existing = {osd['osd']: osd for osd in osd_map['osds']}
         listed, problems = parse_map(self.get_module_option('drives') or '')
         places = {osd: place for osd, place in listed.items() if osd in existing}
-        address, path = self.get_module_option('address'), self.get_module_option('path')
-        if address:
-            attached, here = attached_paths(), socket.gethostname()
-            for osd in sorted(existing.keys() - places.keys()):
+        unknown: Dict[int, Unreachable] = {}
+        patterns = Patterns(self.get_module_option('address') or '', self.get_module_option('path') or '')
+        if not patterns.address:
+            return places, unknown, problems
+        problem = patterns.problem()
+        if problem:
+            problems.append(problem)
+        attached, here = attached_paths(), socket.gethostname()
+        for osd in sorted(existing.keys() - places.keys()):
+            address = existing[osd].get('public_addr') or ''
+            host = host_of(address)
+            if host is None and not existing[osd]['up']:
+                # It has a number, and has never been started: it is nowhere yet.
+                continue
+            if problem:
+                unknown[osd] = Unreachable('not asked: ' + problem)
+            elif host is None:
+                unknown[osd] = Unreachable("not asked: it is up, and '%s' in the map is not its address" % address)
+            else:
                 about = self.get_metadata('osd', str(osd)) or {}
-                host = existing[osd]['public_addr'].rpartition(':')[0]
                 # Devices of other machines have the same names.
-                found = attached.get(about.get('bluestore_bdev_dev_node', '')) if about.get('hostname') == here else None
-                try:
-                    if path:
-                        found = path.format(id=osd, host=about.get('hostname', ''))
-                    where = address.format(host=host)
-                    split_address(where)
-                except (ValueError, LookupError, AttributeError, TypeError) as error:
-                    problems.append("options 'address' and 'path': %s: %s" % (type(error).__name__, error))
-                    break
-                places[osd] = Place(where, found)
-        return places, problems
+                device = about.get('bluestore_bdev_dev_node', '') if about.get('hostname') == here else ''
+                found = patterns.place(osd, host, about.get('hostname'), attached.get(device))
+                if isinstance(found, Place):
+                    places[osd] = found
+                else:
+                    unknown[osd] = found
+        return places, unknown, problems
 
     def _protect(self, levels: Dict[int, Optional[Level]], complaints: List[str]) -> None:
         mode, reweight_to = self.get_module_option('protect'), self.get_module_option('reweight_to')

@@ -158,7 +158,9 @@ impl<'a> Session<'a> {
         run.targets =
             targets.iter().map(|it| RunTarget { name: it.name.clone(), ..RunTarget::default() }).collect();
         let plan = Plan { options, folder, size_bytes, budget: &budget, stop: self.stop };
-        let scenes = self.suite.scenes(&plan)?;
+        let planned = self.suite.scenes(&plan)?;
+        planned.note(&mut run);
+        let scenes = planned.scenes;
         let mut turns = turns(&scenes, &targets, &mut run);
         let each = turns.iter().map(|turn| &scenes[turn.scene]);
         run.job_seconds = budget::job_seconds(each, size_bytes, budget.left(), options.to_steady);

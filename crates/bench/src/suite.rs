@@ -62,7 +62,32 @@ pub(crate) struct Plan<'a> {
     pub(crate) stop: &'a Stop,
 }
 
-type Scenes = fn(&Plan<'_>) -> Result<Vec<Scene>>;
+/// The scenes of a run.
+#[derive(Default)]
+pub(crate) struct Planned {
+    pub(crate) scenes: Vec<Scene>,
+    /// What a report must say of them.
+    pub(crate) notes: Vec<String>,
+    /// What there was no time to prepare.
+    pub(crate) no_time: Vec<String>,
+}
+
+impl From<Vec<Scene>> for Planned {
+    fn from(scenes: Vec<Scene>) -> Planned {
+        Planned { scenes, ..Planned::default() }
+    }
+}
+
+impl Planned {
+    /// Notes in a run what is to be known of its scenes, and those that are missing.
+    pub(crate) fn note(&self, run: &mut Run) {
+        self.notes.iter().for_each(|note| run.note(note.clone()));
+        run.complete &= self.no_time.is_empty();
+        run.left_out.extend(self.no_time.iter().map(|name| format!("{name}: {NO_TIME}")));
+    }
+}
+
+type Scenes = fn(&Plan<'_>) -> Result<Planned>;
 
 /// A suite.
 pub struct Suite {
@@ -198,7 +223,7 @@ impl Suite {
         self.targets.iter().filter_map(|target| target.parse().ok()).collect()
     }
 
-    pub(crate) fn scenes(&self, plan: &Plan<'_>) -> Result<Vec<Scene>> {
+    pub(crate) fn scenes(&self, plan: &Plan<'_>) -> Result<Planned> {
         (self.scenes)(plan)
     }
 

@@ -144,6 +144,38 @@ fn a_drive_that_was_not_filled_is_no_proof() {
 }
 
 #[test]
+fn data_sets_without_time_are_left_out() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stop, suite) = (Stop::default(), suite("datasets").expect("a suite"));
+    let set = |name: &str| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, "data").expect("written");
+        DataSet { name: name.to_string(), path }
+    };
+    let options = Options {
+        data: ["one", "two", "three"].map(set).to_vec(),
+        ..options(folder.path(), &["pumice"], Duration::ZERO)
+    };
+    let plan = |limit| {
+        let budget = Budget::new(limit);
+        let plan = Plan {
+            options: &options,
+            folder: folder.path(),
+            size_bytes: 1 << 26,
+            budget: &budget,
+            stop: &stop,
+        };
+        let planned = suite.scenes(&plan).expect("scenes");
+        let mut run = Run { complete: true, ..Run::default() };
+        planned.note(&mut run);
+        (planned.scenes.len(), run.complete, run.left_out)
+    };
+    assert_eq!(plan(Duration::from_secs(60)), (3, true, vec![]));
+    let left_out = ["two", "three"].map(|name| format!("{name}: {NO_TIME}")).to_vec();
+    assert_eq!(plan(Duration::ZERO), (1, false, left_out));
+}
+
+#[test]
 fn a_run_without_scenes_says_why() {
     let folder = tempfile::tempdir().expect("a folder");
     let stop = Stop::default();

@@ -1,6 +1,6 @@
 //! Hyperscalers, figure 22: data of 3:1 on Pumice and on what else there is.
 
-use super::{Conclusions, Plan, Seen};
+use super::{Conclusions, Plan, Planned, Seen};
 use crate::error::Result;
 use crate::finding::{Needs, Verdict};
 use crate::fio::{Data, Job, Pattern};
@@ -17,13 +17,13 @@ const RANDOM: [(&str, Pattern); 3] = [
     ("random 70/30", Pattern::Mixed),
 ];
 
-pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
+pub(super) fn scenes(_: &Plan<'_>) -> Result<Planned> {
     let mut steps = vec![
         Step::job("write", Job::sequential(Pattern::Write, DATA)),
         Step::job("read", Job::sequential(Pattern::Read, DATA)),
     ];
     steps.extend(RANDOM.map(|(name, pattern)| Step::job(name, Job::random(pattern, DATA).depth(64))));
-    Ok(vec![Scene::new(SCENE, steps)])
+    Ok(Planned::from(vec![Scene::new(SCENE, steps)]))
 }
 
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {

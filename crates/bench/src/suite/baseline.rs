@@ -1,6 +1,6 @@
 //! Hyperscalers, figure 14 and the results beside it: fio-baseline at the edges of the bands of compressibility.
 
-use super::{Conclusions, Plan, Seen};
+use super::{Conclusions, Plan, Planned, Seen};
 use crate::error::Result;
 use crate::finding::{Finding, Needs};
 use crate::fio::{Data, Job, Pattern};
@@ -33,7 +33,7 @@ fn scene_name(percent: u8) -> String {
     format!("{percent} %")
 }
 
-pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
+pub(super) fn scenes(_: &Plan<'_>) -> Result<Planned> {
     let whole = |percent: u8| {
         let data = Data::Compressible(percent);
         let random = |pattern| Job::random(pattern, data).depth(DEPTH);
@@ -62,7 +62,7 @@ pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
     // In the order of what is lost if the time is short.
     let mut scenes = vec![whole(TWO), whole(ONE)];
     scenes.extend(others.into_iter().map(filled));
-    Ok(scenes)
+    Ok(Planned::from(scenes))
 }
 
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use ::scan::{Population, WalkOptions};
 
-use super::{Conclusions, DataSet, Plan, Seen};
+use super::{Conclusions, DataSet, Plan, Planned, Seen};
 use crate::documents::statement;
 use crate::error::{BenchError, Result};
 use crate::finding::{Finding, Needs};
@@ -31,8 +31,10 @@ const BLOCK_BYTES: u64 = 4096;
 const FILES_MAX: usize = 100_000;
 /// Share of a drive that a data set fills at most.
 const FILLED: f64 = 0.9;
+/// Of a larger data set, pieces of this size are taken.
+const PIECE_BYTES: u64 = 1 << 20;
 
-pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
+pub(super) fn scenes(plan: &Plan<'_>) -> Result<Planned> {
     let usual = USUAL.map(|(name, path)| DataSet { name: name.to_string(), path: path.into() });
     let sets = if plan.options.data.is_empty() {
         usual.into_iter().filter(|set| set.path.is_dir()).collect()
@@ -40,69 +42,156 @@ pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
         plan.options.data.clone()
     };
     let most_bytes = (plan.size_bytes as f64 * FILLED) as u64;
-    let scene = |(at, set): (usize, &DataSet)| {
+    let mut planned = Planned::default();
+    for (at, set) in sets.iter().enumerate() {
         plan.stop.check()?;
+        // At least one: the time for images is that of the run.
+        if at > 0 && plan.budget.left().is_zero() {
+            planned.no_time.push(set.name.clone());
+            continue;
+        }
+        let files = Files::list(&set.path, plan.stop).map_err(BenchError::io(&set.path))?;
         let image = plan.folder.join(format!("set-{at}"));
-        make_image(set, &image, most_bytes, plan.stop)?;
+        let taken_bytes = make_image(set, &files, &image, most_bytes, plan.stop)?;
+        planned.notes.extend(files.note(&set.name, taken_bytes));
         let predicted_ratio = predicted(&image);
         let copy = |name: &str, action| Step { name: name.to_string(), action, is_shown: true };
         let steps = vec![copy("written", Action::Copy(image)), copy("settled", Action::Settle)];
-        Ok(Scene { predicted_ratio, ..Scene::new(&set.name, steps).for_drives() })
-    };
-    // At least one: the time for images is that of the run.
-    let fitting = sets.iter().enumerate().take_while(|(at, _)| *at == 0 || !plan.budget.left().is_zero());
-    fitting.map(scene).collect()
+        let part = files.part(taken_bytes);
+        planned.scenes.push(Scene { predicted_ratio, part, ..Scene::new(&set.name, steps).for_drives() });
+    }
+    Ok(planned)
 }
 
-/// Returns the files of a data set, in the order of their names.
-fn files(path: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    let mut folders = vec![path.to_path_buf()];
-    if path.is_file() {
-        return Ok(vec![path.to_path_buf()]);
-    }
-    while let Some(folder) = folders.pop() {
-        let Ok(entries) = fs::read_dir(&folder) else {
-            // What cannot be read is left out, except the data set itself.
-            if folder == path {
-                return Err(io::ErrorKind::NotFound.into());
-            }
-            continue;
-        };
-        for entry in entries.flatten() {
-            match entry.file_type() {
-                Ok(kind) if kind.is_dir() => folders.push(entry.path()),
-                Ok(kind) if kind.is_file() => found.push(entry.path()),
-                _ => {}
-            }
-            if found.len() >= FILES_MAX {
-                break;
-            }
-        }
-    }
-    found.sort();
-    Ok(found)
+/// The files of a data set, one after the other, each from the next block on.
+#[derive(Default)]
+struct Files {
+    /// Where each begins, its length, and its path; in the order of their names.
+    each: Vec<(u64, u64, PathBuf)>,
+    all_bytes: u64,
+    /// Files that cannot be opened, and folders that cannot be listed.
+    unreadable_count: u64,
+    /// There are more than [`FILES_MAX`].
+    has_more: bool,
 }
 
-/// Writes the files of a data set one after the other into an image of at most `most_bytes`.
-fn make_image(set: &DataSet, image: &Path, most_bytes: u64, stop: &Stop) -> Result<()> {
-    let mut out = File::create(image).map_err(BenchError::io(image))?;
-    let mut written = 0;
-    for path in files(&set.path).map_err(BenchError::io(&set.path))? {
-        stop.check()?;
-        let Ok(file) = File::open(&path) else { continue };
-        let room = most_bytes.saturating_sub(written);
-        if room == 0 {
-            break;
+impl Files {
+    fn list(path: &Path, stop: &Stop) -> io::Result<Files> {
+        let mut files = Files::default();
+        let mut found = Vec::new();
+        let mut folders = vec![path.to_path_buf()];
+        if path.is_file() {
+            found = std::mem::take(&mut folders);
         }
-        let copied = io::copy(&mut file.take(room), &mut out).map_err(BenchError::io(&path))?;
-        written = (written + copied).next_multiple_of(BLOCK_BYTES);
-        out.seek(SeekFrom::Start(written)).map_err(BenchError::io(image))?;
+        'all: while let Some(folder) = folders.pop() {
+            let entries = match fs::read_dir(&folder) {
+                Ok(entries) => entries,
+                Err(error) if folder == path => return Err(error),
+                Err(_) => {
+                    files.unreadable_count += 1;
+                    continue;
+                }
+            };
+            for entry in entries.flatten() {
+                match entry.file_type() {
+                    Ok(kind) if kind.is_dir() => folders.push(entry.path()),
+                    Ok(kind) if kind.is_file() => found.push(entry.path()),
+                    _ => {}
+                }
+                if found.len() > FILES_MAX || stop.is_set() {
+                    files.has_more = true;
+                    found.truncate(FILES_MAX);
+                    break 'all;
+                }
+            }
+        }
+        found.sort();
+        for path in found {
+            // What may not be read is no part of the data set.
+            match File::open(&path).and_then(|file| file.metadata()) {
+                Ok(metadata) if metadata.len() > 0 => {
+                    files.each.push((files.all_bytes, metadata.len(), path));
+                    files.all_bytes += metadata.len().next_multiple_of(BLOCK_BYTES);
+                }
+                Ok(_) => {}
+                Err(_) => files.unreadable_count += 1,
+            }
+        }
+        Ok(files)
     }
-    if written == 0 {
+
+    /// How much was taken, if not all.
+    fn part(&self, taken_bytes: u64) -> Option<String> {
+        let mb = |bytes: u64| format!("{:.0}", (bytes as f64 / 1e6).max(1.0));
+        let more = if self.has_more { "more than " } else { "" };
+        let is_part = self.has_more || taken_bytes < self.all_bytes;
+        is_part.then(|| format!("{} of {more}{} MB", mb(taken_bytes), mb(self.all_bytes)))
+    }
+
+    /// What a report must say of what was taken.
+    fn note(&self, name: &str, taken_bytes: u64) -> Option<String> {
+        let mut parts: Vec<String> = self.part(taken_bytes).into_iter().collect();
+        if taken_bytes < self.all_bytes {
+            parts.push(
+                "pieces of 1 MiB, evenly spread over its files in the order of their names".to_string(),
+            );
+        }
+        if self.has_more {
+            parts.push(format!("of the first {FILES_MAX} files found"));
+        }
+        if self.unreadable_count > 0 {
+            parts.push(format!("without {} files or folders that cannot be read", self.unreadable_count));
+        }
+        (!parts.is_empty()).then(|| format!("{name}: {}", parts.join(", ")))
+    }
+
+    /// Copies a range of all files together to a place of `out`.
+    fn copy(&self, range: &std::ops::Range<u64>, mut out: &File, place: u64) -> io::Result<()> {
+        let first = self.each.partition_point(|(start, length, _)| start + length <= range.start);
+        for (start, length, path) in self.each[first..].iter().take_while(|(start, ..)| *start < range.end) {
+            // One that is gone since it was listed leaves zeros, which are no data of a drive.
+            let Ok(mut file) = File::open(path) else { continue };
+            let from = range.start.max(*start);
+            file.seek(SeekFrom::Start(from - start))?;
+            out.seek(SeekFrom::Start(place + from - range.start))?;
+            io::copy(&mut file.take(range.end.min(start + length) - from), &mut out)?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes the files of a data set, or pieces of them, into an image of at most `most_bytes`. Returns its size.
+fn make_image(set: &DataSet, files: &Files, image: &Path, most_bytes: u64, stop: &Stop) -> Result<u64> {
+    if files.all_bytes == 0 {
         return Err(BenchError::target(&set.name, format!("{}: holds no data", set.path.display())));
     }
-    out.set_len(written).and_then(|()| out.flush()).map_err(BenchError::io(image))
+    let mut out = File::create(image).map_err(BenchError::io(image))?;
+    let mut written = 0;
+    for range in pieces(files.all_bytes, most_bytes) {
+        stop.check()?;
+        files.copy(&range, &out, written).map_err(BenchError::io(&set.path))?;
+        written += range.end - range.start;
+    }
+    out.set_len(written).and_then(|()| out.flush()).map_err(BenchError::io(image))?;
+    Ok(written)
+}
+
+/// Ranges of `all_bytes` that hold `most_bytes` at most: all, or pieces of the same size at the same distance.
+fn pieces(all_bytes: u64, most_bytes: u64) -> Vec<std::ops::Range<u64>> {
+    let piece_bytes = PIECE_BYTES.min(most_bytes / BLOCK_BYTES * BLOCK_BYTES).max(BLOCK_BYTES);
+    let count = most_bytes / piece_bytes;
+    if all_bytes <= most_bytes {
+        return (0..all_bytes.div_ceil(PIECE_BYTES))
+            .map(|at| at * PIECE_BYTES..((at + 1) * PIECE_BYTES).min(all_bytes))
+            .collect();
+    }
+    // In the middle of its share each, so that neither end of the list counts more than the other.
+    let start = |at: u64| {
+        let share = all_bytes as f64 / count as f64;
+        let middle = (at as f64 + 0.5) * share - piece_bytes as f64 / 2.0;
+        (middle.max(0.0) as u64 / BLOCK_BYTES * BLOCK_BYTES).min(all_bytes - piece_bytes)
+    };
+    (0..count).map(|at| start(at)..start(at) + piece_bytes).collect()
 }
 
 /// Returns the ratio that a scan predicts for an image: for what is written, which may be a part of the data set.
@@ -117,13 +206,18 @@ fn predicted(image: &Path) -> Option<f64> {
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let mut conclusions = Conclusions::default();
     let ratio = |name: &str| seen.run.ratio(name, "written", seen.drive);
+    // A part is not to be taken for all.
+    let part = |name: &str| {
+        let scene = seen.scenes.iter().find(|scene| scene.name == name);
+        scene.and_then(|scene| scene.part.as_ref()).map_or(String::new(), |part| format!(" ({part})"))
+    };
     let mut worst: Option<f64> = None;
     for scene in seen.scenes {
         let (Some(measured), Some(predicted)) = (ratio(&scene.name), scene.predicted_ratio) else { continue };
         let measured = measured.median();
         worst = Some(worst.unwrap_or(0.0).max((measured / predicted - 1.0).abs()));
         conclusions.predictions.push(Prediction {
-            subject: format!("ratio of {}", scene.name),
+            subject: format!("ratio of {}{}", scene.name, part(&scene.name)),
             model: "pumice scan".to_string(),
             predicted,
             measured: Some(measured),
@@ -139,7 +233,7 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
                 |found| {
                     let after =
                         settled.map_or(String::new(), |_| format!("; settled {:.2}:1", shown(settled)));
-                    format!("{found:.2}:1, {:.0} %{after}", (1.0 - 1.0 / found) * 100.0)
+                    format!("{found:.2}:1, {:.0} %{after}{}", (1.0 - 1.0 / found) * 100.0, part(name))
                 },
                 "another data set of the same kind: Canonical's own cannot be had here",
             ),
@@ -172,13 +266,62 @@ mod tests {
         fs::write(data.join("a"), "x".repeat(5000)).expect("written");
         let set = DataSet { name: "set".to_string(), path: folder.path().join("data") };
         let image = folder.path().join("image");
-        make_image(&set, &image, 1 << 20, &Stop::default()).expect("an image");
+        let make = |set: &DataSet, most_bytes| {
+            let files = Files::list(&set.path, &Stop::default()).map_err(BenchError::io(&set.path))?;
+            make_image(set, &files, &image, most_bytes, &Stop::default()).map(|taken| (files, taken))
+        };
+        let (files, taken_bytes) = make(&set, 1 << 20).expect("an image");
         let bytes = fs::read(&image).expect("bytes");
-        assert_eq!(bytes.len(), 3 * 4096);
+        assert_eq!((bytes.len(), taken_bytes, files.note("set", taken_bytes)), (3 * 4096, 3 * 4096, None));
         assert_eq!((&bytes[..6], bytes[4096], bytes[4096 + 5000]), (&b"second"[..], b'x', 0));
-        make_image(&set, &image, 4096, &Stop::default()).expect("a part");
-        assert_eq!(fs::metadata(&image).expect("it is there").len(), 4096);
+        let (files, taken_bytes) = make(&set, 4096).expect("a part");
+        assert_eq!((fs::metadata(&image).expect("it is there").len(), taken_bytes), (4096, 4096));
+        let note = files.note("set", taken_bytes).expect("a note");
+        assert!(note.starts_with("set: 1 of 1 MB, pieces of 1 MiB, evenly"), "{note}");
         let none = DataSet { name: "none".to_string(), path: folder.path().join("none") };
-        assert!(make_image(&none, &image, 4096, &Stop::default()).is_err());
+        assert!(make(&none, 4096).is_err());
+        let empty = DataSet { name: "empty".to_string(), path: folder.path().join("empty") };
+        fs::create_dir(&empty.path).expect("made");
+        let error = make(&empty, 4096).map(drop).expect_err("no data").to_string();
+        assert!(error.ends_with("empty: holds no data"), "{error}");
+    }
+
+    #[test]
+    fn a_part_is_of_all_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // Files of one byte each, by their number; the first is a fifth of all.
+        let sizes = [8 << 20, 4 << 20, 8 << 20, 12 << 20, 5000, 8 << 20];
+        for (number, size) in sizes.into_iter().enumerate() {
+            let number = number as u8 + 1;
+            fs::write(folder.path().join(format!("{number}")), vec![number; size]).expect("written");
+        }
+        let set = DataSet { name: "set".to_string(), path: folder.path().to_path_buf() };
+        let files = Files::list(&set.path, &Stop::default()).expect("files");
+        let image = folder.path().join("image");
+        let taken_bytes = make_image(&set, &files, &image, 10 << 20, &Stop::default()).expect("an image");
+        assert_eq!(taken_bytes, 10 << 20);
+        assert_eq!(files.part(taken_bytes), Some("10 of 42 MB".to_string()));
+        let bytes = fs::read(&image).expect("bytes");
+        let share =
+            |number: u8| bytes.iter().filter(|byte| **byte == number).count() as f64 / bytes.len() as f64;
+        for (number, expected) in [(1, 0.2), (2, 0.1), (3, 0.2), (4, 0.3), (6, 0.2)] {
+            assert!((share(number) - expected).abs() < 0.06, "{number}: {}", share(number));
+        }
+    }
+
+    #[test]
+    fn pieces_lie_evenly() {
+        let mib = |pieces: &[std::ops::Range<u64>]| -> Vec<(u64, u64)> {
+            pieces.iter().map(|it| (it.start >> 20, (it.end - it.start) >> 20)).collect()
+        };
+        assert_eq!(mib(&pieces(40 << 20, 4 << 20)), [(4, 1), (14, 1), (24, 1), (34, 1)]);
+        assert_eq!(mib(&pieces(3 << 20, 4 << 20)), [(0, 1), (1, 1), (2, 1)]);
+        // They do not overlap, and end with the data.
+        for all_bytes in [(10 << 20) + 4096, 11 << 20, 1 << 40] {
+            let found = pieces(all_bytes, 10 << 20);
+            assert_eq!(found.len(), 10);
+            assert!(found.windows(2).all(|pair| pair[0].end <= pair[1].start), "{found:?}");
+            assert!(found[9].end <= all_bytes, "{found:?}");
+        }
     }
 }

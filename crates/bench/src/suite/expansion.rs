@@ -3,7 +3,7 @@
 
 use scan::plan::{self, Input, Policy, expected_waf};
 
-use super::{Conclusions, Plan, Seen};
+use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;
 use crate::error::Result;
 use crate::finding::{Finding, Needs};
@@ -35,7 +35,7 @@ fn scene_name(factor: f64) -> String {
     format!("{factor:.1}x")
 }
 
-pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
+pub(super) fn scenes(plan: &Plan<'_>) -> Result<Planned> {
     let random = Job::random(Pattern::RandomWrite, DATA);
     let scene = |factor: f64| {
         let steps = vec![
@@ -56,7 +56,7 @@ pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
         Scene::new(&fit_name(factor), steps).expanded(factor / FLASH).for_drives().may_run_out()
     };
     let fits = FITS.map(fit).into_iter().filter(|_| plan.size_bytes >= FAIR_BYTES);
-    Ok(FACTORS.map(scene).into_iter().chain(fits).collect())
+    Ok(Planned::from(FACTORS.map(scene).into_iter().chain(fits).collect::<Vec<_>>()))
 }
 
 /// The least ratio of data that fills drives of this size and expansion, by the limit of live data that a plan has.

@@ -1,7 +1,7 @@
 //! SNIA, figure 3: compression in Ceph against compression in its drives. The clusters are the user's: an image in a pool
 //! that compresses (`software`), and one in a pool that does not, on Pumice drives (`drive`).
 
-use super::{Conclusions, Plan, Seen};
+use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;
 use crate::error::{BenchError, Result};
 use crate::finding::{Finding, Needs};
@@ -15,7 +15,7 @@ pub(super) const DRIVE: &str = "drive";
 const SCENE: &str = "60 %";
 pub(super) const HEADLINE: (&str, &str) = (SCENE, "write");
 
-pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
+pub(super) fn scenes(plan: &Plan<'_>) -> Result<Planned> {
     for name in [SOFTWARE, DRIVE] {
         if !plan.options.targets.iter().any(|target| target.name == name) {
             let problem = format!("missing: give --target {name}=TARGET, such as {name}=rbd:POOL/IMAGE");
@@ -25,7 +25,7 @@ pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
     let data = Data::Compressible(60);
     let sequential = |pattern| Job::sequential(pattern, data).depth(128);
     let random_read = Job { block_kib: 128, ..Job::random(Pattern::RandomRead, data) };
-    Ok(vec![Scene::new(
+    Ok(Planned::from(vec![Scene::new(
         SCENE,
         vec![
             Step::job("write", sequential(Pattern::Write)),
@@ -34,7 +34,7 @@ pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
             Step::job("random read", random_read.depth(128)),
             Step::job("random write, 4K", Job::random(Pattern::RandomWrite, data).depth(32)),
         ],
-    )])
+    )]))
 }
 
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {

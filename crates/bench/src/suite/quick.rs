@@ -1,6 +1,6 @@
 //! Two minutes of all: zeros, random data and SNIA's job on one drive.
 
-use super::{Conclusions, Plan, Seen, zeros};
+use super::{Conclusions, Plan, Planned, Seen, zeros};
 use crate::error::Result;
 use crate::finding::Needs;
 use crate::fio::{Data, Job, Pattern};
@@ -12,7 +12,7 @@ pub(super) const HEADLINE: (&str, &str) = (SNIA, "write");
 /// SNIA's data: `buffer_compress_percentage=60`.
 const SNIA: &str = "60 %";
 
-pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
+pub(super) fn scenes(_: &Plan<'_>) -> Result<Planned> {
     let scene = |name: &str, data, depth| {
         let sequential = |pattern| Job::sequential(pattern, data).depth(depth);
         Scene::new(
@@ -25,11 +25,11 @@ pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
             ],
         )
     };
-    Ok(vec![
+    Ok(Planned::from(vec![
         scene(SNIA, Data::Compressible(60), 128),
         scene("zeros", Data::Zeros, 16),
         scene("random data", Data::Compressible(0), 16),
-    ])
+    ]))
 }
 
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {

@@ -1,7 +1,7 @@
 //! Hyperscalers, section 5 and figures 19 and 20: a volume of two attached drives against one of one drive; and Linux Magazine's
 //! RAID-0. The same layer on plain files shows what two of them are worth on this machine.
 
-use super::{Conclusions, Plan, Seen};
+use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;
 use crate::error::Result;
 use crate::finding::{Finding, Needs};
@@ -30,7 +30,7 @@ pub(super) const HEADLINE: (&str, &str) = (PLAIN, "write");
 /// Requests in flight, as in figure 14.
 const DEPTH: u32 = 128;
 
-pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
+pub(super) fn scenes(_: &Plan<'_>) -> Result<Planned> {
     let stream = |pattern, data| Job::sequential(pattern, data).depth(DEPTH);
     let both = |data| {
         vec![Step::job("write", stream(Pattern::Write, data)), Step::job("read", stream(Pattern::Read, data))]
@@ -38,12 +38,12 @@ pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
     let written = |name: &str, data| {
         Scene::new(name, vec![Step::job("write", stream(Pattern::Write, data))]).for_drives()
     };
-    Ok(vec![
+    Ok(Planned::from(vec![
         Scene::new(PLAIN, both(DATA)),
         Scene::new(EXPANDED, both(DATA)).expanded(FACTOR).for_drives(),
         written(ZEROS, Data::Zeros),
         written(RANDOM, Data::Compressible(0)),
-    ])
+    ]))
 }
 
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {

@@ -1,7 +1,7 @@
 //! Canonical's warp run: objects put to and got from S3 gateways. The gateways are the user's: one on plain disks (`none`), one
 //! whose storage class compresses by zlib (`zlib`), and one on Pumice drives (`drive`).
 
-use super::{Conclusions, Plan, Seen};
+use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;
 use crate::error::{BenchError, Result};
 use crate::finding::{Finding, Needs};
@@ -23,7 +23,7 @@ const OBJECT_KIB: u32 = 4096;
 /// The document does not say how many; warp's default is 20.
 const CLIENTS: u32 = 20;
 
-pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
+pub(super) fn scenes(plan: &Plan<'_>) -> Result<Planned> {
     for name in [NONE, DRIVE] {
         if !plan.options.targets.iter().any(|target| target.name == name) {
             let problem = format!("missing: give --target {name}=s3+http://HOST:PORT/BUCKET");
@@ -33,7 +33,7 @@ pub(super) fn scenes(plan: &Plan<'_>) -> Result<Vec<Scene>> {
     let job =
         |is_put| ObjectJob { is_put, object_kib: OBJECT_KIB, clients: CLIENTS, zeros_percent: ZEROS_PERCENT };
     let steps = vec![Step::objects("PUT", job(true)), Step::objects("GET", job(false))];
-    Ok(vec![Scene::new(SCENE, steps)])
+    Ok(Planned::from(vec![Scene::new(SCENE, steps)]))
 }
 
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {

@@ -1,6 +1,6 @@
 //! From which speed of the disk on does compression make a volume slower? Disks of limited rate, with and without it.
 
-use super::{Conclusions, Plan, Seen};
+use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;
 use crate::error::Result;
 use crate::finding::{Finding, Needs};
@@ -20,7 +20,7 @@ fn scene_name(rate: u32) -> String {
     format!("{rate} MB/s")
 }
 
-pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
+pub(super) fn scenes(_: &Plan<'_>) -> Result<Planned> {
     let steps = || {
         vec![
             Step::job("write", Job::sequential(Pattern::Write, DATA)),
@@ -29,7 +29,7 @@ pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
     };
     let mut scenes = vec![Scene::new(UNLIMITED, steps())];
     scenes.extend(RATES.map(|rate| Scene::new(&scene_name(rate), steps()).limited(rate)));
-    Ok(scenes)
+    Ok(Planned::from(scenes))
 }
 
 /// Where `gains`, pairs of rate and gain, fall through 1 with rising rate, by straight lines between rates; `None` if they

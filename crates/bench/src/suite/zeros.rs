@@ -1,6 +1,6 @@
 //! Linux Magazine: zeros against random data, and what its readers objected: full, fragmented and untrimmed, then trimmed.
 
-use super::{Conclusions, Plan, Seen};
+use super::{Conclusions, Plan, Planned, Seen};
 use crate::error::Result;
 use crate::finding::{Finding, Needs};
 use crate::fio::{Amount, Data, Job, Pattern};
@@ -9,7 +9,7 @@ use crate::value::{over, shown};
 
 const RANDOM: Data = Data::Compressible(0);
 
-pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
+pub(super) fn scenes(_: &Plan<'_>) -> Result<Planned> {
     let stream = |data| {
         vec![
             Step::job("write", Job::sequential(Pattern::Write, data)),
@@ -28,11 +28,11 @@ pub(super) fn scenes(_: &Plan<'_>) -> Result<Vec<Scene>> {
         Step::prepare("trim", Job { block_kib: 1024, ..Job::sequential(Pattern::Trim, RANDOM) }),
         Step::job("write trimmed", Job::sequential(Pattern::Write, RANDOM)),
     ];
-    Ok(vec![
+    Ok(Planned::from(vec![
         Scene::new("zeros", stream(Data::Zeros)),
         Scene::new("random data", stream(RANDOM)),
         Scene::new("full, then trimmed", objection).for_drives(),
-    ])
+    ]))
 }
 
 /// Findings about zeros against random data, from steps of any suite.

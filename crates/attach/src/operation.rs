@@ -41,6 +41,33 @@ impl Operation {
         Some((offset, offset.saturating_add(length)))
     }
 
+    /// Whether a change is durable once it is acknowledged.
+    pub(crate) fn is_durable(&self) -> bool {
+        match self {
+            Operation::Read { .. } | Operation::Flush => false,
+            Operation::Write { fua, .. }
+            | Operation::Trim { fua, .. }
+            | Operation::WriteZeroes { fua, .. } => *fua,
+        }
+    }
+
+    /// The same change of a range within its own.
+    pub(crate) fn part(&self, start: u64, end: u64) -> Operation {
+        let length = (end - start) as u32;
+        match *self {
+            Operation::Write { offset, ref data, fua } => {
+                let within = (start - offset) as usize..(end - offset) as usize;
+                Operation::Write { offset: start, data: data[within].to_vec(), fua }
+            }
+            Operation::Trim { fua, .. } => Operation::Trim { offset: start, length, fua },
+            Operation::WriteZeroes { no_hole, fua, .. } => {
+                Operation::WriteZeroes { offset: start, length, no_hole, fua }
+            }
+            Operation::Read { .. } => Operation::Read { offset: start, length },
+            Operation::Flush => Operation::Flush,
+        }
+    }
+
     /// Data that is sent with the request.
     pub(crate) fn data(&self) -> &[u8] {
         match self {

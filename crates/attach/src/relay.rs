@@ -9,12 +9,13 @@
 //! When a connection ends, all are closed, and requests are held. The server accepts a new connection only when nothing that
 //! came over closed ones is under way any more. Once a server answers again,
 //!
-//! 1. the journal is made again, in order;
+//! 1. the journal is made again: what is valid of the changes that may not be durable;
 //! 2. changes that were in flight are made again, in the order of their arrival, and answered;
 //! 3. all of that is flushed;
 //! 4. all other requests are passed on.
 //!
-//! So the node shows no error, and loses no acknowledged write. Changes of overlapping ranges are never in flight together:
+//! So the node shows no error, and loses no acknowledged write. The way back may be interrupted anywhere and begun anew, with
+//! whatever the server kept of what was not flushed: no byte becomes again what it was before its last acknowledged change. Changes of overlapping ranges are never in flight together:
 //! the server could apply them in one order and acknowledge them in the other.
 
 mod journal;

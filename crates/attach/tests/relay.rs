@@ -16,6 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 const SIZE: usize = 64 << 10;
+const BLOCK: usize = 512;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A drive that acknowledges writes before they are durable.
@@ -31,7 +32,15 @@ struct Fake {
     /// Connections that were open when the next ones were made.
     left_open: AtomicUsize,
     flushes: AtomicUsize,
+    /// Requests until connections break, although the server lives.
+    breaks_after: AtomicUsize,
+    /// What of each block that was not flushed a killed server has kept all the same: none, or every other one.
+    keeps_some: AtomicBool,
+    /// Called with what is written, before it is.
+    watch: Mutex<Option<Watch>>,
 }
+
+type Watch = Box<dyn Fn(usize, &[u8]) + Send>;
 
 impl Fake {
     fn new() -> Arc<Fake> {
@@ -44,6 +53,9 @@ impl Fake {
             is_mute: AtomicBool::new(false),
             left_open: AtomicUsize::new(0),
             flushes: AtomicUsize::new(0),
+            breaks_after: AtomicUsize::new(usize::MAX),
+            keeps_some: AtomicBool::new(false),
+            watch: Mutex::default(),
         })
     }
 
@@ -79,6 +91,11 @@ impl Fake {
         let request = RequestHeader::decode(&header).expect("a request");
         let mut data = vec![0; request.payload_bytes() as usize];
         stream.read_exact(&mut data)?;
+        // Once, and then no more.
+        let one_less = |left: usize| Some(if left == usize::MAX { left } else { left.wrapping_sub(1) });
+        if self.breaks_after.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_less) == Ok(0) {
+            return Err(std::io::ErrorKind::ConnectionReset.into());
+        }
         let range = request.offset as usize..request.offset as usize + request.length as usize;
         let mut answer = Vec::new();
         let mut error = 0_u32;
@@ -86,6 +103,9 @@ impl Fake {
             error = 108;
         } else {
             let mut cached = self.cached.lock().expect("sound");
+            if let (wire::CMD_WRITE, Some(watch)) = (request.command, &*self.watch.lock().expect("sound")) {
+                watch(range.start, &data);
+            }
             match request.command {
                 wire::CMD_READ => answer = cached[range].to_vec(),
                 wire::CMD_WRITE => cached[range.clone()].copy_from_slice(&data),
@@ -120,8 +140,15 @@ impl Fake {
         for (_, thread) in connections.drain(..) {
             thread.join().expect("no panic");
         }
-        let durable = self.durable.lock().expect("sound").clone();
-        *self.cached.lock().expect("sound") = durable;
+        let mut durable = self.durable.lock().expect("sound");
+        let mut cached = self.cached.lock().expect("sound");
+        if self.keeps_some.load(Ordering::Relaxed) {
+            // What was written and not flushed may be on the medium, in any mixture.
+            for (at, block) in durable.chunks_mut(BLOCK).enumerate().filter(|(at, _)| at % 2 == 0) {
+                block.copy_from_slice(&cached[at * BLOCK..(at + 1) * BLOCK]);
+            }
+        }
+        cached.copy_from_slice(&durable);
     }
 }
 
@@ -160,18 +187,22 @@ fn read(relay: &Relay, offset: u64, length: u32) -> Vec<u8> {
     relay.call(Operation::Read { offset, length }, LIMIT).expect("data")
 }
 
+fn random(seed: u64) -> impl FnMut(u64) -> u64 {
+    let mut state = seed;
+    move |below| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        state % below
+    }
+}
+
 #[test]
 fn what_was_acknowledged_survives_kills() {
     let fake = Fake::new();
     let relay = relay(&fake, 16 << 10, LIMIT);
     let mut expected = vec![0_u8; SIZE];
-    let mut state = 1_u64;
-    let mut random = move |below: u64| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        state % below
-    };
+    let mut random = random(1);
     for round in 0..60 {
         // Overlapping changes, many in flight, some of them while there is no server, one by one and together.
         let (mut waiting, mut together) = (Vec::new(), Vec::new());
@@ -215,6 +246,90 @@ fn what_was_acknowledged_survives_kills() {
     relay.call(Operation::Flush, LIMIT).expect("flushed");
     assert_eq!(relay.journal_bytes(), 0);
     assert!(*fake.durable.lock().expect("sound") == expected);
+}
+
+/// Blocks hold the number of the write. A server that is killed keeps some of what was not flushed; connections break while it
+/// lives; the way back is interrupted, by both.
+#[test]
+fn no_block_becomes_what_it_was() {
+    type Versions = Arc<Mutex<Vec<u32>>>;
+    let versions = || Versions::new(Mutex::new(vec![0; SIZE / BLOCK]));
+    // Of each block: the last one acknowledged, and the last one acknowledged as durable.
+    let (acknowledged, durable) = (versions(), versions());
+    let version = |block: &[u8]| u32::from_le_bytes(block[..4].try_into().expect("four bytes"));
+    let fake = Fake::new();
+    let (floor, is_taken_back) = (acknowledged.clone(), Arc::new(AtomicBool::new(false)));
+    let seen = is_taken_back.clone();
+    *fake.watch.lock().expect("sound") = Some(Box::new(move |at, data| {
+        let floor = floor.lock().expect("sound");
+        let mut blocks = data.chunks(BLOCK).zip(&floor[at / BLOCK..]);
+        if blocks.any(|(block, floor)| version(block) < *floor) {
+            seen.store(true, Ordering::Relaxed);
+        }
+    }));
+    let relay = relay(&fake, 16 << 10, LIMIT);
+    let mut random = random(7);
+    for round in 1..=500_u32 {
+        fake.keeps_some.store(random(2) == 0, Ordering::Relaxed);
+        if random(4) == 0 {
+            fake.breaks_after.store(random(12) as usize, Ordering::Relaxed);
+        }
+        let outcome = if random(8) == 0 {
+            let covered = acknowledged.lock().expect("sound").clone();
+            let durable = durable.clone();
+            let (done, outcome) = awaited();
+            let done: Done = Box::new(move |result| {
+                if result.is_ok() {
+                    durable.lock().expect("sound").copy_from_slice(&covered);
+                }
+                done(result);
+            });
+            relay.submit_all(vec![(Operation::Flush, done)]);
+            outcome
+        } else {
+            let (first, count) = (random(8) as usize, 1 + random(6) as usize);
+            let block = [round.to_le_bytes().as_slice(), &[0; BLOCK - 4]].concat();
+            let fua = random(3) == 0;
+            let write = Operation::Write { offset: (first * BLOCK) as u64, data: block.repeat(count), fua };
+            let (acknowledged, durable) = (acknowledged.clone(), durable.clone());
+            let (done, outcome) = awaited();
+            let done: Done = Box::new(move |result| {
+                if result.is_ok() {
+                    acknowledged.lock().expect("sound")[first..first + count].fill(round);
+                    if fua {
+                        durable.lock().expect("sound")[first..first + count].fill(round);
+                    }
+                }
+                done(result);
+            });
+            relay.submit_all(vec![(write, done)]);
+            outcome
+        };
+        match random(6) {
+            0 => fake.kill(),
+            // It may be interrupted by the next kill, or by a broken connection.
+            1 => {}
+            _ => {
+                assert_eq!(outcome.recv_timeout(LIMIT).expect("an answer"), Ok(Vec::new()));
+            }
+        }
+        // As if power failed here.
+        let promised = durable.lock().expect("sound").clone();
+        let there = fake.durable.lock().expect("sound").clone();
+        for (at, block) in there.chunks(BLOCK).enumerate() {
+            assert!(
+                version(block) >= promised[at],
+                "round {round}, block {at}: {} < {}",
+                version(block),
+                promised[at]
+            );
+        }
+        assert!(!is_taken_back.load(Ordering::Relaxed), "round {round}: an older version was written");
+    }
+    relay.call(Operation::Flush, LIMIT).expect("flushed");
+    let there = fake.durable.lock().expect("sound").clone();
+    let last: Vec<u32> = there.chunks(BLOCK).map(version).collect();
+    assert_eq!(last, *acknowledged.lock().expect("sound"));
 }
 
 #[test]

@@ -7,10 +7,11 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::journal::Piece;
 use super::state::Phase;
 use super::{Connected, Server, Shared};
 use crate::link::{Link, Replies, call};
-use crate::operation::Operation;
+use crate::operation::{Operation, Outcome};
 
 /// Interval between attempts to find a server.
 const POLL: Duration = Duration::from_millis(100);
@@ -78,15 +79,12 @@ fn make_up(shared: &Shared, links: &Arc<[Link]>) -> Result<(), String> {
             return Err("given up".to_string());
         }
         state.recovering = Some(links.clone());
-        (state.journal.entries(), state.changes_in_flight())
+        (state.journal.pieces(), state.changes_in_flight())
     };
     let first = links.first().ok_or("no connection")?;
     let mut replies = first.replies().map_err(broken)?;
     let count = journal.len();
-    for change in journal {
-        again(first, &mut replies, &change)
-            .map_err(|why| format!("a write that was acknowledged cannot be made again: {why}"))?;
-    }
+    make_again(journal, |change| call(first, &mut replies, 0, change).map_err(broken))?;
     for (cookie, change) in changes {
         let outcome = call(first, &mut replies, cookie, &change).map_err(broken)?;
         if outcome == Err(Errno::SHUTDOWN) {
@@ -106,11 +104,83 @@ fn make_up(shared: &Shared, links: &Arc<[Link]>) -> Result<(), String> {
     Ok(())
 }
 
+/// Makes changes that do not overlap. Those that find no space come again after others, which may free some.
+fn make_again(
+    mut left: Vec<Piece>,
+    mut ask: impl FnMut(&Operation) -> Result<Outcome, String>,
+) -> Result<(), String> {
+    loop {
+        let before = left.len();
+        let mut without_space = Vec::new();
+        for piece in left {
+            match ask(&piece.operation())? {
+                Ok(_) => {}
+                Err(Errno::NOSPC) => without_space.push(piece),
+                Err(errno) => {
+                    return Err(format!("a write that was acknowledged cannot be made again: {errno}"));
+                }
+            }
+        }
+        left = match without_space.len() {
+            0 => return Ok(()),
+            count if count < before => without_space,
+            count => return Err(format!("{count} writes that were acknowledged find no space now")),
+        };
+    }
+}
+
 /// Sends a request that must succeed.
 fn again(link: &Link, replies: &mut Replies, operation: &Operation) -> Result<(), String> {
     match call(link, replies, 0, operation) {
         Ok(Ok(_)) => Ok(()),
         Ok(Err(errno)) => Err(errno.to_string()),
         Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::journal::Journal;
+    use super::*;
+
+    fn pieces() -> Vec<Piece> {
+        let mut journal = Journal::new(1 << 20);
+        for at in 0..4 {
+            let change = match at {
+                3 => Operation::Trim { offset: 3 * 512, length: 512, fua: false },
+                _ => Operation::Write { offset: at * 512, data: vec![1; 512], fua: false },
+            };
+            journal.add(Arc::new(change));
+        }
+        journal.pieces()
+    }
+
+    #[test]
+    fn changes_that_find_no_space_come_after_those_that_free_some() {
+        // Room for one of the writes, and for another when the trim was made.
+        let (mut room, mut made) = (1, Vec::new());
+        let mut ask = |change: &Operation| {
+            match change {
+                Operation::Trim { .. } => room += 2,
+                _ if room == 0 => return Ok(Err(Errno::NOSPC)),
+                _ => room -= 1,
+            }
+            made.push(change.changes().map(|(start, _)| start / 512));
+            Ok(Ok(Vec::new()))
+        };
+        make_again(pieces(), &mut ask).expect("made");
+        assert_eq!(made, [Some(0), Some(3), Some(1), Some(2)]);
+    }
+
+    #[test]
+    fn what_never_finds_space_ends_the_attempt() {
+        let mut asked = 0;
+        let ask = |_: &Operation| {
+            asked += 1;
+            Ok(Err(Errno::NOSPC))
+        };
+        assert!(make_again(pieces(), ask).expect_err("refused").contains("4 writes"));
+        assert_eq!(asked, 4);
+        assert!(make_again(pieces(), |_| Ok(Err(Errno::IO))).is_err());
     }
 }

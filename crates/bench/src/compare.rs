@@ -3,9 +3,11 @@
 use std::fmt::Write as _;
 
 use report::Table;
+use serde::Serialize;
 
 use crate::error::{BenchError, Result};
-use crate::run::{Run, Series};
+use crate::machine::Machine;
+use crate::run::{Run, RunData, Series};
 use crate::stats::Figure;
 
 /// Least difference that counts, as a share: what quiet rounds of the same thing differ by.
@@ -15,8 +17,64 @@ const NOISE: f64 = 0.03;
 /// those of the other in 2 of 70 cases.
 const ROUNDS_MIN: u32 = 4;
 
+/// Version of the JSON of a comparison. It changes when a reader of an older one would misread it.
+const VERSION: u32 = 1;
+
+/// Two runs compared: the document behind `pumice bench compare --json`.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Comparison {
+    /// Version of this document.
+    pub version: u32,
+    /// The first run.
+    pub before: Compared,
+    /// The second run.
+    pub after: Compared,
+    /// What makes the runs less comparable than their figures look.
+    pub caveats: Vec<String>,
+    /// Differences that would seem to be beyond noise by chance, of so many quantities.
+    pub by_chance_count: f64,
+    /// Everything that both runs measured, the largest certain differences first.
+    pub differences: Vec<Difference>,
+}
+
+/// A run that is compared.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Compared {
+    /// The file.
+    pub file: String,
+    /// The suite.
+    pub suite: String,
+    /// When it began, in UTC.
+    pub date: String,
+    /// The command line.
+    pub command: String,
+    /// Version of Pumice.
+    pub program_version: String,
+    /// The machine.
+    pub machine: Machine,
+    /// Whether nothing was left out or failed.
+    pub complete: bool,
+    /// Share of the processors that other programs used.
+    pub others_cpu_share: Option<f64>,
+}
+
+impl Compared {
+    fn new(file: &str, run: &Run) -> Compared {
+        Compared {
+            file: file.to_string(),
+            suite: run.suite.clone(),
+            date: run.date.clone(),
+            command: run.command.clone(),
+            program_version: run.program_version.clone(),
+            machine: run.machine.clone(),
+            complete: run.complete,
+            others_cpu_share: run.others_cpu_share,
+        }
+    }
+}
+
 /// A quantity in two runs.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Difference {
     /// Scene, step and target.
     pub what: String,
@@ -26,18 +84,29 @@ pub struct Difference {
     pub before: Figure,
     /// In the second run.
     pub after: Figure,
+    /// Change of the median as a share.
+    pub change_share: f64,
     /// Whether the rounds of both overlap, or the medians differ by less than 3 %.
     pub is_noise: bool,
-    /// Whether both runs have enough rounds to tell: four.
+    /// Whether that can be told: both runs have four rounds at least, and if it is a speed or a CPU time, both machines were
+    /// quiet.
     pub is_known: bool,
 }
 
 impl Difference {
-    fn new(what: &str, quantity: &'static str, before: Figure, after: Figure) -> Difference {
+    fn new(what: &str, quantity: &Quantity, before: Figure, after: Figure, is_quiet: bool) -> Difference {
         let overlap = before.low <= after.high && after.low <= before.high;
         let small = (after.median - before.median).abs() <= NOISE * before.median.abs();
-        let is_known = before.count.min(after.count) >= ROUNDS_MIN;
-        Difference { what: what.to_string(), quantity, before, after, is_noise: overlap || small, is_known }
+        let has_rounds = before.count.min(after.count) >= ROUNDS_MIN;
+        Difference {
+            what: what.to_string(),
+            quantity: quantity.name,
+            before,
+            after,
+            change_share: if before.median == 0.0 { 0.0 } else { after.median / before.median - 1.0 },
+            is_noise: overlap || small,
+            is_known: has_rounds && (is_quiet || !quantity.is_speed),
+        }
     }
 
     fn is_certain(&self) -> bool {
@@ -51,39 +120,41 @@ impl Difference {
         let ways: f64 = (1..=one).map(|at| f64::from(other + at) / f64::from(at)).product();
         2.0 / ways
     }
-
-    /// Change of the median as a share.
-    pub fn change(&self) -> f64 {
-        if self.before.median == 0.0 { 0.0 } else { self.after.median / self.before.median - 1.0 }
-    }
 }
 
-type Quantity = (&'static str, fn(&Series) -> Option<Figure>);
+/// A quantity of a step.
+struct Quantity {
+    name: &'static str,
+    of: fn(&Series) -> Option<Figure>,
+    /// Whether it depends on what else the machine does.
+    is_speed: bool,
+}
 
 const QUANTITIES: [Quantity; 6] = [
-    ("MB/s", |it| it.mb_per_s),
-    ("p99 us", |it| it.p99_us),
-    ("client CPU s/GB", |it| it.client_cpu_seconds_per_gb),
-    ("server CPU s/GB", |it| it.server_cpu_seconds_per_gb),
-    ("ratio", |it| it.ratio),
-    ("write amplification", |it| it.write_amplification),
+    Quantity { name: "MB/s", of: |it| it.mb_per_s, is_speed: true },
+    Quantity { name: "p99 us", of: |it| it.p99_us, is_speed: true },
+    Quantity { name: "client CPU s/GB", of: |it| it.client_cpu_seconds_per_gb, is_speed: true },
+    Quantity { name: "server CPU s/GB", of: |it| it.server_cpu_seconds_per_gb, is_speed: true },
+    Quantity { name: "ratio", of: |it| it.ratio, is_speed: false },
+    Quantity { name: "write amplification", of: |it| it.write_amplification, is_speed: false },
 ];
 
 /// Compares everything that both runs measured, the largest certain changes first.
-pub fn compare(before: &Run, after: &Run) -> Vec<Difference> {
+fn differences(before: &Run, after: &Run) -> Vec<Difference> {
+    let is_quiet = [before, after].iter().all(|run| run.busy_share().is_none());
     let mut differences = Vec::new();
     for one in &before.series {
         let other = after.series(&one.scene, &one.step, &one.target);
         let Some(other) = other.filter(|other| other.job == one.job) else { continue };
         let what = format!("{}: {} on {}", one.scene, one.step, one.target);
-        for (quantity, figure) in QUANTITIES {
-            if let (Some(from), Some(to)) = (figure(one), figure(other)) {
-                differences.push(Difference::new(&what, quantity, from, to));
+        for quantity in &QUANTITIES {
+            if let (Some(from), Some(to)) = ((quantity.of)(one), (quantity.of)(other)) {
+                differences.push(Difference::new(&what, quantity, from, to, is_quiet));
             }
         }
     }
     differences.sort_by(|one, other| {
-        let size = |it: &Difference| it.change().abs();
+        let size = |it: &Difference| it.change_share.abs();
         other.is_certain().cmp(&one.is_certain()).then(size(other).total_cmp(&size(one)))
     });
     differences
@@ -101,61 +172,136 @@ fn differs(one: &Run, other: &Run) -> Option<String> {
     Some(format!("different {what}, {one} and {other}: what is measured depends on it"))
 }
 
-/// Shows a comparison as text.
+/// What makes runs less comparable than their figures look.
+fn caveats(files: [&str; 2], runs: [&Run; 2]) -> Vec<String> {
+    let mut found = Vec::new();
+    for (file, run) in files.iter().zip(runs) {
+        if !run.complete {
+            found.push(format!("{file} is not complete: see what was left out there"));
+        }
+        if let Some(share) = run.busy_share() {
+            found.push(format!(
+                "{file}: {:.0} % of the processors were busy with something else, so differences of speeds and CPU times are not known",
+                share * 100.0
+            ));
+        }
+        if run.others_cpu_share.is_none() {
+            found.push(format!("{file}: how busy the machine was with something else is not known"));
+        }
+    }
+    let [one, other] = runs;
+    if one.machine != other.machine {
+        found.push("the runs are of different machines".to_string());
+    }
+    match (one.is_to_steady(), other.is_to_steady()) {
+        (Some(true), Some(false)) | (Some(false), Some(true)) => {
+            let file = files[usize::from(one.is_to_steady() == Some(false))];
+            let why = "its jobs that write for a time were repeated until they were steady";
+            found.push(format!("only {file} is with --steady-state: {why}"));
+        }
+        _ => {}
+    }
+    for data in &one.data {
+        let Some(with) = other.data.iter().find(|with| with.name == data.name) else { continue };
+        if data != with {
+            let text = |data: &RunData| match data.part() {
+                Some(part) => format!("{part} of {}", data.path),
+                None => format!("{} bytes of {}", data.all_bytes, data.path),
+            };
+            found.push(format!(
+                "different data under the name {}: {} and {}",
+                data.name,
+                text(data),
+                text(with)
+            ));
+        }
+    }
+    let only = |of: &Run, not: &Run| -> Vec<String> {
+        let is_missing = |it: &&Series| {
+            not.series(&it.scene, &it.step, &it.target).is_none_or(|other| other.job != it.job)
+        };
+        let name = |it: &Series| format!("{}: {} on {}", it.scene, it.step, it.target);
+        of.series.iter().filter(is_missing).map(name).collect()
+    };
+    for (file, missing) in files.iter().zip([only(one, other), only(other, one)]) {
+        if let Some(first) = missing.first() {
+            let count = missing.len();
+            found.push(format!("{count} steps are only in {file} and not compared, the first: {first}"));
+        }
+    }
+    found
+}
+
+/// Compares two runs, of the files named.
 ///
 /// # Errors
 /// Fails if the runs are of different suites, sizes, job times or versions of fio.
-pub fn comparison_text(names: [&str; 2], runs: [&Run; 2]) -> Result<String> {
+pub fn comparison(files: [&str; 2], runs: [&Run; 2]) -> Result<Comparison> {
     if let Some(problem) = differs(runs[0], runs[1]) {
-        return Err(BenchError::Format { what: names.join(", "), problem });
+        return Err(BenchError::Format { what: files.join(", "), problem });
     }
-    let differences = compare(runs[0], runs[1]);
-    let known: Vec<&Difference> = differences.iter().filter(|difference| difference.is_known).collect();
-    let certain: Vec<&Difference> = known.iter().copied().filter(|it| it.is_certain()).collect();
+    let differences = differences(runs[0], runs[1]);
+    let known = differences.iter().filter(|it| it.is_known);
+    Ok(Comparison {
+        version: VERSION,
+        before: Compared::new(files[0], runs[0]),
+        after: Compared::new(files[1], runs[1]),
+        caveats: caveats(files, runs),
+        by_chance_count: known.map(Difference::chance).sum(),
+        differences,
+    })
+}
+
+/// Shows a comparison as text.
+pub fn comparison_text(comparison: &Comparison) -> String {
+    let differences = &comparison.differences;
+    let known_count = differences.iter().filter(|it| it.is_known).count();
+    let certain: Vec<&Difference> = differences.iter().filter(|it| it.is_certain()).collect();
     let mut out = String::new();
     // Writing to a string cannot fail.
-    for (name, run) in names.iter().zip(runs) {
+    for run in [&comparison.before, &comparison.after] {
         let _ = writeln!(
             out,
-            "{name}: {}, {}, pumice {}, {}",
-            run.suite, run.date, run.program_version, run.machine.processor
+            "{}: {}, {}, pumice {}, {}",
+            run.file, run.suite, run.date, run.program_version, run.machine.processor
         );
     }
-    if runs[0].machine != runs[1].machine {
-        out.push_str("These runs are of different machines.\n");
+    if !comparison.caveats.is_empty() {
+        let _ = writeln!(out, "\nNot quite comparable:\n  {}", comparison.caveats.join("\n  "));
     }
-    if known.len() < differences.len() {
+    if known_count < differences.len() {
         let _ = writeln!(
             out,
-            "\n{} of {} quantities have not enough rounds: at least {ROUNDS_MIN} in each run are needed (--minutes).",
-            differences.len() - known.len(),
+            "\nNothing is known of {} of {} quantities: at least {ROUNDS_MIN} rounds in each run are needed (--minutes), for speeds \
+             and CPU times also quiet machines.",
+            differences.len() - known_count,
             differences.len()
         );
     }
     if certain.is_empty() {
-        let _ = writeln!(out, "\nNo difference beyond noise in {} quantities.", known.len());
-        return Ok(out);
+        let _ = writeln!(out, "\nNo difference beyond noise in {known_count} quantities.");
+        return out;
     }
-    let mut table = Table::new(["", "", names[0], names[1], "change"]).right_from(2);
+    let mut table =
+        Table::new(["", "", &comparison.before.file, &comparison.after.file, "change"]).right_from(2);
     for it in &certain {
         table.row([
             it.what.clone(),
             it.quantity.to_string(),
             figure_text(&it.before),
             figure_text(&it.after),
-            format!("{:+.0} %", it.change() * 100.0),
+            format!("{:+.0} %", it.change_share * 100.0),
         ]);
     }
     let _ = write!(out, "\n{}", table.to_text());
     let _ = writeln!(
         out,
-        "\n{} of {} quantities differ beyond noise: their rounds do not overlap, and their medians differ by more than 3 %.\n\
+        "\n{} of {known_count} quantities differ beyond noise: their rounds do not overlap, and their medians differ by more than 3 %.\n\
          Of so many quantities, up to {:.1} would not overlap by chance.",
         certain.len(),
-        known.len(),
-        known.iter().map(|it| it.chance()).sum::<f64>()
+        comparison.by_chance_count
     );
-    Ok(out)
+    out
 }
 
 /// Shows a figure with the digits that it deserves, and its spread.
@@ -196,42 +342,89 @@ mod tests {
             ..Series::default()
         };
         series.summarize();
-        Run { series: vec![series], ..Run::default() }
+        Run { series: vec![series], complete: true, others_cpu_share: Some(0.0), ..Run::default() }
+    }
+
+    const FILES: [&str; 2] = ["a.json", "b.json"];
+
+    fn compared(one: &Run, other: &Run) -> Comparison {
+        comparison(FILES, [one, other]).expect("comparable")
     }
 
     #[test]
     fn overlapping_rounds_are_noise() {
         let speed = |one: &[f64], other: &[f64]| {
-            let found = compare(&run(one), &run(other));
-            found.into_iter().find(|it| it.quantity == "MB/s").expect("a speed")
+            let found = compared(&run(one), &run(other));
+            found.differences.into_iter().find(|it| it.quantity == "MB/s").expect("a speed")
         };
         let certain = speed(&[100.0, 101.0, 102.0, 101.0], &[110.0, 111.0, 112.0, 111.0]);
         assert!(certain.is_certain());
-        assert!((certain.change() - 10.0 / 101.0).abs() < 1e-9);
+        assert!((certain.change_share - 10.0 / 101.0).abs() < 1e-9);
         assert!((certain.chance() - 2.0 / 70.0).abs() < 1e-9);
         assert!(!speed(&[100.0, 101.0, 102.0], &[110.0, 111.0, 112.0, 113.0]).is_certain());
         assert!(speed(&[100.0, 101.0, 112.0], &[110.0, 111.0, 112.0]).is_noise);
         assert!(speed(&[100.0], &[102.0]).is_noise);
-        assert!(compare(&run(&[1.0]), &Run::default()).is_empty());
+        assert!(compared(&run(&[1.0]), &Run::default()).differences.is_empty());
     }
 
     #[test]
     fn comparisons_are_shown() {
-        let names = ["a.json", "b.json"];
-        let text = |one: &[f64], other: &[f64]| {
-            comparison_text(names, [&run(one), &run(other)]).expect("comparable")
-        };
+        let text = |one: &[f64], other: &[f64]| comparison_text(&compared(&run(one), &run(other)));
         let certain = text(&[100.0, 101.0, 102.0, 103.0], &[50.0, 51.0, 52.0, 53.0]);
-        assert!(certain.contains("-49 %") && !certain.contains("not enough rounds"), "{certain}");
+        assert!(certain.contains("-49 %") && !certain.contains("Nothing is known"), "{certain}");
         let few = text(&[100.0], &[150.0]);
-        assert!(few.contains("2 of 2 quantities have not enough rounds"), "{few}");
+        assert!(few.contains("Nothing is known of 2 of 2 quantities: at least 4 rounds"), "{few}");
         assert!(few.contains("No difference beyond noise in 0 quantities"), "{few}");
+    }
+
+    #[test]
+    fn what_is_not_comparable_is_named() {
+        let rounds = |speed: f64| -> Run { run(&[speed, speed + 1.0, speed + 2.0, speed + 1.0]) };
+        let (one, other) = (rounds(100.0), rounds(50.0));
+        assert_eq!(compared(&one, &other).caveats, Vec::<String>::new());
+        // Speeds of a busy machine say nothing, however many rounds there are.
+        let busy = Run { others_cpu_share: Some(0.31), complete: false, ..other.clone() };
+        let found = compared(&one, &busy);
+        assert!(found.differences.iter().all(|it| !it.is_known), "{found:?}");
+        assert_eq!(found.by_chance_count, 0.0);
+        let text = comparison_text(&found);
+        assert!(text.contains("b.json is not complete") && text.contains("b.json: 31 % of the"), "{text}");
+        assert!(text.contains("No difference beyond noise in 0 quantities"), "{text}");
+        let mut ratios = [one.clone(), busy];
+        for (run, ratio) in ratios.iter_mut().zip([2.0, 3.0]) {
+            run.series[0].samples.iter_mut().for_each(|sample| sample.ratio = Some(ratio));
+            run.series[0].summarize();
+        }
+        let found = compared(&ratios[0], &ratios[1]);
+        let known: Vec<_> =
+            found.differences.iter().filter(|it| it.is_certain()).map(|it| it.quantity).collect();
+        assert_eq!(known, ["ratio"]);
+        let mut steady = other.clone();
+        steady.series[0].samples[0].steady = Some(crate::Steady::default());
+        assert!(compared(&one, &steady).caveats[0].starts_with("only b.json is with --steady-state"));
+        assert!(compared(&steady, &one).caveats[0].starts_with("only a.json is with --steady-state"));
+        let with = |path: &str, taken_bytes| {
+            let (name, path) = ("etc".to_string(), path.to_string());
+            let data = RunData { name, path, taken_bytes, all_bytes: 9_000_000 };
+            Run { data: vec![data], ..one.clone() }
+        };
+        assert!(compared(&with("/etc", 9_000_000), &with("/etc", 9_000_000)).caveats.is_empty());
+        assert_eq!(
+            compared(&with("/etc", 4_000_000), &with("/usr", 9_000_000)).caveats,
+            ["different data under the name etc: 4 of 9 MB of /etc and 9000000 bytes of /usr"]
+        );
+        let mut more = other.clone();
+        more.series.push(Series { step: "read".to_string(), ..more.series[0].clone() });
+        assert_eq!(
+            compared(&one, &more).caveats,
+            ["1 steps are only in b.json and not compared, the first: a: read on pumice"]
+        );
     }
 
     #[test]
     fn runs_of_different_jobs_are_refused() {
         let (one, other) = (run(&[1.0]), Run { job_seconds: 5, ..run(&[1.0]) });
-        let error = comparison_text(["a", "b"], [&one, &other]).expect_err("refused").to_string();
+        let error = comparison(FILES, [&one, &other]).expect_err("refused").to_string();
         assert!(error.contains("different seconds of jobs (--minutes), 0 and 5"), "{error}");
     }
 

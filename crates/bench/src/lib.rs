@@ -2,7 +2,7 @@
 //!
 //! A suite is data: scenes of steps, and a function that compares what was measured with what a document states.
 //! [`Session::run`] runs the scenes in rounds, target by target, and returns a [`Run`]: the document behind `pumice
-//! bench --json`. [`compare`], [`scorecard()`], [`text()`] and [`page()`] show runs.
+//! bench --json`. [`comparison()`], [`scorecard()`], [`text()`] and [`page()`] show runs.
 //!
 //! Pumice itself is one of the programs that are run: this crate starts `pumice create`, `serve` and `status`, as a user
 //! would.
@@ -32,7 +32,7 @@ mod target;
 mod text;
 mod value;
 
-pub use compare::{Difference, compare, comparison_text};
+pub use compare::{Compared, Comparison, Difference, comparison, comparison_text};
 pub use documents::{Document, STATEMENTS, Statement};
 pub use error::BenchError;
 pub use finding::{Finding, Verdict};
@@ -40,7 +40,7 @@ pub use fio::Fio;
 pub use machine::Machine;
 pub use page::page;
 pub use process::Stop;
-pub use run::{FailedScene, Run, RunTarget, Sample, Series};
+pub use run::{FailedScene, Run, RunData, RunTarget, Sample, Series};
 pub use scorecard::scorecard;
 pub use session::{Check, Options, Progress, Session};
 pub use stats::Figure;

@@ -54,6 +54,9 @@ pub struct Run {
     /// What is to be known of the figures.
     #[serde(default)]
     pub notes: Vec<String>,
+    /// Data sets that were written, and how much of them.
+    #[serde(default)]
+    pub data: Vec<RunData>,
     /// Targets with their headline figures, in the form that `pumice tco --from-bench` reads.
     pub targets: Vec<RunTarget>,
     /// Everything measured.
@@ -62,6 +65,28 @@ pub struct Run {
     pub predictions: Vec<Prediction>,
     /// What the run says about statements of documents.
     pub findings: Vec<Finding>,
+}
+
+/// A data set, and how much of it was written.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunData {
+    /// Its name; that of its scene too.
+    pub name: String,
+    /// Folder or file.
+    pub path: String,
+    /// Bytes that were written, each file from the next block on.
+    pub taken_bytes: u64,
+    /// Bytes of all files that were found.
+    pub all_bytes: u64,
+}
+
+impl RunData {
+    /// How much was written, if not all: `230 of 1900 MB`.
+    pub(crate) fn part(&self) -> Option<String> {
+        let mb = |bytes: u64| (bytes as f64 / 1e6).max(1.0);
+        let is_part = self.taken_bytes < self.all_bytes;
+        is_part.then(|| format!("{:.0} of {:.0} MB", mb(self.taken_bytes), mb(self.all_bytes)))
+    }
 }
 
 /// A scene that failed on a target.
@@ -217,6 +242,13 @@ impl Run {
             return Err(wrong(format!("version {}, expected {VERSION}", run.version)));
         }
         Ok(run)
+    }
+
+    /// Whether jobs that write for a time were repeated until they were steady (`--steady-state`); `None` if there were none.
+    pub(crate) fn is_to_steady(&self) -> Option<bool> {
+        let samples = || self.series.iter().flat_map(|series| &series.samples);
+        samples().next()?;
+        Some(samples().any(|sample| sample.steady.is_some()))
     }
 
     /// Returns the share of the processors that others used, if it was more than on a quiet machine.

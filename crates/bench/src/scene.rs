@@ -99,8 +99,6 @@ pub(crate) struct Scene {
     pub(crate) may_run_out: bool,
     /// Ratio that `pumice scan` predicts for its data, where it was asked.
     pub(crate) predicted_ratio: Option<f64>,
-    /// How much of a data set it writes, if not all: `230 of 1900 MB`.
-    pub(crate) part: Option<String>,
     pub(crate) steps: Vec<Step>,
 }
 
@@ -114,7 +112,6 @@ impl Scene {
             is_for_drives: false,
             may_run_out: false,
             predicted_ratio: None,
-            part: None,
             steps,
         }
     }

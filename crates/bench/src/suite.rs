@@ -18,7 +18,7 @@ use crate::documents::STATEMENTS;
 use crate::error::{BenchError, Result};
 use crate::finding::{Finding, Needs};
 use crate::process::Stop;
-use crate::run::{Prediction, Run};
+use crate::run::{Prediction, Run, RunData};
 use crate::scene::Scene;
 use crate::session::{NO_TIME, Options};
 use crate::target::{Kind, Target};
@@ -70,6 +70,8 @@ pub(crate) struct Planned {
     pub(crate) notes: Vec<String>,
     /// What there was no time to prepare.
     pub(crate) no_time: Vec<String>,
+    /// Data sets that are written.
+    pub(crate) data: Vec<RunData>,
 }
 
 impl From<Vec<Scene>> for Planned {
@@ -82,6 +84,7 @@ impl Planned {
     /// Notes in a run what is to be known of its scenes, and those that are missing.
     pub(crate) fn note(&self, run: &mut Run) {
         self.notes.iter().for_each(|note| run.note(note.clone()));
+        run.data.extend(self.data.iter().cloned());
         run.complete &= self.no_time.is_empty();
         run.left_out.extend(self.no_time.iter().map(|name| format!("{name}: {NO_TIME}")));
     }
@@ -99,6 +102,8 @@ pub struct Suite {
     targets: &'static [&'static str],
     /// Size of stores that are made.
     pub(crate) size_bytes: u64,
+    /// Time for a run in minutes, if the user gives none.
+    pub minutes: f64,
     /// Scene and step of the headline figures.
     pub(crate) headline: Option<(&'static str, &'static str)>,
     /// The target that statements are tested on; `None`: the first Pumice drive.
@@ -108,6 +113,8 @@ pub struct Suite {
 }
 
 const MIB: u64 = 1 << 20;
+/// Time for a run of most suites.
+const MINUTES: f64 = 10.0;
 
 /// All suites.
 pub const SUITES: &[Suite] = &[
@@ -116,6 +123,7 @@ pub const SUITES: &[Suite] = &[
         summary: "Two minutes: zeros, random data, and SNIA's data of 60 %",
         targets: &["pumice", "raw"],
         size_bytes: 512 * MIB,
+        minutes: 2.0,
         headline: Some(quick::HEADLINE),
         drive: None,
         scenes: quick::scenes,
@@ -126,6 +134,7 @@ pub const SUITES: &[Suite] = &[
         summary: "Linux Magazine: zeros against random data; full and fragmented, then trimmed",
         targets: &["pumice", "raw"],
         size_bytes: 512 * MIB,
+        minutes: MINUTES,
         headline: None,
         drive: None,
         scenes: zeros::scenes,
@@ -136,6 +145,7 @@ pub const SUITES: &[Suite] = &[
         summary: "Hyperscalers, figure 14: patterns, depths and jobs at the edges of the bands of compressibility",
         targets: &["pumice", "raw"],
         size_bytes: 256 * MIB,
+        minutes: MINUTES,
         headline: Some(baseline::HEADLINE),
         drive: None,
         scenes: baseline::scenes,
@@ -146,6 +156,7 @@ pub const SUITES: &[Suite] = &[
         summary: "Hyperscalers, figure 21: 1.0, 1.5 and 2.0 times the physical size, against what `plan` predicts",
         targets: &["pumice"],
         size_bytes: 256 * MIB,
+        minutes: MINUTES,
         headline: None,
         drive: None,
         scenes: expansion::scenes,
@@ -156,6 +167,7 @@ pub const SUITES: &[Suite] = &[
         summary: "Disks of 100, 250 and 500 MB/s: from which speed on compression makes a volume slower",
         targets: &["pumice", "raw"],
         size_bytes: 512 * MIB,
+        minutes: MINUTES,
         headline: Some(slow_disk::HEADLINE),
         drive: None,
         scenes: slow_disk::scenes,
@@ -166,6 +178,7 @@ pub const SUITES: &[Suite] = &[
         summary: "Canonical's table: the ratio that `scan` predicts for data, and that of the data once written",
         targets: &["pumice"],
         size_bytes: 256 * MIB,
+        minutes: MINUTES,
         headline: None,
         drive: None,
         scenes: datasets::scenes,
@@ -176,6 +189,7 @@ pub const SUITES: &[Suite] = &[
         summary: "Hyperscalers, figure 22: data of 3:1 on Pumice, a raw file, qcow2 and btrfs",
         targets: &["pumice", "raw", "qcow2", "btrfs"],
         size_bytes: 512 * MIB,
+        minutes: MINUTES,
         headline: Some(against::HEADLINE),
         drive: None,
         scenes: against::scenes,
@@ -186,6 +200,7 @@ pub const SUITES: &[Suite] = &[
         summary: "SNIA, figure 3: compression in Ceph (target software) against compression in its drives (target drive)",
         targets: &[],
         size_bytes: 512 * MIB,
+        minutes: MINUTES,
         headline: Some(offload::HEADLINE),
         drive: Some(offload::DRIVE),
         scenes: offload::scenes,
@@ -196,6 +211,7 @@ pub const SUITES: &[Suite] = &[
         summary: "Hyperscalers, section 5: a volume of two attached drives (RAID-0) against one of one drive",
         targets: &raid::TARGETS,
         size_bytes: 256 * MIB,
+        minutes: MINUTES,
         headline: Some(raid::HEADLINE),
         drive: Some(raid::TWO),
         scenes: raid::scenes,
@@ -206,6 +222,7 @@ pub const SUITES: &[Suite] = &[
         summary: "Canonical: PUT and GET through S3 gateways on plain disks (targets none, zlib) and on Pumice drives (drive)",
         targets: &[],
         size_bytes: 512 * MIB,
+        minutes: MINUTES,
         headline: Some(s3::HEADLINE),
         drive: Some(s3::DRIVE),
         scenes: s3::scenes,

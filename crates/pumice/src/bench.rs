@@ -44,9 +44,9 @@ pub(crate) struct Args {
     /// What to measure; may be repeated [default: those of the suite; offload and s3 have none]
     #[arg(long, value_name = "[NAME=]TARGET")]
     target: Vec<Target>,
-    /// Time for the run in minutes: it decides how long jobs and how many rounds there are
-    #[arg(long, default_value = "10", value_parser = minutes)]
-    minutes: f64,
+    /// Time for the run in minutes: it decides how long jobs and how many rounds there are [default: 10; of quick 2]
+    #[arg(long, value_parser = minutes)]
+    minutes: Option<f64>,
     /// Size of drives and files that are created; of others the part that is used [default: that of the suite, 256M or 512M]
     #[arg(long)]
     size: Option<Size>,
@@ -93,6 +93,9 @@ enum Command {
         before: PathBuf,
         /// Output of `pumice bench --json`
         after: PathBuf,
+        /// Write all differences as JSON
+        #[arg(long, value_name = "FILE")]
+        json: Option<PathBuf>,
     },
     /// Print what all documents state beside what runs measured, as Markdown
     #[command(after_help = "Example: pumice bench scorecard run.json quick.json > scorecard.md")]
@@ -147,10 +150,15 @@ const RUN_MAX_BYTES: u64 = 256 << 20;
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let out = match &args.command {
-        Some(Command::Compare { before, after }) => {
+        Some(Command::Compare { before, after, json }) => {
+            let json = json.as_deref().map(Output::check).transpose()?;
             let names = [before, after].map(|path| path.display().to_string());
             let runs = [read(before)?, read(after)?];
-            ::bench::comparison_text([&names[0], &names[1]], [&runs[0], &runs[1]])?
+            let found = ::bench::comparison([&names[0], &names[1]], [&runs[0], &runs[1]])?;
+            if let Some(json) = json {
+                json.write(&(serde_json::to_string_pretty(&found)? + "\n"))?;
+            }
+            ::bench::comparison_text(&found)
         }
         Some(Command::Scorecard { runs }) => {
             ::bench::scorecard(&runs.iter().map(|path| read(path)).collect::<Result<Vec<Run>>>()?)
@@ -192,7 +200,7 @@ fn measure(args: &Args) -> Result<()> {
     }
     let options = Options {
         targets,
-        limit: Duration::from_secs_f64(args.minutes * 60.0),
+        limit: Duration::from_secs_f64(args.minutes.unwrap_or(suite.minutes) * 60.0),
         size_bytes: args.size.map(|size| size.0),
         folder: args.dir.clone().unwrap_or_else(std::env::temp_dir),
         program: match &args.pumice {
@@ -258,6 +266,8 @@ mod tests {
     #[test]
     fn arguments() {
         assert_eq!(minutes("0.5"), Ok(0.5));
+        assert_eq!(::bench::suite("quick").map(|suite| suite.minutes), Some(2.0));
+        assert!(SUITES.iter().all(|suite| suite.name == "quick" || suite.minutes == 10.0));
         assert!(minutes("-1").is_err() && minutes("NaN").is_err() && minutes("x").is_err());
         let set = DataSet { name: "a".to_string(), path: "/b=c".into() };
         assert_eq!(data_set("a=/b=c"), Ok(set));

@@ -249,8 +249,13 @@ fn bench() -> Outcome {
         (Some(json!("holds")), Some(json!("cannot_be_tested")))
     );
     assert!(std::fs::read_to_string(&html)?.contains("Compression ratio after the step"));
-    let same = common::pumice(&["bench", "compare", &json, &json]);
+    let same = common::pumice(&["bench", "compare", &json, &json, "--json", &at("compared.json")]);
     assert!(same.stdout.contains("No difference beyond noise"), "{same:?}");
+    assert!(same.stdout.contains("is not complete: see what was left out there"), "{same:?}");
+    let compared: Value = serde_json::from_str(&std::fs::read_to_string(at("compared.json"))?)?;
+    validate("bench-compare", &compared);
+    assert!(compared["differences"].as_array().is_some_and(|all| !all.is_empty()), "{compared:#}");
+    assert!(compared["caveats"][0].as_str().is_some_and(|it| it.contains("not complete")), "{compared:#}");
     let card = common::pumice(&["bench", "scorecard", &json]);
     assert!(card.stdout.contains("## Holds") && card.stdout.contains("RAID-0"), "{card:?}");
     // What a run writes is what the cost model reads.

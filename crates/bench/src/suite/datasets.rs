@@ -11,7 +11,7 @@ use crate::documents::statement;
 use crate::error::{BenchError, Result};
 use crate::finding::{Finding, Needs};
 use crate::process::Stop;
-use crate::run::Prediction;
+use crate::run::{Prediction, RunData};
 use crate::scene::{Action, Scene, Step};
 use crate::value::{Value, shown};
 
@@ -53,12 +53,18 @@ pub(super) fn scenes(plan: &Plan<'_>) -> Result<Planned> {
         let files = Files::list(&set.path, plan.stop).map_err(BenchError::io(&set.path))?;
         let image = plan.folder.join(format!("set-{at}"));
         let taken_bytes = make_image(set, &files, &image, most_bytes, plan.stop)?;
-        planned.notes.extend(files.note(&set.name, taken_bytes));
+        let data = RunData {
+            name: set.name.clone(),
+            path: set.path.display().to_string(),
+            taken_bytes,
+            all_bytes: files.all_bytes,
+        };
+        planned.notes.extend(files.note(&data));
+        planned.data.push(data);
         let predicted_ratio = predicted(&image);
         let copy = |name: &str, action| Step { name: name.to_string(), action, is_shown: true };
         let steps = vec![copy("written", Action::Copy(image)), copy("settled", Action::Settle)];
-        let part = files.part(taken_bytes);
-        planned.scenes.push(Scene { predicted_ratio, part, ..Scene::new(&set.name, steps).for_drives() });
+        planned.scenes.push(Scene { predicted_ratio, ..Scene::new(&set.name, steps).for_drives() });
     }
     Ok(planned)
 }
@@ -120,21 +126,13 @@ impl Files {
         Ok(files)
     }
 
-    /// How much was taken, if not all.
-    fn part(&self, taken_bytes: u64) -> Option<String> {
-        let mb = |bytes: u64| format!("{:.0}", (bytes as f64 / 1e6).max(1.0));
-        let more = if self.has_more { "more than " } else { "" };
-        let is_part = self.has_more || taken_bytes < self.all_bytes;
-        is_part.then(|| format!("{} of {more}{} MB", mb(taken_bytes), mb(self.all_bytes)))
-    }
-
     /// What a report must say of what was taken.
-    fn note(&self, name: &str, taken_bytes: u64) -> Option<String> {
-        let mut parts: Vec<String> = self.part(taken_bytes).into_iter().collect();
-        if taken_bytes < self.all_bytes {
-            parts.push(
-                "pieces of 1 MiB, evenly spread over its files in the order of their names".to_string(),
-            );
+    fn note(&self, data: &RunData) -> Option<String> {
+        let mut parts = Vec::new();
+        if let Some(part) = data.part() {
+            parts.push(format!(
+                "{part}, pieces of 1 MiB, evenly spread over its files in the order of their names"
+            ));
         }
         if self.has_more {
             parts.push(format!("of the first {FILES_MAX} files found"));
@@ -142,7 +140,7 @@ impl Files {
         if self.unreadable_count > 0 {
             parts.push(format!("without {} files or folders that cannot be read", self.unreadable_count));
         }
-        (!parts.is_empty()).then(|| format!("{name}: {}", parts.join(", ")))
+        (!parts.is_empty()).then(|| format!("{}: {}", data.name, parts.join(", ")))
     }
 
     /// Copies a range of all files together to a place of `out`.
@@ -208,8 +206,8 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let ratio = |name: &str| seen.run.ratio(name, "written", seen.drive);
     // A part is not to be taken for all.
     let part = |name: &str| {
-        let scene = seen.scenes.iter().find(|scene| scene.name == name);
-        scene.and_then(|scene| scene.part.as_ref()).map_or(String::new(), |part| format!(" ({part})"))
+        let data = seen.run.data.iter().find(|data| data.name == name);
+        data.and_then(RunData::part).map_or(String::new(), |part| format!(" ({part})"))
     };
     let mut worst: Option<f64> = None;
     for scene in seen.scenes {
@@ -270,13 +268,17 @@ mod tests {
             let files = Files::list(&set.path, &Stop::default()).map_err(BenchError::io(&set.path))?;
             make_image(set, &files, &image, most_bytes, &Stop::default()).map(|taken| (files, taken))
         };
+        let note = |files: &Files, taken_bytes| {
+            let (name, all_bytes) = ("set".to_string(), files.all_bytes);
+            files.note(&RunData { name, taken_bytes, all_bytes, ..RunData::default() })
+        };
         let (files, taken_bytes) = make(&set, 1 << 20).expect("an image");
         let bytes = fs::read(&image).expect("bytes");
-        assert_eq!((bytes.len(), taken_bytes, files.note("set", taken_bytes)), (3 * 4096, 3 * 4096, None));
+        assert_eq!((bytes.len(), taken_bytes, note(&files, taken_bytes)), (3 * 4096, 3 * 4096, None));
         assert_eq!((&bytes[..6], bytes[4096], bytes[4096 + 5000]), (&b"second"[..], b'x', 0));
         let (files, taken_bytes) = make(&set, 4096).expect("a part");
         assert_eq!((fs::metadata(&image).expect("it is there").len(), taken_bytes), (4096, 4096));
-        let note = files.note("set", taken_bytes).expect("a note");
+        let note = note(&files, taken_bytes).expect("a note");
         assert!(note.starts_with("set: 1 of 1 MB, pieces of 1 MiB, evenly"), "{note}");
         let none = DataSet { name: "none".to_string(), path: folder.path().join("none") };
         assert!(make(&none, 4096).is_err());
@@ -300,7 +302,8 @@ mod tests {
         let image = folder.path().join("image");
         let taken_bytes = make_image(&set, &files, &image, 10 << 20, &Stop::default()).expect("an image");
         assert_eq!(taken_bytes, 10 << 20);
-        assert_eq!(files.part(taken_bytes), Some("10 of 42 MB".to_string()));
+        let data = RunData { taken_bytes, all_bytes: files.all_bytes, ..RunData::default() };
+        assert_eq!(data.part(), Some("10 of 42 MB".to_string()));
         let bytes = fs::read(&image).expect("bytes");
         let share =
             |number: u8| bytes.iter().filter(|byte| **byte == number).count() as f64 / bytes.len() as f64;

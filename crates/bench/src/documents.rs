@@ -281,6 +281,14 @@ pub const STATEMENTS: &[Statement] = &[
         CEPH,
     ),
     of(Snia, "snia-read", "figure 3", "the same: reads", "22.5 / 21.1 GB/s: 1.07x", CEPH),
+    of(
+        Snia,
+        "snia-random-read",
+        "appendix, \"Software Config\"",
+        "the same: random reads of 128K, depth 128",
+        "run, without a result",
+        CEPH,
+    ),
     of(Snia, "snia-cpu", "figures 3, 5", "the same: CPU while writing", "66.5 / 93 %", CEPH),
     of(
         Snia,

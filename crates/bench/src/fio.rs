@@ -26,12 +26,12 @@ pub(crate) enum Place {
     Cached(PathBuf),
     /// An NBD export.
     Nbd(String),
-    /// An image in a pool of Ceph.
+    /// Images in a pool of Ceph.
     Rbd {
         /// The pool.
         pool: String,
-        /// The image.
-        image: String,
+        /// The images.
+        images: Vec<String>,
         /// Configuration of the cluster.
         conf: PathBuf,
     },
@@ -47,6 +47,14 @@ impl Place {
             Place::Nbd(_) => "nbd",
             Place::Rbd { .. } => "rbd",
             Place::Objects => "of objects",
+        }
+    }
+
+    /// Number of images.
+    pub(crate) fn images_count(&self) -> u32 {
+        match self {
+            Place::Rbd { images, .. } => images.len() as u32,
+            _ => 1,
         }
     }
 
@@ -76,6 +84,8 @@ pub struct Fio {
     program: PathBuf,
     version: String,
     engines: Vec<String>,
+    /// Processors for jobs, as `taskset` takes them.
+    processors: Option<String>,
 }
 
 impl Fio {
@@ -97,13 +107,24 @@ impl Fio {
             return Err(BenchError::OldFio { found: version, oldest: OLDEST_TEXT });
         }
         let engines = ask("--enghelp")?.lines().map(|line| line.trim().to_string()).collect();
-        Ok(Fio { program, version, engines })
+        Ok(Fio { program, version, engines, processors: None })
     }
 
     /// One that does not exist, for what only looks at runs.
     #[cfg(test)]
     pub(crate) fn none() -> Fio {
-        Fio { program: PathBuf::new(), version: String::new(), engines: Vec::new() }
+        Fio { program: PathBuf::new(), version: String::new(), engines: Vec::new(), processors: None }
+    }
+
+    /// Confines jobs to processors, such as `0` or `0-2,5`.
+    #[must_use]
+    pub fn on_processors(self, processors: &str) -> Fio {
+        Fio { processors: Some(processors.to_string()), ..self }
+    }
+
+    /// Processors that jobs are confined to.
+    pub(crate) fn processors(&self) -> Option<&str> {
+        self.processors.as_deref()
     }
 
     /// What it calls itself, such as `fio-3.33`.
@@ -138,7 +159,16 @@ impl Fio {
         // Of an earlier job.
         let _ = std::fs::remove_file(&results);
         let environment = place.environment();
-        let ended = process::run_with(&self.program, &arguments, &environment, folder, limit, stop);
+        // `cpus_allowed` of fio is for its own threads only; engines such as rbd have theirs.
+        let program = match &self.processors {
+            None => self.program.clone(),
+            Some(processors) => {
+                let before = ["-c".to_string(), processors.clone(), self.program.display().to_string()];
+                arguments.splice(0..0, before);
+                process::need("taskset", "util-linux")?
+            }
+        };
+        let ended = process::run_with(&program, &arguments, &environment, folder, limit, stop);
         let text = std::fs::read_to_string(&results).map_err(BenchError::io(&results));
         match ended {
             Ok(ended) => Measured::parse(&text?, ended.cpu_seconds),

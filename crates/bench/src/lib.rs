@@ -20,6 +20,7 @@ mod machine;
 mod objects;
 mod page;
 mod process;
+mod processors;
 mod run;
 mod scene;
 mod scorecard;

@@ -116,6 +116,12 @@ impl Scene {
         }
     }
 
+    /// Images that one of its jobs runs on.
+    pub(crate) fn images_count(&self) -> u32 {
+        let of = |step: &Step| if let Action::Fio(job) = step.action { job.images } else { 1 };
+        self.steps.iter().map(of).max().unwrap_or(1)
+    }
+
     /// On drives of more capacity than physical size.
     pub(crate) fn expanded(self, expansion: f64) -> Scene {
         Scene { expansion: Some(expansion), ..self }

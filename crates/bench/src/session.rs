@@ -15,6 +15,7 @@ use crate::load::Load;
 use crate::machine::Machine;
 use crate::objects;
 use crate::process::{self, Stop};
+use crate::processors;
 use crate::run::{Run, RunTarget, Sample, Series, VERSION};
 use crate::scene::{Action, Scene, Step};
 use crate::steady;
@@ -144,6 +145,10 @@ impl<'a> Session<'a> {
         run.program_version = self.program_version(folder);
         let budget = Budget::new(options.limit);
         let targets = self.targets(&mut run)?;
+        for target in &targets {
+            let note = processors::note(&target.pids, options.fio.processors());
+            note.into_iter().for_each(|note| run.note(format!("{}: {note}", target.name)));
+        }
         let load = Load::now(targets.iter().flat_map(|target| target.pids.iter().copied()).collect());
         let workshop = Workshop {
             program: &options.program,
@@ -384,8 +389,10 @@ impl<'a> Session<'a> {
                     .map_err(|error| BenchError::io(path)(error.into()))
             }
             Discards::ByRequests => {
-                let job = Job { block_kib: 1024, ..Job::sequential(Pattern::Trim, Data::Zeros) };
-                let (fio, capacity) = (&self.options.fio, store.capacity_bytes());
+                // Each of several images to the size of one, which jobs on one alone fill.
+                let images = store.place().images_count();
+                let job = Job { block_kib: 1024, images, ..Job::sequential(Pattern::Trim, Data::Zeros) };
+                let (fio, capacity) = (&self.options.fio, store.capacity_bytes() * u64::from(images));
                 fio.run(&job, store.place(), capacity, LIMIT, folder, self.stop).map(drop)
             }
         }
@@ -461,7 +468,9 @@ impl Steps<'_> {
         let has_server = store.is_in_kernel() || !store.servers().is_empty();
         sample.server_cpu_seconds = has_server.then_some(server_after - server_before);
         sample.device_cpu_seconds = (!store.devices().is_empty()).then_some(device_after - device_before);
-        if let Some(after) = store.space()? {
+        // Reads change nothing, and to ask may take seconds.
+        let asks = store.counts_writes() || step.writes();
+        if let Some(after) = if asks { store.space()? } else { None } {
             sample.ratio = Some(after.ratio).filter(|ratio| *ratio > 0.0);
             sample.physical_used_bytes = Some(after.physical_used_bytes);
             let counted = |space: Option<store::Space>| {

@@ -198,8 +198,8 @@ impl Workshop<'_> {
             Kind::Btrfs => Box::new(btrfs::Btrfs::open(self)?),
             Kind::Volume { count, is_raw } => Box::new(volume::Volume::open(self, *count, *is_raw, scene)?),
             Kind::Nbd(uri) => Box::new(kept::Kept::nbd(self, uri, target)?),
-            Kind::Rbd { pool, image, conf } => {
-                Box::new(kept::Kept::rbd(self, pool, image, conf.as_deref(), target)?)
+            Kind::Rbd { pool, images, conf } => {
+                Box::new(kept::Kept::rbd(self, pool, images, conf.as_deref(), target)?)
             }
             Kind::Path(path) => Box::new(kept::Kept::path(self, path, target)?),
             Kind::S3(address) => Box::new(bucket::Bucket::open(self, address, target)?),
@@ -223,6 +223,10 @@ pub(crate) fn unsuitable(target: &Target, scene: &Scene) -> Option<String> {
     }
     if scene.backing_mb_per_s.is_some() && !is_made {
         return Some("a limited backing is for pumice and raw".to_string());
+    }
+    let (needed, found) = (scene.images_count(), target.images_count());
+    if found < needed {
+        return Some(format!("has {found} images, the jobs are on {needed}"));
     }
     let is_fixed = target.is_kept() || !target.is_drive();
     (scene.expansion.is_some() && is_fixed).then(|| "its capacity is what it is".to_string())

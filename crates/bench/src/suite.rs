@@ -197,7 +197,7 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "offload",
-        summary: "SNIA, figure 3: compression in Ceph (target software) against compression in its drives (target drive)",
+        summary: "SNIA, figure 3: compression in Ceph (target software) against compression in its drives (target drive), and others that you name",
         targets: &[],
         size_bytes: 512 * MIB,
         minutes: MINUTES,

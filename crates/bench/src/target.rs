@@ -28,12 +28,12 @@ pub enum Kind {
     },
     /// An NBD export.
     Nbd(String),
-    /// An image of Ceph, by fio's engine `rbd`.
+    /// Images of Ceph, by fio's engine `rbd`.
     Rbd {
         /// The pool.
         pool: String,
-        /// The image.
-        image: String,
+        /// The images, at least one. The first is that of jobs on one image.
+        images: Vec<String>,
         /// Configuration of the cluster; `None`: that of `CEPH_CONF`.
         conf: Option<PathBuf>,
     },
@@ -110,10 +110,20 @@ impl Target {
         }
     }
 
+    /// Number of images on which one job can run.
+    pub(crate) fn images_count(&self) -> u32 {
+        match &self.kind {
+            Kind::Rbd { images, .. } => images.len() as u32,
+            _ => 1,
+        }
+    }
+
     pub(crate) fn is_drive(&self) -> bool {
         matches!(self.kind, Kind::Pumice { .. } | Kind::Volume { is_raw: false, .. })
     }
 }
+
+const RBD_FORM: &str = "expected rbd:POOL/IMAGE, or rbd:POOL/IMAGE,IMAGE with each image once";
 
 impl FromStr for Target {
     type Err = String;
@@ -150,13 +160,18 @@ impl FromStr for Target {
             _ if word.starts_with("nbd://") || word.starts_with("nbd+unix://") => Kind::Nbd(word.to_string()),
             _ if word.starts_with("rbd:") => match word.trim_start_matches("rbd:").split_once('/') {
                 Some((pool, rest)) if !pool.is_empty() && !rest.is_empty() => {
-                    let (image, conf) = match rest.split_once("?conf=") {
-                        Some((image, conf)) => (image, Some(conf.into())),
+                    let (images, conf) = match rest.split_once("?conf=") {
+                        Some((images, conf)) => (images, Some(conf.into())),
                         None => (rest, None),
                     };
-                    Kind::Rbd { pool: pool.to_string(), image: image.to_string(), conf }
+                    let images: Vec<String> = images.split(',').map(str::to_string).collect();
+                    let is_twice = |at: usize| images[..at].contains(&images[at]);
+                    if images.iter().any(String::is_empty) || (0..images.len()).any(is_twice) {
+                        return Err(RBD_FORM.to_string());
+                    }
+                    Kind::Rbd { pool: pool.to_string(), images, conf }
                 }
-                _ => return Err("expected rbd:POOL/IMAGE".to_string()),
+                _ => return Err(RBD_FORM.to_string()),
             },
             _ if word.starts_with("s3+http://") || word.starts_with("s3+https://") => {
                 Kind::S3(S3Address::parse(word.trim_start_matches("s3+"))?)
@@ -198,13 +213,15 @@ mod tests {
         let uri = "nbd+unix:///?socket=/run/x";
         assert_eq!(parsed(uri), named(uri, Kind::Nbd(uri.to_string())));
         assert_eq!(parsed(&format!("a={uri}")), named("a", Kind::Nbd(uri.to_string())));
-        let image = |conf: Option<&str>| Kind::Rbd {
+        let rbd = |images: &[&str], conf: Option<&str>| Kind::Rbd {
             pool: "p".to_string(),
-            image: "i".to_string(),
+            images: images.iter().map(|image| image.to_string()).collect(),
             conf: conf.map(Into::into),
         };
-        assert_eq!(parsed("zstd=rbd:p/i"), named("zstd", image(None)));
-        assert_eq!(parsed("zstd=rbd:p/i?conf=/c"), named("zstd", image(Some("/c"))));
+        assert_eq!(parsed("zstd=rbd:p/i"), named("zstd", rbd(&["i"], None)));
+        assert_eq!(parsed("zstd=rbd:p/i?conf=/c"), named("zstd", rbd(&["i"], Some("/c"))));
+        let many = parsed("zstd=rbd:p/i,j?conf=/c");
+        assert_eq!((many.images_count(), &many), (2, &named("zstd", rbd(&["i", "j"], Some("/c")))));
         assert_eq!(parsed("two drives=raid0"), named("two drives", Kind::Volume { count: 2, is_raw: false }));
         let bucket = S3Address {
             endpoint: "http://h:7480".to_string(),
@@ -217,7 +234,8 @@ mod tests {
         for bad in ["s3+http://h", "s3+http://h/b/c", "s3+http://h/b?x=1", "s3+http:///b", "s3://b"] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
-        for bad in ["", "drive", "rbd:p", "rbd:/i", "pumice:", "raw,codec=lz4", "x="] {
+        for bad in ["", "drive", "rbd:p", "rbd:/i", "rbd:p/i,", "rbd:p/i,i", "pumice:", "raw,codec=lz4", "x="]
+        {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
     }

@@ -24,7 +24,7 @@ use progress::Bar;
 #[command(
     after_help = "Targets: pumice, a temporary drive, or pumice,codec=CODEC; pumice:PATH, a drive, created for the run \
     if it does not exist; raw, a file; qcow2, an image behind qemu-nbd; btrfs, a file in a btrfs that compresses; nbd://... and \
-    nbd+unix://...; rbd:POOL/IMAGE of Ceph, ?conf=PATH names its cluster; s3+http://HOST:PORT/BUCKET, a bucket, whose keys are in \
+    nbd+unix://...; rbd:POOL/IMAGE of Ceph, or IMAGE,IMAGE for jobs on many, ?conf=PATH names its cluster; s3+http://HOST:PORT/BUCKET, a bucket, whose keys are in \
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ?class=CLASS&conf=PATH; attached and raid0, volumes of one and of two attached \
     drives, raw-attached and raw-raid0, of plain files; a file or block device. Each may have a name: NAME=TARGET.\n\n\
     Examples:\n  \
@@ -82,6 +82,9 @@ pub(crate) struct Args {
     /// Program to use as fio [default: the one installed]
     #[arg(long, value_name = "PATH")]
     fio: Option<PathBuf>,
+    /// Processors for fio, such as 0 or 0-2,5 (`taskset`): servers on others show what they leave free [default: all]
+    #[arg(long, value_name = "LIST", value_parser = processors)]
+    fio_cpus: Option<String>,
 }
 
 #[derive(Subcommand)]
@@ -130,6 +133,18 @@ fn pids(text: &str) -> Result<(String, Vec<u32>), String> {
     let (name, list) = text.split_once('=').ok_or_else(form)?;
     let pids = list.split(',').map(|pid| pid.trim().parse().map_err(|_| form())).collect::<Result<_, _>>()?;
     Ok((name.to_string(), pids))
+}
+
+fn processors(text: &str) -> Result<String, String> {
+    let number = |text: &str| text.parse::<u16>().ok();
+    let part = |part: &str| match part.split_once('-') {
+        Some((first, last)) => number(first).zip(number(last)).is_some_and(|(first, last)| first <= last),
+        None => number(part).is_some(),
+    };
+    match text.split(',').all(part) {
+        true => Ok(text.to_string()),
+        false => Err("expected numbers of processors, such as 0 or 0-2,5".to_string()),
+    }
 }
 
 fn drives(text: &str) -> Result<(String, Vec<String>), String> {
@@ -182,6 +197,10 @@ fn measure(args: &Args) -> Result<()> {
         return Err(WrongUsage(format!("--size: expected at least {SIZE_MIN_BYTES} bytes")).into());
     }
     let fio = Fio::find(args.fio.as_deref())?;
+    let fio = match &args.fio_cpus {
+        Some(list) => fio.on_processors(list),
+        None => fio,
+    };
     let [json, html] = [&args.json, &args.html].map(|path| path.as_deref().map(Output::check).transpose());
     let (json, html) = (json?, html?);
     for target in &args.target {
@@ -275,6 +294,8 @@ mod tests {
         assert_eq!(pids("a=1,2"), Ok(("a".to_string(), vec![1, 2])));
         assert!(pids("a").is_err() && pids("a=x").is_err());
         assert_eq!(drives("a=h:1,h:2"), Ok(("a".to_string(), vec!["h:1".to_string(), "h:2".to_string()])));
+        assert!(["0", "0-2,5"].iter().all(|list| processors(list).as_deref() == Ok(list)));
+        assert!(["", "a", "1-", "2-1", "0,", "-1"].iter().all(|list| processors(list).is_err()));
         assert!(drives("a").is_err() && drives("a=h").is_err() && drives("a=http://h:1").is_err());
     }
 }

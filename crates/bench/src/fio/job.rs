@@ -73,6 +73,8 @@ pub(crate) struct Job {
     /// Requests in flight of each of `jobs`.
     pub(crate) depth: u32,
     pub(crate) jobs: u32,
+    /// Images at once, each with `depth` requests in flight and an equal share of the bytes; 1 where there are no images.
+    pub(crate) images: u32,
     pub(crate) data: Data,
     pub(crate) amount: Amount,
 }
@@ -80,12 +82,12 @@ pub(crate) struct Job {
 impl Job {
     /// Fills or reads all, in requests of 128 KiB.
     pub(crate) fn sequential(pattern: Pattern, data: Data) -> Job {
-        Job { pattern, block_kib: 128, depth: 16, jobs: 1, data, amount: Amount::Once }
+        Job { pattern, block_kib: 128, depth: 16, jobs: 1, images: 1, data, amount: Amount::Once }
     }
 
     /// Requests of 4 KiB at random, for a time.
     pub(crate) fn random(pattern: Pattern, data: Data) -> Job {
-        Job { pattern, block_kib: 4, depth: 16, jobs: 1, data, amount: Amount::Timed }
+        Job { pattern, block_kib: 4, depth: 16, jobs: 1, images: 1, data, amount: Amount::Timed }
     }
 
     pub(crate) fn depth(self, depth: u32) -> Job {
@@ -94,6 +96,10 @@ impl Job {
 
     pub(crate) fn jobs(self, jobs: u32) -> Job {
         Job { jobs, ..self }
+    }
+
+    pub(crate) fn images(self, images: u32) -> Job {
+        Job { images, ..self }
     }
 
     pub(crate) fn timed(self) -> Job {
@@ -109,9 +115,10 @@ impl Job {
         self.pattern.writes() && matches!(self.data, Data::Zeros | Data::Compressible(80..))
     }
 
-    /// Bytes that each of `jobs` uses: all of a store, or with sequential requests an area of its own.
+    /// Bytes that each of `jobs` uses on each image: all of a store, or with sequential requests an area of its own.
     fn area_bytes(&self, capacity_bytes: u64) -> u64 {
-        let share = if self.is_random() { 1 } else { u64::from(self.jobs.max(1)) };
+        let jobs = if self.is_random() { 1 } else { u64::from(self.jobs.max(1)) };
+        let share = jobs * u64::from(self.images.max(1));
         let block_bytes = u64::from(self.block_kib) << 10;
         capacity_bytes / share / block_bytes * block_bytes
     }
@@ -119,20 +126,21 @@ impl Job {
     /// Bytes that a job that runs once reads or writes; `None` if it runs for a time, or moves none.
     pub(crate) fn once_bytes(&self, capacity_bytes: u64) -> Option<u64> {
         let is_once = self.amount == Amount::Once && self.pattern != Pattern::Trim;
-        is_once.then(|| self.area_bytes(capacity_bytes) * u64::from(self.jobs))
+        is_once.then(|| self.area_bytes(capacity_bytes) * u64::from(self.jobs) * u64::from(self.images))
     }
 
     /// In words: `128K write, depth 16`.
     pub(crate) fn text(&self) -> String {
         let jobs = if self.jobs > 1 { format!(" x {}", self.jobs) } else { String::new() };
-        format!("{}K {}, depth {}{jobs}", self.block_kib, self.pattern.text(), self.depth)
+        let images = if self.images > 1 { format!(", {} images", self.images) } else { String::new() };
+        format!("{}K {}, depth {}{jobs}{images}", self.block_kib, self.pattern.text(), self.depth)
     }
 
     /// Returns the command line of fio.
     pub(crate) fn arguments(&self, place: &Place, capacity_bytes: u64, seconds: u32) -> Vec<String> {
         let block_bytes = u64::from(self.block_kib) << 10;
+        // Options before the first name are those of all jobs.
         let mut arguments: Vec<String> = [
-            "--name=bench",
             "--thread",
             "--group_reporting",
             "--output-format=json",
@@ -151,9 +159,7 @@ impl Job {
                 arguments.push(if is_cached { "--invalidate=1" } else { "--direct=1" }.to_string());
             }
             Place::Nbd(uri) => arguments.push(format!("--uri={uri}")),
-            Place::Rbd { pool, image, .. } => {
-                arguments.extend([format!("--pool={pool}"), format!("--rbdname={image}")]);
-            }
+            Place::Rbd { pool, .. } => arguments.push(format!("--pool={pool}")),
             // Unsuitable for fio; its engine says so.
             Place::Objects => {}
         }
@@ -189,6 +195,14 @@ impl Job {
                     "--refill_buffers".to_string(),
                 ],
             });
+        }
+        match place {
+            Place::Rbd { images, .. } => {
+                for image in images.iter().take(self.images as usize) {
+                    arguments.extend(["--name=bench".to_string(), format!("--rbdname={image}")]);
+                }
+            }
+            _ => arguments.push("--name=bench".to_string()),
         }
         arguments
     }
@@ -228,6 +242,18 @@ mod tests {
         }
         assert_eq!(stream.once_bytes((8 << 20) + 4096), Some(8 << 20));
         assert_eq!(stream.timed().once_bytes(8 << 20), None);
+        let images = ["a", "b", "c"].map(str::to_string).to_vec();
+        let place = Place::Rbd { pool: "p".to_string(), images, conf: "/c".into() };
+        let many = Job::sequential(Pattern::Write, Data::Zeros).depth(128).images(2);
+        assert_eq!(many.text(), "128K write, depth 128, 2 images");
+        let arguments = many.arguments(&place, 4 << 20, 7);
+        let end: Vec<&str> = arguments[arguments.len() - 4..].iter().map(String::as_str).collect();
+        assert_eq!(end, ["--name=bench", "--rbdname=a", "--name=bench", "--rbdname=b"]);
+        // Both together as much as one alone.
+        assert!(arguments.contains(&format!("--size={}", 2 << 20)), "{arguments:?}");
+        assert_eq!(many.once_bytes(4 << 20), Some(4 << 20));
+        let one = many.images(1).arguments(&place, 4 << 20, 7);
+        assert!(one.ends_with(&["--name=bench".to_string(), "--rbdname=a".to_string()]), "{one:?}");
         let cached = job.arguments(&Place::Cached("/a".into()), 1 << 20, 7);
         assert!(!cached.iter().any(|argument| argument == "--direct=1"), "{cached:?}");
         let reads =

@@ -47,11 +47,11 @@ impl Kept {
         Kept::new(workshop, Place::Nbd(uri.to_string()), uri, size, target)
     }
 
-    /// An image of at least the size of stores: fio says so if it is smaller.
+    /// Images of at least the size of stores: fio says so if one is smaller.
     pub(crate) fn rbd(
         workshop: &Workshop<'_>,
         pool: &str,
-        image: &str,
+        images: &[String],
         conf: Option<&Path>,
         target: &Target,
     ) -> Result<Kept> {
@@ -59,7 +59,7 @@ impl Kept {
         let conf = conf.map_or_else(usual, Path::to_path_buf);
         let place = Place::Rbd {
             pool: pool.to_string(),
-            image: image.to_string(),
+            images: images.to_vec(),
             conf: without_cache(workshop, &conf, &target.name)?,
         };
         let kept = Kept::new(workshop, place, &target.name, workshop.size_bytes, target)?;

@@ -54,8 +54,9 @@ fn blank(target: &Target) -> Result<()> {
             refuse(&name, file(path).with_context(|| name.clone())?)
         }
         Kind::Nbd(uri) => refuse(uri, export(uri).with_context(|| uri.clone())?),
-        Kind::Rbd { pool, image, .. } => {
-            bail!("rbd:{pool}/{image}: may hold data, which is not looked for; overwrite it with --destroy")
+        Kind::Rbd { pool, images, .. } => {
+            let images = images.join(",");
+            bail!("rbd:{pool}/{images}: may hold data, which is not looked for; overwrite it with --destroy")
         }
         _ => Ok(()),
     }

@@ -2,10 +2,12 @@
 # Runs all suites of `pumice bench` on this machine, and writes docs/scorecard.md from them.
 # Usage: scripts/scorecard.sh [MINUTES] [RUN.json...]. MINUTES (10) is for each suite; runs made elsewhere are added.
 # CLUSTERS=yes also starts two Ceph clusters of one OSD (deploy/ceph/lab.sh: on a plain file, and on a drive) for the suites
-# `offload` and `s3`, and ends them; it needs root and the packages of `scripts/deps.sh clusters`. SUITES names those of the other
-# suites that are to run, where runs of the rest are given. BENCH_DIR names a folder on the disk to measure, RUNS where the runs
-# are kept, PUMICE the program. A suite that fails does not keep the others from running; docs/scorecard.md is written only if all
-# runs are complete.
+# `offload` (three times MINUTES: it has six targets) and `s3`, and ends them; it needs root and the packages of
+# `scripts/deps.sh clusters`. For `offload` all daemons of the clusters run on the last processor and fio on the others, so that
+# time which is not spent on compression shows; CONFINE=no leaves them free. IMAGES (8) is for its job on many images.
+# SUITES names those of the other suites that are to run, where runs of the rest are given. BENCH_DIR names a folder on the disk
+# to measure, RUNS where the runs are kept, PUMICE the program. A suite that fails does not keep the others from running;
+# docs/scorecard.md is written only if all runs are complete.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${1:-10}
@@ -40,20 +42,41 @@ end_clusters() {
 }
 # pids CLUSTER: the OSD, the gateway, and what serves the drive
 pids() {
-    cat "$clusters/$1"/run/osd.0.pid "$clusters/$1"/run/client.rgw.lab.pid
+    awk 1 "$clusters/$1"/run/osd.0.pid "$clusters/$1"/run/client.rgw.lab.pid
     jq -r '.bridge_pid, (.connected_pid // .server_pid)' "$clusters/$1"/pumice-attach/*/attachment.json 2>/dev/null || true
 }
-# pool CLUSTER NAME: a pool without copies, with an image
+# pool CLUSTER NAME [ALGORITHM [BLOB]]: a pool without copies, which compresses all by ALGORITHM, in blobs of at least BLOB
+# bytes; with images
 pool() {
-    printf '%s\n' "osd pool create $2 8" "osd pool set $2 size 1 --yes-i-really-mean-it" "osd pool application enable $2 rbd" |
-        lab run "$1" ceph >/dev/null
-    lab run "$1" rbd create "$2/image" --size 1G --image-feature layering
+    local number
+    {
+        printf '%s\n' "osd pool create $2 8" "osd pool set $2 size 1 --yes-i-really-mean-it" "osd pool application enable $2 rbd"
+        [ -z "${3:-}" ] || printf '%s\n' "osd pool set $2 compression_algorithm $3" "osd pool set $2 compression_mode force"
+        [ -z "${4:-}" ] || printf '%s\n' "osd pool set $2 compression_min_blob_size $4"
+    } | lab run "$1" ceph >/dev/null
+    for ((number = 1; number <= ${IMAGES:-8}; number++)); do
+        lab run "$1" rbd create "$2/image-$number" --size 1G --image-feature layering
+    done
+}
+# target CLUSTER POOL: its images
+target() { echo "rbd:$2/$(seq -s, -f 'image-%g' "${IMAGES:-8}")?conf=$clusters/$1/ceph.conf"; }
+# The processors that this script may run on, one a line.
+processors() {
+    taskset -pc $$ | sed 's/.*: //' | tr , '\n' | while IFS=- read -r first last; do seq "$first" "${last:-$first}"; done
+}
+# confine LIST: all daemons of both clusters, and what serves the drives, to processors
+confine() {
+    local pid
+    for pid in $(awk 1 "$clusters"/*/run/*.pid) $(pids plain) $(pids drives); do
+        taskset -acp "$1" "$pid" >/dev/null || echo "scorecard: process $pid is not confined to processors $1" >&2
+    done
 }
 on_clusters() {
     clusters=$(mktemp -d /var/tmp/pumice-scorecard.XXXXXX)
     trap end_clusters EXIT
     local options=(--osds 1 --image 0 --size 3G --capacity 6G --set 'bluestore debug enforce settings = ssd')
-    lab up plain --raw "${options[@]}"
+    # The settings that drives have (README.md of deploy/ceph, "Settings"): what is compared is where data is compressed.
+    lab up plain --raw "${options[@]}" --set 'bluestore prefer deferred size ssd = 32768' --set 'bluestore max blob size ssd = 524288'
     lab up drives "${options[@]}"
     # RGW reads its storage classes when it starts.
     lab run plain radosgw-admin zonegroup placement add --rgw-zonegroup default --placement-id default-placement \
@@ -65,16 +88,28 @@ on_clusters() {
     kill "$gateway"
     timeout 60 tail --pid="$gateway" -f /dev/null || { echo "scorecard: the gateway does not end" >&2; exit 1; }
     lab up plain
-    pool plain software
-    printf '%s\n' "osd pool set software compression_algorithm zstd" "osd pool set software compression_mode force" |
-        lab run plain ceph >/dev/null
+    # SNIA's is zstd as Ceph has it.
+    pool plain software zstd
+    pool plain zstd-64k zstd 65536
+    pool plain lz4-64k lz4 65536
+    pool plain zlib zlib
+    pool plain none
     pool drives drive
-    local plain=$clusters/plain/ceph.conf drives=$clusters/drives/ceph.conf address
+    local plain=$clusters/plain/ceph.conf drives=$clusters/drives/ceph.conf address name
     address=127.0.0.1:$(cat "$clusters/drives/drives/osd.0.port")
-    local plain_pids drives_pids
+    local plain_pids drives_pids all confined=()
     plain_pids=$(pids plain | xargs | tr ' ' ,) drives_pids=$(pids drives | xargs | tr ' ' ,)
-    bench offload --destroy --target "software=rbd:software/image?conf=$plain" --target "drive=rbd:drive/image?conf=$drives" \
-        --drives "drive=$address" --pids "software=$plain_pids" --pids "drive=$drives_pids"
+    mapfile -t all < <(processors)
+    if [ "${CONFINE:-yes}" = yes ] && [ "${#all[@]}" -gt 1 ]; then
+        confine "${all[-1]}"
+        confined=(--fio-cpus "$(IFS=,; echo "${all[*]:0:${#all[@]}-1}")")
+    fi
+    local arguments=(--target "drive=$(target drives drive)" --drives "drive=$address" --pids "drive=$drives_pids")
+    for name in software zstd-64k lz4-64k zlib none; do
+        arguments+=(--target "$name=$(target plain "$name")" --pids "$name=$plain_pids")
+    done
+    minutes=$(awk -v minutes="$minutes" 'BEGIN { print 3 * minutes }') bench offload --destroy "${confined[@]}" "${arguments[@]}"
+    [ "${#confined[@]}" -eq 0 ] || confine "$(IFS=,; echo "${all[*]}")"
     port() { (. "$clusters/$1/settings"; echo "$rgw_port"); }
     export AWS_ACCESS_KEY_ID=lab AWS_SECRET_ACCESS_KEY=lab-secret
     bench s3 --target "none=s3+http://127.0.0.1:$(port plain)/bench-none?conf=$plain" \

@@ -38,6 +38,8 @@ pub struct DataSet {
 pub(crate) struct Conclusions {
     pub(crate) findings: Vec<Finding>,
     pub(crate) predictions: Vec<Prediction>,
+    /// What is to be known of the figures.
+    pub(crate) notes: Vec<String>,
 }
 
 /// What a conclusion is drawn from.
@@ -256,9 +258,10 @@ impl Suite {
             return;
         };
         let seen = Seen { run, options, scenes, drive, raw };
-        let Conclusions { findings, predictions } = (self.conclude)(&seen);
+        let Conclusions { findings, predictions, notes } = (self.conclude)(&seen);
         run.findings = findings;
         run.predictions = predictions;
+        notes.into_iter().for_each(|note| run.note(note));
         let of_drive = run.failed.iter().find(|failed| failed.target == drive);
         // Quotients also lack their figure if what the drive is compared with has failed.
         if let Some(failed) = of_drive.or(run.failed.first()) {
@@ -307,6 +310,8 @@ impl Seen<'_> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::time::Duration;
+
     use super::*;
     use crate::run::{FailedScene, RunTarget, Sample, Series};
 
@@ -360,9 +365,15 @@ pub(crate) mod tests {
             failed: failed_targets.iter().map(failed).collect(),
             ..Run::default()
         };
-        let options = Options {
-            targets: parsed.clone(),
-            limit: std::time::Duration::ZERO,
+        let options = options(parsed.clone(), Duration::ZERO);
+        super::suite(suite).expect("a suite").conclude(&mut run, &[], &options, &parsed);
+        run
+    }
+
+    fn options(targets: Vec<Target>, limit: Duration) -> Options {
+        Options {
+            targets,
+            limit,
             size_bytes: None,
             folder: PathBuf::new(),
             program: PathBuf::new(),
@@ -370,9 +381,16 @@ pub(crate) mod tests {
             to_steady: false,
             data: Vec::new(),
             command: String::new(),
-        };
-        super::suite(suite).expect("a suite").conclude(&mut run, &[], &options, &parsed);
-        run
+        }
+    }
+
+    /// The scenes of a suite that is given some time.
+    pub(crate) fn planned(suite: &str, limit: Duration) -> Planned {
+        let (budget, options) = (Budget::new(limit), options(Vec::new(), limit));
+        let stop = Stop::default();
+        let plan =
+            Plan { options: &options, folder: Path::new(""), size_bytes: MIB, budget: &budget, stop: &stop };
+        super::suite(suite).expect("a suite").scenes(&plan).expect("scenes")
     }
 
     #[test]

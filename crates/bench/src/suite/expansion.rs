@@ -1,7 +1,7 @@
 //! Hyperscalers, figure 21: drives that advertise more than they have, full of data that compresses, under random
 //! overwrites; against the write amplification and the speed that `pumice plan` expects.
 
-use scan::plan::{self, Input, Policy, expected_waf};
+use scan::plan::{self, Input, Policy, document_row, expected_waf};
 
 use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;
@@ -24,6 +24,8 @@ const FITS: [(f64, u8, &str); 2] = [(1.5, 34, "hs21-150"), (2.0, 50, "hs21-200")
 const DATA: Data = Data::Compressible(60);
 const FACTORS: [f64; 3] = [1.0, 1.5, 2.0];
 const OVERWRITE: &str = "overwrite, steady";
+/// Share by which a factor may be beyond a policy that is named beside it.
+const POLICY_TOLERANCE: f64 = 0.02;
 /// Memory for the map of a served drive, the default of `pumice serve`.
 const MAP_CACHE_BYTES: u64 = 128 << 20;
 
@@ -66,6 +68,45 @@ fn least_ratio(physical_bytes: u64, expansion: f64) -> Option<f64> {
     Some(physical_bytes as f64 * expansion / limit as f64)
 }
 
+/// The document's name of a policy.
+fn document_name(policy: Policy) -> &'static str {
+    match policy {
+        Policy::Performance => "Maximum Performance",
+        Policy::Balanced => "Performance / Capacity",
+        Policy::Capacity => "Maximum Capacity",
+    }
+}
+
+/// What the document advertises for data of a ratio, over all of its flash.
+fn document_factor(policy: Policy, ratio: f64, physical_bytes: u64) -> f64 {
+    document_row(policy, ratio, physical_bytes).advertised_bytes as f64 / physical_bytes as f64
+}
+
+/// The first of the document's policies that advertises so much for data of this ratio.
+fn policy_of(factor: f64, ratio: f64, physical_bytes: u64) -> String {
+    let admits = |policy: &Policy| {
+        document_factor(*policy, ratio, physical_bytes) >= factor * (1.0 - POLICY_TOLERANCE)
+    };
+    let found = Policy::ALL.into_iter().find(admits);
+    found.map_or("beyond the document's policies".to_string(), |policy| document_name(policy).to_string())
+}
+
+/// The document's three policies for data of a ratio, beside those of `pumice plan`.
+fn policies(ratio: f64, physical_bytes: u64) -> String {
+    let input = Input { ratio, physical_bytes, map_cache_bytes: MAP_CACHE_BYTES };
+    let each = Policy::ALL.map(|policy| {
+        let defaults =
+            if document_row(policy, ratio, physical_bytes).keep_defaults { ", its defaults" } else { "" };
+        let ours = plan::plan(&input, policy).map_or(String::new(), |plan| {
+            let factor = plan.logical_capacity_bytes as f64 / physical_bytes as f64;
+            format!(" (pumice plan, {policy}: {factor:.2}x, write amplification {:.2})", plan.waf.total)
+        });
+        let factor = document_factor(policy, ratio, physical_bytes);
+        format!("{} {factor:.2}x{defaults}{ours}", document_name(policy))
+    });
+    format!("figure 21 for data of {ratio:.2}:1, capacity over all flash: {}", each.join("; "))
+}
+
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let waf = |factor: f64| seen.run.write_amplification(&scene_name(factor), OVERWRITE, seen.drive);
     // The ratio of blocks that were written alone, as the model assumes.
@@ -77,10 +118,16 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         expected_waf(&input, (physical_bytes as f64 * factor) as u64).ok().map(|waf| waf.total)
     };
     let mut conclusions = Conclusions::default();
+    let size_bytes = seen.run.size_bytes;
+    // The document's table goes by the ratio of the data; that of the least expanded drive is least decayed.
+    let data_ratio = FACTORS.into_iter().find_map(ratio).map(|ratio| ratio.median());
+    conclusions.notes.extend(data_ratio.map(|ratio| policies(ratio, size_bytes)));
     for factor in FACTORS {
         let Some(predicted) = expected(factor) else { continue };
+        let policy =
+            data_ratio.map_or(String::new(), |ratio| format!(" ({})", policy_of(factor, ratio, size_bytes)));
         conclusions.predictions.push(Prediction {
-            subject: format!("write amplification at {factor:.1}x"),
+            subject: format!("write amplification at {factor:.1}x{policy}"),
             model: "pumice plan".to_string(),
             predicted,
             measured: waf(factor).map(|waf| waf.median()),
@@ -146,7 +193,45 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{Measured, concluded};
     use super::*;
+
+    #[test]
+    fn the_three_policies_stand_beside() {
+        let measured = FACTORS.map(|factor| (scene_name(factor), factor));
+        let measured: Vec<Measured<'_>> = measured
+            .iter()
+            .map(|(scene, _)| Measured {
+                scene,
+                step: OVERWRITE,
+                target: "pumice",
+                rate: 9.0,
+                ratio: Some(2.4),
+            })
+            .collect();
+        let run = concluded("expansion", &["pumice"], &measured, &[], &[]);
+        let [note] = run.notes.as_slice() else { panic!("{:?}", run.notes) };
+        for policy in [
+            "Maximum Performance 0.83x, its defaults (pumice plan, performance: ",
+            "; Performance / Capacity 2.00x (pumice plan, balanced: ",
+            "; Maximum Capacity 2.40x (pumice plan, capacity: ",
+        ] {
+            assert!(note.contains(policy), "{policy}: {note}");
+        }
+        let subjects: Vec<&str> = run.predictions.iter().map(|it| it.subject.as_str()).collect();
+        assert!(subjects.contains(&"write amplification at 2.0x (Performance / Capacity)"), "{subjects:?}");
+        // Half of the ratio, of 6400 of 7680 GB: 9600 GB at 3:1.
+        assert_eq!(document_factor(Policy::Performance, 3.0, 7_680_000_000_000), 1.25);
+        let named = [(0.8, 2.4), (1.2, 3.0), (2.1, 2.4), (2.5, 2.4)]
+            .map(|(factor, ratio)| policy_of(factor, ratio, 256 << 20));
+        let expected = [
+            "Maximum Performance",
+            "Maximum Performance",
+            "Maximum Capacity",
+            "beyond the document's policies",
+        ];
+        assert_eq!(named, expected);
+    }
 
     #[test]
     fn the_document_leaves_room_for_the_reserve() {

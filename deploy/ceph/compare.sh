@@ -10,30 +10,60 @@
 #   IMAGE=640M     size of the image that is written, overwritten in places, and read
 #   OVERWRITES=128M   amount of 4 KiB overwrites
 #   COMPRESS=60    buffer_compress_percentage of fio, in pieces of 4 KiB
-#   TARGETS="none zstd zstd-64k lz4-64k pumice-defaults pumice"    the last but one: BlueStore's defaults, not those of README.md
+#   TARGETS="..."  of those below [none none-tuned zstd zstd-64k zstd-64k-tuned lz4-64k pumice-defaults pumice]
 #   CODEC=auto     of the drive
 #   SERVE=""       more arguments of `pumice serve`
 #   ROWS=FILE      also keeps each run, one JSON object a line
+#
+#   target           OSD on   BlueStore's settings   its compression
+#   none             a file   defaults               none
+#   CODEC            a file   defaults               CODEC, in blobs of the default size
+#   CODEC-64k        a file   defaults               CODEC, in blobs of 64 KiB
+#   none-tuned, CODEC-tuned, CODEC-64k-tuned         the same with the settings that README.md advises for drives
+#   pumice-defaults  a drive  defaults               none
+#   pumice           a drive  those of README.md     none
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/lab/worker.sh"
 export PUMICE=${1:-${PUMICE:-$here/../../target/release/pumice}}
 rounds=${ROUNDS:-3} image=${IMAGE:-640M} overwrites=${OVERWRITES:-128M} compress=${COMPRESS:-60}
-targets=${TARGETS:-none zstd zstd-64k lz4-64k pumice-defaults pumice}
+targets=${TARGETS:-none none-tuned zstd zstd-64k zstd-64k-tuned lz4-64k pumice-defaults pumice}
 work=$(mktemp -d "${TMPDIR:-/var/tmp}/pumice-ceph-compare.XXXXXX")
 rows=${ROWS:-$work/rows}
 cd "$work"
 finish() {
-    local cluster
-    for cluster in raw pumice pumice-defaults; do "$here/lab.sh" down --dir "$work/$cluster" >/dev/null; done
-    rm -rf --one-file-system "$work"
+    local code=$? settings
+    # Neither another signal nor a cluster that does not end may keep the others from ending.
+    trap - EXIT
+    trap '' HUP INT TERM
+    set +e
+    end_children
+    for settings in "$work"/*/settings; do
+        [ ! -e "$settings" ] || "$here/lab.sh" down --dir "${settings%/settings}" >/dev/null || code=$((code ? code : 1))
+    done
+    # What is attached still would lose its backing.
+    if compgen -G "$work/*/settings" >/dev/null; then
+        echo "compare.sh: left, because a cluster does not end: $work" >&2
+        exit "$code"
+    fi
+    cd / && rm -rf --one-file-system "$work"
+    exit "$code"
 }
 trap finish EXIT
 
-# Both OSDs get the settings of solid state: a file would count as a rotating disk.
+# All OSDs get the settings of solid state: a file would count as a rotating disk.
 options=(--osds 1 --image 0 --no-rgw --size 3G --capacity 6G --set 'bluestore debug enforce settings = ssd')
-cluster_of() { case $1 in pumice*) echo "$1" ;; *) echo raw ;; esac; }
+# Those that a drive gets from lab.sh, for an OSD on a file.
+tuned=()
+while read -r line; do tuned+=(--set "$line"); done < <(defaults='' && . "$here/lab/daemons.sh" && drive_settings)
+cluster_of() { case $1 in pumice*) echo "$1" ;; *-tuned) echo raw-tuned ;; *) echo raw ;; esac; }
 for cluster in $(for target in $targets; do cluster_of "$target"; done | sort -u); do
-    case $cluster in raw) more=(--raw) ;; pumice-defaults) more=(--defaults) ;; *) more=() ;; esac
+    case $cluster in
+        raw) more=(--raw) ;;
+        raw-tuned) more=(--raw "${tuned[@]}") ;;
+        pumice-defaults) more=(--defaults) ;;
+        *) more=() ;;
+    esac
     "$here/lab.sh" up --dir "$work/$cluster" "${options[@]}" "${more[@]}" --codec "${CODEC:-auto}" --serve "${SERVE:-}"
 done
 at() { export CEPH_CONF=$work/$1/ceph.conf lab=$work/$1; }
@@ -43,9 +73,9 @@ rbd() { timeout 300 /usr/bin/rbd "$@"; }
 make_pool() {   # make_pool TARGET: a pool with its compression
     local codec=${1%%-*}
     printf '%s\n' "osd pool create $1 16" "osd pool set $1 size 1 --yes-i-really-mean-it" "osd pool application enable $1 rbd" | ceph >/dev/null
-    case $1 in none | pumice*) return ;; esac
+    case $1 in none | none-* | pumice*) return ;; esac
     printf '%s\n' "osd pool set $1 compression_algorithm $codec" "osd pool set $1 compression_mode force" | ceph >/dev/null
-    case $1 in *-64k) ceph osd pool set "$1" compression_min_blob_size 65536 ;; esac
+    case $1 in *-64k | *-64k-*) ceph osd pool set "$1" compression_min_blob_size 65536 ;; esac
 }
 pids() {        # whose CPU counts
     cat "$lab/run/osd.0.pid"

@@ -42,6 +42,8 @@ up() {
     is_new=
     # Whatever ends it: `exit` in `die`, a command that fails, a signal.
     trap failed_up EXIT
+    # Without this one bash forgets a SIGINT that its child outlives.
+    trap 'exit 130' INT
     if ! read_settings; then
         # A directory that holds other things would be removed by `down`.
         [ ! -e "$lab" ] || [ -z "$(ls -A "$lab")" ] || die "$lab: not empty, and no cluster of this script"
@@ -66,7 +68,7 @@ up() {
     tell_module
     await 300 all_clean || die "placement groups are not clean: $(ceph pg stat)"
     [ -z "$rgw" ] || start_gateway
-    trap - EXIT
+    trap - EXIT INT
 }
 # Leaves nothing of a cluster that is new; one that was there before is stopped, and its directory stays.
 failed_up() {

@@ -10,6 +10,7 @@
 # the three about what is still there after faults need `kills` before them. PATIENCE: all limits of time are multiplied by it [3].
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
+. "$here/lab/worker.sh"
 smoke=
 if [ "${1:-}" = --smoke ]; then smoke=yes; shift; fi
 . "$here/lab/common.sh"
@@ -49,12 +50,7 @@ finish() {
         echo "the cluster stays: LAB_DIR=$LAB_DIR $here/lab.sh status"
         return
     fi
-    # Also what is in the foreground when a signal ends this: lab.sh removes what it has begun, `timeout` passes the signal on.
-    local child children=()
-    read -r -a children <"/proc/$$/task/$$/children"
-    for child in "${children[@]}"; do
-        kill "$child" 2>/dev/null && timeout -s KILL 120 tail --pid="$child" -f /dev/null
-    done
+    end_children
     # What is attached still would lose its backing.
     "$here/lab.sh" down && rm -rf --one-file-system "$work"
 }

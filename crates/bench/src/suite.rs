@@ -370,7 +370,8 @@ pub(crate) mod tests {
         run
     }
 
-    fn options(targets: Vec<Target>, limit: Duration) -> Options {
+    /// Options of a run that nobody starts.
+    pub(crate) fn options(targets: Vec<Target>, limit: Duration) -> Options {
         Options {
             targets,
             limit,

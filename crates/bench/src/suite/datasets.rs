@@ -13,6 +13,7 @@ use crate::finding::{Finding, Needs};
 use crate::process::Stop;
 use crate::run::{Prediction, RunData};
 use crate::scene::{Action, Scene, Step};
+use crate::session::Options;
 use crate::value::{Value, shown};
 
 /// Data sets if the user names none: what most machines have.
@@ -34,13 +35,17 @@ const FILLED: f64 = 0.9;
 /// Of a larger data set, pieces of this size are taken.
 const PIECE_BYTES: u64 = 1 << 20;
 
-pub(super) fn scenes(plan: &Plan<'_>) -> Result<Planned> {
+/// The data sets that the user names, or the usual ones.
+fn sets(options: &Options) -> Vec<DataSet> {
     let usual = USUAL.map(|(name, path)| DataSet { name: name.to_string(), path: path.into() });
-    let sets = if plan.options.data.is_empty() {
-        usual.into_iter().filter(|set| set.path.is_dir()).collect()
-    } else {
-        plan.options.data.clone()
-    };
+    match options.data.as_slice() {
+        [] => usual.into_iter().filter(|set| set.path.is_dir()).collect(),
+        named => named.to_vec(),
+    }
+}
+
+pub(super) fn scenes(plan: &Plan<'_>) -> Result<Planned> {
+    let sets = sets(plan.options);
     let most_bytes = (plan.size_bytes as f64 * FILLED) as u64;
     let mut planned = Planned::default();
     for (at, set) in sets.iter().enumerate() {
@@ -247,13 +252,30 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let percent = worst.map(|worst| Value::exact(worst * 100.0));
     let ours = |percent: f64| format!("{percent:.1} %");
     let why = "the data is written once, in large pieces, which is what the scan predicts";
-    conclusions.findings.push(seen.judge("pu-scan", percent, Needs::AtMost(2.0), ours, why));
+    let finding = seen.judge("pu-scan", percent, Needs::AtMost(2.0), ours, why);
+    // It is about all of them.
+    let has =
+        |set: &DataSet| seen.scenes.iter().any(|it| it.name == set.name && it.predicted_ratio.is_some());
+    let missing = sets(seen.options).into_iter().find(|set| !has(set) || ratio(&set.name).is_none());
+    let failed = seen.run.failed.iter().find(|failed| failed.target == seen.drive);
+    conclusions.findings.push(match (missing, failed) {
+        _ if worst.is_none() => finding,
+        (Some(_), Some(failed)) => finding.fails_by(failed),
+        (Some(set), None) => {
+            finding.open_without(&format!("{} was not measured: see what was left out", set.name))
+        }
+        (None, _) => finding,
+    });
     conclusions
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use super::super::tests::{Measured, concluded, options};
     use super::*;
+    use crate::finding::Verdict;
 
     #[test]
     fn images_hold_files_at_blocks() {
@@ -286,6 +308,29 @@ mod tests {
         fs::create_dir(&empty.path).expect("made");
         let error = make(&empty, 4096).map(drop).expect_err("no data").to_string();
         assert!(error.ends_with("empty: holds no data"), "{error}");
+    }
+
+    #[test]
+    fn predictions_hold_of_all_sets_or_not() {
+        let data = ["one", "two"].map(|name| DataSet { name: name.to_string(), path: PathBuf::new() });
+        let verdict = |measured: &[&str], ratio: f64| {
+            let scene = |name: &&str| Scene { predicted_ratio: Some(2.0), ..Scene::new(name, Vec::new()) };
+            let scenes: Vec<Scene> = measured.iter().map(scene).collect();
+            let of =
+                |scene| Measured { scene, step: "written", target: "pumice", rate: 9.0, ratio: Some(ratio) };
+            let measured: Vec<Measured<'_>> = measured.iter().map(|name| of(*name)).collect();
+            let mut run = concluded("datasets", &["pumice"], &measured, &[], &[]);
+            let targets = ["pumice".parse().expect("a target")];
+            let options = Options { data: data.to_vec(), ..options(targets.to_vec(), Duration::ZERO) };
+            crate::suite("datasets").expect("a suite").conclude(&mut run, &scenes, &options, &targets);
+            let finding = run.findings.into_iter().find(|it| it.statement == "pu-scan").expect("a finding");
+            (finding.verdict, finding.why)
+        };
+        assert_eq!(verdict(&["one", "two"], 2.0).0, Verdict::Holds);
+        let missing = "two was not measured: see what was left out".to_string();
+        assert_eq!(verdict(&["one"], 2.0), (Verdict::CannotBeTested, missing));
+        assert_eq!(verdict(&["one"], 3.0).0, Verdict::DoesNot);
+        assert_eq!(verdict(&[], 2.0).0, Verdict::CannotBeTested);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FallocateFlags;
 
-use crate::budget::{self, Budget, ROUNDS_MAX};
+use crate::budget::{self, Budget, Pace, ROUNDS_MAX};
 use crate::error::{BenchError, Result};
 use crate::fio::{Data, Fio, Job, Pattern, Place};
 use crate::load::Load;
@@ -167,10 +167,11 @@ impl<'a> Session<'a> {
         planned.note(&mut run);
         let scenes = planned.scenes;
         let mut turns = turns(&scenes, &targets, &mut run);
-        let each = turns.iter().map(|turn| &scenes[turn.scene]);
+        let each = turns.iter().map(|turn| (&scenes[turn.scene], Pace::of(&targets[turn.target])));
         run.job_seconds = budget::job_seconds(each, size_bytes, budget.left(), options.to_steady);
         for turn in &mut turns {
-            turn.took_seconds = budget::scene_seconds(&scenes[turn.scene], size_bytes, run.job_seconds);
+            let pace = Pace::of(&targets[turn.target]);
+            turn.took_seconds = budget::scene_seconds(&scenes[turn.scene], pace, size_bytes, run.job_seconds);
         }
         let mut first_error = None;
         let ended =

@@ -21,6 +21,7 @@ use crate::process::Stop;
 use crate::scene::{Action, Scene};
 use crate::target::{Kind, Target};
 use ::status::StatusReport;
+pub(crate) use cluster::MANAGER_AGE;
 pub(crate) use volume::{layer_name, left_behind};
 
 /// The URI of the default export of an NBD server on a Unix socket.

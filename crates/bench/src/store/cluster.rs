@@ -14,7 +14,7 @@ use crate::process::{self, Stop};
 /// Longest time for an answer.
 const ASK: Duration = Duration::from_secs(60);
 /// Age of what Ceph's manager knows of pools, at most: its default interval, and a second.
-const MANAGER_AGE: Duration = Duration::from_secs(6);
+pub(crate) const MANAGER_AGE: Duration = Duration::from_secs(6);
 /// Largest accepted status of a drive, in bytes.
 const STATUS_BYTES_MAX: u64 = 16 << 20;
 

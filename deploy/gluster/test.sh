@@ -32,7 +32,7 @@ work=$(mktemp -d "${TMPDIR:-/tmp}/pumice-gluster-test.XXXXXX")
 work=$(cd "$work" && pwd -P)
 export LAB=$work/lab
 finish() {
-    local code=$? lab
+    local code=$? lab job left=
     trap - EXIT
     trap '' HUP INT TERM
     if [ "$code" != 0 ]; then
@@ -43,15 +43,21 @@ finish() {
             exit "$code"
         fi
     fi
-    # Background jobs of a step that failed. The list is of this shell's own children.
-    # shellcheck disable=SC2046
-    [ -z "$(jobs -p)" ] || kill $(jobs -p) 2>/dev/null || true
-    for lab in "$work"/*/settings; do [ ! -e "$lab" ] || LAB=${lab%/settings} "$here/lab.sh" down || code=1; done
+    # Background jobs of a step that failed, and what they have started: a lab that one is making removes itself. The list is of this
+    # shell's own children.
+    for job in $(jobs -p); do
+        pkill -P "$job" || true
+        kill "$job" 2>/dev/null || true
+    done
+    wait || true
+    for lab in "$work"/*/settings; do
+        [ ! -e "$lab" ] || LAB=${lab%/settings} "$here/lab.sh" down || { code=$((code ? code : 1)); left=yes; }
+    done
     if [ -e "$work/foreign" ]; then losetup --associated "$work/foreign" --noheadings --output NAME | xargs -r losetup --detach || true; fi
     # What is mounted would be emptied, and what is attached would lose its backing.
-    if grep -qF " $work/" /proc/mounts || losetup --list --noheadings --output BACK-FILE | grep -qF "$work/"; then
-        echo "left, because something in it is mounted or attached: $work" >&2
-        code=1
+    if [ -n "$left" ] || grep -qF " $work/" /proc/mounts || losetup --list --noheadings --output BACK-FILE | grep -qF "$work/"; then
+        echo "left, because a lab does not end, or something in it is mounted or attached: $work" >&2
+        code=$((code ? code : 1))
     else
         rm -rf --one-file-system "$work"
     fi

@@ -111,8 +111,10 @@ grows_later() { # where the driver cannot, it is shown, and attaching it again d
 does_not_grow() { pumice list | grep -q 'does not grow'; }
 small() { dd if=/dev/zero of="$device" bs=512 count=3 seek=8 oflag=direct; }
 features() {    # FUA, trim and zeroes as the kernel sees them
-    local queue=/sys/block/${device#/dev/}/queue
-    grep -x 'write back' "$queue/write_cache" && grep -x 1 "$queue/fua" &&
+    local queue=/sys/block/${device#/dev/}/queue fua=1
+    # The kernel flushes after the write.
+    [ "$way" != loop ] || fua=0
+    grep -x 'write back' "$queue/write_cache" && grep -x "$fua" "$queue/fua" &&
         [ "$(cat "$queue/discard_max_bytes")" -gt 0 ] && [ "$(cat "$queue/write_zeroes_max_bytes")" -gt 0 ]
 }
 queues() {      # of ublk one for each processor, up to four

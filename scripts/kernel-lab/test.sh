@@ -31,11 +31,11 @@ cp "$program" "$share/pumice"
 [ -z "${XFSTESTS:-}" ] || XFSTESTS=$(cd "$XFSTESTS" && pwd -P)
 [ -z "${XFSTESTS_KEEP:-}" ] || XFSTESTS_KEEP=$(cd "$XFSTESTS_KEEP" && pwd -P)
 cd scripts/kernel-lab
-ways="WAYS='${WAYS:-ublk nbd}'"
 if [ -n "$smoke" ]; then
-    run 300 "$ways" checks.sh smoke.sh
+    run 300 "WAYS='${WAYS:-ublk nbd}'" checks.sh smoke.sh
     exit
 fi
+ways="WAYS='${WAYS:-ublk nbd loop}'"
 
 if [ -n "${XFSTESTS_GROUP:-}" ]; then
     limit=${XFSTESTS_SECONDS:-1500} code=0

@@ -70,7 +70,7 @@ demo:
 test: deps
 	SIM_SEEDS=$(SIM_SEEDS) KERNEL_LAB=$(KERNEL_LAB) scripts/test.sh
 
-# `pumice attach` by ublk and nbd, and the systemd units, under a kernel of its own that runs as a program: built once, in two
+# `pumice attach` by ublk, nbd and loop, and the systemd units, under a kernel of its own that runs as a program: built once, in two
 # minutes, from Debian packages into KERNEL_LAB. Skipped where it cannot be built. `make test` then runs a smoke of it. With
 # LAB_KERNEL=qemu, and where that kernel does not start (processors with AMX), under Debian's own kernel on an emulated machine of
 # two processors, which takes several times as long.

@@ -193,6 +193,10 @@ fn caveats(files: [&str; 2], runs: [&Run; 2]) -> Vec<String> {
     if one.machine != other.machine {
         found.push("the runs are of different machines".to_string());
     }
+    if one.fio_processors != other.fio_processors {
+        let on = [one, other].map(|run| run.fio_processors.as_deref().unwrap_or("all"));
+        found.push(format!("fio ran on different processors (--fio-cpus): {} and {}", on[0], on[1]));
+    }
     match (one.is_to_steady(), other.is_to_steady()) {
         (Some(true), Some(false)) | (Some(false), Some(true)) => {
             let file = files[usize::from(one.is_to_steady() == Some(false))];
@@ -413,6 +417,9 @@ mod tests {
             compared(&with("/etc", 4_000_000), &with("/usr", 9_000_000)).caveats,
             ["different data under the name etc: 4 of 9 MB of /etc and 9000000 bytes of /usr"]
         );
+        let confined = Run { fio_processors: Some("0".to_string()), ..other.clone() };
+        let caveats = compared(&one, &confined).caveats;
+        assert_eq!(caveats, ["fio ran on different processors (--fio-cpus): all and 0"]);
         let mut more = other.clone();
         more.series.push(Series { step: "read".to_string(), ..more.series[0].clone() });
         assert_eq!(

@@ -30,6 +30,9 @@ pub struct Run {
     pub program_version: String,
     /// Version of fio.
     pub fio_version: String,
+    /// Processors that fio was confined to (`--fio-cpus`); `None`: all.
+    #[serde(default)]
+    pub fio_processors: Option<String>,
     /// The machine.
     pub machine: Machine,
     /// Size of stores that were made.

@@ -210,6 +210,7 @@ impl<'a> Session<'a> {
             date: utc(now.as_secs()),
             command: options.command.clone(),
             fio_version: options.fio.version().to_string(),
+            fio_processors: options.fio.processors().map(str::to_string),
             machine: Machine::this(),
             size_bytes,
             budget_seconds: options.limit.as_secs_f64(),

@@ -144,6 +144,28 @@ fn a_drive_that_was_not_filled_is_no_proof() {
 }
 
 #[test]
+fn fio_runs_on_the_processors_it_is_given() {
+    if process::find("taskset").is_none() {
+        eprintln!("skipped: no taskset");
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    // As if it had run, with the processors that it may run on.
+    let seen = folder.path().join("seen");
+    let options = options(folder.path(), &["raw"], Duration::ZERO);
+    let script = folder.path().join("fio");
+    let text = std::fs::read_to_string(&script).expect("the fake");
+    let look = format!("grep Cpus_allowed_list /proc/self/status >'{}'\n", seen.display());
+    std::fs::write(&script, text + &look).expect("written");
+    let options = Options { fio: options.fio.clone().on_processors("0"), ..options };
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    let run = Session::new(suite, &options, &stop, &|_| ()).run().expect("a run");
+    assert_eq!(run.fio_processors.as_deref(), Some("0"));
+    let list = std::fs::read_to_string(seen).expect("a list");
+    assert_eq!(list.trim(), "Cpus_allowed_list:\t0");
+}
+
+#[test]
 fn data_sets_without_time_are_left_out() {
     let folder = tempfile::tempdir().expect("a folder");
     let (stop, suite) = (Stop::default(), suite("datasets").expect("a suite"));

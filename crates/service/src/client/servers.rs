@@ -34,7 +34,7 @@ pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
 }
 
 /// Adds the bytes of the answer to those of other answers, `answered_bytes`. They have a limit together.
-fn ask_status_within(
+pub(super) fn ask_status_within(
     socket: &Path,
     patience: Duration,
     answered_bytes: &AtomicUsize,
@@ -132,15 +132,19 @@ fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
         }
     }
     if let Some(path) = path {
-        // A drive that is down may have no file.
-        let absolute = absolute(path);
-        found.retain(|(_, report)| report.path == absolute || same_file(&report.path, path));
+        found.retain(|(_, report)| is_at(report, path));
     }
     found
 }
 
+/// Returns whether a report is that of the drive at `path`.
+pub(super) fn is_at(report: &StatusReport, path: &Path) -> bool {
+    // A drive that is down may have no file.
+    report.path == absolute(path) || same_file(&report.path, path)
+}
+
 /// Returns the sockets in those of the directories that can be trusted, at most [`SOCKETS_MAX`].
-fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
+pub(super) fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut sockets: Vec<PathBuf> = Vec::new();
     for dir in dirs.iter().filter(|dir| trusted(dir)) {
         let Ok(entries) = std::fs::read_dir(dir) else { continue };

@@ -1,0 +1,212 @@
+//! The server of one drive, found again and again: the socket that had the drive is asked first, and alone. If it has to be searched
+//! for, all are asked side by side, and the first that has the drive is taken, so that a server that hangs delays no other drive.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::mpsc::{Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use status::{DriveState, StatusReport};
+
+use crate::client::exchange::PATIENCE;
+use crate::client::runtime_dir::runtime_dirs;
+use crate::client::servers::{ask_status_within, is_at, sockets_in};
+
+/// Time that a search waits for servers that do not answer. They are not forgotten: the search after their answer finds the drive.
+const GLANCE: Duration = Duration::from_secs(1);
+/// Most servers that are asked at a time.
+const ASKED_MAX: usize = 64;
+
+/// See the [module](self). Clones share what they find.
+#[derive(Clone)]
+pub struct DriveSearch {
+    path: PathBuf,
+    dirs: Vec<PathBuf>,
+    found: Arc<Mutex<Found>>,
+}
+
+#[derive(Default)]
+struct Found {
+    /// The socket that had the drive when it was asked last.
+    socket: Option<PathBuf>,
+    /// Sockets whose answers are waited for, each with the time of the question.
+    asked: HashMap<PathBuf, Instant>,
+}
+
+impl DriveSearch {
+    /// A search for the server of the drive at `path`.
+    pub fn new(path: &Path) -> DriveSearch {
+        DriveSearch::in_dirs(path, runtime_dirs())
+    }
+
+    fn in_dirs(path: &Path, dirs: Vec<PathBuf>) -> DriveSearch {
+        DriveSearch { path: path.to_path_buf(), dirs, found: Arc::default() }
+    }
+
+    /// The drive as its server reports it; `None` if no server has it open, or if its server has not answered in time: within ten
+    /// seconds if it had the drive before, else within one.
+    pub fn find(&self) -> Option<StatusReport> {
+        self.find_within(GLANCE)
+    }
+
+    /// As [`DriveSearch::find`], and waits ten seconds for servers that do not answer.
+    pub fn find_patiently(&self) -> Option<StatusReport> {
+        self.find_within(PATIENCE)
+    }
+
+    fn find_within(&self, patience: Duration) -> Option<StatusReport> {
+        let known = self.found.lock().socket.clone();
+        if let Some(known) = &known {
+            if let Some(report) = self.ask(known) {
+                return Some(report);
+            }
+            let mut found = self.found.lock();
+            if found.socket.as_ref() == Some(known) {
+                found.socket = None;
+            }
+        }
+        let since = Instant::now();
+        let is_slow = |socket: &PathBuf| {
+            self.found.lock().asked.get(socket).is_some_and(|asked| asked.elapsed() >= GLANCE)
+        };
+        let sockets = sockets_in(&self.dirs).into_iter();
+        let mut sockets = sockets.filter(|socket| Some(socket) != known.as_ref() && !is_slow(socket));
+        let (sender, answers) = channel();
+        let mut waiting = 0;
+        loop {
+            while waiting < ASKED_MAX && self.found.lock().asked.len() < ASKED_MAX {
+                let Some(socket) = sockets.next() else { break };
+                if self.ask_aside(socket, sender.clone()) {
+                    waiting += 1;
+                }
+            }
+            if waiting == 0 {
+                return None;
+            }
+            match answers.recv_timeout(patience.saturating_sub(since.elapsed())) {
+                Ok(Some(report)) => return Some(report),
+                Ok(None) => waiting -= 1,
+                // The others are not waited for.
+                Err(_) => return None,
+            }
+        }
+    }
+
+    /// Asks a server on a thread of its own. Returns false if there is none.
+    fn ask_aside(&self, socket: PathBuf, sender: Sender<Option<StatusReport>>) -> bool {
+        let (search, asked) = (self.clone(), socket.clone());
+        self.found.lock().asked.insert(socket.clone(), Instant::now());
+        let ask = move || {
+            let report = search.ask(&asked);
+            let mut found = search.found.lock();
+            found.asked.remove(&asked);
+            if report.is_some() {
+                found.socket = Some(asked);
+            }
+            drop(found);
+            // Fails when nobody waits any more.
+            let _ = sender.send(report);
+        };
+        let ask = thread::Builder::new().name("drive-search".into()).spawn(ask);
+        if ask.is_err() {
+            self.found.lock().asked.remove(&socket);
+        }
+        ask.is_ok()
+    }
+
+    /// The drive as the server at a socket reports it, if that has it open.
+    fn ask(&self, socket: &Path) -> Option<StatusReport> {
+        match ask_status_within(socket, PATIENCE, &AtomicUsize::new(0)) {
+            Ok(answer) => {
+                let mut open = answer.drives.into_iter().filter(|report| report.state != DriveState::Down);
+                open.find(|report| is_at(report, &self.path))
+            }
+            Err(_) => {
+                socket_file::remove_if_dead(socket);
+                None
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::sync::atomic::Ordering;
+
+    use status::StatusAnswer;
+
+    use super::*;
+
+    /// A server of one drive, and how often it was asked. It answers after a time; never without one.
+    fn server(dir: &Path, name: &str, drive: &str, after: Option<Duration>) -> Arc<AtomicUsize> {
+        let listener = UnixListener::bind(dir.join(name)).expect("bound");
+        let drives = vec![StatusReport { path: drive.into(), ..StatusReport::default() }];
+        let answer = serde_json::to_string(&StatusAnswer { drives }).expect("JSON");
+        let count = Arc::new(AtomicUsize::new(0));
+        let asked = count.clone();
+        thread::spawn(move || {
+            let mut silent = Vec::new();
+            for stream in listener.incoming().flatten() {
+                asked.fetch_add(1, Ordering::Relaxed);
+                let Some(after) = after else {
+                    silent.push(stream);
+                    continue;
+                };
+                let mut line = String::new();
+                let _ = BufReader::new(&stream).read_line(&mut line);
+                thread::sleep(after);
+                let _ = writeln!(&stream, "{answer}");
+            }
+        });
+        count
+    }
+
+    #[test]
+    fn a_server_that_hangs_delays_no_other_drive() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let hung = server(dir.path(), "a.sock", "/hung", None);
+        let asked = server(dir.path(), "b.sock", "/drive", Some(Duration::ZERO));
+        let other = server(dir.path(), "c.sock", "/other", Some(Duration::ZERO));
+        let search = |path: &str| DriveSearch::in_dirs(Path::new(path), vec![dir.path().to_path_buf()]);
+        let since = Instant::now();
+        let drive = search("/drive");
+        for _ in 0..10 {
+            assert_eq!(drive.find().expect("found").path, Path::new("/drive"));
+        }
+        assert_eq!(drive.find_patiently().expect("found").path, Path::new("/drive"));
+        assert!(since.elapsed() < GLANCE * 5, "it is not waited for");
+        let counts = [&hung, &asked, &other].map(|count| count.load(Ordering::Relaxed));
+        assert_eq!(counts[1], 11);
+        assert!(counts[0] <= 1 && counts[2] <= 1, "only the right one is asked again: {counts:?}");
+        // A drive that nobody has: the one that hangs may have it, and is waited for once.
+        let (nobody, since) = (search("/nobody"), Instant::now());
+        for _ in 0..5 {
+            assert!(nobody.find().is_none());
+        }
+        assert!(since.elapsed() < GLANCE * 4, "not each time: {:?}", since.elapsed());
+    }
+
+    #[test]
+    fn a_slow_answer_is_used_later_and_a_server_that_is_gone_is_searched_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path();
+        server(path, "a.sock", "/drive", Some(GLANCE + GLANCE / 2));
+        let drive = DriveSearch::in_dirs(Path::new("/drive"), vec![path.to_path_buf()]);
+        assert!(drive.find().is_none(), "it is slow");
+        let since = Instant::now();
+        while drive.find().is_none() {
+            assert!(since.elapsed() < PATIENCE, "it was not forgotten");
+            thread::sleep(Duration::from_millis(50));
+        }
+        std::fs::remove_file(path.join("a.sock")).expect("removed");
+        assert!(drive.find().is_none());
+        server(path, "b.sock", "/drive", Some(Duration::ZERO));
+        assert!(drive.find().is_some());
+    }
+}

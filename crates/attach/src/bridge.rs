@@ -19,6 +19,7 @@ use std::time::Duration;
 
 use rustix::process::DumpableBehavior;
 use serde::{Deserialize, Serialize};
+use service::DriveSearch;
 use status::StatusReport;
 
 use crate::error::AttachError;
@@ -26,7 +27,7 @@ use crate::node::{Node, Shape, Way};
 use crate::place::{self, Record};
 use crate::relay::{Relay, RelayState, Settings};
 pub use crate::server::Start;
-use crate::server::{Known, Started, find, shape};
+use crate::server::{Known, Started, shape};
 use crate::sfx::Published;
 
 /// Word by which `attach` takes the attachment over.
@@ -180,6 +181,7 @@ struct Attachment {
     relay: Arc<Relay>,
     started: Started,
     known: Known,
+    search: DriveSearch,
     /// A size that the node did not take, and why.
     refused_size: Option<(u64, String)>,
     /// Values under the names of ScaleFlux.
@@ -196,7 +198,7 @@ impl Attachment {
         terminate: &AtomicBool,
     ) -> Result<(), AttachError> {
         control::receive(control, events.clone());
-        watch_drive(self.record.path.clone(), events.clone());
+        watch_drive(self.search.clone(), events.clone());
         // What another bridge had attached stays, whatever becomes of this attempt.
         let (mut kept, mut abandoned) = (self.record.taken_over.is_some(), false);
         loop {
@@ -249,6 +251,9 @@ impl Attachment {
     /// Looks at the drive as a server reports it. Another drive that is served from this path, or another server than that of the
     /// connections, is not looked at.
     fn see(&mut self, report: &StatusReport) {
+        if let Some(published) = &mut self.published {
+            published.write(report);
+        }
         let mut record = Record { server_pid: self.started.pid(), ..self.record.clone() };
         let seen = self.known.note(report);
         let is_its = seen.is_some();
@@ -312,11 +317,11 @@ impl Attachment {
 }
 
 /// Reports the drive again and again. Its server tells clients only when they connect.
-fn watch_drive(path: PathBuf, events: Sender<Event>) {
+fn watch_drive(search: DriveSearch, events: Sender<Event>) {
     std::thread::spawn(move || {
         loop {
             std::thread::sleep(TICK);
-            let Some(report) = find(&path) else { continue };
+            let Some(report) = search.find() else { continue };
             if events.send(Event::Drive(Box::new(report))).is_err() {
                 return;
             }

@@ -10,7 +10,7 @@ use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
 use crate::error::AttachError;
 use crate::node::{Way, clear_stale, waiting};
 use crate::place::{self, Record, file_id};
-use crate::server::stop_served;
+use crate::server::{left, stop_process};
 use crate::sfx;
 
 /// Time for a bridge to accept a request.
@@ -134,7 +134,7 @@ pub fn find(path: &Path) -> Option<Attachment> {
 }
 
 /// Returns whether two paths lead to the same file or device.
-fn is_same(one: &Path, other: &Path) -> bool {
+pub fn is_same(one: &Path, other: &Path) -> bool {
     let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     absolute(one) == absolute(other) || file_id(one).is_some_and(|it| file_id(other) == Some(it))
 }
@@ -191,8 +191,13 @@ impl Attachment {
             return Err(AttachError::Refused("it is being attached again".to_string()));
         };
         clear_stale(Some(&self.record), &self.folder, force)?;
-        if let Some(pid) = self.record.server_pid {
-            stop_served(&self.record.path, pid);
+        if let Some(server) = left(&self.folder, &self.record) {
+            stop_process(server, force).map_err(|why| {
+                AttachError::Refused(match force {
+                    true => why,
+                    false => format!("{why}; --force kills it"),
+                })
+            })?;
         }
         if let Some(node) = &self.record.node {
             sfx::clear(&self.record.path, node);

@@ -11,13 +11,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
 use crate::node::{Shape, Takeover, Way, waiting};
-use crate::process;
+use crate::process::{self, Process};
 
 /// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that one away to its
 /// user.
 const SUFFIX: &str = "-attach";
 const RECORD: &str = "attachment.json";
 const LOCK: &str = "lock";
+/// The server that a bridge has started: a file of its own, written as soon as there is that process.
+const SERVER: &str = "server";
 /// File that marks attachments which the configuration asked for.
 const CONFIGURED: &str = "configured";
 /// Most attachments that are listed.
@@ -234,6 +236,18 @@ fn claim_in(
     Ok(None)
 }
 
+/// Records the server that the bridge has started.
+pub(crate) fn note_server(folder: &Path, server: Process) -> io::Result<()> {
+    let new = folder.join("server.new");
+    fs::write(&new, serde_json::to_vec(&server)?)?;
+    fs::rename(new, folder.join(SERVER))
+}
+
+/// The server that a bridge has started, whether or not it serves the drive by now. It may have ended.
+pub(crate) fn server(folder: &Path) -> Option<Process> {
+    serde_json::from_slice(&fs::read(folder.join(SERVER)).ok()?).ok()
+}
+
 /// Marks an attachment as one that the configuration asked for.
 pub(crate) fn mark_configured(folder: &Path) -> io::Result<()> {
     fs::write(folder.join(CONFIGURED), "")
@@ -260,8 +274,18 @@ fn all_in(directory: &Path) -> Vec<(PathBuf, Record)> {
 /// Removes the folder of an attachment that has ended. Its lock is held.
 pub(crate) fn remove(folder: &Path) {
     // The lock last: who has it now, has a folder that nobody finds.
-    let files =
-        [RECORD, "attachment.new", CONFIGURED, "control.sock", "nbd.sock", "server.log", "bridge.log", LOCK];
+    let files = [
+        RECORD,
+        "attachment.new",
+        CONFIGURED,
+        SERVER,
+        "server.new",
+        "control.sock",
+        "nbd.sock",
+        "server.log",
+        "bridge.log",
+        LOCK,
+    ];
     for file in files {
         let _ = fs::remove_file(folder.join(file));
     }

@@ -5,7 +5,55 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde::{Deserialize, Serialize};
+
+/// Time for a process that was killed to end.
+const KILLED: Duration = Duration::from_secs(10);
+
+/// A process, which no other one with its id is taken for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Process {
+    pub(crate) pid: u32,
+    /// Its start, in ticks since that of the machine; `None`: it has ended.
+    pub(crate) started: Option<u64>,
+}
+
+impl Process {
+    /// The process that has this id now.
+    pub(crate) fn of(pid: u32) -> Process {
+        Process { pid, started: started(pid) }
+    }
+
+    pub(crate) fn is_running(self) -> bool {
+        !wait_for_end(self.pid, self.started, Duration::ZERO)
+    }
+
+    /// Ends the process by SIGTERM; if that takes longer than `patience` and it may be killed, by SIGKILL. Returns false if it does not
+    /// end.
+    pub(crate) fn end(self, patience: Duration, may_kill: bool) -> bool {
+        self.signal(Signal::TERM);
+        if wait_for_end(self.pid, self.started, patience) {
+            return true;
+        }
+        if !may_kill {
+            return false;
+        }
+        tracing::error!(pid = self.pid, "it does not end, and is killed");
+        self.signal(Signal::KILL);
+        wait_for_end(self.pid, self.started, KILLED)
+    }
+
+    fn signal(self, signal: Signal) {
+        let id = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
+        let Some(Ok(process)) = id.map(|id| pidfd_open(id, PidfdFlags::empty())) else { return };
+        // Looked at once its id cannot become another's.
+        if self.started.is_some() && started(self.pid) == self.started {
+            // It has ended if that fails.
+            let _ = pidfd_send_signal(&process, signal);
+        }
+    }
+}
 
 /// Returns when a process was started, in ticks since the start of the machine; `None` if there is none with this id.
 pub(crate) fn started(pid: u32) -> Option<u64> {
@@ -56,5 +104,27 @@ mod tests {
         assert!(wait_for_end(pid, start, Duration::from_secs(10)), "also while nobody has waited for it");
         child.wait().expect("ended");
         assert_eq!(started(pid), None);
+    }
+
+    #[test]
+    fn a_process_is_ended_and_no_other_one() {
+        let mut child = Command::new("sh")
+            .args(["-c", "trap '' TERM; echo; while :; do sleep 0.1; done"])
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("sh");
+        let mut line = [0];
+        std::io::Read::read_exact(child.stdout.as_mut().expect("piped"), &mut line).expect("it runs");
+        let process = Process::of(child.id());
+        let other = Process { started: process.started.map(|start| start + 1), ..process };
+        assert!(process.is_running() && !other.is_running());
+        assert!(other.end(Duration::ZERO, true) && process.is_running(), "the id is another's");
+        assert!(!process.end(Duration::from_millis(100), false) && process.is_running());
+        assert!(
+            process.end(Duration::from_millis(100), true) && !process.is_running(),
+            "it takes no notice of SIGTERM"
+        );
+        child.wait().expect("ended");
+        assert!(process.end(Duration::ZERO, false));
     }
 }

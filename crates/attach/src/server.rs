@@ -13,14 +13,13 @@ use std::time::{Duration, Instant};
 
 use nbd::client::{ExportUri, Replies, negotiate};
 use parking_lot::Mutex;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
-use status::{DriveState, StatusReport, path_text};
+use service::DriveSearch;
+use status::{DriveState, StatusReport, path_text, shown};
 
 use crate::identity::Identity;
 use crate::node::{Drive, Shape};
-use crate::place;
+use crate::place::{self, Record};
+use crate::process::Process;
 use crate::relay::{Connected, Server};
 
 /// Connections to a server: one for each core, up to this number.
@@ -49,73 +48,125 @@ pub struct Start {
 }
 
 /// A server that the bridge has started, shared with whoever ends it.
-#[derive(Clone, Default)]
-pub(crate) struct Started(Arc<Mutex<Process>>);
+#[derive(Clone)]
+pub(crate) struct Started {
+    /// Where it is noted.
+    folder: PathBuf,
+    server: Arc<Mutex<Option<StartedServer>>>,
+}
 
-#[derive(Default)]
-struct Process {
+struct StartedServer {
+    process: Process,
+    /// `None` if an earlier bridge has started it.
     child: Option<Child>,
-    /// Started by an earlier bridge.
-    adopted: Option<u32>,
+    /// It has served the drive.
+    has_served: bool,
+}
+
+impl StartedServer {
+    /// Returns how it has ended; `None` if it runs.
+    fn ended(&mut self) -> Option<String> {
+        match &mut self.child {
+            Some(child) => match child.try_wait() {
+                Ok(status) => status.map(|status| status.to_string()),
+                Err(error) => Some(error.to_string()),
+            },
+            None => (!self.process.is_running()).then(|| "started before".to_string()),
+        }
+    }
 }
 
 impl Started {
-    /// Takes over a server that an earlier bridge has started.
+    /// `left`: a server that an earlier bridge has started.
+    pub(crate) fn new(folder: &Path, left: Option<Process>) -> Started {
+        let server = left.map(|process| StartedServer { process, child: None, has_served: false });
+        Started { folder: folder.to_path_buf(), server: Arc::new(Mutex::new(server)) }
+    }
+
+    /// Takes over the server that serves the drive, which an earlier bridge has started if this one has not.
     fn adopt(&self, pid: Option<u32>) {
-        let mut process = self.0.lock();
-        if process.child.as_ref().map(Child::id) != pid {
+        let Some(pid) = pid else { return };
+        let mut server = self.server.lock();
+        match &mut *server {
+            Some(known) if known.process.pid == pid => known.has_served = true,
             // One that this bridge has started meanwhile ends by itself: the drive is in use.
-            (process.child, process.adopted) = (None, pid);
+            _ => {
+                *server = Some(self.noted(StartedServer {
+                    process: Process::of(pid),
+                    child: None,
+                    has_served: true,
+                }))
+            }
         }
+    }
+
+    fn noted(&self, server: StartedServer) -> StartedServer {
+        if let Err(error) = place::note_server(&self.folder, server.process) {
+            tracing::warn!(%error, "if this process is killed, nobody will know which server it has started");
+        }
+        server
     }
 
     pub(crate) fn pid(&self) -> Option<u32> {
-        let process = self.0.lock();
-        process.child.as_ref().map(Child::id).or(process.adopted)
+        self.server.lock().as_ref().map(|server| server.process.pid)
     }
 
-    /// Stops the server and waits until it has closed its drive.
-    pub(crate) fn stop(&self, path: &Path) {
-        self.stop_own();
-        if let Some(pid) = self.0.lock().adopted.take() {
-            stop_served(path, pid);
-        }
+    /// Stops the server and waits until it has closed its drive. One that hangs is killed only if it `may_kill`: what it has
+    /// acknowledged and not flushed is lost then.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub(crate) fn stop(&self, may_kill: bool) -> Result<(), String> {
+        let server = self.server.lock().take();
+        server.map_or(Ok(()), |server| stop(server, may_kill))
     }
 
     /// Stops the server if this bridge has started it.
-    pub(crate) fn stop_own(&self) {
-        let Some(mut child) = self.0.lock().child.take() else { return };
-        // Not after it has ended: its process id may be another's.
-        if matches!(child.try_wait(), Ok(None)) {
-            let _ = kill_process(Pid::from_child(&child), Signal::TERM);
-        }
-        let since = Instant::now();
-        while matches!(child.try_wait(), Ok(None)) {
-            if since.elapsed() >= CLOSING {
-                tracing::error!("the server does not end");
-                return;
-            }
-            sleep(POLL);
-        }
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub(crate) fn stop_own(&self) -> Result<(), String> {
+        let own = self.server.lock().take_if(|server| server.child.is_some());
+        // Nothing was acknowledged by it.
+        own.map_or(Ok(()), |server| stop(server, true))
     }
 }
 
-/// Stops the server with this process id, if it has the drive, and waits for its end.
-pub(crate) fn stop_served(path: &Path, pid: u32) {
-    let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
-    // Its process id may be another's, but not that of this process.
-    let Ok(process) = pidfd_open(process, PidfdFlags::empty()) else { return };
-    if find(path).is_none_or(|report| server_pid(&report) != Some(pid)) {
-        return;
+fn stop(server: StartedServer, may_kill: bool) -> Result<(), String> {
+    stop_process(server.process, may_kill)?;
+    if let Some(mut child) = server.child {
+        // It has ended.
+        let _ = child.wait();
     }
-    let _ = pidfd_send_signal(&process, Signal::TERM);
-    let limit = Timespec { tv_sec: CLOSING.as_secs() as i64, tv_nsec: 0 };
-    while poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit)) == Err(Errno::INTR) {}
+    Ok(())
 }
 
-/// The drive as its server reports it.
-pub(crate) fn find(path: &Path) -> Option<StatusReport> {
-    service::find_served(Some(path)).into_iter().next()
+/// Ends a server, and waits until it has closed its drive.
+///
+/// # Errors
+/// If it does not end.
+pub(crate) fn stop_process(process: Process, may_kill: bool) -> Result<(), String> {
+    match process.end(CLOSING, may_kill) {
+        true => Ok(()),
+        false => Err(format!(
+            "its server, process {}, has the drive still: it does not end within {} seconds of SIGTERM",
+            process.pid,
+            CLOSING.as_secs()
+        )),
+    }
+}
+
+/// The server that a killed bridge has started, if it runs: the drive may not be open there yet.
+pub(crate) fn left(folder: &Path, record: &Record) -> Option<Process> {
+    match place::server(folder) {
+        Some(process) => process.is_running().then_some(process),
+        None => {
+            // The record of an older program has no time of start: its process id may be another's.
+            let pid = record.server_pid?;
+            let report = DriveSearch::new(&record.path).find_patiently()?;
+            (server_pid(&report) == Some(pid)).then(|| Process::of(pid))
+        }
+    }
 }
 
 /// The drive as its server last reported it, and which server that was. The bridge notes what it sees meanwhile.
@@ -154,10 +205,15 @@ pub(crate) struct DriveServer {
     path: PathBuf,
     folder: PathBuf,
     start: Start,
+    pub(crate) search: DriveSearch,
     pub(crate) started: Started,
     /// The bridge starts the server, or an earlier one has.
     owns: bool,
     started_at: Option<Instant>,
+    /// Why the server that was started last has not served the drive.
+    failure: Option<String>,
+    /// Bytes of the server's log when it was started.
+    log_begin: u64,
     /// The drive that is expected: that of a device which waits for a bridge.
     expected: Option<Identity>,
     pub(crate) known: Known,
@@ -179,9 +235,12 @@ impl DriveServer {
             path: path.to_path_buf(),
             folder: folder.to_path_buf(),
             start,
+            search: DriveSearch::new(path),
+            owns: started.pid().is_some(),
             started,
-            owns: false,
             started_at: None,
+            failure: None,
+            log_begin: 0,
             expected,
             known: Known::default(),
             shape: None,
@@ -204,9 +263,10 @@ impl DriveServer {
         given_up: impl Fn() -> bool,
     ) -> Result<Connected, String> {
         let since = Instant::now();
+        // Before a server is started, one that is slow has time to answer. Asked before each attempt: a server that becomes ready
+        // meanwhile is tried again.
+        let mut is_served = self.search.find_patiently().is_some();
         loop {
-            // Asked first: a server that becomes ready meanwhile is tried again.
-            let is_served = find(&self.path).is_some();
             let failed = match self.connect() {
                 Ok(connected) => return Ok(connected),
                 Err(reason) => reason,
@@ -223,51 +283,64 @@ impl DriveServer {
             }
             if is_late
                 && self.owns
-                && let Some(child) = &mut self.started.0.lock().child
-                && let Ok(Some(status)) = child.try_wait()
+                && !self.runs()
+                && let Some(failure) = &self.failure
             {
-                return Err(self.last_words().unwrap_or_else(|| format!("its server ended ({status})")));
+                return Err(failure.clone());
             }
             sleep(POLL);
+            is_served = self.search.find().is_some();
         }
     }
 
-    /// The last line of the server's log.
+    /// Returns whether the server that was started runs. If it has ended and never served the drive, notes the reason.
+    fn runs(&mut self) -> bool {
+        let mut started = self.started.server.lock();
+        let Some(server) = &mut *started else { return false };
+        let Some(how) = server.ended() else { return true };
+        if server.child.is_some() && !server.has_served {
+            self.failure = Some(self.last_words().unwrap_or_else(|| format!("its server ended ({how})")));
+        }
+        false
+    }
+
+    /// The last line that the server has written to its log.
     fn last_words(&self) -> Option<String> {
-        let log = fs::read_to_string(place::server_log(&self.folder)).ok()?;
+        let log = fs::read(place::server_log(&self.folder)).ok()?;
+        let log = String::from_utf8_lossy(log.get(self.log_begin as usize..)?).into_owned();
         let line = log.lines().rfind(|line| !line.is_empty())?;
         Some(line.trim_start_matches("pumice: ").to_string())
     }
 
-    /// Starts a server if the last one has ended.
-    fn start(&mut self) -> Result<(), String> {
-        let mut process = self.started.0.lock();
-        if let Some(child) = &mut process.child {
-            match child.try_wait() {
-                Ok(None) => return Ok(()),
-                Ok(Some(status)) => tracing::warn!(%status, "the server has ended"),
-                Err(error) => return Err(error.to_string()),
-            }
-        }
-        if self.started_at.is_some_and(|at| at.elapsed() < START_AGAIN) {
-            return Ok(());
+    /// Starts a server if the last one has ended. Notes why there is none, if that is known.
+    fn start(&mut self) {
+        if self.runs() || self.started_at.is_some_and(|at| at.elapsed() < START_AGAIN) {
+            return;
         }
         self.started_at = Some(Instant::now());
+        if let Err(reason) = self.spawn() {
+            self.failure = Some(reason);
+        }
+    }
+
+    fn spawn(&mut self) -> Result<(), String> {
         let log = File::options().create(true).append(true).open(place::server_log(&self.folder));
-        let log = log.map_err(|error| format!("cannot write the log of its server: {error}"))?;
+        let log = log.map_err(|error| format!("cannot write its log: {error}"))?;
+        self.log_begin = log.metadata().map_or(0, |log| log.len());
         let mut socket = OsString::from("unix:");
         socket.push(place::nbd_socket(&self.folder));
         let mut command = Command::new(&self.start.program);
         command.arg("serve").arg(&self.path).arg("--nbd").arg(socket).args(&self.start.arguments);
         // Out of reach of the terminal's signals.
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
-        let child = command.spawn().map_err(|error| format!("cannot start its server: {error}"))?;
+        let mut server = self.started.server.lock();
+        let child = command.spawn().map_err(|error| format!("{}: {error}", shown(&self.start.program)))?;
+        let process = Process::of(child.id());
+        // At once: if this process is killed, somebody else has to end that one.
+        *server = Some(self.started.noted(StartedServer { process, child: Some(child), has_served: false }));
         // The bridge must survive a shortage of memory; the server can be started again.
-        let _ = fs::write(format!("/proc/{}/oom_score_adj", child.id()), "0");
-        tracing::info!(pid = child.id(), "server started");
-        process.child = Some(child);
-        process.adopted = None;
-        drop(process);
+        let _ = fs::write(format!("/proc/{}/oom_score_adj", process.pid), "0");
+        tracing::info!(pid = process.pid, "server started");
         Ok(())
     }
 
@@ -313,7 +386,7 @@ impl DriveServer {
         let streams = streams.map_err(|error| format!("{}: {error}", socket.display()))?;
         // Whoever has answered there is the server that was asked: it has the drive still.
         let id = |report: &StatusReport| (server_pid(report), instance(report).cloned());
-        if find(&self.path).as_ref().map(id) != Some(id(report)) {
+        if self.search.find().as_ref().map(id) != Some(id(report)) {
             return Err("its server was replaced meanwhile".to_string());
         }
         if socket == place::nbd_socket(&self.folder) {
@@ -326,17 +399,21 @@ impl DriveServer {
             identity: Identity::of(report),
         });
         self.shape = Some(shape);
+        self.failure = None;
         Ok(Connected { streams })
     }
 }
 
 impl Server for DriveServer {
     fn connect(&mut self) -> Result<Connected, String> {
-        match find(&self.path) {
+        match self.search.find() {
             Some(report) if report.state != DriveState::Closed => self.connect_to(&report),
             _ if self.owns => {
-                self.start()?;
-                Err("its server is starting".to_string())
+                self.start();
+                Err(match &self.failure {
+                    Some(failure) => format!("its server does not start: {failure}"),
+                    None => "its server is starting".to_string(),
+                })
             }
             _ => Err("it is not being served".to_string()),
         }

@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use service::DriveSearch;
+
 use super::remove::FLUSH_PATIENCE;
 use super::{Attachment, Options};
 use crate::client::is_answering;
@@ -15,7 +17,7 @@ use crate::operation::Operation;
 use crate::place::{self, FolderLock, Record, TakenOver};
 use crate::process;
 use crate::relay::Relay;
-use crate::server::{self, DriveServer, Known, Started, find, stop_served};
+use crate::server::{self, DriveServer, Known, Started};
 use crate::sfx::{self, Published};
 
 /// Time for a server that is starting to have the drive open.
@@ -28,7 +30,7 @@ const UNLOCKS: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Parts of an attachment that are made for it.
-type Made = (Record, Shape, Box<dyn Node>, Arc<Relay>, Known);
+type Made = (Record, Shape, Box<dyn Node>, Arc<Relay>, (Known, DriveSearch));
 
 impl Attachment {
     pub(super) fn make(options: &Options, abandoned: &AtomicBool) -> Result<Attachment, AttachError> {
@@ -36,7 +38,6 @@ impl Attachment {
         let at_folder = |source| AttachError::system(folder.display(), source);
         place::make(&folder).map_err(at_folder)?;
         let lock = lock(&options.path, &folder)?;
-        let started = Started::default();
         let stale = Record::read(&folder);
         // Its connections are closed then: the server drops what came over them before it accepts others.
         if let Some(stale) = &stale
@@ -58,27 +59,27 @@ impl Attachment {
             }
         }
         let left = waiting.as_deref().zip(stale.as_ref());
-        let server_pid = stale.as_ref().and_then(|stale| stale.server_pid);
-        let made = Attachment::make_in(&folder, options, server_pid, left, abandoned, &started);
-        let (record, shape, node, relay, known) = made.inspect_err(|_| match left {
+        // It may be opening the drive still.
+        let server = stale.as_ref().and_then(|stale| server::left(&folder, stale));
+        let started = Started::new(&folder, server);
+        let made = Attachment::make_in(&folder, options, left, abandoned, &started);
+        let (record, shape, node, relay, (known, search)) = made.inspect_err(|_| match left {
             // Another attempt may take it over, and has to know how far this one has got.
             Some((_, stale)) => {
-                started.stop_own();
+                let _ = started.stop_own().inspect_err(|why| tracing::error!("{why}"));
                 let takeover = Record::read(&folder).map_or(stale.takeover, |record| record.takeover);
                 let own = Record::new(options.path.clone());
                 let (bridge_pid, bridge_started) = (own.bridge_pid, own.bridge_started);
                 let left = Record { bridge_pid, bridge_started, takeover, ..stale.clone() };
                 let _ = left.write(&folder);
             }
-            None => {
-                started.stop(&options.path);
-                if let Some(pid) = server_pid {
-                    stop_served(&options.path, pid);
-                }
-                place::remove(&folder);
-            }
+            // Whoever attaches or detaches next finds the server.
+            None => match started.stop(false) {
+                Ok(()) => place::remove(&folder),
+                Err(why) => tracing::error!("{why}"),
+            },
         })?;
-        let published = Published::start(&record.path, node.path());
+        let published = Published::start(&record.path, node.path(), search.find().as_ref());
         Ok(Attachment {
             folder,
             record,
@@ -87,6 +88,7 @@ impl Attachment {
             relay,
             started,
             known,
+            search,
             refused_size: None,
             published,
             _lock: lock,
@@ -97,7 +99,6 @@ impl Attachment {
     fn make_in(
         folder: &Path,
         options: &Options,
-        server_pid: Option<u32>,
         left: Option<(&Path, &Record)>,
         abandoned: &AtomicBool,
         started: &Started,
@@ -117,7 +118,7 @@ impl Attachment {
             },
             None => own,
         };
-        record.server_pid = server_pid;
+        record.server_pid = started.pid();
         record.backing = place::file_id(&options.path);
         let of_drive = |reason| AttachError::Refused(format!("{}: {reason}", status::shown(&options.path)));
         let claim = |record: &Record| match place::claim(folder, record).map_err(at_folder)? {
@@ -146,7 +147,7 @@ impl Attachment {
         record.served = Some(served.path);
         record.identity = Some(served.identity);
         claim(&record)?;
-        let known = server.known.clone();
+        let (known, search) = (server.known.clone(), server.search.clone());
         let relay = Relay::start(connected, server, options.settings.clone());
         let relay = Arc::new(relay.map_err(|source| AttachError::system("cannot start threads", source))?);
         if let Some((node, stale)) = left {
@@ -155,7 +156,7 @@ impl Attachment {
             if let Err(errno) = &flushed {
                 tracing::error!("cannot flush: {errno}");
             }
-            let now = find(&options.path);
+            let now = search.find();
             let now = now.as_ref().and_then(server::instance);
             let is_complete = flushed.is_ok()
                 && now.is_some_and(|now| *now == served.instance && Some(now) == stale.connected.as_ref())
@@ -171,7 +172,7 @@ impl Attachment {
             record.taken_over = Some(TakenOver { is_complete });
             (record.connected, record.shape) = (Some(served.instance), Some(shape.clone()));
             record.write(folder).map_err(at_folder)?;
-            return Ok((record, shape, node, relay, known));
+            return Ok((record, shape, node, relay, (known, search)));
         }
         record.connected = Some(served.instance);
         record.shape = Some(drive.shape.clone());
@@ -184,7 +185,7 @@ impl Attachment {
                 Ok(node) => {
                     (record.node, record.way) = (Some(node.path().to_path_buf()), Some(*way));
                     record.write(folder).map_err(at_folder)?;
-                    return Ok((record, drive.shape, node, relay, known));
+                    return Ok((record, drive.shape, node, relay, (known, search)));
                 }
                 Err(AttachError::Missing(reason)) => record.passed_over.push((*way, reason)),
                 Err(error) => return Err(error),

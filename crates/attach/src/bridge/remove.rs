@@ -60,10 +60,12 @@ impl Attachment {
         }
         // Otherwise it would start the server again.
         self.relay.close();
-        self.started.stop(&self.record.path);
-        place::remove(&self.folder);
+        let stopped = self.started.stop(force || lost.is_none()).inspect_err(|why| tracing::error!("{why}"));
+        if stopped.is_ok() {
+            place::remove(&self.folder);
+        }
         tracing::info!("detached");
-        Ok(lost)
+        Ok(lost.or(stopped.err()))
     }
 
     /// Makes all that was acknowledged durable, waiting for the server if it is gone.

@@ -1,62 +1,54 @@
 //! Values of an attached drive, kept current by its bridge.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use status::StatusReport;
 
 use super::{link, numbers, values};
-use crate::server::find;
 
-/// Interval of writing values.
-const INTERVAL: Duration = Duration::from_secs(1);
+/// Least interval of writing values.
+const INTERVAL: Duration = Duration::from_millis(900);
 
 /// The number and the values of an attached drive. Dropping it removes the values, and the link if there is one.
 pub(crate) struct Published {
     number: u32,
     device: PathBuf,
-    /// False once the values are removed.
-    is_open: Arc<Mutex<bool>>,
+    written_at: Option<Instant>,
+    /// Values cannot be written. It was said.
+    has_failed: bool,
 }
 
 impl Published {
-    /// Writes the values of the drive at `path`, which is attached as `device`, from now on. `None` if it gets no number: the
-    /// drive is more important than that.
-    pub(crate) fn start(path: &Path, device: &Path) -> Option<Published> {
+    /// Gives the drive at `path`, which is attached as `device`, a number, and writes its first values. `None` if it gets no number:
+    /// the drive is more important than that.
+    pub(crate) fn start(path: &Path, device: &Path, report: Option<&StatusReport>) -> Option<Published> {
         let number = numbers::claim(path)
             .inspect_err(|error| tracing::warn!(%error, "no values under the names of ScaleFlux"))
             .ok()?;
-        let published =
-            Published { number, device: device.to_path_buf(), is_open: Arc::new(Mutex::new(true)) };
-        let (path, folder, is_open) =
-            (path.to_path_buf(), numbers::folder(number), published.is_open.clone());
-        let write = move || {
-            // Without a server, the last values stay.
-            let Some(report) = find(&path) else { return true };
-            let is_open = is_open.lock();
-            if *is_open && let Err(error) = values::write(&folder, &report) {
-                tracing::warn!(%error, folder = %folder.display(), "values are not written");
-                return false;
-            }
-            *is_open
-        };
-        // The first ones are there as soon as the device is.
-        write();
-        std::thread::spawn(move || {
-            while write() {
-                sleep(INTERVAL);
-            }
-        });
+        let mut published =
+            Published { number, device: device.to_path_buf(), written_at: None, has_failed: false };
+        // They are there as soon as the device is.
+        report.into_iter().for_each(|report| published.write(report));
         Some(published)
+    }
+
+    /// Writes the values of the drive, at most once a second. Without a server, the last values stay.
+    pub(crate) fn write(&mut self, report: &StatusReport) {
+        if self.has_failed || self.written_at.is_some_and(|at| at.elapsed() < INTERVAL) {
+            return;
+        }
+        self.written_at = Some(Instant::now());
+        let folder = numbers::folder(self.number);
+        if let Err(error) = values::write(&folder, report) {
+            tracing::warn!(%error, folder = %folder.display(), "values are not written");
+            self.has_failed = true;
+        }
     }
 }
 
 impl Drop for Published {
     fn drop(&mut self) {
-        let mut is_open = self.is_open.lock();
-        *is_open = false;
         remove(self.number, &self.device);
     }
 }

@@ -2,6 +2,7 @@
 
 mod configured;
 mod filesystem;
+mod glance;
 
 use std::ffi::OsString;
 use std::io::Write;
@@ -20,7 +21,7 @@ use attach::place::Record;
 use attach::relay::Settings;
 use attach::sfx;
 use serde_json::json;
-use service::find_served;
+use service::DriveSearch;
 use status::{path_text, shown};
 
 use crate::config::one_of;
@@ -57,6 +58,9 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
     #[command(flatten)]
     how: How,
+    /// As --wait, if the configuration file lists the drive; for a drive that it does not list, a server is started at once
+    #[arg(long, value_name = "SECONDS", conflicts_with_all = ["configured", "wait"])]
+    wait_listed: Option<u64>,
     /// Make a file system on it: ext4 or xfs. Refused if the drive holds anything
     #[arg(long, value_name = "KIND", value_parser = one_of::<Filesystem>(&["ext4", "xfs"]), hide_possible_values = true)]
     mkfs: Option<Filesystem>,
@@ -140,7 +144,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.mkfs.is_none() && adopted(&path) {
         return Ok(());
     }
-    let attached = attach(&path, args);
+    let mut how = args.how.clone();
+    if let Some(seconds) = args.wait_listed.filter(|_| configured::may_list(&path)) {
+        how.wait = seconds;
+    }
+    let attached = attach(&path, &how, args);
     if attached.is_err() && args.mkfs.is_none() && client::find(&path).is_some_and(|found| found.waits()) {
         // Whoever supervises the service tries again.
         return attached.map_err(|error| Coded { code: WAITS_EXIT_CODE, error }.into());
@@ -161,11 +169,12 @@ fn adopted(path: &Path) -> bool {
     is_attached
 }
 
-fn attach(path: &Path, args: &Args) -> Result<()> {
-    let bridge = begin(path, &args.how, args.mkfs.is_some())?;
+fn attach(path: &Path, how: &How, args: &Args) -> Result<()> {
+    let bridge = begin(path, how, args.mkfs.is_some())?;
     let device = bridge.record.node.clone().unwrap_or_default();
     if let Some(filesystem) = args.mkfs {
-        let used = find_served(Some(path)).first().map_or(u64::MAX, |report| report.logical_used_bytes);
+        let used =
+            DriveSearch::new(path).find_patiently().map_or(u64::MAX, |report| report.logical_used_bytes);
         filesystem.make(&device, used)?;
     }
     let link = match args.sfx.then(|| sfx::link(path, &device)).transpose() {
@@ -228,9 +237,9 @@ fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
         }
     }
     // The server of a killed bridge may be opening the drive.
-    if !waits && find_served(Some(path)).is_empty() {
-        // Says what is wrong before anything is started.
-        crate::status::idle(path)?;
+    if !waits && let Err(error) = glance::is_drive(path) {
+        // Says what is wrong before anything is started. A drive whose file is gone may be served still.
+        DriveSearch::new(path).find_patiently().ok_or(error)?;
     }
     if how.journal.0 < JOURNAL_BYTES_MIN {
         bail!("the journal needs at least 1M: writes would wait for each other");

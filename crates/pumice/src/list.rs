@@ -62,7 +62,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn rows(drives: Vec<StatusReport>, mut attachments: Vec<Attachment>) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for drive in drives {
-        let at = attachments.iter().position(|it| it.record.path == drive.path);
+        let path = path_text(&drive.path);
+        let at = attachments
+            .iter()
+            // Attached by another path than it is served by, such as a link.
+            .position(|it| it.record.served.as_ref() == Some(&path) || it.is_of(&drive.path));
         let attachment = at.map(|at| attachments.remove(at));
         rows.push(Row { drive, attachment, mounted: Vec::new() });
     }
@@ -169,6 +173,7 @@ fn cells(row: &Row) -> [String; 8] {
     let device_state = match status.map(|status| (status.state, status.reason.is_some())) {
         Some((State::Failed, _)) => ", its device failed",
         Some((State::Unattended, _)) => ", its device waits for `pumice attach`",
+        Some((State::Waiting, _)) => ", its device is waiting for the server",
         Some((State::Attached, true)) => ", its device does not grow",
         _ => "",
     };

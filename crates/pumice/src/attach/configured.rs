@@ -56,6 +56,15 @@ pub(super) fn attach_all(file: Option<&Path>, how: &How) -> Result<()> {
     }
 }
 
+/// Returns whether the configuration file lists the drive at `path`, so that its server will have it. One that cannot be read may.
+pub(super) fn may_list(path: &Path) -> bool {
+    let drives = |source: Source| Ok(source.load()?.drives);
+    match Source::find(None, Overrides::default()).and_then(|source| source.map(drives).transpose()) {
+        Ok(drives) => drives.into_iter().flatten().any(|drive| client::is_same(&drive.path, path)),
+        Err(_) => true,
+    }
+}
+
 fn attach(path: &Path, how: &How) -> Outcome {
     let found =
         client::find(path).filter(|found| !matches!(found.status.state, State::Failed | State::Unattended));

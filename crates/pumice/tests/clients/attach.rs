@@ -30,28 +30,28 @@ pub(crate) fn usable() -> bool {
 }
 
 /// A drive to attach. Detaches it when dropped.
-struct Attached {
-    drive: Drive,
+pub(crate) struct Attached {
+    pub(crate) drive: Drive,
 }
 
 impl Attached {
-    fn create(arguments: &[&str]) -> Attached {
+    pub(crate) fn create(arguments: &[&str]) -> Attached {
         Attached { drive: Drive::create(arguments) }
     }
 
-    fn path(&self) -> String {
+    pub(crate) fn path(&self) -> String {
         text(&self.drive.path())
     }
 
     /// Attaches by a loop device. Returns the node.
-    fn attach(&self, arguments: &[&str]) -> String {
+    pub(crate) fn attach(&self, arguments: &[&str]) -> String {
         let run = self.drive.pumice(&[&["attach", &self.path(), "--by", "loop"], arguments].concat());
         assert_eq!(run.code, Some(0), "{run:?}\n{}", self.logs());
         assert!(run.stderr.contains(" attached by loop"), "{run:?}");
         run.stdout.trim().to_string()
     }
 
-    fn detach(&self, what: &str) {
+    pub(crate) fn detach(&self, what: &str) {
         let run = self.drive.pumice(&["detach", what]);
         assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", self.logs());
         assert!(!self.directory().exists(), "nothing is left");
@@ -62,22 +62,22 @@ impl Attached {
     }
 
     /// Folder of the attachment.
-    fn folder(&self) -> Option<PathBuf> {
+    pub(crate) fn folder(&self) -> Option<PathBuf> {
         fs::read_dir(self.directory()).ok()?.flatten().map(|entry| entry.path()).next()
     }
 
-    fn record(&self) -> Value {
+    pub(crate) fn record(&self) -> Value {
         let file = self.folder().expect("attached").join("attachment.json");
         serde_json::from_slice(&fs::read(file).expect("a record")).expect("JSON")
     }
 
-    fn logs(&self) -> String {
+    pub(crate) fn logs(&self) -> String {
         let read = |name| self.folder().and_then(|folder| fs::read_to_string(folder.join(name)).ok());
         ["bridge.log", "server.log"].map(|name| read(name).unwrap_or_default()).concat()
     }
 
     /// The drive in `list --json`.
-    fn listed(&self) -> Value {
+    pub(crate) fn listed(&self) -> Value {
         let run = self.drive.pumice(&["list", "--json"]);
         let mut list: Value = serde_json::from_str(&run.stdout).expect("JSON");
         list["drives"][0].take()
@@ -96,7 +96,13 @@ impl Attached {
         kill(pid.expect("found"));
     }
 
-    fn mount(&self, node: &str) -> PathBuf {
+    /// Kills the server that the bridge has started, as it is recorded: whether or not it serves the drive.
+    pub(crate) fn kill_server_at_once(&self) {
+        let pid = self.record()["server_pid"].as_i64();
+        kill(pid.expect("the bridge has started it"));
+    }
+
+    pub(crate) fn mount(&self, node: &str) -> PathBuf {
         let point = self.drive.folder().join("mount");
         fs::create_dir_all(&point).expect("made");
         succeed("mount", &[Path::new(node), &point]);
@@ -114,7 +120,7 @@ impl Drop for Attached {
     }
 }
 
-fn kill(pid: i64) {
+pub(crate) fn kill(pid: i64) {
     let pid = Pid::from_raw(pid as i32).expect("a process");
     kill_process(pid, Signal::KILL).expect("it runs");
 }

@@ -13,6 +13,7 @@ mod activation;
 mod any_range;
 mod attach;
 mod attach_configured;
+mod attach_servers;
 mod demo;
 mod doctor;
 mod filesystems;

@@ -1,0 +1,311 @@
+//! Servers below attached drives: one that hangs, one that cannot start, one that is opening the drive still, one of another program.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::PoisonError;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::attach::{Attached, kill, usable};
+use crate::common::run::{USER, own_user};
+use crate::common::server::{text, wait_until};
+use crate::common::{Drive, Outcome, in_time, sample, succeed};
+use crate::filesystems::ONE;
+
+/// Time in which a drive goes on whose own server is well. One that hangs would delay it by 20 seconds and more.
+const SOON: Duration = Duration::from_secs(10);
+
+fn signal(pid: i64, signal: Signal) {
+    let pid = Pid::from_raw(pid as i32).expect("a process");
+    kill_process(pid, signal).expect("it runs");
+}
+
+/// A process that is stopped until this is dropped.
+struct Stopped(i64);
+
+impl Stopped {
+    fn new(pid: i64) -> Stopped {
+        signal(pid, Signal::STOP);
+        Stopped(pid)
+    }
+}
+
+impl Drop for Stopped {
+    fn drop(&mut self) {
+        // It may have been killed.
+        if let Some(pid) = Pid::from_raw(self.0 as i32) {
+            let _ = kill_process(pid, Signal::CONT);
+        }
+    }
+}
+
+/// Process id of the server of a drive.
+fn server_of(drive: &Drive, path: &str) -> i64 {
+    let mut pid = None;
+    wait_until("a server", || {
+        let run = drive.pumice(&["status", path, "--json"]);
+        let answer: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
+        pid = answer["drives"][0]["server"]["pid"].as_i64();
+        pid.is_some()
+    });
+    pid.expect("found")
+}
+
+fn write(node: &str, seed: u64) {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    fs::write(file.path(), sample(seed, 1 << 20)).expect("written");
+    succeed(
+        "dd",
+        &[&format!("if={}", file.path().display()), &format!("of={node}"), "bs=64k", "oflag=direct"],
+    );
+}
+
+#[test]
+fn a_server_that_hangs_delays_no_other_drive() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let other = it.drive.file("other");
+    let run = it.drive.pumice(&["create", &other, "--size", "32M"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let server = it.drive.serve_paths(&[Path::new(&other)], &[]);
+    let node = it.attach(&[]);
+    let hung = Stopped::new(i64::from(server.pid()));
+    it.kill_server_at_once();
+    let since = Instant::now();
+    write(&node, 1);
+    assert!(since.elapsed() < SOON, "{:?}: {}", since.elapsed(), it.logs());
+    drop(hung);
+    it.detach(&node);
+    Ok(())
+}
+
+/// `attach` in the background.
+fn begin(it: &Attached, arguments: &[&str]) -> Outcome<Child> {
+    Ok(Command::new(env!("CARGO_BIN_EXE_pumice"))
+        .args([&["attach", &it.path(), "--by", "loop"], arguments].concat())
+        .env("PUMICE_RUNTIME_DIR", it.drive.runtime_dir())
+        .env(USER, own_user())
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()?)
+}
+
+/// Process ids of the servers that bridges have started for a drive, whether or not they serve it.
+fn servers(it: &Attached) -> Vec<i64> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let ids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i64>().ok());
+    let is_server = |id: &i64| {
+        let arguments = fs::read(format!("/proc/{id}/cmdline")).unwrap_or_default();
+        let arguments = String::from_utf8_lossy(&arguments).into_owned();
+        arguments.contains(&format!("\0serve\0{}\0", it.path()))
+    };
+    ids.filter(is_server).collect()
+}
+
+#[test]
+fn a_server_that_is_opening_the_drive_is_not_left_behind() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    for is_detached in [true, false] {
+        let it = Attached::create(&["--size", "64M"]);
+        let mut attach = begin(&it, &[])?;
+        let mut found = None;
+        let since = Instant::now();
+        while found.is_none() {
+            assert!(since.elapsed() < SOON, "a server is started");
+            found = servers(&it).first().copied();
+        }
+        let server = Stopped::new(found.ok_or("a server")?);
+        wait_until("the record", || it.folder().is_some_and(|folder| folder.join("server").exists()));
+        let bridge = it.record()["bridge_pid"].as_i64().ok_or("a process")?;
+        kill(bridge);
+        attach.wait()?;
+        assert!(!attach.wait()?.success());
+        // It goes on while it is being ended, or adopted.
+        let go_on = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(700));
+            drop(server);
+        });
+        if is_detached {
+            it.detach(&it.path());
+        } else {
+            it.attach(&[]);
+            assert_eq!(servers(&it).len(), 1, "no second one is started: {}", it.logs());
+            it.detach(&it.path());
+        }
+        go_on.join().map_err(|_| "a panic")?;
+        assert!(servers(&it).is_empty(), "it has ended");
+        it.attach(&[]);
+        it.detach(&it.path());
+    }
+    Ok(())
+}
+
+#[test]
+fn the_reason_why_a_server_does_not_start_is_shown() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&[]);
+    let (path, aside) = (it.drive.path(), it.drive.file("aside"));
+    fs::rename(&path, &aside)?;
+    it.kill_server_at_once();
+    wait_until("the reason", || {
+        let reason = it.listed()["attachment"]["state_reason"].to_string();
+        reason.contains("does not start") && reason.contains("no such file")
+    });
+    fs::rename(&aside, &path)?;
+    write(&node, 2);
+    assert_eq!(it.listed()["attachment"]["state_reason"], Value::Null);
+    it.detach(&node);
+    Ok(())
+}
+
+/// Waits for a server of the configuration while something else has the drive: that server rolls its log forward, for example.
+#[test]
+fn a_drive_in_use_is_waited_for() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let locked = File::options().read(true).write(true).open(it.drive.path())?;
+    rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive)?;
+    let mut attach = begin(&it, &["--wait", "60"])?;
+    std::thread::sleep(Duration::from_secs(3));
+    assert!(attach.try_wait()?.is_none(), "it waits");
+    drop(locked);
+    let server = it.drive.serve(&[]);
+    let attached = attach.wait_with_output()?;
+    assert!(attached.status.success(), "{attached:?}");
+    assert_eq!(server_of(&it.drive, &it.path()), i64::from(server.pid()));
+    it.detach(&it.path());
+    assert!(server.stop().success());
+    Ok(())
+}
+
+#[test]
+fn only_a_listed_drive_is_waited_for() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let config = it.drive.file("pumice.toml");
+    let attach = || {
+        let own = format!("PUMICE_RUNTIME_DIR={}", it.drive.runtime_dir().display());
+        let (config, path) = (format!("PUMICE_CONFIG={config}"), it.path());
+        let program = env!("CARGO_BIN_EXE_pumice");
+        let since = Instant::now();
+        let run =
+            in_time("env", &[&own, &config, program, "attach", &path, "--by", "loop", "--wait-listed", "3"]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        it.detach(&path);
+        since.elapsed()
+    };
+    it.drive.write_config("[[drive]]\npath = \"/other\"\n");
+    let unlisted = attach();
+    // By another path.
+    let link = it.drive.file("link");
+    std::os::unix::fs::symlink(it.drive.path(), &link)?;
+    it.drive.write_config(&format!("[[drive]]\npath = \"{link}\"\n"));
+    let listed = attach();
+    assert!(listed >= Duration::from_secs(3), "{listed:?}");
+    assert!(unlisted < listed, "{unlisted:?} {listed:?}");
+    Ok(())
+}
+
+/// What `list` shows of a drive that is attached by a link, and of one in whose place an older copy is served.
+#[test]
+fn a_drive_has_one_line() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let copy = it.drive.file("copy");
+    fs::copy(it.drive.path(), &copy)?;
+    let link = it.drive.file("link");
+    std::os::unix::fs::symlink(it.drive.path(), &link)?;
+    let server = it.drive.serve(&[]);
+    let run = it.drive.pumice(&["attach", &link, "--by", "loop"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let node = run.stdout.trim().to_string();
+    let lines = || {
+        let list = it.drive.pumice(&["list", "--no-header"]);
+        list.stdout.lines().map(str::to_string).collect::<Vec<_>>()
+    };
+    let line = lines();
+    assert_eq!(line.len(), 1, "{line:?}");
+    assert!(line[0].contains(&node) && line[0].ends_with("online"), "{line:?}");
+    write(&node, 3);
+    succeed("blockdev", &["--flushbufs", &node]);
+    server.kill();
+    let right = it.drive.file("right");
+    fs::rename(it.drive.path(), &right)?;
+    fs::rename(&copy, it.drive.path())?;
+    let server = it.drive.serve(&[]);
+    wait_until("the state", || {
+        let line = lines();
+        line.len() == 1 && line[0].ends_with("online, its device is waiting for the server")
+    });
+    assert!(server.stop().success());
+    fs::rename(&right, it.drive.path())?;
+    let server = it.drive.serve(&[]);
+    write(&node, 4);
+    it.detach(&node);
+    assert!(server.stop().success());
+    Ok(())
+}
+
+/// An upgrade under an attached drive: the program is replaced, and the server restarted.
+#[test]
+fn the_server_of_a_newer_program_goes_on() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M", "--capacity", "96M"]);
+    let program = it.drive.file("pumice");
+    fs::copy(env!("CARGO_BIN_EXE_pumice"), &program)?;
+    let own = format!("PUMICE_RUNTIME_DIR={}", it.drive.runtime_dir().display());
+    let run = in_time("env", &[&own, &program, "attach", &it.path(), "--by", "loop", "--mkfs", "ext4"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    let node = run.stdout.trim().to_string();
+    let point = it.mount(&node);
+    let data = sample(5, 3 << 20);
+    fs::write(point.join("data"), &data)?;
+    let old = server_of(&it.drive, &it.path());
+    // As a package manager does.
+    let newer = it.drive.file("pumice.new");
+    fs::copy(env!("CARGO_BIN_EXE_pumice"), &newer)?;
+    fs::rename(&newer, &program)?;
+    let installed = fs::metadata(&program)?.ino();
+    let runs = |pid: i64| fs::metadata(format!("/proc/{pid}/exe")).map(|found| found.ino());
+    assert_ne!(runs(old)?, installed);
+    signal(old, Signal::TERM);
+    fs::write(point.join("more"), &data)?;
+    rustix::fs::syncfs(File::open(&point)?)?;
+    let new = server_of(&it.drive, &it.path());
+    assert_ne!(new, old);
+    assert_eq!(runs(new)?, installed, "the newer program serves");
+    for name in ["data", "more"] {
+        assert!(fs::read(point.join(name))? == data, "{name}");
+    }
+    wait_until("unmounted", || in_time("umount", &[&point]).code == Some(0));
+    succeed("e2fsck", &["-f", "-n", &node]);
+    it.detach(&text(&it.drive.path()));
+    Ok(())
+}

@@ -29,7 +29,6 @@ needed=(
 )
 wanted_by_demo=(
     "nbdcopy libnbd-bin"
-    "qemu-storage-daemon qemu-system-common"
     "mkfs.ext4 e2fsprogs"
     "fusermount3 fuse3"
     "losetup mount"
@@ -41,6 +40,7 @@ wanted=(
     "nbdfuse nbdfuse"
     "nbdkit nbdkit"
     "qemu-img qemu-utils"
+    "qemu-storage-daemon qemu-system-common"
     "mkfs.xfs xfsprogs"
     "mkfs.btrfs btrfs-progs"
     "fstrim util-linux"

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use super::server::{Server, path_text};
+use super::server::{Server, path_text, write_amplification};
 use super::tools::{command, installed, kill, run};
 use super::{Outcome, copy_all, files, say, sources, total_bytes};
 
@@ -35,7 +35,7 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     let since = Instant::now();
     run("nbdcopy", &["--flush", image_text, &uri], LIMIT)?;
     let wrote_in = since.elapsed();
-    let write_amplification = server.write_amplification()?;
+    let write_amplification = write_amplification(&server.status()?);
     let bytes = total_bytes(&copied);
     say(&format!("Copied and flushed with nbdcopy in {:.1} s", wrote_in.as_secs_f64()));
 
@@ -56,5 +56,7 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     run("tar", &["-xf", path_text(&back)?, "-C", tree_text], LIMIT)?;
     copied.iter().try_for_each(|one: &files::Copied| one.verify(&tree))?;
     say(&format!("Every one of the {} files is as it was written", copied.len()));
-    Ok(Outcome { files: copied.len(), bytes, wrote_in, write_amplification, server })
+    let (status, ready_after) = (server.status()?, server.ready_after);
+    server.stop()?;
+    Ok(Outcome { files: copied.len(), bytes, wrote_in, write_amplification, status, ready_after })
 }

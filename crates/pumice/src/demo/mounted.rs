@@ -1,27 +1,29 @@
-//! The demo with an ext4 filesystem on a block device.
+//! The demo with an ext4 filesystem on a block device, which goes on when the server is killed.
 
 use std::fs::File;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 
 use super::disk::Disk;
-use super::server::Server;
+use super::files::Copied;
+use super::server::{say_recovered, write_amplification};
 use super::tools::run;
 use super::{Outcome, copy_all, files, human, say, sources, total_bytes};
 use crate::progress;
 
+/// Time limit of the check.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Duration of writing files before the server is killed.
-const WRITING_BEFORE_KILL: Duration = Duration::from_millis(1500);
+const WRITING_BEFORE_KILL: Duration = Duration::from_millis(300);
+/// Bytes of files that are written while it is killed. The drive has room for all of them, however badly they compress.
+const MORE_BYTES: u64 = 128 << 20;
 
 pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     let sources = sources()?;
-    let server = Server::start(folder)?;
-    let mut disk = Disk::attach(folder, &Server::socket(folder))?;
-    say(&format!("Served over NBD, attached as {}; making an ext4 filesystem", disk.device()));
-    run("mkfs.ext4", &["-q", "-E", "lazy_itable_init=0,lazy_journal_init=0", disk.device()], LIMIT)?;
+    let mut disk = Disk::make(folder)?;
+    say(&format!("Attached as {} (by {}), with an ext4 filesystem", disk.device(), disk.way()));
     let point = folder.join("mount");
     disk.mount(&point)?;
 
@@ -31,40 +33,55 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     let copied = copy_all(&sources, &flushed)?;
     sync(&point)?;
     let wrote_in = since.elapsed();
-    let write_amplification = server.write_amplification()?;
+    let write_amplification = write_amplification(&disk.status()?);
     let bytes = total_bytes(&copied);
     say(&format!("{} written and flushed in {:.1} s", human::bytes(bytes), wrote_in.as_secs_f64()));
 
     say("kill -9 the server in the middle of further writing");
-    let since = Instant::now();
     let more = point.join("more");
-    let writer = std::thread::spawn(move || {
-        // Expected to end with an error when the drive is gone.
-        sources.iter().try_for_each(|source| files::copy(source, &more).map(drop)).and_then(|()| sync(&more))
+    let writer = std::thread::spawn({
+        let more = more.clone();
+        move || write_and_flush(sources, &more)
     });
-    while since.elapsed() < WRITING_BEFORE_KILL && !writer.is_finished() {
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    server.kill();
-    // The filesystem has lost its device. It is discarded with the data not yet written.
-    drop(writer.join());
-    drop(disk);
+    std::thread::sleep(WRITING_BEFORE_KILL);
+    let (status, ready_after) = disk.kill_server()?;
+    say_recovered(&status, ready_after);
+    let further = writer.join().map_err(|_| anyhow!("the writer panicked"))?;
+    let further = further.context("the filesystem did not go on after the kill")?;
+    say(&format!("The filesystem went on without an error, and has {} more files", further.len()));
 
-    let server = Server::restart(folder)?;
-    let mut disk = Disk::attach(folder, &Server::socket(folder))?;
+    // From the drive, not from the memory of the kernel.
+    disk.unmount()?;
     disk.mount(&point)?;
-    let bar = progress::bar(bytes, progress::BYTES);
-    for one in &copied {
-        one.verify(&flushed)?;
+    let bar = progress::bar(bytes + total_bytes(&further), progress::BYTES);
+    for (one, dir) in copied.iter().map(|one| (one, &flushed)).chain(further.iter().map(|one| (one, &more))) {
+        one.verify(dir)?;
         bar.inc(one.bytes());
     }
     bar.finish_and_clear();
-    say(&format!("Every one of the {} flushed files is as it was written", copied.len()));
+    say(&format!("Every one of the {} files is as it was written", copied.len() + further.len()));
     disk.unmount()?;
     run("e2fsck", &["-f", "-n", disk.device()], LIMIT).context("the filesystem is damaged")?;
     say("e2fsck finds nothing wrong");
-    drop(disk);
-    Ok(Outcome { files: copied.len(), bytes, wrote_in, write_amplification, server })
+    let status = disk.status()?;
+    disk.detach()?;
+    Ok(Outcome { files: copied.len(), bytes, wrote_in, write_amplification, status, ready_after })
+}
+
+/// Copies the first of these files.
+fn write_and_flush(sources: Vec<PathBuf>, to: &Path) -> Result<Vec<Copied>> {
+    let mut copied = Vec::new();
+    let mut bytes = 0;
+    for source in sources {
+        if bytes >= MORE_BYTES {
+            break;
+        }
+        let one = files::copy(&source, to)?;
+        bytes += one.bytes();
+        copied.push(one);
+    }
+    sync(to)?;
+    Ok(copied)
 }
 
 /// Makes all data of a filesystem durable.

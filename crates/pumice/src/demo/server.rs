@@ -10,10 +10,14 @@ use service::ask_status;
 use status::StatusReport;
 
 use super::say;
-use super::tools::{command, kill, run, terminate, wait_until};
+use super::tools::{command, kill, run, run_always, terminate, wait_until};
 use crate::human;
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// Time limit of attaching and detaching.
+const ATTACH_LIMIT: Duration = Duration::from_secs(120);
+/// Environment variable with the run-time directory of servers and of attached drives.
+const RUNTIME_DIR: &str = "PUMICE_RUNTIME_DIR";
 
 /// A child process that serves the drive; killed when dropped.
 pub(super) struct Server {
@@ -39,7 +43,7 @@ impl Server {
         let arguments = ["serve", path_text(&drive)?, "--nbd", &nbd, "--admin", &admin];
         let since = Instant::now();
         let child = command(&own, &arguments)
-            .env("PUMICE_RUNTIME_DIR", folder.join("run"))
+            .env(RUNTIME_DIR, runtime_dir(folder))
             .stdout(Stdio::null())
             .stderr(log)
             .spawn()
@@ -62,11 +66,7 @@ impl Server {
     /// Starts a server again after a kill, and prints what recovery took.
     pub(super) fn restart(folder: &Path) -> Result<Server> {
         let server = Server::start(folder)?;
-        say(&format!(
-            "Restarted: {} of log rolled forward, serving after {:.2} s",
-            human::bytes(server.status()?.recovery.log_bytes),
-            server.ready_after.as_secs_f64()
-        ));
+        say_recovered(&server.status()?, server.ready_after);
         Ok(server)
     }
 
@@ -74,12 +74,6 @@ impl Server {
     pub(super) fn status(&self) -> Result<StatusReport> {
         let answer = ask_status(&self.folder.join("admin.sock"))?;
         answer.drives.into_iter().next().ok_or_else(|| anyhow!("the server has no drive"))
-    }
-
-    /// Returns the write amplification counted by the server; `None` if no host has written yet.
-    pub(super) fn write_amplification(&self) -> Result<Option<f64>> {
-        let status = self.status()?;
-        Ok((status.host_written_bytes > 0).then_some(status.waf))
     }
 
     /// Kills the server with SIGKILL.
@@ -102,9 +96,35 @@ impl Drop for Server {
     }
 }
 
+/// Returns the write amplification counted by a server; `None` if no host has written yet.
+pub(super) fn write_amplification(status: &StatusReport) -> Option<f64> {
+    (status.host_written_bytes > 0).then_some(status.waf)
+}
+
+/// Prints what recovery took.
+pub(super) fn say_recovered(status: &StatusReport, ready_after: Duration) {
+    say(&format!(
+        "Restarted: {} of log rolled forward, serving after {:.2} s",
+        human::bytes(status.recovery.log_bytes),
+        ready_after.as_secs_f64()
+    ));
+}
+
 /// Runs this program with other arguments and returns its output.
 pub(super) fn pumice(arguments: &[&str]) -> Result<String> {
     run(&own_program()?, arguments, LIMIT)
+}
+
+/// Attaches or detaches, by this program with other arguments. Not interrupted: what it makes must be known.
+pub(super) fn of_attachment(folder: &Path, arguments: &[&str]) -> Result<String> {
+    let runtime_dir = format!("{RUNTIME_DIR}={}", runtime_dir(folder).display());
+    let program = [runtime_dir.as_str(), &own_program()?];
+    run_always("env", &[&program, arguments].concat(), ATTACH_LIMIT)
+}
+
+/// The run-time directory of the demo: nobody else sees its drive.
+pub(super) fn runtime_dir(folder: &Path) -> PathBuf {
+    folder.join("run")
 }
 
 fn own_program() -> Result<String> {

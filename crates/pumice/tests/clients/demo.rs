@@ -3,6 +3,7 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use crate::attach::usable;
 use crate::common::{Outcome, needs};
 use crate::tools;
 
@@ -55,6 +56,9 @@ fn the_demo_verifies_everything() -> Outcome {
     let (success, said) = run_demo(None)?;
     assert!(success, "{said}");
     assert!(said.contains("compression ratio") && said.contains("no faults"), "{said}");
+    if usable() {
+        assert!(said.contains("The filesystem went on without an error"), "{said}");
+    }
     Ok(())
 }
 
@@ -63,7 +67,7 @@ fn without_a_mount_it_shows_the_write_amplification_too() -> Outcome {
     if !needs(&["nbdcopy", "tar"]) {
         return Ok(());
     }
-    // Without qemu-storage-daemon, as for a user who cannot mount.
+    // Without mount, as for a user who cannot.
     let programs = tempfile::tempdir()?;
     for program in ["nbdcopy", "tar"] {
         let found = Command::new("sh").args(["-c", &format!("command -v {program}")]).output()?;

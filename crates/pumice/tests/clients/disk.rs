@@ -1,6 +1,7 @@
 //! An NBD export as a block device with a filesystem, without the nbd kernel module. `qemu-storage-daemon` provides the
 //! export as a file (FUSE), and `losetup` makes a block device of that file. Trim, write zeroes and flush are passed
-//! through.
+//! through. Unlike the device of `pumice attach` it is lost with its server. Without direct I/O on the loop device: with it, such a
+//! file corrupts ext4 (docs/attach.md).
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -11,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::tools::{command, installed, kill, run, run_always, terminate, wait_until};
+use crate::tools::{command, installed, kill, run, run_always, terminate, wait_until};
 
 /// Timeout of each step.
 const LIMIT: Duration = Duration::from_secs(60);

@@ -2,9 +2,6 @@
 
 #[path = "../common/mod.rs"]
 mod common;
-#[path = "../../src/demo/disk.rs"]
-#[allow(dead_code, reason = "the demo uses all of it")]
-mod disk;
 #[path = "../../src/demo/tools.rs"]
 #[allow(dead_code, reason = "the demo uses all of it")]
 mod tools;
@@ -15,6 +12,7 @@ mod attach;
 mod attach_configured;
 mod attach_servers;
 mod demo;
+mod disk;
 mod doctor;
 mod filesystems;
 mod fio;

@@ -1,6 +1,5 @@
 //! Bridges as `attach`, `detach` and `list` see them.
 
-use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -49,14 +48,11 @@ pub struct Attachment {
 /// # Errors
 /// The reason why there is none. Nothing is left behind.
 pub fn start(path: &Path, mut command: Command) -> Result<NewBridge, AttachError> {
-    let folder = place::folder(path);
-    let at_folder = |source| AttachError::system(folder.display(), source);
-    place::make(&folder).map_err(at_folder)?;
-    let log =
-        File::options().create(true).append(true).open(place::bridge_log(&folder)).map_err(at_folder)?;
+    let at_folder = |source| AttachError::system(place::folder(path).display(), source);
     // What it has to say to the service manager, `attach` says.
     command.env_remove("NOTIFY_SOCKET");
-    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).spawn();
+    // The bridge makes its folder and log: this process may be killed, and leave them behind.
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = child.map_err(|source| AttachError::system("cannot start the bridge", source))?;
     let input = child.stdin.take();
     let mut line = String::new();

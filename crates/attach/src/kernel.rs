@@ -1,7 +1,10 @@
 //! Interfaces of the kernel that have no safe binding in a library. All `unsafe` of this crate is here.
-#![allow(unsafe_code, reason = "ioctl, io_uring, a mapping")]
+#![allow(unsafe_code, reason = "ioctl, io_uring, a mapping, standard error")]
 
+use std::fs::File;
 use std::io;
+use std::mem::ManuallyDrop;
+use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
@@ -25,6 +28,16 @@ const AGAIN: Duration = Duration::from_millis(1);
 fn passes(error: &io::Error) -> bool {
     let error = Errno::from_io_error(error);
     [Errno::INTR, Errno::AGAIN, Errno::BUSY].iter().any(|passing| error == Some(*passing))
+}
+
+/// Number of standard error.
+const STDERR: i32 = 2;
+
+/// Makes a file the standard error of this process.
+pub(crate) fn stderr_to(file: &File) -> io::Result<()> {
+    // SAFETY: it is not closed here, only what is behind it is replaced, as others that use it by its number expect.
+    let mut stderr = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(STDERR) });
+    Ok(rustix::io::dup2(file, &mut stderr)?)
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! The making of an attachment: its server, its relay and its node, or a node that a killed bridge left.
 
+use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,6 +13,7 @@ use super::remove::FLUSH_PATIENCE;
 use super::{Attachment, Options};
 use crate::client::is_answering;
 use crate::error::AttachError;
+use crate::kernel::stderr_to;
 use crate::node::{self, Node, Shape, Takeover};
 use crate::operation::Operation;
 use crate::place::{self, FolderLock, Record, TakenOver};
@@ -37,6 +39,8 @@ impl Attachment {
         let folder = place::folder(&options.path);
         let at_folder = |source| AttachError::system(folder.display(), source);
         place::make(&folder).map_err(at_folder)?;
+        let log = File::options().create(true).append(true).open(place::bridge_log(&folder));
+        log.and_then(|log| stderr_to(&log)).map_err(at_folder)?;
         let lock = lock(&options.path, &folder)?;
         let stale = Record::read(&folder);
         // Its connections are closed then: the server drops what came over them before it accepts others.

@@ -30,7 +30,6 @@ needed=(
 wanted_by_demo=(
     "nbdcopy libnbd-bin"
     "mkfs.ext4 e2fsprogs"
-    "fusermount3 fuse3"
     "losetup mount"
 )
 wanted=(
@@ -38,6 +37,7 @@ wanted=(
     "fio fio"
     "/usr/lib/python3/dist-packages/nbd.py python3-libnbd"
     "nbdfuse nbdfuse"
+    "fusermount3 fuse3"
     "nbdkit nbdkit"
     "qemu-img qemu-utils"
     "qemu-storage-daemon qemu-system-common"

@@ -53,9 +53,9 @@ mod tests {
         refused("not a regular file");
         std::fs::remove_dir(&path).expect("removed");
         std::fs::write(&path, vec![0; 1 << 20]).expect("written");
-        refused("not a Pumice drive");
+        refused("no Pumice drive");
         std::fs::write(&path, "short").expect("written");
-        refused("not a Pumice drive");
+        refused("no Pumice drive");
         // One copy is damaged.
         let mut damaged = vec![0; 1 << 20];
         damaged[64 << 10..][..8].copy_from_slice(&layout::superblock::MAGIC);

@@ -33,6 +33,10 @@ const NEGOTIATION: Duration = Duration::from_secs(20);
 const OLDER_ENDS: Duration = Duration::from_millis(500);
 /// Interval between starts of a server that ends.
 const START_AGAIN: Duration = Duration::from_secs(1);
+/// Time in which a server ends that cannot serve its drive.
+const FAILS: Duration = Duration::from_secs(10);
+/// Time for a server that an earlier bridge has started to have the drive open. It may hang.
+const LEFT_ANSWERS: Duration = Duration::from_secs(60);
 /// Interval of checks whether a server is ready, or has ended.
 const POLL: Duration = Duration::from_millis(50);
 /// Time for a server to close its drive.
@@ -109,6 +113,13 @@ impl Started {
 
     pub(crate) fn pid(&self) -> Option<u32> {
         self.server.lock().as_ref().map(|server| server.process.pid)
+    }
+
+    /// The process id of a server that an earlier bridge has started, if that runs and has not served the drive yet.
+    pub(crate) fn left(&self) -> Option<u32> {
+        let server = self.server.lock();
+        let left = server.as_ref().filter(|server| server.child.is_none() && !server.has_served)?;
+        left.process.is_running().then_some(left.process.pid)
     }
 
     /// Stops the server and waits until it has closed its drive. One that hangs is killed only if it `may_kill`: what it has
@@ -288,6 +299,13 @@ impl DriveServer {
             {
                 return Err(failure.clone());
             }
+            if is_late
+                && since.elapsed() >= LEFT_ANSWERS
+                && !is_served
+                && let Some(pid) = self.started.left()
+            {
+                return Err(format!("its server, process {pid}, which was started before, does not answer"));
+            }
             sleep(POLL);
             is_served = self.search.find().is_some();
         }
@@ -410,9 +428,11 @@ impl Server for DriveServer {
             Some(report) if report.state != DriveState::Closed => self.connect_to(&report),
             _ if self.owns => {
                 self.start();
+                // One that fails does so soon. Another may be rolling its log forward.
+                let is_new = self.started_at.is_none_or(|at| at.elapsed() < FAILS);
                 Err(match &self.failure {
-                    Some(failure) => format!("its server does not start: {failure}"),
-                    None => "its server is starting".to_string(),
+                    Some(failure) if is_new => format!("its server does not start: {failure}"),
+                    _ => "its server is starting".to_string(),
                 })
             }
             _ => Err("it is not being served".to_string()),

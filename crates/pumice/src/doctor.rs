@@ -71,6 +71,8 @@ struct Patient {
     no_status: Option<String>,
     /// Configuration of the server that has this drive, if there is one that can be read.
     config: Option<Config>,
+    /// Names of block devices that `pumice attach` has made of it.
+    attached: Vec<String>,
 }
 
 impl Patient {
@@ -95,7 +97,20 @@ impl Patient {
         }
         let root = Root::new(&args.root);
         let config = config_with(&path);
-        Ok(Patient { root, path, target, size: args.size.map(|size| size.0), status, no_status, config })
+        let attachments = attach::client::all().into_iter().filter(|attachment| attachment.is_of(&path));
+        let nodes = attachments.filter_map(|attachment| attachment.record.node);
+        let name = |node: PathBuf| Some(node.file_name()?.to_str()?.to_string());
+        let attached = nodes.filter_map(name).collect();
+        Ok(Patient {
+            root,
+            path,
+            target,
+            size: args.size.map(|size| size.0),
+            status,
+            no_status,
+            config,
+            attached,
+        })
     }
 
     /// Process id of the server that serves the drive.

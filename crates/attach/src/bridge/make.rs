@@ -77,7 +77,8 @@ impl Attachment {
                 let left = Record { bridge_pid, bridge_started, takeover, ..stale.clone() };
                 let _ = left.write(&folder);
             }
-            // Whoever attaches or detaches next finds the server.
+            // One that an earlier bridge has started may be rolling its log forward. Whoever attaches or detaches next finds it.
+            None if started.left().is_some() => {}
             None => match started.stop(false) {
                 Ok(()) => place::remove(&folder),
                 Err(why) => tracing::error!("{why}"),

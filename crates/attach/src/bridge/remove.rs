@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use super::Attachment;
 use crate::error::AttachError;
 use crate::operation::Operation;
-use crate::place;
+use crate::place::{self, Record};
 use crate::relay::RelayState;
 use crate::users::openers;
 
@@ -61,8 +61,13 @@ impl Attachment {
         // Otherwise it would start the server again.
         self.relay.close();
         let stopped = self.started.stop(force || lost.is_none()).inspect_err(|why| tracing::error!("{why}"));
-        if stopped.is_ok() {
-            place::remove(&self.folder);
+        match &stopped {
+            Ok(()) => place::remove(&self.folder),
+            // Whoever detaches or attaches next finds the server. The node may be another drive's by then.
+            Err(_) => {
+                let left = Record { node: None, way: None, ..self.record.clone() };
+                let _ = left.write(&self.folder).inspect_err(|error| tracing::error!(%error, "the record"));
+            }
         }
         tracing::info!("detached");
         Ok(lost.or(stopped.err()))

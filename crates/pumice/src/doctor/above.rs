@@ -54,14 +54,15 @@ fn sockets(patient: &Patient, pid: u32) -> HashSet<String> {
     table.lines().filter_map(path).collect()
 }
 
-/// Returns the block devices that clients have attached to an export at one of the sockets.
+/// Returns the block devices that `pumice attach` has made, and those that clients have attached to an export at one of the
+/// sockets.
 fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
     let block = |word: &'static str| patient.root.names("sys/block", move |name| numbered(name, word));
     let names = |command: &str, what: &str| command.contains(what);
     let commands = commands(patient);
     let connects =
         |command: &str| sockets.iter().any(|socket| names(command, socket)) && names_export(patient, command);
-    let mut found = Vec::new();
+    let mut found = patient.attached.clone();
     for device in block("nbd") {
         // The client process that holds the connection.
         let pid = patient.root.number(format!("sys/block/{device}/pid"));
@@ -75,13 +76,17 @@ fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
         // command line.
         let Some(file) = patient.root.text(format!("sys/block/{device}/loop/backing_file")) else { continue };
         let folder = Path::new(&file).parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+        // Of a file system that was unmounted, the path begins at its root: that says nothing.
+        let is_known = folder != "/";
         let makes = |command: &String| {
-            connects(command) && (names(command, &file) || folder != "/" && names(command, &folder))
+            connects(command) && is_known && (names(command, &file) || names(command, &folder))
         };
         if commands.iter().any(makes) {
             found.push(device);
         }
     }
+    found.sort();
+    found.dedup();
     found
 }
 

@@ -171,6 +171,8 @@ fn a_filesystem_sees_no_kill(kind: &str, check: &[&str]) -> Outcome {
     let node = it.attach(&["--mkfs", kind]);
     assert_eq!(fs::read_to_string(format!("/sys/block/{}/loop/dio", &node[5..]))?.trim(), "1", "direct I/O");
     let point = it.mount(&node);
+    let examined = it.drive.pumice(&["doctor", &it.path()]);
+    assert!(examined.stdout.contains(&format!("at {} ({node})", point.display())), "{examined:?}");
     fio(&point, false, || it.kill_server());
     fio(&point, true, || it.kill_server());
     assert!(it.logs().contains("the server is back"), "{}", it.logs());

@@ -2,6 +2,7 @@
 //! for, all are asked side by side, and the first that has the drive is taken, so that a server that hangs delays no other drive.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicUsize;
@@ -18,6 +19,8 @@ use crate::client::servers::{ask_status_within, is_at, sockets_in};
 
 /// Time that a search waits for servers that do not answer. They are not forgotten: the search after their answer finds the drive.
 const GLANCE: Duration = Duration::from_secs(1);
+/// Interval of looks at what another thread has found.
+const POLL: Duration = Duration::from_millis(10);
 /// Most servers that are asked at a time.
 const ASKED_MAX: usize = 64;
 
@@ -70,11 +73,16 @@ impl DriveSearch {
             }
         }
         let since = Instant::now();
-        let is_slow = |socket: &PathBuf| {
-            self.found.lock().asked.get(socket).is_some_and(|asked| asked.elapsed() >= GLANCE)
-        };
-        let sockets = sockets_in(&self.dirs).into_iter();
-        let mut sockets = sockets.filter(|socket| Some(socket) != known.as_ref() && !is_slow(socket));
+        let (mut sockets, mut others) = (Vec::new(), Vec::new());
+        for socket in sockets_in(&self.dirs).into_iter().filter(|socket| Some(socket) != known.as_ref()) {
+            // None is asked twice at a time.
+            match self.found.lock().asked.get(&socket).map(Instant::elapsed) {
+                None => sockets.push(socket),
+                Some(elapsed) if elapsed < GLANCE => others.push(socket),
+                Some(_) => {}
+            }
+        }
+        let mut sockets = sockets.into_iter();
         let (sender, answers) = channel();
         let mut waiting = 0;
         loop {
@@ -85,7 +93,7 @@ impl DriveSearch {
                 }
             }
             if waiting == 0 {
-                return None;
+                return self.find_by_others(&others, patience.min(GLANCE).saturating_sub(since.elapsed()));
             }
             match answers.recv_timeout(patience.saturating_sub(since.elapsed())) {
                 Ok(Some(report)) => return Some(report),
@@ -96,10 +104,30 @@ impl DriveSearch {
         }
     }
 
-    /// Asks a server on a thread of its own. Returns false if there is none.
+    /// Waits for sockets that other threads have asked.
+    fn find_by_others(&self, others: &[PathBuf], patience: Duration) -> Option<StatusReport> {
+        let since = Instant::now();
+        loop {
+            let (socket, is_over) = {
+                let found = self.found.lock();
+                let is_over = !others.iter().any(|socket| found.asked.contains_key(socket));
+                (found.socket.clone(), is_over || since.elapsed() >= patience)
+            };
+            match socket {
+                Some(socket) if others.contains(&socket) => return self.ask(&socket),
+                _ if is_over => return None,
+                _ => thread::sleep(POLL),
+            }
+        }
+    }
+
+    /// Asks a server on a thread of its own. Returns false if there is none, or if it is being asked.
     fn ask_aside(&self, socket: PathBuf, sender: Sender<Option<StatusReport>>) -> bool {
         let (search, asked) = (self.clone(), socket.clone());
-        self.found.lock().asked.insert(socket.clone(), Instant::now());
+        match self.found.lock().asked.entry(socket.clone()) {
+            Entry::Occupied(_) => return false,
+            Entry::Vacant(place) => place.insert(Instant::now()),
+        };
         let ask = move || {
             let report = search.ask(&asked);
             let mut found = search.found.lock();
@@ -190,6 +218,25 @@ mod tests {
             assert!(nobody.find().is_none());
         }
         assert!(since.elapsed() < GLANCE * 4, "not each time: {:?}", since.elapsed());
+    }
+
+    #[test]
+    fn threads_share_a_question() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let asked = server(dir.path(), "a.sock", "/drive", Some(GLANCE / 4));
+        let hung = server(dir.path(), "b.sock", "/hung", None);
+        let drive = DriveSearch::in_dirs(Path::new("/drive"), vec![dir.path().to_path_buf()]);
+        let find = || {
+            let drive = drive.clone();
+            thread::spawn(move || drive.find().is_some())
+        };
+        let threads: Vec<_> = (0..8).map(|_| find()).collect();
+        for thread in threads {
+            assert!(thread.join().expect("no panic"), "each finds it");
+        }
+        // Once together, and once for each that waited.
+        assert!(asked.load(Ordering::Relaxed) <= 8, "{asked:?}");
+        assert_eq!(hung.load(Ordering::Relaxed), 1);
     }
 
     #[test]

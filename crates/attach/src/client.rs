@@ -49,6 +49,10 @@ pub struct Attachment {
 /// The reason why there is none. Nothing is left behind.
 pub fn start(path: &Path, mut command: Command) -> Result<NewBridge, AttachError> {
     let at_folder = |source| AttachError::system(place::folder(path).display(), source);
+    // A server without a socket there would never be found.
+    if let Some(dir) = service::runtime_dirs().first().filter(|dir| dir.exists() && !dir.is_dir()) {
+        return Err(AttachError::Refused(format!("{}: not a directory (PUMICE_RUNTIME_DIR)", dir.display())));
+    }
     // What it has to say to the service manager, `attach` says.
     command.env_remove("NOTIFY_SOCKET");
     // The bridge makes its folder and log: this process may be killed, and leave them behind.
@@ -162,7 +166,13 @@ impl Attachment {
             Ok(Answer::Status(_)) => Err(AttachError::Refused("the bridge gives a wrong answer".to_string())),
             // It was being killed.
             Err(_) if matches!(place::lock(&self.folder), Ok(Some(_))) => self.clear(force),
-            Err(source) => Err(AttachError::system("the bridge does not answer", source)),
+            Err(source) => {
+                let pid = self.record.bridge_pid;
+                let what = format!(
+                    "its bridge, process {pid}, does not answer; SIGTERM detaches, once it is not in use"
+                );
+                Err(AttachError::system(what, source))
+            }
         }
     }
 

@@ -278,6 +278,15 @@ impl DriveServer {
         // meanwhile is tried again.
         let mut is_served = self.search.find_patiently().is_some();
         loop {
+            let is_late = since.elapsed() >= insist;
+            // Before the next one is started.
+            if is_late
+                && self.owns
+                && !self.runs()
+                && let Some(failure) = &self.failure
+            {
+                return Err(failure.clone());
+            }
             let failed = match self.connect() {
                 Ok(connected) => return Ok(connected),
                 Err(reason) => reason,
@@ -285,19 +294,11 @@ impl DriveServer {
             if given_up() {
                 return Err("given up".to_string());
             }
-            let is_late = since.elapsed() >= insist;
             if (is_late && is_served) || self.is_other {
                 return Err(failed);
             }
             if !self.owns && since.elapsed() >= wait {
                 self.owns = true;
-            }
-            if is_late
-                && self.owns
-                && !self.runs()
-                && let Some(failure) = &self.failure
-            {
-                return Err(failure.clone());
             }
             if is_late
                 && since.elapsed() >= LEFT_ANSWERS

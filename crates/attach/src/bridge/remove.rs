@@ -36,11 +36,11 @@ impl Attachment {
             }
             std::thread::sleep(GLANCE / 10);
         }
-        if !force && matches!(self.relay.state(), RelayState::Waiting { .. }) {
-            return Err(refused(
-                "its server is gone, and what is not flushed would be lost; start the server, or use --force"
-                    .into(),
-            ));
+        if let (false, RelayState::Waiting { reason, .. }) = (force, self.relay.state()) {
+            let why = reason.unwrap_or_else(|| "its server is gone".to_string());
+            return Err(refused(format!(
+                "requests are held, and what is not flushed would be lost: {why}; mend that, or use --force"
+            )));
         }
         let flushed = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE });
         if let Err(why) = flushed {

@@ -13,6 +13,8 @@ use super::{Connected, Server, Shared};
 use crate::link::{Link, Replies, call};
 use crate::operation::{Operation, Outcome};
 
+/// Blocks of drives.
+const BLOCK_BYTES: u64 = 4096;
 /// Interval between attempts to find a server.
 const POLL: Duration = Duration::from_millis(100);
 
@@ -48,12 +50,15 @@ fn wait(shared: &Shared, began: Instant, why: String) {
         return;
     }
     if began.elapsed() >= shared.settings.patience {
-        tracing::error!(%why, "no server within the time limit: all requests fail from now on");
+        tracing::error!(%why, "requests were held until the time limit: all fail from now on");
         shared.fail(Phase::Failed(why));
         return;
     }
     let mut state = shared.state.lock();
     if let Phase::Waiting { reason, .. } = &mut state.phase {
+        if reason.as_ref() != Some(&why) {
+            tracing::warn!(%why, "requests are held");
+        }
         *reason = Some(why);
         shared.changed.wait_for(&mut state, POLL);
     }
@@ -104,7 +109,9 @@ fn make_up(shared: &Shared, links: &Arc<[Link]>) -> Result<(), String> {
     Ok(())
 }
 
-/// Makes changes that do not overlap. Those that find no space come again after others, which may free some.
+/// Makes changes that do not overlap; writes only in the blocks that do not have their data. The server has kept most of them, which
+/// would take more space alone than together with what came with them. What finds no space comes again after other changes,
+/// which may free some.
 fn make_again(
     mut left: Vec<Piece>,
     mut ask: impl FnMut(&Operation) -> Result<Outcome, String>,
@@ -113,8 +120,8 @@ fn make_again(
         let before = left.len();
         let mut without_space = Vec::new();
         for piece in left {
-            match ask(&piece.operation())? {
-                Ok(_) => {}
+            match make_missing(&piece.operation(), &mut ask)? {
+                Ok(()) => {}
                 Err(Errno::NOSPC) => without_space.push(piece),
                 Err(errno) => {
                     return Err(format!("a write that was acknowledged cannot be made again: {errno}"));
@@ -124,9 +131,45 @@ fn make_again(
         left = match without_space.len() {
             0 => return Ok(()),
             count if count < before => without_space,
-            count => return Err(format!("{count} writes that were acknowledged find no space now")),
+            count => {
+                return Err(format!(
+                    "{count} writes that were acknowledged find no space now; `pumice set-size` gives the drive more"
+                ));
+            }
         };
     }
+}
+
+/// Makes a change; a write in those blocks that do not have its data. What a server shows after an opening is durable, and what
+/// one shows that has lived on is, too, after the flush that follows.
+fn make_missing(
+    change: &Operation,
+    ask: &mut impl FnMut(&Operation) -> Result<Outcome, String>,
+) -> Result<Result<(), Errno>, String> {
+    let Operation::Write { offset, ref data, .. } = *change else { return Ok(ask(change)?.map(drop)) };
+    let found = match ask(&Operation::Read { offset, length: data.len() as u32 })? {
+        Ok(found) => found,
+        Err(errno) => return Ok(Err(errno)),
+    };
+    let (mut at, end) = (offset, offset + data.len() as u64);
+    let mut missing: Vec<(u64, u64)> = Vec::new();
+    while at < end {
+        let next = (at - at % BLOCK_BYTES + BLOCK_BYTES).min(end);
+        let within = (at - offset) as usize..(next - offset) as usize;
+        if data[within.clone()] != found[within] {
+            match missing.last_mut() {
+                Some((_, end)) if *end == at => *end = next,
+                _ => missing.push((at, next)),
+            }
+        }
+        at = next;
+    }
+    for (start, end) in missing {
+        if let Err(errno) = ask(&change.part(start, end))? {
+            return Ok(Err(errno));
+        }
+    }
+    Ok(Ok(()))
 }
 
 /// Sends a request that must succeed.
@@ -161,6 +204,7 @@ mod tests {
         let (mut room, mut made) = (1, Vec::new());
         let mut ask = |change: &Operation| {
             match change {
+                Operation::Read { length, .. } => return Ok(Ok(vec![0; *length as usize])),
                 Operation::Trim { .. } => room += 2,
                 _ if room == 0 => return Ok(Err(Errno::NOSPC)),
                 _ => room -= 1,
@@ -174,13 +218,45 @@ mod tests {
 
     #[test]
     fn what_never_finds_space_ends_the_attempt() {
-        let mut asked = 0;
-        let ask = |_: &Operation| {
-            asked += 1;
-            Ok(Err(Errno::NOSPC))
+        let mut writes = 0;
+        let ask = |change: &Operation| match change {
+            Operation::Read { length, .. } => Ok(Ok(vec![0; *length as usize])),
+            _ => {
+                writes += 1;
+                Ok(Err(Errno::NOSPC))
+            }
         };
         assert!(make_again(pieces(), ask).expect_err("refused").contains("4 writes"));
-        assert_eq!(asked, 4);
+        assert_eq!(writes, 4);
         assert!(make_again(pieces(), |_| Ok(Err(Errno::IO))).is_err());
+    }
+
+    #[test]
+    fn what_is_there_is_not_made_again() {
+        const END: usize = 4 * BLOCK_BYTES as usize;
+        let data: Vec<u8> = (0..END - 1000).map(|at| (at / 256) as u8).collect();
+        let mut journal = Journal::new(1 << 20);
+        journal.add(Arc::new(Operation::Write { offset: 1000, data: data.clone(), fua: false }));
+        // The drive has all of it but the second and the third block.
+        let mut drive = [vec![0; 1000], data.clone()].concat();
+        drive[5000..9000].fill(0);
+        let mut written = Vec::new();
+        let ask = |change: &Operation| {
+            let (start, end) = change.changes().unwrap_or_default();
+            match change {
+                Operation::Read { offset, length } => {
+                    return Ok(Ok(drive[*offset as usize..][..*length as usize].to_vec()));
+                }
+                Operation::Write { data, .. } => {
+                    drive[start as usize..end as usize].copy_from_slice(data);
+                    written.push((start, end));
+                }
+                _ => {}
+            }
+            Ok(Ok(Vec::new()))
+        };
+        make_again(journal.pieces(), ask).expect("made");
+        assert_eq!(written, [(BLOCK_BYTES, 3 * BLOCK_BYTES)]);
+        assert!(drive[1000..] == data);
     }
 }

@@ -255,7 +255,7 @@ fn a_server_that_was_there_may_go_and_come() -> Outcome {
     wait_until("the state", || it.listed()["attachment"]["state"] == "waiting");
     let list = it.drive.pumice(&["list"]);
     assert!(list.stdout.contains("waiting for the server"), "{list:?}");
-    fails(&it.drive.pumice(&["detach", &node]), &["its server is gone", "--force"]);
+    fails(&it.drive.pumice(&["detach", &node]), &["requests are held", "--force"]);
     let read = std::thread::spawn({
         let node = node.clone();
         move || {
@@ -406,6 +406,12 @@ fn refusals_are_one_line() -> Outcome {
     fails(&drive.pumice(&["detach", &path]), &[&path, "not attached"]);
     let wrong: Run = drive.pumice(&["attach", &path, "--by", "floppy"]);
     assert_eq!((wrong.code, wrong.stderr.lines().count()), (Some(2), 1), "{wrong:?}");
+    // A drive that a program has locked, which no server tells of.
+    {
+        let other = File::open(&path)?;
+        rustix::fs::flock(&other, rustix::fs::FlockOperation::LockExclusive)?;
+        fails(&drive.pumice(&["attach", &path]), &["in use"]);
+    }
     // A server that cannot start says why.
     let run = drive.pumice(&["attach", &path, "--", "--map-cache", "nonsense"]);
     fails(&run, &["nonsense"]);

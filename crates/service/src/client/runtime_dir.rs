@@ -18,7 +18,9 @@ static CREATED: OnceLock<PathBuf> = OnceLock::new();
 pub fn runtime_dirs() -> Vec<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(only) = named(OVERRIDE) {
-        return vec![only];
+        // One name for it: others, such as that of the attachments, are made of it. Programs that are started look for it, too.
+        let only = std::path::absolute(&only).unwrap_or(only);
+        return vec![only.components().collect()];
     }
     let user = rustix::process::geteuid().as_raw();
     let mut dirs = vec![PathBuf::from(SHARED)];

@@ -61,6 +61,13 @@ impl DriveSearch {
         self.find_within(PATIENCE)
     }
 
+    /// As [`DriveSearch::find_patiently`], with the admin socket of the server.
+    pub(super) fn find_with_socket(&self) -> Option<(PathBuf, StatusReport)> {
+        let report = self.find_patiently()?;
+        let socket = self.found.lock().socket.clone()?;
+        Some((socket, report))
+    }
+
     fn find_within(&self, patience: Duration) -> Option<StatusReport> {
         let known = self.found.lock().socket.clone();
         if let Some(known) = &known {

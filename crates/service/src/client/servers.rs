@@ -12,6 +12,7 @@ use status::{DriveState, StatusAnswer, StatusReport, path_text};
 use crate::client::exchange::{PATIENCE, ask_all, ask_line};
 use crate::client::protocol::{Answer, Change, Request};
 use crate::client::runtime_dir::{runtime_dirs, trusted};
+use crate::client::search::DriveSearch;
 use crate::error::ServiceError;
 use crate::paths::{absolute, same_file};
 
@@ -51,8 +52,7 @@ pub(super) fn ask_status_within(
 ///
 /// [`ServiceError::Refused`] with the server's message; [`ServiceError::Admin`] if there is no answer.
 pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, ServiceError> {
-    let found = find_sockets(Some(path)).into_iter().find(|(_, report)| report.state != DriveState::Down);
-    let Some((socket, report)) = found else { return Ok(None) };
+    let Some((socket, report)) = DriveSearch::new(path).find_with_socket() else { return Ok(None) };
     let (drive, path) = (report.uuid, Some(path_text(&report.path)));
     let request = Request::Change { drive, path, change: change.clone() };
     match ask(&socket, &request, (PATIENCE, CHANGE_TIMEOUT), &AtomicUsize::new(0))? {
@@ -104,14 +104,20 @@ fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
 }
 
 /// Returns the drives that the servers of this machine (as far as this user may ask them) have open; with `path`,
-/// only the drive there. Removes sockets that servers left behind.
+/// only the drive there, for which other servers are not waited for. Removes sockets that servers left behind.
 pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
-    find_drives(path).into_iter().filter(|report| report.state != DriveState::Down).collect()
+    if let Some(path) = path {
+        return DriveSearch::new(path).find_patiently().into_iter().collect();
+    }
+    find_drives(None).into_iter().filter(|report| report.state != DriveState::Down).collect()
 }
 
 /// Returns the drives that the servers of this machine have open, then those that a server is configured to serve
 /// and could not open; with `path`, only the drive there.
 pub fn find_drives(path: Option<&Path>) -> Vec<StatusReport> {
+    if let Some(report) = path.and_then(|path| DriveSearch::new(path).find_patiently()) {
+        return vec![report];
+    }
     let mut found: Vec<StatusReport> = find_sockets(path).into_iter().map(|(_, report)| report).collect();
     // The sort is stable, so that the order of the sockets stays otherwise.
     found.sort_by_key(|report| report.state == DriveState::Down);

@@ -149,7 +149,8 @@ fn make_missing(
     let Operation::Write { offset, ref data, .. } = *change else { return Ok(ask(change)?.map(drop)) };
     let found = match ask(&Operation::Read { offset, length: data.len() as u32 })? {
         Ok(found) => found,
-        Err(errno) => return Ok(Err(errno)),
+        // What is damaged can be read once it was written anew.
+        Err(_) => return Ok(ask(change)?.map(drop)),
     };
     let (mut at, end) = (offset, offset + data.len() as u64);
     let mut missing: Vec<(u64, u64)> = Vec::new();
@@ -258,5 +259,19 @@ mod tests {
         make_again(journal.pieces(), ask).expect("made");
         assert_eq!(written, [(BLOCK_BYTES, 3 * BLOCK_BYTES)]);
         assert!(drive[1000..] == data);
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_written() {
+        let mut written = 0;
+        let ask = |change: &Operation| {
+            if let Operation::Read { .. } = change {
+                return Ok(Err(Errno::IO));
+            }
+            written += 1;
+            Ok(Ok(Vec::new()))
+        };
+        make_again(pieces(), ask).expect("made");
+        assert_eq!(written, 4);
     }
 }

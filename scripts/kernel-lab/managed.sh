@@ -80,7 +80,7 @@ forced() {      # without its server, a drive is detached by force only, and wha
     dd if=/dev/urandom of="$device" bs=64k count=4 oflag=direct || return
     kill -9 "$server"
     until_true is_state waiting || return
-    ! pumice detach "$device" 2>/tmp/said && grep 'server is gone' /tmp/said || { cat /tmp/said; return 1; }
+    ! pumice detach "$device" 2>/tmp/said && grep 'requests are held' /tmp/said || { cat /tmp/said; return 1; }
     dd if="$device" of=/dev/null bs=4k count=1 iflag=direct 2>/dev/null &
     sleep 0.5
     ! pumice detach --force "$device" 2>/tmp/said && grep 'detached, but' /tmp/said || { cat /tmp/said; return 1; }

@@ -140,8 +140,9 @@ fn make_again(
     }
 }
 
-/// Makes a change; a write in those blocks that do not have its data. What a server shows after an opening is durable, and what
-/// one shows that has lived on is, too, after the flush that follows.
+/// Makes a change; a write in those blocks that do not have its data. What a server shows after an opening is durable: behind a page
+/// cache it was written again. What a server shows that has lived on is durable after the flush that follows, which one with a
+/// failed sync refuses.
 fn make_missing(
     change: &Operation,
     ask: &mut impl FnMut(&Operation) -> Result<Outcome, String>,

@@ -33,8 +33,17 @@ pub(crate) fn ask_line(
     connecting: Duration,
     answering: Duration,
 ) -> io::Result<Vec<u8>> {
-    let mut stream = socket_file::connect(socket, connecting)?;
-    stream.set_write_timeout(Some(connecting))?;
+    ask_line_on(socket_file::connect(socket, connecting)?, line, connecting, answering)
+}
+
+/// As [`ask_line`], for a server that is connected. The line is sent within `sending`.
+pub(crate) fn ask_line_on(
+    mut stream: UnixStream,
+    line: &[u8],
+    sending: Duration,
+    answering: Duration,
+) -> io::Result<Vec<u8>> {
+    stream.set_write_timeout(Some(sending))?;
     stream.write_all(line)?;
     read_line(&mut stream, answering)
 }

@@ -3,19 +3,19 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::sync::mpsc::{Sender, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use status::{DriveState, StatusReport};
+use status::{DriveState, StatusAnswer, StatusReport};
 
 use crate::client::exchange::PATIENCE;
 use crate::client::runtime_dir::runtime_dirs;
-use crate::client::servers::{ask_status_within, is_at, sockets_in};
+use crate::client::servers::{ask_status, ask_status_on, is_at, sockets_in};
 
 /// Time that a search waits for servers that do not answer. They are not forgotten: the search after their answer finds the drive.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -38,6 +38,16 @@ struct Found {
     socket: Option<PathBuf>,
     /// Sockets whose answers are waited for, each with the time of the question.
     asked: HashMap<PathBuf, Instant>,
+}
+
+/// Who asks a server.
+enum Aside {
+    /// A thread of this search.
+    Asked,
+    /// One of another search, since a moment ago.
+    ByOther,
+    /// Nobody: none listens there, or there is no thread for it.
+    Nobody,
 }
 
 impl DriveSearch {
@@ -95,86 +105,98 @@ impl DriveSearch {
         loop {
             while waiting < ASKED_MAX && self.found.lock().asked.len() < ASKED_MAX {
                 let Some(socket) = sockets.next() else { break };
-                if self.ask_aside(socket, sender.clone()) {
-                    waiting += 1;
+                match self.ask_aside(&socket, sender.clone()) {
+                    Aside::Asked => waiting += 1,
+                    Aside::ByOther => others.push(socket),
+                    Aside::Nobody => {}
                 }
             }
-            if waiting == 0 {
-                return self.find_by_others(&others, patience.min(GLANCE).saturating_sub(since.elapsed()));
+            let (socket, others_are_asked) = {
+                let found = self.found.lock();
+                (found.socket.clone(), others.iter().any(|socket| found.asked.contains_key(socket)))
+            };
+            if let Some(socket) = socket.filter(|socket| others.contains(socket)) {
+                return self.ask(&socket);
             }
-            match answers.recv_timeout(patience.saturating_sub(since.elapsed())) {
+            // What others ask is waited for, but not long.
+            let patience = if waiting > 0 { patience } else { patience.min(GLANCE) };
+            let left = patience.saturating_sub(since.elapsed());
+            if left.is_zero() || (waiting == 0 && !others_are_asked) {
+                return None;
+            }
+            match answers.recv_timeout(if others_are_asked { left.min(POLL) } else { left }) {
                 Ok(Some(report)) => return Some(report),
                 Ok(None) => waiting -= 1,
-                // The others are not waited for.
-                Err(_) => return None,
+                Err(_) => {}
             }
         }
     }
 
-    /// Waits for sockets that other threads have asked.
-    fn find_by_others(&self, others: &[PathBuf], patience: Duration) -> Option<StatusReport> {
-        let since = Instant::now();
-        loop {
-            let (socket, is_over) = {
-                let found = self.found.lock();
-                let is_over = !others.iter().any(|socket| found.asked.contains_key(socket));
-                (found.socket.clone(), is_over || since.elapsed() >= patience)
-            };
-            match socket {
-                Some(socket) if others.contains(&socket) => return self.ask(&socket),
-                _ if is_over => return None,
-                _ => thread::sleep(POLL),
-            }
-        }
-    }
-
-    /// Asks a server on a thread of its own. Returns false if there is none, or if it is being asked.
-    fn ask_aside(&self, socket: PathBuf, sender: Sender<Option<StatusReport>>) -> bool {
-        let (search, asked) = (self.clone(), socket.clone());
-        match self.found.lock().asked.entry(socket.clone()) {
-            Entry::Occupied(_) => return false,
+    /// Asks a server on a thread of its own. A socket that a server left behind is removed here: who finds the drive may end
+    /// before a thread has done it.
+    fn ask_aside(&self, socket: &Path, sender: Sender<Option<StatusReport>>) -> Aside {
+        match self.found.lock().asked.entry(socket.to_path_buf()) {
+            Entry::Occupied(_) => return Aside::ByOther,
             Entry::Vacant(place) => place.insert(Instant::now()),
         };
-        let ask = move || {
-            let report = search.ask(&asked);
-            let mut found = search.found.lock();
-            found.asked.remove(&asked);
-            if report.is_some() {
-                found.socket = Some(asked);
+        let (search, asked) = (self.clone(), socket.to_path_buf());
+        let is_asked = match socket_file::connect(socket, Duration::ZERO) {
+            Ok(stream) => spawn(move || {
+                search.take(asked.clone(), search.drive_in(ask_status_on(&asked, stream).ok()), &sender)
+            }),
+            // More clients wait than it accepts.
+            Err(error) if error.kind() == ErrorKind::TimedOut => {
+                spawn(move || search.take(asked.clone(), search.ask(&asked), &sender))
             }
-            drop(found);
-            // Fails when nobody waits any more.
-            let _ = sender.send(report);
+            Err(_) => {
+                socket_file::remove_if_dead(socket);
+                false
+            }
         };
-        let ask = thread::Builder::new().name("drive-search".into()).spawn(ask);
-        if ask.is_err() {
-            self.found.lock().asked.remove(&socket);
+        if is_asked {
+            return Aside::Asked;
         }
-        ask.is_ok()
+        self.found.lock().asked.remove(socket);
+        Aside::Nobody
+    }
+
+    /// Takes the answer of a server that was asked.
+    fn take(&self, asked: PathBuf, report: Option<StatusReport>, sender: &Sender<Option<StatusReport>>) {
+        let mut found = self.found.lock();
+        found.asked.remove(&asked);
+        if report.is_some() {
+            found.socket = Some(asked);
+        }
+        drop(found);
+        // Fails when nobody waits any more.
+        let _ = sender.send(report);
     }
 
     /// The drive as the server at a socket reports it, if that has it open.
     fn ask(&self, socket: &Path) -> Option<StatusReport> {
-        match ask_status_within(socket, PATIENCE, &AtomicUsize::new(0)) {
-            Ok(answer) => {
-                let mut open = answer.drives.into_iter().filter(|report| report.state != DriveState::Down);
-                open.find(|report| is_at(report, &self.path))
-            }
-            Err(_) => {
-                socket_file::remove_if_dead(socket);
-                None
-            }
+        let answer = ask_status(socket).ok();
+        if answer.is_none() {
+            socket_file::remove_if_dead(socket);
         }
+        self.drive_in(answer)
     }
+
+    fn drive_in(&self, answer: Option<StatusAnswer>) -> Option<StatusReport> {
+        let mut open = answer?.drives.into_iter().filter(|report| report.state != DriveState::Down);
+        open.find(|report| is_at(report, &self.path))
+    }
+}
+
+/// Returns false if there is no thread for it.
+fn spawn(ask: impl FnOnce() + Send + 'static) -> bool {
+    thread::Builder::new().name("drive-search".into()).spawn(ask).is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead, BufReader, Write};
     use std::os::unix::net::UnixListener;
-    use std::sync::atomic::Ordering;
-
-    use status::StatusAnswer;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
 
@@ -225,6 +247,25 @@ mod tests {
             assert!(nobody.find().is_none());
         }
         assert!(since.elapsed() < GLANCE * 4, "not each time: {:?}", since.elapsed());
+    }
+
+    #[test]
+    fn what_servers_left_behind_is_gone_when_the_drive_is_found() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for _ in 0..20 {
+            server(dir.path(), "m.sock", "/drive", Some(Duration::ZERO));
+            for number in 0..20 {
+                // Before and behind the one that answers.
+                for name in ["a", "z"] {
+                    drop(UnixListener::bind(dir.path().join(format!("{name}{number}.sock"))).expect("bound"));
+                }
+            }
+            let drive = DriveSearch::in_dirs(Path::new("/drive"), vec![dir.path().to_path_buf()]);
+            assert!(drive.find().is_some());
+            let left: Vec<_> = std::fs::read_dir(dir.path()).expect("a directory").flatten().collect();
+            assert_eq!(left.len(), 1, "{left:?}");
+            std::fs::remove_file(dir.path().join("m.sock")).expect("removed");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The servers of this machine, asked through their admin sockets: which drives they have, and changes of these.
 
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -9,7 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use status::{DriveState, StatusAnswer, StatusReport, path_text};
 
-use crate::client::exchange::{PATIENCE, ask_all, ask_line};
+use crate::client::exchange::{PATIENCE, ask_all, ask_line, ask_line_on};
 use crate::client::protocol::{Answer, Change, Request};
 use crate::client::runtime_dir::{runtime_dirs, trusted};
 use crate::client::search::DriveSearch;
@@ -35,12 +36,22 @@ pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
 }
 
 /// Adds the bytes of the answer to those of other answers, `answered_bytes`. They have a limit together.
-pub(super) fn ask_status_within(
+fn ask_status_within(
     socket: &Path,
     patience: Duration,
     answered_bytes: &AtomicUsize,
 ) -> Result<StatusAnswer, ServiceError> {
-    match ask(socket, &Request::Status, (patience, patience), answered_bytes)? {
+    status_in(socket, ask(socket, &Request::Status, (patience, patience), answered_bytes)?)
+}
+
+/// As [`ask_status`], for a server that is connected.
+pub(super) fn ask_status_on(socket: &Path, stream: UnixStream) -> Result<StatusAnswer, ServiceError> {
+    let exchange = |line: &[u8]| ask_line_on(stream, line, PATIENCE, PATIENCE);
+    status_in(socket, ask_by(socket, &Request::Status, &AtomicUsize::new(0), exchange)?)
+}
+
+fn status_in(socket: &Path, answer: Answer) -> Result<StatusAnswer, ServiceError> {
+    match answer {
         Answer::Status(answer) => Ok(answer),
         Answer::Changed { .. } | Answer::Error { .. } => Err(odd_answer(socket)),
     }
@@ -74,10 +85,20 @@ fn ask(
     (connecting, answering): (Duration, Duration),
     answered_bytes: &AtomicUsize,
 ) -> Result<Answer, ServiceError> {
+    ask_by(socket, request, answered_bytes, |line| ask_line(socket, line, connecting, answering))
+}
+
+/// Asks by `exchange`, which sends a line and returns the one that is answered.
+fn ask_by(
+    socket: &Path,
+    request: &Request,
+    answered_bytes: &AtomicUsize,
+    exchange: impl FnOnce(&[u8]) -> io::Result<Vec<u8>>,
+) -> Result<Answer, ServiceError> {
     let ask = || -> io::Result<Answer> {
         let mut line = serde_json::to_vec(request)?;
         line.push(b'\n');
-        let answer = ask_line(socket, &line, connecting, answering)?;
+        let answer = exchange(&line)?;
         let before = answered_bytes.fetch_add(answer.len(), Ordering::Relaxed);
         parse(&answer, ANSWERS_MAX_BYTES.saturating_sub(before))
             .map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))

@@ -3,16 +3,16 @@
 mod empty;
 mod progress;
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ::bench::{DataSet, Fio, Options, Run, SUITES, Session, Stop, Target};
-use anyhow::{Context, Result, anyhow, bail, ensure};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
 
+use crate::input::text_in;
 use crate::output::Output;
 use crate::size::Size;
 use crate::usage::{Coded, WrongUsage, complain};
@@ -160,9 +160,6 @@ fn drives(text: &str) -> Result<(String, Vec<String>), String> {
 /// Smallest size of what is created: a drive needs this much to clean.
 const SIZE_MIN_BYTES: u64 = 64 << 20;
 
-/// Largest JSON of a run that is read.
-const RUN_MAX_BYTES: u64 = 256 << 20;
-
 pub(crate) fn run(args: &Args) -> Result<()> {
     let out = match &args.command {
         Some(Command::Compare { before, after, json }) => {
@@ -185,10 +182,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn read(path: &Path) -> Result<Run> {
     let shown = path.display().to_string();
-    let length = fs::metadata(path).with_context(|| shown.clone())?.len();
-    ensure!(length <= RUN_MAX_BYTES, "{shown}: expected at most {RUN_MAX_BYTES} bytes");
-    let text = fs::read_to_string(path).with_context(|| shown.clone())?;
-    Ok(Run::parse(&shown, &text)?)
+    Ok(Run::parse(&shown, &text_in(path)?)?)
 }
 
 fn measure(args: &Args) -> Result<()> {

@@ -20,6 +20,7 @@ mod free_space;
 mod fuzz_config;
 mod human;
 mod in_use;
+mod input;
 mod interrupt;
 mod list;
 mod logging;

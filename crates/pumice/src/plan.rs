@@ -1,7 +1,6 @@
 //! `pumice plan`
 
-use std::fs::File;
-use std::io::{BufReader, Read as _, Write};
+use std::io::Write;
 use std::path::PathBuf;
 
 use ::scan::Interval;
@@ -12,6 +11,7 @@ use serde_json::{Value, json};
 
 use crate::create::smallest_physical_bytes;
 use crate::human;
+use crate::input::text_in;
 use crate::output::print_json;
 use crate::scan::sections::{ratio, ratio_interval};
 use crate::size::Size;
@@ -47,9 +47,6 @@ pub(crate) struct Args {
 const RATIO_MIN: f64 = 0.9;
 const RATIO_MAX: f64 = 1000.0;
 
-/// Largest size of a scan result that is read.
-const SCAN_MAX_BYTES: u64 = 256 << 20;
-
 fn ratio_argument(text: &str) -> Result<f64, String> {
     let ratio = text.strip_suffix(":1").unwrap_or(text).parse().ok();
     ratio
@@ -71,8 +68,7 @@ impl Args {
             return Ok(Source { ratio, interval: None, text: "as given".to_string() });
         };
         let shown = path.display();
-        let file = File::open(path).with_context(|| shown.to_string())?;
-        let found: Value = serde_json::from_reader(BufReader::new(file.take(SCAN_MAX_BYTES)))
+        let found: Value = serde_json::from_str(&text_in(path)?)
             .with_context(|| format!("{shown}: not what `pumice scan --json` prints"))?;
         let predicted = &found["predicted_drive"]["ratio"];
         let interval: Interval = serde_json::from_value(predicted.clone())

@@ -5,15 +5,15 @@ mod html;
 mod json;
 mod text;
 
-use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, bail};
 use clap::builder::PossibleValuesParser;
 use tco::{Applied, Comparison, Field, Influence, Origin, PRESETS, Scenario, Sweep, SweepRange};
 
+use crate::input::{text_in, text_of};
 use crate::output::Output;
 
 /// Total cost of ownership with the SNIA storage TCO model and extensions, described in docs/tco.md
@@ -103,9 +103,6 @@ struct Report {
     vary_percent: u8,
 }
 
-/// Largest input file, in bytes. A scan of many directories produces a long file.
-const FILE_MAX_BYTES: u64 = 256 << 20;
-
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.fields {
         return Ok(io::stdout().write_all(text::fields().as_bytes())?);
@@ -174,24 +171,7 @@ fn set(scenario: &mut Scenario, settings: &[Setting]) -> Result<()> {
 
 /// Reads a text file, or standard input.
 fn read(path: &Path) -> Result<String> {
-    let what = || format!("cannot read {}", path.display());
-    let mut bytes = Vec::new();
-    if path == Path::new("-") {
-        io::stdin().lock().take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes).with_context(what)?;
-    } else {
-        let file = fs::File::open(path).with_context(what)?;
-        file.take(FILE_MAX_BYTES + 1).read_to_end(&mut bytes).with_context(what)?;
-    }
-    ensure!(
-        bytes.len() as u64 <= FILE_MAX_BYTES,
-        "{}: expected at most {FILE_MAX_BYTES} bytes",
-        path.display()
-    );
-    String::from_utf8(bytes).map_err(|error| {
-        let at = error.utf8_error().valid_up_to();
-        let line = 1 + error.as_bytes()[..at].iter().filter(|byte| **byte == b'\n').count();
-        anyhow::anyhow!("{}:{line}: expected UTF-8 text", path.display())
-    })
+    if path == Path::new("-") { text_of(io::stdin().lock(), path) } else { text_in(path) }
 }
 
 #[cfg(test)]

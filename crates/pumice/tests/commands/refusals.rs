@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::common::server::text;
-use crate::common::{Drive, Outcome, Run, in_time, sample};
+use crate::common::{Drive, Outcome, Run, in_time, pumice, sample};
 
 /// Returns every entry below a directory with its contents; empty contents for entries other than files.
 fn everything(folder: &Path) -> BTreeMap<String, Vec<u8>> {
@@ -320,5 +320,38 @@ fn a_filesystem_too_small_for_the_demo_is_refused_before() -> Outcome {
     assert_eq!((left, unmounted.code), (0, Some(0)));
     refused(&run, 1, "20.00 MiB are free", &"a small filesystem");
     assert!(run.stdout.is_empty(), "{run:?}");
+    Ok(())
+}
+
+#[test]
+fn a_text_without_end_is_refused() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let path = |name: &str| folder.path().join(name);
+    fs::File::create(path("huge"))?.set_len(10 << 30)?;
+    rustix::fs::mkfifoat(rustix::fs::CWD, path("pipe"), rustix::fs::Mode::RWXU)?;
+    let (huge, pipe) = (text(&path("huge")), text(&path("pipe")));
+    for endless in ["/dev/zero", &huge, &pipe] {
+        let commands: [&[&str]; 6] = [
+            &["bench", "compare", endless, endless],
+            &["bench", "scorecard", endless],
+            &["plan", "--physical", "1T", "--scan", endless],
+            &["tco", endless],
+            &["tco", "--preset", "four-ways", "--from-scan", endless],
+            &["tco", "--preset", "four-ways", "--from-bench", endless],
+        ];
+        for command in commands {
+            let mut writer = None;
+            if endless == pipe {
+                writer = Some(
+                    std::process::Command::new("timeout").args(["60", "cp", "/dev/zero", endless]).spawn()?,
+                );
+            }
+            let run = pumice(command);
+            if let Some(mut writer) = writer {
+                writer.wait()?;
+            }
+            refused(&run, 1, &format!("{endless}: expected a text of at most 64 MiB"), &command);
+        }
+    }
     Ok(())
 }

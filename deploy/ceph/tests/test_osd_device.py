@@ -21,7 +21,8 @@ class Devices(unittest.TestCase):
         # The script, for this directory in place of /var/lib.
         with open(SCRIPT) as file:
             text = file.read()
-        self.script = self.write('script', text.replace('/var/lib/', self.folder + '/'))
+        self.text = text.replace('/var/lib/', self.folder + '/')
+        self.script = self.write('script', self.text)
         self.write('bin/chown', '#!/bin/sh\n')
         self.drive = os.path.join(self.folder, 'pumice', 'osd.7')
         self.block = os.path.join(self.folder, 'ceph/osd/ceph-7/block')
@@ -44,10 +45,14 @@ class Devices(unittest.TestCase):
         return subprocess.run(['sh', self.script, '7'], capture_output=True, text=True, timeout=60,
                               env={**os.environ, 'PATH': self.folder + '/bin:' + os.environ['PATH'], 'CLUSTER': 'ceph'})
 
-    def refused(self) -> str:
+    def link(self, device: str) -> None:
+        os.remove(self.block)
+        os.symlink(device, self.block)
+
+    def refused(self, leads_to: str = '/dev/of-last-boot') -> str:
         done = self.run_it()
-        self.assertNotEqual(done.returncode, 0)
-        self.assertEqual(os.readlink(self.block), '/dev/of-last-boot')
+        self.assertEqual(done.returncode, 1)
+        self.assertEqual(os.readlink(self.block), leads_to)
         return done.stderr
 
     def test_a_drive_in_a_file_and_one_behind_a_link(self) -> None:
@@ -67,6 +72,36 @@ class Devices(unittest.TestCase):
         os.symlink('/dev/disk/by-id/gone', self.drive)
         self.assertEqual(self.refused(), '%s leads to /dev/disk/by-id/gone, which is not there: osd.7 does not start without its disk\n'
                          % self.drive)
+
+    def test_a_drive_that_does_not_exist(self) -> None:
+        # The link of an OSD that was on a drive, by the names of devices that `pumice attach` makes.
+        for number, old in enumerate(('/dev/ublkb4711', '/dev/nbd4711', '/dev/loop4711')):
+            self.link(old)
+            self.assertEqual(self.refused(old), '%s does not exist, nor does %s, its device at the last boot: '
+                             'osd.7 does not start without its drive\n' % (self.drive, old), number)
+        # A device that is there: of another drive, or of none.
+        self.script = self.write('script', self.text.replace('/dev/loop', self.folder + '/loop'))
+        old = self.write('loop1', '')
+        self.link(old)
+        self.list({'/srv/other': old})
+        self.assertEqual(self.refused(old), '%s does not exist, and %s, its device at the last boot, is that of /srv/other: '
+                         'osd.7 does not start without its drive\n' % (self.drive, old))
+        self.list({'/srv/other': '/dev/loop2'})
+        done = self.run_it()
+        self.assertEqual((done.returncode, done.stderr), (0, ''))
+        self.assertEqual(os.readlink(self.block), old)
+
+    def test_an_osd_that_does_not_exist(self) -> None:
+        self.write('pumice/osd.7', '')
+        shutil.rmtree(os.path.dirname(self.block))
+        done = self.run_it()
+        self.assertEqual((done.returncode, done.stderr), (1, '%s does not exist: osd.7 was not created on this host, or is not mounted\n'
+                                                          % os.path.dirname(self.block)))
+
+    def test_wrong_usage(self) -> None:
+        for arguments in ([], ['7', '8']):
+            done = subprocess.run(['sh', self.script, *arguments], capture_output=True, text=True, timeout=60)
+            self.assertEqual((done.returncode, done.stderr), (2, 'usage: pumice-osd-device ID, the number of an OSD\n'))
 
     def test_a_drive_that_is_not_attached(self) -> None:
         self.write('pumice/osd.7', '')

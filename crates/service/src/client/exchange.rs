@@ -12,6 +12,10 @@ use parking_lot::Mutex;
 
 /// Longest answer. The report of a drive takes some 10 KiB.
 const ANSWER_MAX_BYTES: usize = 16 << 20;
+/// Most bytes of answers that are being received together, beyond [`SHORT_BYTES`] of each.
+const TOGETHER_MAX_BYTES: usize = 64 << 20;
+/// Bytes of each answer that do not count: no server keeps others from a short answer.
+const SHORT_BYTES: usize = 256 << 10;
 /// Bytes received at once.
 const RECEIVE_BYTES: usize = 64 << 10;
 /// Default time limit for connecting and sending the request, and for receiving the whole answer.
@@ -20,6 +24,40 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
 const PATIENCE_AFTERWARDS: Duration = Duration::from_secs(2);
 /// Most servers asked at a time. Bounds the memory for answers, and what silent servers cost the others.
 const ASKED_MAX: usize = 16;
+
+/// Bytes of answers that are in memory together.
+#[derive(Default)]
+pub(crate) struct Together {
+    bytes: AtomicUsize,
+}
+
+/// What one answer takes of them, until it is dropped.
+pub(crate) struct Part<'a> {
+    together: &'a Together,
+    bytes: usize,
+}
+
+impl Together {
+    pub(crate) fn part(&self) -> Part<'_> {
+        Part { together: self, bytes: 0 }
+    }
+}
+
+impl Part<'_> {
+    /// Returns false if there is no room for an answer that is this long by now.
+    fn grow(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(SHORT_BYTES).saturating_sub(self.bytes);
+        let before = self.together.bytes.fetch_add(more, Ordering::Relaxed);
+        self.bytes += more;
+        more == 0 || before + more <= TOGETHER_MAX_BYTES
+    }
+}
+
+impl Drop for Part<'_> {
+    fn drop(&mut self) {
+        self.together.bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
 
 /// Sends a line to the server at `socket`. Returns the line that it answers.
 ///
@@ -33,22 +71,25 @@ pub(crate) fn ask_line(
     connecting: Duration,
     answering: Duration,
 ) -> io::Result<Vec<u8>> {
-    ask_line_on(socket_file::connect(socket, connecting)?, line, connecting, answering)
+    let together = Together::default();
+    ask_line_on(socket_file::connect(socket, connecting)?, line, connecting, answering, &mut together.part())
 }
 
-/// As [`ask_line`], for a server that is connected. The line is sent within `sending`.
+/// As [`ask_line`], for a server that is connected. The line is sent within `sending`. Fails also if there is no room for the answer
+/// beside others.
 pub(crate) fn ask_line_on(
     mut stream: UnixStream,
     line: &[u8],
     sending: Duration,
     answering: Duration,
+    part: &mut Part<'_>,
 ) -> io::Result<Vec<u8>> {
     stream.set_write_timeout(Some(sending))?;
     stream.write_all(line)?;
-    read_line(&mut stream, answering)
+    read_line(&mut stream, answering, part)
 }
 
-fn read_line(stream: &mut UnixStream, answering: Duration) -> io::Result<Vec<u8>> {
+fn read_line(stream: &mut UnixStream, answering: Duration, part: &mut Part<'_>) -> io::Result<Vec<u8>> {
     let wrong = |kind, message: String| Err(io::Error::new(kind, message));
     let since = Instant::now();
     let mut answer = Vec::new();
@@ -71,6 +112,13 @@ fn read_line(stream: &mut UnixStream, answering: Duration) -> io::Result<Vec<u8>
         if answer.len() > ANSWER_MAX_BYTES {
             let limit = ANSWER_MAX_BYTES >> 20;
             return wrong(ErrorKind::InvalidData, format!("the answer is longer than {limit} MiB"));
+        }
+        if !part.grow(answer.len()) {
+            let limit = TOGETHER_MAX_BYTES >> 20;
+            return wrong(
+                ErrorKind::InvalidData,
+                format!("the answers of all servers are longer than {limit} MiB"),
+            );
         }
         match count {
             0 if answer.is_empty() => {
@@ -219,5 +267,33 @@ mod tests {
     fn silent_servers_are_given_less_time_later() {
         assert_eq!(patience_after(Duration::ZERO), PATIENCE);
         assert_eq!(patience_after(PATIENCE), PATIENCE_AFTERWARDS);
+    }
+
+    #[test]
+    fn answers_have_a_limit_together_until_they_are_dropped() {
+        let dir = dir();
+        let together = Together::default();
+        let mut count = 0;
+        let mut ask = |bytes: usize, part: &mut Part<'_>| {
+            count += 1;
+            let socket = server(&dir, &count.to_string(), move |mut stream| {
+                stream.write_all(&vec![b' '; bytes])?;
+                stream.write_all(b"\n")
+            });
+            let stream = socket_file::connect(&socket, LONG)?;
+            ask_line_on(stream, b"question\n", LONG, LONG, part).map(|answer| answer.len())
+        };
+        let long = TOGETHER_MAX_BYTES / 4 - SHORT_BYTES;
+        let mut parts: Vec<Part<'_>> = (0..5).map(|_| together.part()).collect();
+        for part in &mut parts[..4] {
+            assert_eq!(ask(long, part).expect("an answer"), long);
+        }
+        let error = ask(long, &mut parts[4]).expect_err("too much");
+        assert_eq!(error.to_string(), "the answers of all servers are longer than 64 MiB");
+        // What was refused takes no room when it is dropped, and short ones need none.
+        assert_eq!(ask(SHORT_BYTES, &mut together.part()).expect("short"), SHORT_BYTES);
+        parts.clear();
+        assert_eq!(ask(long, &mut together.part()).expect("an answer"), long);
+        assert_eq!(together.bytes.load(Ordering::Relaxed), 0);
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::io::ErrorKind;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Sender, channel};
@@ -13,9 +14,9 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use status::{DriveState, StatusAnswer, StatusReport};
 
-use crate::client::exchange::PATIENCE;
+use crate::client::exchange::{PATIENCE, Together};
 use crate::client::runtime_dir::runtime_dirs;
-use crate::client::servers::{ask_status, ask_status_on, is_at, sockets_in};
+use crate::client::servers::{ask_status, is_at, parse_status, receive_status, sockets_in};
 
 /// Time that a search waits for servers that do not answer. They are not forgotten: the search after their answer finds the drive.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -30,6 +31,15 @@ pub struct DriveSearch {
     path: PathBuf,
     dirs: Vec<PathBuf>,
     found: Arc<Mutex<Found>>,
+    answers: Arc<Answers>,
+}
+
+/// Limits the memory for answers of servers that are asked at a time. A search that ends returns nothing of it: its threads do.
+#[derive(Default)]
+struct Answers {
+    received: Together,
+    /// One is parsed at a time: its reports may take much more than its text.
+    parsing: Mutex<()>,
 }
 
 #[derive(Default)]
@@ -57,7 +67,7 @@ impl DriveSearch {
     }
 
     fn in_dirs(path: &Path, dirs: Vec<PathBuf>) -> DriveSearch {
-        DriveSearch { path: path.to_path_buf(), dirs, found: Arc::default() }
+        DriveSearch { path: path.to_path_buf(), dirs, found: Arc::default(), answers: Arc::default() }
     }
 
     /// The drive as its server reports it; `None` if no server has it open, or if its server has not answered in time: within ten
@@ -142,12 +152,15 @@ impl DriveSearch {
         let (search, asked) = (self.clone(), socket.to_path_buf());
         let is_asked = match socket_file::connect(socket, Duration::ZERO) {
             Ok(stream) => spawn(move || {
-                search.take(asked.clone(), search.drive_in(ask_status_on(&asked, stream).ok()), &sender)
+                let report = search.ask_on(stream);
+                search.take(asked, report, &sender);
             }),
             // More clients wait than it accepts.
-            Err(error) if error.kind() == ErrorKind::TimedOut => {
-                spawn(move || search.take(asked.clone(), search.ask(&asked), &sender))
-            }
+            Err(error) if error.kind() == ErrorKind::TimedOut => spawn(move || {
+                let stream = socket_file::connect(&asked, PATIENCE).ok();
+                let report = stream.and_then(|stream| search.ask_on(stream));
+                search.take(asked, report, &sender);
+            }),
             Err(_) => {
                 socket_file::remove_if_dead(socket);
                 false
@@ -179,6 +192,14 @@ impl DriveSearch {
             socket_file::remove_if_dead(socket);
         }
         self.drive_in(answer)
+    }
+
+    /// As [`DriveSearch::ask`], for one of many servers that are asked at a time.
+    fn ask_on(&self, stream: UnixStream) -> Option<StatusReport> {
+        let mut part = self.answers.received.part();
+        let answer = receive_status(stream, &mut part).ok()?;
+        let _one = self.answers.parsing.lock();
+        self.drive_in(parse_status(&answer))
     }
 
     fn drive_in(&self, answer: Option<StatusAnswer>) -> Option<StatusReport> {
@@ -247,6 +268,37 @@ mod tests {
             assert!(nobody.find().is_none());
         }
         assert!(since.elapsed() < GLANCE * 4, "not each time: {:?}", since.elapsed());
+    }
+
+    #[test]
+    fn servers_that_fill_the_memory_hide_no_drive() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (count, bytes) = (8, 15 << 20);
+        let (sender, sent) = channel();
+        for number in 0..count {
+            let listener = UnixListener::bind(dir.path().join(format!("a{number}.sock"))).expect("bound");
+            let sender = sender.clone();
+            thread::spawn(move || {
+                // One asks, and others see whether it is dead.
+                for stream in listener.incoming().flatten() {
+                    let mut line = String::new();
+                    if BufReader::new(&stream).read_line(&mut line).is_ok_and(|bytes| bytes > 0) {
+                        let is_sent = (&stream).write_all(&vec![b' '; bytes]).is_ok();
+                        let _ = sender.send((stream, is_sent));
+                    }
+                }
+            });
+        }
+        let asked = server(dir.path(), "z.sock", "/drive", Some(GLANCE / 10));
+        let drive = DriveSearch::in_dirs(Path::new("/drive"), vec![dir.path().to_path_buf()]);
+        let nobody = DriveSearch::in_dirs(Path::new("/nobody"), vec![dir.path().to_path_buf()]);
+        assert!(nobody.find().is_none() && drive.find_patiently().is_some());
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
+        // No search took them all.
+        let refused = (0..2 * count)
+            .filter_map(|_| sent.recv_timeout(PATIENCE * 3).ok())
+            .filter(|(_, is_sent)| !is_sent);
+        assert!(refused.take(2).count() == 2);
     }
 
     #[test]

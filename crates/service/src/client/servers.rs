@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use status::{DriveState, StatusAnswer, StatusReport, path_text};
 
-use crate::client::exchange::{PATIENCE, ask_all, ask_line, ask_line_on};
+use crate::client::exchange::{PATIENCE, Part, ask_all, ask_line, ask_line_on};
 use crate::client::protocol::{Answer, Change, Request};
 use crate::client::runtime_dir::{runtime_dirs, trusted};
 use crate::client::search::DriveSearch;
@@ -44,10 +44,23 @@ fn ask_status_within(
     status_in(socket, ask(socket, &Request::Status, (patience, patience), answered_bytes)?)
 }
 
-/// As [`ask_status`], for a server that is connected.
-pub(super) fn ask_status_on(socket: &Path, stream: UnixStream) -> Result<StatusAnswer, ServiceError> {
-    let exchange = |line: &[u8]| ask_line_on(stream, line, PATIENCE, PATIENCE);
-    status_in(socket, ask_by(socket, &Request::Status, &AtomicUsize::new(0), exchange)?)
+/// Asks a server that is connected for its status; for [`parse_status`].
+pub(super) fn receive_status(stream: UnixStream, part: &mut Part<'_>) -> io::Result<Vec<u8>> {
+    ask_line_on(stream, &line_of(&Request::Status)?, PATIENCE, PATIENCE, part)
+}
+
+/// Returns `None` if it is no status.
+pub(super) fn parse_status(answer: &[u8]) -> Option<StatusAnswer> {
+    match parse(answer, ANSWERS_MAX_BYTES) {
+        Ok(Answer::Status(answer)) => Some(answer),
+        Ok(Answer::Changed { .. } | Answer::Error { .. }) | Err(_) => None,
+    }
+}
+
+fn line_of(request: &Request) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    Ok(line)
 }
 
 fn status_in(socket: &Path, answer: Answer) -> Result<StatusAnswer, ServiceError> {
@@ -85,20 +98,8 @@ fn ask(
     (connecting, answering): (Duration, Duration),
     answered_bytes: &AtomicUsize,
 ) -> Result<Answer, ServiceError> {
-    ask_by(socket, request, answered_bytes, |line| ask_line(socket, line, connecting, answering))
-}
-
-/// Asks by `exchange`, which sends a line and returns the one that is answered.
-fn ask_by(
-    socket: &Path,
-    request: &Request,
-    answered_bytes: &AtomicUsize,
-    exchange: impl FnOnce(&[u8]) -> io::Result<Vec<u8>>,
-) -> Result<Answer, ServiceError> {
     let ask = || -> io::Result<Answer> {
-        let mut line = serde_json::to_vec(request)?;
-        line.push(b'\n');
-        let answer = exchange(&line)?;
+        let answer = ask_line(socket, &line_of(request)?, connecting, answering)?;
         let before = answered_bytes.fetch_add(answer.len(), Ordering::Relaxed);
         parse(&answer, ANSWERS_MAX_BYTES.saturating_sub(before))
             .map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))

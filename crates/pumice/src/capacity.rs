@@ -29,9 +29,11 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let drives = crate::status::find(args.path.as_deref())?;
+    let mut drives = crate::status::find(args.path.as_deref())?;
     if args.path.is_none() {
-        for down in service::find_drives(None).iter().filter(|drive| drive.state == DriveState::Down) {
+        let downs: Vec<StatusReport> =
+            drives.extract_if(.., |drive| drive.state == DriveState::Down).collect();
+        for down in &downs {
             let why = down.state_reason.as_deref().unwrap_or("no reason given");
             usage::complain(&usage::printable(&format!("warning: {}: down: {why}", shown(&down.path))));
         }

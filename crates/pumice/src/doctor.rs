@@ -22,7 +22,6 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use report::Table;
 use serde_json::json;
-use service::find_served;
 use status::StatusReport;
 
 use crate::config::{Config, Overrides, Source};
@@ -85,7 +84,7 @@ impl Patient {
         }
         let (mut status, mut no_status) = (None, None);
         if target != Target::New {
-            match find_served(Some(&path)).into_iter().next() {
+            match crate::status::of_server(&path) {
                 Some(report) => status = Some(report),
                 None => match crate::status::idle(&path) {
                     Ok(report) => status = Some(report),

@@ -9,7 +9,7 @@ use attach::bridge::State;
 use attach::client::{self, Attachment};
 use report::Table;
 use serde_json::{Value, json};
-use service::{find_drives, mounts};
+use service::mounts;
 use status::{DriveState, StatusReport, path_text, shown};
 
 use crate::human;
@@ -46,12 +46,15 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let rows = rows(find_drives(None), client::all());
+    let (drives, is_all) = crate::served::drives(None);
+    let rows = rows(drives, client::all());
     if args.json {
         return print_json(&json!({ "drives": rows.iter().map(document).collect::<Vec<Value>>() }));
     }
     if rows.is_empty() {
-        crate::usage::complain("no drive is being served");
+        if is_all {
+            crate::usage::complain("no drive is being served");
+        }
         return Ok(());
     }
     write!(std::io::stdout(), "{}", render(&rows, !args.no_header))?;

@@ -33,6 +33,7 @@ mod progress;
 mod resize;
 mod scan;
 mod serve;
+mod served;
 mod set_codec;
 mod settle;
 mod sfx;

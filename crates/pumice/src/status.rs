@@ -10,10 +10,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use service::{IoChoice, ServiceError, find_drives, find_served, inspect_status, run_here};
-use status::{StatusAnswer, StatusReport};
+use service::{IoChoice, ServiceError, inspect_status, run_here};
+use status::{DriveState, StatusAnswer, StatusReport};
 
 use crate::output::print_json;
+use crate::served;
 
 #[derive(clap::Args)]
 #[command(
@@ -39,7 +40,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(interval) = args.watch {
         return watch::run(args.path.as_deref(), interval);
     }
-    let drives = match (args.path.as_deref(), find_drives(args.path.as_deref())) {
+    let (found, is_all) = served::drives(args.path.as_deref());
+    let drives = match (args.path.as_deref(), found) {
         (Some(path), found) if found.is_empty() => vec![idle(path)?],
         (Some(_), mut found) => {
             found.truncate(1);
@@ -51,7 +53,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json {
         print_json(&StatusAnswer { drives })?;
     } else if drives.is_empty() {
-        writeln!(out, "no drive is being served; give the path of one that is not")?;
+        if is_all {
+            writeln!(out, "no drive is being served; give the path of one that is not")?;
+        }
     } else {
         for (index, drive) in drives.iter().enumerate() {
             let gap = if index > 0 { "\n" } else { "" };
@@ -61,20 +65,25 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Returns the drive at `path`, or all drives that are being served.
+/// Returns the drive at `path`, or all drives of servers, also those that are down.
 pub(crate) fn find(path: Option<&Path>) -> Result<Vec<StatusReport>> {
     match path {
         Some(path) => Ok(vec![one(path)?]),
-        None => Ok(find_served(None)),
+        None => Ok(served::drives(None).0),
     }
 }
 
 /// Returns the drive at `path`, from its server if it is being served, else from the backing.
 fn one(path: &Path) -> Result<StatusReport> {
-    match find_served(Some(path)).into_iter().next() {
+    match of_server(path) {
         Some(report) => Ok(report),
         None => idle(path),
     }
+}
+
+/// Returns the drive at `path` as its server reports it, if one has it open. Complains of servers that do not answer.
+pub(crate) fn of_server(path: &Path) -> Option<StatusReport> {
+    served::drives(Some(path)).0.into_iter().find(|report| report.state != DriveState::Down)
 }
 
 /// Returns the status of the drive at `path` without a server.

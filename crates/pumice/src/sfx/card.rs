@@ -6,7 +6,6 @@ use anyhow::{Result, bail};
 use attach::bridge::State;
 use attach::client::{self, Attachment};
 use attach::sfx;
-use service::find_drives;
 use status::{DriveState, StatusReport, shown};
 
 /// A drive, served or not.
@@ -62,7 +61,7 @@ pub(super) fn all() -> Vec<Card> {
     let mut attachments = client::all();
     let mut cards = Vec::new();
     // Those that are attached have their numbers already.
-    for drive in find_drives(None) {
+    for drive in crate::served::drives(None).0 {
         let number = sfx::claim(&drive.path).ok();
         let is_its = |it: &Attachment| {
             it.record.path == drive.path || (number.is_some() && sfx::claim(&it.record.path).ok() == number)
@@ -93,7 +92,7 @@ pub(super) fn find(name: &Path) -> Result<Card> {
     let path = resolve(name)?;
     let attachment = client::find(&path);
     let path = attachment.as_ref().map_or(path, |attachment| attachment.record.path.clone());
-    let served = find_drives(Some(&path)).into_iter().next();
+    let served = crate::served::drives(Some(&path)).0.into_iter().next();
     let drive = match (served, &attachment) {
         (Some(report), _) => report,
         (None, Some(attachment)) => without_server(attachment),

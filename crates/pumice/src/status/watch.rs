@@ -44,7 +44,7 @@ pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!("--watch needs a terminal; scripts ask `pumice status --json` again and again");
     }
-    let first = find_drives(path);
+    let (first, _) = crate::served::drives(path);
     if let Some(path) = path
         && first.is_empty()
     {
@@ -66,7 +66,7 @@ fn look_on(path: Option<PathBuf>, interval: Interval) -> Receiver<Vec<StatusRepo
         loop {
             let since = Instant::now();
             // The view has ended.
-            if sender.send(find_drives(path.as_deref())).is_err() {
+            if sender.send(find_drives(path.as_deref()).drives).is_err() {
                 return;
             }
             std::thread::sleep(interval.0.saturating_sub(since.elapsed()));

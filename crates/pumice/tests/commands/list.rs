@@ -1,7 +1,9 @@
 //! `pumice list`
 
+use std::os::unix::net::UnixListener;
+
 use crate::common::server::text;
-use crate::common::{Drive, pumice};
+use crate::common::{Drive, Outcome, pumice};
 
 #[test]
 fn a_line_for_each_drive_of_the_servers() {
@@ -44,6 +46,53 @@ fn a_line_for_each_drive_of_the_servers() {
     assert!(server.uris().contains(&socket(&first)));
     assert_eq!(drive.status()["server"]["nbd_uris"], serde_json::json!([socket(&first)]));
     assert!(server.stop().success());
+}
+
+#[test]
+fn a_server_that_hangs_is_named_and_hides_no_other_drive() -> Outcome {
+    let drive = Drive::create(&["--size", "32M"]);
+    let idle = drive.file("idle");
+    assert_eq!(drive.pumice(&["create", &idle, "--size", "32M"]).code, Some(0));
+    let server = drive.serve(&[]);
+    let path = text(&drive.path());
+    let hung = drive.runtime_dir().join("hung.sock");
+    let _listener = UnixListener::bind(&hung)?;
+    let named = format!(
+        "pumice: warning: the server at {} (process {}) did not answer within 3 seconds: ",
+        hung.display(),
+        std::process::id()
+    );
+    for all in [
+        &["list"][..],
+        &["list", "--json"],
+        &["status"],
+        &["status", "--json"],
+        &["capacity"],
+        &["sfx-status"],
+    ] {
+        let run = drive.pumice(all);
+        assert_eq!((run.code, run.stderr), (Some(0), format!("{named}its drives are left out\n")), "{all:?}");
+        assert!(run.stdout.contains(&path), "{all:?}: {}", run.stdout);
+    }
+    // The drive of a server that answers is shown at once, and one without a server after the search for it.
+    for one in [&["status", &path][..], &["capacity", &path], &["doctor", &path]] {
+        let run = drive.pumice(one);
+        assert!(!run.stderr.contains("warning"), "{one:?}: {run:?}");
+    }
+    for one in [&["status", &idle][..], &["capacity", &idle], &["doctor", &idle]] {
+        let run = drive.pumice(one);
+        assert!(run.stderr.starts_with(&format!("{named}it may have this drive\n")), "{one:?}: {run:?}");
+        assert!(!run.stdout.is_empty(), "{one:?}: {run:?}");
+    }
+    assert!(server.stop().success());
+    let run = drive.pumice(&["list"]);
+    assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");
+    assert_eq!(
+        run.stderr,
+        format!("{named}its drives are left out\n"),
+        "it does not say that there are none"
+    );
+    Ok(())
 }
 
 #[test]

@@ -20,7 +20,7 @@ const SHORT_BYTES: usize = 256 << 10;
 const RECEIVE_BYTES: usize = 64 << 10;
 /// Default time limit for connecting and sending the request, and for receiving the whole answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Time limit for each server that is asked later than [`PATIENCE`] after the first of many.
+/// Time limit for each server that is asked later than the limit of the first ones after these.
 const PATIENCE_AFTERWARDS: Duration = Duration::from_secs(2);
 /// Most servers asked at a time. Bounds the memory for answers, and what silent servers cost the others.
 const ASKED_MAX: usize = 16;
@@ -130,8 +130,13 @@ fn read_line(stream: &mut UnixStream, answering: Duration, part: &mut Part<'_>) 
     }
 }
 
-/// Asks up to 16 servers at a time. `ask` gets a socket and its time limit. The results are in the order of the sockets.
-pub(crate) fn ask_all<T: Send>(sockets: &[PathBuf], ask: impl Fn(&Path, Duration) -> T + Sync) -> Vec<T> {
+/// Asks up to 16 servers at a time. `ask` gets a socket and its time limit, `patience` or less. The results are in the order of the
+/// sockets.
+pub(crate) fn ask_all<T: Send>(
+    sockets: &[PathBuf],
+    patience: Duration,
+    ask: impl Fn(&Path, Duration) -> T + Sync,
+) -> Vec<T> {
     let since = Instant::now();
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(sockets.len()));
@@ -140,7 +145,7 @@ pub(crate) fn ask_all<T: Send>(sockets: &[PathBuf], ask: impl Fn(&Path, Duration
             let index = next.fetch_add(1, Ordering::Relaxed);
             sockets.get(index).map(|socket| (index, socket))
         } {
-            let result = ask(socket, patience_after(since.elapsed()));
+            let result = ask(socket, patience_after(since.elapsed(), patience));
             results.lock().push((index, result));
         }
     };
@@ -159,8 +164,8 @@ pub(crate) fn ask_all<T: Send>(sockets: &[PathBuf], ask: impl Fn(&Path, Duration
 
 /// Time limit for a server that is asked this long after the first. At most [`ASKED_MAX`] silent servers take the
 /// longer limit, because that many are asked at a time.
-fn patience_after(elapsed: Duration) -> Duration {
-    if elapsed < PATIENCE { PATIENCE } else { PATIENCE_AFTERWARDS }
+fn patience_after(elapsed: Duration, patience: Duration) -> Duration {
+    if elapsed < patience { patience } else { patience.min(PATIENCE_AFTERWARDS) }
 }
 
 #[cfg(test)]
@@ -255,18 +260,19 @@ mod tests {
                 })
             })
             .collect();
-        let answers = ask_all(&sockets, |socket, patience| {
+        let answers = ask_all(&sockets, LONG, |socket, patience| {
             let answer = ask_line(socket, b"question\n", patience, patience).ok()?;
             String::from_utf8(answer).ok()?.parse::<usize>().ok()
         });
         assert_eq!(answers, (0..ASKED_MAX).map(Some).collect::<Vec<_>>());
-        assert!(ask_all(&[], |_, _| ()).is_empty());
+        assert!(ask_all(&[], LONG, |_, _| ()).is_empty());
     }
 
     #[test]
     fn silent_servers_are_given_less_time_later() {
-        assert_eq!(patience_after(Duration::ZERO), PATIENCE);
-        assert_eq!(patience_after(PATIENCE), PATIENCE_AFTERWARDS);
+        assert_eq!(patience_after(Duration::ZERO, PATIENCE), PATIENCE);
+        assert_eq!(patience_after(PATIENCE, PATIENCE), PATIENCE_AFTERWARDS);
+        assert_eq!(patience_after(PATIENCE, PATIENCE_AFTERWARDS / 2), PATIENCE_AFTERWARDS / 2);
     }
 
     #[test]

@@ -16,7 +16,9 @@ use status::{DriveState, StatusAnswer, StatusReport};
 
 use crate::client::exchange::{PATIENCE, Together};
 use crate::client::runtime_dir::runtime_dirs;
-use crate::client::servers::{ask_status, is_at, parse_status, receive_status, sockets_in};
+use crate::client::servers::{
+    FoundDrives, SilentServer, ask_status, is_at, parse_status, receive_status, sockets_in,
+};
 
 /// Time that a search waits for servers that do not answer. They are not forgotten: the search after their answer finds the drive.
 const GLANCE: Duration = Duration::from_secs(1);
@@ -48,6 +50,8 @@ struct Found {
     socket: Option<PathBuf>,
     /// Sockets whose answers are waited for, each with the time of the question.
     asked: HashMap<PathBuf, Instant>,
+    /// The drive, of a server that could not open it.
+    down: Option<StatusReport>,
 }
 
 /// Who asks a server.
@@ -86,6 +90,20 @@ impl DriveSearch {
         let report = self.find_patiently()?;
         let socket = self.found.lock().socket.clone()?;
         Some((socket, report))
+    }
+
+    /// The drive as its server reports it, also if it is down, and the servers that have not answered within `patience` if there is
+    /// none.
+    pub(super) fn look(&self, patience: Duration) -> FoundDrives {
+        if let Some(report) = self.find_within(patience) {
+            return FoundDrives { drives: vec![report], silent: Vec::new() };
+        }
+        let mut found = self.found.lock();
+        let drives = found.down.take().into_iter().collect();
+        let mut sockets: Vec<PathBuf> = found.asked.keys().cloned().collect();
+        drop(found);
+        sockets.sort();
+        FoundDrives { drives, silent: sockets.into_iter().map(SilentServer::at).collect() }
     }
 
     fn find_within(&self, patience: Duration) -> Option<StatusReport> {
@@ -203,8 +221,12 @@ impl DriveSearch {
     }
 
     fn drive_in(&self, answer: Option<StatusAnswer>) -> Option<StatusReport> {
-        let mut open = answer?.drives.into_iter().filter(|report| report.state != DriveState::Down);
-        open.find(|report| is_at(report, &self.path))
+        let at_path = answer?.drives.into_iter().filter(|report| is_at(report, &self.path));
+        let (down, open): (Vec<_>, Vec<_>) = at_path.partition(|report| report.state == DriveState::Down);
+        if let Some(down) = down.into_iter().next() {
+            self.found.lock().down = Some(down);
+        }
+        open.into_iter().next()
     }
 }
 
@@ -299,6 +321,30 @@ mod tests {
             .filter_map(|_| sent.recv_timeout(PATIENCE * 3).ok())
             .filter(|(_, is_sent)| !is_sent);
         assert!(refused.take(2).count() == 2);
+    }
+
+    #[test]
+    fn a_look_names_servers_that_do_not_answer_and_finds_drives_that_are_down() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let _hung = server(dir.path(), "a.sock", "/hung", None);
+        server(dir.path(), "b.sock", "/drive", Some(Duration::ZERO));
+        let look =
+            |path: &str| DriveSearch::in_dirs(Path::new(path), vec![dir.path().to_path_buf()]).look(GLANCE);
+        let found = look("/drive");
+        assert_eq!((found.drives.len(), found.silent), (1, Vec::new()));
+        let found = look("/nobody");
+        let hung = SilentServer { socket: dir.path().join("a.sock"), pid: Some(std::process::id()) };
+        assert_eq!((found.drives.len(), found.silent), (0, vec![hung]));
+        let listener = UnixListener::bind(dir.path().join("c.sock")).expect("bound");
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let _ = BufReader::new(&stream).read_line(&mut String::new());
+                let _ = writeln!(&stream, r#"{{"drives":[{{"path":"/down","state":"down"}}]}}"#);
+            }
+        });
+        let found = look("/down");
+        assert_eq!((found.drives.len(), found.silent.len()), (1, 1));
+        assert_eq!(found.drives[0].state, DriveState::Down);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The servers of this machine, asked through their admin sockets: which drives they have, and changes of these.
 
-use std::io;
+use std::fmt;
+use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use status::{DriveState, StatusAnswer, StatusReport, path_text};
+use status::{DriveState, StatusAnswer, StatusReport, path_text, shown};
 
 use crate::client::exchange::{PATIENCE, Part, ask_all, ask_line, ask_line_on};
 use crate::client::protocol::{Answer, Change, Request};
@@ -17,6 +18,8 @@ use crate::client::search::DriveSearch;
 use crate::error::ServiceError;
 use crate::paths::{absolute, same_file};
 
+/// Time limit for each server in a look at all of them: it waits for one that hangs, and shows what the others have.
+const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 /// Time limit of a change: a file system may have to allocate much space.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Most sockets that are asked for drives.
@@ -131,38 +134,74 @@ pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
     if let Some(path) = path {
         return DriveSearch::new(path).find_patiently().into_iter().collect();
     }
-    find_drives(None).into_iter().filter(|report| report.state != DriveState::Down).collect()
+    find_drives(None).drives.into_iter().filter(|report| report.state != DriveState::Down).collect()
 }
 
-/// Returns the drives that the servers of this machine have open, then those that a server is configured to serve
-/// and could not open; with `path`, only the drive there.
-pub fn find_drives(path: Option<&Path>) -> Vec<StatusReport> {
-    if let Some(report) = path.and_then(|path| DriveSearch::new(path).find_patiently()) {
-        return vec![report];
+/// The drives of this machine's servers, as far as these answer.
+#[derive(Debug, Default)]
+pub struct FoundDrives {
+    /// Those that are open, then those that a server is configured to serve and could not open.
+    pub drives: Vec<StatusReport>,
+    /// Servers whose drives are not known.
+    pub silent: Vec<SilentServer>,
+}
+
+/// A server that accepted a connection, or might have, and did not answer in time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SilentServer {
+    /// Its admin socket.
+    pub socket: PathBuf,
+    /// Its process id, if it can be connected.
+    pub pid: Option<u32>,
+}
+
+impl SilentServer {
+    pub(super) fn at(socket: PathBuf) -> SilentServer {
+        // The process that listens, whether or not it accepts.
+        let stream = socket_file::connect(&socket, Duration::ZERO).ok();
+        let peer = stream.and_then(|stream| rustix::net::sockopt::socket_peercred(stream).ok());
+        let pid = peer.and_then(|peer| u32::try_from(peer.pid.as_raw_pid()).ok());
+        SilentServer { socket, pid }
     }
-    let mut found: Vec<StatusReport> = find_sockets(path).into_iter().map(|(_, report)| report).collect();
-    // The sort is stable, so that the order of the sockets stays otherwise.
-    found.sort_by_key(|report| report.state == DriveState::Down);
-    found
 }
 
-/// Returns all drives of the servers of this machine, each with the admin socket of its server; with `path`, only
-/// the drive there.
-fn find_sockets(path: Option<&Path>) -> Vec<(PathBuf, StatusReport)> {
+impl fmt::Display for SilentServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let process = self.pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
+        let seconds = LOOK_PATIENCE.as_secs();
+        write!(f, "the server at {}{process} did not answer within {seconds} seconds", shown(&self.socket))
+    }
+}
+
+/// Returns the drives of the servers of this machine (as far as this user may ask them); with `path`, only the drive there, for which
+/// other servers are not waited for. Waits three seconds for servers that do not answer. Removes sockets that servers left behind.
+pub fn find_drives(path: Option<&Path>) -> FoundDrives {
+    match path {
+        Some(path) => DriveSearch::new(path).look(LOOK_PATIENCE),
+        None => drives_at(&sockets_in(&runtime_dirs())),
+    }
+}
+
+fn drives_at(sockets: &[PathBuf]) -> FoundDrives {
     let answered_bytes = AtomicUsize::new(0);
-    let sockets = sockets_in(&runtime_dirs());
-    let answers = ask_all(&sockets, |socket, patience| ask_status_within(socket, patience, &answered_bytes));
-    let mut found = Vec::new();
-    for (socket, answer) in sockets.into_iter().zip(answers) {
+    let ask = |socket: &Path, patience| ask_status_within(socket, patience, &answered_bytes);
+    let answers = ask_all(sockets, LOOK_PATIENCE, ask);
+    let mut found = FoundDrives::default();
+    for (socket, answer) in sockets.iter().zip(answers) {
         match answer {
-            Ok(answer) => found.extend(answer.drives.into_iter().map(|report| (socket.clone(), report))),
-            Err(_) => socket_file::remove_if_dead(&socket),
+            Ok(answer) => found.drives.extend(answer.drives),
+            Err(error) if is_silence(&error) => found.silent.push(SilentServer::at(socket.clone())),
+            Err(_) => socket_file::remove_if_dead(socket),
         }
     }
-    if let Some(path) = path {
-        found.retain(|(_, report)| is_at(report, path));
-    }
+    // The sort is stable, so that the order of the sockets stays otherwise.
+    found.drives.sort_by_key(|report| report.state == DriveState::Down);
     found
+}
+
+fn is_silence(error: &ServiceError) -> bool {
+    let ServiceError::Admin { source, .. } = error else { return false };
+    matches!(source.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
 }
 
 /// Returns whether a report is that of the drive at `path`.

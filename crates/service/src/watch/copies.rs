@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use status::{CopyReport, DriveState, StatusAnswer, shown};
 
-use crate::client::exchange::ask_all;
+use crate::client::exchange::{PATIENCE, ask_all};
 use crate::client::runtime_dir::{runtime_dirs, trusted};
 use crate::client::servers::ask_status;
 use crate::error::ServiceError;
@@ -45,7 +45,7 @@ impl Copies {
             return Vec::new();
         }
         let since = Instant::now();
-        let answers = ask_all(&sockets, |socket, _| {
+        let answers = ask_all(&sockets, PATIENCE, |socket, _| {
             let in_time = since.elapsed() < LOOK_TIME;
             in_time.then(|| ask_status(socket).map(|answer| self.copies_in(answer)))
         });

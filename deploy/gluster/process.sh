@@ -11,11 +11,13 @@ process_state() {
     read -ra words <<<"${line##*) }"
     [ ${#words[@]} -gt 19 ] && echo "${words[0]} ${words[19]}"
 }
-# is_alive PID START: false of one that has ended and was not yet waited for, and of another one with that number
+# is_alive PID START: false of one that has ended and was not yet waited for, and of another one with that number. The first thread
+# of one that is killed may have ended before others, and until the last has, its files are open.
 is_alive() {
-    local state start
+    local state start tasks
     read -r state start < <(process_state "$1") || return 1
-    [ "$start" = "$2" ] && [ "$state" != Z ] && [ "$state" != X ]
+    [ "$start" = "$2" ] || return 1
+    case $state in Z | X) tasks=("/proc/$1/task/"*) && [ ${#tasks[@]} -gt 1 ] ;; esac
 }
 has_ended() { ! is_alive "$@"; }
 # kill_process SIGNAL PID START

@@ -83,7 +83,20 @@ is_daemon() {
     esac
     printf '%s\0' "${words[@]}" | grep -xzF -e "$lab/ceph.conf" >/dev/null
 }
-is_gone() { ! kill -0 "$1" 2>/dev/null || grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null; }
+# Also one that nobody waits for. Its first thread may have ended before others, and until the last has, its files are open and locked.
+is_gone() {
+    local tasks
+    ! kill -0 "$1" 2>/dev/null && return
+    tasks=("/proc/$1/task/"*)
+    [ "${#tasks[@]}" -le 1 ] && grep -q '^State:.Z' "/proc/$1/status" 2>/dev/null
+}
+
+# One that crashes has no command line any more, and its files are still locked.
+await_end() {
+    local pid
+    pid=$(cat "$lab/run/$1.pid" 2>/dev/null) && [ -e "/proc/$pid/cmdline" ] && [ -z "$({ tr -d '\0' <"/proc/$pid/cmdline"; } 2>/dev/null)" ] || return 0
+    await 30 is_gone "$pid" || true
+}
 
 stop_daemon() {
     local pid
@@ -127,6 +140,7 @@ start() {
     local name=$1
     shift
     daemon_pid "$name" >/dev/null && return
+    await_end "$name"
     # Files that this shell has open are not the daemon's.
     (cd / && timeout 300 "$@" -c "$lab/ceph.conf" </dev/null >>"$lab/log/$name.start" 2>&1) ||
         die "$name: $(tail -n 3 "$lab/log/$name.start")"

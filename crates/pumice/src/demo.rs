@@ -3,6 +3,7 @@
 mod disk;
 mod files;
 mod image;
+mod mount;
 mod mounted;
 mod server;
 mod tools;

@@ -1,9 +1,7 @@
 //! The demo drive as a block device with a filesystem: `pumice attach`.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
@@ -12,10 +10,11 @@ use serde_json::Value;
 use service::ask_status;
 use status::StatusReport;
 
+use super::mount::Mount;
 use super::server::{of_attachment, path_text, runtime_dir};
-use super::tools::{installed, run, run_always, wait_until};
+use super::tools::{installed, wait_until};
 
-/// Time limit of mounting and unmounting.
+/// Time limit of the start of another server.
 const LIMIT: Duration = Duration::from_secs(60);
 /// Time for which requests wait for a server, in seconds.
 const TIMEOUT_SECONDS: &str = "60";
@@ -26,7 +25,7 @@ pub(super) struct Disk {
     device: String,
     /// How the device is made.
     way: String,
-    mounted: Option<PathBuf>,
+    mounted: Mount,
     is_attached: bool,
 }
 
@@ -60,7 +59,7 @@ impl Disk {
             folder: folder.to_path_buf(),
             device: text("device"),
             way: text("by"),
-            mounted: None,
+            mounted: Mount::default(),
             is_attached: true,
         })
     }
@@ -98,25 +97,13 @@ impl Disk {
 
     /// Mounts the filesystem of the device.
     pub(super) fn mount(&mut self, point: &Path) -> Result<()> {
-        fs::create_dir_all(point)?;
-        run("mount", &[OsStr::new(self.device()), point.as_os_str()], LIMIT)?;
-        self.mounted = Some(point.to_path_buf());
-        Ok(())
+        let device = self.device().to_string();
+        self.mounted.mount(&device, point)
     }
 
     /// Unmounts the filesystem, which writes its data to the drive.
     pub(super) fn unmount(&mut self) -> Result<()> {
-        let Some(point) = self.mounted.take() else { return Ok(()) };
-        const TRIES: u32 = 20;
-        for _ in 0..TRIES {
-            // A process that examines new mounts may still be using it.
-            if run_always("umount", &[&point], LIMIT).is_ok() {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(100));
-        }
-        run_always("umount", &[OsStr::new("-l"), point.as_os_str()], LIMIT)?;
-        Ok(())
+        self.mounted.unmount()
     }
 
     /// Flushes the drive and removes the device.

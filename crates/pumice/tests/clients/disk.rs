@@ -7,11 +7,11 @@ use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
-use std::thread::sleep;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
+use crate::mount::Mount;
 use crate::tools::{command, installed, kill, run, run_always, terminate, wait_until};
 
 /// Timeout of each step.
@@ -23,7 +23,7 @@ pub(crate) struct Disk {
     /// The file on which the daemon mounts the export.
     file: PathBuf,
     device: Option<String>,
-    mounted: Option<PathBuf>,
+    mounted: Mount,
 }
 
 impl Disk {
@@ -62,7 +62,7 @@ impl Disk {
             kill(&mut daemon);
             return Err(error);
         }
-        let mut disk = Disk { daemon, file, device: None, mounted: None };
+        let mut disk = Disk { daemon, file, device: None, mounted: Mount::default() };
         let device =
             run("losetup", &[OsStr::new("--find"), "--show".as_ref(), disk.file.as_os_str()], LIMIT)?;
         disk.device = Some(device.trim().to_string());
@@ -76,25 +76,13 @@ impl Disk {
 
     /// Mounts the filesystem of the device.
     pub(crate) fn mount(&mut self, point: &Path) -> Result<()> {
-        fs::create_dir_all(point)?;
-        run("mount", &[OsStr::new(self.device()), point.as_os_str()], LIMIT)?;
-        self.mounted = Some(point.to_path_buf());
-        Ok(())
+        let device = self.device().to_string();
+        self.mounted.mount(&device, point)
     }
 
     /// Unmounts the filesystem, which writes its data to the drive.
     pub(crate) fn unmount(&mut self) -> Result<()> {
-        let Some(point) = self.mounted.take() else { return Ok(()) };
-        const TRIES: u32 = 20;
-        for _ in 0..TRIES {
-            // A process that examines new mounts may still be using it.
-            if run_always("umount", &[&point], LIMIT).is_ok() {
-                return Ok(());
-            }
-            sleep(Duration::from_millis(100));
-        }
-        run_always("umount", &[OsStr::new("-l"), point.as_os_str()], LIMIT)?;
-        Ok(())
+        self.mounted.unmount()
     }
 }
 

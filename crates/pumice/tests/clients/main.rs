@@ -2,6 +2,8 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../../src/demo/mount.rs"]
+mod mount;
 #[path = "../../src/demo/tools.rs"]
 #[allow(dead_code, reason = "the demo uses all of it")]
 mod tools;

@@ -86,7 +86,7 @@ impl Patient {
         if target != Target::New {
             match crate::status::of_server(&path) {
                 Some(report) => status = Some(report),
-                None => match crate::status::idle(&path) {
+                None => match crate::status::without_server(&path) {
                     Ok(report) => status = Some(report),
                     Err(error) => {
                         no_status = Some(crate::usage::one_line(&crate::not_a_drive::clarify(error)));

@@ -10,11 +10,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
+use attach::client;
 use service::{IoChoice, ServiceError, inspect_status, run_here};
-use status::{DriveState, StatusAnswer, StatusReport};
+use status::{DriveState, StatusAnswer, StatusReport, shown};
 
 use crate::output::print_json;
 use crate::served;
+use crate::usage::{complain, printable};
 
 #[derive(clap::Args)]
 #[command(
@@ -42,13 +44,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let (found, is_all) = served::drives(args.path.as_deref());
     let drives = match (args.path.as_deref(), found) {
-        (Some(path), found) if found.is_empty() => vec![idle(path)?],
+        (Some(path), found) if found.is_empty() => vec![without_server(path)?],
         (Some(_), mut found) => {
             found.truncate(1);
             found
         }
         (None, found) => found,
     };
+    if args.path.is_none() {
+        complain_of_attachments(&drives);
+    }
     let mut out = std::io::stdout().lock();
     if args.json {
         print_json(&StatusAnswer { drives })?;
@@ -84,6 +89,27 @@ fn one(path: &Path) -> Result<StatusReport> {
 /// Returns the drive at `path` as its server reports it, if one has it open. Complains of servers that do not answer.
 pub(crate) fn of_server(path: &Path) -> Option<StatusReport> {
     served::drives(Some(path)).0.into_iter().find(|report| report.state != DriveState::Down)
+}
+
+/// As [`idle`]. The reason is that of its attachment, if it has one, which waits for a server.
+pub(crate) fn without_server(path: &Path) -> Result<StatusReport> {
+    let mut report = idle(path)?;
+    if report.state == DriveState::Idle {
+        let attachment = client::all().into_iter().find(|attachment| attachment.is_of(path));
+        report.state_reason = attachment.and_then(|attachment| attachment.status.reason);
+    }
+    Ok(report)
+}
+
+/// Complains of attached drives that have no server.
+fn complain_of_attachments(served: &[StatusReport]) {
+    for attachment in client::all() {
+        let Some(reason) = &attachment.status.reason else { continue };
+        if !served.iter().any(|drive| attachment.is_of(&drive.path)) {
+            let path = shown(&attachment.record.path);
+            complain(&printable(&format!("warning: {path} is attached, and not served: {reason}")));
+        }
+    }
 }
 
 /// Returns the status of the drive at `path` without a server.

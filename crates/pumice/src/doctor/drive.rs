@@ -34,6 +34,11 @@ fn state(status: &StatusReport) -> Finding {
             format!("damaged: {why}"),
             "copy the readable data; run pumice check for details",
         ),
+        DriveState::Idle if status.state_reason.is_some() => Finding::fail(
+            "drive",
+            format!("attached, and not served: {why}"),
+            "hosts wait for it; pumice list shows for how long it waits",
+        ),
         _ if errors.corrupt_records_count > 0 => Finding::warn(
             "drive",
             format!("met {} corrupt records over its life", errors.corrupt_records_count),

@@ -1,6 +1,7 @@
 //! Servers below attached drives: one that hangs, one that cannot start, one that is opening the drive still, one of another program.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -170,6 +171,75 @@ fn the_reason_why_a_server_does_not_start_is_shown() -> Outcome {
     write(&node, 2);
     assert_eq!(it.listed()["attachment"]["state_reason"], Value::Null);
     it.detach(&node);
+    Ok(())
+}
+
+/// A drive in a sparse file that is longer than what its file system has.
+#[test]
+fn a_full_file_system_is_the_reason_in_the_status() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "32M"]);
+    let mounted = it.drive.file("mounted");
+    fs::create_dir(&mounted)?;
+    if in_time("mount", &["-t", "tmpfs", "-o", "size=48M", "tmpfs", &mounted]).code != Some(0) {
+        eprintln!("skipped: no filesystem can be mounted");
+        return Ok(());
+    }
+    // Unmounts even after a panic.
+    let result = std::panic::catch_unwind(|| {
+        attached_on_a_full_filesystem(&it, &mounted).map_err(|error| error.to_string())
+    });
+    let _ = it.drive.pumice(&["detach", "--force", &format!("{mounted}/drive")]);
+    assert_eq!(in_time("umount", &["--lazy", &mounted]).code, Some(0));
+    match result {
+        Ok(result) => Ok(result?),
+        Err(panic) => std::panic::resume_unwind(panic),
+    }
+}
+
+fn attached_on_a_full_filesystem(it: &Attached, mounted: &str) -> Outcome {
+    let path = format!("{mounted}/drive");
+    assert_eq!(it.drive.pumice(&["create", &path, "--size", "128M"]).code, Some(0));
+    let attached = it.drive.pumice(&["attach", &path]);
+    assert_eq!(attached.code, Some(0), "{attached:?}");
+    let node = attached.stdout.trim().to_string();
+    write(&node, 1);
+    // It writes when it is opened again, for which there is no room.
+    let server = server_of(&it.drive, &path);
+    let stopped = Stopped::new(server);
+    let filler = format!("{mounted}/filler");
+    let mut file = File::create(&filler)?;
+    for block in [vec![1; 1 << 20], vec![1; 4096]] {
+        while file.write_all(&block).is_ok() {}
+    }
+    drop(file);
+    kill(server);
+    drop(stopped);
+    let full = "the file system or volume under it is full";
+    let mut status = None;
+    wait_until("the reason", || {
+        let run = it.drive.pumice(&["status", &path]);
+        let is_told = run.stdout.contains(full);
+        status = Some(run);
+        is_told
+    });
+    let status = status.ok_or("a status")?;
+    let first = status.stdout.lines().next().unwrap_or_default();
+    assert!(first.starts_with(&format!("{path}  idle: its server does not start: ")), "{status:?}");
+    let all = it.drive.pumice(&["status"]);
+    let warning = format!("pumice: warning: {path} is attached, and not served: its server does not start: ");
+    assert!(all.code == Some(0) && all.stderr.starts_with(&warning) && all.stderr.contains(full), "{all:?}");
+    let doctor = it.drive.pumice(&["doctor", &path]);
+    assert!(doctor.code == Some(1) && doctor.stdout.contains("attached, and not served: "), "{doctor:?}");
+    // With room it goes on by itself.
+    fs::remove_file(&filler)?;
+    write(&node, 2);
+    let status = it.drive.pumice(&["status", &path]);
+    assert!(status.stdout.starts_with(&format!("{path}  online\n")), "{status:?}");
+    assert_eq!(it.drive.pumice(&["detach", &node]).code, Some(0));
     Ok(())
 }
 

@@ -123,7 +123,14 @@ impl Target {
     }
 }
 
-const RBD_FORM: &str = "expected rbd:POOL/IMAGE, or rbd:POOL/IMAGE,IMAGE with each image once";
+const RBD_FORM: &str =
+    "expected rbd:POOL/IMAGE, or rbd:POOL/IMAGE,IMAGE with each image once, and after ? conf=PATH";
+
+/// Parses the codec of drives that are made.
+fn codec(text: &str) -> Result<String, String> {
+    // Each drive of the run is created with it: a mistake is one of the command line.
+    text.parse::<codec::Policy>().map(|_| text.to_string()).map_err(|error| error.to_string())
+}
 
 impl FromStr for Target {
     type Err = String;
@@ -137,19 +144,22 @@ impl FromStr for Target {
             _ => (None, text),
         };
         let (word, codec) = match what.split_once(",codec=") {
-            Some((word, codec)) => (word, Some(codec.to_string())),
+            Some((word, text)) => (word, Some(text)),
             None => (what, None),
         };
         let kind = match word {
-            "pumice" => Kind::Pumice { path: None, codec },
+            "pumice" => Kind::Pumice { path: None, codec: codec.map(self::codec).transpose()? },
             _ if word.starts_with("pumice:") => {
                 let path = word.trim_start_matches("pumice:");
                 if path.is_empty() {
                     return Err("expected pumice:PATH, or pumice alone for a temporary drive".to_string());
                 }
-                Kind::Pumice { path: Some(path.into()), codec }
+                Kind::Pumice { path: Some(path.into()), codec: codec.map(self::codec).transpose()? }
             }
             _ if codec.is_some() => return Err("only pumice and pumice:PATH take a codec".to_string()),
+            _ if word.starts_with("pumice,") => {
+                return Err(format!("unknown option in {what:?}: expected pumice, or pumice,codec=CODEC"));
+            }
             "raw" => Kind::Raw,
             "qcow2" => Kind::Qcow2,
             "btrfs" => Kind::Btrfs,
@@ -160,8 +170,11 @@ impl FromStr for Target {
             _ if word.starts_with("nbd://") || word.starts_with("nbd+unix://") => Kind::Nbd(word.to_string()),
             _ if word.starts_with("rbd:") => match word.trim_start_matches("rbd:").split_once('/') {
                 Some((pool, rest)) if !pool.is_empty() && !rest.is_empty() => {
-                    let (images, conf) = match rest.split_once("?conf=") {
-                        Some((images, conf)) => (images, Some(conf.into())),
+                    let (images, conf) = match rest.split_once('?') {
+                        Some((images, query)) => {
+                            let conf = query.strip_prefix("conf=").filter(|conf| !conf.is_empty());
+                            (images, Some(conf.ok_or(RBD_FORM)?.into()))
+                        }
                         None => (rest, None),
                     };
                     let images: Vec<String> = images.split(',').map(str::to_string).collect();
@@ -234,9 +247,35 @@ mod tests {
         for bad in ["s3+http://h", "s3+http://h/b/c", "s3+http://h/b?x=1", "s3+http:///b", "s3://b"] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
-        for bad in ["", "drive", "rbd:p", "rbd:/i", "rbd:p/i,", "rbd:p/i,i", "pumice:", "raw,codec=lz4", "x="]
-        {
+        for bad in [
+            "",
+            "drive",
+            "rbd:p",
+            "rbd:/i",
+            "rbd:p/i,",
+            "rbd:p/i,i",
+            "rbd:p/i?conf=",
+            "rbd:p/i?user=x",
+            "pumice:",
+            "raw,codec=lz4",
+            "x=",
+        ] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn codecs_are_those_of_drives() {
+        for codec in ["auto", "lz4", "zstd:3", "deflate", "none"] {
+            parsed(&format!("pumice,codec={codec}"));
+        }
+        for bad in ["bogus", "", "zstd:99", "lz4,size=1"] {
+            for target in ["pumice", "pumice:/srv/drive"] {
+                let error = format!("{target},codec={bad}").parse::<Target>().expect_err(bad);
+                assert!(error.contains("expected auto") && !error.contains('\n'), "{error}");
+            }
+        }
+        let error = "pumice,level=3".parse::<Target>().expect_err("an unknown option");
+        assert!(error.starts_with("unknown option"), "{error}");
     }
 }

@@ -7,10 +7,11 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::bench::{DataSet, Fio, Options, Run, SUITES, Session, Stop, Target};
+use ::bench::{DataSet, Fio, Kind, Options, Run, SUITES, Session, Stop, Target};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
+use nbd::client::ExportUri;
 
 use crate::input::text_in;
 use crate::output::Output;
@@ -42,7 +43,7 @@ pub(crate) struct Args {
     #[arg(required = true, value_parser = suites())]
     suite: Option<String>,
     /// What to measure; may be repeated [default: those of the suite; offload and s3 have none]
-    #[arg(long, value_name = "[NAME=]TARGET")]
+    #[arg(long, value_name = "[NAME=]TARGET", value_parser = target)]
     target: Vec<Target>,
     /// Time for the run in minutes: it decides how long jobs and how many rounds there are [default: 10; of quick 2]
     #[arg(long, value_parser = minutes)]
@@ -111,6 +112,14 @@ enum Command {
 
 fn suites() -> PossibleValuesParser {
     PossibleValuesParser::new(SUITES.iter().map(|suite| PossibleValue::new(suite.name).help(suite.summary)))
+}
+
+fn target(text: &str) -> Result<Target, String> {
+    let target: Target = text.parse()?;
+    if let Kind::Nbd(uri) = &target.kind {
+        ExportUri::parse(uri).map_err(|error| error.to_string())?;
+    }
+    Ok(target)
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -197,6 +206,9 @@ fn measure(args: &Args) -> Result<()> {
     };
     let [json, html] = [&args.json, &args.html].map(|path| path.as_deref().map(Output::check).transpose());
     let (json, html) = (json?, html?);
+    if let Some(name) = twice(&args.target) {
+        return Err(WrongUsage(format!("target {name}: given twice: name one, as NAME=TARGET")).into());
+    }
     for target in &args.target {
         empty::check(target, args.destroy)?;
     }
@@ -265,6 +277,13 @@ fn measure(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// The name of a target that another one has too.
+fn twice(targets: &[Target]) -> Option<&str> {
+    let mut names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+    names.sort_unstable();
+    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}
+
 /// An error with the exit code of programs that Ctrl-C ended.
 fn interrupted(error: anyhow::Error) -> anyhow::Error {
     /// 128 and the number of SIGINT.
@@ -290,6 +309,10 @@ mod tests {
         assert_eq!(drives("a=h:1,h:2"), Ok(("a".to_string(), vec!["h:1".to_string(), "h:2".to_string()])));
         assert!(["0", "0-2,5"].iter().all(|list| processors(list).as_deref() == Ok(list)));
         assert!(["", "a", "1-", "2-1", "0,", "-1"].iter().all(|list| processors(list).is_err()));
+        let named = |all: [&str; 2]| all.map(|text| target(text).expect("a target"));
+        assert_eq!(twice(&named(["raw", "a=raw"])), None);
+        assert_eq!(twice(&named(["a=qcow2", "a=raw"])), Some("a"));
+        assert!(target("nbd+unix:///").is_err() && target("nbd+unix:///?socket=/s").is_ok());
         assert!(drives("a").is_err() && drives("a=h").is_err() && drives("a=http://h:1").is_err());
     }
 }

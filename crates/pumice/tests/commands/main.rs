@@ -3,6 +3,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod bench_targets;
 mod capacity;
 mod check;
 mod compression;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Builds a Linux with nbd, ublk and dm-vdo that needs no machine of its own, from Debian packages, into a directory:
+# Builds a Linux with nbd, ublk, dm-vdo and NVMe/TCP that needs no machine of its own, from Debian packages, into a directory:
 #
 #   LAB_KERNEL=uml|qemu scripts/kernel-lab/build.sh [--built] DIRECTORY
 #
@@ -31,7 +31,7 @@ case $LAB_KERNEL in
     *) echo "build.sh: unknown LAB_KERNEL '$LAB_KERNEL': expected uml or qemu" >&2; exit 2 ;;
 esac
 # Counts changes of what is built.
-version=2
+version=3
 is_built() { local step; for step in $steps; do [ "$(cat "$1/.done-$step" 2>/dev/null)" = $version ] || return; done; }
 
 [ "$(id -u)" = 0 ] || skip "it needs root"
@@ -58,6 +58,8 @@ flock 9
 
 release=trixie
 programs=fio,e2fsprogs,xfsprogs,kmod,udev,util-linux,procps,coreutils,systemd-sysv
+# For nvme.sh.
+programs+=,nvme-cli,iproute2
 # For bench-kernel.sh.
 programs+=,btrfs-progs,btrfs-compsize,dmsetup,vdo
 # For xfstests.
@@ -84,10 +86,10 @@ apt_own() {
     APT_CONFIG=$lab/apt/conf apt-get update
 }
 
-package() {     # package NAME: downloads it, prints its file
+package() {     # package NAME [VERSION]: downloads it, prints its file
     # The lists may be from long ago, when a first kernel was built here.
     (cd "$lab/packages" && rm -f "$1"_*.deb && export APT_CONFIG=$lab/apt/conf &&
-        { apt-get -q download "$1" || { apt-get -q update && apt-get -q download "$1"; }; } >&2 && ls "$PWD/$1"_*.deb)
+        { apt-get -q download "$1${2:+=$2}" || { apt-get -q update && apt-get -q download "$1${2:+=$2}"; }; } >&2 && ls "$PWD/$1"_*.deb)
 }
 
 root() {
@@ -114,33 +116,44 @@ kernel() {
     cp -a "$lab"/uml/usr/lib/uml/modules/* "$lab/root/usr/lib/modules/"
 }
 
+# source_for PACKAGE KERNEL: the newest version of a source package that is not newer than the kernel; nothing if all are. A
+# stable release may add members to structures (6.12.117 to those of sockets): a module built for it then calls the wrong function.
+source_for() {
+    local version best=
+    for version in $(APT_CONFIG=$lab/apt/conf apt-cache madison "$1" | awk '{ print $3 }' | sort -V); do
+        [ "$(printf '%s\n' "${version%%-*}" "$2" | sort -V | tail -n 1)" != "$2" ] || best=$version
+    done
+    echo "$best"
+}
+
 # The modules that the packaged User-Mode Linux lacks, from the kernel's packaged source.
 modules() {
     local version file name
     version=$(ls "$lab/uml/usr/lib/uml/modules")
     name=linux-source-${version%.*}
-    file=$(package "$name")
+    file=$(package "$name" "$(source_for "$name" "$version")")
     rm -rf "$lab/source" "$lab/build" "$lab/extra"
     mkdir -p "$lab/source" "$lab/build" "$lab/extra/block" "$lab/extra/md"
     dpkg --fsys-tarfile "$file" | tar -xO "./usr/src/$name.tar.xz" | tar -xJ --strip-components=1 -C "$lab/source"
     cd "$lab/source"
-    # The source may be of a later stable release than the kernel, which asks for its own name.
+    # The source may be of another stable release than the kernel, which asks for its own name.
     sed -i "s/^SUBLEVEL = .*/SUBLEVEL = ${version##*.}/" Makefile
     zcat "$lab"/uml/usr/share/doc/user-mode-linux/config.gz >"$lab/build/.config"
-    scripts/config --file "$lab/build/.config" -m BLK_DEV_UBLK -m DM_VDO -d GCC_PLUGINS -d DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT \
-        -e DEBUG_INFO_NONE
+    scripts/config --file "$lab/build/.config" -m BLK_DEV_UBLK -m DM_VDO -m NVME_CORE -e NVME_MULTIPATH -m NVME_FABRICS -m NVME_TCP \
+        -m NVME_TARGET -m NVME_TARGET_TCP -d GCC_PLUGINS -d DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT -e DEBUG_INFO_NONE
     make ARCH=um O="$lab/build" olddefconfig
     make ARCH=um O="$lab/build" -j"$(nproc)" modules_prepare
     cp drivers/block/ublk_drv.c "$lab/extra/block/"
     echo 'obj-m := ublk_drv.o' >"$lab/extra/block/Makefile"
     cp -r drivers/md/dm-vdo "$lab/extra/md/"
     cp drivers/md/*.h "$lab/extra/md/"
-    echo 'obj-m := block/ md/dm-vdo/' >"$lab/extra/Makefile"
+    cp -r drivers/nvme "$lab/extra/"
+    echo 'obj-m := block/ md/dm-vdo/ nvme/host/ nvme/target/' >"$lab/extra/Makefile"
     # Symbols have no versions in this configuration.
     : >"$lab/build/Module.symvers"
     make ARCH=um O="$lab/build" -j"$(nproc)" M="$lab/extra" KBUILD_MODPOST_WARN=1 modules
     install -D -m 644 -t "$lab/root/usr/lib/modules/$version/extra" "$lab/extra/block/ublk_drv.ko" \
-        "$lab/extra/md/dm-vdo/dm-vdo.ko"
+        "$lab/extra/md/dm-vdo/dm-vdo.ko" "$lab"/extra/nvme/host/nvme-{core,fabrics,tcp}.ko "$lab"/extra/nvme/target/nvmet{,-tcp}.ko
     chroot "$lab/root" depmod "$version"
     rm -rf "$lab/source" "$lab/build" "$lab/extra"
 }

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# `pumice attach` under a real kernel with ublk and nbd, which this machine's kernel may lack: `make test-kernel`. The kernel is
-# built once, into KERNEL_LAB (default: target/kernel-lab). Skipped, with the reason in one line, where that is not possible.
+# `pumice attach` under a real kernel with ublk and nbd, which this machine's kernel may lack, and `pumice bench` on NVMe/TCP
+# (nvme.sh; ONLY=nvme runs nothing else): `make test-kernel`. The kernel is built once, into KERNEL_LAB (default:
+# target/kernel-lab). Skipped, with the reason in one line, where that is not possible.
 # LAB_KERNEL=qemu: Debian's kernel on an emulated machine of two processors, for which ublk makes two queues (build.sh).
 # XFSTESTS: a tree of xfstests that was built; its fsx and fsstress are run too. XFSTESTS_GROUP: a group of its tests, such as
 # quick, is run in place of all else, on ext4 and XFS, each for at most XFSTESTS_SECONDS (1500), and a test for TEST_LIMIT (120).
@@ -53,6 +54,9 @@ if [ -n "${XFSTESTS_GROUP:-}" ]; then
 fi
 
 code=0
+# Targets of `pumice bench`.
+run 600 "" checks.sh nvme.sh || code=$?
+[ "${ONLY:-}" != nvme ] || exit $code
 [ -z "${XFSTESTS:-}" ] || cp "$XFSTESTS"/ltp/{fsx,fsstress} "$share/"
 run "${SECONDS_MAX:-1800}" "$ways" checks.sh managed.sh guest.sh || code=$?
 

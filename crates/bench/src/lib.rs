@@ -46,6 +46,7 @@ pub use scorecard::scorecard;
 pub use session::{Check, Options, Progress, Session};
 pub use stats::Figure;
 pub use steady::Steady;
+pub use store::{Connections, connect};
 pub use suite::{DataSet, SUITES, Suite, suite};
-pub use target::{Kind, S3Address, Target};
+pub use target::{Kind, NvmeTcpAddress, S3Address, Target};
 pub use text::text;

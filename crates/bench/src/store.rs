@@ -7,6 +7,7 @@ mod kept;
 mod limited;
 mod loops;
 mod mounts;
+mod nvme_tcp;
 mod pumice;
 mod qcow2;
 mod raw;
@@ -14,7 +15,7 @@ mod volume;
 
 use std::path::{Path, PathBuf};
 
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::fio::Place;
 use crate::objects::Access;
 use crate::process::Stop;
@@ -22,6 +23,7 @@ use crate::scene::{Action, Scene};
 use crate::target::{Kind, Target};
 use ::status::StatusReport;
 pub(crate) use cluster::MANAGER_AGE;
+pub use nvme_tcp::{Connections, connect};
 pub(crate) use volume::{layer_name, left_behind};
 
 /// The URI of the default export of an NBD server on a Unix socket.
@@ -201,6 +203,10 @@ impl Workshop<'_> {
             Kind::Nbd(uri) => Box::new(kept::Kept::nbd(self, uri, target)?),
             Kind::Rbd { pool, images, conf } => {
                 Box::new(kept::Kept::rbd(self, pool, images, conf.as_deref(), target)?)
+            }
+            Kind::NvmeTcp { device: Some(device), .. } => Box::new(kept::Kept::remote(self, device, target)?),
+            Kind::NvmeTcp { device: None, .. } => {
+                return Err(BenchError::target(&target.name, "is not connected"));
             }
             Kind::Path(path) => Box::new(kept::Kept::path(self, path, target)?),
             Kind::S3(address) => Box::new(bucket::Bucket::open(self, address, target)?),

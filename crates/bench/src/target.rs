@@ -1,7 +1,15 @@
 //! Targets, as named on the command line.
 
+mod nvme_tcp;
+
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+pub(crate) use nvme_tcp::DISCOVERY_NQN;
+pub use nvme_tcp::NvmeTcpAddress;
+
+/// How addresses of NVMe/TCP begin.
+const SCHEME_NVME_TCP: &str = "nvme-tcp://";
 
 /// Kind of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +36,13 @@ pub enum Kind {
     },
     /// An NBD export.
     Nbd(String),
+    /// A namespace of NVMe/TCP.
+    NvmeTcp {
+        /// Where it is.
+        address: NvmeTcpAddress,
+        /// Its device here; `None` until it is connected.
+        device: Option<PathBuf>,
+    },
     /// Images of Ceph, by fio's engine `rbd`.
     Rbd {
         /// The pool.
@@ -96,7 +111,7 @@ impl Target {
     /// Whether what is written stays, so that it must be empty before.
     pub fn is_kept(&self) -> bool {
         match &self.kind {
-            Kind::Nbd(_) | Kind::Path(_) | Kind::Rbd { .. } => true,
+            Kind::Nbd(_) | Kind::NvmeTcp { .. } | Kind::Path(_) | Kind::Rbd { .. } => true,
             Kind::Pumice { path, .. } => path.as_ref().is_some_and(|path| path.exists()),
             _ => false,
         }
@@ -106,6 +121,14 @@ impl Target {
     pub(crate) fn drive_path(&self) -> Option<&Path> {
         match &self.kind {
             Kind::Pumice { path, .. } => path.as_deref(),
+            _ => None,
+        }
+    }
+
+    /// The file or device on which jobs run, where the user named one and it is there.
+    pub fn device_path(&self) -> Option<&Path> {
+        match &self.kind {
+            Kind::Path(path) | Kind::NvmeTcp { device: Some(path), .. } => Some(path),
             _ => None,
         }
     }
@@ -168,6 +191,7 @@ impl FromStr for Target {
             "raw-attached" => Kind::Volume { count: 1, is_raw: true },
             "raw-raid0" => Kind::Volume { count: 2, is_raw: true },
             _ if word.starts_with("nbd://") || word.starts_with("nbd+unix://") => Kind::Nbd(word.to_string()),
+            _ if word.starts_with(SCHEME_NVME_TCP) => Kind::NvmeTcp { address: word.parse()?, device: None },
             _ if word.starts_with("rbd:") => match word.trim_start_matches("rbd:").split_once('/') {
                 Some((pool, rest)) if !pool.is_empty() && !rest.is_empty() => {
                     let (images, conf) = match rest.split_once('?') {
@@ -193,7 +217,7 @@ impl FromStr for Target {
             _ => {
                 return Err(format!(
                     "unknown target {word:?}: expected pumice, pumice:PATH, raw, qcow2, btrfs, attached, raid0, \
-                     raw-attached, raw-raid0, an address of NBD or S3, rbd:POOL/IMAGE, or a path with a slash"
+                     raw-attached, raw-raid0, an address of NBD, NVMe/TCP or S3, rbd:POOL/IMAGE, or a path with a slash"
                 ));
             }
         };
@@ -244,6 +268,10 @@ mod tests {
         };
         let address = "zlib=s3+http://h:7480/b?class=ZLIB&conf=/c";
         assert_eq!(parsed(address), named("zlib", Kind::S3(bucket)));
+        let address = "nvme-tcp://[::1]:8009/nqn.2026-11.org:a?nsid=2";
+        let kind = Kind::NvmeTcp { address: address.parse().expect(address), device: None };
+        assert_eq!(parsed(address), named(address, kind.clone()));
+        assert_eq!(parsed(&format!("far={address}")), named("far", kind));
         for bad in ["s3+http://h", "s3+http://h/b/c", "s3+http://h/b?x=1", "s3+http:///b", "s3://b"] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
@@ -259,6 +287,8 @@ mod tests {
             "pumice:",
             "raw,codec=lz4",
             "x=",
+            "nvme-tcp://h/nqn?ns=1",
+            "nvme-tcp:h",
         ] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }

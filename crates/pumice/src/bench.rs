@@ -7,7 +7,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::bench::{DataSet, Fio, Kind, Options, Run, SUITES, Session, Stop, Target};
+use ::bench::{BenchError, DataSet, Fio, Kind, Options, Run, SUITES, Session, Stop, Suite, Target};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser};
@@ -25,7 +25,7 @@ use progress::Bar;
 #[command(
     after_help = "Targets: pumice, a temporary drive, or pumice,codec=CODEC; pumice:PATH, a drive, created for the run \
     if it does not exist; raw, a file; qcow2, an image behind qemu-nbd; btrfs, a file in a btrfs that compresses; nbd://... and \
-    nbd+unix://...; rbd:POOL/IMAGE of Ceph, or IMAGE,IMAGE for jobs on many, ?conf=PATH names its cluster; s3+http://HOST:PORT/BUCKET, a bucket, whose keys are in \
+    nbd+unix://...; nvme-tcp://HOST:PORT/NQN, ?nsid=N, which is connected by nvme-cli for the run; rbd:POOL/IMAGE of Ceph, or IMAGE,IMAGE for jobs on many, ?conf=PATH names its cluster; s3+http://HOST:PORT/BUCKET, a bucket, whose keys are in \
     AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ?class=CLASS&conf=PATH; attached and raid0, volumes of one and of two attached \
     drives, raw-attached and raw-raid0, of plain files; a file or block device. Each may have a name: NAME=TARGET.\n\n\
     Examples:\n  \
@@ -206,13 +206,10 @@ fn measure(args: &Args) -> Result<()> {
     };
     let [json, html] = [&args.json, &args.html].map(|path| path.as_deref().map(Output::check).transpose());
     let (json, html) = (json?, html?);
-    if let Some(name) = twice(&args.target) {
+    let mut targets = args.target.clone();
+    if let Some(name) = twice(&targets) {
         return Err(WrongUsage(format!("target {name}: given twice: name one, as NAME=TARGET")).into());
     }
-    for target in &args.target {
-        empty::check(target, args.destroy)?;
-    }
-    let mut targets = args.target.clone();
     for (name, pids) in &args.pids {
         let target = targets.iter_mut().find(|target| target.name == *name);
         let target = target.ok_or_else(|| WrongUsage(format!("--pids {name}: no target of this name")))?;
@@ -222,6 +219,42 @@ fn measure(args: &Args) -> Result<()> {
         let target = targets.iter_mut().find(|target| target.name == *name);
         let target = target.ok_or_else(|| WrongUsage(format!("--drives {name}: no target of this name")))?;
         target.drives.extend(addresses.iter().cloned());
+    }
+    let stop = Stop::default();
+    for target in &targets {
+        empty::check(target, args.destroy, &stop)?;
+    }
+    let at_signal = stop.clone();
+    crate::interrupt::on_signal(move || at_signal.set())?;
+    let connections = ::bench::connect(&mut targets, &stop).map_err(ended)?;
+    let measured = measure_on(args, suite, fio, targets, &stop, [json, html]);
+    for left in connections.disconnect() {
+        complain(&format!("warning: {left}"));
+    }
+    measured
+}
+
+/// The name of a target that another one has too.
+fn twice(targets: &[Target]) -> Option<&str> {
+    let mut names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
+    names.sort_unstable();
+    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+}
+
+/// Measures targets that are connected.
+fn measure_on(
+    args: &Args,
+    suite: &'static Suite,
+    fio: Fio,
+    targets: Vec<Target>,
+    stop: &Stop,
+    [json, html]: [Option<Output>; 2],
+) -> Result<()> {
+    for target in targets.iter().filter(|target| matches!(target.kind, Kind::NvmeTcp { .. })) {
+        empty::check(target, args.destroy, stop).map_err(|error| match stop.is_set() {
+            true => ended(BenchError::Interrupted),
+            false => error,
+        })?;
     }
     let options = Options {
         targets,
@@ -237,21 +270,16 @@ fn measure(args: &Args) -> Result<()> {
         data: args.data.clone(),
         command: std::env::args().collect::<Vec<_>>().join(" "),
     };
-    let stop = Stop::default();
-    let at_signal = stop.clone();
-    crate::interrupt::on_signal(move || at_signal.set())?;
     let bar = Bar::new();
     // Minutes may lie between the start and the first write to a target.
     let check = |target: &Target, is_first: bool| {
-        let checked = if is_first { empty::check(target, args.destroy) } else { empty::free(target) };
+        let checked =
+            if is_first { empty::check(target, args.destroy, &Stop::default()) } else { empty::free(target) };
         checked.map_err(|error| crate::usage::one_line(&error))
     };
-    let run = Session::new(suite, &options, &stop, &|progress| bar.show(progress)).checked(&check).run();
+    let run = Session::new(suite, &options, stop, &|progress| bar.show(progress)).checked(&check).run();
     drop(bar);
-    let run = match run {
-        Err(error) if error.is_interrupted() => return Err(interrupted(error.into())),
-        run => run?,
-    };
+    let run = run.map_err(ended)?;
     if let Some(json) = json {
         json.write(&(serde_json::to_string_pretty(&run)? + "\n"))?;
     }
@@ -277,11 +305,12 @@ fn measure(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The name of a target that another one has too.
-fn twice(targets: &[Target]) -> Option<&str> {
-    let mut names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-    names.sort_unstable();
-    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
+/// Why nothing was measured.
+fn ended(error: BenchError) -> anyhow::Error {
+    match error.is_interrupted() {
+        true => interrupted(error.into()),
+        false => error.into(),
+    }
 }
 
 /// An error with the exit code of programs that Ctrl-C ended.

@@ -1,4 +1,4 @@
-//! A file, device, NBD export or RBD image of the user. Before each scene the part that is used is discarded, where that is
+//! A file, device, NBD export, NVMe/TCP namespace or RBD image of the user. Before each scene the part that is used is discarded, where that is
 //! possible.
 
 use std::fs::File;
@@ -26,6 +26,8 @@ pub(crate) struct Kept {
     /// The pool of an image of Ceph.
     pool: Option<String>,
     discards: Discards,
+    /// Whether servers answer what jobs ask.
+    is_remote: bool,
     /// Keeps others from claiming a block device.
     _claim: Option<File>,
 }
@@ -36,7 +38,13 @@ impl Kept {
         let place = Place::File(path.to_path_buf());
         let kept = Kept::new(workshop, place, &path.display().to_string(), size, target)?;
         let discards = if is_device { Discards::ByRequests } else { Discards::Holes(path.to_path_buf()) };
-        Ok(Kept { _claim: Some(file), discards, ..kept })
+        // Direct requests to a file or device.
+        Ok(Kept { _claim: Some(file), discards, is_remote: false, ..kept })
+    }
+
+    /// A device that requests to a server are behind.
+    pub(crate) fn remote(workshop: &Workshop<'_>, device: &Path, target: &Target) -> Result<Kept> {
+        Ok(Kept { is_remote: true, ..Kept::path(workshop, device, target)? })
     }
 
     pub(crate) fn nbd(workshop: &Workshop<'_>, uri: &str, target: &Target) -> Result<Kept> {
@@ -84,6 +92,7 @@ impl Kept {
             cluster: Cluster::new(workshop, None, &target.drives),
             pool: None,
             discards: Discards::ByRequests,
+            is_remote: true,
             _claim: None,
         })
     }
@@ -144,10 +153,6 @@ impl Store for Kept {
     }
 
     fn note(&self) -> Option<String> {
-        match self.place {
-            // Direct requests to a file or device.
-            Place::File(_) => None,
-            _ => Some("reads may be answered from the memory of its servers".to_string()),
-        }
+        self.is_remote.then(|| "reads may be answered from the memory of its servers".to_string())
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 
-use ::bench::{Kind, Target};
+use ::bench::{Kind, Stop, Target};
 use anyhow::{Context, Result, bail, ensure};
 use nbd::client::{Connection, ExportUri};
 use rustix::fs::SeekFrom as Place;
@@ -19,10 +19,11 @@ const READ_BYTES_MAX: u64 = 16 << 30;
 /// Bytes read at once.
 const PIECE_BYTES: usize = 1 << 20;
 
-/// Fails if a target is in use, or holds data and `destroy` does not allow to overwrite it.
-pub(super) fn check(target: &Target, destroy: bool) -> Result<()> {
+/// Fails if a target is in use, or holds data and `destroy` does not allow to overwrite it. A target that is to be connected
+/// is looked at when it is. `stop` ends the search for data in files and devices, with an error.
+pub(super) fn check(target: &Target, destroy: bool, stop: &Stop) -> Result<()> {
     free(target)?;
-    if destroy { Ok(()) } else { blank(target) }
+    if destroy { Ok(()) } else { blank(target, stop) }
 }
 
 /// Fails if a target is in use. Nothing allows to overwrite such a target.
@@ -40,18 +41,17 @@ pub(super) fn free(target: &Target) -> Result<()> {
             }
             Ok(())
         }
-        Kind::Path(path) => in_use::refuse(path),
-        _ => Ok(()),
+        _ => target.device_path().map_or(Ok(()), in_use::refuse),
     }
 }
 
 /// Fails if a target holds data.
-fn blank(target: &Target) -> Result<()> {
+fn blank(target: &Target, stop: &Stop) -> Result<()> {
     match &target.kind {
         Kind::Pumice { path: Some(path), .. } if path.exists() => drive(path),
-        Kind::Path(path) => {
+        Kind::Path(path) | Kind::NvmeTcp { device: Some(path), .. } => {
             let name = path.display().to_string();
-            refuse(&name, file(path).with_context(|| name.clone())?)
+            refuse(&name, file(path, stop).with_context(|| name.clone())?)
         }
         Kind::Nbd(uri) => refuse(uri, export(uri).with_context(|| uri.clone())?),
         Kind::Rbd { pool, images, .. } => {
@@ -83,11 +83,14 @@ fn refuse(name: &str, found: Option<&str>) -> Result<()> {
     }
 }
 
-fn file(path: &Path) -> Result<Option<&'static str>> {
+fn file(path: &Path, stop: &Stop) -> Result<Option<&'static str>> {
     let mut file = File::open(path)?;
     let size = file.seek(SeekFrom::End(0))?;
     let ranges = data_ranges(&file, size)?;
     contents(size, ranges, |offset, bytes| {
+        if stop.is_set() {
+            return Err(io::ErrorKind::Interrupted.into());
+        }
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(bytes)
     })
@@ -179,17 +182,21 @@ mod tests {
         let path = folder.path().join("file");
         let target = target(&path);
         std::fs::write(&path, vec![0; 3 << 20]).expect("written");
-        check(&target, false).expect("blank");
+        check(&target, false, &Stop::default()).expect("blank");
         // At the end, and where neither end shows it.
         for at in [(3 << 20) - 1, 2 << 20] {
             let mut bytes = vec![0; 3 << 20];
             bytes[at] = 1;
             std::fs::write(&path, &bytes).expect("written");
-            let error = check(&target, false).expect_err("data").to_string();
+            let error = check(&target, false, &Stop::default()).expect_err("data").to_string();
             assert!(error.ends_with("holds data; choose another, or overwrite it with --destroy"), "{error}");
-            check(&target, true).expect("may be overwritten");
+            check(&target, true, &Stop::default()).expect("may be overwritten");
         }
-        assert!(check(&"raw".parse().expect("a target"), false).is_ok());
+        let stop = Stop::default();
+        stop.set();
+        let error = check(&target, false, &stop).expect_err("interrupted");
+        assert!(crate::usage::one_line(&error).contains("interrupted"), "{error:?}");
+        assert!(check(&"raw".parse().expect("a target"), false, &Stop::default()).is_ok());
     }
 
     #[test]
@@ -197,7 +204,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         File::create(&path).and_then(|file| file.set_len(READ_BYTES_MAX * 4)).expect("a file of holes");
-        check(&target(&path), false).expect("blank");
+        check(&target(&path), false, &Stop::default()).expect("blank");
         let error = contents(1 << 20, vec![0..READ_BYTES_MAX, 0..1], |_, _| Ok(())).expect_err("too much");
         assert!(error.to_string().contains("blkdiscard"), "{error}");
     }
@@ -209,9 +216,9 @@ mod tests {
         let file = File::create(&path).expect("a file");
         file.set_len(1 << 20).expect("a size");
         file.lock().expect("locked");
-        let error = check(&target(&path), true).expect_err("in use").to_string();
+        let error = check(&target(&path), true, &Stop::default()).expect_err("in use").to_string();
         assert!(error.contains("in use: locked by process"), "{error}");
         drop(file);
-        check(&target(&path), true).expect("free");
+        check(&target(&path), true, &Stop::default()).expect("free");
     }
 }

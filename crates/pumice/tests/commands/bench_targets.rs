@@ -13,6 +13,8 @@ fn options_that_a_target_does_not_have_are_wrong_usage() {
         ("nbd+unix:///name", "write nbd+unix:///?socket=PATH"),
         ("rbd:pool/image?user=me", "after ? conf=PATH"),
         ("s3+http://127.0.0.1/bucket?size=1", "class=CLASS or conf=PATH"),
+        ("nvme-tcp://127.0.0.1", "expected nvme-tcp://HOST/NQN"),
+        ("nvme-tcp://127.0.0.1/nqn.a?nsid=0", "expected nsid=N"),
         ("drive", "unknown target"),
     ] {
         let run = pumice(&["bench", "quick", "--target", target]);

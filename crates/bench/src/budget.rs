@@ -87,7 +87,7 @@ pub(crate) fn scene_seconds(scene: &Scene, pace: Pace, size_bytes: u64, job_seco
     let steps = scene.steps.iter().map(|step| match &step.action {
         Action::Fio(Job { amount: Amount::Timed, .. }) => f64::from(job_seconds),
         Action::Fio(job) => once(job),
-        Action::Objects(job) if !job.is_put => f64::from(job_seconds),
+        Action::Objects(job) if job.is_timed() => job.expected_seconds(job_seconds),
         Action::Objects(_) | Action::Copy(_) | Action::Settle => bytes / speed,
     });
     steps.sum::<f64>() + asks + pauses + SETUP_SECONDS

@@ -32,6 +32,7 @@ mod suite;
 mod target;
 mod text;
 mod value;
+mod warp;
 
 pub use compare::{Compared, Comparison, Difference, comparison, comparison_text};
 pub use documents::{Document, STATEMENTS, Statement};
@@ -39,6 +40,7 @@ pub use error::BenchError;
 pub use finding::{Finding, Verdict};
 pub use fio::Fio;
 pub use machine::Machine;
+pub use objects::S3Client;
 pub use page::page;
 pub use process::Stop;
 pub use run::{FailedScene, Run, RunData, RunTarget, Sample, Series};

@@ -3,13 +3,16 @@
 //! It signs with `rusty-s3` and speaks HTTP with `ureq`, which `pumice scan` reads buckets with: whole S3 libraries bring another
 //! asynchronous runtime's worth of crates for two requests.
 
+mod client;
+
 use std::io::Read;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
+use rusty_s3::actions::ListObjectsV2;
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 use ureq::Agent;
 use ureq::http::Response;
@@ -19,6 +22,9 @@ use crate::error::{BenchError, Result};
 use crate::fio::Measured;
 use crate::process::{self, Stop};
 use crate::target::S3Address;
+use crate::warp::Warp;
+pub use client::S3Client;
+pub(crate) use client::{OWN, choose};
 
 /// Validity of a signed URL.
 const SIGNED: Duration = Duration::from_secs(600);
@@ -28,22 +34,47 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const ERROR_BYTES_MAX: u64 = 64 << 10;
 /// Pieces in which data is made: a share of each is zeros.
 const CHUNK_BYTES: usize = 4096;
+/// Largest accepted list of keys, in bytes: a page has up to a thousand.
+const LIST_BYTES_MAX: u64 = 8 << 20;
+/// Most pages of keys that are removed: a million objects.
+const PAGES_MAX: usize = 1000;
+/// Objects that are removed at once.
+const REMOVERS: usize = 8;
 
 /// Puts all objects, or gets them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ObjectJob {
     pub(crate) is_put: bool,
     pub(crate) object_kib: u32,
     /// Requests in flight.
     pub(crate) clients: u32,
-    /// Share of the data that is zeros, in percent.
+    /// Share of the data that is zeros, in percent. warp has its own data.
     pub(crate) zeros_percent: u8,
+    /// The client that does it; `None`: the own one.
+    pub(crate) warp: Option<Warp>,
 }
 
 impl ObjectJob {
     pub(crate) fn text(&self) -> String {
         let what = if self.is_put { "PUT" } else { "GET" };
-        format!("{what}, objects of {} KiB, {} clients", self.object_kib, self.clients)
+        let job = format!("{what}, objects of {} KiB, {} clients", self.object_kib, self.clients);
+        match &self.warp {
+            None => job,
+            Some(warp) => format!("{job}, {}, {}", warp.data_text(), warp.text()),
+        }
+    }
+
+    /// Whether it runs for a time: warp does so always, the own client puts each object once.
+    pub(crate) fn is_timed(&self) -> bool {
+        !self.is_put || self.warp.is_some()
+    }
+
+    /// Time that it is expected to take as a timed job of `seconds`.
+    pub(crate) fn expected_seconds(&self, seconds: u32) -> f64 {
+        match self.warp {
+            None => f64::from(seconds),
+            Some(_) => Warp::expected_seconds(self.is_put, seconds),
+        }
     }
 
     fn object_bytes(&self) -> usize {
@@ -75,6 +106,8 @@ pub(crate) struct Access {
     prefix: String,
     /// Objects that were put: the highest number and one.
     put_count: AtomicU64,
+    /// Others may have put under the prefix for the run.
+    is_put_to: AtomicBool,
     /// The bucket was made for the run.
     is_made: AtomicBool,
 }
@@ -94,8 +127,8 @@ fn agent() -> Agent {
 }
 
 impl Access {
-    /// Looks whether the bucket is there, and makes it if it is not.
-    pub(crate) fn open(address: &S3Address, prefix: String) -> Result<Access> {
+    /// Access to a bucket that may not be there.
+    pub(crate) fn to(address: &S3Address, prefix: String) -> Result<Access> {
         let wrong = |problem: String| BenchError::target(&address.bucket, problem);
         let credentials = Credentials::from_env()
             .ok_or_else(|| wrong("no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".to_string()))?;
@@ -105,15 +138,22 @@ impl Access {
         let bucket = Bucket::new(endpoint, UrlStyle::Path, address.bucket.clone(), region);
         let bucket = bucket.map_err(|error| wrong(format!("{}: {error}", address.endpoint)))?;
         let class = address.class.clone();
-        let access = Access {
+        Ok(Access {
             agent: agent(),
             bucket,
             credentials,
             class,
             prefix,
             put_count: AtomicU64::new(0),
+            is_put_to: AtomicBool::new(false),
             is_made: AtomicBool::new(false),
-        };
+        })
+    }
+
+    /// Looks whether the bucket is there, and makes it if it is not.
+    pub(crate) fn open(address: &S3Address, prefix: String) -> Result<Access> {
+        let wrong = |problem: String| BenchError::target(&address.bucket, problem);
+        let access = Access::to(address, prefix)?;
         let url = access.bucket.head_bucket(Some(&access.credentials)).sign(SIGNED);
         match access.agent.head(url.as_str()).call() {
             Ok(answer) if answer.status().is_success() => Ok(access),
@@ -126,6 +166,103 @@ impl Access {
             Ok(answer) => Err(wrong(format!("the gateway answers with HTTP status {}", answer.status()))),
             Err(error) => Err(wrong(format!("{}: {error}", address.endpoint))),
         }
+    }
+
+    pub(crate) fn bucket_name(&self) -> &str {
+        self.bucket.name()
+    }
+
+    /// The prefix of this run, with a slash at its end.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
+    pub(crate) fn class(&self) -> Option<&str> {
+        self.class.as_deref()
+    }
+
+    /// Another program is about to put objects under the prefix: they are removed at the end.
+    pub(crate) fn will_be_put_to(&self) {
+        self.is_put_to.store(true, Ordering::Relaxed);
+    }
+
+    /// What tells warp where the gateway is, and its keys.
+    pub(crate) fn warp_environment(&self) -> Vec<(&'static str, String)> {
+        let url = self.bucket.base_url();
+        let host = url.host_str().unwrap_or_default();
+        let host = url.port().map_or(host.to_string(), |port| format!("{host}:{port}"));
+        vec![
+            ("WARP_HOST", host),
+            ("WARP_TLS", (url.scheme() == "https").to_string()),
+            ("WARP_KTLS", "false".to_string()),
+            ("WARP_REGION", self.bucket.region().to_string()),
+            ("WARP_ACCESS_KEY", self.credentials.key().to_string()),
+            ("WARP_SECRET_KEY", self.credentials.secret().to_string()),
+            ("WARP_SESSION_TOKEN", self.credentials.token().unwrap_or_default().to_string()),
+        ]
+    }
+
+    /// Returns up to `count` keys that begin with `prefix`; `None` if there is no such bucket.
+    fn keys(&self, prefix: &str, count: usize) -> Result<Option<Vec<String>>> {
+        let failed = |problem: String| BenchError::program("S3 gateway", problem);
+        let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
+        action.with_max_keys(count);
+        if !prefix.is_empty() {
+            action.with_prefix(prefix.to_string());
+        }
+        let answer = self.agent.get(action.sign(SIGNED).as_str()).call();
+        if answer.as_ref().is_ok_and(|answer| answer.status().as_u16() == 404) {
+            return Ok(None);
+        }
+        let mut answer = success(answer)?;
+        let body = answer.body_mut().with_config().limit(LIST_BYTES_MAX).read_to_string();
+        let body = body.map_err(|error| failed(error.to_string()))?;
+        let listed = ListObjectsV2::parse_response(&body).map_err(|error| failed(error.to_string()))?;
+        Ok(Some(listed.contents.into_iter().map(|it| it.key).filter(|key| key.starts_with(prefix)).collect()))
+    }
+
+    /// Returns the first key of the bucket; `None` if it is empty or not there.
+    pub(crate) fn first_key(&self) -> Result<Option<String>> {
+        Ok(self.keys("", 1)?.and_then(|keys| keys.into_iter().next()))
+    }
+
+    /// Removes all objects under the prefix, and nothing else. Returns what stays, if anything does.
+    fn remove_prefix(&self) -> Option<String> {
+        /// Most keys of a page, by S3.
+        const PAGE_KEYS: usize = 1000;
+        let stays = |why: String| {
+            Some(format!("objects may stay under {}/{}: {why}", self.bucket.name(), self.prefix))
+        };
+        let mut last = Vec::new();
+        for _ in 0..PAGES_MAX {
+            let keys = match self.keys(&self.prefix, PAGE_KEYS) {
+                Ok(keys) => keys.unwrap_or_default(),
+                Err(error) => return stays(error.to_string()),
+            };
+            if keys.is_empty() {
+                return None;
+            }
+            if keys == last {
+                return stays("the gateway still lists what was removed".to_string());
+            }
+            let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
+            let remover = || {
+                while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let url = self.bucket.delete_object(Some(&self.credentials), key).sign(SIGNED);
+                    if let Err(error) = success(self.agent.delete(url.as_str()).call()) {
+                        failure.lock().ok()?.get_or_insert(error);
+                        break;
+                    }
+                }
+                Some(())
+            };
+            std::thread::scope(|scope| (0..REMOVERS).for_each(|_| drop(scope.spawn(remover))));
+            if let Some(error) = failure.into_inner().ok().flatten() {
+                return stays(error.to_string());
+            }
+            last = keys;
+        }
+        stays("there were too many".to_string())
     }
 
     fn key(&self, object: u64) -> String {
@@ -187,6 +324,12 @@ impl Access {
         let name = self.bucket.name();
         if let Some(error) = first {
             return Some(format!("{stays_count} objects may stay under {name}/{}: {error}", self.prefix));
+        }
+        if self.is_put_to.swap(false, Ordering::Relaxed) {
+            let stays = self.remove_prefix();
+            if stays.is_some() {
+                return stays;
+            }
         }
         if self.is_made.swap(false, Ordering::Relaxed) {
             let url = self.bucket.delete_bucket(&self.credentials).sign(SIGNED);
@@ -294,7 +437,7 @@ pub(crate) fn run(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::collections::BTreeSet;
     use std::io::{BufRead, BufReader, Write};
     use std::net::{TcpListener, TcpStream};
@@ -304,7 +447,7 @@ mod tests {
 
     #[test]
     fn data_has_its_share_of_zeros() {
-        let job = ObjectJob { is_put: true, object_kib: 64, clients: 1, zeros_percent: 25 };
+        let job = ObjectJob { is_put: true, object_kib: 64, clients: 1, zeros_percent: 25, warp: None };
         let (mut one, mut again) = (vec![0; 64 << 10], vec![0; 64 << 10]);
         job.fill(7, &mut one);
         job.fill(7, &mut again);
@@ -318,10 +461,10 @@ mod tests {
     }
 
     /// Answers a request: its method, its path and the number of its connection.
-    type Answer = dyn Fn(&str, &str, usize) -> (&'static str, Vec<u8>) + Send + Sync;
+    pub(crate) type Answer = dyn Fn(&str, &str, usize) -> (&'static str, Vec<u8>) + Send + Sync;
 
     /// A stand-in for a gateway, which ends with the test, and access to a bucket in it.
-    fn gateway(answer: Box<Answer>) -> Access {
+    pub(crate) fn gateway(answer: Box<Answer>) -> Access {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a socket");
         let endpoint = format!("http://{}", listener.local_addr().expect("an address"));
         let answer: Arc<Answer> = answer.into();
@@ -339,6 +482,7 @@ mod tests {
             class: None,
             prefix: "run/".to_string(),
             put_count: AtomicU64::new(0),
+            is_put_to: AtomicBool::new(false),
             is_made: AtomicBool::new(false),
         }
     }
@@ -366,7 +510,8 @@ mod tests {
         }
     }
 
-    const GET: ObjectJob = ObjectJob { is_put: false, object_kib: 4, clients: 1, zeros_percent: 25 };
+    const GET: ObjectJob =
+        ObjectJob { is_put: false, object_kib: 4, clients: 1, zeros_percent: 25, warp: None };
 
     #[test]
     fn objects_are_got_over_one_connection_and_compared() {
@@ -405,6 +550,62 @@ mod tests {
         assert!(get(0).expect("as put").read_bytes >= 4096);
         let differs = get(1).map(|_| ()).expect_err("damaged").to_string();
         assert!(differs.ends_with("run/0: not what was put"), "{differs}");
+    }
+
+    /// A list of keys.
+    pub(crate) fn listed(keys: &[String]) -> Vec<u8> {
+        let contents =
+            keys.iter().map(|key| format!("<Contents><Key>{key}</Key></Contents>")).collect::<String>();
+        let name = "ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"";
+        format!("<{name}><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>").into_bytes()
+    }
+
+    #[test]
+    fn what_others_put_under_the_prefix_is_removed_and_nothing_else() {
+        let objects: Arc<Mutex<BTreeSet<String>>> = Arc::default();
+        let held = objects.clone();
+        let access = gateway(Box::new(move |method, path, _| {
+            let mut held = held.lock().expect("a lock");
+            match method {
+                // A gateway that does not mind the prefix.
+                "GET" => ("200 OK", listed(&held.iter().cloned().collect::<Vec<_>>())),
+                "DELETE" => {
+                    held.remove(path.trim_start_matches("/b/"));
+                    ("204 No Content", Vec::new())
+                }
+                _ => ("400 Bad Request", Vec::new()),
+            }
+        }));
+        let all = || objects.lock().expect("a lock").iter().cloned().collect::<Vec<_>>();
+        assert_eq!(access.first_key().expect("a list"), None);
+        objects
+            .lock()
+            .expect("a lock")
+            .extend(["run/x/1", "run/y/2", "runs/3", "theirs"].map(str::to_string));
+        // Nothing was put for the run.
+        assert_eq!((access.remove_all(), all().len()), (None, 4));
+        access.will_be_put_to();
+        assert_eq!(access.remove_all(), None);
+        assert_eq!(all(), ["runs/3", "theirs"]);
+        assert_eq!(access.first_key().expect("a list").as_deref(), Some("runs/3"));
+        // One that lists what is gone.
+        let stuck = gateway(Box::new(|method, _, _| match method {
+            "GET" => ("200 OK", listed(&["run/1".to_string()])),
+            _ => ("204 No Content", Vec::new()),
+        }));
+        stuck.will_be_put_to();
+        let stays = stuck.remove_all().expect("it seems to stay");
+        assert!(stays.starts_with("objects may stay under b/run/: the gateway still lists"), "{stays}");
+        let denied = gateway(Box::new(|method, _, _| match method {
+            "GET" => ("200 OK", listed(&["run/1".to_string()])),
+            _ => ("403 Forbidden", b"<Error><Code>AccessDenied</Code></Error>".to_vec()),
+        }));
+        denied.will_be_put_to();
+        let stays = denied.remove_all().expect("it stays");
+        assert!(stays.contains("b/run/") && stays.contains("AccessDenied"), "{stays}");
+        let missing = gateway(Box::new(|_, _, _| ("404 Not Found", Vec::new())));
+        missing.will_be_put_to();
+        assert_eq!((missing.first_key().expect("no bucket"), missing.remove_all()), (None, None));
     }
 
     #[test]

@@ -33,6 +33,9 @@ pub struct Run {
     /// Processors that fio was confined to (`--fio-cpus`); `None`: all.
     #[serde(default)]
     pub fio_processors: Option<String>,
+    /// Client that put and got objects, such as `own` or `warp 1.3.1`; `None` where there are no objects.
+    #[serde(default)]
+    pub s3_client: Option<String>,
     /// The machine.
     pub machine: Machine,
     /// Size of stores that were made.

@@ -46,9 +46,9 @@ impl Step {
 
     /// Whether it runs for a time rather than for an amount of data.
     pub(crate) fn is_timed(&self) -> bool {
-        match self.action {
+        match &self.action {
             Action::Fio(job) => job.amount == Amount::Timed,
-            Action::Objects(job) => !job.is_put,
+            Action::Objects(job) => job.is_timed(),
             Action::Copy(_) | Action::Settle => false,
         }
     }
@@ -60,7 +60,7 @@ impl Step {
 
     /// Whether it writes what later steps may need.
     pub(crate) fn writes(&self) -> bool {
-        match self.action {
+        match &self.action {
             Action::Fio(job) => job.pattern.writes(),
             Action::Objects(job) => job.is_put,
             Action::Copy(_) => true,

@@ -13,7 +13,7 @@ use crate::error::{BenchError, Result};
 use crate::fio::{Data, Fio, Job, Pattern, Place};
 use crate::load::Load;
 use crate::machine::Machine;
-use crate::objects;
+use crate::objects::{self, S3Client};
 use crate::process::{self, Stop};
 use crate::processors;
 use crate::run::{Run, RunTarget, Sample, Series, VERSION};
@@ -58,6 +58,8 @@ pub struct Options {
     pub to_steady: bool,
     /// Data sets for the suite `datasets`.
     pub data: Vec<DataSet>,
+    /// Client of the suite `s3`.
+    pub s3_client: S3Client,
     /// The command line, for the report.
     pub command: String,
 }
@@ -527,9 +529,12 @@ impl Steps<'_> {
             Action::Objects(job) => {
                 let access = store.objects().ok_or_else(|| BenchError::program("objects", "no gateway"))?;
                 let capacity = store.capacity_bytes();
-                let measured = objects::run(job, access, capacity, seconds, session.stop)?;
+                let measured = match &job.warp {
+                    Some(warp) => warp.run(job, access, seconds, self.folder, session.stop)?,
+                    None => objects::run(job, access, capacity, seconds, session.stop)?,
+                };
                 let expected = (job.count(capacity) * u64::from(job.object_kib)) << 10;
-                (measured, job.is_put.then_some(expected))
+                (measured, (!job.is_timed()).then_some(expected))
             }
             Action::Copy(image) => return Ok((session.copy(image, store.place(), self.folder)?, None)),
             Action::Settle => {

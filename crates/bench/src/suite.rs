@@ -74,6 +74,8 @@ pub(crate) struct Planned {
     pub(crate) no_time: Vec<String>,
     /// Data sets that are written.
     pub(crate) data: Vec<RunData>,
+    /// The client of objects.
+    pub(crate) s3_client: Option<String>,
 }
 
 impl From<Vec<Scene>> for Planned {
@@ -87,6 +89,7 @@ impl Planned {
     pub(crate) fn note(&self, run: &mut Run) {
         self.notes.iter().for_each(|note| run.note(note.clone()));
         run.data.extend(self.data.iter().cloned());
+        run.s3_client.clone_from(&self.s3_client);
         run.complete &= self.no_time.is_empty();
         run.left_out.extend(self.no_time.iter().map(|name| format!("{name}: {NO_TIME}")));
     }
@@ -381,6 +384,7 @@ pub(crate) mod tests {
             fio: crate::fio::Fio::none(),
             to_steady: false,
             data: Vec::new(),
+            s3_client: crate::objects::S3Client::Own,
             command: String::new(),
         }
     }

@@ -7,10 +7,10 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use ::bench::{BenchError, DataSet, Fio, Kind, Options, Run, SUITES, Session, Stop, Suite, Target};
+use ::bench::{BenchError, DataSet, Fio, Kind, Options, Run, S3Client, SUITES, Session, Stop, Suite, Target};
 use anyhow::{Context, Result, anyhow, bail};
 use clap::Subcommand;
-use clap::builder::{PossibleValue, PossibleValuesParser};
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use nbd::client::ExportUri;
 
 use crate::input::text_in;
@@ -57,6 +57,10 @@ pub(crate) struct Args {
     /// Data set for the suite datasets; may be repeated. Names of Canonical's: warp, jpeg, covid, yuv, h264
     #[arg(long, value_name = "NAME=PATH", value_parser = data_set)]
     data: Vec<DataSet>,
+    /// Client of the suite s3: warp, MinIO's benchmark; own, whose data is 4:3; auto, warp if it is in PATH and the buckets are
+    /// empty, else own
+    #[arg(long, value_name = "CLIENT", default_value = "auto", value_parser = s3_client())]
+    s3_client: S3Client,
     /// Processes that serve a target, whose CPU time is counted; may be repeated
     #[arg(long, value_name = "NAME=PID,...", value_parser = pids)]
     pids: Vec<(String, Vec<u32>)>,
@@ -120,6 +124,10 @@ fn target(text: &str) -> Result<Target, String> {
         ExportUri::parse(uri).map_err(|error| error.to_string())?;
     }
     Ok(target)
+}
+
+fn s3_client() -> impl TypedValueParser<Value = S3Client> {
+    PossibleValuesParser::new(S3Client::NAMES).try_map(|name| name.parse::<S3Client>())
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
@@ -268,6 +276,7 @@ fn measure_on(
         fio,
         to_steady: args.steady_state,
         data: args.data.clone(),
+        s3_client: args.s3_client,
         command: std::env::args().collect::<Vec<_>>().join(" "),
     };
     let bar = Bar::new();

@@ -132,7 +132,15 @@ fn serve(stream: &TcpStream, state: &Mutex<Gateway>) -> Option<()> {
                 state.objects.insert(path.to_string(), body);
                 ("200 OK", Vec::new())
             }
-            ("GET", _) => {
+            ("GET", false) => {
+                let start = format!("{}/{}", path.trim_end_matches('/'), asked(query, "prefix"));
+                let keys = state.objects.keys().filter(|key| key.starts_with(&start));
+                let keys = keys.filter_map(|key| key.splitn(3, '/').nth(2)).filter(|key| !key.is_empty());
+                let keys: String = keys.map(|key| format!("<Contents><Key>{key}</Key></Contents>")).collect();
+                let name = "ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"";
+                ("200 OK", format!("<{name}>{keys}</ListBucketResult>").into_bytes())
+            }
+            ("GET", true) => {
                 state.gets += 1;
                 match state.objects.get(path) {
                     Some(bytes) => ("200 OK", bytes.clone()),
@@ -157,6 +165,12 @@ fn serve(stream: &TcpStream, state: &Mutex<Gateway>) -> Option<()> {
     }
 }
 
+/// A part of a query, without escapes of slashes.
+fn asked(query: &str, name: &str) -> String {
+    let parts = query.split('&').filter_map(|part| part.split_once('='));
+    parts.filter(|part| part.0 == name).map(|part| part.1.replace("%2F", "/")).collect()
+}
+
 #[test]
 fn objects_are_put_got_and_removed() -> Outcome {
     if !needs(&["fio"]) {
@@ -170,7 +184,7 @@ fn objects_are_put_got_and_removed() -> Outcome {
         let keys = [format!("AWS_ACCESS_KEY_ID={key}"), "AWS_SECRET_ACCESS_KEY=secret".to_string()];
         let program = env!("CARGO_BIN_EXE_pumice");
         let mut all: Vec<&str> = keys.iter().map(String::as_str).collect();
-        all.extend([program, "bench", "s3", "--size", "64M", "--dir", &dir]);
+        all.extend([program, "bench", "s3", "--s3-client", "own", "--size", "64M", "--dir", &dir]);
         all.extend(more);
         in_time("env", &all)
     };
@@ -215,5 +229,100 @@ fn objects_are_put_got_and_removed() -> Outcome {
     refused(bench("key", &["--target", &none]), "target drive: missing");
     let nobody = ["none=s3+http://127.0.0.1:1/b", "drive=s3+http://127.0.0.1:1/c"];
     refused(bench("key", &["--target", nobody[0], "--target", nobody[1]]), "http://127.0.0.1:1");
+    Ok(())
+}
+
+/// A stand-in for warp: it puts two objects under its prefix, and has figures at once.
+const WARP: &str = r#"#!/bin/bash
+echo "$@" >>CALLS
+for word in "$@"; do
+    case $word in --bucket=*|--prefix=*|--benchdata=*) word=${word#--}; declare "${word%%=*}=${word#*=}" ;; esac
+done
+figures='{"total_requests": 100, "total_errors": 0, "total_bytes": 419430400,
+    "throughput": {"measure_duration_millis": 4000, "bytes": 400000000}}'
+case $1 in
+--version) echo "warp version VERSION - abc" ;;
+analyze) echo "{\"by_op_type\": {\"PUT\": $figures, \"GET\": $figures}}" ;;
+put)
+    [ ! -e FAIL ] || { echo "warp: <ERROR> Error preparing server: denied." >&2; exit 1; }
+    for object in 1 2; do
+        exec 3<>"/dev/tcp/${WARP_HOST/://}"
+        printf 'PUT /%s/%s/AbCd/%s.rnd?X-Amz-Credential=%s%%2F HTTP/1.1\r\nContent-Length: 4\r\n\r\ndata' \
+            "$bucket" "$prefix" "$object" "$WARP_ACCESS_KEY" >&3
+        read -r answer <&3
+        exec 3>&-
+    done
+    : >"$benchdata.json.zst" ;;
+get) : >"$benchdata.json.zst" ;;
+esac
+"#;
+
+#[test]
+fn objects_are_put_and_got_by_warp() -> Outcome {
+    if !needs(&["fio", "bash"]) {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let [program, calls, fail] = ["warp", "calls", "fail"].map(|name| folder.path().join(name));
+    let install = |version: &str| -> Outcome {
+        let script = WARP.replace("CALLS", &text(&calls)).replace("FAIL", &text(&fail));
+        fs::write(&program, script.replace("VERSION", version))?;
+        Ok(fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755))?)
+    };
+    let (address, state) = gateway()?;
+    let json = text(&folder.path().join("run.json"));
+    let targets =
+        ["none", "drive"].map(|name| format!("{name}=s3+http://{address}/warp-{name}?class=STANDARD"));
+    let bench = |client: &str| {
+        let (dir, path) = (text(folder.path()), std::env::var("PATH").unwrap_or_default());
+        let path = format!("PATH={dir}:{path}");
+        let mut all = vec![&*path, "AWS_ACCESS_KEY_ID=key", "AWS_SECRET_ACCESS_KEY=top-secret"];
+        all.extend([env!("CARGO_BIN_EXE_pumice"), "bench", "s3", "--s3-client", client, "--size", "64M"]);
+        all.extend(["--dir", &dir, "--minutes", "0", "--json", &json]);
+        targets.iter().for_each(|target| all.extend(["--target", target]));
+        in_time("env", &all)
+    };
+    let found = || -> Outcome<Value> { Ok(serde_json::from_str(&fs::read_to_string(&json)?)?) };
+    install("1.3.1")?;
+    let run = bench("auto");
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stdout.contains("objects put and got by the client: warp 1.3.1"), "{run:?}");
+    assert!(run.stdout.contains("warp 1.3.1: its data is random, which does not compress"), "{run:?}");
+    let document = found()?;
+    assert_eq!(document["s3_client"], "warp 1.3.1", "{document:#}");
+    let series = document["series"].as_array().ok_or("series")?;
+    assert_eq!(series[0]["scene"], "random", "{document:#}");
+    assert_eq!(series[0]["samples"][0]["bytes"], 419_430_400, "{document:#}");
+    assert_eq!(series[0]["mb_per_s"]["median"], 100.0, "{document:#}");
+    let space = document["findings"].as_array().into_iter().flatten();
+    assert!(space.clone().count() == 6 && space.clone().all(|it| it["verdict"] == "cannot_be_tested"));
+    let said = fs::read_to_string(&calls)?;
+    assert!(said.contains("--noclear") && !said.contains("top-secret"), "{said}");
+    {
+        let mut state = state.lock().map_err(|_| "a lock")?;
+        assert_eq!(state.puts.len(), 2, "{:?}", state.puts);
+        // What it put is gone, and so are the buckets that were made.
+        assert_eq!(state.objects.keys().count(), 0);
+        state.objects.insert("/warp-none/theirs".to_string(), b"theirs".to_vec());
+    }
+    // warp is kept from a bucket with objects of others.
+    let run = bench("warp");
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("holds objects, such as theirs"), "{run:?}");
+    let run = bench("auto");
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert_eq!(found()?["s3_client"], "own");
+    assert!(run.stdout.contains("the client is this program's own: target warp-none: holds objects"), "{run:?}");
+    assert_eq!(state.lock().map_err(|_| "a lock")?.objects.keys().collect::<Vec<_>>(), ["/warp-none/theirs"]);
+    state.lock().map_err(|_| "a lock")?.objects.clear();
+    fs::write(&fail, "")?;
+    let run = bench("warp");
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.ends_with("warp: warp: <ERROR> Error preparing server: denied.\n"), "{run:?}");
+    install("0.7.0")?;
+    let run = bench("warp");
+    assert!(run.code == Some(1) && run.stderr.contains("too old, expected 0.8.0 or newer"), "{run:?}");
+    assert_eq!(bench("auto").code, Some(0));
+    assert_eq!(found()?["s3_client"], "own");
     Ok(())
 }

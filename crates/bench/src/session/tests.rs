@@ -34,6 +34,7 @@ fn options(folder: &Path, targets: &[&str], limit: Duration) -> Options {
         fio: fake_fio(folder),
         to_steady: false,
         data: Vec::new(),
+        s3_client: S3Client::Own,
         command: "pumice bench".to_string(),
     }
 }

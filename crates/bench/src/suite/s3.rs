@@ -5,7 +5,7 @@ use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;
 use crate::error::{BenchError, Result};
 use crate::finding::{Finding, Needs};
-use crate::objects::ObjectJob;
+use crate::objects::{self, ObjectJob};
 use crate::scene::{Scene, Step};
 use crate::value::{over, shown};
 
@@ -15,6 +15,8 @@ const ZLIB: &str = "zlib";
 pub(super) const DRIVE: &str = "drive";
 /// The document's data: "a compression ratio of 4:3".
 const SCENE: &str = "4:3";
+/// Data of a warp that has no other.
+const RANDOM: &str = "random";
 const ZEROS_PERCENT: u8 = 25;
 pub(super) const HEADLINE: (&str, &str) = (SCENE, "PUT");
 /// RGW keeps an object of up to 4 MiB in one piece, which goes away with it; the rest of larger ones stays until garbage
@@ -30,13 +32,47 @@ pub(super) fn scenes(plan: &Plan<'_>) -> Result<Planned> {
             return Err(BenchError::target(name, problem));
         }
     }
-    let job =
-        |is_put| ObjectJob { is_put, object_kib: OBJECT_KIB, clients: CLIENTS, zeros_percent: ZEROS_PERCENT };
+    let chosen = objects::choose(plan)?;
+    let warp = chosen.warp;
+    let job = |is_put| ObjectJob {
+        is_put,
+        object_kib: OBJECT_KIB,
+        clients: CLIENTS,
+        zeros_percent: ZEROS_PERCENT,
+        warp: warp.clone(),
+    };
     let steps = vec![Step::objects("PUT", job(true)), Step::objects("GET", job(false))];
-    Ok(Planned::from(vec![Scene::new(SCENE, steps)]))
+    let is_random = warp.as_ref().is_some_and(|warp| !warp.makes_csv());
+    Ok(Planned {
+        scenes: vec![Scene::new(if is_random { RANDOM } else { SCENE }, steps)],
+        notes: chosen.note.into_iter().collect(),
+        s3_client: Some(warp.map_or(objects::OWN.to_string(), |warp| warp.text())),
+        ..Planned::default()
+    })
+}
+
+/// What is said of the document where the data was random: its statements are of data that compresses.
+fn of_random_data(seen: &Seen<'_>) -> Vec<Finding> {
+    let names = ["can-put", "can-put-zlib", "can-get", "can-get-zlib", "can-cpu", "can-space"];
+    let finding = |name: &&str| {
+        let step = if name.contains("get") { "GET" } else { "PUT" };
+        let speed =
+            |target: &str| Some(format!("{target} {:.0}", seen.run.speed(RANDOM, step, target)?.median()));
+        let speeds: Vec<String> = [NONE, ZLIB, DRIVE].into_iter().filter_map(speed).collect();
+        let why = "warp's data was random, which does not compress: --s3-client own has data of 4:3";
+        let mut finding = Finding::untested(statement(name), why);
+        if !speeds.is_empty() && (name.contains("put") || name.contains("get")) {
+            finding.ours = format!("{step} of random data, MB/s: {}", speeds.join(", "));
+        }
+        finding
+    };
+    names.iter().map(finding).collect()
 }
 
 pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
+    if seen.scenes.iter().any(|scene| scene.name == RANDOM) {
+        return Conclusions { findings: of_random_data(seen), ..Conclusions::default() };
+    }
     let has_zlib = seen.run.targets.iter().any(|target| target.name == ZLIB);
     let pair = |name: &str, step: &str, target: &str, needs, why: &str| {
         if target == ZLIB && !has_zlib {

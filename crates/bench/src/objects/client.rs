@@ -1,0 +1,100 @@
+//! The client that puts and gets objects: warp, or this program's own.
+
+use std::str::FromStr;
+
+use super::Access;
+use crate::error::Result;
+use crate::suite::Plan;
+use crate::target::Kind;
+use crate::warp::{self, Warp};
+
+/// Name of the own client in reports.
+pub(crate) const OWN: &str = "own";
+
+/// The client that the user asks for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum S3Client {
+    /// warp if it is installed and may use the buckets, else the own one.
+    #[default]
+    Auto,
+    /// warp, MinIO's benchmark.
+    Warp,
+    /// That of this program, whose data is of the document's ratio.
+    Own,
+}
+
+impl S3Client {
+    /// Their names on the command line.
+    pub const NAMES: [&str; 3] = ["auto", "warp", OWN];
+}
+
+impl FromStr for S3Client {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<S3Client, String> {
+        match text {
+            "auto" => Ok(S3Client::Auto),
+            "warp" => Ok(S3Client::Warp),
+            OWN => Ok(S3Client::Own),
+            _ => Err(format!("expected one of {}", S3Client::NAMES.join(", "))),
+        }
+    }
+}
+
+/// The client of a run.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    /// `None`: the own one.
+    pub(crate) warp: Option<Warp>,
+    /// What a report must say of the choice.
+    pub(crate) note: Option<String>,
+}
+
+/// Chooses the client of a run.
+pub(crate) fn choose(plan: &Plan<'_>) -> Result<Chosen> {
+    let own = |note| Chosen { warp: None, note };
+    let found = match plan.options.s3_client {
+        S3Client::Own => return Ok(own(None)),
+        S3Client::Warp | S3Client::Auto => usable(plan),
+    };
+    match found {
+        Ok(warp) => {
+            let data = match warp.makes_csv() {
+                true => "its CSV, as in the document: about 4:3".to_string(),
+                false => "random, which does not compress (it made CSV before 1.0.8); that of --s3-client own is 4:3, \
+                          as the document's"
+                    .to_string(),
+            };
+            let times = "PUTs take 8 to 10 s, GETs 8 s at least, and --size does not limit them";
+            let note = format!("{}: its data is {data}. {times}", warp.text());
+            Ok(Chosen { warp: Some(warp), note: Some(note) })
+        }
+        Err(error) if plan.options.s3_client == S3Client::Warp || error.is_interrupted() => Err(error),
+        Err(error) => Ok(own(Some(format!("the client is this program's own: {error}")))),
+    }
+}
+
+/// Returns the installed warp, if all buckets are empty.
+fn usable(plan: &Plan<'_>) -> Result<Warp> {
+    let warp = Warp::find(plan.folder, plan.stop)?;
+    for target in &plan.options.targets {
+        if let Kind::S3(address) = &target.kind {
+            warp::refuse_used(&Access::to(address, String::new())?)?;
+        }
+    }
+    Ok(warp)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_have_names() {
+        for name in S3Client::NAMES {
+            assert!(name.parse::<S3Client>().is_ok(), "{name}");
+        }
+        assert_eq!("auto".parse(), Ok(S3Client::default()));
+        assert_eq!("mc".parse::<S3Client>().expect_err("no client"), "expected one of auto, warp, own");
+    }
+}

@@ -100,7 +100,7 @@ await_end() {
 
 stop_daemon() {
     local pid
-    pid=$(daemon_pid "$1") || return 0
+    pid=$(daemon_pid "$1") || { await_end "$1"; return; }
     # It may have ended meanwhile.
     kill "$pid" 2>/dev/null || return 0
     await 30 is_gone "$pid" || { kill -9 "$pid" 2>/dev/null || return 0; await 10 is_gone "$pid"; }

@@ -90,6 +90,10 @@ class Devices(unittest.TestCase):
         done = self.run_it()
         self.assertEqual((done.returncode, done.stderr), (0, ''))
         self.assertEqual(os.readlink(self.block), old)
+        # Whose device that is cannot be known.
+        for program, reason in (('exit 1', 'pumice list fails'), ('echo no JSON', 'jq cannot read the list of drives')):
+            self.write('bin/pumice', '#!/bin/sh\n%s\n' % program)
+            self.assertIn('osd.7 does not start: %s\n' % reason, self.refused(old))
 
     def test_an_osd_that_does_not_exist(self) -> None:
         self.write('pumice/osd.7', '')
@@ -109,4 +113,4 @@ class Devices(unittest.TestCase):
             self.list(devices)
             self.assertIn('is not attached', self.refused())
         self.write('bin/pumice', '#!/bin/sh\nexit 1\n')
-        self.assertIn('is not attached', self.refused())
+        self.assertIn('pumice list fails', self.refused())

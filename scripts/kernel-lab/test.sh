@@ -54,8 +54,8 @@ if [ -n "${XFSTESTS_GROUP:-}" ]; then
 fi
 
 code=0
-# Targets of `pumice bench`.
-run 600 "" checks.sh nvme.sh || code=$?
+# Targets of `pumice bench`: a minute by User-Mode Linux on an idle machine, several on one that is emulated.
+run 1500 "" checks.sh nvme.sh || code=$?
 [ "${ONLY:-}" != nvme ] || exit $code
 [ -z "${XFSTESTS:-}" ] || cp "$XFSTESTS"/ltp/{fsx,fsstress} "$share/"
 run "${SECONDS_MAX:-1800}" "$ways" checks.sh managed.sh guest.sh || code=$?

@@ -30,6 +30,9 @@ pub enum BenchError {
         program: String,
         /// The last line it printed, or how it ended.
         problem: String,
+        /// Whether it was killed, by the run after its time or by others. It may have done what it was asked
+        /// for.
+        was_killed: bool,
     },
     /// Output of fio, or a file with a run, is not what it should be.
     #[error("{what}: {problem}")]
@@ -86,13 +89,22 @@ impl BenchError {
         }
     }
 
+    /// Whether what a program was asked for may be done all the same: it was killed at its work.
+    pub(crate) fn may_be_done(&self) -> bool {
+        matches!(self, BenchError::Interrupted | BenchError::Program { was_killed: true, .. })
+    }
+
     /// Whether a store had no room for what was written.
     pub(crate) fn is_out_of_space(&self) -> bool {
         matches!(self, BenchError::Program { problem, .. } if problem.contains("No space left"))
     }
 
     pub(crate) fn program(program: &str, problem: impl Into<String>) -> BenchError {
-        BenchError::Program { program: program.to_string(), problem: problem.into() }
+        BenchError::Program { program: program.to_string(), problem: problem.into(), was_killed: false }
+    }
+
+    pub(crate) fn killed(program: &str, problem: impl Into<String>) -> BenchError {
+        BenchError::Program { program: program.to_string(), problem: problem.into(), was_killed: true }
     }
 
     pub(crate) fn target(target: &str, problem: impl Into<String>) -> BenchError {

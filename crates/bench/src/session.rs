@@ -21,7 +21,7 @@ use crate::scene::{Action, Scene, Step};
 use crate::steady;
 use crate::store::{self, Discards, Store, Workshop};
 use crate::suite::{DataSet, Plan, Suite};
-use crate::target::Target;
+use crate::target::{self, Target};
 use turns::{Turn, fail, reversed_targets, turns};
 
 /// Time that a job that runs once over a store may take in any case, in seconds; more if the run has more time left.
@@ -80,7 +80,7 @@ pub struct Progress {
 }
 
 /// Looks whether a target may be written to, before each scene; says why not. Its second argument is true if nothing
-/// was written to the target yet.
+/// was written to the target yet. A request to stop should end it.
 pub type Check<'a> = dyn Fn(&Target, bool) -> Result<(), String> + 'a;
 
 /// A run of a suite.
@@ -233,11 +233,9 @@ impl<'a> Session<'a> {
     fn targets(&self, run: &mut Run) -> Result<Vec<Target>> {
         let named = &self.options.targets;
         let targets = if named.is_empty() { self.suite.targets() } else { named.clone() };
+        target::distinct(&targets)?;
         let mut able = Vec::new();
         for target in targets {
-            if able.iter().any(|other: &Target| other.name == target.name) {
-                return Err(BenchError::target(&target.name, "given twice: name one, as NAME=TARGET"));
-            }
             if let Some(pid) = target.pids.iter().find(|pid| !process::exists(**pid)) {
                 return Err(BenchError::target(&target.name, format!("--pids: no process {pid}")));
             }
@@ -298,6 +296,8 @@ impl<'a> Session<'a> {
                 let since = Instant::now();
                 let touched = &mut touched[turns[at].target];
                 let checked = (self.check)(target, !*touched);
+                // Which ends it.
+                self.stop.check()?;
                 // A target that was refused is still one that nothing was written to.
                 *touched |= checked.is_ok();
                 let checked = checked.map_err(|why| BenchError::target(&target.name, why));

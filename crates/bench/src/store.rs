@@ -23,7 +23,7 @@ use crate::scene::{Action, Scene};
 use crate::target::{Kind, Target};
 use ::status::StatusReport;
 pub(crate) use cluster::MANAGER_AGE;
-pub use nvme_tcp::{Connections, connect};
+pub use nvme_tcp::{Connections, InUse, connect};
 pub(crate) use volume::{layer_name, left_behind};
 
 /// The URI of the default export of an NBD server on a Unix socket.

@@ -5,6 +5,7 @@ mod nvme_tcp;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
+use crate::error::BenchError;
 pub(crate) use nvme_tcp::DISCOVERY_NQN;
 pub use nvme_tcp::NvmeTcpAddress;
 
@@ -143,6 +144,21 @@ impl Target {
 
     pub(crate) fn is_drive(&self) -> bool {
         matches!(self.kind, Kind::Pumice { .. } | Kind::Volume { is_raw: false, .. })
+    }
+}
+
+/// Refuses targets that reports could not tell apart.
+///
+/// # Errors
+/// Fails if two have the same name.
+pub fn distinct(targets: &[Target]) -> Result<(), BenchError> {
+    let is_again = |at: &usize| targets[..*at].iter().any(|other| other.name == targets[*at].name);
+    match (0..targets.len()).find(is_again) {
+        None => Ok(()),
+        Some(at) => {
+            let problem = "given twice: name one, as NAME=TARGET";
+            Err(BenchError::target(&targets[at].name, problem))
+        }
     }
 }
 
@@ -292,6 +308,14 @@ mod tests {
         ] {
             assert!(bad.parse::<Target>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn names_are_given_once() {
+        let all = |texts: &[&str]| texts.iter().map(|text| parsed(text)).collect::<Vec<_>>();
+        assert!(distinct(&all(&["raw", "a=raw", "qcow2"])).is_ok());
+        let error = distinct(&all(&["raw", "a=qcow2", "a=raw"])).expect_err("twice").to_string();
+        assert_eq!(error, "target a: given twice: name one, as NAME=TARGET");
     }
 
     #[test]

@@ -13,10 +13,12 @@ use clap::Subcommand;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use nbd::client::ExportUri;
 
+use crate::in_use;
 use crate::input::text_in;
 use crate::output::Output;
 use crate::size::Size;
-use crate::usage::{Coded, WrongUsage, complain};
+use crate::usage::{Coded, WrongUsage, complain, one_line};
+use empty::Looks;
 use progress::Bar;
 
 /// Repeat experiments of published documents with fio, and compare with what they state (docs/bench.md)
@@ -57,8 +59,8 @@ pub(crate) struct Args {
     /// Data set for the suite datasets; may be repeated. Names of Canonical's: warp, jpeg, covid, yuv, h264
     #[arg(long, value_name = "NAME=PATH", value_parser = data_set)]
     data: Vec<DataSet>,
-    /// Client of the suite s3: warp, MinIO's benchmark; own, whose data is 4:3; auto, warp if it is in PATH and the buckets are
-    /// empty, else own
+    /// Client of the suite s3: warp, MinIO's benchmark; own, whose data is 4:3; auto, warp if it is in PATH
+    /// and the buckets are empty, else own
     #[arg(long, value_name = "CLIENT", default_value = "auto", value_parser = s3_client())]
     s3_client: S3Client,
     /// Processes that serve a target, whose CPU time is counted; may be repeated
@@ -215,9 +217,7 @@ fn measure(args: &Args) -> Result<()> {
     let [json, html] = [&args.json, &args.html].map(|path| path.as_deref().map(Output::check).transpose());
     let (json, html) = (json?, html?);
     let mut targets = args.target.clone();
-    if let Some(name) = twice(&targets) {
-        return Err(WrongUsage(format!("target {name}: given twice: name one, as NAME=TARGET")).into());
-    }
+    ::bench::distinct(&targets).map_err(|error| WrongUsage(error.to_string()))?;
     for (name, pids) in &args.pids {
         let target = targets.iter_mut().find(|target| target.name == *name);
         let target = target.ok_or_else(|| WrongUsage(format!("--pids {name}: no target of this name")))?;
@@ -229,24 +229,17 @@ fn measure(args: &Args) -> Result<()> {
         target.drives.extend(addresses.iter().cloned());
     }
     let stop = Stop::default();
-    for target in &targets {
-        empty::check(target, args.destroy, &stop)?;
-    }
+    let looks = Looks::new(args.destroy, &stop);
+    targets.iter().try_for_each(|target| looks.first(target))?;
     let at_signal = stop.clone();
     crate::interrupt::on_signal(move || at_signal.set())?;
-    let connections = ::bench::connect(&mut targets, &stop).map_err(ended)?;
-    let measured = measure_on(args, suite, fio, targets, &stop, [json, html]);
+    let in_use = |device: &Path| in_use::refuse(device).map_err(|error| one_line(&error));
+    let connections = ::bench::connect(&mut targets, &in_use, &stop).map_err(ended)?;
+    let measured = measure_on(args, suite, fio, targets, &looks, [json, html]);
     for left in connections.disconnect() {
         complain(&format!("warning: {left}"));
     }
     measured
-}
-
-/// The name of a target that another one has too.
-fn twice(targets: &[Target]) -> Option<&str> {
-    let mut names: Vec<&str> = targets.iter().map(|target| target.name.as_str()).collect();
-    names.sort_unstable();
-    names.windows(2).find(|pair| pair[0] == pair[1]).map(|pair| pair[0])
 }
 
 /// Measures targets that are connected.
@@ -255,11 +248,12 @@ fn measure_on(
     suite: &'static Suite,
     fio: Fio,
     targets: Vec<Target>,
-    stop: &Stop,
+    looks: &Looks<'_>,
     [json, html]: [Option<Output>; 2],
 ) -> Result<()> {
+    let stop = looks.stop();
     for target in targets.iter().filter(|target| matches!(target.kind, Kind::NvmeTcp { .. })) {
-        empty::check(target, args.destroy, stop).map_err(|error| match stop.is_set() {
+        looks.first(target).map_err(|error| match stop.is_set() {
             true => ended(BenchError::Interrupted),
             false => error,
         })?;
@@ -280,11 +274,9 @@ fn measure_on(
         command: std::env::args().collect::<Vec<_>>().join(" "),
     };
     let bar = Bar::new();
-    // Minutes may lie between the start and the first write to a target.
     let check = |target: &Target, is_first: bool| {
-        let checked =
-            if is_first { empty::check(target, args.destroy, &Stop::default()) } else { empty::free(target) };
-        checked.map_err(|error| crate::usage::one_line(&error))
+        let looked = if is_first { looks.before_writes(target) } else { empty::free(target) };
+        looked.map_err(|error| one_line(&error))
     };
     let run = Session::new(suite, &options, stop, &|progress| bar.show(progress)).checked(&check).run();
     drop(bar);
@@ -347,9 +339,6 @@ mod tests {
         assert_eq!(drives("a=h:1,h:2"), Ok(("a".to_string(), vec!["h:1".to_string(), "h:2".to_string()])));
         assert!(["0", "0-2,5"].iter().all(|list| processors(list).as_deref() == Ok(list)));
         assert!(["", "a", "1-", "2-1", "0,", "-1"].iter().all(|list| processors(list).is_err()));
-        let named = |all: [&str; 2]| all.map(|text| target(text).expect("a target"));
-        assert_eq!(twice(&named(["raw", "a=raw"])), None);
-        assert_eq!(twice(&named(["a=qcow2", "a=raw"])), Some("a"));
         assert!(target("nbd+unix:///").is_err() && target("nbd+unix:///?socket=/s").is_ok());
         assert!(drives("a").is_err() && drives("a=h").is_err() && drives("a=http://h:1").is_err());
     }

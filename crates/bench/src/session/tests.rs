@@ -18,9 +18,7 @@ fn fake_fio(folder: &Path) -> Fio {
          echo 'fio: hello {{\"jobs\": [{{\"error\": 0, \"read\": {idle}, \"write\": {busy}, \"trim\": {idle}}}]}}' >\"$file\"\n"
     );
     let path = folder.join("fio");
-    std::fs::write(&path, script).expect("written");
-    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-    std::fs::set_permissions(&path, mode).expect("made executable");
+    process::tests::script(&path, &script);
     Fio::find(Some(&path)).expect("the fake")
 }
 
@@ -157,7 +155,7 @@ fn fio_runs_on_the_processors_it_is_given() {
     let script = folder.path().join("fio");
     let text = std::fs::read_to_string(&script).expect("the fake");
     let look = format!("grep Cpus_allowed_list /proc/self/status >'{}'\n", seen.display());
-    std::fs::write(&script, text + &look).expect("written");
+    process::tests::script(&script, &(text + &look));
     let options = Options { fio: options.fio.clone().on_processors("0"), ..options };
     let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
     let run = Session::new(suite, &options, &stop, &|_| ()).run().expect("a run");
@@ -282,6 +280,19 @@ fn targets_are_checked_before_each_scene() {
     assert_eq!((firsts("b"), firsts("raw")), ((3, 3), (3 * ROUNDS_MAX as usize, 1)));
     assert!(run.series.iter().all(|series| series.target == "raw"));
     assert!(run.failed.iter().all(|failed| failed.error == "target b: mounted"), "{:?}", run.failed);
+}
+
+#[test]
+fn a_check_that_is_stopped_ends_the_run() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    let options = options(folder.path(), &["raw"], Duration::from_secs(3600));
+    let check = |_: &Target, _: bool| {
+        stop.set();
+        Err("interrupted".to_string())
+    };
+    let ended = Session::new(suite, &options, &stop, &|_| ()).checked(&check).run();
+    assert!(matches!(ended, Err(BenchError::Interrupted)));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! A file, device, NBD export, NVMe/TCP namespace or RBD image of the user. Before each scene the part that is used is discarded, where that is
-//! possible.
+//! A file, device, NBD export, NVMe/TCP namespace or RBD image of the user. Before each scene the part that
+//! is used is discarded, where that is possible.
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
@@ -34,17 +34,21 @@ pub(crate) struct Kept {
 
 impl Kept {
     pub(crate) fn path(workshop: &Workshop<'_>, path: &Path, target: &Target) -> Result<Kept> {
-        let (file, size, is_device) = claim(path).map_err(BenchError::io(path))?;
+        Kept::opened(workshop, path, target, true)
+    }
+
+    /// A device that requests to a server are behind. Its connection has claimed it for the run.
+    pub(crate) fn remote(workshop: &Workshop<'_>, device: &Path, target: &Target) -> Result<Kept> {
+        Ok(Kept { is_remote: true, ..Kept::opened(workshop, device, target, false)? })
+    }
+
+    fn opened(workshop: &Workshop<'_>, path: &Path, target: &Target, is_claimed: bool) -> Result<Kept> {
+        let (file, size, is_device) = open(path, is_claimed).map_err(BenchError::io(path))?;
         let place = Place::File(path.to_path_buf());
         let kept = Kept::new(workshop, place, &path.display().to_string(), size, target)?;
         let discards = if is_device { Discards::ByRequests } else { Discards::Holes(path.to_path_buf()) };
         // Direct requests to a file or device.
         Ok(Kept { _claim: Some(file), discards, is_remote: false, ..kept })
-    }
-
-    /// A device that requests to a server are behind.
-    pub(crate) fn remote(workshop: &Workshop<'_>, device: &Path, target: &Target) -> Result<Kept> {
-        Ok(Kept { is_remote: true, ..Kept::path(workshop, device, target)? })
     }
 
     pub(crate) fn nbd(workshop: &Workshop<'_>, uri: &str, target: &Target) -> Result<Kept> {
@@ -109,13 +113,14 @@ fn without_cache(workshop: &Workshop<'_>, conf: &Path, name: &str) -> Result<Pat
     Ok(copy)
 }
 
-/// Opens a file or block device, and returns its size. A device is opened with `O_EXCL`, which fails while it or one of its
-/// partitions is mounted, swap, or part of another device (`open(2)`).
-fn claim(path: &Path) -> std::io::Result<(File, u64, bool)> {
+/// Opens a file or block device, and returns its size. To claim a device it is opened with `O_EXCL`, which
+/// fails while it or one of its partitions is mounted, swap, part of another device, or claimed by others
+/// (`open(2)`).
+fn open(path: &Path, is_claimed: bool) -> std::io::Result<(File, u64, bool)> {
     let mut options = File::options();
     options.read(true);
     let is_device = path.metadata()?.file_type().is_block_device();
-    if is_device {
+    if is_device && is_claimed {
         options.custom_flags(rustix::fs::OFlags::EXCL.bits() as i32);
     }
     let mut file = options.open(path)?;

@@ -88,9 +88,11 @@ impl Asks {
         let env = process::need("env", "coreutils")?;
         let ended = process::run(&env, &arguments, &self.folder, limit, &self.stop);
         ended.map(|ended| ended.output).map_err(|error| match error {
-            BenchError::Program { problem, .. } => {
-                BenchError::program(&format!("pumice {command}"), problem.trim_start_matches("pumice: "))
-            }
+            BenchError::Program { problem, was_killed, .. } => BenchError::Program {
+                program: format!("pumice {command}"),
+                problem: problem.trim_start_matches("pumice: ").to_string(),
+                was_killed,
+            },
             error => error,
         })
     }
@@ -135,7 +137,7 @@ impl Pumice {
                 more.push("--force");
             }
             if let Err(error) = asks.run("create", &more, COMMAND) {
-                if matches!(error, BenchError::Program { .. }) {
+                if !error.may_be_done() {
                     // It removed what it made. What is there now is somebody else's.
                     std::mem::forget(made);
                 }

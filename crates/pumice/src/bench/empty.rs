@@ -1,13 +1,18 @@
 //! Refusal to write to targets that are in use or hold data.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use ::bench::{Kind, Stop, Target};
 use anyhow::{Context, Result, bail, ensure};
 use nbd::client::{Connection, ExportUri};
-use rustix::fs::SeekFrom as Place;
+use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom as Place};
 use rustix::io::Errno;
 use status::DriveState;
 
@@ -18,31 +23,97 @@ use crate::signatures::{self, HEAD_BYTES, TAIL_BYTES};
 const READ_BYTES_MAX: u64 = 16 << 30;
 /// Bytes read at once.
 const PIECE_BYTES: usize = 1 << 20;
+/// Time for which a target that held no data is taken to hold none: to read it again takes about as long.
+const FRESH: Duration = Duration::from_secs(60);
+/// Times that a drive is looked at which is locked, and the time between: udev locks a device to probe it.
+const LOOKS_MAX: u32 = 10;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Fails if a target is in use, or holds data and `destroy` does not allow to overwrite it. A target that is to be connected
-/// is looked at when it is. `stop` ends the search for data in files and devices, with an error.
-pub(super) fn check(target: &Target, destroy: bool, stop: &Stop) -> Result<()> {
-    free(target)?;
-    if destroy { Ok(()) } else { blank(target, stop) }
+/// Looks at targets before anything is written to them.
+pub(super) struct Looks<'a> {
+    /// Whether data may be overwritten.
+    destroy: bool,
+    /// Ends the search for data, with an error.
+    stop: &'a Stop,
+    /// When it was seen that a target holds no data, by its name.
+    seen: RefCell<BTreeMap<String, Instant>>,
+}
+
+impl<'a> Looks<'a> {
+    pub(super) fn new(destroy: bool, stop: &'a Stop) -> Looks<'a> {
+        Looks { destroy, stop, seen: RefCell::default() }
+    }
+
+    pub(super) fn stop(&self) -> &'a Stop {
+        self.stop
+    }
+
+    /// Fails if a target is in use, or holds data that may not be overwritten. One that is to be connected is
+    /// looked at when it is.
+    pub(super) fn first(&self, target: &Target) -> Result<()> {
+        free(target)?;
+        if !self.destroy {
+            blank(target, self.stop)?;
+            self.seen.borrow_mut().insert(target.name.clone(), Instant::now());
+        }
+        Ok(())
+    }
+
+    /// As [`Looks::first`], after it: minutes may lie between the start and the first write to a target. Data
+    /// is looked for again if they do.
+    pub(super) fn before_writes(&self, target: &Target) -> Result<()> {
+        let is_fresh = self.seen.borrow().get(&target.name).is_some_and(|at| at.elapsed() < FRESH);
+        if is_fresh { free(target) } else { self.first(target) }
+    }
 }
 
 /// Fails if a target is in use. Nothing allows to overwrite such a target.
 pub(super) fn free(target: &Target) -> Result<()> {
     match &target.kind {
         Kind::Pumice { path: Some(path), .. } if path.exists() => {
-            in_use::refuse(path)?;
+            let refused = in_use::refuse(path);
+            if refused.is_ok() && !is_open(path) {
+                return Ok(());
+            }
+            // Only now are servers asked: one that hangs takes three seconds and a warning, and a drive is
+            // looked at before each scene. One that cannot be read is not served.
             let found = crate::status::find(Some(path));
-            // A drive that cannot be read is not served.
             if found.unwrap_or_default().iter().any(|drive| drive.server.is_some()) {
                 bail!(
                     "{}: is being served; stop its server, or use its NBD address as the target",
                     path.display()
                 );
             }
-            Ok(())
+            refused?;
+            bail!("{}: in use by another program; stop it first (`fuser -v` names it)", path.display())
         }
         _ => target.device_path().map_or(Ok(()), in_use::refuse),
     }
+}
+
+/// Whether others have the file or device of a drive open, as those have who write to it: a device is claimed
+/// then, and both are locked.
+fn is_open(path: &Path) -> bool {
+    let Ok(kind) = path.metadata().map(|found| found.file_type()) else { return false };
+    let claim = match (kind.is_block_device(), kind.is_file()) {
+        (true, _) => OFlags::EXCL,
+        (_, true) => OFlags::empty(),
+        // To open a pipe would wait for its other end.
+        _ => return false,
+    };
+    let is_taken = || {
+        let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC | claim, Mode::empty());
+        let lock = |file: OwnedFd| rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive);
+        matches!(opened.and_then(lock), Err(Errno::BUSY | Errno::AGAIN))
+    };
+    let look = |_| {
+        let is_taken = is_taken();
+        if is_taken {
+            std::thread::sleep(LOOK_AGAIN);
+        }
+        is_taken
+    };
+    (0..LOOKS_MAX).all(look)
 }
 
 /// Fails if a target holds data.
@@ -53,7 +124,7 @@ fn blank(target: &Target, stop: &Stop) -> Result<()> {
             let name = path.display().to_string();
             refuse(&name, file(path, stop).with_context(|| name.clone())?)
         }
-        Kind::Nbd(uri) => refuse(uri, export(uri).with_context(|| uri.clone())?),
+        Kind::Nbd(uri) => refuse(uri, export(uri, stop).with_context(|| uri.clone())?),
         Kind::Rbd { pool, images, .. } => {
             let images = images.join(",");
             bail!("rbd:{pool}/{images}: may hold data, which is not looked for; overwrite it with --destroy")
@@ -62,18 +133,16 @@ fn blank(target: &Target, stop: &Stop) -> Result<()> {
     }
 }
 
-/// A drive must be empty. A damaged one has only a partial status, which may hide data.
+/// A drive must be empty. It has no server. A damaged one has only a partial status, which may hide data.
 fn drive(path: &Path) -> Result<()> {
-    for found in crate::status::find(Some(path))? {
-        ensure!(
-            found.state == DriveState::Idle,
-            "{}: is {}, so what it holds is not known; run `pumice check`, or overwrite it with --destroy",
-            path.display(),
-            found.state
-        );
-        refuse(&path.display().to_string(), (found.logical_used_bytes > 0).then_some("data"))?;
-    }
-    Ok(())
+    let found = crate::status::idle(path)?;
+    ensure!(
+        found.state == DriveState::Idle,
+        "{}: is {}, so what it holds is not known; run `pumice check`, or overwrite it with --destroy",
+        path.display(),
+        found.state
+    );
+    refuse(&path.display().to_string(), (found.logical_used_bytes > 0).then_some("data"))
 }
 
 fn refuse(name: &str, found: Option<&str>) -> Result<()> {
@@ -87,10 +156,7 @@ fn file(path: &Path, stop: &Stop) -> Result<Option<&'static str>> {
     let mut file = File::open(path)?;
     let size = file.seek(SeekFrom::End(0))?;
     let ranges = data_ranges(&file, size)?;
-    contents(size, ranges, |offset, bytes| {
-        if stop.is_set() {
-            return Err(io::ErrorKind::Interrupted.into());
-        }
+    contents(size, ranges, stop, |offset, bytes| {
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(bytes)
     })
@@ -113,11 +179,11 @@ fn data_ranges(file: &File, size: u64) -> io::Result<Vec<std::ops::Range<u64>>> 
     Ok(ranges)
 }
 
-fn export(uri: &str) -> Result<Option<&'static str>> {
+fn export(uri: &str, stop: &Stop) -> Result<Option<&'static str>> {
     let mut connection = Connection::open(&ExportUri::parse(uri)?, None)?;
     let size = connection.size_bytes();
     let ranges = connection.data_ranges()?;
-    contents(size, ranges, |mut offset, mut bytes| {
+    contents(size, ranges, stop, |mut offset, mut bytes| {
         while !bytes.is_empty() {
             let read = connection.read_at(offset, bytes)?;
             if read == 0 {
@@ -134,6 +200,7 @@ fn export(uri: &str) -> Result<Option<&'static str>> {
 fn contents(
     size: u64,
     ranges: Vec<std::ops::Range<u64>>,
+    stop: &Stop,
     mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
 ) -> Result<Option<&'static str>> {
     let mut part = |offset: u64, length: u64| {
@@ -158,6 +225,9 @@ fn contents(
         while at < range.end {
             let length = PIECE_BYTES.min((range.end - at) as usize);
             let Some(bytes) = piece.get_mut(..length) else { break };
+            if stop.is_set() {
+                return Err(io::Error::from(io::ErrorKind::Interrupted).into());
+            }
             read(at, bytes)?;
             if bytes.iter().any(|byte| *byte != 0) {
                 return Ok(Some("data"));
@@ -174,6 +244,38 @@ mod tests {
 
     fn target(path: &Path) -> Target {
         path.display().to_string().parse().expect("a target")
+    }
+
+    fn check(target: &Target, destroy: bool, stop: &Stop) -> Result<()> {
+        Looks::new(destroy, stop).first(target)
+    }
+
+    #[test]
+    fn what_was_read_a_moment_ago_is_not_read_again() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("file");
+        std::fs::write(&path, vec![0; 1 << 20]).expect("written");
+        let (target, stop) = (target(&path), Stop::default());
+        let looks = Looks::new(false, &stop);
+        looks.first(&target).expect("blank");
+        std::fs::write(&path, vec![1; 1 << 20]).expect("written");
+        looks.before_writes(&target).expect("not read");
+        looks.seen.borrow_mut().clear();
+        let error = looks.before_writes(&target).expect_err("data").to_string();
+        assert!(error.contains("holds data"), "{error}");
+    }
+
+    #[test]
+    fn drives_that_are_open_are_recognized_without_a_server() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("drive");
+        assert!(!is_open(&path));
+        let file = File::create(&path).expect("a file");
+        assert!(!is_open(&path));
+        file.lock_shared().expect("locked");
+        assert!(is_open(&path));
+        drop(file);
+        assert!(!is_open(&path) && !is_open(folder.path()));
     }
 
     #[test]
@@ -205,7 +307,8 @@ mod tests {
         let path = folder.path().join("file");
         File::create(&path).and_then(|file| file.set_len(READ_BYTES_MAX * 4)).expect("a file of holes");
         check(&target(&path), false, &Stop::default()).expect("blank");
-        let error = contents(1 << 20, vec![0..READ_BYTES_MAX, 0..1], |_, _| Ok(())).expect_err("too much");
+        let error = contents(1 << 20, vec![0..READ_BYTES_MAX, 0..1], &Stop::default(), |_, _| Ok(()))
+            .expect_err("too much");
         assert!(error.to_string().contains("blkdiscard"), "{error}");
     }
 

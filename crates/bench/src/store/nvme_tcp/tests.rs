@@ -1,9 +1,9 @@
 use std::net::TcpListener;
-use std::os::unix::fs::PermissionsExt;
 
 use super::*;
 
-/// A stand-in for nvme-cli that writes what the kernel would to `sys`. Where it is told to fail there is a file `fail`.
+/// A stand-in for nvme-cli that writes what the kernel would to `sys`. Where it is told to fail there is a
+/// file `fail`; a folder `theirs` is the controller of others that appears then.
 const NVME: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" && echo "$@" >>log
 for word; do case $word in
@@ -11,7 +11,7 @@ for word; do case $word in
 esac; done
 case $1 in
     connect)
-        if [ -e hang ]; then touch begun; fi
+        if [ -e theirs ]; then cp -r theirs sys/class/nvme/nvme0; fi
         if [ -e fail ]; then echo warning >&2; cat fail >&2; exit 1; fi
         for at in sys/class/nvme/nvme3 sys/class/nvme-subsystem/nvme-subsys3/nvme3n1 sys/class/nvme/nvme3/nvme3c3n1; do
             mkdir -p $at
@@ -24,7 +24,8 @@ case $1 in
         echo "$nqn" >sys/class/nvme/nvme3/subsysnqn
         echo "traddr=$ip,trsvcid=$port,src_addr=$ip" >sys/class/nvme/nvme3/address
         echo live >sys/class/nvme/nvme3/state
-        if [ -e hang ]; then exec sleep 60; fi ;;
+        if [ -e hang ]; then exec sleep 60; fi
+        if [ -e names ]; then echo 'connecting to device: nvme3'; fi ;;
     discover) cat discovered ;;
     list-ns) cat namespaces ;;
     disconnect) [ -e stay ] || rm -r "sys/class/nvme/$device" ;;
@@ -46,9 +47,7 @@ impl Fake {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("its address").port();
         let fake = Fake { folder, _listener: listener, port };
-        fake.write("nvme", NVME);
-        let mode = fs::Permissions::from_mode(0o755);
-        fs::set_permissions(fake.path("nvme"), mode).expect("made executable");
+        process::tests::script(&fake.path("nvme"), NVME);
         fake.write("dev/nvme-fabrics", "");
         fake.write("namespaces", "[   0]:0x1\n");
         fake
@@ -67,9 +66,16 @@ impl Fake {
         text.lines().map(str::to_string).collect()
     }
 
-    fn connections(&self) -> Connections {
+    fn connections(&self) -> Connections<'static> {
+        self.connections_unless(&|_| Ok(()))
+    }
+
+    fn connections_unless<'a>(&self, in_use: &'a InUse<'a>) -> Connections<'a> {
+        /// The stand-in is done when it has ended.
+        const FOLLOWS: Duration = Duration::from_millis(100);
         let (nvme, sys, dev) = (self.path("nvme"), self.path("sys"), self.path("dev"));
-        Connections { host: Some(Host { nvme, modprobe: None, sys, dev }), made: Vec::new() }
+        let host = Host { nvme, modprobe: None, sys, dev, follows: FOLLOWS };
+        Connections { host: Some(host), made: Vec::new(), claims: Vec::new(), in_use }
     }
 
     fn address(&self, nsid: Option<u32>) -> NvmeTcpAddress {
@@ -88,16 +94,34 @@ impl Fake {
     }
 
     /// A controller that others have connected.
-    fn connected(&self, address: &str) {
+    fn connected(&self, transport: &str, address: &str) {
+        self.connected_in("sys/class/nvme/nvme0", transport, address);
+    }
+
+    fn connected_in(&self, folder: &str, transport: &str, address: &str) {
         self.write("namespaces", "[   0]:0x1\n");
+        fs::create_dir_all(self.path(folder).join("nvme0n1")).expect("a folder");
         for (file, text) in
-            [("transport", "tcp"), ("subsysnqn", "nqn.a"), ("address", address), ("state", "live")]
+            [("transport", transport), ("subsysnqn", "nqn.a"), ("address", address), ("state", "live")]
         {
-            fs::create_dir_all(self.path("sys/class/nvme/nvme0/nvme0n1")).expect("a folder");
-            self.write(&format!("sys/class/nvme/nvme0/{file}"), &format!("{text}\n"));
+            self.write(&format!("{folder}/{file}"), &format!("{text}\n"));
         }
-        self.write("sys/class/nvme/nvme0/nvme0n1/nsid", "1\n");
+        self.write(&format!("{folder}/nvme0n1/nsid"), "1\n");
         self.write("dev/nvme0n1", "");
+    }
+
+    /// The address at which it listens, as the kernel writes it.
+    fn place(&self) -> String {
+        format!("traddr=127.0.0.1,trsvcid={}", self.port)
+    }
+
+    fn target(&self, name: &str, nsid: u32) -> Target {
+        let text = format!("{name}=nvme-tcp://127.0.0.1:{}/nqn.a?nsid={nsid}", self.port);
+        text.parse().expect("a target")
+    }
+
+    fn has_disconnected(&self) -> bool {
+        self.log().iter().any(|line| line.starts_with("disconnect"))
     }
 }
 
@@ -129,17 +153,112 @@ fn what_a_run_connects_it_disconnects() {
 #[test]
 fn what_others_have_connected_stays() {
     let fake = Fake::new();
-    fake.connected(&format!("traddr=127.0.0.1,trsvcid={}", fake.port));
+    fake.connected("tcp", &fake.place());
     let mut connections = fake.connections();
     let device = connections.add(&fake.address(None), &Stop::default()).ok().expect("a device");
     assert_eq!(device, fake.path("dev/nvme0n1"));
     drop(connections);
     assert!(!fake.log().iter().any(|line| line.contains("connect")), "{:?}", fake.log());
-    // At another address it is another path to the same data.
-    fake.connected("traddr=10.0.0.1,trsvcid=4420,src_addr=10.0.0.2");
+    // At another address, or by another transport, it is another path to the same data.
+    let place = fake.place();
+    for (transport, address, shown) in [
+        ("tcp", "traddr=10.0.0.1,trsvcid=4420", "by tcp at traddr=10.0.0.1,trsvcid=4420, and"),
+        ("rdma", place.as_str(), "by rdma at traddr=127.0.0.1,"),
+        ("fc", "traddr=nn-0x1:pn-0x2", "by fc at traddr=nn-0x1:pn-0x2, and"),
+        ("loop", "", "by loop, and"),
+    ] {
+        fake.connected(transport, address);
+        let said = fake.failure(None);
+        assert!(said.contains(&format!("is connected already as nvme0, {shown}")), "{said}");
+        assert!(fake.path("sys/class/nvme/nvme0").exists());
+    }
+    // Also beside ours.
+    fake.connected_in("sys/class/nvme/nvme1", "tcp", &fake.place());
     let said = fake.failure(None);
-    assert!(said.contains("is connected already as nvme0, at traddr=10.0.0.1"), "{said}");
-    assert!(fake.path("sys/class/nvme/nvme0").exists());
+    assert!(said.contains("is connected already as nvme0, by loop"), "{said}");
+    assert!(!fake.log().iter().any(|line| line.contains("connect")), "{:?}", fake.log());
+}
+
+#[test]
+fn what_others_connect_meanwhile_stays() {
+    let fake = Fake::new();
+    // A moment before the run does, which then cannot.
+    fake.connected_in("theirs", "tcp", &fake.place());
+    fake.write("fail", "already connected\n");
+    let others = "target t: nvme connect: already connected; others have connected it meanwhile, as nvme0";
+    assert_eq!(fake.failure(None), others);
+    assert!(fake.path("sys/class/nvme/nvme0").exists() && !fake.has_disconnected(), "{:?}", fake.log());
+    // After the run did, which another host name allows.
+    let fake = Fake::new();
+    let mut connections = fake.connections();
+    assert!(connections.add(&fake.address(None), &Stop::default()).is_ok());
+    fake.connected("tcp", &fake.place());
+    assert_eq!(connections.disconnect(), Vec::<String>::new());
+    assert!(fake.path("sys/class/nvme/nvme0").exists() && !fake.path("sys/class/nvme/nvme3").exists());
+    // At the same time: nvme-cli may say which one is the run's.
+    let fake = Fake::new();
+    fake.connected_in("theirs", "tcp", &fake.place());
+    fake.write("names", "");
+    let mut connections = fake.connections();
+    assert!(connections.add(&fake.address(None), &Stop::default()).is_ok());
+    assert_eq!(connections.disconnect(), Vec::<String>::new());
+    assert!(fake.path("sys/class/nvme/nvme0").exists() && !fake.path("sys/class/nvme/nvme3").exists());
+    fs::remove_file(fake.path("names")).expect("removed");
+    fs::remove_dir_all(fake.path("sys/class/nvme/nvme0")).expect("removed");
+    let mut connections = fake.connections();
+    assert!(connections.add(&fake.address(None), &Stop::default()).is_ok());
+    let left = connections.disconnect();
+    assert!(left.len() == 1 && left[0].contains("may be connected by this run, or by others"), "{left:?}");
+    assert!(fake.path("sys/class/nvme/nvme0").exists() && fake.path("sys/class/nvme/nvme3").exists());
+}
+
+#[test]
+fn what_others_use_stays_connected() {
+    let fake = Fake::new();
+    let stop = Stop::default();
+    let user = std::cell::Cell::new("nothing");
+    let in_use = |device: &Path| match device.ends_with(user.get()) {
+        true => Err(format!("{}: in use: mounted at /mnt", device.display())),
+        false => Ok(()),
+    };
+    // The other namespace is mounted during the run.
+    fake.write("namespaces", "[   0]:0x1\n[   1]:0x7\n");
+    let mut connections = fake.connections_unless(&in_use);
+    assert!(connections.add(&fake.address(Some(1)), &stop).is_ok());
+    user.set("nvme3n2");
+    let shown = fake.path("dev/nvme3n2").display().to_string();
+    let left = format!(
+        "127.0.0.1:{} stays connected: {shown}: in use: mounted at /mnt; then nvme disconnect --device=nvme3",
+        fake.port
+    );
+    assert_eq!(connections.disconnect(), [left]);
+    assert!(!fake.has_disconnected() && fake.path("sys/class/nvme/nvme3").exists());
+    fs::remove_dir_all(fake.path("sys/class/nvme/nvme3")).expect("removed");
+    // The one to measure is taken as soon as it appears.
+    user.set("nvme3n1");
+    let mut targets = [fake.target("a", 1)];
+    let error = fake.connections_unless(&in_use).with(&mut targets, &stop).err().expect("in use").to_string();
+    assert!(
+        error.starts_with("target a: ") && error.contains("nvme3n1: in use: mounted at /mnt; "),
+        "{error}"
+    );
+    assert!(error.ends_with("; then nvme disconnect --device=nvme3"), "{error}");
+    assert!(!fake.has_disconnected());
+}
+
+#[test]
+fn what_stays_is_told_with_the_error_of_another_target() {
+    let fake = Fake::new();
+    fake.write("namespaces", "[   0]:0x1\n[   1]:0x7\n");
+    fake.write("stay", "");
+    let mut targets = [fake.target("a", 1), fake.target("b", 2)];
+    let error = fake.connections().with(&mut targets, &Stop::default()).err().expect("no namespace 2");
+    let expected = format!(
+        "target b: the subsystem has no namespace 2: it has 1, 7; 127.0.0.1:{} is still connected: nvme disconnect \
+         --device=nvme3",
+        fake.port
+    );
+    assert_eq!(error.to_string(), expected);
 }
 
 #[test]
@@ -161,7 +280,7 @@ fn failures_are_told_in_a_line() {
     assert_eq!(fake.failure(None), "target t: nvme connect: failed to write to nvme-fabrics device");
 
     fs::remove_dir(fake.path("sys/module/nvme_tcp")).expect("removed");
-    // The wait for the module is shorter with a modprobe that fails.
+    assert_eq!(fake.failure(None), "target t: this kernel has no module nvme-tcp: modprobe is not installed");
     let stop = Stop::default();
     let mut connections = fake.connections();
     connections.host.as_mut().expect("a host").modprobe = process::find("false");
@@ -189,9 +308,10 @@ fn a_connection_that_was_interrupted_is_taken_away() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             let controller = fake.path("sys/class/nvme/nvme3/state");
-            assert!(
-                within(&Stop::default(), || controller.exists().then_some(())).is_ok_and(|it| it.is_some())
-            );
+            let since = Instant::now();
+            while !controller.exists() && since.elapsed() < COMMAND {
+                sleep(POLL);
+            }
             stop.set();
         });
         let problem = connections.add(&fake.address(None), &stop).expect_err("interrupted");
@@ -208,7 +328,7 @@ fn what_cannot_be_disconnected_is_named() {
     fake.write("stay", "");
     let mut connections = fake.connections();
     assert!(connections.add(&fake.address(None), &Stop::default()).is_ok());
-    let left = format!("127.0.0.1:{} is still connected: nvme disconnect --nqn=nqn.a", fake.port);
+    let left = format!("127.0.0.1:{} is still connected: nvme disconnect --device=nvme3", fake.port);
     assert_eq!(connections.disconnect(), [left]);
 }
 
@@ -223,6 +343,11 @@ fn names_of_devices() {
     ] {
         assert_eq!(is_namespace(name), expected, "{name}");
     }
+    assert_eq!(connected("device: nvme12\n").as_deref(), Some("nvme12"));
+    assert_eq!(connected("connecting to device: nvme0\n").as_deref(), Some("nvme0"));
+    assert!(
+        ["", "already connected\n", "device: nvme\n", "device: x1"].iter().all(|it| connected(it).is_none())
+    );
     assert_eq!(listed("[   0]:0x1\n[   1]:0x1f\n"), [1, 31]);
     assert_eq!(listed("NVMe status: 2\n"), Vec::<u32>::new());
 }

@@ -163,10 +163,8 @@ impl Drop for Member {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
-    use crate::process::Stop;
+    use crate::process::{Stop, tests::script};
 
     #[test]
     fn what_cannot_be_detached_stays() {
@@ -175,14 +173,13 @@ mod tests {
         fs::create_dir(&folder).expect("a folder");
         let program = base.path().join("pumice");
         // Detaches only once there is a file `free`.
-        let script = "#!/bin/sh\nset -e\nrecords=$PUMICE_RUNTIME_DIR-attach\ncase $1 in\n\
+        let text = "#!/bin/sh\nset -e\nrecords=$PUMICE_RUNTIME_DIR-attach\ncase $1 in\n\
             create) echo >\"$2\";;\n\
             attach) mkdir -p \"$records/1\"; echo '{\"device\": \"/dev/null\"}'\n\
                 printf '{\"path\": \"%s\", \"bridge_pid\": 7}' \"$2\" >\"$records/1/attachment.json\";;\n\
             detach) [ -e free ]; rm -r \"$records/1\";;\nesac\n";
         let free = format!("cd '{}'\n", base.path().display());
-        fs::write(&program, script.replacen("set -e\n", &format!("set -e\n{free}"), 1)).expect("written");
-        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("made executable");
+        script(&program, &text.replacen("set -e\n", &format!("set -e\n{free}"), 1));
         let stop = Stop::default();
         let workshop = Workshop {
             program: &program,

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::error::{BenchError, Result};
 use crate::machine::Machine;
+use crate::objects;
 use crate::run::{Run, RunData, Series};
 use crate::stats::Figure;
 
@@ -196,6 +197,11 @@ fn caveats(files: [&str; 2], runs: [&Run; 2]) -> Vec<String> {
     if one.fio_processors != other.fio_processors {
         let on = [one, other].map(|run| run.fio_processors.as_deref().unwrap_or("all"));
         found.push(format!("fio ran on different processors (--fio-cpus): {} and {}", on[0], on[1]));
+    }
+    // Runs of other suites have none; those of the suite s3 without its name are of before there was another one.
+    let clients = [one, other].map(|run| run.s3_client.as_deref().unwrap_or(objects::OWN));
+    if clients[0] != clients[1] {
+        found.push(format!("different clients of S3 (--s3-client): {} and {}", clients[0], clients[1]));
     }
     match (one.is_to_steady(), other.is_to_steady()) {
         (Some(true), Some(false)) | (Some(false), Some(true)) => {
@@ -420,6 +426,12 @@ mod tests {
         let confined = Run { fio_processors: Some("0".to_string()), ..other.clone() };
         let caveats = compared(&one, &confined).caveats;
         assert_eq!(caveats, ["fio ran on different processors (--fio-cpus): all and 0"]);
+        let by = |client: &str| Run { s3_client: Some(client.to_string()), ..other.clone() };
+        assert_eq!(
+            compared(&by("own"), &by("warp 1.3.1")).caveats,
+            ["different clients of S3 (--s3-client): own and warp 1.3.1"]
+        );
+        assert!(compared(&one, &by("own")).caveats.is_empty());
         let mut more = other.clone();
         more.series.push(Series { step: "read".to_string(), ..more.series[0].clone() });
         assert_eq!(

@@ -1,13 +1,14 @@
 //! Objects put to and got from an S3 gateway, by a number of clients at once.
 //!
-//! It signs with `rusty-s3` and speaks HTTP with `ureq`, which `pumice scan` reads buckets with: whole S3 libraries bring another
-//! asynchronous runtime's worth of crates for two requests.
+//! It signs with `rusty-s3` and speaks HTTP with `ureq`, which `pumice scan` reads buckets with: whole S3
+//! libraries bring another asynchronous runtime's worth of crates for two requests.
 
 mod client;
 
 use std::io::Read;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
@@ -30,6 +31,10 @@ pub(crate) use client::{OWN, choose};
 const SIGNED: Duration = Duration::from_secs(600);
 /// Longest time for a request.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// Time in which a gateway ends what it has received completely of a client that is gone.
+const LATE: Duration = Duration::from_secs(2);
+/// Time between looks at a request to stop.
+const POLL: Duration = Duration::from_millis(20);
 /// Largest accepted description of an error, in bytes.
 const ERROR_BYTES_MAX: u64 = 64 << 10;
 /// Pieces in which data is made: a share of each is zeros.
@@ -108,6 +113,8 @@ pub(crate) struct Access {
     put_count: AtomicU64,
     /// Others may have put under the prefix for the run.
     is_put_to: AtomicBool,
+    /// The gateway may be at work still on what was put, for a client that is gone.
+    is_cut: AtomicBool,
     /// The bucket was made for the run.
     is_made: AtomicBool,
 }
@@ -146,24 +153,27 @@ impl Access {
             prefix,
             put_count: AtomicU64::new(0),
             is_put_to: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
             is_made: AtomicBool::new(false),
         })
     }
 
     /// Looks whether the bucket is there, and makes it if it is not.
-    pub(crate) fn open(address: &S3Address, prefix: String) -> Result<Access> {
+    pub(crate) fn open(address: &S3Address, prefix: String, stop: &Stop) -> Result<Access> {
         let wrong = |problem: String| BenchError::target(&address.bucket, problem);
         let access = Access::to(address, prefix)?;
         let url = access.bucket.head_bucket(Some(&access.credentials)).sign(SIGNED);
-        match access.agent.head(url.as_str()).call() {
-            Ok(answer) if answer.status().is_success() => Ok(access),
-            Ok(answer) if answer.status().as_u16() == 404 => {
+        let agent = access.agent.clone();
+        let ask = move || agent.head(url.as_str()).call().map(|answer| answer.status());
+        match until_stopped(stop, ask)? {
+            Ok(status) if status.is_success() => Ok(access),
+            Ok(status) if status.as_u16() == 404 => {
                 let url = access.bucket.create_bucket(&access.credentials).sign(SIGNED);
                 success(access.agent.put(url.as_str()).send_empty())?;
                 access.is_made.store(true, Ordering::Relaxed);
                 Ok(access)
             }
-            Ok(answer) => Err(wrong(format!("the gateway answers with HTTP status {}", answer.status()))),
+            Ok(status) => Err(wrong(format!("the gateway answers with HTTP status {status}"))),
             Err(error) => Err(wrong(format!("{}: {error}", address.endpoint))),
         }
     }
@@ -184,6 +194,11 @@ impl Access {
     /// Another program is about to put objects under the prefix: they are removed at the end.
     pub(crate) fn will_be_put_to(&self) {
         self.is_put_to.store(true, Ordering::Relaxed);
+    }
+
+    /// A client of the prefix has ended in the middle of its work.
+    pub(crate) fn was_cut(&self) {
+        self.is_cut.store(true, Ordering::Relaxed);
     }
 
     /// What tells warp where the gateway is, and its keys.
@@ -222,8 +237,20 @@ impl Access {
     }
 
     /// Returns the first key of the bucket; `None` if it is empty or not there.
-    pub(crate) fn first_key(&self) -> Result<Option<String>> {
-        Ok(self.keys("", 1)?.and_then(|keys| keys.into_iter().next()))
+    pub(crate) fn first_key(&self, stop: &Stop) -> Result<Option<String>> {
+        let same = Access {
+            agent: self.agent.clone(),
+            bucket: self.bucket.clone(),
+            credentials: self.credentials.clone(),
+            class: None,
+            prefix: String::new(),
+            put_count: AtomicU64::new(0),
+            is_put_to: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
+            is_made: AtomicBool::new(false),
+        };
+        let keys = until_stopped(stop, move || same.keys("", 1))??;
+        Ok(keys.and_then(|keys| keys.into_iter().next()))
     }
 
     /// Removes all objects under the prefix, and nothing else. Returns what stays, if anything does.
@@ -281,7 +308,11 @@ impl Access {
             request = request.header("x-amz-storage-class", class);
         }
         self.put_count.fetch_max(object + 1, Ordering::Relaxed);
-        success(request.send(data)).map(drop)
+        let answer = request.send(data);
+        if answer.is_err() {
+            self.was_cut();
+        }
+        success(answer).map(drop)
     }
 
     fn get(&self, object: u64, data: &mut [u8]) -> Result<()> {
@@ -301,6 +332,10 @@ impl Access {
     /// Removes what was put, and a bucket that was made. Returns what stays, if anything does. Once done, there is nothing
     /// to do any more.
     pub(crate) fn remove_all(&self) -> Option<String> {
+        if self.is_cut.swap(false, Ordering::Relaxed) {
+            // An object that the gateway completes after it was removed would stay.
+            std::thread::sleep(LATE);
+        }
         let (mut stays_count, mut first) = (0, None);
         let put_count = self.put_count.swap(0, Ordering::Relaxed);
         for object in 0..put_count {
@@ -337,6 +372,23 @@ impl Access {
             return Some(format!("the bucket {name}, made for the run, stays: {error}"));
         }
         None
+    }
+}
+
+/// Waits for an answer to a request that changes nothing, in a thread of its own, which goes on after a stop
+/// until the request ends or the program does.
+fn until_stopped<T: Send + 'static>(stop: &Stop, ask: impl FnOnce() -> T + Send + 'static) -> Result<T> {
+    let (sender, receiver) = mpsc::channel();
+    // Nobody waits any more after a stop.
+    std::thread::spawn(move || drop(sender.send(ask())));
+    loop {
+        match receiver.recv_timeout(POLL) {
+            Ok(answer) => return Ok(answer),
+            Err(RecvTimeoutError::Timeout) => stop.check()?,
+            Err(RecvTimeoutError::Disconnected) => {
+                return Err(BenchError::program("S3 gateway", "a request ended without an answer"));
+            }
+        }
     }
 }
 
@@ -483,8 +535,43 @@ pub(crate) mod tests {
             prefix: "run/".to_string(),
             put_count: AtomicU64::new(0),
             is_put_to: AtomicBool::new(false),
+            is_cut: AtomicBool::new(false),
             is_made: AtomicBool::new(false),
         }
+    }
+
+    #[test]
+    fn a_gateway_that_does_not_answer_does_not_hold_a_run() {
+        let access = gateway(Box::new(|_, _, _| {
+            std::thread::sleep(PATIENCE);
+            ("200 OK", listed(&[]))
+        }));
+        let stop = Stop::default();
+        let since = Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                std::thread::sleep(POLL * 3);
+                stop.set();
+            });
+            assert!(access.first_key(&stop).expect_err("interrupted").is_interrupted());
+        });
+        assert!(since.elapsed() < PATIENCE / 2);
+    }
+
+    #[test]
+    fn what_a_client_that_was_killed_has_put_is_waited_for() {
+        let listings = Arc::new(Mutex::new(Vec::new()));
+        let seen = listings.clone();
+        let access = gateway(Box::new(move |_, _, _| {
+            seen.lock().expect("a lock").push(Instant::now());
+            ("200 OK", listed(&[]))
+        }));
+        access.will_be_put_to();
+        let killed_at = Instant::now();
+        access.was_cut();
+        assert_eq!(access.remove_all(), None);
+        let seen = listings.lock().expect("a lock");
+        assert!(seen.len() == 1 && seen[0] - killed_at >= LATE, "{seen:?}");
     }
 
     fn serve(stream: &TcpStream, number: usize, answer: &Answer) -> Option<()> {
@@ -577,7 +664,8 @@ pub(crate) mod tests {
             }
         }));
         let all = || objects.lock().expect("a lock").iter().cloned().collect::<Vec<_>>();
-        assert_eq!(access.first_key().expect("a list"), None);
+        let never = Stop::default();
+        assert_eq!(access.first_key(&never).expect("a list"), None);
         objects
             .lock()
             .expect("a lock")
@@ -587,7 +675,7 @@ pub(crate) mod tests {
         access.will_be_put_to();
         assert_eq!(access.remove_all(), None);
         assert_eq!(all(), ["runs/3", "theirs"]);
-        assert_eq!(access.first_key().expect("a list").as_deref(), Some("runs/3"));
+        assert_eq!(access.first_key(&never).expect("a list").as_deref(), Some("runs/3"));
         // One that lists what is gone.
         let stuck = gateway(Box::new(|method, _, _| match method {
             "GET" => ("200 OK", listed(&["run/1".to_string()])),
@@ -605,7 +693,7 @@ pub(crate) mod tests {
         assert!(stays.contains("b/run/") && stays.contains("AccessDenied"), "{stays}");
         let missing = gateway(Box::new(|_, _, _| ("404 Not Found", Vec::new())));
         missing.will_be_put_to();
-        assert_eq!((missing.first_key().expect("no bucket"), missing.remove_all()), (None, None));
+        assert_eq!((missing.first_key(&never).expect("no bucket"), missing.remove_all()), (None, None));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! warp, MinIO's benchmark of S3: found, checked, run on a bucket, its analysis read.
 //!
-//! warp empties its bucket before and after a benchmark. `--noclear` keeps it from both, and so that nothing depends on that
-//! alone, it is run on buckets only that hold no objects of others. Its keys go by the environment, which other users do not see.
+//! warp empties its bucket before and after a benchmark. `--noclear` keeps it from both, and so that nothing
+//! depends on that alone, it is run on buckets only that hold no objects of others. Its keys go by the
+//! environment, which other users do not see.
 
 mod output;
 
@@ -51,7 +52,7 @@ impl Warp {
         let said = said.trim().lines().next().unwrap_or_default();
         let wrong = |problem: &str| BenchError::program("warp", format!("{problem}, it says {said:?}"));
         let version = version_of(said).ok_or_else(|| wrong("not MinIO's benchmark of S3"))?;
-        // One that was built from a branch calls itself "(dev)": what it can do is not known.
+        // One that was built from a branch calls itself "(dev)": taken to be new.
         let number = number(version);
         if number.is_some_and(|number| number < OLDEST) {
             return Err(wrong("too old, expected 0.8.0 or newer"));
@@ -118,7 +119,7 @@ impl Warp {
     ) -> Result<Measured> {
         let seconds = Warp::job_seconds(job.is_put, seconds);
         if job.is_put {
-            refuse_used(access)?;
+            refuse_used(access, stop)?;
             access.will_be_put_to();
         }
         let results = folder.join(RESULTS);
@@ -131,7 +132,12 @@ impl Warp {
             own.iter().map(|(name, value)| (*name, Path::new(value))).chain(unset).collect();
         let arguments = self.arguments(job, access, seconds, &results);
         let limit = Duration::from_secs(u64::from(seconds)) * 3 + LATE;
-        let ended = process::run_with(&self.program, &arguments, &environment, folder, limit, stop)?;
+        let ended = process::run_with(&self.program, &arguments, &environment, folder, limit, stop);
+        let ended = ended.inspect_err(|_| {
+            if job.is_put {
+                access.was_cut()
+            }
+        })?;
         let none = || BenchError::program("warp", "it ended without results");
         let file = files.iter().find(|file| file.is_file()).ok_or_else(none)?.display().to_string();
         let ask = ["analyze", "--json", "--quiet", "--no-color", &file];
@@ -141,8 +147,8 @@ impl Warp {
 }
 
 /// Refuses a bucket that holds objects: warp is for buckets that hold no data.
-pub(crate) fn refuse_used(access: &Access) -> Result<()> {
-    match access.first_key()? {
+pub(crate) fn refuse_used(access: &Access, stop: &Stop) -> Result<()> {
+    match access.first_key(stop)? {
         None => Ok(()),
         Some(key) => {
             let problem = format!(
@@ -166,7 +172,6 @@ fn number(version: &str) -> Option<(u32, u32, u32)> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
     use std::time::Instant;
 
     use super::*;
@@ -186,8 +191,7 @@ mod tests {
             folder.display()
         );
         let program = folder.join("warp");
-        std::fs::write(&program, script).expect("written");
-        std::fs::set_permissions(&program, PermissionsExt::from_mode(0o755)).expect("made executable");
+        process::tests::script(&program, &script);
         Warp::at(program, folder, &Stop::default())
     }
 

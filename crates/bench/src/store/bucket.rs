@@ -21,7 +21,7 @@ impl Bucket {
     pub(crate) fn open(workshop: &Workshop<'_>, address: &S3Address, target: &Target) -> Result<Bucket> {
         // The folder's name is like no other.
         let folder = workshop.folder.file_name().unwrap_or_default().to_string_lossy();
-        let access = Access::open(address, format!("{folder}/"))?;
+        let access = Access::open(address, format!("{folder}/"), workshop.stop)?;
         let cluster = Cluster::new(workshop, address.conf.as_deref(), &target.drives);
         let mut bucket = Bucket {
             place: Place::Objects,

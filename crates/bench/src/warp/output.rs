@@ -1,7 +1,7 @@
 //! Results of warp, from the JSON of `warp analyze --json`.
 //!
-//! There are two forms of it. Since 1.1 an operation has its sums, the throughput of the seconds in the middle, and latencies
-//! of pieces of ten seconds. Before, it has rates and latencies of all its requests.
+//! There are two forms of it. Since 1.1 an operation has its sums, the throughput of the seconds in the
+//! middle, and latencies of pieces of ten seconds. Before, it has rates and latencies of all its requests.
 
 use std::collections::BTreeMap;
 
@@ -120,7 +120,8 @@ pub(super) fn parse(text: &str, job: &ObjectJob, cpu_seconds: f64) -> Result<Mea
         read_bytes,
         written_bytes,
         requests: sums.total_requests,
-        // All bytes at the rate of the middle: begin and end, when not all clients have a request, are not in it.
+        // All bytes at the rate of the middle: begin and end, when not all clients have a request, are not in
+        // it.
         seconds: sums.total_bytes as f64 / rate,
         p50_us: mean_us(|it| it.dur_median_millis),
         p99_us: mean_us(|it| it.dur_99_millis),

@@ -2,33 +2,64 @@
 
 use std::path::Path;
 
-use service::{FoundDrives, SilentServer, find_drives};
-use status::StatusReport;
+use service::{FoundDrives, SilentServer, find_drive_patiently, find_drives};
+use status::{StatusReport, shown};
 
 use crate::usage::{complain, printable};
 
-/// Most servers that are named, one a line.
-const NAMED_MAX: usize = 8;
+/// Most lines about servers.
+const LINES_MAX: usize = 8;
 
 /// Returns the drives of all servers; with `path`, only the drive there. Complains of servers that do not answer. The second is whether
 /// all answered.
 pub(crate) fn drives(path: Option<&Path>) -> (Vec<StatusReport>, bool) {
-    let FoundDrives { drives, silent } = find_drives(path);
-    for line in lines(&silent, path.is_some()) {
-        complain(&line);
-    }
-    (drives, silent.is_empty())
+    complained(find_drives(path), path.is_some())
 }
 
-fn lines(silent: &[SilentServer], of_one_drive: bool) -> Vec<String> {
-    let result = if of_one_drive { "it may have this drive" } else { "its drives are left out" };
-    let mut lines: Vec<String> = silent
+/// As [`drives`], for the drive at `path` that is to be changed: its server has ten seconds to answer.
+pub(crate) fn drive_to_change(path: &Path) -> Vec<StatusReport> {
+    complained(find_drive_patiently(path), true).0
+}
+
+fn complained(found: FoundDrives, of_one_drive: bool) -> (Vec<StatusReport>, bool) {
+    for line in lines(&found.silent, of_one_drive) {
+        complain(&line);
+    }
+    (found.drives, found.silent.is_empty())
+}
+
+/// Returns a line for each process that does not answer, which has a socket for each of its drives.
+pub(crate) fn lines(silent: &[SilentServer], of_one_drive: bool) -> Vec<String> {
+    let mut groups: Vec<(&SilentServer, usize)> = Vec::new();
+    for server in silent {
+        let is_same = |other: &SilentServer| (other.pid, &other.what) == (server.pid, &server.what);
+        match groups.iter_mut().find(|(first, _)| is_same(first)) {
+            Some((_, sockets)) => *sockets += 1,
+            None => groups.push((server, 1)),
+        }
+    }
+    let mut lines: Vec<String> = groups
         .iter()
-        .take(NAMED_MAX)
-        .map(|server| printable(&format!("warning: {server}: {result}")))
+        .take(LINES_MAX)
+        .map(|(server, sockets)| {
+            let (first, what) = (shown(&server.socket), &server.what);
+            let named = match (server.pid, *sockets) {
+                (_, 1) => server.to_string(),
+                (Some(pid), sockets) => format!("the server process {pid} ({sockets} sockets) {what}"),
+                (None, sockets) => format!("the servers at {first} and {} more: each {what}", sockets - 1),
+            };
+            let result = match (of_one_drive, server.pid.is_none() && *sockets > 1) {
+                (true, false) => "it may have this drive",
+                (true, true) => "one may have this drive",
+                (false, false) => "its drives are left out",
+                (false, true) => "their drives are left out",
+            };
+            printable(&format!("warning: {named}: {result}"))
+        })
         .collect();
-    if silent.len() > NAMED_MAX {
-        lines.push(format!("warning: {} more servers did not answer", silent.len() - NAMED_MAX));
+    let others: usize = groups.iter().skip(LINES_MAX).map(|(_, sockets)| sockets).sum();
+    if others > 0 {
+        lines.push(format!("warning: servers at {others} more sockets did not answer"));
     }
     lines
 }
@@ -37,19 +68,41 @@ fn lines(silent: &[SilentServer], of_one_drive: bool) -> Vec<String> {
 mod tests {
     use super::*;
 
+    fn server(number: u32, pid: Option<u32>) -> SilentServer {
+        let what = "did not answer within 3 seconds".to_string();
+        SilentServer { socket: format!("/run/pumice/{number}.sock").into(), pid, what }
+    }
+
     #[test]
     fn servers_that_do_not_answer_are_named() {
-        let server = |pid| SilentServer { socket: "/run/pumice/a.sock".into(), pid };
         assert_eq!(
-            lines(&[server(Some(12)), server(None)], false),
+            lines(&[server(1, Some(12)), server(2, None)], false),
             [
-                "warning: the server at /run/pumice/a.sock (process 12) did not answer within 3 seconds: its drives are left out",
-                "warning: the server at /run/pumice/a.sock did not answer within 3 seconds: its drives are left out",
+                "warning: the server at /run/pumice/1.sock (process 12) did not answer within 3 seconds: its drives are left out",
+                "warning: the server at /run/pumice/2.sock did not answer within 3 seconds: its drives are left out",
             ]
         );
-        let many = lines(&vec![server(None); NAMED_MAX + 2], true);
-        assert_eq!(many.len(), NAMED_MAX + 1);
-        assert!(many[0].ends_with(": it may have this drive"), "{many:?}");
-        assert_eq!(many[NAMED_MAX], "warning: 2 more servers did not answer");
+        let one = lines(&[server(1, None)], true);
+        assert!(one[0].ends_with(": it may have this drive"), "{one:?}");
+    }
+
+    #[test]
+    fn a_server_of_many_drives_has_one_line() {
+        let mut silent: Vec<SilentServer> = (0..100).map(|number| server(number, Some(12))).collect();
+        silent.insert(50, server(100, Some(13)));
+        silent.extend([server(101, None), server(102, None)]);
+        let all = lines(&silent, false);
+        assert_eq!(
+            all,
+            [
+                "warning: the server process 12 (100 sockets) did not answer within 3 seconds: its drives are left out",
+                "warning: the server at /run/pumice/100.sock (process 13) did not answer within 3 seconds: its drives are left out",
+                "warning: the servers at /run/pumice/101.sock and 1 more: each did not answer within 3 seconds: their drives are left out",
+            ]
+        );
+        let many: Vec<SilentServer> = (0..20).map(|number| server(number, Some(number))).collect();
+        let many = lines(&many, false);
+        assert_eq!(many.len(), LINES_MAX + 1);
+        assert_eq!(many[LINES_MAX], "warning: servers at 12 more sockets did not answer");
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let path = shown(&args.path);
-    match find_served(Some(&args.path)).into_iter().next() {
+    match find_served(&args.path) {
         Some(drive) if args.stop => {
             if running(&drive).is_none() {
                 bail!("{path}: no settling run is active");
@@ -76,7 +76,7 @@ fn served(args: &Args, before: &StatusReport) -> Result<()> {
     while let Some(run) = running(&drive) {
         show(&bar, run);
         std::thread::sleep(POLL);
-        drive = find_served(Some(&args.path)).into_iter().next().ok_or_else(|| {
+        drive = find_served(&args.path).ok_or_else(|| {
             anyhow!("{}: its server is gone; nothing is lost, settle it again", shown(&args.path))
         })?;
     }

@@ -30,7 +30,9 @@ pub use answer::Answer;
 pub use client::protocol::Change;
 pub use client::runtime_dir::{make_runtime_dir, runtime_dirs};
 pub use client::search::DriveSearch;
-pub use client::servers::{FoundDrives, SilentServer, ask_status, change, find_drives, find_served};
+pub use client::servers::{
+    FoundDrives, SilentServer, ask_status, change, find_drive_patiently, find_drives, find_served,
+};
 pub use control::admin::AdminSocket;
 pub use control::changes::{SpaceAfterWipe, set_capacity, set_codec, set_size, wipe};
 pub use error::ServiceError;

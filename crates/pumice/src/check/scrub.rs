@@ -36,10 +36,9 @@ pub(super) fn run(args: &Args, drive: &StatusReport) -> Result<()> {
         bar.set_length(report.total_bytes);
         bar.set_position(report.read_bytes);
         std::thread::sleep(POLL);
-        report =
-            service::find_served(Some(path)).into_iter().find_map(|drive| drive.server?.scrub).ok_or_else(
-                || anyhow!("{}: its server is gone; nothing more is known of the scrub", path.display()),
-            )?;
+        report = service::find_served(path).and_then(|drive| drive.server?.scrub).ok_or_else(|| {
+            anyhow!("{}: its server is gone; nothing more is known of the scrub", path.display())
+        })?;
     }
     bar.finish_and_clear();
     report_end(args, &report)

@@ -34,12 +34,21 @@ impl Card {
         self.attachment.as_ref()?.record.node.as_deref()
     }
 
-    /// State of a drive of which nothing else is known, because it has no server.
+    /// State of a drive of which nothing else is known, because it has no server, or that does not answer.
     pub(super) fn unknown(&self) -> Option<String> {
         (self.drive.state == DriveState::Down).then(|| {
+            if self.is_without_answer() {
+                return "no answer".to_string();
+            }
             let reason = self.drive.state_reason.as_ref().map(|reason| format!(": {reason}"));
             self.device_state().unwrap_or_else(|| format!("down{}", reason.unwrap_or_default()))
         })
+    }
+
+    /// Returns whether its block device has a server, which has not reported the drive.
+    pub(super) fn is_without_answer(&self) -> bool {
+        let is_attached = self.attachment.as_ref().is_some_and(|it| it.status.state == State::Attached);
+        self.drive.state == DriveState::Down && self.drive.server.is_none() && is_attached
     }
 
     /// State of its block device, with the reason; `None` if it has none, or requests are passed on.
@@ -89,10 +98,19 @@ fn without_server(attachment: &Attachment) -> StatusReport {
 /// Returns the drive with a name: a number, `/dev/sfdv0n1` or `/dev/sfxv0` whether or not there is such a link, its block
 /// device, or its path.
 pub(super) fn find(name: &Path) -> Result<Card> {
+    found(name, |path| crate::served::drives(Some(path)).0)
+}
+
+/// As [`find`], for a drive that is to be changed: its server has ten seconds to answer.
+pub(super) fn find_patiently(name: &Path) -> Result<Card> {
+    found(name, crate::served::drive_to_change)
+}
+
+fn found(name: &Path, served: impl FnOnce(&Path) -> Vec<StatusReport>) -> Result<Card> {
     let path = resolve(name)?;
     let attachment = client::find(&path);
     let path = attachment.as_ref().map_or(path, |attachment| attachment.record.path.clone());
-    let served = crate::served::drives(Some(&path)).0.into_iter().next();
+    let served = served(&path).into_iter().next();
     let drive = match (served, &attachment) {
         (Some(report), _) => report,
         (None, Some(attachment)) => without_server(attachment),
@@ -119,5 +137,19 @@ fn resolve(name: &Path) -> Result<PathBuf> {
     match sfx::drive(number) {
         Some(path) => Ok(path),
         None => bail!("{}: no drive has this number; `sfx-status` shows those that there are", shown(name)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_drive_of_a_server_that_could_not_open_it_is_down() {
+        let server = Some(status::ServerReport::default());
+        let drive = StatusReport { state: DriveState::Down, server, ..StatusReport::default() };
+        let card = Card { number: None, drive, attachment: None };
+        assert!(!card.is_without_answer());
+        assert_eq!(card.unknown().as_deref(), Some("down"));
     }
 }

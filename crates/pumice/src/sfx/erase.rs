@@ -58,6 +58,9 @@ fn check(card: &Card) -> Result<()> {
     if let Some(device) = card.device() {
         in_use::refuse(device)?;
     }
+    if card.is_without_answer() {
+        bail!("{}: its server does not answer, so nothing is done; try again, or restart that", card.name());
+    }
     if card.unknown().is_some() {
         // Nobody serves it, or its bridge refuses to detach it.
         return Ok(());

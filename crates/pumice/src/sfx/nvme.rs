@@ -140,11 +140,11 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn format(args: &FormatArgs) -> Result<()> {
     let options =
         WipeOptions { sector_bytes: Some(SECTORS[usize::from(args.lbaf)]), logical_capacity_bytes: None };
-    erase::erase(&card::find(&args.drive)?, options, args.force)
+    erase::erase(&card::find_patiently(&args.drive)?, options, args.force)
 }
 
 fn set_feature(args: &SetFeatureArgs) -> Result<()> {
-    let card = card::find(&args.drive)?;
+    let card = card::find_patiently(&args.drive)?;
     match (args.feature_id, args.value) {
         (CLEAR_CARD, _) => erase::erase(&card, WipeOptions::default(), args.force),
         (ATOMIC_WRITES, Some(1)) => {
@@ -165,12 +165,12 @@ fn set_feature(args: &SetFeatureArgs) -> Result<()> {
 }
 
 fn change_cap(args: &ChangeCapArgs) -> Result<()> {
-    let card = card::find(&args.drive)?;
+    let card = card::find_patiently(&args.drive)?;
     let bytes = args.cap.map(Gigabytes::bytes).or(args.cap_byte).unwrap_or_default() / BLOCK * BLOCK;
     let path = &card.drive.path;
     let drive = if bytes < card.drive.logical_capacity_bytes && card.unknown().is_none() {
         erase::shrink(&card, bytes)?;
-        card::find(path)?.drive
+        card::find_patiently(path)?.drive
     } else {
         let drive = run_here(IoChoice::Auto, |spawner| service::set_capacity(path, bytes, spawner))??;
         wait_for_device(&card, path, drive.logical_capacity_bytes);

@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use service::find_drives;
-use status::{StatusReport, shown};
+use service::{FoundDrives, find_drives};
+use status::shown;
 
 use history::History;
 
@@ -54,19 +54,19 @@ pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
     history.look(first);
     let looks = look_on(path.map(Path::to_path_buf), interval);
     let mut terminal = ratatui::try_init()?;
-    let watched = watch(&mut terminal, &mut history, &looks);
+    let watched = watch(&mut terminal, &mut history, (&looks, path.is_some()));
     let restored = ratatui::try_restore();
     watched.and(restored.map_err(Into::into))
 }
 
 /// Requests status in a separate thread, so that a server that does not respond does not block the keyboard.
-fn look_on(path: Option<PathBuf>, interval: Interval) -> Receiver<Vec<StatusReport>> {
+fn look_on(path: Option<PathBuf>, interval: Interval) -> Receiver<FoundDrives> {
     let (sender, looks): (SyncSender<_>, _) = sync_channel(1);
     std::thread::spawn(move || {
         loop {
             let since = Instant::now();
             // The view has ended.
-            if sender.send(find_drives(path.as_deref()).drives).is_err() {
+            if sender.send(find_drives(path.as_deref())).is_err() {
                 return;
             }
             std::thread::sleep(interval.0.saturating_sub(since.elapsed()));
@@ -78,7 +78,7 @@ fn look_on(path: Option<PathBuf>, interval: Interval) -> Receiver<Vec<StatusRepo
 fn watch(
     terminal: &mut DefaultTerminal,
     history: &mut History,
-    looks: &Receiver<Vec<StatusReport>>,
+    (looks, of_one_drive): (&Receiver<FoundDrives>, bool),
 ) -> Result<()> {
     let mut chosen = 0;
     loop {
@@ -96,8 +96,9 @@ fn watch(
                 break;
             }
             match looks.recv_timeout(Duration::ZERO) {
-                Ok(reports) => {
-                    history.look(reports);
+                Ok(found) => {
+                    history.warnings = crate::served::lines(&found.silent, of_one_drive);
+                    history.look(found.drives);
                     break;
                 }
                 Err(RecvTimeoutError::Timeout) => {}

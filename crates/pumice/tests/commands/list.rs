@@ -1,9 +1,12 @@
 //! `pumice list`
 
+use std::fs::DirBuilder;
+use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::net::UnixListener;
+use std::time::{Duration, Instant};
 
-use crate::common::server::text;
-use crate::common::{Drive, Outcome, pumice};
+use crate::common::server::{text, wait_until};
+use crate::common::{Drive, Outcome, Run, pumice};
 
 #[test]
 fn a_line_for_each_drive_of_the_servers() {
@@ -62,36 +65,61 @@ fn a_server_that_hangs_is_named_and_hides_no_other_drive() -> Outcome {
         hung.display(),
         std::process::id()
     );
-    for all in [
-        &["list"][..],
-        &["list", "--json"],
-        &["status"],
-        &["status", "--json"],
-        &["capacity"],
-        &["sfx-status"],
-    ] {
-        let run = drive.pumice(all);
-        assert_eq!((run.code, run.stderr), (Some(0), format!("{named}its drives are left out\n")), "{all:?}");
-        assert!(run.stdout.contains(&path), "{all:?}: {}", run.stdout);
+    // The other server may be slow: what is right is waited for.
+    let shown = |command: &[&str], is_right: &dyn Fn(&Run) -> bool| {
+        wait_until(&format!("{command:?}"), || {
+            let run = drive.pumice(command);
+            eprintln!("{run:?}");
+            run.code == Some(0) && is_right(&run)
+        });
+    };
+    let left_out = format!("{named}its drives are left out\n");
+    for all in [&["list"][..], &["capacity"]] {
+        shown(all, &|run| run.stderr == left_out && run.stdout.contains(&path));
     }
     // The drive of a server that answers is shown at once, and one without a server after the search for it.
-    for one in [&["status", &path][..], &["capacity", &path], &["doctor", &path]] {
-        let run = drive.pumice(one);
-        assert!(!run.stderr.contains("warning"), "{one:?}: {run:?}");
-    }
-    for one in [&["status", &idle][..], &["capacity", &idle], &["doctor", &idle]] {
-        let run = drive.pumice(one);
-        assert!(run.stderr.starts_with(&format!("{named}it may have this drive\n")), "{one:?}: {run:?}");
-        assert!(!run.stdout.is_empty(), "{one:?}: {run:?}");
-    }
+    shown(&["status", &path], &|run| run.stderr.is_empty() && run.stdout.contains("online"));
+    let may_have = format!("{named}it may have this drive\n");
+    shown(&["status", &idle], &|run| run.stderr == may_have && run.stdout.contains("idle"));
     assert!(server.stop().success());
+    // It does not say that there are none.
+    shown(&["list"], &|run| run.stderr == left_out && run.stdout.is_empty());
+    Ok(())
+}
+
+#[test]
+fn a_server_of_many_drives_that_hangs_has_one_line_and_one_time_limit() -> Outcome {
+    let drive = Drive::create(&["--size", "32M"]);
+    let _server = drive.serve(&[]);
+    let hung = |number: u32| UnixListener::bind(drive.runtime_dir().join(format!("hung{number}.sock")));
+    let _listeners = (0..100).map(hung).collect::<Result<Vec<_>, _>>()?;
+    let since = Instant::now();
     let run = drive.pumice(&["list"]);
-    assert_eq!((run.code, run.stdout.as_str()), (Some(0), ""), "{run:?}");
-    assert_eq!(
-        run.stderr,
-        format!("{named}its drives are left out\n"),
-        "it does not say that there are none"
+    assert!(since.elapsed() < Duration::from_secs(10), "{:?}: {run:?}", since.elapsed());
+    let begin = format!("pumice: warning: the server process {} (", std::process::id());
+    // Who was asked late on a busy machine had less time.
+    assert!(run.code == Some(0) && run.stderr.lines().count() < 4, "{run:?}");
+    assert!(
+        run.stderr.starts_with(&begin) && run.stderr.contains(" sockets) did not answer within "),
+        "{run:?}"
     );
+    Ok(())
+}
+
+/// As in the configuration that is installed: NBD in the directory of the admin sockets.
+#[test]
+fn sockets_for_other_clients_are_no_servers_that_do_not_answer() -> Outcome {
+    let drive = Drive::create(&["--size", "32M"]);
+    DirBuilder::new().mode(0o700).create(drive.runtime_dir())?;
+    let socket = |name: &str| format!("unix:{}", drive.runtime_dir().join(name).display());
+    let (nbd, http) = (socket("nbd.sock"), socket("http.sock"));
+    let server = drive.serve(&["--nbd", &nbd, "--http", &http]);
+    wait_until("no warning", || {
+        let run = drive.pumice(&["list"]);
+        eprintln!("{run:?}");
+        run.code == Some(0) && run.stderr.is_empty() && run.stdout.contains("online")
+    });
+    assert!(server.stop().success());
     Ok(())
 }
 

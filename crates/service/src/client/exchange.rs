@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// Longest answer. The report of a drive takes some 10 KiB.
+/// Longest answer. The report of a drive takes some 10 KiB. A power of two, as memory for answers is taken.
 const ANSWER_MAX_BYTES: usize = 16 << 20;
-/// Most bytes of answers that are being received together, beyond [`SHORT_BYTES`] of each.
+/// Most bytes of memory for answers that are being received together, beyond [`SHORT_BYTES`] of each.
 const TOGETHER_MAX_BYTES: usize = 64 << 20;
 /// Bytes of each answer that do not count: no server keeps others from a short answer.
 const SHORT_BYTES: usize = 256 << 10;
@@ -20,12 +20,8 @@ const SHORT_BYTES: usize = 256 << 10;
 const RECEIVE_BYTES: usize = 64 << 10;
 /// Default time limit for connecting and sending the request, and for receiving the whole answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(10);
-/// Time limit for each server that is asked later than the limit of the first ones after these.
-const PATIENCE_AFTERWARDS: Duration = Duration::from_secs(2);
-/// Most servers asked at a time. Bounds the memory for answers, and what silent servers cost the others.
-const ASKED_MAX: usize = 16;
 
-/// Bytes of answers that are in memory together.
+/// Memory for answers that are being received together, in bytes.
 #[derive(Default)]
 pub(crate) struct Together {
     bytes: AtomicUsize,
@@ -44,7 +40,7 @@ impl Together {
 }
 
 impl Part<'_> {
-    /// Returns false if there is no room for an answer that is this long by now.
+    /// Returns false if there is no room for an answer that takes this much memory by now.
     fn grow(&mut self, bytes: usize) -> bool {
         let more = bytes.saturating_sub(SHORT_BYTES).saturating_sub(self.bytes);
         let before = self.together.bytes.fetch_add(more, Ordering::Relaxed);
@@ -75,8 +71,8 @@ pub(crate) fn ask_line(
     ask_line_on(socket_file::connect(socket, connecting)?, line, connecting, answering, &mut together.part())
 }
 
-/// As [`ask_line`], for a server that is connected. The line is sent within `sending`. Fails also if there is no room for the answer
-/// beside others.
+/// As [`ask_line`], for a server that is connected. The line is sent within `sending`; both limits are greater than zero. Fails also if
+/// there is no room for the answer beside others.
 pub(crate) fn ask_line_on(
     mut stream: UnixStream,
     line: &[u8],
@@ -104,22 +100,30 @@ fn read_line(stream: &mut UnixStream, answering: Duration, part: &mut Part<'_>) 
         let count = match stream.read(&mut received) {
             Ok(count) => count,
             Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::WouldBlock) => continue,
+            // It has closed the connection without reading the question: its answer ends here.
+            Err(error) if error.kind() == ErrorKind::ConnectionReset && !answer.is_empty() => 0,
             Err(error) => return Err(error),
         };
         let received = &received[..count];
         let end = received.iter().position(|byte| *byte == b'\n');
-        answer.extend_from_slice(&received[..end.unwrap_or(count)]);
-        if answer.len() > ANSWER_MAX_BYTES {
+        let more = &received[..end.unwrap_or(count)];
+        let length = answer.len() + more.len();
+        if length > ANSWER_MAX_BYTES {
             let limit = ANSWER_MAX_BYTES >> 20;
             return wrong(ErrorKind::InvalidData, format!("the answer is longer than {limit} MiB"));
         }
-        if !part.grow(answer.len()) {
-            let limit = TOGETHER_MAX_BYTES >> 20;
-            return wrong(
-                ErrorKind::InvalidData,
-                format!("the answers of all servers are longer than {limit} MiB"),
-            );
+        if length > answer.capacity() {
+            let capacity = length.next_power_of_two();
+            if !part.grow(capacity) {
+                let limit = TOGETHER_MAX_BYTES >> 20;
+                return wrong(
+                    ErrorKind::InvalidData,
+                    format!("the answers of all servers are longer than {limit} MiB"),
+                );
+            }
+            answer.reserve_exact(capacity - answer.len());
         }
+        answer.extend_from_slice(more);
         match count {
             0 if answer.is_empty() => {
                 return wrong(ErrorKind::UnexpectedEof, "disconnected without an answer".to_string());
@@ -130,14 +134,12 @@ fn read_line(stream: &mut UnixStream, answering: Duration, part: &mut Part<'_>) 
     }
 }
 
-/// Asks up to 16 servers at a time. `ask` gets a socket and its time limit, `patience` or less. The results are in the order of the
-/// sockets.
+/// Calls `ask` for each socket, for up to `together_max` of them at a time. The results are in the order of the sockets.
 pub(crate) fn ask_all<T: Send>(
     sockets: &[PathBuf],
-    patience: Duration,
-    ask: impl Fn(&Path, Duration) -> T + Sync,
+    together_max: usize,
+    ask: impl Fn(&Path) -> T + Sync,
 ) -> Vec<T> {
-    let since = Instant::now();
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(sockets.len()));
     let work = || {
@@ -145,12 +147,12 @@ pub(crate) fn ask_all<T: Send>(
             let index = next.fetch_add(1, Ordering::Relaxed);
             sockets.get(index).map(|socket| (index, socket))
         } {
-            let result = ask(socket, patience_after(since.elapsed(), patience));
+            let result = ask(socket);
             results.lock().push((index, result));
         }
     };
     thread::scope(|scope| {
-        for _ in 1..sockets.len().min(ASKED_MAX) {
+        for _ in 1..sockets.len().min(together_max) {
             // With fewer threads it only takes longer.
             let _ = thread::Builder::new().spawn_scoped(scope, work);
         }
@@ -160,12 +162,6 @@ pub(crate) fn ask_all<T: Send>(
     assert_eq!(results.len(), sockets.len(), "each socket has a result");
     results.sort_by_key(|(index, _)| *index);
     results.into_iter().map(|(_, result)| result).collect()
-}
-
-/// Time limit for a server that is asked this long after the first. At most [`ASKED_MAX`] silent servers take the
-/// longer limit, because that many are asked at a time.
-fn patience_after(elapsed: Duration, patience: Duration) -> Duration {
-    if elapsed < patience { patience } else { patience.min(PATIENCE_AFTERWARDS) }
 }
 
 #[cfg(test)]
@@ -250,8 +246,9 @@ mod tests {
     fn servers_are_asked_side_by_side_and_answers_are_in_order() {
         let dir = dir();
         // None answers before all are asked.
-        let all_asked = Arc::new(Barrier::new(ASKED_MAX));
-        let sockets: Vec<PathBuf> = (0..ASKED_MAX)
+        let count = 20;
+        let all_asked = Arc::new(Barrier::new(count));
+        let sockets: Vec<PathBuf> = (0..count)
             .map(|number| {
                 let all_asked = Arc::clone(&all_asked);
                 server(&dir, &number.to_string(), move |mut stream| {
@@ -260,19 +257,38 @@ mod tests {
                 })
             })
             .collect();
-        let answers = ask_all(&sockets, LONG, |socket, patience| {
-            let answer = ask_line(socket, b"question\n", patience, patience).ok()?;
+        let answers = ask_all(&sockets, count, |socket| {
+            let answer = ask_line(socket, b"question\n", LONG, LONG).ok()?;
             String::from_utf8(answer).ok()?.parse::<usize>().ok()
         });
-        assert_eq!(answers, (0..ASKED_MAX).map(Some).collect::<Vec<_>>());
-        assert!(ask_all(&[], LONG, |_, _| ()).is_empty());
+        assert_eq!(answers, (0..count).map(Some).collect::<Vec<_>>());
+        assert!(ask_all(&[], count, |_| ()).is_empty());
     }
 
     #[test]
-    fn silent_servers_are_given_less_time_later() {
-        assert_eq!(patience_after(Duration::ZERO, PATIENCE), PATIENCE);
-        assert_eq!(patience_after(PATIENCE, PATIENCE), PATIENCE_AFTERWARDS);
-        assert_eq!(patience_after(PATIENCE, PATIENCE_AFTERWARDS / 2), PATIENCE_AFTERWARDS / 2);
+    fn no_more_than_the_limit_are_asked_at_a_time() {
+        let sockets = vec![PathBuf::new(); 40];
+        let (now, most) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        ask_all(&sockets, 4, |_| {
+            most.fetch_max(now.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+            thread::sleep(Duration::from_millis(2));
+            now.fetch_sub(1, Ordering::Relaxed);
+        });
+        assert!((1..=4).contains(&most.into_inner()));
+    }
+
+    #[test]
+    fn a_greeting_before_the_question_is_an_answer() {
+        let dir = dir();
+        let path = dir.path().join("other");
+        let listener = UnixListener::bind(&path).expect("bound");
+        // As an NBD server does, which closes the connection with the rest of the question unread.
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept()?;
+            stream.write_all(b"NBDMAGIC")?;
+            stream.read_exact(&mut [0; 4])
+        });
+        assert_eq!(ask_line(&path, b"question\n", LONG, LONG).expect("an answer"), b"NBDMAGIC");
     }
 
     #[test]
@@ -289,7 +305,9 @@ mod tests {
             let stream = socket_file::connect(&socket, LONG)?;
             ask_line_on(stream, b"question\n", LONG, LONG, part).map(|answer| answer.len())
         };
-        let long = TOGETHER_MAX_BYTES / 4 - SHORT_BYTES;
+        // The memory for it is what counts.
+        let long = ANSWER_MAX_BYTES - SHORT_BYTES;
+        assert_eq!(long.next_power_of_two() * 4, TOGETHER_MAX_BYTES);
         let mut parts: Vec<Part<'_>> = (0..5).map(|_| together.part()).collect();
         for part in &mut parts[..4] {
             assert_eq!(ask(long, part).expect("an answer"), long);

@@ -4,28 +4,34 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use status::{DriveState, StatusAnswer, StatusReport, path_text, shown};
 
-use crate::client::exchange::{PATIENCE, Part, ask_all, ask_line, ask_line_on};
+use crate::client::exchange::{PATIENCE, Part, Together, ask_all, ask_line, ask_line_on};
 use crate::client::protocol::{Answer, Change, Request};
 use crate::client::runtime_dir::{runtime_dirs, trusted};
 use crate::client::search::DriveSearch;
 use crate::error::ServiceError;
 use crate::paths::{absolute, same_file};
 
-/// Time limit for each server in a look at all of them: it waits for one that hangs, and shows what the others have.
+/// Time limit of a look at all servers: it waits for those that hang, and shows what the others have.
 const LOOK_PATIENCE: Duration = Duration::from_secs(3);
+/// Most sockets that a look asks at a time. A server has one for each drive: one that hangs must not keep others from being asked. Less
+/// than the descriptors that a process commonly may have, 1024.
+const LOOKED_AT_MAX: usize = 512;
+/// Least time limit: zero would be none.
+const TIME_MIN: Duration = Duration::from_millis(1);
+/// What is wrong with an answer of another form.
+const ODD: &str = "the answer does not match the request";
 /// Time limit of a change: a file system may have to allocate much space.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Most sockets that are asked for drives.
 const SOCKETS_MAX: usize = 1024;
 /// Most bytes of answers, of all sockets together, that become reports.
-const ANSWERS_MAX_BYTES: usize = 64 << 20;
+pub(super) const ANSWERS_MAX_BYTES: usize = 64 << 20;
 /// Most drives in an answer. Limits memory, because a report takes more than the shortest text of one.
 const DRIVES_MAX: usize = 4096;
 
@@ -35,28 +41,36 @@ const DRIVES_MAX: usize = 4096;
 ///
 /// [`ServiceError::Admin`] if there is no answer in time, or a wrong one.
 pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
-    ask_status_within(socket, PATIENCE, &AtomicUsize::new(0))
+    match ask(socket, &Request::Status, (PATIENCE, PATIENCE))? {
+        Answer::Status(answer) => Ok(answer),
+        Answer::Changed { .. } | Answer::Error { .. } => Err(odd_answer(socket)),
+    }
 }
 
-/// Adds the bytes of the answer to those of other answers, `answered_bytes`. They have a limit together.
-fn ask_status_within(
-    socket: &Path,
+/// Asks a server that is connected for its status, within a time limit; for [`parse_status`].
+pub(super) fn receive_status(
+    stream: UnixStream,
     patience: Duration,
-    answered_bytes: &AtomicUsize,
-) -> Result<StatusAnswer, ServiceError> {
-    status_in(socket, ask(socket, &Request::Status, (patience, patience), answered_bytes)?)
+    part: &mut Part<'_>,
+) -> io::Result<Vec<u8>> {
+    let patience = patience.max(TIME_MIN);
+    ask_line_on(stream, &line_of(&Request::Status)?, patience, patience, part)
 }
 
-/// Asks a server that is connected for its status; for [`parse_status`].
-pub(super) fn receive_status(stream: UnixStream, part: &mut Part<'_>) -> io::Result<Vec<u8>> {
-    ask_line_on(stream, &line_of(&Request::Status)?, PATIENCE, PATIENCE, part)
-}
-
-/// Returns `None` if it is no status.
-pub(super) fn parse_status(answer: &[u8]) -> Option<StatusAnswer> {
-    match parse(answer, ANSWERS_MAX_BYTES) {
-        Ok(Answer::Status(answer)) => Some(answer),
-        Ok(Answer::Changed { .. } | Answer::Error { .. }) | Err(_) => None,
+/// Returns `None` if what answers is something else than an admin socket: the directory may have sockets for NBD and HTTP too.
+///
+/// # Errors
+///
+/// If it is no status, or longer than `bytes_max`.
+pub(super) fn parse_status(answer: &[u8], bytes_max: usize) -> io::Result<Option<StatusAnswer>> {
+    if answer.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
+        return Ok(None);
+    }
+    let invalid = |message: String| io::Error::new(ErrorKind::InvalidData, message);
+    match parse(answer, bytes_max).map_err(invalid)? {
+        Answer::Status(answer) => Ok(Some(answer)),
+        Answer::Error { error } => Err(invalid(format!("it answers: {error}"))),
+        Answer::Changed { .. } => Err(invalid(ODD.to_string())),
     }
 }
 
@@ -64,13 +78,6 @@ fn line_of(request: &Request) -> io::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
     Ok(line)
-}
-
-fn status_in(socket: &Path, answer: Answer) -> Result<StatusAnswer, ServiceError> {
-    match answer {
-        Answer::Status(answer) => Ok(answer),
-        Answer::Changed { .. } | Answer::Error { .. } => Err(odd_answer(socket)),
-    }
 }
 
 /// Asks the server that has the drive at `path`, if there is one, to change it. Returns the status afterwards.
@@ -82,7 +89,7 @@ pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, Serv
     let Some((socket, report)) = DriveSearch::new(path).find_with_socket() else { return Ok(None) };
     let (drive, path) = (report.uuid, Some(path_text(&report.path)));
     let request = Request::Change { drive, path, change: change.clone() };
-    match ask(&socket, &request, (PATIENCE, CHANGE_TIMEOUT), &AtomicUsize::new(0))? {
+    match ask(&socket, &request, (PATIENCE, CHANGE_TIMEOUT))? {
         Answer::Changed { drive } => Ok(Some(*drive)),
         Answer::Error { error } => Err(ServiceError::Refused(error)),
         Answer::Status(_) => Err(odd_answer(&socket)),
@@ -90,7 +97,7 @@ pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, Serv
 }
 
 fn odd_answer(socket: &Path) -> ServiceError {
-    let source = io::Error::new(io::ErrorKind::InvalidData, "the answer does not match the request");
+    let source = io::Error::new(io::ErrorKind::InvalidData, ODD);
     ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source }
 }
 
@@ -99,12 +106,10 @@ fn ask(
     socket: &Path,
     request: &Request,
     (connecting, answering): (Duration, Duration),
-    answered_bytes: &AtomicUsize,
 ) -> Result<Answer, ServiceError> {
     let ask = || -> io::Result<Answer> {
         let answer = ask_line(socket, &line_of(request)?, connecting, answering)?;
-        let before = answered_bytes.fetch_add(answer.len(), Ordering::Relaxed);
-        parse(&answer, ANSWERS_MAX_BYTES.saturating_sub(before))
+        parse(&answer, ANSWERS_MAX_BYTES)
             .map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))
     };
     ask().map_err(|source| ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source })
@@ -128,13 +133,10 @@ fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
     serde_json::from_slice(answer).map_err(odd)
 }
 
-/// Returns the drives that the servers of this machine (as far as this user may ask them) have open; with `path`,
-/// only the drive there, for which other servers are not waited for. Removes sockets that servers left behind.
-pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
-    if let Some(path) = path {
-        return DriveSearch::new(path).find_patiently().into_iter().collect();
-    }
-    find_drives(None).drives.into_iter().filter(|report| report.state != DriveState::Down).collect()
+/// Returns the drive at `path` if a server of this machine (as far as this user may ask it) has it open. Other servers are not waited
+/// for. Removes sockets that servers left behind.
+pub fn find_served(path: &Path) -> Option<StatusReport> {
+    DriveSearch::new(path).find_patiently()
 }
 
 /// The drives of this machine's servers, as far as these answer.
@@ -142,66 +144,145 @@ pub fn find_served(path: Option<&Path>) -> Vec<StatusReport> {
 pub struct FoundDrives {
     /// Those that are open, then those that a server is configured to serve and could not open.
     pub drives: Vec<StatusReport>,
-    /// Servers whose drives are not known.
+    /// Servers whose drives are not known, in the order of their sockets.
     pub silent: Vec<SilentServer>,
 }
 
-/// A server that accepted a connection, or might have, and did not answer in time.
+/// A server whose drives are not known: it did not answer in time, or not properly, or it was not asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SilentServer {
     /// Its admin socket.
     pub socket: PathBuf,
-    /// Its process id, if it can be connected.
+    /// Its process id, if it could be connected.
     pub pid: Option<u32>,
-}
-
-impl SilentServer {
-    pub(super) fn at(socket: PathBuf) -> SilentServer {
-        // The process that listens, whether or not it accepts.
-        let stream = socket_file::connect(&socket, Duration::ZERO).ok();
-        let peer = stream.and_then(|stream| rustix::net::sockopt::socket_peercred(stream).ok());
-        let pid = peer.and_then(|peer| u32::try_from(peer.pid.as_raw_pid()).ok());
-        SilentServer { socket, pid }
-    }
+    /// What it did, after its name: `did not answer within 3 seconds`.
+    pub what: String,
 }
 
 impl fmt::Display for SilentServer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let process = self.pid.map(|pid| format!(" (process {pid})")).unwrap_or_default();
-        let seconds = LOOK_PATIENCE.as_secs();
-        write!(f, "the server at {}{process} did not answer within {seconds} seconds", shown(&self.socket))
+        write!(f, "the server at {}{process} {}", shown(&self.socket), self.what)
     }
+}
+
+impl SilentServer {
+    /// A server that has not answered in this time.
+    pub(super) fn late(socket: &Path, pid: Option<u32>, waited: Duration) -> SilentServer {
+        let seconds = waited.as_secs_f64();
+        // Who is asked a moment after the others has the same text.
+        let seconds = if seconds < 1.0 { format!("{seconds:.1}") } else { format!("{seconds:.0}") };
+        let what = format!("did not answer within {seconds} seconds");
+        SilentServer { socket: socket.to_path_buf(), pid, what }
+    }
+
+    /// A server that was not asked because so many others were waited for.
+    pub(super) fn not_asked(socket: &Path, others: usize) -> SilentServer {
+        let what = format!("got no question, because {others} others did not answer");
+        SilentServer { socket: socket.to_path_buf(), pid: None, what }
+    }
+
+    /// A server that did not give a status, with the reason. Returns `None` if there is no server, or none that this user may ask, and
+    /// removes what one left behind.
+    pub(super) fn failed(
+        socket: &Path,
+        pid: Option<u32>,
+        waited: Duration,
+        error: &io::Error,
+    ) -> Option<SilentServer> {
+        match error.kind() {
+            ErrorKind::TimedOut | ErrorKind::WouldBlock => {
+                return Some(SilentServer::late(socket, pid, waited));
+            }
+            ErrorKind::PermissionDenied => return None,
+            _ => {}
+        }
+        // It may have ended meanwhile.
+        let listens = match socket_file::connect(socket, Duration::ZERO) {
+            Ok(_) => true,
+            Err(again) if again.kind() == ErrorKind::ConnectionRefused => {
+                socket_file::remove_if_dead(socket);
+                false
+            }
+            Err(again) => !matches!(again.kind(), ErrorKind::NotFound | ErrorKind::PermissionDenied),
+        };
+        let what = format!("gives no status: {error}");
+        listens.then(|| SilentServer { socket: socket.to_path_buf(), pid, what })
+    }
+}
+
+/// Returns the process that listens at the other end, whether or not it accepts.
+pub(super) fn peer(stream: &UnixStream) -> Option<u32> {
+    let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
+    u32::try_from(peer.pid.as_raw_pid()).ok()
 }
 
 /// Returns the drives of the servers of this machine (as far as this user may ask them); with `path`, only the drive there, for which
-/// other servers are not waited for. Waits three seconds for servers that do not answer. Removes sockets that servers left behind.
+/// other servers are not waited for. Waits three seconds, for all together, for servers that do not answer. Removes sockets that servers
+/// left behind.
 pub fn find_drives(path: Option<&Path>) -> FoundDrives {
     match path {
         Some(path) => DriveSearch::new(path).look(LOOK_PATIENCE),
-        None => drives_at(&sockets_in(&runtime_dirs())),
+        None => drives_at(&sockets_in(&runtime_dirs()), LOOK_PATIENCE, LOOKED_AT_MAX),
     }
 }
 
-fn drives_at(sockets: &[PathBuf]) -> FoundDrives {
-    let answered_bytes = AtomicUsize::new(0);
-    let ask = |socket: &Path, patience| ask_status_within(socket, patience, &answered_bytes);
-    let answers = ask_all(sockets, LOOK_PATIENCE, ask);
+/// As [`find_drives`], for the drive at `path` that is to be changed: waits ten seconds for servers that do not answer.
+pub fn find_drive_patiently(path: &Path) -> FoundDrives {
+    DriveSearch::new(path).look(PATIENCE)
+}
+
+/// What a socket has answered, and the memory for it.
+struct Asked<'a> {
+    pid: Option<u32>,
+    since: Instant,
+    /// `None` if there was no time to ask.
+    answer: Option<io::Result<Vec<u8>>>,
+    _part: Part<'a>,
+}
+
+/// Asks all within `patience`, up to `together_max` at a time.
+fn drives_at(sockets: &[PathBuf], patience: Duration, together_max: usize) -> FoundDrives {
+    let (together, begin) = (Together::default(), Instant::now());
+    let ask = |socket: &Path| {
+        let (since, mut part, mut pid) = (Instant::now(), together.part(), None);
+        let left = || patience.saturating_sub(begin.elapsed());
+        let exchange = || -> io::Result<Vec<u8>> {
+            let stream = socket_file::connect(socket, left())?;
+            pid = peer(&stream);
+            receive_status(stream, left(), &mut part)
+        };
+        let answer = (!left().is_zero()).then(exchange);
+        Asked { pid, since, answer, _part: part }
+    };
+    let all = ask_all(sockets, together_max, ask);
     let mut found = FoundDrives::default();
-    for (socket, answer) in sockets.iter().zip(answers) {
-        match answer {
-            Ok(answer) => found.drives.extend(answer.drives),
-            Err(error) if is_silence(&error) => found.silent.push(SilentServer::at(socket.clone())),
-            Err(_) => socket_file::remove_if_dead(socket),
+    let mut bytes_left = ANSWERS_MAX_BYTES;
+    // One after the other: reports may take much more than their text.
+    for (socket, asked) in sockets.iter().zip(all) {
+        let status = match asked.answer {
+            None => {
+                found.silent.push(SilentServer::not_asked(socket, together_max));
+                continue;
+            }
+            Some(Ok(answer)) => {
+                let status = parse_status(&answer, bytes_left);
+                bytes_left = bytes_left.saturating_sub(answer.len());
+                status
+            }
+            Some(Err(error)) => Err(error),
+        };
+        match status {
+            Ok(status) => found.drives.extend(status.into_iter().flat_map(|status| status.drives)),
+            Err(error) => {
+                let waited = patience.saturating_sub(asked.since.duration_since(begin));
+                found.silent.extend(SilentServer::failed(socket, asked.pid, waited, &error));
+            }
         }
     }
     // The sort is stable, so that the order of the sockets stays otherwise.
     found.drives.sort_by_key(|report| report.state == DriveState::Down);
     found
-}
-
-fn is_silence(error: &ServiceError) -> bool {
-    let ServiceError::Admin { source, .. } = error else { return false };
-    matches!(source.kind(), ErrorKind::TimedOut | ErrorKind::WouldBlock)
 }
 
 /// Returns whether a report is that of the drive at `path`.
@@ -227,6 +308,10 @@ pub(super) fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
     use super::*;
 
     #[test]
@@ -243,6 +328,90 @@ mod tests {
         );
         let error = parse(b"{\"error\":\"no\"}", usize::MAX);
         assert!(matches!(error, Ok(Answer::Error { error }) if error == "no"));
+    }
+
+    /// Listens and does what it is given with each client.
+    fn server(dir: &Path, name: &str, answer: impl Fn(UnixStream) + Send + 'static) -> PathBuf {
+        let path = dir.join(name);
+        let listener = UnixListener::bind(&path).expect("bound");
+        thread::spawn(move || listener.incoming().flatten().for_each(answer));
+        path
+    }
+
+    fn silence(socket: &Path, what: &str) -> SilentServer {
+        SilentServer { socket: socket.to_path_buf(), pid: Some(std::process::id()), what: what.to_string() }
+    }
+
+    #[test]
+    fn a_look_has_one_time_limit_however_many_hang() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let hung: Vec<PathBuf> =
+            (0..60).map(|number| dir.path().join(format!("a{number:02}.sock"))).collect();
+        let _listeners: Vec<_> = hung.iter().map(|it| UnixListener::bind(it).expect("bound")).collect();
+        let answer = r#"{"drives":[{"path":"/down","state":"down"},{"path":"/drive","state":"online"}]}"#;
+        let healthy = server(dir.path(), "z.sock", move |mut stream| {
+            let _ = writeln!(stream, "{answer}");
+        });
+        let sockets: Vec<PathBuf> = hung.iter().cloned().chain([healthy]).collect();
+        let (patience, since) = (Duration::from_secs(5), Instant::now());
+        let found = drives_at(&sockets, patience, LOOKED_AT_MAX);
+        assert!(since.elapsed() < patience * 2, "{:?}", since.elapsed());
+        let paths: Vec<_> = found.drives.iter().map(|drive| drive.path.as_path()).collect();
+        assert_eq!(paths, [Path::new("/drive"), Path::new("/down")]);
+        assert_eq!(found.silent.len(), hung.len());
+        for (silent, socket) in found.silent.iter().zip(&hung) {
+            assert_eq!((&silent.socket, silent.pid), (socket, Some(std::process::id())));
+            assert!(silent.what.starts_with("did not answer within "), "{silent}");
+        }
+        // Who cannot be asked for lack of time is named too.
+        let found = drives_at(&hung[..3], Duration::from_millis(500), 2);
+        assert_eq!(found.silent.len(), 3);
+        assert_eq!(found.silent[2].what, "got no question, because 2 others did not answer");
+    }
+
+    #[test]
+    fn a_server_that_gives_no_status_is_named_with_the_reason() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let said = |name, text: &'static str| {
+            server(dir.path(), name, move |stream| {
+                let _ = BufReader::new(&stream).read_line(&mut String::new());
+                let _ = (&stream).write_all(text.as_bytes());
+            })
+        };
+        let sockets = [
+            said("closes.sock", ""),
+            said("error.sock", "{\"error\":\"too old\"}\n"),
+            said("half.sock", "{\"drives\":[{"),
+            said("http.sock", "HTTP/1.1 400 Bad Request\r\n"),
+            server(dir.path(), "long.sock", |mut stream| {
+                let chunk = vec![b' '; 1 << 20];
+                while stream.write_all(&chunk).is_ok() {}
+            }),
+            said("nbd.sock", "NBDMAGICIHAVEOPT"),
+            dir.path().join("none.sock"),
+            dir.path().join("dead.sock"),
+        ];
+        drop(UnixListener::bind(&sockets[7]).expect("bound"));
+        let found = drives_at(&sockets, Duration::from_secs(60), LOOKED_AT_MAX);
+        assert!(found.drives.is_empty());
+        let half = found.silent.iter().position(|silent| silent.socket == sockets[2]).expect("named");
+        assert!(
+            found.silent[half].what.contains("not that of a Pumice server: EOF"),
+            "{}",
+            found.silent[half]
+        );
+        assert_eq!(found.silent[0], silence(&sockets[0], "gives no status: disconnected without an answer"));
+        assert_eq!(found.silent[1], silence(&sockets[1], "gives no status: it answers: too old"));
+        assert_eq!(
+            found.silent[3],
+            silence(&sockets[4], "gives no status: the answer is longer than 16 MiB")
+        );
+        assert_eq!(
+            found.silent.len(),
+            4,
+            "sockets for others, and those without a server: {:?}",
+            found.silent
+        );
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use status::{CopyReport, DriveState, StatusAnswer, shown};
 
-use crate::client::exchange::{PATIENCE, ask_all};
+use crate::client::exchange::ask_all;
 use crate::client::runtime_dir::{runtime_dirs, trusted};
 use crate::client::servers::ask_status;
 use crate::error::ServiceError;
@@ -17,6 +17,8 @@ use crate::paths::same_file;
 
 /// Most sockets asked at a look.
 const SOCKETS_MAX: usize = 64;
+/// Most servers asked at a time. Bounds the memory for answers.
+const ASKED_MAX: usize = 16;
 /// Time after which no further socket is asked at a look. Those already asked have time limits of their own.
 const LOOK_TIME: Duration = Duration::from_secs(30);
 
@@ -45,7 +47,7 @@ impl Copies {
             return Vec::new();
         }
         let since = Instant::now();
-        let answers = ask_all(&sockets, PATIENCE, |socket, _| {
+        let answers = ask_all(&sockets, ASKED_MAX, |socket| {
             let in_time = since.elapsed() < LOOK_TIME;
             in_time.then(|| ask_status(socket).map(|answer| self.copies_in(answer)))
         });

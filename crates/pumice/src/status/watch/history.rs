@@ -72,6 +72,8 @@ fn rates(before: &StatusReport, after: &StatusReport) -> Option<Rates> {
 #[derive(Default)]
 pub(super) struct History {
     pub(super) drives: Vec<Watched>,
+    /// Servers that did not answer in the last update, one a line.
+    pub(super) warnings: Vec<String>,
 }
 
 impl History {

@@ -16,15 +16,19 @@ use crate::status::times::{ago, time_to_full};
 const HELP: &str = " q quits, up and down choose a drive ";
 /// Height of the detail view without its charts, in lines.
 const FACTS_HEIGHT: u16 = 9;
+/// Most lines about servers that do not answer.
+const WARNINGS_HEIGHT_MAX: u16 = 3;
 /// Height of the latency table with its header, in lines.
 const LATENCY_HEIGHT: u16 = 5;
 
 /// Draws the view.
 pub(super) fn draw(frame: &mut Frame<'_>, history: &History, chosen: usize) {
     let rows = history.drives.len() as u16;
-    let [list, detail, help] = Layout::vertical([
+    let warnings_height = (history.warnings.len() as u16).min(WARNINGS_HEIGHT_MAX);
+    let [list, detail, warnings, help] = Layout::vertical([
         Constraint::Length(rows.min(frame.area().height / 3) + 3),
         Constraint::Min(0),
+        Constraint::Length(warnings_height),
         Constraint::Length(1),
     ])
     .areas(frame.area());
@@ -35,6 +39,8 @@ pub(super) fn draw(frame: &mut Frame<'_>, history: &History, chosen: usize) {
             _ => draw_drive(frame, detail, drive),
         }
     }
+    let lines: Vec<Line<'_>> = history.warnings.iter().map(|line| Line::from(line.as_str()).red()).collect();
+    frame.render_widget(Paragraph::new(lines), warnings);
     frame.render_widget(Line::styled(HELP, Style::new().add_modifier(Modifier::DIM)), help);
 }
 
@@ -309,6 +315,15 @@ mod tests {
         }
         assert!(text.contains(" /var/lib/pumice/pools/first/archive "), "the title of the detail\n{text}");
         assert!(screen(120, 40, &history, 0).contains("write p99"));
+    }
+
+    #[test]
+    fn servers_that_do_not_answer_are_named() {
+        let mut history = history();
+        history.warnings = (0..5).map(|number| format!("warning: server {number}")).collect();
+        let text = screen(80, 24, &history, 0);
+        assert!(text.contains("warning: server 2") && !text.contains("warning: server 3"), "{text}");
+        assert!(text.contains("q quits"), "{text}");
     }
 
     #[test]

@@ -1,9 +1,13 @@
 //! Bridges as `attach`, `detach` and `list` see them.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use status::path_text;
 
 use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
 use crate::error::AttachError;
@@ -14,8 +18,14 @@ use crate::sfx;
 
 /// Time for a bridge to accept a request.
 const CONNECTING: Duration = Duration::from_secs(5);
-/// Time for a bridge to say how it is.
+/// Time for all bridges that are asked together to say how they are.
 const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for one of them at least, if others have used up that.
+const STATUS_PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// Least time limit: zero would be none.
+const TIME_MIN: Duration = Duration::from_millis(1);
+/// Most bridges asked at a time.
+const ASKED_MAX: usize = 256;
 /// Time for a bridge that may be ending.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// Time for a bridge to detach: flushing, closing, the end of the server.
@@ -100,49 +110,97 @@ impl Drop for NewBridge {
 
 /// Returns all attachments, in the order of their drives' paths.
 pub fn all() -> Vec<Attachment> {
-    let of = |(folder, record): (PathBuf, Record)| {
-        let is_alive = matches!(place::lock(&folder), Ok(None));
-        let size_bytes = record.shape.as_ref().map_or(0, |shape| shape.size_bytes);
-        let status = |state, reason: String| Status { state, reason: Some(reason), size_bytes };
-        let mut is_silent = false;
-        let status = if is_alive {
-            match ask(&folder, &Request::Status, STATUS_PATIENCE) {
-                Ok(Answer::Status(status)) => status,
-                Ok(_) => status(State::Failed, "its bridge process gives a wrong answer".to_string()),
-                Err(error) => {
-                    is_silent = true;
-                    status(State::Failed, format!("its bridge process does not answer: {error}"))
-                }
-            }
-        } else if waiting(&record, Way::ALL).ok().is_none_or(|waiting| waiting.is_some()) {
-            let reason =
-                "its bridge process was killed, and requests wait; `pumice attach` starts another one";
-            status(State::Unattended, reason.to_string())
-        } else {
-            let reason = "its bridge process has ended; `pumice detach` removes what is left";
-            status(State::Failed, reason.to_string())
-        };
-        Attachment { record, status, folder, is_alive, is_silent }
-    };
-    place::all().into_iter().map(of).collect()
+    chosen(|_| true)
+}
+
+/// Returns the attachments with such records, in the order of their drives' paths. Bridges of others are not asked: they may hang.
+pub fn chosen(choose: impl Fn(&Record) -> bool) -> Vec<Attachment> {
+    let mut records = place::all();
+    records.retain(|(_, record)| choose(record));
+    with_status(&records, STATUS_PATIENCE)
 }
 
 /// Returns the attachment with this node or drive.
 pub fn find(path: &Path) -> Option<Attachment> {
-    let is_it = |it: &Attachment| it.record.node.as_deref().is_some_and(|node| is_same(node, path));
-    all().into_iter().find(|it| is_it(it) || it.is_of(path))
+    let is_node = |it: &Record| it.node.as_deref().is_some_and(|node| is_same(node, path));
+    chosen(|record| is_node(record) || record.is_of(path)).into_iter().next()
+}
+
+/// Asks the bridges side by side, within `patience` for all.
+fn with_status(records: &[(PathBuf, Record)], patience: Duration) -> Vec<Attachment> {
+    let since = Instant::now();
+    let ask = |(folder, record): &(PathBuf, Record)| {
+        let left = patience.saturating_sub(since.elapsed()).max(STATUS_PATIENCE_MIN.min(patience));
+        attachment(folder, record, left)
+    };
+    if let [only] = records {
+        return vec![ask(only)];
+    }
+    let ask_some = |some: &[(PathBuf, Record)]| -> Vec<Attachment> {
+        thread::scope(|scope| {
+            let asking: Vec<_> =
+                some.iter().map(|it| thread::Builder::new().spawn_scoped(scope, move || ask(it))).collect();
+            let answers = asking.into_iter().zip(some).map(|(asking, it)| match asking.map(|it| it.join()) {
+                Ok(Ok(attachment)) => attachment,
+                Ok(Err(panic)) => std::panic::resume_unwind(panic),
+                // There is no thread for it.
+                Err(_) => ask(it),
+            });
+            answers.collect()
+        })
+    };
+    records.chunks(ASKED_MAX).flat_map(ask_some).collect()
+}
+
+fn attachment(folder: &Path, record: &Record, patience: Duration) -> Attachment {
+    let is_alive = matches!(place::lock(folder), Ok(None));
+    let size_bytes = record.shape.as_ref().map_or(0, |shape| shape.size_bytes);
+    let status = |state, reason: String| Status { state, reason: Some(reason), size_bytes };
+    let mut is_silent = false;
+    let status = if is_alive {
+        match ask_within(folder, &Request::Status, patience) {
+            Ok(Answer::Status(status)) => status,
+            Ok(_) => status(State::Failed, "its bridge process gives a wrong answer".to_string()),
+            Err(error) => {
+                is_silent = true;
+                status(State::Failed, format!("its bridge process does not answer: {error}"))
+            }
+        }
+    } else if waiting(record, Way::ALL).ok().is_none_or(|waiting| waiting.is_some()) {
+        let reason = "its bridge process was killed, and requests wait; `pumice attach` starts another one";
+        status(State::Unattended, reason.to_string())
+    } else {
+        let reason = "its bridge process has ended; `pumice detach` removes what is left";
+        status(State::Failed, reason.to_string())
+    };
+    Attachment { record: record.clone(), status, folder: folder.to_path_buf(), is_alive, is_silent }
 }
 
 /// Returns whether two paths lead to the same file or device.
 pub fn is_same(one: &Path, other: &Path) -> bool {
-    let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf());
     absolute(one) == absolute(other) || file_id(one).is_some_and(|it| file_id(other) == Some(it))
 }
 
-impl Attachment {
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
+
+impl Record {
     /// Returns whether the drive at `path` is attached by it, whatever path it was given.
     pub fn is_of(&self, path: &Path) -> bool {
-        is_same(&self.record.path, path)
+        is_same(&self.path, path)
+    }
+
+    /// As [`Record::is_of`], also if that is only the path by which its server has the drive.
+    pub fn is_served_at(&self, path: &Path) -> bool {
+        self.is_of(path) || self.served.as_deref() == Some(path_text(&absolute(path)).as_str())
+    }
+}
+
+impl Attachment {
+    /// As [`Record::is_of`].
+    pub fn is_of(&self, path: &Path) -> bool {
+        self.record.is_of(path)
     }
 
     /// Returns whether it has a device that waits for a bridge, or that may do so soon.
@@ -218,11 +276,73 @@ pub(crate) fn is_answering(folder: &Path) -> bool {
     ask(folder, &Request::Status, ANSWER_PATIENCE).is_ok()
 }
 
-fn ask(folder: &Path, request: &Request, patience: Duration) -> std::io::Result<Answer> {
-    let mut stream = socket_file::connect(&place::control_socket(folder), CONNECTING)?;
+fn ask(folder: &Path, request: &Request, patience: Duration) -> io::Result<Answer> {
+    let stream = socket_file::connect(&place::control_socket(folder), CONNECTING)?;
+    ask_on(stream, request, patience)
+}
+
+/// As [`ask`], with one limit for connecting and the answer.
+fn ask_within(folder: &Path, request: &Request, patience: Duration) -> io::Result<Answer> {
+    let since = Instant::now();
+    let stream = socket_file::connect(&place::control_socket(folder), patience)?;
+    let left = patience.saturating_sub(since.elapsed());
+    ask_on(stream, request, left.max(TIME_MIN))
+}
+
+fn ask_on(mut stream: UnixStream, request: &Request, patience: Duration) -> io::Result<Answer> {
     stream.set_read_timeout(Some(patience))?;
     writeln!(stream, "{}", serde_json::to_string(request)?)?;
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line)?;
     Ok(serde_json::from_str(&line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn bridges_that_hang_are_waited_for_together() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let mut kept = Vec::new();
+        let mut attach = |name: &str| {
+            let folder = directory.path().join(name);
+            fs::create_dir(&folder).expect("made");
+            let lock = place::lock(&folder).expect("a lock").expect("free");
+            let listener = UnixListener::bind(place::control_socket(&folder)).expect("bound");
+            kept.push((lock, listener.try_clone().expect("a socket")));
+            ((folder, Record::new(PathBuf::from("/srv").join(name))), listener)
+        };
+        let mut records: Vec<_> = (0..8).map(|number| attach(&format!("hangs{number}")).0).collect();
+        let (healthy, listener) = attach("healthy");
+        records.push(healthy);
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let _ = BufReader::new(&stream).read_line(&mut String::new());
+                let status = Status { state: State::Attached, reason: None, size_bytes: 7 };
+                let _ = writeln!(
+                    &stream,
+                    "{}",
+                    serde_json::to_string(&Answer::Status(status)).unwrap_or_default()
+                );
+            }
+        });
+        let (patience, since) = (Duration::from_secs(3), Instant::now());
+        let found = with_status(&records, patience);
+        assert!(since.elapsed() < patience * 3, "{:?}", since.elapsed());
+        let silent = found.iter().filter(|it| it.is_silent && it.status.state == State::Failed).count();
+        assert_eq!((found.len(), silent), (9, 8));
+        assert_eq!((found[8].status.state, found[8].status.size_bytes), (State::Attached, 7));
+        assert!(found.iter().zip(&records).all(|(found, (_, record))| found.record == *record));
+    }
+
+    #[test]
+    fn a_drive_is_known_by_the_path_that_its_server_has() {
+        let record = Record { served: Some("/srv/drive".into()), ..Record::new("/srv/link".into()) };
+        assert!(record.is_served_at(Path::new("/srv/drive")) && record.is_served_at(Path::new("/srv/link")));
+        assert!(!record.is_of(Path::new("/srv/drive")) && !record.is_served_at(Path::new("/srv/other")));
+    }
 }

@@ -20,6 +20,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
+use attach::bridge::State;
 use report::Table;
 use serde_json::json;
 use status::StatusReport;
@@ -72,6 +73,8 @@ struct Patient {
     config: Option<Config>,
     /// Names of block devices that `pumice attach` has made of it.
     attached: Vec<String>,
+    /// What such a device does that has no server.
+    not_served: Option<State>,
 }
 
 impl Patient {
@@ -83,10 +86,11 @@ impl Patient {
             bail!("{}: exists already; --size is for a drive still to be made", path.display());
         }
         let (mut status, mut no_status) = (None, None);
+        let attachments = crate::status::attachments_of(&path);
         if target != Target::New {
             match crate::status::of_server(&path) {
                 Some(report) => status = Some(report),
-                None => match crate::status::without_server(&path) {
+                None => match crate::status::without_server(&path, &attachments) {
                     Ok(report) => status = Some(report),
                     Err(error) => {
                         no_status = Some(crate::usage::one_line(&crate::not_a_drive::clarify(error)));
@@ -96,8 +100,8 @@ impl Patient {
         }
         let root = Root::new(&args.root);
         let config = config_with(&path);
-        let attachments = attach::client::all().into_iter().filter(|attachment| attachment.is_of(&path));
-        let nodes = attachments.filter_map(|attachment| attachment.record.node);
+        let not_served = attachments.iter().find_map(crate::status::not_served).map(|(state, _)| state);
+        let nodes = attachments.into_iter().filter_map(|attachment| attachment.record.node);
         let name = |node: PathBuf| Some(node.file_name()?.to_str()?.to_string());
         let attached = nodes.filter_map(name).collect();
         Ok(Patient {
@@ -109,6 +113,7 @@ impl Patient {
             no_status,
             config,
             attached,
+            not_served,
         })
     }
 

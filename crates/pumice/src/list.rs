@@ -15,15 +15,22 @@ use status::{DriveState, StatusReport, path_text, shown};
 use crate::human;
 use crate::output::print_json;
 use crate::status::out_of_space;
+use crate::usage::printable;
 
 /// Placeholder for an unknown value.
 const NONE: &str = "-";
+/// State of an attached drive whose device has a server that no admin socket has reported: a warning names it if it hangs.
+const NO_ANSWER: &str = "no answer";
+/// As the reason in JSON.
+const NO_ANSWER_REASON: &str = "its device has a server, which has not reported its state";
 const COLUMNS: [&str; 8] = ["PATH", "NBD", "DEVICE", "CAPACITY", "USED", "RATIO", "MOUNTED", "STATE"];
 
 /// A drive that is served, attached, or both.
 struct Row {
-    /// As if it were down, if it is attached and not served.
+    /// As if it were down, if it is attached and no server has reported it.
     drive: StatusReport,
+    /// A server has reported it.
+    is_reported: bool,
     attachment: Option<Attachment>,
     /// Where its device is mounted.
     mounted: Vec<PathBuf>,
@@ -34,7 +41,8 @@ struct Row {
     device node, and how it is made; CAPACITY: logical capacity; USED: \
     physical space in use, of what data may use; RATIO: compression ratio; MOUNTED: where the device is mounted; STATE: \
     online, read-only, poisoned, closed, or down: its server could not open it; of an attached drive without a server: waiting \
-    for it, or failed; of one whose device has no process behind it: waiting for `pumice attach`. `pumice status PATH` shows more of a drive.\n\n\
+    for it, or failed, with the reason; of one whose server does not answer: no answer; of one whose device has no process behind it: \
+    waiting for `pumice attach`. `pumice status PATH` shows more of a drive.\n\n\
     Example: pumice list --json | jq -r '.drives[].nbd_uris[]'")]
 pub(crate) struct Args {
     /// Omit the header line
@@ -65,19 +73,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn rows(drives: Vec<StatusReport>, mut attachments: Vec<Attachment>) -> Vec<Row> {
     let mut rows: Vec<Row> = Vec::new();
     for drive in drives {
-        let path = path_text(&drive.path);
         let at = attachments
             .iter()
             // Attached by another path than it is served by, such as a link.
-            .position(|it| it.record.served.as_ref() == Some(&path) || it.is_of(&drive.path));
+            .position(|it| it.record.is_served_at(&drive.path));
         let attachment = at.map(|at| attachments.remove(at));
-        rows.push(Row { drive, attachment, mounted: Vec::new() });
+        rows.push(Row { drive, is_reported: true, attachment, mounted: Vec::new() });
     }
     for attachment in attachments {
         let (path, state) = (attachment.record.path.clone(), DriveState::Down);
-        let state_reason = attachment.status.reason.clone();
+        let state_reason = match attachment.status.state {
+            State::Attached => Some(NO_ANSWER_REASON.to_string()),
+            _ => attachment.status.reason.clone(),
+        };
         let drive = StatusReport { path, state, state_reason, ..StatusReport::default() };
-        rows.push(Row { drive, attachment: Some(attachment), mounted: Vec::new() });
+        rows.push(Row { drive, is_reported: false, attachment: Some(attachment), mounted: Vec::new() });
     }
     for row in &mut rows {
         row.mounted = row.attachment.as_ref().map(mounted).unwrap_or_default();
@@ -148,17 +158,21 @@ fn device(attachment: Option<&Attachment>) -> String {
 }
 
 fn cells(row: &Row) -> [String; 8] {
-    let Row { drive, attachment, mounted } = row;
+    let Row { drive, attachment, mounted, .. } = row;
     let path = shown(&drive.path).to_string();
     let device = device(attachment.as_ref());
     let mounted: Vec<String> = mounted.iter().map(|point| shown(point).to_string()).collect();
     let mounted = if mounted.is_empty() { NONE.to_string() } else { mounted.join(",") };
     let none = || NONE.to_string();
     if drive.state == DriveState::Down {
-        let state = match attachment.as_ref().map(|attachment| attachment.status.state) {
-            Some(State::Waiting) => "waiting for the server".to_string(),
+        let status = attachment.as_ref().map(|attachment| &attachment.status);
+        let reason = status.and_then(|status| status.reason.as_ref()).map(|reason| format!(": {reason}"));
+        let reason = printable(&reason.unwrap_or_default());
+        let state = match status.map(|status| status.state) {
+            Some(State::Waiting) => format!("waiting for the server{reason}"),
             Some(State::Unattended) => "waiting for `pumice attach`".to_string(),
-            Some(State::Failed) => "failed".to_string(),
+            Some(State::Failed) => format!("failed{reason}"),
+            Some(State::Attached) if !row.is_reported => NO_ANSWER.to_string(),
             Some(State::Attached) | None => drive.state.to_string(),
         };
         return [path, none(), device, none(), none(), none(), mounted, state];

@@ -10,13 +10,18 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use attach::client;
+use attach::bridge::State;
+use attach::client::{self, Attachment};
+use attach::place::Record;
 use service::{IoChoice, ServiceError, inspect_status, run_here};
 use status::{DriveState, StatusAnswer, StatusReport, shown};
 
 use crate::output::print_json;
 use crate::served;
 use crate::usage::{complain, printable};
+
+/// Most lines about attached drives without a server.
+const LINES_MAX: usize = 8;
 
 #[derive(clap::Args)]
 #[command(
@@ -44,7 +49,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     let (found, is_all) = served::drives(args.path.as_deref());
     let drives = match (args.path.as_deref(), found) {
-        (Some(path), found) if found.is_empty() => vec![without_server(path)?],
+        (Some(path), found) if found.is_empty() => vec![without_server(path, &attachments_of(path))?],
         (Some(_), mut found) => {
             found.truncate(1);
             found
@@ -91,25 +96,51 @@ pub(crate) fn of_server(path: &Path) -> Option<StatusReport> {
     served::drives(Some(path)).0.into_iter().find(|report| report.state != DriveState::Down)
 }
 
-/// As [`idle`]. The reason is that of its attachment, if it has one, which waits for a server.
-pub(crate) fn without_server(path: &Path) -> Result<StatusReport> {
+/// Returns the attachments of the drive at `path`. Bridges of other drives are not asked.
+pub(crate) fn attachments_of(path: &Path) -> Vec<Attachment> {
+    client::chosen(|record| record.is_served_at(path))
+}
+
+/// As [`idle`]. The reason is that of its attachment, if it has one without a server.
+pub(crate) fn without_server(path: &Path, attachments: &[Attachment]) -> Result<StatusReport> {
     let mut report = idle(path)?;
     if report.state == DriveState::Idle {
-        let attachment = client::all().into_iter().find(|attachment| attachment.is_of(path));
-        report.state_reason = attachment.and_then(|attachment| attachment.status.reason);
+        report.state_reason = attachments.iter().find_map(not_served).map(|(_, reason)| reason.to_string());
     }
     Ok(report)
 }
 
+/// Returns why an attached drive is not served, and what its device does. `None` if its device has a server: a reason says then what else
+/// is wrong with it.
+pub(crate) fn not_served(attachment: &Attachment) -> Option<(State, &str)> {
+    let status = &attachment.status;
+    let reason = status.reason.as_deref()?;
+    (status.state != State::Attached).then_some((status.state, reason))
+}
+
 /// Complains of attached drives that have no server.
 fn complain_of_attachments(served: &[StatusReport]) {
-    for attachment in client::all() {
-        let Some(reason) = &attachment.status.reason else { continue };
-        if !served.iter().any(|drive| attachment.is_of(&drive.path)) {
-            let path = shown(&attachment.record.path);
-            complain(&printable(&format!("warning: {path} is attached, and not served: {reason}")));
-        }
+    let is_served = |record: &Record| served.iter().any(|drive| record.is_served_at(&drive.path));
+    for line in lines(&client::chosen(|record| !is_served(record))) {
+        complain(&line);
     }
+}
+
+fn lines(attachments: &[Attachment]) -> Vec<String> {
+    let without = attachments.iter().filter_map(|it| Some((&it.record.path, not_served(it)?)));
+    let mut lines: Vec<String> = without
+        .map(|(path, (state, reason))| {
+            let what = if state == State::Failed { "and its device failed" } else { "and not served" };
+            printable(&format!("warning: {} is attached, {what}: {reason}", shown(path)))
+        })
+        .collect();
+    let others = lines.len().saturating_sub(LINES_MAX);
+    if others > 0 {
+        lines.truncate(LINES_MAX);
+        lines
+            .push(format!("warning: {others} more attached drives are not served; `pumice list` shows them"));
+    }
+    lines
 }
 
 /// Returns the status of the drive at `path` without a server.

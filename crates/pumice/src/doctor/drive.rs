@@ -1,5 +1,6 @@
 //! The drive itself: its state, and whether the data compresses well enough for its logical capacity.
 
+use attach::bridge::State;
 use status::{DriveState, StatusReport};
 
 use super::finding::Finding;
@@ -17,10 +18,11 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
             (None, _) => Finding::unknown("drive", "not looked at", "try again"),
         }];
     };
-    vec![state(status), capacity_plan(status)]
+    vec![state(status, patient.not_served), capacity_plan(status)]
 }
 
-fn state(status: &StatusReport) -> Finding {
+/// `not_served`: what its block device does, if it is attached without a server.
+fn state(status: &StatusReport, not_served: Option<State>) -> Finding {
     let errors = &status.errors;
     let why = status.state_reason.as_deref().unwrap_or("no reason is known");
     match status.state {
@@ -34,10 +36,15 @@ fn state(status: &StatusReport) -> Finding {
             format!("damaged: {why}"),
             "copy the readable data; run pumice check for details",
         ),
-        DriveState::Idle if status.state_reason.is_some() => Finding::fail(
+        DriveState::Idle if not_served == Some(State::Failed) => Finding::fail(
+            "drive",
+            format!("attached, and its device failed: {why}"),
+            "its requests fail; pumice detach and pumice attach make it again",
+        ),
+        DriveState::Idle if not_served.is_some() => Finding::fail(
             "drive",
             format!("attached, and not served: {why}"),
-            "hosts wait for it; pumice list shows for how long it waits",
+            "hosts wait for it; pumice list shows why",
         ),
         _ if errors.corrupt_records_count > 0 => Finding::warn(
             "drive",
@@ -99,4 +106,26 @@ fn capacity_plan(status: &StatusReport) -> Finding {
         format!("{plan}, its data shows {shown:.2}:1: full at {}", human::bytes(reach as u64)),
         "watch physical_used_ratio, keep filesystems above smaller, or grow it (pumice set-size)",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::doctor::finding::Verdict;
+
+    #[test]
+    fn an_attached_drive_without_a_server_fails() {
+        let idle = |reason: Option<&str>, not_served| {
+            let state_reason = reason.map(str::to_string);
+            let report = StatusReport { state: DriveState::Idle, state_reason, ..StatusReport::default() };
+            let finding = state(&report, not_served);
+            (finding.verdict, finding.cells().concat())
+        };
+        assert_eq!(idle(None, None).0, Verdict::Ok);
+        let (verdict, text) = idle(Some("no space"), Some(State::Waiting));
+        assert!(verdict == Verdict::Fail && text.contains("not served: no space"), "{text}");
+        let (verdict, text) = idle(Some("gone"), Some(State::Failed));
+        assert!(verdict == Verdict::Fail && text.contains("device failed: gone"), "{text}");
+        assert!(text.contains("requests fail") && !text.contains("hosts wait"), "{text}");
+    }
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::attach::{Attached, kill, usable};
 use crate::common::run::{USER, own_user};
 use crate::common::server::{text, wait_until};
-use crate::common::{Drive, Outcome, in_time, sample, succeed};
+use crate::common::{Drive, Outcome, Run, in_time, sample, succeed};
 use crate::filesystems::ONE;
 
 /// Time in which a drive goes on whose own server is well. One that hangs would delay it by 20 seconds and more.
@@ -153,6 +153,37 @@ fn a_server_that_is_opening_the_drive_is_not_left_behind() -> Outcome {
 }
 
 #[test]
+fn a_drive_whose_server_hangs_is_shown_and_not_erased() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&[]);
+    let server = it.record()["server_pid"].as_i64().ok_or("a server")?;
+    let hung = Stopped::new(server);
+    let named = format!("(process {server}) did not answer within ");
+    shown(&it.drive, &["list", "--no-header"], |run| {
+        run.stderr.contains(&named) && run.stdout.trim_end().ends_with("no answer")
+    });
+    let path = it.path();
+    let erase = || it.drive.pumice(&["sfx-nvme", "format", &path, "-l", "1", "--force"]);
+    let run = erase();
+    assert!(run.code == Some(1) && run.stderr.contains("its server does not answer"), "{run:?}");
+    assert_eq!(it.listed()["attachment"]["device"], node.as_str());
+    // A slow one is waited for.
+    let go_on = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_secs(5));
+        drop(hung);
+    });
+    let run = erase();
+    assert!(run.code == Some(0) && !run.stderr.contains("did not answer"), "{run:?}");
+    go_on.join().map_err(|_| "a panic")?;
+    it.detach(&path);
+    Ok(())
+}
+
+#[test]
 fn the_reason_why_a_server_does_not_start_is_shown() -> Outcome {
     if !usable() {
         return Ok(());
@@ -200,6 +231,19 @@ fn a_full_file_system_is_the_reason_in_the_status() -> Outcome {
     }
 }
 
+/// Runs a command again and again until its output is right.
+fn shown(drive: &Drive, command: &[&str], is_right: impl Fn(&Run) -> bool) {
+    let since = Instant::now();
+    loop {
+        let run = drive.pumice(command);
+        if is_right(&run) {
+            return;
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "{command:?}: {run:?}");
+        std::thread::sleep(Duration::from_millis(500));
+    }
+}
+
 fn attached_on_a_full_filesystem(it: &Attached, mounted: &str) -> Outcome {
     let path = format!("{mounted}/drive");
     assert_eq!(it.drive.pumice(&["create", &path, "--size", "128M"]).code, Some(0));
@@ -219,26 +263,28 @@ fn attached_on_a_full_filesystem(it: &Attached, mounted: &str) -> Outcome {
     kill(server);
     drop(stopped);
     let full = "the file system or volume under it is full";
-    let mut status = None;
-    wait_until("the reason", || {
-        let run = it.drive.pumice(&["status", &path]);
-        let is_told = run.stdout.contains(full);
-        status = Some(run);
-        is_told
+    // The server is started again and again, and locks the drive then: an output may say for once that it is in use.
+    let reason = "its server does not start: ";
+    let begin = format!("{path}  idle: {reason}");
+    shown(&it.drive, &["status", &path], |run| {
+        let first = run.stdout.lines().next().unwrap_or_default();
+        first.starts_with(&begin) && first.contains(full)
     });
-    let status = status.ok_or("a status")?;
-    let first = status.stdout.lines().next().unwrap_or_default();
-    assert!(first.starts_with(&format!("{path}  idle: its server does not start: ")), "{status:?}");
-    let all = it.drive.pumice(&["status"]);
-    let warning = format!("pumice: warning: {path} is attached, and not served: its server does not start: ");
-    assert!(all.code == Some(0) && all.stderr.starts_with(&warning) && all.stderr.contains(full), "{all:?}");
-    let doctor = it.drive.pumice(&["doctor", &path]);
-    assert!(doctor.code == Some(1) && doctor.stdout.contains("attached, and not served: "), "{doctor:?}");
+    let warning = format!("pumice: warning: {path} is attached, and not served: {reason}");
+    shown(&it.drive, &["status"], |run| {
+        run.code == Some(0) && run.stderr.starts_with(&warning) && run.stderr.contains(full)
+    });
+    shown(&it.drive, &["list"], |run| {
+        run.stdout.contains(&format!("waiting for the server: {reason}")) && run.stdout.contains(full)
+    });
+    shown(&it.drive, &["doctor", &path], |run| {
+        let told = format!("attached, and not served: {reason}");
+        run.code == Some(1) && run.stdout.contains(&told) && run.stdout.contains(full)
+    });
     // With room it goes on by itself.
     fs::remove_file(&filler)?;
     write(&node, 2);
-    let status = it.drive.pumice(&["status", &path]);
-    assert!(status.stdout.starts_with(&format!("{path}  online\n")), "{status:?}");
+    shown(&it.drive, &["status", &path], |run| run.stdout.starts_with(&format!("{path}  online\n")));
     assert_eq!(it.drive.pumice(&["detach", &node]).code, Some(0));
     Ok(())
 }

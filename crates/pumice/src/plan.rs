@@ -76,6 +76,10 @@ impl Args {
         if interval.low < RATIO_MIN || !interval.low.is_finite() {
             bail!("{shown}: invalid ratio {}: expected {RATIO_MIN} to {RATIO_MAX}", interval.low);
         }
+        if !(interval.low..=interval.high).contains(&interval.estimate) {
+            let Interval { estimate, low, high } = interval;
+            bail!("{shown}: invalid ratio {estimate}: it is not in its interval, {low} to {high}");
+        }
         let text = if interval.low == interval.high {
             format!("all of the data was read ({shown})")
         } else {

@@ -133,7 +133,10 @@ fn make_again(
             count if count < before => without_space,
             count => {
                 return Err(format!(
-                    "{count} writes that were acknowledged find no space now; `pumice set-size` gives the drive more"
+                    "no space for {} that {} acknowledged: the drive is full (`pumice set-size` gives it more), or what \
+                     is under it (`pumice status` says so; make room there)",
+                    if count == 1 { "a write".to_string() } else { format!("{count} writes") },
+                    if count == 1 { "was" } else { "were" },
                 ));
             }
         };

@@ -50,6 +50,17 @@ fn a_scan_is_planned_for_by_its_lower_end() {
         assert_eq!(run.code, Some(1), "{run:?}");
         assert!(run.stderr.contains("pumice scan --json") && run.stderr.lines().count() == 1, "{run:?}");
     }
+    for ratio in [
+        json!({"estimate": 2.4, "low": 1e308, "high": -2.49}),
+        json!({"estimate": 2.4, "low": 2.5, "high": 2.6}),
+        json!({"estimate": 2.4, "low": 2.2, "high": 2.3}),
+        json!({"estimate": 2.4, "low": 0, "high": 2.6}),
+    ] {
+        fs::write(&path, json!({"predicted_drive": {"ratio": ratio}}).to_string()).expect("written");
+        let run = pumice(&["plan", "--scan", &text(&path), "--physical", "1T"]);
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(run.stderr.contains("invalid ratio") && run.stderr.lines().count() == 1, "{run:?}");
+    }
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
 use indicatif::ProgressBar;
-use service::{Change, ServedDrive, change, find_served};
+use service::{Change, DriveSearch, ServedDrive, change, find_served};
 use status::{RunState, SettleRunReport, StatusReport, path_text, shown};
 
 use crate::alone::with_drive;
@@ -73,10 +73,11 @@ fn ask(path: &Path, what: &Change) -> Result<StatusReport> {
 fn served(args: &Args, before: &StatusReport) -> Result<()> {
     let bar = bar();
     let mut drive = ask(&args.path, &Change::StartSettle)?;
+    let search = DriveSearch::new(&args.path);
     while let Some(run) = running(&drive) {
         show(&bar, run);
         std::thread::sleep(POLL);
-        drive = find_served(&args.path).ok_or_else(|| {
+        drive = search.find_again().ok_or_else(|| {
             anyhow!("{}: its server is gone; nothing is lost, settle it again", shown(&args.path))
         })?;
     }

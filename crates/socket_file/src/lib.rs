@@ -18,8 +18,10 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Longest wait for other processes that bind sockets in the same directory.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-/// Interval of attempts to get a lock, or a place among the clients of a server.
+/// Interval of attempts to get a lock, and the first of attempts to get a place among the clients of a server.
 const POLL: Duration = Duration::from_millis(1);
+/// The longest interval of attempts to get such a place: many may wait, for many servers.
+const POLL_MAX: Duration = Duration::from_millis(100);
 
 /// A socket that cannot be listened on.
 #[derive(Debug, thiserror::Error)]
@@ -108,7 +110,7 @@ pub fn listen(path: &Path, backlog: i32) -> Result<(UnixListener, SocketFile), E
 /// If no server listens there, or the connection is not accepted within `patience`.
 pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     let address = SocketAddrUnix::new(path)?;
-    let since = Instant::now();
+    let (since, mut pause) = (Instant::now(), POLL);
     loop {
         let socket = unix_socket()?;
         match rustix::net::connect(&socket, &address) {
@@ -117,7 +119,10 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
                 stream.set_nonblocking(false)?;
                 return Ok(stream);
             }
-            Err(Errno::AGAIN | Errno::INTR) if since.elapsed() < patience => sleep(POLL),
+            Err(Errno::AGAIN | Errno::INTR) if since.elapsed() < patience => {
+                sleep(pause.min(patience.saturating_sub(since.elapsed())));
+                pause = (pause * 2).min(POLL_MAX);
+            }
             Err(Errno::AGAIN | Errno::INTR) => return Err(io::ErrorKind::TimedOut.into()),
             Err(error) => return Err(error.into()),
         }

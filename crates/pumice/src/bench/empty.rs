@@ -23,8 +23,11 @@ use crate::signatures::{self, HEAD_BYTES, TAIL_BYTES};
 const READ_BYTES_MAX: u64 = 16 << 30;
 /// Bytes read at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Time for which a target that held no data is taken to hold none: to read it again takes about as long.
+/// Time for which a large target that held no data is taken to hold none but at its ends: to read it again takes
+/// about as long.
 const FRESH: Duration = Duration::from_secs(60);
+/// Most bytes that are read again within that time.
+const AGAIN_BYTES_MAX: u64 = 256 << 20;
 /// Times that a drive is looked at which is locked, and the time between: udev locks a device to probe it.
 const LOOKS_MAX: u32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -35,13 +38,15 @@ pub(super) struct Looks<'a> {
     destroy: bool,
     /// Ends the search for data, with an error.
     stop: &'a Stop,
+    /// [`AGAIN_BYTES_MAX`].
+    again_bytes_max: u64,
     /// When it was seen that a target holds no data, by its name.
     seen: RefCell<BTreeMap<String, Instant>>,
 }
 
 impl<'a> Looks<'a> {
     pub(super) fn new(destroy: bool, stop: &'a Stop) -> Looks<'a> {
-        Looks { destroy, stop, seen: RefCell::default() }
+        Looks { destroy, stop, again_bytes_max: AGAIN_BYTES_MAX, seen: RefCell::default() }
     }
 
     pub(super) fn stop(&self) -> &'a Stop {
@@ -53,18 +58,31 @@ impl<'a> Looks<'a> {
     pub(super) fn first(&self, target: &Target) -> Result<()> {
         free(target)?;
         if !self.destroy {
-            blank(target, self.stop)?;
+            blank(target, Extent { bytes_max: None, stop: self.stop })?;
             self.seen.borrow_mut().insert(target.name.clone(), Instant::now());
         }
         Ok(())
     }
 
-    /// As [`Looks::first`], after it: minutes may lie between the start and the first write to a target. Data
-    /// is looked for again if they do.
+    /// As [`Looks::first`], after it: minutes may lie between the start and the first write to a target. All of it
+    /// is read again if they do, or if that does not take long.
     pub(super) fn before_writes(&self, target: &Target) -> Result<()> {
         let is_fresh = self.seen.borrow().get(&target.name).is_some_and(|at| at.elapsed() < FRESH);
-        if is_fresh { free(target) } else { self.first(target) }
+        if !is_fresh || self.destroy {
+            return self.first(target);
+        }
+        free(target)?;
+        blank(target, Extent { bytes_max: Some(self.again_bytes_max), stop: self.stop })
     }
+}
+
+/// How data is looked for.
+#[derive(Clone, Copy)]
+struct Extent<'a> {
+    /// If there are more bytes, only both ends are read.
+    bytes_max: Option<u64>,
+    /// Ends it, with an error.
+    stop: &'a Stop,
 }
 
 /// Fails if a target is in use. Nothing allows to overwrite such a target.
@@ -117,14 +135,14 @@ fn is_open(path: &Path) -> bool {
 }
 
 /// Fails if a target holds data.
-fn blank(target: &Target, stop: &Stop) -> Result<()> {
+fn blank(target: &Target, how: Extent<'_>) -> Result<()> {
     match &target.kind {
         Kind::Pumice { path: Some(path), .. } if path.exists() => drive(path),
         Kind::Path(path) | Kind::NvmeTcp { device: Some(path), .. } => {
             let name = path.display().to_string();
-            refuse(&name, file(path, stop).with_context(|| name.clone())?)
+            refuse(&name, file(path, how).with_context(|| name.clone())?)
         }
-        Kind::Nbd(uri) => refuse(uri, export(uri, stop).with_context(|| uri.clone())?),
+        Kind::Nbd(uri) => refuse(uri, export(uri, how).with_context(|| uri.clone())?),
         Kind::Rbd { pool, images, .. } => {
             let images = images.join(",");
             bail!("rbd:{pool}/{images}: may hold data, which is not looked for; overwrite it with --destroy")
@@ -152,11 +170,11 @@ fn refuse(name: &str, found: Option<&str>) -> Result<()> {
     }
 }
 
-fn file(path: &Path, stop: &Stop) -> Result<Option<&'static str>> {
+fn file(path: &Path, how: Extent<'_>) -> Result<Option<&'static str>> {
     let mut file = File::open(path)?;
     let size = file.seek(SeekFrom::End(0))?;
     let ranges = data_ranges(&file, size)?;
-    contents(size, ranges, stop, |offset, bytes| {
+    contents(size, ranges, how, |offset, bytes| {
         file.seek(SeekFrom::Start(offset))?;
         file.read_exact(bytes)
     })
@@ -179,11 +197,11 @@ fn data_ranges(file: &File, size: u64) -> io::Result<Vec<std::ops::Range<u64>>> 
     Ok(ranges)
 }
 
-fn export(uri: &str, stop: &Stop) -> Result<Option<&'static str>> {
+fn export(uri: &str, how: Extent<'_>) -> Result<Option<&'static str>> {
     let mut connection = Connection::open(&ExportUri::parse(uri)?, None)?;
     let size = connection.size_bytes();
     let ranges = connection.data_ranges()?;
-    contents(size, ranges, stop, |mut offset, mut bytes| {
+    contents(size, ranges, how, |mut offset, mut bytes| {
         while !bytes.is_empty() {
             let read = connection.read_at(offset, bytes)?;
             if read == 0 {
@@ -200,7 +218,7 @@ fn export(uri: &str, stop: &Stop) -> Result<Option<&'static str>> {
 fn contents(
     size: u64,
     ranges: Vec<std::ops::Range<u64>>,
-    stop: &Stop,
+    how: Extent<'_>,
     mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
 ) -> Result<Option<&'static str>> {
     let mut part = |offset: u64, length: u64| {
@@ -214,6 +232,9 @@ fn contents(
         return Ok(Some(found));
     }
     let total: u64 = ranges.iter().map(|range| range.end - range.start).sum();
+    if how.bytes_max.is_some_and(|most| total > most) {
+        return Ok(None);
+    }
     ensure!(
         total <= READ_BYTES_MAX,
         "{total} bytes are allocated, more than the {READ_BYTES_MAX} that are read to look for data; discard them \
@@ -225,7 +246,7 @@ fn contents(
         while at < range.end {
             let length = PIECE_BYTES.min((range.end - at) as usize);
             let Some(bytes) = piece.get_mut(..length) else { break };
-            if stop.is_set() {
+            if how.stop.is_set() {
                 return Err(io::Error::from(io::ErrorKind::Interrupted).into());
             }
             read(at, bytes)?;
@@ -254,15 +275,27 @@ mod tests {
     fn what_was_read_a_moment_ago_is_not_read_again() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
-        std::fs::write(&path, vec![0; 1 << 20]).expect("written");
+        let filled_at = |at: Option<usize>| {
+            let mut bytes = vec![0; 4 << 20];
+            at.into_iter().for_each(|at| bytes[at] = 1);
+            std::fs::write(&path, bytes).expect("written");
+        };
         let (target, stop) = (target(&path), Stop::default());
-        let looks = Looks::new(false, &stop);
+        let refused = |looks: &Looks<'_>| looks.before_writes(&target).expect_err("data").to_string();
+        let mut looks = Looks::new(false, &stop);
+        filled_at(None);
         looks.first(&target).expect("blank");
-        std::fs::write(&path, vec![1; 1 << 20]).expect("written");
+        filled_at(Some(2 << 20));
+        assert!(refused(&looks).contains("holds data"), "it is small enough");
+        looks.again_bytes_max = 1 << 20;
         looks.before_writes(&target).expect("not read");
+        for end in [0, (4 << 20) - 1] {
+            filled_at(Some(end));
+            assert!(refused(&looks).contains("holds data"), "both ends are read: {end}");
+        }
+        filled_at(Some(2 << 20));
         looks.seen.borrow_mut().clear();
-        let error = looks.before_writes(&target).expect_err("data").to_string();
-        assert!(error.contains("holds data"), "{error}");
+        assert!(refused(&looks).contains("holds data"), "it is long ago");
     }
 
     #[test]
@@ -307,8 +340,10 @@ mod tests {
         let path = folder.path().join("file");
         File::create(&path).and_then(|file| file.set_len(READ_BYTES_MAX * 4)).expect("a file of holes");
         check(&target(&path), false, &Stop::default()).expect("blank");
-        let error = contents(1 << 20, vec![0..READ_BYTES_MAX, 0..1], &Stop::default(), |_, _| Ok(()))
-            .expect_err("too much");
+        let stop = Stop::default();
+        let how = Extent { bytes_max: None, stop: &stop };
+        let error =
+            contents(1 << 20, vec![0..READ_BYTES_MAX, 0..1], how, |_, _| Ok(())).expect_err("too much");
         assert!(error.to_string().contains("blkdiscard"), "{error}");
     }
 

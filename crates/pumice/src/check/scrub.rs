@@ -32,11 +32,12 @@ pub(super) fn run(args: &Args, drive: &StatusReport) -> Result<()> {
     }
     let mut report = ask(path, &Change::StartScrub { bytes_per_second: args.rate.0 })?;
     let bar = progress::bar(report.total_bytes, progress::BYTES);
+    let search = service::DriveSearch::new(path);
     while report.state == ScrubState::Running {
         bar.set_length(report.total_bytes);
         bar.set_position(report.read_bytes);
         std::thread::sleep(POLL);
-        report = service::find_served(path).and_then(|drive| drive.server?.scrub).ok_or_else(|| {
+        report = search.find_again().and_then(|drive| drive.server?.scrub).ok_or_else(|| {
             anyhow!("{}: its server is gone; nothing more is known of the scrub", path.display())
         })?;
     }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use service::{FoundDrives, find_drives};
+use service::{DriveSearch, FoundDrives, find_drives};
 use status::shown;
 
 use history::History;
@@ -63,10 +63,12 @@ pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
 fn look_on(path: Option<PathBuf>, interval: Interval) -> Receiver<FoundDrives> {
     let (sender, looks): (SyncSender<_>, _) = sync_channel(1);
     std::thread::spawn(move || {
+        let search = path.as_deref().map(DriveSearch::new);
         loop {
             let since = Instant::now();
+            let found = search.as_ref().map_or_else(|| find_drives(None), DriveSearch::look_again);
             // The view has ended.
-            if sender.send(find_drives(path.as_deref())).is_err() {
+            if sender.send(found).is_err() {
                 return;
             }
             std::thread::sleep(interval.0.saturating_sub(since.elapsed()));

@@ -81,7 +81,11 @@ pub(crate) fn ask_line_on(
     part: &mut Part<'_>,
 ) -> io::Result<Vec<u8>> {
     stream.set_write_timeout(Some(sending))?;
-    stream.write_all(line)?;
+    match stream.write_all(line) {
+        // It has closed the connection already, and may have said something before.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
+        written => written?,
+    }
     read_line(&mut stream, answering, part)
 }
 

@@ -18,7 +18,7 @@ use crate::error::ServiceError;
 use crate::paths::{absolute, same_file};
 
 /// Time limit of a look at all servers: it waits for those that hang, and shows what the others have.
-const LOOK_PATIENCE: Duration = Duration::from_secs(3);
+pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 /// Most sockets that a look asks at a time. A server has one for each drive: one that hangs must not keep others from being asked. Less
 /// than the descriptors that a process commonly may have, 1024.
 const LOOKED_AT_MAX: usize = 512;
@@ -350,6 +350,7 @@ mod tests {
         let _listeners: Vec<_> = hung.iter().map(|it| UnixListener::bind(it).expect("bound")).collect();
         let answer = r#"{"drives":[{"path":"/down","state":"down"},{"path":"/drive","state":"online"}]}"#;
         let healthy = server(dir.path(), "z.sock", move |mut stream| {
+            let _ = BufReader::new(&stream).read_line(&mut String::new());
             let _ = writeln!(stream, "{answer}");
         });
         let sockets: Vec<PathBuf> = hung.iter().cloned().chain([healthy]).collect();

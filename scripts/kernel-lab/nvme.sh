@@ -64,9 +64,18 @@ cleanly() {     # cleanly COMMAND...: if it fails, its run ends, and what is con
     return 1
 }
 interrupted() { begin "$address" && end "$1" && none; }         # interrupted SIGNAL
+# Numbers in names of devices are not those of namespaces: the kernel gives them as it finds these. One with `c` is a hidden path.
+mount_second() {
+    local device
+    for device in /sys/block/nvme*; do
+        case ${device##*/} in *c*) continue ;; esac
+        [ "$(cat "$device/nsid")" != 2 ] || { mount "/dev/${device##*/}" /mnt && return; }
+    done
+    return 1
+}
 used_meanwhile() {      # the other namespace is mounted during the run; the one that is measured is the run's alone
     mkfs.ext4 -qF /srv/space2 && begin "$address?nsid=1" || return
-    mount /dev/nvme*n2 /mnt && touch /mnt/file || return
+    until_true mount_second && touch /mnt/file || return
     ! bench --target "$address?nsid=1" --destroy && cat /tmp/said && grep 'in use' /tmp/said && ! ended "$run" || return
     end INT && grep 'mounted at /mnt' /tmp/begun && grep 'nvme disconnect --device=nvme[0-9]' /tmp/begun || return
     [ -e /mnt/file ] && sync -f /mnt && umount /mnt && connected || return

@@ -4,20 +4,18 @@
 //! libraries bring another asynchronous runtime's worth of crates for two requests.
 
 mod client;
+mod gateway;
+mod removal;
 
 use std::io::Read;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{RngCore, SeedableRng};
-use rusty_s3::actions::ListObjectsV2;
-use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
-use ureq::Agent;
-use ureq::http::Response;
-use ureq::tls::{RootCerts, TlsConfig};
+use rusty_s3::S3Action;
 
 use crate::error::{BenchError, Result};
 use crate::fio::Measured;
@@ -26,25 +24,12 @@ use crate::target::S3Address;
 use crate::warp::Warp;
 pub use client::S3Client;
 pub(crate) use client::{OWN, choose};
+use gateway::{Gateway, POLL, SIGNED, success, until_stopped};
+use removal::Ending;
+pub(crate) use removal::LATE;
 
-/// Validity of a signed URL.
-const SIGNED: Duration = Duration::from_secs(600);
-/// Longest time for a request.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// Time in which a gateway ends what it has received completely of a client that is gone.
-const LATE: Duration = Duration::from_secs(2);
-/// Time between looks at a request to stop.
-const POLL: Duration = Duration::from_millis(20);
-/// Largest accepted description of an error, in bytes.
-const ERROR_BYTES_MAX: u64 = 64 << 10;
 /// Pieces in which data is made: a share of each is zeros.
 const CHUNK_BYTES: usize = 4096;
-/// Largest accepted list of keys, in bytes: a page has up to a thousand.
-const LIST_BYTES_MAX: u64 = 8 << 20;
-/// Most pages of keys that are removed: a million objects.
-const PAGES_MAX: usize = 1000;
-/// Objects that are removed at once.
-const REMOVERS: usize = 8;
 
 /// Puts all objects, or gets them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,82 +89,70 @@ impl ObjectJob {
 
 /// Access to a bucket, and a prefix in it that is this run's own.
 pub(crate) struct Access {
-    agent: Agent,
-    bucket: Bucket,
-    credentials: Credentials,
+    gateway: Gateway,
     class: Option<String>,
     prefix: String,
+    /// Shortens the clean-up.
+    stop: Stop,
     /// Objects that were put: the highest number and one.
     put_count: AtomicU64,
     /// Others may have put under the prefix for the run.
     is_put_to: AtomicBool,
     /// The gateway may be at work still on what was put, for a client that is gone.
     is_cut: AtomicBool,
+    /// That was so at some time.
+    was_ever_cut: AtomicBool,
     /// The bucket was made for the run.
     is_made: AtomicBool,
 }
 
-fn agent() -> Agent {
-    /// More clients than any job has.
-    const CONNECTIONS: usize = 64;
-    let config = Agent::config_builder()
-        .timeout_global(Some(PATIENCE))
-        .http_status_as_error(false)
-        .max_redirects(0)
-        .max_idle_connections(CONNECTIONS)
-        .max_idle_connections_per_host(CONNECTIONS)
-        .tls_config(TlsConfig::builder().root_certs(RootCerts::PlatformVerifier).build())
-        .build();
-    config.into()
-}
-
 impl Access {
-    /// Access to a bucket that may not be there.
-    pub(crate) fn to(address: &S3Address, prefix: String) -> Result<Access> {
-        let wrong = |problem: String| BenchError::target(&address.bucket, problem);
-        let credentials = Credentials::from_env()
-            .ok_or_else(|| wrong("no keys: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY".to_string()))?;
-        let endpoint =
-            address.endpoint.parse().map_err(|error| wrong(format!("{}: {error}", address.endpoint)))?;
-        let region = std::env::var("AWS_REGION").unwrap_or_else(|_| "us-east-1".to_string());
-        let bucket = Bucket::new(endpoint, UrlStyle::Path, address.bucket.clone(), region);
-        let bucket = bucket.map_err(|error| wrong(format!("{}: {error}", address.endpoint)))?;
-        let class = address.class.clone();
-        Ok(Access {
-            agent: agent(),
-            bucket,
-            credentials,
+    fn new(gateway: Gateway, class: Option<String>, prefix: String, stop: Stop) -> Access {
+        Access {
+            gateway,
             class,
             prefix,
+            stop,
             put_count: AtomicU64::new(0),
             is_put_to: AtomicBool::new(false),
             is_cut: AtomicBool::new(false),
+            was_ever_cut: AtomicBool::new(false),
             is_made: AtomicBool::new(false),
-        })
+        }
+    }
+
+    /// Access to a bucket that may not be there.
+    pub(crate) fn to(address: &S3Address, prefix: String, stop: &Stop) -> Result<Access> {
+        Ok(Access::new(Gateway::at(address)?, address.class.clone(), prefix, stop.clone()))
     }
 
     /// Looks whether the bucket is there, and makes it if it is not.
     pub(crate) fn open(address: &S3Address, prefix: String, stop: &Stop) -> Result<Access> {
-        let wrong = |problem: String| BenchError::target(&address.bucket, problem);
-        let access = Access::to(address, prefix)?;
-        let url = access.bucket.head_bucket(Some(&access.credentials)).sign(SIGNED);
-        let agent = access.agent.clone();
-        let ask = move || agent.head(url.as_str()).call().map(|answer| answer.status());
-        match until_stopped(stop, ask)? {
-            Ok(status) if status.is_success() => Ok(access),
-            Ok(status) if status.as_u16() == 404 => {
-                let url = access.bucket.create_bucket(&access.credentials).sign(SIGNED);
-                success(access.agent.put(url.as_str()).send_empty())?;
-                access.is_made.store(true, Ordering::Relaxed);
-                Ok(access)
-            }
-            Ok(status) => Err(wrong(format!("the gateway answers with HTTP status {status}"))),
-            Err(error) => Err(wrong(format!("{}: {error}", address.endpoint))),
+        let access = Access::to(address, prefix, stop)?;
+        access.open_bucket()?;
+        Ok(access)
+    }
+
+    fn open_bucket(&self) -> Result<()> {
+        if self.gateway.has_bucket(&self.stop)? {
+            return Ok(());
         }
+        let gateway = self.gateway.clone();
+        let ending = Ending::new(&self.stop);
+        let answer = ending.ask(move || gateway.make_bucket()).map_err(|error| match self.stop.is_set() {
+            true => BenchError::LeftBehind {
+                error: Box::new(BenchError::Interrupted),
+                left: format!("the bucket {} may have been made: {error}", self.gateway.name()),
+            },
+            false => error,
+        })?;
+        success(answer)?;
+        self.is_made.store(true, Ordering::Relaxed);
+        Ok(())
     }
 
     pub(crate) fn bucket_name(&self) -> &str {
-        self.bucket.name()
+        self.gateway.name()
     }
 
     /// The prefix of this run, with a slash at its end.
@@ -199,97 +172,36 @@ impl Access {
     /// A client of the prefix has ended in the middle of its work.
     pub(crate) fn was_cut(&self) {
         self.is_cut.store(true, Ordering::Relaxed);
+        self.was_ever_cut.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the gateway may store something for the run after all was removed.
+    pub(crate) fn may_be_late(&self) -> bool {
+        self.was_ever_cut.load(Ordering::Relaxed)
     }
 
     /// What tells warp where the gateway is, and its keys.
     pub(crate) fn warp_environment(&self) -> Vec<(&'static str, String)> {
-        let url = self.bucket.base_url();
+        let Gateway { bucket, credentials, .. } = &self.gateway;
+        let url = bucket.base_url();
         let host = url.host_str().unwrap_or_default();
         let host = url.port().map_or(host.to_string(), |port| format!("{host}:{port}"));
         vec![
             ("WARP_HOST", host),
             ("WARP_TLS", (url.scheme() == "https").to_string()),
             ("WARP_KTLS", "false".to_string()),
-            ("WARP_REGION", self.bucket.region().to_string()),
-            ("WARP_ACCESS_KEY", self.credentials.key().to_string()),
-            ("WARP_SECRET_KEY", self.credentials.secret().to_string()),
-            ("WARP_SESSION_TOKEN", self.credentials.token().unwrap_or_default().to_string()),
+            ("WARP_REGION", bucket.region().to_string()),
+            ("WARP_ACCESS_KEY", credentials.key().to_string()),
+            ("WARP_SECRET_KEY", credentials.secret().to_string()),
+            ("WARP_SESSION_TOKEN", credentials.token().unwrap_or_default().to_string()),
         ]
-    }
-
-    /// Returns up to `count` keys that begin with `prefix`; `None` if there is no such bucket.
-    fn keys(&self, prefix: &str, count: usize) -> Result<Option<Vec<String>>> {
-        let failed = |problem: String| BenchError::program("S3 gateway", problem);
-        let mut action = self.bucket.list_objects_v2(Some(&self.credentials));
-        action.with_max_keys(count);
-        if !prefix.is_empty() {
-            action.with_prefix(prefix.to_string());
-        }
-        let answer = self.agent.get(action.sign(SIGNED).as_str()).call();
-        if answer.as_ref().is_ok_and(|answer| answer.status().as_u16() == 404) {
-            return Ok(None);
-        }
-        let mut answer = success(answer)?;
-        let body = answer.body_mut().with_config().limit(LIST_BYTES_MAX).read_to_string();
-        let body = body.map_err(|error| failed(error.to_string()))?;
-        let listed = ListObjectsV2::parse_response(&body).map_err(|error| failed(error.to_string()))?;
-        Ok(Some(listed.contents.into_iter().map(|it| it.key).filter(|key| key.starts_with(prefix)).collect()))
     }
 
     /// Returns the first key of the bucket; `None` if it is empty or not there.
     pub(crate) fn first_key(&self, stop: &Stop) -> Result<Option<String>> {
-        let same = Access {
-            agent: self.agent.clone(),
-            bucket: self.bucket.clone(),
-            credentials: self.credentials.clone(),
-            class: None,
-            prefix: String::new(),
-            put_count: AtomicU64::new(0),
-            is_put_to: AtomicBool::new(false),
-            is_cut: AtomicBool::new(false),
-            is_made: AtomicBool::new(false),
-        };
-        let keys = until_stopped(stop, move || same.keys("", 1))??;
+        let gateway = self.gateway.clone();
+        let keys = until_stopped(stop, move || gateway.keys("", 1))??;
         Ok(keys.and_then(|keys| keys.into_iter().next()))
-    }
-
-    /// Removes all objects under the prefix, and nothing else. Returns what stays, if anything does.
-    fn remove_prefix(&self) -> Option<String> {
-        /// Most keys of a page, by S3.
-        const PAGE_KEYS: usize = 1000;
-        let stays = |why: String| {
-            Some(format!("objects may stay under {}/{}: {why}", self.bucket.name(), self.prefix))
-        };
-        let mut last = Vec::new();
-        for _ in 0..PAGES_MAX {
-            let keys = match self.keys(&self.prefix, PAGE_KEYS) {
-                Ok(keys) => keys.unwrap_or_default(),
-                Err(error) => return stays(error.to_string()),
-            };
-            if keys.is_empty() {
-                return None;
-            }
-            if keys == last {
-                return stays("the gateway still lists what was removed".to_string());
-            }
-            let (next, failure) = (AtomicUsize::new(0), Mutex::new(None));
-            let remover = || {
-                while let Some(key) = keys.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let url = self.bucket.delete_object(Some(&self.credentials), key).sign(SIGNED);
-                    if let Err(error) = success(self.agent.delete(url.as_str()).call()) {
-                        failure.lock().ok()?.get_or_insert(error);
-                        break;
-                    }
-                }
-                Some(())
-            };
-            std::thread::scope(|scope| (0..REMOVERS).for_each(|_| drop(scope.spawn(remover))));
-            if let Some(error) = failure.into_inner().ok().flatten() {
-                return stays(error.to_string());
-            }
-            last = keys;
-        }
-        stays("there were too many".to_string())
     }
 
     fn key(&self, object: u64) -> String {
@@ -298,12 +210,13 @@ impl Access {
 
     fn put(&self, object: u64, data: &[u8]) -> Result<()> {
         let key = self.key(object);
-        let mut action = self.bucket.put_object(Some(&self.credentials), &key);
+        let Gateway { agent, bucket, credentials } = &self.gateway;
+        let mut action = bucket.put_object(Some(credentials), &key);
         if let Some(class) = &self.class {
             // Signed, as gateways ask of all headers of this name.
             action.headers_mut().insert("x-amz-storage-class", class.clone());
         }
-        let mut request = self.agent.put(action.sign(SIGNED).as_str());
+        let mut request = agent.put(action.sign(SIGNED).as_str());
         if let Some(class) = &self.class {
             request = request.header("x-amz-storage-class", class);
         }
@@ -317,8 +230,9 @@ impl Access {
 
     fn get(&self, object: u64, data: &mut [u8]) -> Result<()> {
         let key = self.key(object);
-        let url = self.bucket.get_object(Some(&self.credentials), &key).sign(SIGNED);
-        let mut answer = success(self.agent.get(url.as_str()).call())?;
+        let Gateway { agent, bucket, credentials } = &self.gateway;
+        let url = bucket.get_object(Some(credentials), &key).sign(SIGNED);
+        let mut answer = success(agent.get(url.as_str()).call())?;
         let mut reader = answer.body_mut().as_reader();
         let failed = |problem: String| BenchError::program("S3 gateway", format!("{key}: {problem}"));
         reader.read_exact(data).map_err(|error| failed(error.to_string()))?;
@@ -328,105 +242,33 @@ impl Access {
             _ => Err(failed("longer than what was put".to_string())),
         }
     }
-
-    /// Removes what was put, and a bucket that was made. Returns what stays, if anything does. Once done, there is nothing
-    /// to do any more.
-    pub(crate) fn remove_all(&self) -> Option<String> {
-        if self.is_cut.swap(false, Ordering::Relaxed) {
-            // An object that the gateway completes after it was removed would stay.
-            std::thread::sleep(LATE);
-        }
-        let (mut stays_count, mut first) = (0, None);
-        let put_count = self.put_count.swap(0, Ordering::Relaxed);
-        for object in 0..put_count {
-            let key = self.key(object);
-            let url = self.bucket.delete_object(Some(&self.credentials), &key).sign(SIGNED);
-            let answer = self.agent.delete(url.as_str()).call();
-            // The gateway is gone: each further request would wait.
-            let is_gone = answer.is_err();
-            // One that is not there any more is no failure.
-            if answer.as_ref().is_ok_and(|answer| answer.status().as_u16() == 404) {
-                continue;
-            }
-            if let Err(error) = success(answer) {
-                first.get_or_insert(error);
-                stays_count += if is_gone { put_count - object } else { 1 };
-            }
-            if is_gone {
-                break;
-            }
-        }
-        let name = self.bucket.name();
-        if let Some(error) = first {
-            return Some(format!("{stays_count} objects may stay under {name}/{}: {error}", self.prefix));
-        }
-        if self.is_put_to.swap(false, Ordering::Relaxed) {
-            let stays = self.remove_prefix();
-            if stays.is_some() {
-                return stays;
-            }
-        }
-        if self.is_made.swap(false, Ordering::Relaxed) {
-            let url = self.bucket.delete_bucket(&self.credentials).sign(SIGNED);
-            let error = success(self.agent.delete(url.as_str()).call()).err()?;
-            return Some(format!("the bucket {name}, made for the run, stays: {error}"));
-        }
-        None
-    }
 }
 
-/// Waits for an answer to a request that changes nothing, in a thread of its own, which goes on after a stop
-/// until the request ends or the program does.
-fn until_stopped<T: Send + 'static>(stop: &Stop, ask: impl FnOnce() -> T + Send + 'static) -> Result<T> {
-    let (sender, receiver) = mpsc::channel();
-    // Nobody waits any more after a stop.
-    std::thread::spawn(move || drop(sender.send(ask())));
-    loop {
-        match receiver.recv_timeout(POLL) {
-            Ok(answer) => return Ok(answer),
-            Err(RecvTimeoutError::Timeout) => stop.check()?,
-            Err(RecvTimeoutError::Disconnected) => {
-                return Err(BenchError::program("S3 gateway", "a request ended without an answer"));
-            }
-        }
-    }
+/// What the clients of a job share. A client whose request gets no answer may outlive its job.
+struct Shared {
+    job: ObjectJob,
+    access: Arc<Access>,
+    /// Number of objects.
+    count: u64,
+    since: Instant,
+    limit: Duration,
+    stop: Stop,
+    next: AtomicU64,
+    failure: Mutex<Option<BenchError>>,
 }
 
-/// Returns an answer that is a success.
-fn success(answer: Result<Response<ureq::Body>, ureq::Error>) -> Result<Response<ureq::Body>> {
-    let failed = |problem: String| BenchError::program("S3 gateway", problem);
-    let mut answer = answer.map_err(|error| failed(error.to_string()))?;
-    if answer.status().is_success() {
-        return Ok(answer);
-    }
-    let body = answer.body_mut().with_config().limit(ERROR_BYTES_MAX).read_to_string().unwrap_or_default();
-    let code =
-        body.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>")).map(|(code, _)| code);
-    Err(failed(format!("HTTP status {}: {}", answer.status(), code.unwrap_or("no reason given"))))
-}
+/// What a client did: the latencies of its requests, and the object that it got last.
+type Done = (Vec<f64>, Option<(u64, Vec<u8>)>);
 
-/// Runs a job: puts all objects of `bytes` once, or gets them in turns for `seconds`. No object is begun after `seconds`.
-pub(crate) fn run(
-    job: &ObjectJob,
-    access: &Access,
-    bytes: u64,
-    seconds: u32,
-    stop: &Stop,
-) -> Result<Measured> {
-    let count = job.count(bytes);
-    let limit = Duration::from_secs(u64::from(seconds));
-    let (next, failure) = (AtomicU64::new(0), Mutex::new(None));
-    let cpu = || process::cpu_seconds(std::process::id(), false);
-    let cpu_before = cpu();
-    let since = Instant::now();
-    // What each client did, and what it got last.
-    let client = || {
+impl Shared {
+    fn client(&self) -> Done {
+        let Shared { job, access, count, .. } = self;
         let mut data = vec![0; job.object_bytes()];
         let (mut latencies_us, mut got) = (Vec::new(), None);
         loop {
-            let number = next.fetch_add(1, Ordering::Relaxed);
-            let is_done = job.is_put && number >= count;
-            if is_done || since.elapsed() >= limit || stop.is_set() {
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            let is_done = job.is_put && number >= *count;
+            if is_done || self.since.elapsed() >= self.limit || self.stop.is_set() {
                 break;
             }
             if job.is_put {
@@ -440,26 +282,65 @@ pub(crate) fn run(
                 false => access.get(object, &mut data),
             };
             if let Err(error) = done {
-                if let Ok(mut failure) = failure.lock() {
+                if let Ok(mut failure) = self.failure.lock() {
                     failure.get_or_insert(error);
                 }
-                next.store(u64::MAX / 2, Ordering::Relaxed);
+                self.next.store(u64::MAX / 2, Ordering::Relaxed);
                 break;
             }
             latencies_us.push(begun.elapsed().as_secs_f64() * 1e6);
             got = (!job.is_put).then_some(object);
         }
         (latencies_us, got.map(|object| (object, data)))
-    };
-    let (latencies_us, got): (Vec<Vec<f64>>, Vec<_>) = std::thread::scope(|scope| {
-        let clients: Vec<_> = (0..job.clients).map(|_| scope.spawn(client)).collect();
-        clients.into_iter().filter_map(|client| client.join().ok()).unzip()
+    }
+}
+
+/// Runs a job: puts all objects of `bytes` once, or gets them in turns for `seconds`. No object is begun after `seconds`.
+pub(crate) fn run(
+    job: &ObjectJob,
+    access: &Arc<Access>,
+    bytes: u64,
+    seconds: u32,
+    stop: &Stop,
+) -> Result<Measured> {
+    let cpu = || process::cpu_seconds(std::process::id(), false);
+    let cpu_before = cpu();
+    let since = Instant::now();
+    let shared = Arc::new(Shared {
+        job: job.clone(),
+        access: access.clone(),
+        count: job.count(bytes),
+        since,
+        limit: Duration::from_secs(u64::from(seconds)),
+        stop: stop.clone(),
+        next: AtomicU64::new(0),
+        failure: Mutex::default(),
     });
+    let (sender, receiver) = mpsc::channel();
+    for _ in 0..job.clients {
+        let (shared, sender) = (shared.clone(), sender.clone());
+        // Nobody may wait any more.
+        std::thread::spawn(move || drop(sender.send(shared.client())));
+    }
+    drop(sender);
+    let ending = Ending::new(stop);
+    let mut all: Vec<Done> = Vec::new();
+    loop {
+        match receiver.recv_timeout(POLL) {
+            Ok(done) => all.push(done),
+            Err(RecvTimeoutError::Timeout) => ending.check().map_err(|_| {
+                access.was_cut();
+                BenchError::Interrupted
+            })?,
+            Err(RecvTimeoutError::Disconnected) => break,
+        }
+    }
     let (elapsed, cpu_seconds) = (since.elapsed().as_secs_f64(), cpu() - cpu_before);
     stop.check()?;
-    if let Some(error) = failure.into_inner().ok().flatten() {
+    if let Some(error) = shared.failure.lock().ok().and_then(|mut failure| failure.take()) {
         return Err(error);
     }
+    let (latencies_us, got): (Vec<Vec<f64>>, Vec<_>) = all.into_iter().unzip();
     // One object of each client: to compare all would take the processors from the gateway.
     let mut expected = vec![0; job.object_bytes()];
     for (object, data) in got.into_iter().flatten() {

@@ -2,7 +2,8 @@
 
 mod turns;
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -92,6 +93,10 @@ pub struct Session<'a> {
     check: &'a Check<'a>,
     /// CPU time of servers that were started for the run by others than this process.
     strangers_seconds: Cell<f64>,
+    /// What could not be removed from where targets are.
+    stays: RefCell<Vec<String>>,
+    /// Names of targets where something may appear late.
+    late: RefCell<BTreeSet<String>>,
 }
 
 impl<'a> Session<'a> {
@@ -102,7 +107,16 @@ impl<'a> Session<'a> {
         stop: &'a Stop,
         watch: &'a dyn Fn(&Progress),
     ) -> Session<'a> {
-        Session { suite, options, stop, watch, check: &|_, _| Ok(()), strangers_seconds: Cell::new(0.0) }
+        Session {
+            suite,
+            options,
+            stop,
+            watch,
+            check: &|_, _| Ok(()),
+            strangers_seconds: Cell::new(0.0),
+            stays: RefCell::default(),
+            late: RefCell::default(),
+        }
     }
 
     /// Asks `check` before each scene.
@@ -124,19 +138,25 @@ impl<'a> Session<'a> {
             .tempdir_in(&base)
             .map_err(BenchError::io(&options.folder))?;
         let run = self.run_in(folder.path());
-        let left = store::left_behind(folder.path());
-        if left.is_empty() {
-            return run;
+        let mut left = store::left_behind(folder.path());
+        if !left.is_empty() {
+            // What is attached can be detached only with its files and its record.
+            let _ = folder.keep();
         }
-        // What is attached can be detached only with its files and its record.
-        let _ = folder.keep();
         match run {
             Ok(mut run) => {
-                run.complete = false;
+                run.complete &= left.is_empty();
                 run.left_out.extend(left);
                 Ok(run)
             }
-            Err(error) => Err(BenchError::LeftBehind { error: Box::new(error), left: left.join("; ") }),
+            Err(error) => {
+                // With results it stands among the notes.
+                left.extend(self.stays.take());
+                Err(match left.is_empty() {
+                    true => error,
+                    false => BenchError::LeftBehind { error: Box::new(error), left: left.join("; ") },
+                })
+            }
         }
     }
 
@@ -178,6 +198,7 @@ impl<'a> Session<'a> {
         let mut first_error = None;
         let ended =
             self.rounds(&mut run, &workshop, &budget, &scenes, &targets, &mut turns, &mut first_error);
+        self.remove_late(&mut run, &workshop, &targets);
         if let Err(why) = ended {
             run.complete = false;
             run.left_out.push(why.to_string());
@@ -303,6 +324,10 @@ impl<'a> Session<'a> {
                 let checked = checked.map_err(|why| BenchError::target(&target.name, why));
                 match checked.and_then(|()| self.scene(run, workshop, budget, scene, target)) {
                     Ok(()) => {}
+                    Err(BenchError::LeftBehind { error, left }) if error.is_interrupted() => {
+                        self.stays(run, target, &left);
+                        return Err(BenchError::Interrupted);
+                    }
                     Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
                     Err(error) => {
                         turns[at].has_failed = true;
@@ -331,10 +356,33 @@ impl<'a> Session<'a> {
         let done = self.steps(run, workshop, budget, scene, target, store.as_ref());
         let strangers = store.strangers().into_iter().map(|pid| process::cpu_seconds(pid, false));
         self.strangers_seconds.set(self.strangers_seconds.get() + strangers.sum::<f64>());
-        if let Some(stays) = store.remove() {
-            run.note(format!("{}: {stays}", target.name));
+        match store.remove() {
+            Some(stays) => self.stays(run, target, &stays),
+            None if store.may_be_late() => drop(self.late.borrow_mut().insert(target.name.clone())),
+            None => {}
         }
         done
+    }
+
+    /// Notes what could not be removed from where a target is.
+    fn stays(&self, run: &mut Run, target: &Target, what: &str) {
+        let line = format!("{}: {what}", target.name);
+        self.stays.borrow_mut().push(line.clone());
+        run.note(line);
+    }
+
+    /// Removes what has appeared where targets are after their stores were removed.
+    fn remove_late(&self, run: &mut Run, workshop: &Workshop<'_>, targets: &[Target]) {
+        let late = self.late.take();
+        if late.is_empty() {
+            return;
+        }
+        std::thread::sleep(objects::LATE);
+        for target in targets.iter().filter(|target| late.contains(&target.name)) {
+            if let Some(stays) = workshop.remove_late(target) {
+                self.stays(run, target, &stays);
+            }
+        }
     }
 
     fn steps(

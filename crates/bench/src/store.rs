@@ -14,6 +14,7 @@ mod raw;
 mod volume;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crate::error::{BenchError, Result};
 use crate::fio::Place;
@@ -91,7 +92,7 @@ pub(crate) trait Store {
     fn place(&self) -> &Place;
 
     /// Access to objects, where jobs are of objects.
-    fn objects(&self) -> Option<&Access> {
+    fn objects(&self) -> Option<&Arc<Access>> {
         None
     }
 
@@ -151,6 +152,11 @@ pub(crate) trait Store {
         None
     }
 
+    /// Whether more may appear where it was, after it was removed.
+    fn may_be_late(&self) -> bool {
+        false
+    }
+
     /// Recompresses what is cold. Does nothing where there is no such thing.
     fn settle(&self) -> Result<()> {
         Ok(())
@@ -184,6 +190,14 @@ impl Workshop<'_> {
     /// A path in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.join(name)
+    }
+
+    /// Removes what has appeared late where the stores of a target were. Returns what stays, by name.
+    pub(crate) fn remove_late(&self, target: &Target) -> Option<String> {
+        match &target.kind {
+            Kind::S3(address) => bucket::remove_late(self, address),
+            _ => None,
+        }
     }
 
     /// Opens the store of a target for a scene: new and empty where that is possible.

@@ -79,7 +79,7 @@ fn usable(plan: &Plan<'_>) -> Result<Warp> {
     let warp = Warp::find(plan.folder, plan.stop)?;
     for target in &plan.options.targets {
         if let Kind::S3(address) = &target.kind {
-            warp::refuse_used(&Access::to(address, String::new())?, plan.stop)?;
+            warp::refuse_used(&Access::to(address, String::new(), plan.stop)?, plan.stop)?;
         }
     }
     Ok(warp)

@@ -5,6 +5,9 @@ use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 
+use rusty_s3::{Bucket, Credentials, UrlStyle};
+
+use super::gateway::{PATIENCE, agent};
 use super::*;
 
 #[test]
@@ -36,18 +39,17 @@ pub(crate) fn gateway(answer: Box<Answer>) -> Access {
             std::thread::spawn(move || serve(&stream, number, &*answer));
         }
     });
+    Access::new(
+        Gateway { agent: agent(), bucket: bucket(&endpoint), credentials: Credentials::new("key", "secret") },
+        None,
+        "run/".to_string(),
+        Stop::default(),
+    )
+}
+
+fn bucket(endpoint: &str) -> Bucket {
     let endpoint = endpoint.parse().expect("a URL");
-    Access {
-        agent: agent(),
-        bucket: Bucket::new(endpoint, UrlStyle::Path, "b", "us-east-1").expect("a bucket"),
-        credentials: Credentials::new("key", "secret"),
-        class: None,
-        prefix: "run/".to_string(),
-        put_count: AtomicU64::new(0),
-        is_put_to: AtomicBool::new(false),
-        is_cut: AtomicBool::new(false),
-        is_made: AtomicBool::new(false),
-    }
+    Bucket::new(endpoint, UrlStyle::Path, "b", "us-east-1").expect("a bucket")
 }
 
 #[test]
@@ -82,6 +84,98 @@ fn what_a_client_that_was_killed_has_put_is_waited_for() {
     assert_eq!(access.remove_all(), None);
     let seen = listings.lock().expect("a lock");
     assert!(seen.len() == 1 && seen[0] - killed_at >= LATE, "{seen:?}");
+}
+
+/// Access to a bucket behind a gateway that asks to stop as soon as it is asked what it does not answer, and the
+/// request to stop.
+fn hung(is_answered: impl Fn(&str, &str) -> bool + Send + Sync + 'static) -> (Access, Stop) {
+    let stop = Stop::default();
+    let at_request = stop.clone();
+    let mut access = gateway(Box::new(move |method, path, _| {
+        if !is_answered(method, path) {
+            at_request.set();
+            std::thread::sleep(PATIENCE * 2);
+        }
+        if method == "HEAD" {
+            ("404 Not Found", Vec::new())
+        } else {
+            ("200 OK", listed(&["run/1".to_string()]))
+        }
+    }));
+    access.stop = stop.clone();
+    (access, stop)
+}
+
+#[test]
+fn after_an_interruption_a_gateway_that_does_not_answer_is_not_waited_for() {
+    const CUT: &str = "S3 gateway: no end 3 seconds after the interruption";
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let (access, _stop) = hung(|method, _| method == "PUT");
+            (0..3).for_each(|object| access.put(object, &[1; 16]).expect("put"));
+            access.is_made.store(true, Ordering::Relaxed);
+            let stays = access.remove_all().expect("all stay");
+            let bucket = "; so does the bucket, made for the run";
+            assert_eq!(stays, format!("3 objects may stay under b/run/: {CUT}{bucket}"));
+            assert_eq!(access.remove_all(), None, "it is not tried again");
+        });
+        for (answered, named) in [("PUT", ""), ("GET", "; such as run/1")] {
+            scope.spawn(move || {
+                let (access, _stop) = hung(move |method, _| method == answered);
+                access.will_be_put_to();
+                let stays = access.remove_all().expect("they stay");
+                assert_eq!(stays, format!("objects may stay under b/run/: {CUT}{named}"));
+            });
+        }
+        scope.spawn(|| {
+            let (access, _stop) = hung(|_, path| path != "/b/" && path != "/b");
+            access.is_made.store(true, Ordering::Relaxed);
+            let stays = access.remove_all().expect("it stays");
+            assert_eq!(stays, format!("the bucket b, made for the run, stays: {CUT}"));
+        });
+        scope.spawn(|| {
+            let (access, _stop) = hung(|method, _| method == "HEAD");
+            let error = access.open_bucket().expect_err("interrupted");
+            assert!(error.is_interrupted(), "{error}");
+            assert_eq!(error.to_string(), format!("interrupted; the bucket b may have been made: {CUT}"));
+        });
+        for is_put in [true, false] {
+            scope.spawn(move || {
+                let (access, stop) = hung(|_, _| false);
+                let (job, access) = (ObjectJob { is_put, ..GET }, Arc::new(access));
+                let error = run(&job, &access, 4096, 1, &stop).map(drop).expect_err("interrupted");
+                assert!(error.is_interrupted() && access.may_be_late(), "{error}");
+            });
+        }
+        // One that answers is cleaned up after an interruption, too.
+        scope.spawn(|| {
+            let (access, stop) = hung(|_, _| true);
+            access.put(0, &[1; 16]).expect("put");
+            stop.set();
+            access.is_made.store(true, Ordering::Relaxed);
+            assert_eq!(access.remove_all(), None);
+        });
+    });
+}
+
+#[test]
+fn what_a_gateway_stores_late_is_removed_or_named() {
+    let late = Arc::new(Mutex::new(vec!["run/1".to_string()]));
+    let (held, stuck) = (late.clone(), Arc::new(AtomicBool::new(false)));
+    let is_stuck = stuck.clone();
+    let access = gateway(Box::new(move |method, _, _| {
+        let mut held = held.lock().expect("a lock");
+        if method == "DELETE" && !is_stuck.load(Ordering::Relaxed) {
+            held.clear();
+        }
+        ("200 OK", listed(&held))
+    }));
+    assert_eq!((access.remove_late(), late.lock().expect("a lock").len()), (None, 0));
+    stuck.store(true, Ordering::Relaxed);
+    late.lock().expect("a lock").extend((1..=5).map(|number| format!("run/{number}")));
+    let stays = access.remove_late().expect("they stay");
+    let named = "the gateway still lists what was removed; such as run/1, run/2, run/3";
+    assert_eq!(stays, format!("objects may stay under b/run/: {named}"));
 }
 
 fn serve(stream: &TcpStream, number: usize, answer: &Answer) -> Option<()> {
@@ -141,7 +235,7 @@ fn objects_are_got_over_one_connection_and_compared() {
             data[17] ^= damage;
             ("200 OK", data)
         }));
-        run(&GET, &access, 4096, 1, &Stop::default())
+        run(&GET, &Arc::new(access), 4096, 1, &Stop::default())
     };
     assert!(get(0).expect("as put").read_bytes >= 4096);
     let differs = get(1).map(|_| ()).expect_err("damaged").to_string();
@@ -224,8 +318,7 @@ fn what_cannot_be_removed_is_counted() {
     // Nobody answers any more.
     let mut gone = gateway(Box::new(|_, _, _| ("200 OK", Vec::new())));
     gone.put(6, &[1; 16]).expect("put");
-    let nowhere = "http://127.0.0.1:1".parse().expect("a URL");
-    gone.bucket = Bucket::new(nowhere, UrlStyle::Path, "b", "us-east-1").expect("a bucket");
+    gone.gateway.bucket = bucket("http://127.0.0.1:1");
     let stays = gone.remove_all().expect("all stay");
     assert!(stays.starts_with("7 objects may stay under b/run/: "), "{stays}");
 }

@@ -1,15 +1,29 @@
 //! A bucket of the user behind an S3 gateway. Objects are put under a prefix of this run, and removed after each scene.
 
+use std::sync::Arc;
+
 use super::{Space, Store, Workshop, cluster::Cluster};
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::fio::Place;
 use crate::objects::Access;
 use crate::target::{S3Address, Target};
 
+/// Prefix of the objects of a run. The folder's name is like no other.
+fn prefix(workshop: &Workshop<'_>) -> String {
+    format!("{}/", workshop.folder.file_name().unwrap_or_default().to_string_lossy())
+}
+
+/// Removes what a gateway has stored after its store was removed. Returns what stays, by name.
+pub(super) fn remove_late(workshop: &Workshop<'_>, address: &S3Address) -> Option<String> {
+    // It was possible before.
+    let access = Access::to(address, prefix(workshop), workshop.stop).ok()?;
+    access.remove_late()
+}
+
 /// Access to a bucket, and the space it took before.
 pub(crate) struct Bucket {
     place: Place,
-    access: Access,
+    access: Arc<Access>,
     cluster: Cluster,
     name: String,
     capacity_bytes: u64,
@@ -19,20 +33,26 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     pub(crate) fn open(workshop: &Workshop<'_>, address: &S3Address, target: &Target) -> Result<Bucket> {
-        // The folder's name is like no other.
-        let folder = workshop.folder.file_name().unwrap_or_default().to_string_lossy();
-        let access = Access::open(address, format!("{folder}/"), workshop.stop)?;
+        let access = Access::open(address, prefix(workshop), workshop.stop)?;
         let cluster = Cluster::new(workshop, address.conf.as_deref(), &target.drives);
         let mut bucket = Bucket {
             place: Place::Objects,
-            access,
+            access: Arc::new(access),
             cluster,
             name: address.bucket.clone(),
             capacity_bytes: workshop.size_bytes,
             pids: target.pids.clone(),
             before: None,
         };
-        bucket.before = bucket.total()?;
+        match bucket.total() {
+            Ok(total) => bucket.before = total,
+            Err(error) => {
+                return Err(match bucket.remove() {
+                    None => error,
+                    Some(left) => BenchError::LeftBehind { error: Box::new(error), left },
+                });
+            }
+        }
         Ok(bucket)
     }
 
@@ -50,7 +70,7 @@ impl Store for Bucket {
         &self.place
     }
 
-    fn objects(&self) -> Option<&Access> {
+    fn objects(&self) -> Option<&Arc<Access>> {
         Some(&self.access)
     }
 
@@ -79,6 +99,10 @@ impl Store for Bucket {
 
     fn remove(&self) -> Option<String> {
         self.access.remove_all()
+    }
+
+    fn may_be_late(&self) -> bool {
+        self.access.may_be_late()
     }
 
     fn note(&self) -> Option<String> {

@@ -30,6 +30,8 @@ const ADDRESSES_MAX: usize = 8;
 const LOSS_SECONDS: u32 = 30;
 /// Names of subsystems that a message has room for.
 const SHOWN_MAX: usize = 4;
+/// What nvme-cli says where the kernel refuses a second connection (`EALREADY`): its own words, and those of the C library.
+const CONNECTED_ALREADY: [&str; 2] = ["already connected", "already in progress"];
 /// The transport of the targets, as the kernel calls it.
 const TRANSPORT: &str = "tcp";
 
@@ -323,8 +325,8 @@ impl Host {
     }
 
     /// Connects a subsystem that nothing is connected to. Returns also what was made, after a failure, too: a
-    /// command that was killed may have connected it. One that has failed has not, and what is there then is
-    /// of others.
+    /// command that was killed or has failed may have connected it. What is there then is of others only if the kernel
+    /// refused a second connection.
     fn connect(&self, subsystem: Subsystem, stop: &Stop) -> (Result<(), Problem>, Option<Made>) {
         let mut arguments = vec!["connect".to_string()];
         arguments.extend(place(subsystem.at));
@@ -342,16 +344,23 @@ impl Host {
                 (Err(error.into()), made)
             }
             Err(BenchError::Program { problem, .. }) => {
-                let why = match there.first() {
-                    Some(name) => {
-                        format!("nvme connect: {problem}; others have connected it meanwhile, as {name}")
+                let failed = format!("nvme connect: {problem}");
+                let is_of_others = CONNECTED_ALREADY.iter().any(|said| problem.contains(said));
+                match there.first() {
+                    Some(name) if is_of_others => {
+                        let why = format!("{failed}; others have connected it meanwhile, as {name}");
+                        (Err(Problem::new(why)), None)
+                    }
+                    // Nothing was there before.
+                    Some(_) => {
+                        let controller = only(&mut there);
+                        (Err(Problem::new(failed)), Some(Made { subsystem, controller }))
                     }
                     None => {
                         let missing = self.missing(&subsystem, stop);
-                        missing.unwrap_or_else(|| format!("nvme connect: {problem}"))
+                        (Err(Problem::new(missing.unwrap_or(failed))), None)
                     }
-                };
-                (Err(Problem::new(why)), None)
+                }
             }
             Err(error) => (Err(error.into()), None),
         }

@@ -3,7 +3,7 @@ use std::net::TcpListener;
 use super::*;
 
 /// A stand-in for nvme-cli that writes what the kernel would to `sys`. Where it is told to fail there is a
-/// file `fail`; a folder `theirs` is the controller of others that appears then.
+/// file `fail`, or `late` to fail once it is connected; a folder `theirs` is the controller of others that appears then.
 const NVME: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" && echo "$@" >>log
 for word; do case $word in
@@ -25,6 +25,7 @@ case $1 in
         echo "traddr=$ip,trsvcid=$port,src_addr=$ip" >sys/class/nvme/nvme3/address
         echo live >sys/class/nvme/nvme3/state
         if [ -e hang ]; then exec sleep 60; fi
+        if [ -e late ]; then cat late >&2; exit 1; fi
         if [ -e names ]; then echo 'connecting to device: nvme3'; fi ;;
     discover) cat discovered ;;
     list-ns) cat namespaces ;;
@@ -210,6 +211,27 @@ fn what_others_connect_meanwhile_stays() {
     let left = connections.disconnect();
     assert!(left.len() == 1 && left[0].contains("may be connected by this run, or by others"), "{left:?}");
     assert!(fake.path("sys/class/nvme/nvme0").exists() && fake.path("sys/class/nvme/nvme3").exists());
+}
+
+#[test]
+fn what_a_command_has_connected_that_failed_is_disconnected() {
+    let fake = Fake::new();
+    fake.write("late", "failed to read the answer\n");
+    // That it is gone is looked at there.
+    assert_eq!(fake.failure(None), "target t: nvme connect: failed to read the answer");
+    assert!(fake.has_disconnected(), "{:?}", fake.log());
+    // Of two, one is of others: which one is not known.
+    fake.connected_in("theirs", "tcp", &fake.place());
+    let mut connections = fake.connections();
+    assert!(connections.add(&fake.address(None), &Stop::default()).is_err());
+    let left = connections.disconnect();
+    assert!(left.len() == 1 && left[0].contains("may be connected by this run, or by others"), "{left:?}");
+    // The kernel's own words for a second connection.
+    let fake = Fake::new();
+    fake.connected_in("theirs", "tcp", &fake.place());
+    fake.write("fail", "Failed to write to /dev/nvme-fabrics: Operation already in progress\n");
+    assert!(fake.failure(None).ends_with("; others have connected it meanwhile, as nvme0"));
+    assert!(fake.path("sys/class/nvme/nvme0").exists() && !fake.has_disconnected(), "{:?}", fake.log());
 }
 
 #[test]

@@ -16,13 +16,33 @@ if [ "${PUMICE_WORKER_OF:-}" != $PPID ]; then
 fi
 unset PUMICE_WORKER_OF
 
-# end_children: ends what this shell has started, also what is in the foreground when a signal ends it, and waits: lab.sh removes what it
-# has begun, `timeout` passes the signal on.
-end_children() {
+# Adds to `started` the children of a shell of this script, also those of its subshells, and to `timed` what `timeout` runs.
+find_started() {        # find_started PID
     local child children=()
-    read -r -a children <"/proc/$$/task/$$/children" || true
+    read -r -a children <"/proc/$1/task/$1/children" 2>/dev/null || true
     for child in "${children[@]}"; do
-        kill "$child" 2>/dev/null || continue
+        started+=("$child")
+        # A subshell has the command line of its shell. A script that this one runs ends its own children.
+        if cmp -s "/proc/$$/cmdline" "/proc/$child/cmdline"; then
+            find_started "$child"
+        elif grep -qx timeout "/proc/$child/comm" 2>/dev/null; then
+            read -r -a children_timed <"/proc/$child/task/$child/children" || true
+            timed+=("${children_timed[@]}")
+        fi
+    done
+}
+
+# end_children: ends what this shell and its subshells have started, also what is in the foreground when a signal ends it, and waits: lab.sh
+# removes what it has begun, `timeout` passes the signal on. What `timeout` runs (fio, ceph) has nothing to remove: if it does not end in
+# PATIENCE_END seconds [30], it is killed.
+end_children() {
+    local child children_timed=() started=() timed=()
+    find_started $$
+    for child in "${started[@]}"; do kill "$child" 2>/dev/null || true; done
+    for child in "${timed[@]}"; do
+        timeout -s KILL "${PATIENCE_END:-30}" tail --pid="$child" -f /dev/null || kill -KILL "$child" 2>/dev/null || true
+    done
+    for child in "${started[@]}"; do
         timeout -s KILL 120 tail --pid="$child" -f /dev/null || true
     done
 }

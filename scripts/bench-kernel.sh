@@ -5,21 +5,37 @@
 # the rounds (docs/lab/kernel.md).
 #
 #   scripts/bench-kernel.sh [ROUNDS]
+#   scripts/bench-kernel.sh against [MINUTES [ARGUMENT...]]
 #
-# CONTESTANTS  the ones to measure: raw pumice-ublk pumice-nbd btrfs vdo zvol
-# BENCH_SIZE   MiB of data [1024]           BENCH_LIMIT   seconds of a random run [4]
-# BENCH_DIR    where the disk is made       BENCH_KEEP    a directory that gets the output of fio
+# against: `pumice bench against` in that kernel (figure 22) with vdo and zvol, which few kernels have. Its report is
+# BENCH_KEEP/against.json and .html; ARGUMENTs are those of `pumice bench`.
+#
+# CONTESTANTS  the ones to measure: raw pumice-ublk pumice-nbd btrfs vdo zvol; for against vdo, zvol and targets of `pumice bench`
+#              [pumice raw qcow2 btrfs vdo zvol]
+# LAB_ZFS      yes: build ZFS first, which takes minutes, once; else zvol is left out where it was not built [yes for against, and if
+#              CONTESTANTS names zvol]
+# BENCH_SIZE   MiB of data [1024; against: 512]     BENCH_LIMIT   seconds of a random run [4]
+# BENCH_DIR    where the disk is made       BENCH_KEEP    a directory that gets the output of fio [against: where this is run]
 # BENCH_DISK   file, on the host, or memory, in the guest [LAB_KERNEL=qemu: memory; else file]
 # PUMICE       the program                  KERNEL_LAB    the kernel's directory, made by `make test-kernel` or here
 set -euo pipefail
+from=$PWD
 cd "$(dirname "$0")/.."
 . scripts/kernel-lab/default.sh
-rounds=${1:-3}
-size=${BENCH_SIZE:-1024}
+what=rounds
+[ "${1:-}" != against ] || { what=against; shift; }
 limit=${BENCH_LIMIT:-4}
+case $what in
+    rounds) rounds=${1:-3} size=${BENCH_SIZE:-1024} contestants=${CONTESTANTS:-raw pumice-ublk pumice-nbd btrfs vdo zvol} ;;
+    against) minutes=${1:-10} size=${BENCH_SIZE:-512} contestants=${CONTESTANTS:-pumice raw qcow2 btrfs vdo zvol} ;;
+esac
+keep=${BENCH_KEEP:-$from}
+case $keep in /*) ;; *) keep=$from/$keep ;; esac
+[[ ${rounds:-} =~ ^[0-9]*$ && ${minutes:-0} =~ ^[0-9]+(\.[0-9]+)?$ ]] || { echo "bench-kernel: expected a number, not '${1:-}'" >&2; exit 2; }
+# Who names zvol, or runs against, wants it built.
+[ "$what" = rounds ] && [ -z "${CONTESTANTS:-}" ] || case " $contestants " in *" zvol "*) export LAB_ZFS=${LAB_ZFS:-yes} ;; esac
 program=${PUMICE:-${CARGO_TARGET_DIR:-target}/release/pumice}
 lab=${KERNEL_LAB:-${CARGO_TARGET_DIR:-target}/kernel-lab}
-contestants=${CONTESTANTS:-raw pumice-ublk pumice-nbd btrfs vdo zvol}
 [ -x "$program" ] || { echo "$program is not there: make build first" >&2; exit 1; }
 built=0
 scripts/kernel-lab/build.sh "$lab" || built=$?
@@ -33,23 +49,38 @@ case $LAB_KERNEL in
 esac
 # The index of VDO alone takes 2.5 GB.
 disk_gib=$(((size * 3 + 1023) / 1024 + 4))
+# Stores side by side; the disk is sparse.
+[ "$what" != against ] || disk_gib=$((disk_gib * 3))
 case $medium in
     memory) disk=(mem=4G) ;;
     file) truncate -s "${disk_gib}G" "$share/disk" && disk=(mem=2G disk="$share/disk") disk_gib= ;;
     *) echo "unknown BENCH_DISK '$medium': expected file or memory" >&2; exit 2 ;;
 esac
-printf '%s\n' "SIZE=$size LIMIT=$limit ROUNDS=$rounds CONTESTANTS='$contestants' DISK_GIB=$disk_gib" |
-    cat - scripts/kernel-lab/bench.sh >"$share/run.sh"
-
+describe() {
+    echo "Linux $(cat "$share/kernel") $machine, processors: $processors, disk in ${medium/file/a file}" \
+        "($(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)); load average $load before"
+}
 load=$(cut -d ' ' -f 1-3 /proc/loadavg)
 code=0
-scripts/kernel-lab/run.sh "$lab" "$share" $((rounds * (600 + size * 2))) "${disk[@]}" || code=$?
-[ -z "${BENCH_KEEP:-}" ] || { mkdir -p "$BENCH_KEEP" && cp "$share"/{figures,fio.*,dmesg} "$BENCH_KEEP/"; }
+guest=scripts/kernel-lab
+if [ "$what" = against ]; then
+    more=("${@:2}")
+    printf '%s\n' "SIZE=$size MINUTES=$minutes TARGETS='$contestants' DISK_GIB=$disk_gib ARC_MIB=64 ARGUMENTS=(${more[*]@Q})" |
+        cat - $guest/{stores,against}.sh >"$share/run.sh"
+    $guest/run.sh "$lab" "$share" $((${minutes%.*} * 120 + 1200)) "${disk[@]}" || code=$?
+    mkdir -p "$keep"
+    for report in "$share"/against.{json,html}; do [ ! -e "$report" ] || cp "$report" "$keep/"; done
+    # The report does not know of other programs of the host.
+    [ ! -e "$share/kernel" ] || describe
+    exit "$code"
+fi
+printf '%s\n' "SIZE=$size LIMIT=$limit ROUNDS=$rounds CONTESTANTS='$contestants' DISK_GIB=$disk_gib" |
+    cat - $guest/{stores,bench}.sh >"$share/run.sh"
+$guest/run.sh "$lab" "$share" $((rounds * (600 + size * 2))) "${disk[@]}" || code=$?
+[ -z "${BENCH_KEEP:-}" ] || { mkdir -p "$keep" && cp "$share"/{figures,fio.*,dmesg} "$keep/"; }
 [ -e "$share/figures" ] || exit "$code"
 
-echo "$rounds rounds, $size MiB, compressible by 60 %, queue depth 16; Linux $(cat "$share/kernel") \
-$machine, processors: $processors, disk in ${medium/file/a file} \
-($(sed -n 's/^model name\s*: //p' /proc/cpuinfo | head -n 1)); load average $load before"
+echo "$rounds rounds, $size MiB, compressible by 60 %, queue depth 16; $(describe)"
 awk -v contestants="$contestants" '
     function sorted(text, values,   n, i, j, t) {
         n = split(text, values, " ")

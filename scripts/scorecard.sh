@@ -5,6 +5,8 @@
 # `offload` (three times MINUTES: it has six targets) and `s3`, and ends them; it needs root and the packages of
 # `scripts/deps.sh clusters`. For `offload` all daemons of the clusters run on the last processor and fio on the others, so that
 # time which is not spent on compression shows; CONFINE=no leaves them free. IMAGES (8) is for its job on many images.
+# KERNEL_LAB, a directory in which the kernel of `make test-kernel` was built or is to be, also runs `against` there, with dm-vdo and
+# zvol (scripts/bench-kernel.sh against). It stands behind the one of this machine, and of several runs of a suite the last one counts.
 # SUITES names those of the other suites that are to run, where runs of the rest are given. BENCH_DIR names a folder on the disk
 # to measure, RUNS where the runs are kept, PUMICE the program. A suite that fails does not keep the others from running;
 # docs/scorecard.md is written only if all runs are complete.
@@ -30,6 +32,20 @@ bench() {
     [ "$code" -lt 128 ] || exit "$code"
     [ "$code" -eq 0 ] || echo "scorecard: $suite exited with $code" >&2
     files+=("$file")
+}
+
+# `against` in a kernel that has more rivals than this machine's.
+on_kernel() {
+    local folder=$runs/kernel code=0
+    rm -f "$folder/against.json"
+    BENCH_KEEP=$folder scripts/bench-kernel.sh against "$minutes" >"$runs/against-kernel.txt" || code=$?
+    [ "$code" -lt 128 ] || exit "$code"
+    if [ "$code" -eq 0 ] && [ ! -e "$folder/against.json" ]; then
+        grep '^skipped: ' "$runs/against-kernel.txt" >&2 || true
+        return
+    fi
+    [ "$code" -eq 0 ] || echo "scorecard: against in the kernel lab exited with $code" >&2
+    files+=("$folder/against.json")
 }
 
 lab() { deploy/ceph/lab.sh "$1" --dir "$clusters/$2" "${@:3}"; }
@@ -120,7 +136,10 @@ on_clusters() {
 }
 
 suites=${SUITES-quick zeros-vs-random fio-baseline expansion slow-disk datasets against raid}
-for suite in $suites; do bench "$suite"; done
+for suite in $suites; do
+    bench "$suite"
+    [ "$suite" != against ] || [ -z "${KERNEL_LAB:-}" ] || on_kernel
+done
 bad=0 there=()
 # What it starts is ended when the subshell ends, whatever happens in it.
 if [ -n "${CLUSTERS:-}" ]; then

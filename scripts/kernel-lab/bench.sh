@@ -1,13 +1,12 @@
 #!/bin/bash
-# In the guest: the same fio runs on each of CONTESTANTS, on one disk, in ROUNDS turns that each begin with another one. A line a
+# In the guest, behind stores.sh: the same fio runs on each of CONTESTANTS, on one disk, in ROUNDS turns that each begin with another one. A line a
 # figure goes to /share/figures: contestant, column, value. SIZE: MiB of data; LIMIT: seconds of a random run; DISK_GIB: size of a
 # disk in the guest's memory, which takes the place of ${DISK}a.
 set -uo pipefail
-export PUMICE_RUNTIME_DIR=/run/pumice PUMICE_USER=0 PUMICE_CONFIG=/nonexistent/pumice.toml UDS_LOG_LEVEL=ERROR
+export PUMICE_RUNTIME_DIR=/run/pumice PUMICE_USER=0 PUMICE_CONFIG=/nonexistent/pumice.toml
 disk=${DISK}a depth=16 percent=60
 pumice() { /share/pumice "$@"; }
 figure() { echo "$contestant $1 $2" >>/share/figures; }
-divided() { awk '{ if ($2 > 0) printf "%.2f\n", $1 / $2 }'; }
 
 # job KIND BLOCK ARGUMENT...: one fio run, flushed at the end
 job() {
@@ -66,24 +65,13 @@ begin_btrfs() {
 end_btrfs() { umount /mnt; }
 
 begin_vdo() {
-    local blocks
-    blocks=$(($(blockdev --getsize64 $disk) / 4096))
-    vdoformat --force --uds-memory-size=0.25 --slab-bits=17 --logical-size="${SIZE}M" $disk >/dev/null &&
-        dmsetup create vdo --table "0 $((SIZE << 11)) vdo V4 $disk $blocks 4096 32768 16380 deduplication off compression on \
-            ack 1 bio 2 cpu 1" && dmsetup mknodes || return
-    target=/dev/mapper/vdo
-    ratio() { vdostats --verbose | awk -F : '/ data blocks used/ { p = $2 } / logical blocks used/ { l = $2 } END { print l, p }' | divided; }
+    make_vdo $disk "$SIZE" || return
+    ratio() { ratio_vdo; }
 }
-end_vdo() { dmsetup remove vdo; }
-
-# A cache as small as the others'.
 begin_zvol() {
-    zpool create -f -o ashift=12 -o cachefile=none -O mountpoint=none pool $disk &&
-        zfs create -V "${SIZE}M" -o compression=zstd-1 pool/volume && udevadm settle || return
-    target=/dev/zd0
-    ratio() { zpool sync; zfs get -Hp -o value logicalreferenced,referenced pool/volume | xargs | divided; }
+    make_zvol $disk "$SIZE" || return
+    ratio() { ratio_zvol; }
 }
-end_zvol() { zpool destroy pool; }
 
 if [ -n "${DISK_GIB:-}" ]; then
     modprobe null_blk nr_devices=1 "gb=$DISK_GIB" memory_backed=1 discard=1 "submit_queues=$(nproc)" || exit
@@ -94,10 +82,7 @@ uname -r >/share/kernel
 present=()
 for contestant in $CONTESTANTS; do
     case $contestant in
-        vdo) modprobe dm-vdo 2>/dev/null || { echo "skipped: vdo: its module is not built"; continue; } ;;
-        zvol)
-            modprobe zfs zfs_arc_min=$((32 << 20)) zfs_arc_max=$((128 << 20)) 2>/dev/null ||
-                { echo "skipped: zvol: ZFS is not built"; continue; } ;;
+        vdo | zvol) "has_$contestant" || continue ;;
         pumice-ublk) modprobe ublk_drv ;;
         pumice-nbd) modprobe nbd ;;
         btrfs) modprobe -q btrfs ;;

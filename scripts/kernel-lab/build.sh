@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds a Linux with nbd, ublk, dm-vdo and NVMe/TCP that needs no machine of its own, from Debian packages, into a directory:
 #
-#   LAB_KERNEL=uml|qemu scripts/kernel-lab/build.sh [--built] DIRECTORY
+#   LAB_KERNEL=uml|qemu LAB_ZFS=yes scripts/kernel-lab/build.sh [--built] DIRECTORY
 #
 #   --built             do nothing; exit code 77 if it is not built
 #
@@ -17,8 +17,11 @@
 #   DIRECTORY/vmlinuz, DIRECTORY/initramfs      the kernel
 #   DIRECTORY/image                             the root directory as a disk
 #
+# LAB_ZFS=yes: also ZFS, its modules built from Debian's package of their source (contrib). Where that fails all else is built, and
+# one line says why.
+#
 # Takes about two minutes and 2.6 GB, and does nothing where it was built before. The second kernel beside the first takes half a
-# minute and 1.5 GB more. Nothing is installed on the machine. Exit code 77: it cannot be built here, with the reason in one line.
+# minute and 1.5 GB more; ZFS is minutes more. Nothing is installed on the machine. Exit code 77: it cannot be built here, with the reason in one line.
 set -euo pipefail
 
 skip() { echo "skipped: kernel lab: $*"; exit 77; }
@@ -31,7 +34,7 @@ case $LAB_KERNEL in
     *) echo "build.sh: unknown LAB_KERNEL '$LAB_KERNEL': expected uml or qemu" >&2; exit 2 ;;
 esac
 # Counts changes of what is built.
-version=3
+version=4
 is_built() { local step; for step in $steps; do [ "$(cat "$1/.done-$step" 2>/dev/null)" = $version ] || return; done; }
 
 [ "$(id -u)" = 0 ] || skip "it needs root"
@@ -61,7 +64,7 @@ programs=fio,e2fsprogs,xfsprogs,kmod,udev,util-linux,procps,coreutils,systemd-sy
 # For nvme.sh.
 programs+=,nvme-cli,iproute2
 # For bench-kernel.sh.
-programs+=,btrfs-progs,btrfs-compsize,dmsetup,vdo
+programs+=,btrfs-progs,btrfs-compsize,dmsetup,lvm2,vdo,qemu-utils,libssl3t64
 # For xfstests.
 programs+=,acl,attr,bc,gawk,hostname,libaio1t64,perl,psmisc,quota,xfsdump
 
@@ -75,7 +78,7 @@ apt_own() {
     key=$(find /usr/share/keyrings -name 'debian-archive-keyring.*' | head -n 1)
     mkdir -p "$lab"/apt/lists/partial "$lab"/apt/cache/archives/partial
     : >"$lab/apt/status"
-    echo "deb [signed-by=$key] $mirror $release main" >"$lab/apt/sources"
+    echo "deb [signed-by=$key] $mirror $release main contrib" >"$lab/apt/sources"
     apt-config dump | grep -iE '^Acquire::https?::.*Proxy' >"$lab/apt/proxy" || true
     {
         cat "$lab/apt/proxy"
@@ -106,7 +109,7 @@ root() {
 kernel() {
     local file
     file=$(package user-mode-linux)
-    rm -rf "$lab/uml"
+    rm -rf "$lab/uml" "$lab/source" "$lab/build"
     dpkg -x "$file" "$lab/uml"
     cp "$lab/uml/usr/bin/linux.uml" "$lab/linux"
     # Built for the C library of that release.
@@ -126,14 +129,14 @@ source_for() {
     echo "$best"
 }
 
-# The modules that the packaged User-Mode Linux lacks, from the kernel's packaged source.
-modules() {
-    local version file name
-    version=$(ls "$lab/uml/usr/lib/uml/modules")
+# The kernel's packaged source, configured for what is built beside the kernel.
+source_tree() {
+    local version=$1 file name
+    [ ! -e "$lab/build/.ready" ] || return 0
     name=linux-source-${version%.*}
     file=$(package "$name" "$(source_for "$name" "$version")")
-    rm -rf "$lab/source" "$lab/build" "$lab/extra"
-    mkdir -p "$lab/source" "$lab/build" "$lab/extra/block" "$lab/extra/md"
+    rm -rf "$lab/source" "$lab/build"
+    mkdir -p "$lab/source" "$lab/build"
     dpkg --fsys-tarfile "$file" | tar -xO "./usr/src/$name.tar.xz" | tar -xJ --strip-components=1 -C "$lab/source"
     cd "$lab/source"
     # The source may be of another stable release than the kernel, which asks for its own name.
@@ -143,6 +146,17 @@ modules() {
         -m NVME_TARGET -m NVME_TARGET_TCP -d GCC_PLUGINS -d DEBUG_INFO_DWARF_TOOLCHAIN_DEFAULT -e DEBUG_INFO_NONE
     make ARCH=um O="$lab/build" olddefconfig
     make ARCH=um O="$lab/build" -j"$(nproc)" modules_prepare
+    touch "$lab/build/.ready"
+}
+
+# The modules that the packaged User-Mode Linux lacks, from the kernel's packaged source.
+modules() {
+    local version
+    version=$(ls "$lab/uml/usr/lib/uml/modules")
+    source_tree "$version"
+    cd "$lab/source"
+    rm -rf "$lab/extra"
+    mkdir -p "$lab/extra/block" "$lab/extra/md"
     cp drivers/block/ublk_drv.c "$lab/extra/block/"
     echo 'obj-m := ublk_drv.o' >"$lab/extra/block/Makefile"
     cp -r drivers/md/dm-vdo "$lab/extra/md/"
@@ -155,7 +169,68 @@ modules() {
     install -D -m 644 -t "$lab/root/usr/lib/modules/$version/extra" "$lab/extra/block/ublk_drv.ko" \
         "$lab/extra/md/dm-vdo/dm-vdo.ko" "$lab"/extra/nvme/host/nvme-{core,fabrics,tcp}.ko "$lab"/extra/nvme/target/nvmet{,-tcp}.ko
     chroot "$lab/root" depmod "$version"
-    rm -rf "$lab/source" "$lab/build" "$lab/extra"
+    rm -rf "$lab/extra"
+}
+
+# The programs and libraries of ZFS, into the root directory, and nothing that systemd would start. The source of its modules, into a
+# new directory.
+zfs_packages() {        # zfs_packages DIRECTORY
+    local file name
+    file=$(package zfsutils-linux)
+    dpkg --fsys-tarfile "$file" | tar -x -C "$lab/root" ./usr/sbin/zfs ./usr/sbin/zpool
+    for name in libzfs6linux libzpool6linux libnvpair3linux libuutil3linux; do
+        file=$(package "$name")
+        dpkg --fsys-tarfile "$file" | tar -x -C "$lab/root" ./usr/lib/x86_64-linux-gnu
+    done
+    chroot "$lab/root" ldconfig
+    if chroot "$lab/root" ldd /usr/sbin/zfs /usr/sbin/zpool | grep 'not found'; then return 1; fi
+    file=$(package zfs-dkms)
+    rm -rf "$lab/zfs"
+    mkdir -p "$lab/zfs"
+    dpkg -x "$file" "$lab/zfs"
+    rm -rf "$1"
+    mv "$lab"/zfs/usr/src/zfs-* "$1"
+    rm -rf "$lab/zfs"
+}
+zfs_install() {         # zfs_install SOURCE KERNEL
+    install -D -m 644 -t "$lab/root/usr/lib/modules/$2/extra" "$1"/module/{spl,zfs}.ko
+    chroot "$lab/root" depmod "$2"
+    chroot "$lab/root" modinfo -k "$2" zfs
+}
+
+zfs_uml() {
+    local version
+    version=$(ls "$lab/uml/usr/lib/uml/modules")
+    source_tree "$version"
+    cd "$lab/source"
+    # ZFS's configure asks which functions modules may call, and the package has no list of them. Those of the source; each has one line.
+    grep -rhoE '^EXPORT_SYMBOL(_GPL)?\(\w+\)' arch/um arch/x86/um block crypto drivers/base drivers/char fs init ipc kernel lib mm \
+        net/core security |
+        awk -F '[()]' '!seen[$2]++ { printf "0x00000000\t%s\tvmlinux\t%s\t\n", $2, $1 }' >"$lab/build/Module.symvers"
+    zfs_packages "$lab/zfs-source"
+    cd "$lab/zfs-source"
+    export ARCH=um KBUILD_MODPOST_WARN=1
+    ./configure --with-config=kernel --with-linux="$lab/source" --with-linux-obj="$lab/build" --disable-dependency-tracking
+    make -j"$(nproc)" -C module
+    zfs_install "$lab/zfs-source" "$version"
+    rm -rf "$lab/zfs-source"
+}
+
+# With the compiler that the kernel was built by, in a root directory of its own.
+zfs_qemu() {
+    local version builder=$lab/builder
+    version=$(cat "$lab/stock-version")
+    rm -rf --one-file-system "$builder"
+    mmdebstrap --mode=root --variant=minbase --aptopt='APT::Install-Recommends "false"' --aptopt="$lab/apt/proxy" \
+        --include="gcc,libc6-dev,make,file,gawk,linux-headers-$version" "$release" "$builder" "$lab/apt/sources"
+    zfs_packages "$builder/zfs"
+    chroot "$builder" sh -ec "cd /zfs
+        ./configure --with-config=kernel --with-linux=/usr/src/linux-headers-${version%-amd64}-common \
+            --with-linux-obj=/usr/src/linux-headers-$version --disable-dependency-tracking
+        make -j$(nproc) -C module"
+    zfs_install "$builder/zfs" "$version"
+    rm -rf --one-file-system "$builder"
+    rm -f "$lab/.done-image"
 }
 
 # The kernel that Debian signs, its modules, and what mounts the root directory.
@@ -163,6 +238,7 @@ stock() {
     local version file name modules module number=10
     version=$(APT_CONFIG=$lab/apt/conf apt-cache depends linux-image-amd64 | sed -n 's/^ *Depends: linux-image-//p')
     file=$(package "linux-image-$version")
+    echo "$version" >"$lab/stock-version"
     rm -rf "$lab/stock" "$lab/early"
     dpkg -x "$file" "$lab/stock"
     cp "$lab/stock/boot/vmlinuz-$version" "$lab/vmlinuz"
@@ -195,19 +271,31 @@ image() {
     mke2fs -q -t ext4 -O ^has_journal -m 0 -d "$lab/root" "$lab/image" $((size * 5 / 4 + 64))M
 }
 
-for step in $steps; do
-    done=$lab/.done-$step
-    # What an older script has built is built again.
-    [ "$(cat "$done" 2>/dev/null)" != "$version" ] || continue
+# run STEP: unless it was done before, by this version. `code` is 0, or its exit code.
+run() {
+    local done=$lab/.done-$1
+    code=0
+    [ "$(cat "$done" 2>/dev/null)" != "$version" ] || return 0
     # Not in a condition, where `set -e` has no effect.
     set +e
-    (set -e; "$step") >"$lab/log/$step" 2>&1 9>&- </dev/null
+    (set -e; "$1") >"$lab/log/$1" 2>&1 9>&- </dev/null
     code=$?
     set -e
-    if [ "$code" != 0 ]; then
-        skip "step $step failed: $(tail -n 1 "$lab/log/$step") (all of it: $lab/log/$step)"
-    fi
-    echo "$version" >"$done"
+    [ "$code" != 0 ] || echo "$version" >"$done"
+}
+zfs() {         # zfs KERNEL: for who asks for it. Without it the lab is the lab all the same
+    [ "${LAB_ZFS:-}" = yes ] || return 0
+    run "zfs_$1"
+    [ "$code" = 0 ] || echo "skipped: ZFS in the kernel lab: $(why "zfs_$1")"
+}
+why() { echo "step $1 failed: $(tail -n 1 "$lab/log/$1") (all of it: $lab/log/$1)"; }
+for step in $steps; do
+    # The disk is made of a root directory that has it.
+    [ "$step" != image ] || zfs qemu
+    run "$step"
+    [ "$code" = 0 ] || skip "$(why "$step")"
 done
+[ "$LAB_KERNEL" != uml ] || zfs uml
+rm -rf "$lab/source" "$lab/build"
 # Part of the scripts, and newer perhaps than the root directory. In the emulated machine run.sh sees to it.
 install -m 755 "$here/init" "$lab/root/lab-init"

@@ -201,6 +201,11 @@ impl TimeToFull {
     pub fn unknown(reason: NoTime) -> TimeToFull {
         TimeToFull { reason: Some(reason), ..TimeToFull::default() }
     }
+
+    /// No time left: writes are refused.
+    pub fn none_left() -> TimeToFull {
+        TimeToFull { seconds: Some(0.0), ..TimeToFull::unknown(NoTime::Full) }
+    }
 }
 
 /// A served drive with the same id.

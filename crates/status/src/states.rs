@@ -63,7 +63,7 @@ states! {
 states! {
     /// Reason why there is no time to full.
     NoTime {
-        /// Nothing is available.
+        /// Nothing is available, on the drive or in the file system or volume under it.
         Full = "full",
         /// Used space did not grow over the last five minutes.
         NotGrowing = "not growing",

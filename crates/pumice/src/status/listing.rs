@@ -4,7 +4,7 @@
 
 use status::{DriveState, StatusReport};
 
-use super::times::time_to_full;
+use super::times::{BACKING_FULL, time_to_full};
 use crate::human;
 
 /// Value if the machine does not provide it.
@@ -55,8 +55,8 @@ pub(super) fn lines(drive: &StatusReport) -> Vec<(&'static str, String)> {
         ("Physical Limit", human::bytes(drive.physical_limit_bytes)),
         ("Compression Ratio", compression_ratio(drive.compression_ratio)),
         ("Physical Used Ratio", used_ratio(drive)),
-        ("Free Physical Space", human::bytes(drive.physical_available_bytes)),
-        ("Time to Full", time_to_full(&drive.time_to_full)),
+        ("Free Physical Space", free_space(drive)),
+        ("Time to Full", time_to_full(drive)),
         ("Critical Warning", critical_warning(drive)),
     ]
 }
@@ -85,6 +85,15 @@ fn used_ratio(drive: &StatusReport) -> String {
         human::bytes(drive.physical_used_bytes),
         human::bytes(drive.physical_limit_bytes)
     )
+}
+
+/// What can be written: nothing while there is no room below the drive, whatever the drive has.
+fn free_space(drive: &StatusReport) -> String {
+    let unused = human::bytes(drive.physical_available_bytes);
+    match drive.backing_full {
+        true => format!("{} ({BACKING_FULL}; {unused} unused on the drive)", human::bytes(0)),
+        false => unused,
+    }
 }
 
 fn amplification(drive: &StatusReport) -> String {
@@ -197,6 +206,24 @@ mod tests {
         ] {
             assert_eq!(line(&drive, word), value, "{word}");
         }
+    }
+
+    #[test]
+    fn without_room_below_the_drive_there_is_no_free_space_and_no_time() {
+        let drive = StatusReport {
+            physical_available_bytes: 3 << 30,
+            backing_full: true,
+            // As a server of an earlier version reports it.
+            time_to_full: status::TimeToFull { seconds: Some(4e7), ..Default::default() },
+            ..StatusReport::default()
+        };
+        let full = "the file system or volume under the drive is full";
+        let free = format!("0 B ({full}; 3.00 GiB unused on the drive)");
+        assert_eq!(line(&drive, "Free Physical Space"), free);
+        assert_eq!(line(&drive, "Time to Full"), format!("none: {full}"));
+        let drive = StatusReport { backing_full: false, ..drive };
+        assert_eq!(line(&drive, "Free Physical Space"), "3.00 GiB");
+        assert_eq!(line(&drive, "Time to Full"), human::duration(4e7));
     }
 
     #[test]

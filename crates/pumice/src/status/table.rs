@@ -153,7 +153,7 @@ fn space(table: &mut Values, drive: &StatusReport) {
         ratio => format!("{ratio:.2}:1"),
     };
     table.row("compression ratio", ratio);
-    table.row("time to full", time_to_full(&drive.time_to_full));
+    table.row("time to full", time_to_full(drive));
 }
 
 fn compression(table: &mut Values, drive: &StatusReport) {

@@ -1,6 +1,6 @@
 //! Times in a status report, as text.
 
-use status::{NoTime, TimeToFull, unix_seconds_now};
+use status::{NoTime, StatusReport, TimeToFull, unix_seconds_now};
 
 use crate::human;
 
@@ -9,8 +9,15 @@ pub(super) fn ago(unix_seconds: u64) -> String {
     format!("{} ago", human::duration(unix_seconds_now().saturating_sub(unix_seconds) as f64))
 }
 
+/// What there is no room in, where the drive may have room.
+pub(super) const BACKING_FULL: &str = "the file system or volume under the drive is full";
+
 /// Formats the time to full with its range, or the reason why there is none.
-pub(super) fn time_to_full(time: &TimeToFull) -> String {
+pub(super) fn time_to_full(drive: &StatusReport) -> String {
+    let time = &drive.time_to_full;
+    if drive.backing_full {
+        return format!("none: {BACKING_FULL}");
+    }
     let range = |time: &TimeToFull| {
         let latest = time.latest_seconds.map_or("never".to_string(), human::duration);
         time.soonest_seconds.map(|soonest| format!("{} to {latest}", human::duration(soonest)))

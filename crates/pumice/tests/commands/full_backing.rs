@@ -88,6 +88,13 @@ fn while_it_is_served(drive: &Drive, path: &str, image: &str, filler: &str) -> O
     assert_eq!((&status["state"], &status["backing_full"]), (&"online".into(), &true.into()), "{status}");
     let shown = drive.pumice(&["status", path]).stdout;
     assert!(shown.contains("online (out of space: the backing is full)"), "{shown}");
+    // What is free on the drive cannot be written, and no growth fills it.
+    let time = &status["time_to_full"];
+    assert_eq!((&time["seconds"], &time["reason"]), (&0.0.into(), &"full".into()), "{status}");
+    assert!(status["physical_available_bytes"].as_u64() > Some(32 << 20), "{status}");
+    let full = "the file system or volume under the drive is full";
+    assert!(shown.contains(&format!(" 0 B ({full}; ")), "{shown}");
+    assert!(shown.contains(&format!(" none: {full}\n")), "{shown}");
     std::fs::remove_file(filler)?;
     wait_until("there is room", || {
         let status = drive.pumice(&["status", path, "--json"]);

@@ -71,7 +71,7 @@ impl Growth {
     pub(crate) fn predict(&self, now: &Sample, limits: Limits) -> TimeToFull {
         let room = limits.physical_limit_bytes.saturating_sub(now.physical_used_bytes) as f64;
         if room == 0.0 {
-            return TimeToFull { seconds: Some(0.0), ..TimeToFull::unknown(NoTime::Full) };
+            return TimeToFull::none_left();
         }
         let rates: Vec<(Duration, f64, f64, Sample)> = WINDOWS
             .iter()

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use drive::{Drive, State, Status};
 use media::AnyMedia;
 use parking_lot::Mutex;
-use status::{BackingReport, CopyReport, EventKind, StatusReport, shown};
+use status::{BackingReport, CopyReport, EventKind, StatusReport, TimeToFull, shown};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -193,7 +193,11 @@ impl Monitor {
         let backing = BackingReport { missing_bytes: memory.missing_bytes, ..memory.backing.clone() };
         assess(report, backing, memory.watcher.warn_at());
         report.copies.clone_from(&memory.copies);
-        report.time_to_full = memory.growth.predict(&sample(at, status), limits(status));
+        report.time_to_full = match status.backing_full {
+            // What is free on the drive cannot be written.
+            true => TimeToFull::none_left(),
+            false => memory.growth.predict(&sample(at, status), limits(status)),
+        };
         let Some(server) = &mut report.server else { return };
         server.events = memory.events.report(memory.watcher.warn_at());
         let earlier = memory.latencies.iter().rev().find(|(then, _)| at.saturating_sub(*then) >= RECENT);

@@ -85,6 +85,7 @@ impl Column {
                 let writes = report.server.as_ref().map(|server| &server.latency_recent.write);
                 Cell::from(latency(writes.and_then(|writes| writes.p99_seconds)))
             }
+            Column::Full if report.backing_full => Cell::from("full"),
             Column::Full => Cell::from(report.time_to_full.seconds.map_or("-".to_string(), human::duration)),
         }
     }

@@ -119,11 +119,12 @@ fn lines(drive: &Watched) -> Vec<Line<'static>> {
         human::bytes(report.physical_free_bytes),
         human::bytes(report.physical_limit_bytes),
     );
+    let writable_bytes = if report.backing_full { 0 } else { report.logical_available_bytes };
     let logical = format!(
         "{} of {}, {} can be written at {}",
         human::bytes(report.logical_used_bytes),
         human::bytes(report.logical_capacity_bytes),
-        human::bytes(report.logical_available_bytes),
+        human::bytes(writable_bytes),
         ratio(report),
     );
     let hosts = format!(
@@ -149,7 +150,7 @@ fn lines(drive: &Watched) -> Vec<Line<'static>> {
     vec![
         fact("space", space),
         fact("logical", logical),
-        fact("time to full", format!(" {}", time_to_full(&report.time_to_full))),
+        fact("time to full", format!(" {}", time_to_full(report))),
         fact("hosts", hosts),
         fact("WAF", amplification),
         fact("settling", settling(report)),
@@ -294,6 +295,21 @@ mod tests {
         ] {
             assert!(text.contains(wanted), "{wanted} is missing in\n{text}");
         }
+    }
+
+    #[test]
+    fn without_room_below_the_drive_nothing_can_be_written() {
+        let mut full = report("/srv/a", 1, 0.3);
+        (full.backing_full, full.logical_available_bytes) = (true, 1 << 30);
+        let mut history = History::default();
+        history.look(vec![full]);
+        let text = screen(130, 40, &history, 0);
+        for wanted in
+            [" 0 B can be written", "none: the file system or volume under the drive is full", " full "]
+        {
+            assert!(text.contains(wanted), "{wanted} is missing in\n{text}");
+        }
+        assert!(!text.contains("2 h"), "{text}");
     }
 
     #[test]

@@ -36,6 +36,14 @@ struct Row {
     mounted: Vec<PathBuf>,
 }
 
+impl Row {
+    /// Whether its device has a server, and no server has reported it.
+    fn is_without_answer(&self) -> bool {
+        let is_attached = self.attachment.as_ref().is_some_and(|it| it.status.state == State::Attached);
+        !self.is_reported && is_attached
+    }
+}
+
 #[derive(clap::Args)]
 #[command(after_help = "Columns: PATH of the backing; NBD: URI for clients, +N: and N more; DEVICE: block \
     device node, and how it is made; CAPACITY: logical capacity; USED: \
@@ -126,6 +134,8 @@ fn document(row: &Row) -> Value {
         "path": path_text(&drive.path),
         "state": drive.state,
         "state_reason": drive.state_reason,
+        // The state is `down` then: those that read it know no other.
+        "no_answer": row.is_without_answer(),
         "nbd_uris": nbd_uris(drive),
         "logical_capacity_bytes": bytes(drive.logical_capacity_bytes),
         "physical_used_bytes": bytes(drive.physical_used_bytes),
@@ -172,7 +182,7 @@ fn cells(row: &Row) -> [String; 8] {
             Some(State::Waiting) => format!("waiting for the server{reason}"),
             Some(State::Unattended) => "waiting for `pumice attach`".to_string(),
             Some(State::Failed) => format!("failed{reason}"),
-            Some(State::Attached) if !row.is_reported => NO_ANSWER.to_string(),
+            Some(State::Attached) if row.is_without_answer() => NO_ANSWER.to_string(),
             Some(State::Attached) | None => drive.state.to_string(),
         };
         return [path, none(), device, none(), none(), none(), mounted, state];

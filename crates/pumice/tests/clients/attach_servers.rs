@@ -166,6 +166,9 @@ fn a_drive_whose_server_hangs_is_shown_and_not_erased() -> Outcome {
     shown(&it.drive, &["list", "--no-header"], |run| {
         run.stderr.contains(&named) && run.stdout.trim_end().ends_with("no answer")
     });
+    // As the text, and with the state that readers of earlier versions know.
+    let listed = it.listed();
+    assert_eq!((&listed["no_answer"], &listed["state"]), (&true.into(), &"down".into()), "{listed}");
     let path = it.path();
     let erase = || it.drive.pumice(&["sfx-nvme", "format", &path, "-l", "1", "--force"]);
     let run = erase();

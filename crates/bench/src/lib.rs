@@ -50,5 +50,5 @@ pub use stats::Figure;
 pub use steady::Steady;
 pub use store::{Connections, InUse, connect};
 pub use suite::{DataSet, SUITES, Suite, suite};
-pub use target::{Kind, NvmeTcpAddress, S3Address, Target, distinct};
+pub use target::{Kind, NvmeTcpAddress, S3Address, Target, distinct, large_enough};
 pub use text::text;

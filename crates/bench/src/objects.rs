@@ -133,8 +133,13 @@ impl Access {
         Ok(access)
     }
 
+    /// Whether the bucket is there. Fails if the gateway cannot be asked.
+    pub(crate) fn is_there(&self) -> Result<bool> {
+        self.gateway.has_bucket(&self.stop)
+    }
+
     fn open_bucket(&self) -> Result<()> {
-        if self.gateway.has_bucket(&self.stop)? {
+        if self.is_there()? {
             return Ok(());
         }
         let gateway = self.gateway.clone();
@@ -329,7 +334,9 @@ pub(crate) fn run(
         match receiver.recv_timeout(POLL) {
             Ok(done) => all.push(done),
             Err(RecvTimeoutError::Timeout) => ending.check().map_err(|_| {
-                access.was_cut();
+                if job.is_put {
+                    access.was_cut();
+                }
                 BenchError::Interrupted
             })?,
             Err(RecvTimeoutError::Disconnected) => break,

@@ -1,6 +1,7 @@
 //! `pumice bench`: experiments of published documents, repeated on this machine.
 
 mod empty;
+mod examine;
 mod progress;
 
 use std::io::{self, Write};
@@ -19,6 +20,7 @@ use crate::output::Output;
 use crate::size::Size;
 use crate::usage::{Coded, WrongUsage, complain, one_line};
 use empty::Looks;
+use examine::examine;
 use progress::Bar;
 
 /// Repeat experiments of published documents with fio, and compare with what they state (docs/bench.md)
@@ -229,6 +231,7 @@ fn measure(args: &Args) -> Result<()> {
         target.drives.extend(addresses.iter().cloned());
     }
     let stop = Stop::default();
+    targets.iter().try_for_each(|target| examine(target, &stop))?;
     let looks = Looks::new(args.destroy, &stop);
     targets.iter().try_for_each(|target| looks.first(target))?;
     let at_signal = stop.clone();

@@ -227,14 +227,18 @@ fn objects_are_put_got_and_removed() -> Outcome {
     // Nobody named drives.
     let space = found["findings"].as_array().into_iter().flatten().find(|it| it["statement"] == "can-space");
     assert_eq!(space.map(|it| it["verdict"].clone()), Some("cannot_be_tested".into()), "{found:#}");
-    let refused = |run: common::Run, why: &str| {
-        assert_eq!(run.code, Some(1), "{run:?}");
+    let refused = |run: common::Run, code: i32, why: &str| {
+        assert!(run.code == Some(code) && run.stderr.lines().count() == 1, "{run:?}");
         assert!(run.stderr.contains(why), "{run:?}");
     };
-    refused(bench("other", &["--target", &none, "--target", &drive]), "HTTP status 403");
-    refused(bench("key", &["--target", &none]), "target drive: missing");
-    let nobody = ["none=s3+http://127.0.0.1:1/b", "drive=s3+http://127.0.0.1:1/c"];
-    refused(bench("key", &["--target", nobody[0], "--target", nobody[1]]), "http://127.0.0.1:1");
+    let forbidden = "target none: the gateway answers with HTTP status 403";
+    refused(bench("other", &["--target", &none, "--target", &drive]), 2, forbidden);
+    refused(bench("key", &["--target", &none]), 1, "target drive: missing");
+    // Before anything is put to the other.
+    state.lock().map_err(|_| "a lock")?.puts.clear();
+    let nobody = "drive=s3+http://127.0.0.1:1/c";
+    refused(bench("key", &["--target", &none, "--target", nobody]), 2, "target drive: http://127.0.0.1:1");
+    assert!(state.lock().map_err(|_| "a lock")?.puts.is_empty());
     Ok(())
 }
 

@@ -17,6 +17,8 @@ use crate::target::S3Address;
 pub(super) const SIGNED: Duration = Duration::from_secs(600);
 /// Longest time for a request.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
+/// Longest time for the question whether a bucket is there.
+const ANSWER: Duration = Duration::from_secs(10);
 /// Time between looks at a request to stop.
 pub(super) const POLL: Duration = Duration::from_millis(20);
 /// Largest accepted description of an error, in bytes.
@@ -67,12 +69,16 @@ impl Gateway {
         self.bucket.name()
     }
 
-    /// Whether the bucket is there. Fails if the gateway cannot be asked.
+    /// Whether the bucket is there. Fails if the gateway cannot be asked, or does not answer soon.
     pub(super) fn has_bucket(&self, stop: &Stop) -> Result<bool> {
         let wrong = |problem: String| BenchError::target(self.name(), problem);
         let url = self.bucket.head_bucket(Some(&self.credentials)).sign(SIGNED);
         let agent = self.agent.clone();
-        match until_stopped(stop, move || agent.head(url.as_str()).call().map(|answer| answer.status()))? {
+        let ask = move || {
+            let request = agent.head(url.as_str()).config().timeout_global(Some(ANSWER)).build();
+            request.call().map(|answer| answer.status())
+        };
+        match until_stopped(stop, ask)? {
             Ok(status) if status.is_success() => Ok(true),
             Ok(status) if status.as_u16() == 404 => Ok(false),
             Ok(status) => Err(wrong(format!("the gateway answers with HTTP status {status}"))),

@@ -11,7 +11,7 @@ use super::{Discards, Space, Store, Workshop, cluster::Cluster};
 use crate::error::{BenchError, Result};
 use crate::fio::Place;
 use crate::process;
-use crate::target::Target;
+use crate::target::{Target, large_enough};
 
 /// Longest wait for a server to say how large its export is.
 const ASK: Duration = Duration::from_secs(30);
@@ -80,14 +80,7 @@ impl Kept {
     }
 
     fn new(workshop: &Workshop<'_>, place: Place, name: &str, size: u64, target: &Target) -> Result<Kept> {
-        /// Least that jobs can use.
-        const SMALLEST_BYTES: u64 = 16 << 20;
-        if size < SMALLEST_BYTES {
-            return Err(BenchError::target(
-                name,
-                format!("has {size} bytes, expected at least {SMALLEST_BYTES}"),
-            ));
-        }
+        large_enough(size).map_err(|problem| BenchError::target(name, problem))?;
         let capacity_bytes = size.min(workshop.size_bytes);
         Ok(Kept {
             place,

@@ -16,6 +16,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom as Place};
 use rustix::io::Errno;
 use status::DriveState;
 
+use super::examine::Notice;
 use crate::in_use;
 use crate::signatures::{self, HEAD_BYTES, TAIL_BYTES};
 
@@ -58,6 +59,9 @@ impl<'a> Looks<'a> {
     pub(super) fn first(&self, target: &Target) -> Result<()> {
         free(target)?;
         if !self.destroy {
+            let name = &target.name;
+            let _notice =
+                target.is_kept().then(|| Notice::of(format!("looking for data on the target {name}")));
             blank(target, Extent { bytes_max: None, stop: self.stop })?;
             self.seen.borrow_mut().insert(target.name.clone(), Instant::now());
         }
@@ -94,9 +98,8 @@ pub(super) fn free(target: &Target) -> Result<()> {
                 return Ok(());
             }
             // Only now are servers asked: one that hangs takes three seconds and a warning, and a drive is
-            // looked at before each scene. One that cannot be read is not served.
-            let found = crate::status::find(Some(path));
-            if found.unwrap_or_default().iter().any(|drive| drive.server.is_some()) {
+            // looked at before each scene.
+            if crate::status::of_server(path).is_some() {
                 bail!(
                     "{}: is being served; stop its server, or use its NBD address as the target",
                     path.display()

@@ -1,6 +1,10 @@
 //! `pumice bench --target`: what is no target is wrong usage.
 
-use crate::common::{needs, pumice};
+use std::os::unix::net::UnixListener;
+
+use crate::common::run::in_time;
+use crate::common::server::text;
+use crate::common::{Outcome, needs, pumice};
 
 #[test]
 fn options_that_a_target_does_not_have_are_wrong_usage() {
@@ -27,4 +31,41 @@ fn options_that_a_target_does_not_have_are_wrong_usage() {
     if needs(&["fio"]) {
         assert_eq!((run.code, run.stderr.as_str()), (Some(2), says), "{run:?}");
     }
+}
+
+#[test]
+fn targets_at_which_there_is_nothing_to_measure_are_wrong_usage() -> Outcome {
+    if !needs(&["fio", "mkfifo"]) {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let at = |name: &str| text(&folder.path().join(name));
+    let (pipe, nobody, hung) = (at("pipe"), at("nobody"), at("hung"));
+    assert_eq!(in_time("mkfifo", &[&pipe]).code, Some(0));
+    // It takes connections, and says nothing.
+    let _listener = UnixListener::bind(&hung)?;
+    let nbd = |socket: &str| format!("nbd+unix:///?socket={socket}");
+    for (target, says) in [
+        (pipe.clone(), format!("{pipe} is a pipe: expected a file or block device")),
+        (format!("pumice:{pipe}"), format!("{pipe} is a pipe: expected a file or block device")),
+        ("/dev/null".to_string(), "/dev/null is a character device: expected a file".to_string()),
+        ("/dev/zero".to_string(), "/dev/zero is a character device: expected a file".to_string()),
+        (nbd(&nobody), "No such file or directory".to_string()),
+        (nbd(&hung), "the server does not answer within 10 seconds".to_string()),
+    ] {
+        for destroy in [&[][..], &["--destroy"]] {
+            let first = at("first");
+            let target = format!("t={target}");
+            let all = ["bench", "quick", "--minutes", "0", "--dir", &at("."), "--target", &target];
+            let run = pumice(&[&all[..], &["--target", &format!("pumice:{first}")], destroy].concat());
+            assert!(run.code == Some(2) && run.stdout.is_empty(), "{target}: {run:?}");
+            let last = run.stderr.lines().last().unwrap_or_default();
+            assert!(last.starts_with("pumice: target t: ") && last.contains(&says), "{target}: {run:?}");
+            // What takes long is said.
+            let before =
+                if target.ends_with("hung") { "pumice: waiting for an answer of the target t\n" } else { "" };
+            assert_eq!(run.stderr, format!("{before}{last}\n"), "{target}");
+        }
+    }
+    Ok(())
 }

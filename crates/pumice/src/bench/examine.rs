@@ -1,0 +1,67 @@
+//! A look at all targets before anything is made for a run. What takes long is said.
+
+use std::sync::mpsc::{self, RecvTimeoutError, Sender};
+use std::time::Duration;
+
+use ::bench::{Kind, Stop, Target};
+use anyhow::Result;
+use nbd::client::{Connection, ExportUri};
+
+use crate::usage::{WrongUsage, complain, printable};
+
+/// Time after which a wait is said.
+const SILENT: Duration = Duration::from_secs(3);
+/// Longest wait for an NBD server that is asked for its export.
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Says what is waited for, once, if it lasts until [`SILENT`] is over.
+pub(super) struct Notice(Sender<()>);
+
+impl Notice {
+    pub(super) fn of(what: String) -> Notice {
+        let (ended, wait) = mpsc::channel();
+        std::thread::spawn(move || {
+            if wait.recv_timeout(SILENT) == Err(RecvTimeoutError::Timeout) {
+                complain(&printable(&what));
+            }
+        });
+        Notice(ended)
+    }
+}
+
+impl Drop for Notice {
+    fn drop(&mut self) {
+        // The thread has ended if it has spoken.
+        let _ = self.0.send(());
+    }
+}
+
+/// Fails, as wrong usage, if there is nothing to measure at a target.
+pub(super) fn examine(target: &Target, stop: &Stop) -> Result<()> {
+    let _notice = match &target.kind {
+        Kind::Nbd(_) | Kind::S3(_) => {
+            Some(Notice::of(format!("waiting for an answer of the target {}", target.name)))
+        }
+        _ => None,
+    };
+    let found = match &target.kind {
+        Kind::Nbd(uri) => export(uri).map_err(|problem| format!("target {}: {problem}", target.name)),
+        _ => target.examine(stop).map_err(|error| error.to_string()),
+    };
+    found.map_err(|why| WrongUsage(printable(&why)).into())
+}
+
+/// Asks an NBD server for its export, which must be large enough.
+fn export(uri: &str) -> Result<(), String> {
+    let parsed = ExportUri::parse(uri).map_err(|error| error.to_string())?;
+    let (sender, receiver) = mpsc::channel();
+    // It goes on, if there is no answer, until the program ends.
+    std::thread::spawn(move || {
+        drop(sender.send(Connection::open(&parsed, None).map(|connection| connection.size_bytes())))
+    });
+    match receiver.recv_timeout(ANSWER) {
+        Ok(Ok(bytes)) => ::bench::large_enough(bytes),
+        Ok(Err(error)) => Err(format!("{uri}: {error}")),
+        Err(_) => Err(format!("{uri}: the server does not answer within {} seconds", ANSWER.as_secs())),
+    }
+}

@@ -34,6 +34,7 @@ mod id;
 #[allow(unsafe_code, reason = "lz4-sys is a plain C binding")]
 mod lz4;
 mod policy;
+mod promise;
 mod several;
 mod structure;
 pub mod testdata;
@@ -53,6 +54,7 @@ pub use fill::{fill, fill_word};
 pub use frames::{Kind, frame_blocks};
 pub use id::CodecId;
 pub use policy::{ParsePolicyError, Policy};
+pub use promise::promise;
 pub use several::train_several;
 pub use thread::{with_compressor, with_decompressor};
 pub use train::{TrainError, gain, gain_of_several, train};

@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_void};
 
 use zstd_safe::zstd_sys::{
-    ZDICT_fastCover_params_t, ZDICT_getErrorName, ZDICT_isError, ZDICT_optimizeTrainFromBuffer_fastCover,
-    ZDICT_params_t,
+    ZDICT_fastCover_params_t, ZDICT_finalizeDictionary, ZDICT_getErrorName, ZDICT_isError,
+    ZDICT_optimizeTrainFromBuffer_fastCover, ZDICT_params_t,
 };
 
 use crate::{
@@ -34,6 +34,9 @@ pub enum TrainError {
 /// zstd makes no smaller ones (`ZDICT_DICTSIZE_MIN`).
 const TRAINED_BYTES_MIN: usize = 256;
 
+/// Room for tables (mostly some 500 bytes) and the content that has to come with them.
+const TABLES_BYTES_MAX: usize = 4096;
+
 /// Most sample bytes used: zstd counts them in 32 bits, and more only takes longer.
 const SAMPLES_BYTES_MAX: usize = 256 << 20;
 
@@ -53,18 +56,7 @@ pub fn train(samples: &[&[u8]], max_bytes: usize, level: i8) -> Result<Vec<u8>, 
     if max_bytes < TRAINED_BYTES_MIN {
         return Err(TrainError::Room(max_bytes));
     }
-    let (mut joined, mut lengths) = (Vec::new(), Vec::with_capacity(samples.len()));
-    for sample in samples.iter().filter(|sample| fit(sample)) {
-        if joined.len() + sample.len() > SAMPLES_BYTES_MAX {
-            break;
-        }
-        joined.extend_from_slice(sample);
-        lengths.push(sample.len());
-    }
-    let refused = |reason| TrainError::Samples { samples: lengths.len(), bytes: joined.len(), reason };
-    if joined.is_empty() {
-        return Err(refused("nothing to train on"));
-    }
+    let joined = Joined::new(samples)?;
     let mut parameters = ZDICT_fastCover_params_t {
         // 0: zstd tries `steps` segment lengths from 50 to 2000 bytes and takes the best. Substrings have 8
         // bytes (`d`).
@@ -79,33 +71,92 @@ pub fn train(samples: &[&[u8]], max_bytes: usize, level: i8) -> Result<Vec<u8>, 
         accel: 1,
         shrinkDict: 0,
         shrinkDictMaxRegression: 0,
-        zParams: ZDICT_params_t {
-            compressionLevel: Policy::Zstd(level).zstd_level().into(),
-            notificationLevel: 0,
-            dictID: 0,
-        },
+        zParams: for_level(level),
     };
     let mut dictionary = vec![0_u8; max_bytes];
-    // SAFETY: the buffers are live and passed with their own lengths; `lengths` are those of the samples that
-    // `joined` consists of, so their sum is its length; `parameters` is written to and not kept.
-    let bytes = unsafe {
+    // SAFETY: the buffers are live and passed with their own lengths; the lengths of the samples sum up to that of
+    // their bytes; `parameters` is written to and not kept.
+    let length = unsafe {
         ZDICT_optimizeTrainFromBuffer_fastCover(
             dictionary.as_mut_ptr().cast::<c_void>(),
             dictionary.len(),
-            joined.as_ptr().cast::<c_void>(),
-            lengths.as_ptr(),
-            lengths.len() as u32,
+            joined.bytes.as_ptr().cast::<c_void>(),
+            joined.lengths.as_ptr(),
+            joined.lengths.len() as u32,
             &raw mut parameters,
         )
     };
-    // SAFETY: takes a number.
-    if unsafe { ZDICT_isError(bytes) } != 0 {
-        // SAFETY: takes a number and returns one of zstd's constant strings.
-        let reason = unsafe { CStr::from_ptr(ZDICT_getErrorName(bytes)) };
-        return Err(refused(reason.to_str().unwrap_or("unknown error")));
+    joined.made(dictionary, length)
+}
+
+/// As [`train`], but only of zstd's entropy tables, and hardly any content: what a dictionary gives to samples that have
+/// no strings in common. Takes a small part of the time.
+pub(crate) fn tables(samples: &[&[u8]], level: i8) -> Result<Vec<u8>, TrainError> {
+    let joined = Joined::new(samples)?;
+    let content = &joined.bytes[..joined.bytes.len().min(TRAINED_BYTES_MIN)];
+    let mut dictionary = vec![0_u8; TABLES_BYTES_MAX];
+    // SAFETY: the buffers are live and passed with their own lengths; the lengths of the samples sum up to that of
+    // their bytes.
+    let length = unsafe {
+        ZDICT_finalizeDictionary(
+            dictionary.as_mut_ptr().cast::<c_void>(),
+            dictionary.len(),
+            content.as_ptr().cast::<c_void>(),
+            content.len(),
+            joined.bytes.as_ptr().cast::<c_void>(),
+            joined.lengths.as_ptr(),
+            joined.lengths.len() as u32,
+            for_level(level),
+        )
+    };
+    joined.made(dictionary, length)
+}
+
+fn for_level(level: i8) -> ZDICT_params_t {
+    ZDICT_params_t {
+        compressionLevel: Policy::Zstd(level).zstd_level().into(),
+        notificationLevel: 0,
+        dictID: 0,
     }
-    dictionary.truncate(bytes);
-    Ok(dictionary)
+}
+
+/// Samples that are fit for training, one after the other.
+struct Joined {
+    bytes: Vec<u8>,
+    lengths: Vec<usize>,
+}
+
+impl Joined {
+    fn new(samples: &[&[u8]]) -> Result<Joined, TrainError> {
+        let mut joined = Joined { bytes: Vec::new(), lengths: Vec::with_capacity(samples.len()) };
+        for sample in samples.iter().filter(|sample| fit(sample)) {
+            if joined.bytes.len() + sample.len() > SAMPLES_BYTES_MAX {
+                break;
+            }
+            joined.bytes.extend_from_slice(sample);
+            joined.lengths.push(sample.len());
+        }
+        if joined.bytes.is_empty() {
+            return Err(joined.refused("nothing to train on"));
+        }
+        Ok(joined)
+    }
+
+    fn refused(&self, reason: &'static str) -> TrainError {
+        TrainError::Samples { samples: self.lengths.len(), bytes: self.bytes.len(), reason }
+    }
+
+    /// Returns what zstd made of them: `result` is the length of the dictionary, or an error.
+    fn made(&self, mut dictionary: Vec<u8>, result: usize) -> Result<Vec<u8>, TrainError> {
+        // SAFETY: takes a number.
+        if unsafe { ZDICT_isError(result) } != 0 {
+            // SAFETY: takes a number and returns one of zstd's constant strings.
+            let reason = unsafe { CStr::from_ptr(ZDICT_getErrorName(result)) };
+            return Err(self.refused(reason.to_str().unwrap_or("unknown error")));
+        }
+        dictionary.truncate(result);
+        Ok(dictionary)
+    }
 }
 
 /// Returns whether a sample is useful. Blocks that cannot profit from a dictionary would displace others.
@@ -129,21 +180,24 @@ pub fn gain_of_several(dictionaries: &[Dictionary], samples: &[&[u8]], level: i8
 }
 
 fn gain_by<'a>(samples: &[&[u8]], level: i8, of: impl Fn(&[u8]) -> Option<&'a Dictionary>) -> f64 {
-    let stored = |with: bool| -> usize {
-        with_compressor(Policy::Zstd(level), |compressor, out| {
-            samples
-                .iter()
-                .map(|sample| {
-                    out.clear();
-                    let dictionary = if with { of(sample) } else { None };
-                    match compressor.compress(sample, dictionary, out) {
-                        CodecId::Raw => sample.len(),
-                        _ => out.len().next_multiple_of(UNIT_BYTES),
-                    }
-                })
-                .sum()
-        })
-    };
-    let (without, with) = (stored(false), stored(true));
+    let (without, with) = (stored_bytes(samples, level, |_| None), stored_bytes(samples, level, of));
     if with == 0 { 1.0 } else { without as f64 / with as f64 }
+}
+
+/// Returns what samples take as they are stored, in whole units.
+pub(crate) fn stored_bytes<'a>(
+    samples: &[&[u8]],
+    level: i8,
+    of: impl Fn(&[u8]) -> Option<&'a Dictionary>,
+) -> usize {
+    with_compressor(Policy::Zstd(level), |compressor, out| {
+        let mut stored = |sample: &&[u8]| {
+            out.clear();
+            match compressor.compress(sample, of(sample), out) {
+                CodecId::Raw => sample.len(),
+                _ => out.len().next_multiple_of(UNIT_BYTES),
+            }
+        };
+        samples.iter().map(&mut stored).sum()
+    })
 }

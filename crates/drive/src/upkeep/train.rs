@@ -165,12 +165,21 @@ fn attempt(sample: &[Arc<[u8]>], active: &[Dictionary], gain_min: f64) -> (Train
         let (gain, gain_before, sample_read) = (0.0, 1.0, false);
         (Trained { ids: Vec::new(), gain, gain_before, sample_blocks, sample_read, outcome }, Vec::new())
     };
+    let percent = |gain: f64| (gain - 1.0) * 100.0;
     if blocks.len() < SAMPLE_BLOCKS_MIN {
         return nothing(format!("{} blocks that compress are too few to learn from", blocks.len()));
     }
     let numbered = || blocks.iter().enumerate();
     let held: Vec<&[u8]> = numbered().filter(|(i, _)| i % HOLD_OUT == 0).map(|(_, block)| *block).collect();
     let seen: Vec<&[u8]> = numbered().filter(|(i, _)| i % HOLD_OUT != 0).map(|(_, block)| *block).collect();
+    // Training takes ten times as long.
+    let promise = codec::promise(&seen, &held, LEVEL);
+    if promise < gain_min {
+        return nothing(format!(
+            "not trained: what blocks have in common would make a sample held out {:.1} % better at most",
+            percent(promise)
+        ));
+    }
     let most = DICTIONARY_BYTES_MAX.min(codec::DICTIONARY_BYTES_MAX);
     let made = |bytes: Vec<Vec<u8>>| -> Vec<Dictionary> {
         (1..).zip(bytes).filter_map(|(id, bytes)| Dictionary::new(id, bytes).ok()).collect()
@@ -188,7 +197,6 @@ fn attempt(sample: &[Arc<[u8]>], active: &[Dictionary], gain_min: f64) -> (Train
         if gain_several > gain_one * SEVERAL_FROM { (several, gain_several) } else { (one, gain_one) };
     let gain_before = if active.is_empty() { 1.0 } else { gain_of(active) };
     let keep = gain >= gain_min && gain >= gain_before * gain_min;
-    let percent = |gain: f64| (gain - 1.0) * 100.0;
     let outcome = match keep {
         true => format!("ratio of a sample held out: {:+.1} %", percent(gain)),
         false => format!(

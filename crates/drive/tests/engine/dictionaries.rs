@@ -129,6 +129,24 @@ fn nothing_is_kept_that_does_not_help() {
     let trained = run(drive.train()).expect("train");
     assert!(trained.ids.is_empty(), "{trained:?}");
     assert!(trained.sample_blocks > 200, "{trained:?}");
+    assert!(trained.outcome.starts_with("not trained: "), "{trained:?}");
+    assert_sound(&drive);
+}
+
+/// Blocks have strings in common, which are less of them than a dictionary must save.
+#[test]
+fn what_was_trained_and_does_not_help_is_not_kept() {
+    let (_, drive) = new_drive();
+    let options = [random(1, 40), random(2, 40), random(3, 40)];
+    for n in 0..600 {
+        let mut block = random(10 + n, BLOCK);
+        block[..40].copy_from_slice(&options[n as usize % 3]);
+        block[2500..].fill(n as u8);
+        run(drive.write(n * 4096, &block, false)).expect("write");
+    }
+    let trained = run(drive.train()).expect("train");
+    assert!(trained.outcome.starts_with("not kept: "), "{trained:?}");
+    assert!(trained.ids.is_empty(), "{trained:?}");
     assert_sound(&drive);
 }
 

@@ -40,10 +40,13 @@ impl Counts {
         Counts([0; 256])
     }
 
+    /// Counts a byte. Returns how often it was counted before.
     #[inline]
-    pub(super) fn add(&mut self, byte: u8) {
+    pub(super) fn add(&mut self, byte: u8) -> u16 {
         let count = &mut self.0[usize::from(byte)];
-        *count = count.wrapping_add(1);
+        let before = *count;
+        *count = before.wrapping_add(1);
+        before
     }
 
     pub(super) fn merge(&mut self, other: &Counts) {
@@ -78,7 +81,9 @@ mod tests {
 
     fn bits(bytes: &[u8]) -> u32 {
         let mut counts = Counts::new();
-        bytes.iter().for_each(|byte| counts.add(*byte));
+        for byte in bytes {
+            counts.add(*byte);
+        }
         counts.bits()
     }
 

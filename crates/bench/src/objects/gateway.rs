@@ -83,8 +83,14 @@ impl Gateway {
             Ok(status) if status.as_u16() == 404 => Ok(false),
             Ok(status) => Err(wrong(format!("the gateway answers with HTTP status {status}"))),
             Err(error) => {
+                let why = match error {
+                    ureq::Error::Timeout(_) => {
+                        format!("the gateway does not answer within {} seconds", ANSWER.as_secs())
+                    }
+                    error => error.to_string(),
+                };
                 let url = self.bucket.base_url().to_string();
-                Err(wrong(format!("{}: {error}", url.trim_end_matches('/'))))
+                Err(wrong(format!("{}: {why}", url.trim_end_matches('/'))))
             }
         }
     }

@@ -159,6 +159,17 @@ fn after_an_interruption_a_gateway_that_does_not_answer_is_not_waited_for() {
 }
 
 #[test]
+fn a_gateway_that_does_not_say_whether_there_is_a_bucket_is_given_up() {
+    let access = gateway(Box::new(|_, _, _| {
+        std::thread::sleep(PATIENCE);
+        ("200 OK", Vec::new())
+    }));
+    let error = access.is_there().expect_err("no answer").to_string();
+    assert!(error.starts_with("target b: http://127.0.0.1:"), "{error}");
+    assert!(error.ends_with(": the gateway does not answer within 10 seconds"), "{error}");
+}
+
+#[test]
 fn what_a_gateway_stores_late_is_removed_or_named() {
     let late = Arc::new(Mutex::new(vec!["run/1".to_string()]));
     let (held, stuck) = (late.clone(), Arc::new(AtomicBool::new(false)));

@@ -96,7 +96,7 @@ failed=0
 for ((round = 0; round < ROUNDS; round++)); do
     for ((i = 0; i < ${#present[@]}; i++)); do
         contestant=${present[(round + i) % ${#present[@]}]} direct=1
-        blkdiscard -f $disk
+        blkdiscard -qf $disk
         "begin_$contestant" && [ -n "$target" ] && turn || { echo "FAILED: $contestant, round $((round + 1))"; failed=1; }
         "end_$contestant" || failed=1
     done

@@ -227,7 +227,8 @@ zfs_qemu() {
     chroot "$builder" sh -ec "cd /zfs
         ./configure --with-config=kernel --with-linux=/usr/src/linux-headers-${version%-amd64}-common \
             --with-linux-obj=/usr/src/linux-headers-$version --disable-dependency-tracking
-        make -j$(nproc) -C module"
+        make -j$(nproc) -C module
+        strip --strip-debug module/spl.ko module/zfs.ko"
     zfs_install "$builder/zfs" "$version"
     rm -rf --one-file-system "$builder"
     rm -f "$lab/.done-image"

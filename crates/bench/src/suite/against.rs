@@ -10,6 +10,8 @@ use crate::value::{Value, over, shown};
 /// The document's percentage for 3:1 (`comp_ratio=80`).
 const DATA: Data = Data::Compressible(80);
 const SCENE: &str = "3:1";
+/// Targets of `scripts/bench-kernel.sh against`, which need a kernel of its own.
+const LAB_RIVALS: [&str; 2] = ["vdo", "zvol"];
 pub(super) const HEADLINE: (&str, &str) = (SCENE, "write");
 const RANDOM: [(&str, Pattern); 3] = [
     ("random read", Pattern::RandomRead),
@@ -55,9 +57,16 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         format!("{drive:.1}k against {}: {quotient:.2}x of the best{absent}", all.join(", "))
     };
     let quotient = over(combined(seen.drive), best);
-    let why = "random requests of 4 KiB cost Pumice more of the processor than a store that does not compress, or \
-               that answers from the page cache; dm-vdo and zvol need a kernel that has them (docs/lab)";
-    let finding = seen.judge("hs22", quotient, Needs::AtLeast(1.0), ours, why);
+    let mut why =
+        "random requests of 4 KiB cost Pumice more of the processor than a store that does not compress, or \
+                   that answers from the page cache"
+            .to_string();
+    let lab = LAB_RIVALS.iter().filter(|name| !found.iter().any(|(rival, _)| rival == *name));
+    let lab: Vec<&str> = lab.copied().collect();
+    if !lab.is_empty() {
+        why += &format!("; {} in the lab kernel: docs/lab/kernel.md", lab.join(" and "));
+    }
+    let finding = seen.judge("hs22", quotient, Needs::AtLeast(1.0), ours, &why);
     // Nothing holds against all if one of them has no figures.
     let failed = missing.iter().find_map(|(name, _)| seen.run.failed.iter().find(|it| it.target == *name));
     let finding = match (finding.verdict, failed, missing.first()) {
@@ -99,6 +108,18 @@ mod tests {
         assert_eq!(is, Verdict::DoesNot);
         let (_, ours, _) = verdict(&both, &["target qcow2: qemu-nbd is not installed"], &[]);
         assert!(ours.ends_with("of the best; not on this machine: qcow2"), "{ours}");
+        // Where the rivals of the lab's kernel are.
+        let (_, _, why) = verdict(&[("raw", 99.0)], &[], &[]);
+        assert!(why.ends_with("; vdo and zvol in the lab kernel: docs/lab/kernel.md"), "{why}");
+        let lab = concluded(
+            "against",
+            &["pumice", "vdo=/dev/vdo", "zvol=/dev/zvol"],
+            &all(&[("vdo", 99.0), ("zvol", 1.0)]),
+            &[],
+            &[],
+        );
+        let why = &lab.findings[0].why;
+        assert!(!why.contains("lab kernel") && lab.findings[0].ours.contains("vdo"), "{why}");
         // Nothing at all.
         assert_eq!(
             verdict(&[], &["3:1 on raw: broken", "3:1 on btrfs: broken"], &["raw"]).0,

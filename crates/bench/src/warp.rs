@@ -26,6 +26,9 @@ const PUT_SECONDS_MAX: u32 = 10;
 const BESIDES_SECONDS: f64 = 4.0;
 /// Time beyond that of a job after which warp is given up.
 const LATE: Duration = Duration::from_secs(60);
+/// Pieces that the analysis cuts a job into: before 1.1 it has no figures of a job unless two of them fit between the end
+/// of each client's first request and the begin of each one's last. By default they are of a second.
+const PIECES: &str = "--analyze.dur=100ms";
 /// Name of the file with results, without what warp adds to it.
 const RESULTS: &str = "warp-results";
 /// What warp would also take from the environment, which would make it another benchmark.
@@ -137,12 +140,18 @@ impl Warp {
             if job.is_put {
                 access.was_cut()
             }
-        })?;
+        });
+        let ended = ended.map_err(without_name)?;
         let none = || BenchError::program("warp", "it ended without results");
         let file = files.iter().find(|file| file.is_file()).ok_or_else(none)?.display().to_string();
-        let ask = ["analyze", "--json", "--quiet", "--no-color", &file];
-        let analysis = process::run(&self.program, &ask, folder, LATE, stop)?.output;
-        output::parse(&analysis, job, ended.cpu_seconds)
+        let ask = ["analyze", "--json", "--quiet", "--no-color", PIECES, &file];
+        let analysis = process::run(&self.program, &ask, folder, LATE, stop).map_err(without_name)?.output;
+        // It ends well if requests fail: the gateway may be storing what one without an answer brought.
+        output::parse(&analysis, job, ended.cpu_seconds).inspect_err(|_| {
+            if job.is_put {
+                access.was_cut()
+            }
+        })
     }
 }
 
@@ -156,6 +165,17 @@ pub(crate) fn refuse_used(access: &Access, stop: &Stop) -> Result<()> {
             );
             Err(BenchError::target(access.bucket_name(), problem))
         }
+    }
+}
+
+/// What warp said, without the name that it puts before each error, as the error has it.
+fn without_name(error: BenchError) -> BenchError {
+    match error {
+        BenchError::Program { program, problem, was_killed } => {
+            let problem = problem.strip_prefix("warp: <ERROR> ").unwrap_or(&problem).to_string();
+            BenchError::Program { program, problem, was_killed }
+        }
+        error => error,
     }
 }
 
@@ -187,7 +207,8 @@ mod tests {
             "throughput": {"measure_duration_millis": 4000, "bytes": 400000000}}"#;
         let script = format!(
             "#!/bin/sh\ncd {}\necho \"$@\" >>calls\ncase $1 in\n--version) echo '{version}' ;;\n\
-             analyze) echo '{{\"by_op_type\": {{\"PUT\": {figures}, \"GET\": {figures}}}}}' ;;\n*) {put} ;;\nesac\n",
+             analyze) cat figures 2>/dev/null || echo '{{\"by_op_type\": {{\"PUT\": {figures}, \"GET\": {figures}}}}}' ;;\n\
+             *) {put} ;;\nesac\n",
             folder.display()
         );
         let program = folder.join("warp");
@@ -218,6 +239,7 @@ mod tests {
         let common = "--noclear --quiet --no-color --bucket=b --concurrent=20";
         assert!(calls[1].starts_with(&format!("put --prefix=run {common} --duration=10s ")), "{calls:?}");
         assert!(calls[1].ends_with("--obj.size=4096KiB --obj.generator=random"), "{calls:?}");
+        assert!(calls[2].starts_with("analyze --json --quiet --no-color --analyze.dur=100ms /"), "{calls:?}");
         assert!(
             calls[3].starts_with(&format!("get --prefix=run/ --list-existing {common} --duration=8s ")),
             "{calls:?}"
@@ -258,7 +280,15 @@ mod tests {
             &empty(),
             &stop,
         );
-        assert_eq!(denied.to_string(), "warp: warp: <ERROR> Error preparing server: denied.");
+        assert_eq!(denied.to_string(), "warp: Error preparing server: denied.");
+        // It ends well though a gateway went away: what was sent may be stored yet.
+        let failing = r#"touch warp-results.json.zst; echo '{"by_op_type": {"PUT": {"total_requests": 9, "total_errors": 2,
+            "total_bytes": 7, "first_errors": ["reset"], "throughput": {"measure_duration_millis": 0}}}}' >figures"#;
+        let access = empty();
+        assert!(!access.may_be_late());
+        assert_eq!(run(failing, &access, &stop).to_string(), "warp: 2 of 9 requests failed: reset");
+        assert!(access.may_be_late());
+        std::fs::remove_file(folder.path().join("warp-results.json.zst")).expect("it was there");
         assert_eq!(run("true", &empty(), &stop).to_string(), "warp: it ended without results");
         // Not even begun where somebody's objects are.
         let used = gateway(Box::new(|_, _, _| ("200 OK", listed(&["theirs".to_string()]))));

@@ -3,6 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 
+/// Words of [`BenchError::TooFew`].
+pub(crate) const TOO_FEW: &str = "too few requests for a figure";
+
 /// Reason why a benchmark cannot run or be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -33,6 +36,16 @@ pub enum BenchError {
         /// Whether it was killed, by the run after its time or by others. It may have done what it was asked
         /// for.
         was_killed: bool,
+    },
+    /// A program did its work, in which there was too little for figures: nothing has failed, and nothing was measured.
+    #[error("{program}: {TOO_FEW}, {requests}: {remedy}")]
+    TooFew {
+        /// The program.
+        program: &'static str,
+        /// Requests that were made.
+        requests: u64,
+        /// What gives more of them.
+        remedy: &'static str,
     },
     /// Output of fio, or a file with a run, is not what it should be.
     #[error("{what}: {problem}")]

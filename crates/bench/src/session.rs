@@ -329,6 +329,13 @@ impl<'a> Session<'a> {
                         return Err(BenchError::Interrupted);
                     }
                     Err(BenchError::Interrupted) => return Err(BenchError::Interrupted),
+                    // In the next round there would be no more of them.
+                    Err(error @ BenchError::TooFew { .. }) => {
+                        turns[at].has_failed = true;
+                        run.complete = false;
+                        run.left_out.push(format!("{} on {}: {error}", scene.name, target.name));
+                        first_error.get_or_insert(error);
+                    }
                     Err(error) => {
                         turns[at].has_failed = true;
                         fail(run, scene, target, &error);

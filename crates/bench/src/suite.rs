@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use crate::budget::Budget;
 use crate::documents::STATEMENTS;
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Result, TOO_FEW};
 use crate::finding::{Finding, Needs};
 use crate::process::Stop;
 use crate::run::{Prediction, Run, RunData};
@@ -268,8 +268,9 @@ impl Suite {
         let of_drive = run.failed.iter().find(|failed| failed.target == drive);
         // Quotients also lack their figure if what the drive is compared with has failed.
         if let Some(failed) = of_drive.or(run.failed.first()) {
+            let interrupted = BenchError::Interrupted.to_string();
             let other =
-                |line: &String| line.ends_with(NO_TIME) || *line == BenchError::Interrupted.to_string();
+                |line: &String| line.ends_with(NO_TIME) || line.contains(TOO_FEW) || *line == interrupted;
             let is_certain = !run.left_out.iter().any(other);
             run.findings.iter_mut().for_each(|finding| finding.blame(failed, is_certain));
         }

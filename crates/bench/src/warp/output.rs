@@ -108,8 +108,7 @@ pub(super) fn parse(text: &str, job: &ObjectJob, cpu_seconds: f64) -> Result<Mea
             true => "the gateway is too slow for warp: give --s3-client own",
             false => "give it more time (--minutes)",
         };
-        let problem = format!("too few requests for a figure, {}: {remedy}", sums.total_requests);
-        return Err(BenchError::program("warp", problem));
+        return Err(BenchError::TooFew { program: "warp", requests: sums.total_requests, remedy });
     }
     let pieces = sums.requests_by_client.unwrap_or_default();
     let latencies: Vec<Latencies> =

@@ -31,7 +31,7 @@ pub(super) const SINGLES: &[Single] = singles! {
     Gauge "pumice_logical_used_bytes" "Logical space in use: blocks that hold data." = |d| Some(d.logical_used_bytes as f64);
     Gauge "pumice_logical_fill_bytes" "Logical space in use by blocks of one repeated word (mostly zeros), which take no physical space."
         = |d| Some(d.logical_fill_bytes as f64);
-    Gauge "pumice_logical_available_bytes" "Logical space that can still be written at the current compression ratio."
+    Gauge "pumice_logical_available_bytes" "Logical space that can still be written at the current compression ratio; while the backing is full, once it has room."
         = |d| Some(d.logical_available_bytes as f64);
     Gauge "pumice_physical_size_bytes" "Physical size: space of the backing that the drive may use."
         = |d| Some(d.physical_size_bytes as f64);
@@ -48,7 +48,7 @@ pub(super) const SINGLES: &[Single] = singles! {
         = |d| Some(d.physical_reclaimable_bytes as f64);
     Gauge "pumice_physical_free_bytes" "Physical space in free segments, within the limit."
         = |d| Some(d.physical_free_bytes as f64);
-    Gauge "pumice_physical_available_bytes" "Physical space available for data: free and reclaimable (limit less used)."
+    Gauge "pumice_physical_available_bytes" "Physical space available for data: free and reclaimable (limit less used); none of it while the backing is full."
         = |d| Some(d.physical_available_bytes as f64);
     Gauge "pumice_physical_reserve_bytes"
         "Physical space reserved for cleaning, the log and growth of the map."
@@ -62,7 +62,7 @@ pub(super) const SINGLES: &[Single] = singles! {
     Gauge "pumice_write_amplification_ratio"
         "Write amplification: bytes written to the backing / bytes written by hosts, over the life of the drive; absent before the first write."
         = |d| known(d.waf);
-    Gauge "pumice_out_of_space" "1 while the drive is out of physical space."
+    Gauge "pumice_out_of_space" "1 while the drive is out of physical space, or its backing is full."
         = |d| Some(f64::from(u8::from(d.out_of_space)));
     Gauge "pumice_backing_full" "1 while the file system or volume under the drive is full and changes are refused."
         = |d| Some(f64::from(u8::from(d.backing_full)));

@@ -12,7 +12,7 @@ use super::card::{self, Card};
 use super::hardware::{self, Hardware};
 use super::units::{gibibytes, gigabytes};
 use crate::doctor::root::Root;
-use crate::status::listing::{critical_warning, device_status, drive_type};
+use crate::status::listing::{critical_warning, device_status, drive_type, free_space};
 use crate::usage;
 
 /// Value of a line if there is none.
@@ -100,7 +100,7 @@ fn lines(
         ("Provisioned Capacity", gigabytes(drive.physical_limit_bytes)),
         ("Compression Ratio", number(ratio, "%")),
         ("Physical Used Ratio", format!("{:.2}%", 100.0 * drive.physical_used_ratio)),
-        ("Free Physical Space", gigabytes(drive.physical_available_bytes)),
+        ("Free Physical Space", free_space(drive, gigabytes)),
         ("Critical Warning", critical_warning(drive)),
     ]
 }
@@ -177,6 +177,24 @@ mod tests {
             Block Device: -";
         let expected: Vec<&str> = expected.lines().map(str::trim).collect();
         assert_eq!(lines, expected);
+    }
+
+    #[test]
+    fn without_room_below_the_drive_there_is_no_free_space() {
+        let drive = StatusReport {
+            physical_available_bytes: 3_000_000_000_000,
+            backing_full: true,
+            ..StatusReport::default()
+        };
+        let free = |drive: &StatusReport| {
+            let mut lines = lines(drive, None, &Hardware::default()).into_iter();
+            lines.find_map(|(name, value)| (name == "Free Physical Space").then_some(value))
+        };
+        let full = "the file system or volume under the drive is full";
+        let none = gigabytes(0);
+        assert!(none.starts_with('0'), "{none}");
+        assert_eq!(free(&drive), Some(format!("{none} ({full}; 2999 GB unused on the drive)")));
+        assert_eq!(free(&StatusReport { backing_full: false, ..drive }).as_deref(), Some("2999 GB"));
     }
 
     #[test]

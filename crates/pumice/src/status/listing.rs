@@ -55,7 +55,7 @@ pub(super) fn lines(drive: &StatusReport) -> Vec<(&'static str, String)> {
         ("Physical Limit", human::bytes(drive.physical_limit_bytes)),
         ("Compression Ratio", compression_ratio(drive.compression_ratio)),
         ("Physical Used Ratio", used_ratio(drive)),
-        ("Free Physical Space", free_space(drive)),
+        ("Free Physical Space", free_space(drive, human::bytes)),
         ("Time to Full", time_to_full(drive)),
         ("Critical Warning", critical_warning(drive)),
     ]
@@ -88,10 +88,11 @@ fn used_ratio(drive: &StatusReport) -> String {
 }
 
 /// What can be written: nothing while there is no room below the drive, whatever the drive has.
-fn free_space(drive: &StatusReport) -> String {
-    let unused = human::bytes(drive.physical_available_bytes);
+/// `text` formats bytes.
+pub(crate) fn free_space(drive: &StatusReport, text: impl Fn(u64) -> String) -> String {
+    let unused = text(drive.physical_available_bytes);
     match drive.backing_full {
-        true => format!("{} ({BACKING_FULL}; {unused} unused on the drive)", human::bytes(0)),
+        true => format!("{} ({BACKING_FULL}; {unused} unused on the drive)", text(0)),
         false => unused,
     }
 }

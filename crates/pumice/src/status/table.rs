@@ -6,7 +6,7 @@ use report::Table;
 use status::{DriveState, LatencyReport, LiveKind, ServerReport, StatusReport, shown};
 
 use super::listing;
-use super::times::{ago, time_to_full};
+use super::times::{BACKING_FULL, ago, time_to_full};
 use crate::human;
 
 /// Spaces before each line but the first.
@@ -29,7 +29,7 @@ impl Values {
     }
 
     fn bytes(&mut self, name: &str, bytes: u64) {
-        self.row(name, format!("{} ({bytes})", human::bytes(bytes)));
+        self.row(name, exact(bytes));
     }
 
     fn count(&mut self, name: &str, count: u64) {
@@ -39,6 +39,11 @@ impl Values {
     fn into_text(self) -> String {
         self.0.to_indented_text(INDENT)
     }
+}
+
+/// Formats bytes with their number.
+fn exact(bytes: u64) -> String {
+    format!("{} ({bytes})", human::bytes(bytes))
 }
 
 /// Formats a status as aligned lines: a summary, or with `all` everything, in groups.
@@ -138,7 +143,14 @@ fn space(table: &mut Values, drive: &StatusReport) {
     table.bytes("logical capacity", drive.logical_capacity_bytes);
     table.bytes("logical used", drive.logical_used_bytes);
     table.bytes("  of it zeros and fills", drive.logical_fill_bytes);
-    table.bytes("logical available", drive.logical_available_bytes);
+    let available = exact(drive.logical_available_bytes);
+    table.row(
+        "logical available",
+        match drive.backing_full {
+            true => format!("{} ({BACKING_FULL}; {available} once it has room)", exact(0)),
+            false => available,
+        },
+    );
     table.bytes("physical size", drive.physical_size_bytes);
     table.bytes("physical limit", drive.physical_limit_bytes);
     table.bytes("physical used", drive.physical_used_bytes);
@@ -313,4 +325,25 @@ fn identity(table: &mut Values, drive: &StatusReport) {
     table.count("sector bytes", drive.sector_bytes.into());
     table.bytes("segment", drive.segment_bytes.into());
     table.row("write cache", if drive.write_cache { "on" } else { "off" });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_room_below_the_drive_nothing_can_be_written() {
+        let drive =
+            StatusReport { backing_full: true, logical_available_bytes: 3 << 30, ..StatusReport::default() };
+        let available = |drive: &StatusReport| {
+            let text = render(drive, true);
+            let line = text.lines().find_map(|line| line.trim_start().strip_prefix("logical available"));
+            line.map(|value| value.trim().to_string())
+        };
+        let full = "the file system or volume under the drive is full";
+        let shown = format!("0 B (0) ({full}; 3.00 GiB (3221225472) once it has room)");
+        assert_eq!(available(&drive), Some(shown));
+        let drive = StatusReport { backing_full: false, ..drive };
+        assert_eq!(available(&drive).as_deref(), Some("3.00 GiB (3221225472)"));
+    }
 }

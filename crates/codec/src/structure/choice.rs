@@ -235,23 +235,50 @@ const PAIRS_SOME: u32 = 64;
 /// Columns have more of them than mixed ones by one in so many, if they are distinct.
 const PAIRS_MORE: u32 = 32;
 
-/// Returns whether columns of eight bytes differ from each other: whether each has more equal bytes than if its rows had been
-/// rotated, each by what follows from its bytes alone. Entropies do not tell that from so few bytes: those of parts are less
-/// than that of all, whatever they are. Nor do equal rows, which zstd finds.
+type Row = [u8; 8];
+
+/// Returns whether columns of eight bytes, or of the differences of numbers, are distinct: whether each has more equal bytes than
+/// if its rows had been rotated, each by what follows from its bytes alone. Entropies do not tell that from so few bytes: those
+/// of parts are less than that of all, whatever they are. Nor do equal rows, which zstd finds.
 fn are_distinct(data: &[u8]) -> bool {
-    let mut counts = std::array::from_fn::<_, 16, _>(|_| Counts::new());
-    let (mut pairs, mut mixed_pairs) = (0, 0);
+    let mixed = equal_pairs(data, |_, row| {
+        // Fibonacci hashing (Knuth, TAOCP 6.4).
+        let by = u64::from_le_bytes(row).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61;
+        u64::from_le_bytes(row).rotate_left(8 * by as u32).to_le_bytes()
+    });
+    let enough = mixed + mixed / PAIRS_MORE + PAIRS_SOME;
+    // Of a signal that fills its range all columns have all values, but numbers are like those before them.
+    let changes = |distance: usize| {
+        equal_pairs(data, |before, row| {
+            std::array::from_fn(|at| match at.checked_sub(distance) {
+                Some(earlier) => row[at].wrapping_sub(row[earlier]),
+                None => row[at].wrapping_sub(before[8 + at - distance]),
+            })
+        })
+    };
+    equal_pairs(data, |_, row| row) > enough || changes(2) > enough || changes(4) > enough
+}
+
+/// Counts equal pairs of bytes within columns of eight. `make` makes what is counted of a row and the one before it.
+fn equal_pairs(data: &[u8], make: impl Fn(Row, Row) -> Row) -> u32 {
+    let mut counts: [Counts; 8] = std::array::from_fn(|_| Counts::new());
+    let mut pairs = 0;
     for part in parts(data, COUNTED_MAX) {
-        for row in part.as_chunks::<8>().0.iter().filter(|row| **row != [row[0]; 8]) {
-            // Fibonacci hashing (Knuth, TAOCP 6.4).
-            let by = (u64::from_le_bytes(*row).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61) as usize;
-            for (column, &byte) in row.iter().enumerate() {
-                pairs += u32::from(counts[column].add(byte));
-                mixed_pairs += u32::from(counts[8 + (column + by) % 8].add(byte));
+        let mut before = Row::default();
+        for &row in part.as_chunks::<8>().0 {
+            // Rows of one byte say nothing of columns.
+            if row != [row[0]; 8] {
+                let made = make(before, row);
+                pairs += counts
+                    .iter_mut()
+                    .zip(made)
+                    .map(|(counts, byte)| u32::from(counts.add(byte)))
+                    .sum::<u32>();
             }
+            before = row;
         }
     }
-    pairs > mixed_pairs + mixed_pairs / PAIRS_MORE + PAIRS_SOME
+    pairs
 }
 
 /// Counts the bytes of each column in rows of `STRIDE` bytes, rotated as a float or not, or their differences.
@@ -391,6 +418,23 @@ mod tests {
                 let chosen = data.chunks(len).filter(|data| quick(data) != Choice::Plain).count();
                 assert!(chosen <= 8, "{chosen} of 64 at {percent} %, {len}, twice");
             }
+        }
+    }
+
+    /// Signals that fill the range of 16 bits: each byte of a number has all values, and so have the bytes of rotated rows.
+    #[test]
+    fn numbers_that_fill_their_range_are_found() {
+        let noise = testdata::random(1, 1 << 16);
+        let signal = |value: &dyn Fn(f64) -> f64| -> Vec<u8> {
+            let values =
+                (0..1 << 15).zip(&noise).map(|(at, noise)| value(f64::from(at)) + f64::from(*noise) - 127.5);
+            values.flat_map(|value| (value.clamp(0.0, 65535.0) as u16).to_le_bytes()).collect()
+        };
+        let triangle = signal(&|at| 65535.0 - (at * 60.0 % 131_072.0 - 65535.0).abs());
+        let tones = signal(&|at| 32767.0 + 18000.0 * (at * 0.021).sin() + 14000.0 * (at * 0.047).sin());
+        for (data, name) in [(triangle, "triangle"), (tones, "tones")] {
+            let found = data.chunks(4096).filter(|data| quick(data) != Choice::Plain).count();
+            assert!(found >= 14, "{found} of 16, {name}");
         }
     }
 

@@ -20,6 +20,8 @@ pub(crate) const DICTIONARIES_MAX: usize = 6;
 const SEVERAL_FROM: f64 = 1.005;
 /// Fewer blocks are not enough to train.
 const SAMPLE_BLOCKS_MIN: usize = 16;
+/// Nothing is trained that promises less than this part of the least gain: a promise is an estimate.
+const PROMISE_PART: f64 = 3.0;
 /// Level for training and judging: that of the foreground.
 const LEVEL: i8 = 1;
 
@@ -29,7 +31,7 @@ pub struct Trained {
     /// The new dictionaries, used for new records from now on; none: nothing was kept.
     pub ids: Vec<u16>,
     /// Compression ratio of the held-out sample with them, relative to none: 1.05 is a gain of 5 %. 0 if nothing
-    /// could be trained.
+    /// was trained: too few blocks, or too little in common.
     pub gain: f64,
     /// The same for the dictionaries in use before; 1 if there were none.
     pub gain_before: f64,
@@ -160,25 +162,28 @@ impl<M: Media> Shared<M> {
 fn attempt(sample: &[Arc<[u8]>], active: &[Dictionary], gain_min: f64) -> (Trained, Vec<Vec<u8>>) {
     let useful = |block: &&[u8]| codec::fill_word(block).is_none() && !codec::looks_incompressible(block);
     let blocks: Vec<&[u8]> = sample.iter().map(|block| &block[..]).filter(useful).collect();
-    let nothing = |outcome: String| {
+    let nothing = |outcome: String, gain_before: f64| {
         let sample_blocks = blocks.len();
-        let (gain, gain_before, sample_read) = (0.0, 1.0, false);
+        let (gain, sample_read) = (0.0, false);
         (Trained { ids: Vec::new(), gain, gain_before, sample_blocks, sample_read, outcome }, Vec::new())
     };
     let percent = |gain: f64| (gain - 1.0) * 100.0;
     if blocks.len() < SAMPLE_BLOCKS_MIN {
-        return nothing(format!("{} blocks that compress are too few to learn from", blocks.len()));
+        return nothing(format!("{} blocks that compress are too few to learn from", blocks.len()), 1.0);
     }
     let numbered = || blocks.iter().enumerate();
     let held: Vec<&[u8]> = numbered().filter(|(i, _)| i % HOLD_OUT == 0).map(|(_, block)| *block).collect();
     let seen: Vec<&[u8]> = numbered().filter(|(i, _)| i % HOLD_OUT != 0).map(|(_, block)| *block).collect();
+    let gain_of = |dictionaries: &[Dictionary]| codec::gain_of_several(dictionaries, &held, LEVEL);
+    let gain_before = if active.is_empty() { 1.0 } else { gain_of(active) };
     // Training takes ten times as long.
     let promise = codec::promise(&seen, &held, LEVEL);
-    if promise < gain_min {
-        return nothing(format!(
-            "not trained: what blocks have in common would make a sample held out {:.1} % better at most",
+    if promise - 1.0 < (gain_min - 1.0) / PROMISE_PART {
+        let outcome = format!(
+            "not trained: blocks have too little in common, about {:.1} % of what they take",
             percent(promise)
-        ));
+        );
+        return nothing(outcome, gain_before);
     }
     let most = DICTIONARY_BYTES_MAX.min(codec::DICTIONARY_BYTES_MAX);
     let made = |bytes: Vec<Vec<u8>>| -> Vec<Dictionary> {
@@ -186,16 +191,14 @@ fn attempt(sample: &[Arc<[u8]>], active: &[Dictionary], gain_min: f64) -> (Train
     };
     let one = match codec::train(&seen, most, LEVEL) {
         Ok(bytes) => made(vec![bytes]),
-        Err(error) => return nothing(error.to_string()),
+        Err(error) => return nothing(error.to_string(), gain_before),
     };
     let several =
         codec::train_several(&seen, DICTIONARIES_MAX, most, LEVEL).map_or_else(|_| Vec::new(), made);
-    let gain_of = |dictionaries: &[Dictionary]| codec::gain_of_several(dictionaries, &held, LEVEL);
     // Several take more memory, and each needs its share of the samples: they must be worth it.
     let (gain_one, gain_several) = (gain_of(&one), gain_of(&several));
     let (dictionaries, gain) =
         if gain_several > gain_one * SEVERAL_FROM { (several, gain_several) } else { (one, gain_one) };
-    let gain_before = if active.is_empty() { 1.0 } else { gain_of(active) };
     let keep = gain >= gain_min && gain >= gain_before * gain_min;
     let outcome = match keep {
         true => format!("ratio of a sample held out: {:+.1} %", percent(gain)),

@@ -101,8 +101,8 @@ pub struct TrainingReport {
     pub asked: bool,
     /// Ids of the new dictionaries; empty if none was kept.
     pub dictionary_ids: Vec<u16>,
-    /// Compression ratio of a held-out sample with them, relative to none: 1.05 is a gain of 5 %. 0 if nothing could
-    /// be trained.
+    /// Compression ratio of a held-out sample with them, relative to none: 1.05 is a gain of 5 %. 0 if nothing was
+    /// trained.
     pub gain: f64,
     /// Compression ratio of that sample with the dictionaries that were in use before, relative to none; 1 if there
     /// were none.

@@ -153,7 +153,7 @@ pub(super) const SINGLES: &[Single] = singles! {
         "Estimated time until all data is settled, at the rate of the last five minutes; absent while nothing is being settled."
         = |d| d.server.as_ref().and_then(|server| server.settling.seconds_left);
     Gauge "pumice_training_gain_ratio"
-        "Compression gain of the dictionaries trained last, on a sample, relative to none; absent before the first training."
+        "Compression gain of the dictionaries trained last, on a sample, relative to none; absent before the first training, and if the last one had nothing to train on."
         = |d| d.server.as_ref().and_then(|server| server.training.as_ref()).and_then(|it| known(it.gain));
     Counter "pumice_background_cpu_seconds_total"
         "CPU time used by training and settling, since the drive was opened."

@@ -15,7 +15,7 @@ threads() {
     local stat
     for stat in /proc/[0-9]*/stat; do awk '$4 == 2 && $2 !~ /^\(kworker/ { print $1 }' "$stat" 2>/dev/null; done | sort
 }
-# made KIND: a store of this kind, and it and its kernel threads in the arguments of the run
+# made KIND: a store of this kind, and it in the arguments of the run. Its kernel threads to `pids`
 made() {
     local kind=$1 before file=/mnt/$1.img device
     before=$(threads)
@@ -23,7 +23,8 @@ made() {
     # The index of VDO alone takes 2.5 GB.
     truncate -s $((SIZE * 2 + 4096))M "$file" && device=$(losetup --find --show --direct-io=on "$file") &&
         "make_$kind" "$device" "$SIZE" ${properties[$kind]:+"${properties[$kind]}"} || { echo "FAILED: $kind cannot be made"; failed=1; return 0; }
-    arguments+=(--target "$kind=$target" --pids "$kind=$(comm -13 <(echo "$before") <(threads) | paste -sd ,)")
+    arguments+=(--target "$kind=$target")
+    pids[$kind]=$(comm -13 <(echo "$before") <(threads))
     there+=("$kind")
 }
 
@@ -36,11 +37,17 @@ modprobe -qa btrfs dm_mod ublk_drv
 # With few inodes, so that making it leaves no work for later. What is removed goes back to who keeps the disk.
 mkfs.ext4 -qF -T largefile4 -E lazy_itable_init=0,lazy_journal_init=0 $disk && mount -o discard $disk /mnt || exit
 failed=0 arguments=() there=()
+declare -A pids=()
 for kind in $TARGETS; do
     case $kind in
         vdo | zvol) made "$kind" ;;
         *) arguments+=(--target "$kind") ;;
     esac
+done
+# A thread that has ended meanwhile would fail all of the run.
+for kind in "${there[@]}"; do
+    alive=$(for pid in ${pids[$kind]}; do [ ! -d "/proc/$pid" ] || echo "$pid"; done | paste -sd ,)
+    [ -z "$alive" ] || arguments+=(--pids "$kind=$alive")
 done
 # What is written into these devices before is discarded by the run.
 /share/pumice bench against --minutes "$MINUTES" --size "${SIZE}M" --dir /mnt --destroy --json /share/against.json \

@@ -287,7 +287,10 @@ run() {
 zfs() {         # zfs KERNEL: for who asks for it. Without it the lab is the lab all the same
     [ "${LAB_ZFS:-}" = yes ] || return 0
     run "zfs_$1"
-    [ "$code" = 0 ] || echo "skipped: ZFS in the kernel lab: $(why "zfs_$1")"
+    [ "$code" = 0 ] || {
+        rm -rf --one-file-system "$lab/builder"
+        echo "skipped: ZFS in the kernel lab: $(why "zfs_$1")"
+    }
 }
 why() { echo "step $1 failed: $(tail -n 1 "$lab/log/$1") (all of it: $lab/log/$1)"; }
 for step in $steps; do

@@ -269,7 +269,10 @@ impl Host {
     }
 
     fn nvme(&self, arguments: &[String], stop: &Stop) -> Result<String> {
-        let ended = process::run(&self.nvme, arguments, &std::env::temp_dir(), COMMAND, stop)?;
+        // Its messages are searched for words: they must be in English.
+        let language = [("LC_ALL", Path::new("C"))];
+        let ended =
+            process::run_with(&self.nvme, arguments, &language, &std::env::temp_dir(), COMMAND, stop)?;
         Ok(ended.output)
     }
 

@@ -6,6 +6,7 @@ use super::*;
 /// file `fail`, or `late` to fail once it is connected; a folder `theirs` is the controller of others that appears then.
 const NVME: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" && echo "$@" >>log
+if [ "$LC_ALL" != C ]; then echo 'Die Operation ist bereits im Gange' >&2; exit 1; fi
 for word; do case $word in
     --traddr=*) ip=${word#*=} ;; --trsvcid=*) port=${word#*=} ;; --nqn=*) nqn=${word#*=} ;; --device=*) device=${word#*=} ;;
 esac; done

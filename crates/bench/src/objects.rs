@@ -24,7 +24,7 @@ use crate::target::S3Address;
 use crate::warp::Warp;
 pub use client::S3Client;
 pub(crate) use client::{OWN, choose};
-use gateway::{Gateway, POLL, SIGNED, success, until_stopped};
+use gateway::{ANSWER, Gateway, PATIENCE, POLL, SIGNED, success, until_stopped};
 use removal::Ending;
 pub(crate) use removal::LATE;
 
@@ -133,13 +133,13 @@ impl Access {
         Ok(access)
     }
 
-    /// Whether the bucket is there. Fails if the gateway cannot be asked.
+    /// Whether the bucket is there. Fails if the gateway cannot be asked, or does not answer within ten seconds.
     pub(crate) fn is_there(&self) -> Result<bool> {
-        self.gateway.has_bucket(&self.stop)
+        self.gateway.has_bucket(ANSWER, &self.stop)
     }
 
     fn open_bucket(&self) -> Result<()> {
-        if self.is_there()? {
+        if self.gateway.has_bucket(PATIENCE, &self.stop)? {
             return Ok(());
         }
         let gateway = self.gateway.clone();

@@ -17,8 +17,8 @@ use crate::target::S3Address;
 pub(super) const SIGNED: Duration = Duration::from_secs(600);
 /// Longest time for a request.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest time for the question whether a bucket is there.
-const ANSWER: Duration = Duration::from_secs(10);
+/// Longest time for the question whether a bucket is there, at the start of a run. Later the gateway may be busy.
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
 /// Time between looks at a request to stop.
 pub(super) const POLL: Duration = Duration::from_millis(20);
 /// Largest accepted description of an error, in bytes.
@@ -69,13 +69,13 @@ impl Gateway {
         self.bucket.name()
     }
 
-    /// Whether the bucket is there. Fails if the gateway cannot be asked, or does not answer soon.
-    pub(super) fn has_bucket(&self, stop: &Stop) -> Result<bool> {
+    /// Whether the bucket is there. Fails if the gateway cannot be asked, or does not answer in this time.
+    pub(super) fn has_bucket(&self, within: Duration, stop: &Stop) -> Result<bool> {
         let wrong = |problem: String| BenchError::target(self.name(), problem);
         let url = self.bucket.head_bucket(Some(&self.credentials)).sign(SIGNED);
         let agent = self.agent.clone();
         let ask = move || {
-            let request = agent.head(url.as_str()).config().timeout_global(Some(ANSWER)).build();
+            let request = agent.head(url.as_str()).config().timeout_global(Some(within)).build();
             request.call().map(|answer| answer.status())
         };
         match until_stopped(stop, ask)? {
@@ -85,7 +85,7 @@ impl Gateway {
             Err(error) => {
                 let why = match error {
                     ureq::Error::Timeout(_) => {
-                        format!("the gateway does not answer within {} seconds", ANSWER.as_secs())
+                        format!("the gateway does not answer within {} seconds", within.as_secs())
                     }
                     error => error.to_string(),
                 };

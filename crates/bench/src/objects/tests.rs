@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use rusty_s3::{Bucket, Credentials, UrlStyle};
 
-use super::gateway::{PATIENCE, agent};
+use super::gateway::agent;
 use super::*;
 
 #[test]
@@ -167,6 +167,15 @@ fn a_gateway_that_does_not_say_whether_there_is_a_bucket_is_given_up() {
     let error = access.is_there().expect_err("no answer").to_string();
     assert!(error.starts_with("target b: http://127.0.0.1:"), "{error}");
     assert!(error.ends_with(": the gateway does not answer within 10 seconds"), "{error}");
+}
+
+#[test]
+fn a_gateway_that_is_busy_between_scenes_is_waited_for() {
+    let access = gateway(Box::new(|_, _, _| {
+        std::thread::sleep(ANSWER + Duration::from_secs(1));
+        ("200 OK", Vec::new())
+    }));
+    access.open_bucket().expect("the bucket is there");
 }
 
 #[test]

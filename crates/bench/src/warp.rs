@@ -121,10 +121,26 @@ impl Warp {
         stop: &Stop,
     ) -> Result<Measured> {
         let seconds = Warp::job_seconds(job.is_put, seconds);
-        if job.is_put {
-            refuse_used(access, stop)?;
-            access.will_be_put_to();
+        if !job.is_put {
+            return self.measure(job, access, seconds, folder, stop);
         }
+        if let Some(problem) = in_use(access, stop)? {
+            return Err(BenchError::program("warp", problem));
+        }
+        access.will_be_put_to();
+        // Without figures, too, and if it ended well, as it does if requests fail: the gateway may be storing what one without
+        // an answer brought.
+        self.measure(job, access, seconds, folder, stop).inspect_err(|_| access.was_cut())
+    }
+
+    fn measure(
+        &self,
+        job: &ObjectJob,
+        access: &Access,
+        seconds: u32,
+        folder: &Path,
+        stop: &Stop,
+    ) -> Result<Measured> {
         let results = folder.join(RESULTS);
         // The first is of 1.1 and newer, the other of older ones.
         let files = ["json.zst", "csv.zst"].map(|ending| folder.join(format!("{RESULTS}.{ending}")));
@@ -136,36 +152,25 @@ impl Warp {
         let arguments = self.arguments(job, access, seconds, &results);
         let limit = Duration::from_secs(u64::from(seconds)) * 3 + LATE;
         let ended = process::run_with(&self.program, &arguments, &environment, folder, limit, stop);
-        let ended = ended.inspect_err(|_| {
-            if job.is_put {
-                access.was_cut()
-            }
-        });
         let ended = ended.map_err(without_name)?;
         let none = || BenchError::program("warp", "it ended without results");
         let file = files.iter().find(|file| file.is_file()).ok_or_else(none)?.display().to_string();
         let ask = ["analyze", "--json", "--quiet", "--no-color", PIECES, &file];
         let analysis = process::run(&self.program, &ask, folder, LATE, stop).map_err(without_name)?.output;
-        // It ends well if requests fail: the gateway may be storing what one without an answer brought.
-        output::parse(&analysis, job, ended.cpu_seconds).inspect_err(|_| {
-            if job.is_put {
-                access.was_cut()
-            }
-        })
+        output::parse(&analysis, job, ended.cpu_seconds)
     }
 }
 
-/// Refuses a bucket that holds objects: warp is for buckets that hold no data.
-pub(crate) fn refuse_used(access: &Access, stop: &Stop) -> Result<()> {
-    match access.first_key(stop)? {
-        None => Ok(()),
-        Some(key) => {
-            let problem = format!(
-                "holds objects, such as {key}, and warp is for empty buckets only: name one, or give --s3-client own"
-            );
-            Err(BenchError::target(access.bucket_name(), problem))
-        }
-    }
+/// Says why warp is not for a bucket that holds objects; `None` if it holds none.
+pub(crate) fn in_use(access: &Access, stop: &Stop) -> Result<Option<String>> {
+    let problem = |key| {
+        let bucket = access.bucket_name();
+        format!(
+            "the bucket {bucket} holds objects, such as {key}, and warp is for empty buckets only: name one, or give \
+             --s3-client own"
+        )
+    };
+    Ok(access.first_key(stop)?.map(problem))
 }
 
 /// What warp said, without the name that it puts before each error, as the error has it.
@@ -207,7 +212,8 @@ mod tests {
             "throughput": {"measure_duration_millis": 4000, "bytes": 400000000}}"#;
         let script = format!(
             "#!/bin/sh\ncd {}\necho \"$@\" >>calls\ncase $1 in\n--version) echo '{version}' ;;\n\
-             analyze) cat figures 2>/dev/null || echo '{{\"by_op_type\": {{\"PUT\": {figures}, \"GET\": {figures}}}}}' ;;\n\
+             analyze) if [ -e wait ]; then touch analyzes; sleep 300; fi\n\
+             cat figures 2>/dev/null || echo '{{\"by_op_type\": {{\"PUT\": {figures}, \"GET\": {figures}}}}}' ;;\n\
              *) {put} ;;\nesac\n",
             folder.display()
         );
@@ -289,11 +295,30 @@ mod tests {
         assert_eq!(run(failing, &access, &stop).to_string(), "warp: 2 of 9 requests failed: reset");
         assert!(access.may_be_late());
         std::fs::remove_file(folder.path().join("warp-results.json.zst")).expect("it was there");
-        assert_eq!(run("true", &empty(), &stop).to_string(), "warp: it ended without results");
+        // Nor is it known without results, or if their analysis does not end.
+        let access = empty();
+        assert_eq!(run("true", &access, &stop).to_string(), "warp: it ended without results");
+        assert!(access.may_be_late());
+        let (access, cut) = (empty(), Stop::default());
+        std::fs::write(folder.path().join("wait"), "").expect("written");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let since = Instant::now();
+                while !folder.path().join("analyzes").exists() && since.elapsed() < LATE {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                cut.set();
+            });
+            assert!(run("touch warp-results.json.zst", &access, &cut).is_interrupted());
+        });
+        assert!(access.may_be_late());
+        for name in ["wait", "warp-results.json.zst"] {
+            std::fs::remove_file(folder.path().join(name)).expect("it was there");
+        }
         // Not even begun where somebody's objects are.
         let used = gateway(Box::new(|_, _, _| ("200 OK", listed(&["theirs".to_string()]))));
         let refused = run("touch begun", &used, &stop).to_string();
-        assert!(refused.starts_with("target b: holds objects, such as theirs, "), "{refused}");
+        assert!(refused.starts_with("warp: the bucket b holds objects, such as theirs, "), "{refused}");
         assert!(!folder.path().join("begun").exists());
         let (at, signal) = (folder.path().join("pid"), stop.clone());
         let signaller = std::thread::spawn(move || {

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use super::Access;
-use crate::error::Result;
+use crate::error::{BenchError, Result};
 use crate::suite::Plan;
 use crate::target::Kind;
 use crate::warp::{self, Warp};
@@ -79,7 +79,10 @@ fn usable(plan: &Plan<'_>) -> Result<Warp> {
     let warp = Warp::find(plan.folder, plan.stop)?;
     for target in &plan.options.targets {
         if let Kind::S3(address) = &target.kind {
-            warp::refuse_used(&Access::to(address, String::new(), plan.stop)?, plan.stop)?;
+            let access = Access::to(address, String::new(), plan.stop)?;
+            if let Some(problem) = warp::in_use(&access, plan.stop)? {
+                return Err(BenchError::target(&target.name, problem));
+            }
         }
     }
     Ok(warp)

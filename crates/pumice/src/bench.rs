@@ -278,7 +278,7 @@ fn measure_on(
     };
     let bar = Bar::new();
     let check = |target: &Target, is_first: bool| {
-        let looked = if is_first { looks.before_writes(target) } else { empty::free(target) };
+        let looked = if is_first { looks.before_writes(target, bar.voice()) } else { empty::free(target) };
         looked.map_err(|error| one_line(&error))
     };
     let run = Session::new(suite, &options, stop, &|progress| bar.show(progress)).checked(&check).run();

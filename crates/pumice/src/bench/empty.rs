@@ -19,6 +19,7 @@ use status::DriveState;
 use super::examine::Notice;
 use crate::in_use;
 use crate::signatures::{self, HEAD_BYTES, TAIL_BYTES};
+use crate::usage::complain;
 
 /// Most bytes that are read to see whether all are zeros.
 const READ_BYTES_MAX: u64 = 16 << 30;
@@ -57,11 +58,15 @@ impl<'a> Looks<'a> {
     /// Fails if a target is in use, or holds data that may not be overwritten. One that is to be connected is
     /// looked at when it is.
     pub(super) fn first(&self, target: &Target) -> Result<()> {
+        self.all_of(target, complain)
+    }
+
+    fn all_of(&self, target: &Target, say: impl FnOnce(&str) + Send + 'static) -> Result<()> {
         free(target)?;
         if !self.destroy {
             let name = &target.name;
-            let _notice =
-                target.is_kept().then(|| Notice::of(format!("looking for data on the target {name}")));
+            let notice = || Notice::by(say, format!("looking for data on the target {name}"));
+            let _notice = target.is_kept().then(notice);
             blank(target, Extent { bytes_max: None, stop: self.stop })?;
             self.seen.borrow_mut().insert(target.name.clone(), Instant::now());
         }
@@ -69,11 +74,15 @@ impl<'a> Looks<'a> {
     }
 
     /// As [`Looks::first`], after it: minutes may lie between the start and the first write to a target. All of it
-    /// is read again if they do, or if that does not take long.
-    pub(super) fn before_writes(&self, target: &Target) -> Result<()> {
+    /// is read again if they do, or if that does not take long. What does is said by `say`.
+    pub(super) fn before_writes(
+        &self,
+        target: &Target,
+        say: impl FnOnce(&str) + Send + 'static,
+    ) -> Result<()> {
         let is_fresh = self.seen.borrow().get(&target.name).is_some_and(|at| at.elapsed() < FRESH);
         if !is_fresh || self.destroy {
-            return self.first(target);
+            return self.all_of(target, say);
         }
         free(target)?;
         blank(target, Extent { bytes_max: Some(self.again_bytes_max), stop: self.stop })
@@ -284,14 +293,15 @@ mod tests {
             std::fs::write(&path, bytes).expect("written");
         };
         let (target, stop) = (target(&path), Stop::default());
-        let refused = |looks: &Looks<'_>| looks.before_writes(&target).expect_err("data").to_string();
+        let refused =
+            |looks: &Looks<'_>| looks.before_writes(&target, complain).expect_err("data").to_string();
         let mut looks = Looks::new(false, &stop);
         filled_at(None);
         looks.first(&target).expect("blank");
         filled_at(Some(2 << 20));
         assert!(refused(&looks).contains("holds data"), "it is small enough");
         looks.again_bytes_max = 1 << 20;
-        looks.before_writes(&target).expect("not read");
+        looks.before_writes(&target, complain).expect("not read");
         for end in [0, (4 << 20) - 1] {
             filled_at(Some(end));
             assert!(refused(&looks).contains("holds data"), "both ends are read: {end}");

@@ -19,10 +19,15 @@ pub(super) struct Notice(Sender<()>);
 
 impl Notice {
     pub(super) fn of(what: String) -> Notice {
+        Notice::by(complain, what)
+    }
+
+    /// As [`Notice::of`], said by `say`.
+    pub(super) fn by(say: impl FnOnce(&str) + Send + 'static, what: String) -> Notice {
         let (ended, wait) = mpsc::channel();
         std::thread::spawn(move || {
             if wait.recv_timeout(SILENT) == Err(RecvTimeoutError::Timeout) {
-                complain(&printable(&what));
+                say(&printable(&what));
             }
         });
         Notice(ended)
@@ -63,5 +68,18 @@ fn export(uri: &str) -> Result<(), String> {
         Ok(Ok(bytes)) => ::bench::large_enough(bytes),
         Ok(Err(error)) => Err(format!("{uri}: {error}")),
         Err(_) => Err(format!("{uri}: the server does not answer within {} seconds", ANSWER.as_secs())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wait_that_lasts_is_said_by_the_given_voice() {
+        let (said, heard) = mpsc::channel();
+        let notice = Notice::by(move |line| drop(said.send(line.to_string())), "looking\nlong".to_string());
+        assert_eq!(heard.recv_timeout(ANSWER * 6).as_deref(), Ok("looking long"));
+        drop(notice);
     }
 }

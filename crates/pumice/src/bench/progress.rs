@@ -6,6 +6,7 @@ use ::bench::Progress;
 use indicatif::{ProgressBar, ProgressDrawTarget};
 
 use crate::human;
+use crate::usage::complain;
 
 pub(super) struct Bar(Option<ProgressBar>);
 
@@ -16,6 +17,15 @@ impl Bar {
             crate::progress::set_style(&bar, "round {prefix} {bar:20} {msg}");
             bar
         }))
+    }
+
+    /// Prints lines above the bar, from any thread.
+    pub(super) fn voice(&self) -> impl Fn(&str) + Send + 'static + use<> {
+        let bar = self.0.clone();
+        move |line| match &bar {
+            Some(bar) => bar.suspend(|| complain(line)),
+            None => complain(line),
+        }
     }
 
     pub(super) fn show(&self, progress: &Progress) {

@@ -31,7 +31,10 @@ case $what in
 esac
 keep=${BENCH_KEEP:-$from}
 case $keep in /*) ;; *) keep=$from/$keep ;; esac
-[[ ${rounds:-} =~ ^[0-9]*$ && ${minutes:-0} =~ ^[0-9]+(\.[0-9]+)?$ ]] || { echo "bench-kernel: expected a number, not '${1:-}'" >&2; exit 2; }
+# A part of a minute too, as `pumice bench` takes it: 0.5, or .5.
+[[ ${rounds:-} =~ ^[0-9]*$ && ${minutes:-0} =~ ^([0-9]+\.?[0-9]*|\.[0-9]+)$ ]] || { echo "bench-kernel: expected a number, not '${1:-}'" >&2; exit 2; }
+# 08 is no octal number.
+case $what in rounds) rounds=$((10#$rounds)) ;; against) whole_minutes=$((10#0${minutes%%.*})) ;; esac
 # Who names zvol, or runs against, wants it built.
 [ "$what" = rounds ] && [ -z "${CONTESTANTS:-}" ] || case " $contestants " in *" zvol "*) export LAB_ZFS=${LAB_ZFS:-yes} ;; esac
 program=${PUMICE:-${CARGO_TARGET_DIR:-target}/release/pumice}
@@ -67,7 +70,7 @@ if [ "$what" = against ]; then
     more=("${@:2}")
     printf '%s\n' "SIZE=$size MINUTES=$minutes TARGETS='$contestants' DISK_GIB=$disk_gib ARC_MIB=64 ARGUMENTS=(${more[*]@Q})" |
         cat - $guest/{stores,against}.sh >"$share/run.sh"
-    $guest/run.sh "$lab" "$share" $((${minutes%.*} * 120 + 1200)) "${disk[@]}" || code=$?
+    $guest/run.sh "$lab" "$share" $((whole_minutes * 120 + 1200)) "${disk[@]}" || code=$?
     mkdir -p "$keep"
     for report in "$share"/against.{json,html}; do [ ! -e "$report" ] || cp "$report" "$keep/"; done
     # The report does not know of other programs of the host.

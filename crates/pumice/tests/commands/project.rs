@@ -1,4 +1,4 @@
-//! The README, and `scripts/deps.sh` with a package manager that installs nothing.
+//! The README, `scripts/deps.sh` with a package manager that installs nothing, and numbers given to `scripts/bench-kernel.sh`.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -75,6 +75,30 @@ fn a_list_installs_nothing() -> Outcome {
         assert_eq!(lines[0].contains("nbdkit"), has_all, "{lines:#?}");
     }
     Ok(())
+}
+
+/// What comes next in the script is that there is no program.
+#[test]
+fn numbers_of_rounds_and_minutes_are_decimal() {
+    if !needs(&["bash"]) {
+        return;
+    }
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bench-kernel.sh");
+    let run = |arguments: &[&str]| {
+        let run =
+            Command::new("bash").arg(script).args(arguments).env("PUMICE", "/nonexistent/pumice").output();
+        run.map(|it| (it.status.code(), String::from_utf8_lossy(&it.stderr).into_owned())).expect("it ran")
+    };
+    for accepted in
+        [&[][..], &["08"], &["against"], &["against", "08"], &["against", "09.5"], &["against", ".5"]]
+    {
+        let said = "/nonexistent/pumice is not there: make build first\n".to_string();
+        assert_eq!(run(accepted), (Some(1), said), "{accepted:?}");
+    }
+    for refused in [&["x"][..], &["1.5"], &["against", "."], &["against", "1.2.3"]] {
+        let said = format!("bench-kernel: expected a number, not '{}'\n", refused[refused.len() - 1]);
+        assert_eq!(run(refused), (Some(2), said), "{refused:?}");
+    }
 }
 
 /// Names in a directory of the project, without extensions.

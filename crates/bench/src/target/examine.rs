@@ -20,7 +20,8 @@ impl Target {
         let wrong = |problem: String| BenchError::target(&self.name, problem);
         match &self.kind {
             Kind::Path(path) => large_enough(device_or_file(path).map_err(wrong)?).map_err(wrong),
-            Kind::Pumice { path: Some(path), .. } if path.exists() => {
+            // A link that leads nowhere is one of those that are there.
+            Kind::Pumice { path: Some(path), .. } if path.symlink_metadata().is_ok() => {
                 device_or_file(path).map(drop).map_err(wrong)
             }
             Kind::Pumice { path: Some(path), .. } => match path.parent() {
@@ -92,6 +93,9 @@ mod tests {
         rustix::fs::mknodat(rustix::fs::CWD, &*pipe, rustix::fs::FileType::Fifo, 0o600.into(), 0)
             .expect("a pipe");
         let _socket = std::os::unix::net::UnixListener::bind(at("socket")).expect("a socket");
+        for (link, to) in [("dangling", "none"), ("loop", "loop")] {
+            std::os::unix::fs::symlink(to, at(link)).expect("a link");
+        }
         let no_file = "expected a file or block device";
         for (target, says) in [
             (pipe.clone(), format!("{pipe} is a pipe: {no_file}")),
@@ -102,6 +106,14 @@ mod tests {
             ("/dev/zero".to_string(), format!("/dev/zero is a character device: {no_file}")),
             (at("none"), format!("{}: No such file or directory (os error 2)", at("none"))),
             (format!("pumice:{}", at("none/drive")), format!("{}: no such directory", at("none"))),
+            (
+                format!("pumice:{}", at("dangling")),
+                format!("{}: No such file or directory (os error 2)", at("dangling")),
+            ),
+            (
+                format!("pumice:{}", at("loop")),
+                format!("{}: Too many levels of symbolic links (os error 40)", at("loop")),
+            ),
             (small, "has 4096 bytes, expected at least 16777216".to_string()),
             (
                 format!("rbd:p/i?conf={}", at("none")),

@@ -95,7 +95,7 @@ impl<M: Media> Drive<M> {
             };
             let Some(ids) = adopted else {
                 trained.outcome = "there is no room for new dictionaries".into();
-                shared.core().schedule.next();
+                shared.core().schedule.next(true);
                 return Ok(trained);
             };
             trained.ids = ids;
@@ -111,7 +111,7 @@ impl<M: Media> Drive<M> {
         if !keep_sample {
             shared.sampler.start_over();
         }
-        shared.core().schedule.next();
+        shared.core().schedule.next(trained.gain > 0.0);
         Ok(trained)
     }
 

@@ -396,7 +396,10 @@ impl<S: Subject> Run<S> {
             if let Some(failure) = world.failure() {
                 return Err(Stop::Failed(failure));
             }
+            // The planned panic is for what the clients do.
+            let armed = panics::arm(None);
             let overruns = world.subject.hold_overruns();
+            panics::arm(armed);
             if overruns > 0 {
                 return Err(Stop::Failed(format!(
                     "others changed blocks that a request held: {overruns} times"

@@ -46,7 +46,7 @@ fn strings(sample: &[u8]) -> impl Iterator<Item = u64> {
             return None;
         }
         let string = window.iter().fold(0_u64, |string, &byte| string << 8 | u64::from(byte));
-        // Fibonacci hashing (Knuth, TAOCP 6.4): the highest bits are the best mixed.
+        // Fibonacci hashing (Knuth, TAOCP 6.4): bits above the middle depend on nearly all of the string.
         let hash = string.wrapping_mul(0x9e37_79b9_7f4a_7c15);
         (hash >> 32).is_multiple_of(SAMPLED).then_some(string)
     })

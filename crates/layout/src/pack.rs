@@ -225,6 +225,41 @@ pub fn decode_pack(
     place: Place<'_>,
     mut each: impl FnMut(u32, Record<'_>),
 ) -> Result<PackHeader, DecodeError> {
+    let header = decode_headers(bytes, place)?;
+    let used = &bytes[..header.used as usize];
+    let mask = masks(place);
+    walk_records(used, header.records, |at, raw| decode_record(raw, mask(at)).map(drop))?;
+    walk_records(used, header.records, |at, raw| {
+        // Verified just now: decode again without paying for the checksum.
+        let record_header = RecordHeader::decode(raw)?;
+        let end = RECORD_HEADER_BYTES + usize::from(record_header.payload_len);
+        each(at, Record { header: record_header, payload: &raw[RECORD_HEADER_BYTES..end] });
+        Ok(())
+    })?;
+    Ok(header)
+}
+
+/// Decodes a pack whose own header and records' headers are right, while some payloads may not be: what was written where is
+/// known. `each` is called for every record with its offset in the pack, its header, and its payload if that is right.
+///
+/// A power cut leaves such packs too. Who takes one must know that it was durable.
+pub fn decode_damaged_pack(
+    bytes: &[u8],
+    place: Place<'_>,
+    mut each: impl FnMut(u32, RecordHeader, Option<&[u8]>),
+) -> Result<PackHeader, DecodeError> {
+    let header = decode_headers(bytes, place)?;
+    let mask = masks(place);
+    walk_records(&bytes[..header.used as usize], header.records, |at, raw| {
+        let payload = decode_record(raw, mask(at)).ok().map(|record| record.payload);
+        each(at, RecordHeader::decode(raw)?, payload);
+        Ok(())
+    })?;
+    Ok(header)
+}
+
+/// Verifies a pack's header and those of its records, which its checksum covers.
+fn decode_headers(bytes: &[u8], place: Place<'_>) -> Result<PackHeader, DecodeError> {
     let header = PackHeader::decode(bytes)?;
     if header.uuid != *place.uuid
         || header.segment != place.segment
@@ -236,26 +271,21 @@ pub fn decode_pack(
     if header.len as usize > bytes.len() {
         return Err(DecodeError::Truncated(WHAT));
     }
-    let used = &bytes[..header.used as usize];
     let mut crc = 0;
-    walk_records(used, header.records, |_, raw| {
+    walk_records(&bytes[..header.used as usize], header.records, |_, raw| {
         crc = crc32c::crc32c_append(crc, &raw[..RECORD_HEADER_BYTES]);
         Ok(())
     })?;
     if crc32c::crc32c_append(crc, &bytes[..CRC_AT]) != u32_at(bytes, CRC_AT) {
         return Err(DecodeError::Checksum(WHAT));
     }
-    let tag = drive_tag(place.uuid);
-    let mask = |at: u32| place_mask(tag, place.segment, place.generation, place.offset + at);
-    walk_records(used, header.records, |at, raw| decode_record(raw, mask(at)).map(drop))?;
-    walk_records(used, header.records, |at, raw| {
-        // Verified just now: decode again without paying for the checksum.
-        let record_header = RecordHeader::decode(raw)?;
-        let end = RECORD_HEADER_BYTES + usize::from(record_header.payload_len);
-        each(at, Record { header: record_header, payload: &raw[RECORD_HEADER_BYTES..end] });
-        Ok(())
-    })?;
     Ok(header)
+}
+
+/// The masks of a pack's records by their offsets in it.
+fn masks(place: Place<'_>) -> impl Fn(u32) -> u32 {
+    let tag = drive_tag(place.uuid);
+    move |at| place_mask(tag, place.segment, place.generation, place.offset + at)
 }
 
 /// Steps over the records behind a pack's header: calls `each` with a record's offset and its bytes.

@@ -405,6 +405,10 @@ impl Subject for Drive<Backing> {
     fn recovered(&self) -> Vec<(&'static str, u64)> {
         let recovered = self.status().recovered;
         let unclean = u64::from(!recovered.clean);
-        vec![("drive: packs rolled forward", recovered.packs_count), ("drive: unclean opens", unclean)]
+        vec![
+            ("drive: packs rolled forward", recovered.packs_count),
+            ("drive: records of the log that were durable and are damaged", recovered.damaged_records_count),
+            ("drive: unclean opens", unclean),
+        ]
     }
 }

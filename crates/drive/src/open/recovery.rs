@@ -9,7 +9,7 @@ use media::Media;
 use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::medium::write_out::bad_segments_max;
-use crate::open::replay::{Reader, Tail, Told};
+use crate::open::replay::{DamagedPack, Reader, Tail, Told};
 use crate::open::rewrite::{NotTaken, Rewritten, rewrite};
 use crate::open::slots::{
     Found, copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint, read_superblock,
@@ -107,6 +107,7 @@ impl<M: Media> Drive<M> {
         let mut core = recover(superblock, (&checkpoint, table), &tail, &options, read_only);
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
+        core.note_damaged(&tail.damaged);
         if let Some(fault) = core.roll_forward(&checkpoint, tail.told, recovery_bytes_max(&options))? {
             if !accepts {
                 return Err(unread.unwrap_or(Error::Corrupt(fault)));
@@ -295,6 +296,7 @@ fn recover(
         recovered: crate::state::recovered::Recovered {
             packs_count: tail.packs_count,
             log_bytes: tail.bytes,
+            damaged_records_count: tail.damaged.iter().map(|pack| pack.records).sum(),
             clean: checkpoint.clean,
         },
         planted: options.planted,
@@ -354,6 +356,19 @@ impl Core {
             ));
         }
         Ok(fault)
+    }
+
+    /// Counts the records of the log that cannot be read, and says where they are.
+    fn note_damaged(&mut self, packs: &[DamagedPack]) {
+        let records = self.recovered.damaged_records_count;
+        self.counters.corrupt_records_count += records;
+        if let Some(first) = packs.first().filter(|_| records > 0) {
+            let (packs, sequence, position) = (packs.len(), first.sequence, first.position);
+            self.note(format!(
+                "{records} records in {packs} packs of the log are damaged, the first in pack {sequence} at byte {position}; \
+                 what they held cannot be read"
+            ));
+        }
     }
 
     fn must_fit(&self, bytes_max: u64) -> Result<(), Error> {

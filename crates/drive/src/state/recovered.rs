@@ -7,6 +7,8 @@ pub struct Recovered {
     pub packs_count: u64,
     /// Bytes of log read for that.
     pub log_bytes: u64,
+    /// Records of data in it that were durable and cannot be read.
+    pub damaged_records_count: u64,
     /// The drive had been closed properly.
     pub clean: bool,
 }

@@ -25,6 +25,7 @@ mod check;
 mod closing;
 mod conflict;
 mod damage;
+mod damaged_log;
 mod dead_blocks;
 mod dictionaries;
 mod divided;

@@ -2,7 +2,7 @@
 
 use crate::common::{At, Pack, sample_pack, seal};
 use layout::PAGE_BYTES;
-use layout::pack::{Place, decode_pack, walk_records};
+use layout::pack::{Place, decode_damaged_pack, decode_pack, walk_records};
 use proptest::prelude::*;
 
 fn is_refused(bytes: &[u8], place: Place<'_>) -> bool {
@@ -42,6 +42,33 @@ fn every_flipped_bit_that_means_something_is_refused() {
             damaged[at] ^= 1 << bit;
             assert!(is_refused(&damaged, pack.at.place()), "bit {bit} of byte {at}");
         }
+    }
+}
+
+/// Which records of a pack have right payloads; nothing if its headers are not right.
+fn right_payloads(bytes: &[u8], place: Place<'_>) -> Option<Vec<bool>> {
+    let mut right = Vec::new();
+    decode_damaged_pack(bytes, place, |_, _, payload| right.push(payload.is_some())).ok().map(|_| right)
+}
+
+#[test]
+fn a_flipped_bit_in_a_payload_is_known_to_be_there_and_one_in_a_header_is_refused() {
+    let pack = sample_pack();
+    let all = pack.specs.len();
+    assert_eq!(right_payloads(&pack.bytes, pack.at.place()), Some(vec![true; all]));
+    let mut payloads = Vec::new();
+    let mut at = 112;
+    for (record, spec) in pack.specs.iter().enumerate() {
+        let first = at + layout::record::RECORD_HEADER_BYTES;
+        payloads.extend((first..first + spec.payload.len()).map(|byte| (byte, record)));
+        at += spec.header().record_len();
+    }
+    for at in meaningful(&pack) {
+        let mut damaged = pack.bytes.clone();
+        damaged[at] ^= 1 << (at % 8);
+        let hit = payloads.iter().find(|(byte, _)| *byte == at).map(|(_, record)| *record);
+        let expected = hit.map(|hit| (0..all).map(|record| record != hit).collect());
+        assert_eq!(right_payloads(&damaged, pack.at.place()), expected, "byte {at}");
     }
 }
 

@@ -1,7 +1,7 @@
 //! Any bytes as a pack.
 
 use layout::PackHeader;
-use layout::pack::{Place, decode_pack, walk_records};
+use layout::pack::{Place, decode_damaged_pack, decode_pack, walk_records};
 
 use super::seal;
 
@@ -66,6 +66,13 @@ fn check(bytes: &[u8]) {
         crc = crc32c::crc32c_append(crc, &bytes[at as usize..at as usize + 16]);
         records += 1;
     });
+    let (mut headers, mut damaged) = (0, 0);
+    let by_headers = decode_damaged_pack(bytes, place, |_, _, payload| {
+        headers += 1;
+        damaged += u32::from(payload.is_none());
+    });
+    assert!(by_headers.is_err() || headers == header.records);
+    assert_eq!(decoded.is_ok(), by_headers.is_ok() && damaged == 0);
     if decoded.is_err() {
         assert_eq!(records, 0, "no record of a refused pack is told");
         return;

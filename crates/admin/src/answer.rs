@@ -82,7 +82,8 @@ fn status(drives: Vec<StatusReport>) -> Response<Full<Bytes>> {
 
 /// Returns the response to `/healthz`: status 200 if all drives are healthy, otherwise 503 with a line for each
 /// drive that is not. A full drive is healthy, because it can be read, trimmed and overwritten. A drive that is
-/// read-only by request is healthy too.
+/// read-only by request is healthy too, and one whose backing was deleted: whoever restarts what is not healthy would
+/// lose it.
 fn health(drives: &[StatusReport]) -> Response<Full<Bytes>> {
     let is_unhealthy = |drive: &&StatusReport| match drive.state {
         DriveState::Online | DriveState::ReadOnly => drive.critical_warning.has(Warning::ReadOnly),

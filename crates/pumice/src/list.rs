@@ -10,7 +10,7 @@ use attach::client::{self, Attachment};
 use report::Table;
 use serde_json::{Value, json};
 use service::mounts;
-use status::{DriveState, StatusReport, path_text, shown};
+use status::{BackingPlace, DriveState, StatusReport, path_text, shown};
 
 use crate::human;
 use crate::output::print_json;
@@ -48,7 +48,7 @@ impl Row {
 #[command(after_help = "Columns: PATH of the backing; NBD: URI for clients, +N: and N more; DEVICE: block \
     device node, and how it is made; CAPACITY: logical capacity; USED: \
     physical space in use, of what data may use; RATIO: compression ratio; MOUNTED: where the device is mounted; STATE: \
-    online, read-only, poisoned, closed, or down: its server could not open it; of an attached drive without a server: waiting \
+    online, read-only, poisoned, closed, or down: its server could not open it; whether its backing was deleted or moved; of an attached drive without a server: waiting \
     for it, or failed, with the reason; of one whose server does not answer: no answer; of one whose device has no process behind it: \
     waiting for `pumice attach`. `pumice status PATH` shows more of a drive.\n\n\
     Example: pumice list --json | jq -r '.drives[].nbd_uris[]'")]
@@ -143,6 +143,7 @@ fn document(row: &Row) -> Value {
         "compression_ratio": share(drive.compression_ratio),
         "out_of_space": is_known.then_some(drive.out_of_space),
         "backing_full": is_known.then_some(drive.backing_full),
+        "backing_place": is_known.then_some(drive.backing.place),
         "attachment": row.attachment.as_ref().map(|attachment| json!({
             "device": attachment.record.node.as_deref().map(path_text),
             "by": attachment.record.way,
@@ -205,6 +206,12 @@ fn cells(row: &Row) -> [String; 8] {
         _ => "",
     };
     let full = out_of_space(drive);
+    let place = match drive.backing.place {
+        BackingPlace::Deleted => ", its backing was deleted",
+        BackingPlace::Moved => ", its backing has moved",
+        BackingPlace::Replaced => ", its path leads to another file",
+        BackingPlace::InPlace | BackingPlace::Unknown => "",
+    };
     [
         path,
         nbd,
@@ -213,7 +220,7 @@ fn cells(row: &Row) -> [String; 8] {
         format!("{:.1} %", 100.0 * drive.physical_used_ratio),
         ratio,
         mounted,
-        format!("{}{full}{device_state}", drive.state),
+        format!("{}{full}{place}{device_state}", drive.state),
     ]
 }
 

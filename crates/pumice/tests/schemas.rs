@@ -156,8 +156,10 @@ fn list_and_capacity() -> Outcome {
     let [up, down] = &list["drives"].as_array().ok_or("drives")?[..] else { panic!("two drives: {list}") };
     assert_eq!(up["nbd_uris"], json!([server.uri()]));
     assert_eq!((&up["no_answer"], &down["no_answer"]), (&json!(false), &json!(false)), "{list}");
-    // Those that the status does not have.
-    let own = ["nbd_uris", "no_answer"];
+    assert_eq!(up["backing_place"], status["backing"]["place"]);
+    assert!(down["backing_place"].is_null(), "{down}");
+    // Those that the status does not have, or has elsewhere.
+    let own = ["backing_place", "nbd_uris", "no_answer"];
     for (key, value) in
         up.as_object().ok_or("an object")?.iter().filter(|(key, _)| !own.contains(&key.as_str()))
     {

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::states::BackingKind;
+use crate::states::{BackingKind, BackingPlace};
 
 /// The backing of a drive. [`None`] is what the machine does not report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -12,6 +12,8 @@ pub struct BackingReport {
     pub kind: BackingKind,
     /// Bytes of the drive behind the end of its backing, which another program has truncated; 0 if the drive is not served.
     pub missing_bytes: u64,
+    /// Where the backing is; unknown if the drive is not served.
+    pub place: BackingPlace,
     /// Temperature of the hottest disk.
     pub temperature_celsius: Option<f64>,
     /// Power of all disks together, if each reports it.
@@ -69,6 +71,7 @@ impl BackingReport {
         BackingReport {
             kind,
             missing_bytes: 0,
+            place: BackingPlace::Unknown,
             temperature_celsius: highest(|device| device.temperature_celsius),
             power_watts: power.filter(|watts| !watts.is_empty()).map(|watts| watts.iter().sum()),
             percentage_used: highest(|device| device.percentage_used),

@@ -35,7 +35,7 @@ pub use server::{
     ServerReport,
 };
 pub use states::{
-    BackingKind, DriveState, EventKind, IoBackend, LiveKind, NoTime, RunState, SampleSource, ScrubState,
-    SettlingState, WearSource,
+    BackingKind, BackingPlace, DriveState, EventKind, IoBackend, LiveKind, NoTime, RunState, SampleSource,
+    ScrubState, SettlingState, WearSource,
 };
 pub use warning::{CriticalWarning, Warning};

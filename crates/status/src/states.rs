@@ -161,6 +161,46 @@ states! {
 }
 
 states! {
+    /// Where the backing of a served drive is; `Unknown` if the drive is not served, or its path could never be looked at.
+    BackingPlace {
+        /// At its path. Also a file that never had a name.
+        InPlace = "in-place",
+        /// Nothing is at its path. The file has another name.
+        Moved = "moved",
+        /// Another file or device is at its path. A file has another name.
+        Replaced = "replaced",
+        /// It has no name: it exists only as long as its server has it open. Another file may be at its path.
+        Deleted = "deleted",
+    }
+}
+
+impl BackingPlace {
+    /// Returns whether the path of the backing does not lead to it, although data is not lost.
+    pub fn is_elsewhere(self) -> bool {
+        matches!(self, BackingPlace::Moved | BackingPlace::Replaced)
+    }
+
+    /// Returns what is wrong and what to do, in one line for people. `None` if nothing is known to be wrong.
+    pub fn advice(self) -> Option<&'static str> {
+        match self {
+            BackingPlace::Deleted => Some(
+                "the backing was deleted (if a file is at its path, it is another one): its data is lost when its server ends; \
+                 do not stop or restart that, and copy the data first (docs/space.md)",
+            ),
+            BackingPlace::Moved => Some(
+                "nothing is at the path of the backing, which has another name now: rename it back, or the next start \
+                 of its server does not find it (docs/space.md)",
+            ),
+            BackingPlace::Replaced => Some(
+                "another file or device is at the path of the backing, and the next start of its server would open \
+                 that one: put the backing back (docs/space.md)",
+            ),
+            BackingPlace::InPlace | BackingPlace::Unknown => None,
+        }
+    }
+}
+
+states! {
     /// I/O engine of a server.
     IoBackend {
         /// One ring per worker thread.
@@ -199,6 +239,12 @@ states! {
         BackingTruncated = "backing-truncated",
         /// The backing has the length of the drive again.
         BackingRestored = "backing-restored",
+        /// The backing was deleted, and exists only as long as its server has it open.
+        BackingDeleted = "backing-deleted",
+        /// The path of the backing leads to nothing, or to another file or device.
+        BackingMoved = "backing-moved",
+        /// The path of the backing leads to it again.
+        BackingFound = "backing-found",
         /// The drive could not be opened.
         OpenFailed = "open-failed",
     }
@@ -217,6 +263,16 @@ mod tests {
         }
         assert_eq!(serde_json::to_value(NoTime::CapacityFirst).expect("JSON"), "capacity first");
         assert_eq!(format!("{:>10}|", DriveState::ReadOnly), " read-only|");
+    }
+
+    #[test]
+    fn every_place_but_the_right_one_has_advice_in_one_line() {
+        for place in BackingPlace::ALL {
+            let advice = place.advice();
+            assert_eq!(advice.is_none(), *place == BackingPlace::InPlace, "{place}");
+            assert!(advice.is_none_or(|text| !text.contains('\n') && !text.contains("  ")), "{place}");
+        }
+        assert_eq!(BackingPlace::default().advice(), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ states! {
         /// A disk under the drive is at its temperature limit, or reports that it is too hot.
         Temperature = "temperature",
         /// Data is in doubt: corrupt records were found, the log is damaged, the drive is poisoned, its backing was
-        /// truncated, or a disk under it fails its own test.
+        /// truncated or deleted, or a disk under it fails its own test.
         Reliability = "reliability",
         /// Writes are refused although read-only was not requested.
         ReadOnly = "read-only",
@@ -29,6 +29,10 @@ states! {
         BadSegments = "bad-segments",
         /// The backing is shorter than the drive: another program truncated it.
         BackingTruncated = "backing-truncated",
+        /// The backing was deleted: its data is lost when its server ends.
+        BackingDeleted = "backing-deleted",
+        /// The path of the backing leads to nothing, or to another file or device.
+        BackingMoved = "backing-moved",
     }
 }
 
@@ -44,6 +48,8 @@ impl Warning {
             Warning::Wear => 1 << 9,
             Warning::BadSegments => 1 << 10,
             Warning::BackingTruncated => 1 << 11,
+            Warning::BackingDeleted => 1 << 12,
+            Warning::BackingMoved => 1 << 13,
             Warning::Unknown => 0,
         }
     }
@@ -97,6 +103,8 @@ mod tests {
             ("wear", 0x200),
             ("bad-segments", 0x400),
             ("backing-truncated", 0x800),
+            ("backing-deleted", 0x1000),
+            ("backing-moved", 0x2000),
         ];
         assert_eq!(bits, wanted);
     }

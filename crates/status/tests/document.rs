@@ -207,6 +207,7 @@ fn what_may_be_null_has_the_type_that_is_documented() {
     report.backing = status::BackingReport {
         kind: status::BackingKind::File,
         missing_bytes: 1,
+        place: status::BackingPlace::InPlace,
         temperature_celsius: Some(1.0),
         power_watts: Some(1.0),
         percentage_used: Some(1.0),

@@ -67,6 +67,9 @@ pub(super) fn render(drive: &StatusReport, all: bool) -> String {
             copy.pid
         );
     }
+    if let Some(advice) = drive.backing.place.advice() {
+        let _ = writeln!(out, "  warning: {advice}");
+    }
     for note in &drive.notes {
         let _ = writeln!(out, "  note: {note}");
     }

@@ -202,3 +202,71 @@ fn a_backing_that_is_truncated_is_reported_until_it_is_whole_again() {
     let log = std::fs::read_to_string(drive.file("log")).expect("a log");
     assert!(log.contains("the backing was truncated: 8388608 bytes"), "{log}");
 }
+
+/// Returns the first line of an output that contains a word.
+fn line_with<'a>(output: &'a str, word: &str) -> &'a str {
+    output.lines().find(|line| line.contains(word)).unwrap_or_else(|| panic!("{word}: {output}"))
+}
+
+#[test]
+fn a_backing_that_is_renamed_or_replaced_is_reported_until_it_is_back() {
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let server = drive.serve(&["--log-format", "json"]);
+    let (path, away) = (drive.path(), drive.file("away"));
+    let at = |place: &'static str| wait(&drive, |status| status["backing"]["place"] == place);
+    let status = at("in-place");
+    assert_eq!(status["critical_warning"]["bits"], 0, "{status}");
+    std::fs::rename(&path, &away).expect("renamed");
+    let status = at("moved");
+    assert_eq!(status["critical_warning"]["names"], serde_json::json!(["backing-moved"]));
+    assert_eq!(status["backing"]["kind"], "file", "{status}");
+    let shown = drive.pumice(&["status", &text(&path)]).stdout;
+    assert!(line_with(&shown, "warning:").contains("nothing is at the path"), "{shown}");
+    std::fs::write(&path, "another").expect("replaced");
+    at("replaced");
+    let shown = drive.pumice(&["list"]).stdout;
+    assert!(line_with(&shown, "online").contains("its path leads to another file"), "{shown}");
+    std::fs::rename(&away, &path).expect("back");
+    let status = at("in-place");
+    assert_eq!(status["critical_warning"]["bits"], 0, "{status}");
+    let status = wait(&drive, |status| count(status, "backing-found") == Some(1));
+    assert_eq!((count(&status, "backing-moved"), count(&status, "backing-deleted")), (Some(2), Some(0)));
+    assert!(server.stop().success());
+}
+
+#[test]
+fn a_backing_that_is_deleted_is_reported_and_served_until_the_end() {
+    if !needs(&["qemu-io"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let out = drive.file("events");
+    let command = format!(r#"[ "$PUMICE_EVENT" != backing-deleted ] || echo "$PUMICE_MESSAGE" > {out}"#);
+    let server = drive.serve(&["--on-event", &command, "--log-format", "json"]);
+    let write = |pattern: &str| {
+        let (write, read) = (format!("write -P {pattern} 0 1M"), format!("read -P {pattern} 0 1M"));
+        succeed("qemu-io", &["-f", "raw", "-c", &write, "-c", "flush", "-c", &read, server.uri()]);
+    };
+    write("1");
+    let path = drive.path();
+    std::fs::remove_file(&path).expect("deleted");
+    let status = wait(&drive, |status| count(status, "backing-deleted") == Some(1));
+    assert_eq!((&status["state"], &status["backing"]["place"]), (&"online".into(), &"deleted".into()));
+    assert_eq!(status["critical_warning"]["names"], serde_json::json!(["reliability", "backing-deleted"]));
+    let shown = drive.pumice(&["status", &text(&path)]).stdout;
+    assert!(line_with(&shown, "warning:").contains("do not stop or restart"), "{shown}");
+    assert!(line_with(&shown, "Device Status").contains("backing-deleted"), "{shown}");
+    let shown = drive.pumice(&["list"]).stdout;
+    assert!(line_with(&shown, "online").contains("its backing was deleted"), "{shown}");
+    // Another file there does not bring it back.
+    std::fs::write(&path, "another").expect("replaced");
+    write("2");
+    std::thread::sleep(Duration::from_secs(2));
+    assert_eq!(drive.status()["backing"]["place"], "deleted");
+    assert!(server.stop().success());
+    let event = std::fs::read_to_string(out).expect("the command ran");
+    assert!(event.starts_with("the backing was deleted"), "{event}");
+    let log = drive.log();
+    let line: serde_json::Value = serde_json::from_str(line_with(&log, "backing-deleted")).expect("JSON");
+    assert_eq!(line["level"], "ERROR");
+}

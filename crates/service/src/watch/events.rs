@@ -1,12 +1,12 @@
 //! Events of a drive, each reported once: levels of space in use, writes refused for lack of space, poison, corrupt
-//! records, segments set aside.
+//! records, segments set aside, a backing that was truncated, deleted or moved.
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::str::FromStr;
 use std::time::{Duration, SystemTime};
 
-use status::{EventCount, EventKind, EventsReport, RecentEvent, unix_seconds};
+use status::{BackingPlace, EventCount, EventKind, EventsReport, RecentEvent, unix_seconds};
 
 use crate::watch::error_counts::{ErrorCounts, Rising};
 
@@ -106,6 +106,8 @@ pub(crate) struct Seen {
     pub(crate) errors: ErrorCounts,
     /// Bytes of the drive behind the end of its backing.
     pub(crate) missing_bytes: u64,
+    /// Where the backing is.
+    pub(crate) place: BackingPlace,
     /// The reason, if the drive is poisoned.
     pub(crate) poisoned: Option<String>,
 }
@@ -139,6 +141,7 @@ pub(crate) struct Watcher {
     bad_segments: Rising,
     damaged_segments: Rising,
     truncated: bool,
+    place: BackingPlace,
     poisoned: bool,
 }
 
@@ -156,6 +159,7 @@ impl Watcher {
             bad_segments: Rising::from(known.bad_segments),
             damaged_segments: Rising::from(known.damaged_segments),
             truncated: false,
+            place: BackingPlace::InPlace,
             poisoned: false,
         }
     }
@@ -172,6 +176,7 @@ impl Watcher {
         self.look_at_refusals(seen, &mut events);
         self.look_at_errors(seen, &mut events);
         self.look_at_length(seen, &mut events);
+        self.look_at_place(seen, &mut events);
         events
     }
 
@@ -243,6 +248,20 @@ impl Watcher {
             (true, true) | (false, false) => {}
         }
         self.truncated = truncated;
+    }
+
+    fn look_at_place(&mut self, seen: &Seen, events: &mut Vec<Event>) {
+        if seen.place == self.place || seen.place == BackingPlace::Unknown {
+            return;
+        }
+        self.place = seen.place;
+        let kind = match seen.place {
+            BackingPlace::Deleted => EventKind::BackingDeleted,
+            BackingPlace::Moved | BackingPlace::Replaced => EventKind::BackingMoved,
+            BackingPlace::InPlace | BackingPlace::Unknown => EventKind::BackingFound,
+        };
+        let message = seen.place.advice().unwrap_or("the path of the backing leads to it again");
+        events.push(seen.event(kind, message.into()));
     }
 
     fn look_at_errors(&mut self, seen: &Seen, events: &mut Vec<Event>) {
@@ -383,6 +402,22 @@ mod tests {
         assert_eq!(kinds(&mut watcher, &missing(8192)), []);
         assert_eq!(kinds(&mut watcher, &missing(0)), [(EventKind::BackingRestored, None)]);
         assert_eq!(kinds(&mut watcher, &missing(1)), truncated, "again");
+    }
+
+    #[test]
+    fn each_place_of_the_backing_is_reported_once_until_it_is_back() {
+        let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
+        let at = |place| Seen { place, ..seen(1) };
+        let (moved, deleted) = ([(EventKind::BackingMoved, None)], [(EventKind::BackingDeleted, None)]);
+        assert_eq!(kinds(&mut watcher, &at(BackingPlace::Unknown)), [], "not looked at yet");
+        assert_eq!(kinds(&mut watcher, &at(BackingPlace::InPlace)), []);
+        assert_eq!(kinds(&mut watcher, &at(BackingPlace::Moved)), moved);
+        assert_eq!(kinds(&mut watcher, &at(BackingPlace::Moved)), []);
+        assert_eq!(kinds(&mut watcher, &at(BackingPlace::InPlace)), [(EventKind::BackingFound, None)]);
+        assert_eq!(kinds(&mut watcher, &at(BackingPlace::Replaced)), moved, "again");
+        let events = watcher.look(&at(BackingPlace::Deleted));
+        assert_eq!(events.iter().map(|event| (event.kind, event.level_percent)).collect::<Vec<_>>(), deleted);
+        assert!(events[0].message.contains("do not stop"), "{events:?}");
     }
 
     #[test]

@@ -2,16 +2,16 @@
 
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
-use std::path::Path;
+use std::sync::Arc;
 
 /// An open backing, whose length can be asked for.
 #[derive(Debug)]
-pub(crate) struct Length(File);
+pub(crate) struct Length(Arc<File>);
 
 impl Length {
-    /// Opens the file or block device. Its name may change afterwards. `None` if it cannot be opened.
-    pub(crate) fn open(path: &Path) -> Option<Length> {
-        File::open(path).ok().map(Length)
+    /// Of a file or block device. Its name may change afterwards.
+    pub(crate) fn of(file: Arc<File>) -> Length {
+        Length(file)
     }
 
     /// Returns by how many bytes the backing is shorter than `needed`. `None` if that cannot be determined.
@@ -19,7 +19,7 @@ impl Length {
     /// A file system on the network may block the thread.
     pub(crate) fn missing_bytes(&self, needed: u64) -> Option<u64> {
         // Of a block device, too, the end is its size.
-        let length = (&self.0).seek(SeekFrom::End(0)).ok()?;
+        let length = (&*self.0).seek(SeekFrom::End(0)).ok()?;
         Some(needed.saturating_sub(length))
     }
 }

@@ -3,6 +3,7 @@
 //! It runs beside the threads that carry requests, on the runtime on which the drive was opened.
 
 use std::collections::VecDeque;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -10,7 +11,7 @@ use std::time::{Duration, Instant};
 use drive::{Drive, State, Status};
 use media::AnyMedia;
 use parking_lot::Mutex;
-use status::{BackingReport, CopyReport, EventKind, StatusReport, TimeToFull, shown};
+use status::{BackingPlace, BackingReport, CopyReport, EventKind, StatusReport, TimeToFull, shown};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -22,12 +23,13 @@ use crate::watch::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
 use crate::watch::hook::Hook;
 use crate::watch::latency::Snapshot;
 use crate::watch::length::Length;
+use crate::watch::place::{Place, by_descriptor};
 use crate::watch::report::{assess, limit_bytes, used_ratio};
 use crate::watch::requests::Requests;
 
 /// Interval of looking for events.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Interval of measuring the backing.
+/// Interval of measuring the backing, and looking where it is.
 const LENGTH_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of asking the devices under the drive.
 const PROBE_INTERVAL: Duration = Duration::from_secs(60);
@@ -72,6 +74,8 @@ struct Memory {
     backing: BackingReport,
     /// See [`BackingReport::missing_bytes`].
     missing_bytes: u64,
+    /// See [`BackingReport::place`].
+    place: BackingPlace,
     copies: Vec<CopyReport>,
     /// Time already added to the drive's own counter.
     powered: Duration,
@@ -93,9 +97,10 @@ impl Monitor {
             settings.on_event.clone().map(|command| Hook::start(command, path.to_path_buf(), id.clone()));
         // Opened now, when the process still has the privileges with which the drive was opened.
         let backing = path.to_path_buf();
-        let (length, backing) = aside(move || {
+        let (open, backing) = aside(move || {
+            let open = Open::at(&backing);
             // Without the disks' own programs, which take longer and are run later.
-            (Length::open(&backing), Prober::sysfs_only().look(&backing))
+            (open, Prober::sysfs_only().look(&backing))
         })
         .await
         .unwrap_or_default();
@@ -112,6 +117,7 @@ impl Monitor {
                 latencies: VecDeque::new(),
                 backing,
                 missing_bytes: 0,
+                place: open.as_ref().map_or(BackingPlace::Unknown, |open| open.place.known()),
                 copies: Vec::new(),
                 powered: Duration::ZERO,
                 reported: Vec::new(),
@@ -140,7 +146,7 @@ impl Monitor {
         let events = {
             let hook = monitor.hook.lock().await;
             let sender = hook.as_ref().map(Hook::sender);
-            tokio::spawn(look(watched, length, sender, stopped))
+            tokio::spawn(look(watched, open, sender, stopped))
         };
         *monitor.looking.lock().await = Some(events);
         monitor
@@ -190,7 +196,8 @@ impl Monitor {
         let now = watched.requests.latencies.snapshot();
         let memory = watched.memory.lock();
         report.power_on_seconds += at.saturating_sub(memory.powered).as_secs();
-        let backing = BackingReport { missing_bytes: memory.missing_bytes, ..memory.backing.clone() };
+        let (missing_bytes, place) = (memory.missing_bytes, memory.place);
+        let backing = BackingReport { missing_bytes, place, ..memory.backing.clone() };
         assess(report, backing, memory.watcher.warn_at());
         report.copies.clone_from(&memory.copies);
         report.time_to_full = match status.backing_full {
@@ -212,6 +219,10 @@ impl Monitor {
 impl Watched {
     fn seen(&self, status: &Status) -> Seen {
         let limit = limit_bytes(status);
+        let (missing_bytes, place) = {
+            let memory = self.memory.lock();
+            (memory.missing_bytes, memory.place)
+        };
         Seen {
             at: self.opened.elapsed(),
             used_percent: 100.0 * used_ratio(status),
@@ -221,7 +232,8 @@ impl Watched {
             backing_full_count: status.backing_full_count,
             no_space_count: self.requests.no_space.load(std::sync::atomic::Ordering::Relaxed),
             errors: ErrorCounts::from(status),
-            missing_bytes: self.memory.lock().missing_bytes,
+            missing_bytes,
+            place,
             poisoned: match &status.state {
                 State::Poisoned(why) => Some(why.clone()),
                 _ => None,
@@ -297,10 +309,15 @@ fn log(path: &Path, event: &Event) {
         | EventKind::Closed
         | EventKind::SpaceWarningOver
         | EventKind::SpaceBack
+        | EventKind::BackingFound
         | EventKind::DictionaryAdopted => {
             tracing::info!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
-        EventKind::SpaceWarning | EventKind::BadSegment | EventKind::BackingRestored | EventKind::Unknown => {
+        EventKind::SpaceWarning
+        | EventKind::BadSegment
+        | EventKind::BackingRestored
+        | EventKind::BackingMoved
+        | EventKind::Unknown => {
             tracing::warn!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
         EventKind::OpenFailed
@@ -308,7 +325,8 @@ fn log(path: &Path, event: &Event) {
         | EventKind::Poisoned
         | EventKind::CorruptRecord
         | EventKind::DamagedSegment
-        | EventKind::BackingTruncated => {
+        | EventKind::BackingTruncated
+        | EventKind::BackingDeleted => {
             tracing::error!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
     }
@@ -326,10 +344,27 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
     answered.await.ok()
 }
 
+/// The backing, opened a second time to observe it.
+struct Open {
+    file: Arc<File>,
+    length: Length,
+    place: Place,
+}
+
+impl Open {
+    /// Opens the file or block device, and looks where it is. `None` if it cannot be opened.
+    fn at(path: &Path) -> Option<Open> {
+        let file = Arc::new(File::open(path).ok()?);
+        let mut place = Place::of(file.clone(), path);
+        place.look();
+        Some(Open { place, length: Length::of(file.clone()), file })
+    }
+}
+
 /// Observes until stopped.
 async fn look(
     watched: Arc<Watched>,
-    length: Option<Length>,
+    open: Option<Open>,
     hook: Option<crate::watch::hook::Sender>,
     mut stopped: watch::Receiver<bool>,
 ) {
@@ -337,10 +372,18 @@ async fn look(
     looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut samples = tokio::time::interval(SAMPLE_INTERVAL);
     samples.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let file = open.as_ref().map(|open| open.file.clone());
     let probing = async {
         loop {
             let path = watched.path.clone();
-            if let Some(backing) = aside(move || Prober::new().look(&path)).await {
+            // Only while the path does not lead to the backing: a file that is held open keeps its file system mounted.
+            let is_displaced = watched.memory.lock().place.advice().is_some();
+            let file = file.clone().filter(|_| is_displaced);
+            let probe = move || match file {
+                Some(file) => Prober::new().look(&by_descriptor(&file)),
+                None => Prober::new().look(&path),
+            };
+            if let Some(backing) = aside(probe).await {
                 watched.memory.lock().backing = backing;
             }
             tokio::time::sleep(PROBE_INTERVAL).await;
@@ -361,19 +404,23 @@ async fn look(
         }
     };
     let measuring = async {
-        let Some(mut length) = length else { return std::future::pending().await };
+        let Some(mut open) = open else { return std::future::pending().await };
         loop {
             // Asked first: the backing grows before the drive does.
             let needed = watched.drive.status().physical_size_bytes;
             let measure = move || {
-                let missing = length.missing_bytes(needed);
-                (length, missing)
+                let (missing, place) = (open.length.missing_bytes(needed), open.place.look());
+                (open, missing, place)
             };
-            let Some((back, missing)) = aside(measure).await else { return std::future::pending().await };
-            length = back;
-            // Where it cannot be told, what was known last stays.
-            if let Some(missing) = missing {
-                watched.memory.lock().missing_bytes = missing;
+            let Some((back, missing, place)) = aside(measure).await else {
+                return std::future::pending().await;
+            };
+            open = back;
+            {
+                let mut memory = watched.memory.lock();
+                memory.place = place;
+                // Where it cannot be told, what was known last stays.
+                memory.missing_bytes = missing.unwrap_or(memory.missing_bytes);
             }
             tokio::time::sleep(LENGTH_INTERVAL).await;
         }

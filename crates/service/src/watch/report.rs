@@ -5,8 +5,8 @@ use std::path::Path;
 use drive::{Drive, State, Status};
 use media::AnyMedia;
 use status::{
-    BackingReport, CacheReport, CleaningReport, CriticalWarning, DriveState, ErrorReport, NoTime,
-    RecoveryReport, StatusReport, TimeToFull, Warning, WearReport, WearSource,
+    BackingPlace, BackingReport, CacheReport, CleaningReport, CriticalWarning, DriveState, ErrorReport,
+    NoTime, RecoveryReport, StatusReport, TimeToFull, Warning, WearReport, WearSource,
 };
 
 use crate::watch::backing::Prober;
@@ -202,6 +202,7 @@ pub(crate) fn assess(report: &mut StatusReport, backing: BackingReport, warn_at:
     let doubtful = report.errors.corrupt_records_count > 0
         || report.errors.copies_not_taken_count > 0
         || report.backing.missing_bytes > 0
+        || report.backing.place == BackingPlace::Deleted
         || report.backing.unreliable();
     report.critical_warning = CriticalWarning::of(&[
         (Warning::Space, 100.0 * report.physical_used_ratio >= f64::from(warn_at.critical())),
@@ -215,5 +216,7 @@ pub(crate) fn assess(report: &mut StatusReport, backing: BackingReport, warn_at:
             report.cleaning.segments_bad_count + report.cleaning.segments_damaged_count > 0,
         ),
         (Warning::BackingTruncated, report.backing.missing_bytes > 0),
+        (Warning::BackingDeleted, report.backing.place == BackingPlace::Deleted),
+        (Warning::BackingMoved, report.backing.place.is_elsewhere()),
     ]);
 }

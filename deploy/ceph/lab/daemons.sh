@@ -221,7 +221,8 @@ start_osd() {
 # Takes an OSD out of the cluster, its data with it, as if its disk were lost.
 destroy_osd() {
     local drive=$lab/drives/osd.$1
-    if daemon_pid "osd.$1" >/dev/null; then kill_daemon "osd.$1"; fi
+    # One that waits for a drive that does not open ends when its requests fail.
+    if daemon_pid "osd.$1" >/dev/null; then kill_daemon "osd.$1" || timeout 180 "$pumice" detach --force "$drive"; fi
     # Refused until the monitor knows that the OSD is down, which others tell it.
     # The last attempt shows why.
     await 120 ceph osd purge "$1" --yes-i-really-mean-it || ceph osd purge "$1" --yes-i-really-mean-it >&2 ||

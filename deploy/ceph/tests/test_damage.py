@@ -91,3 +91,8 @@ class Corruption(unittest.TestCase):
 
     def test_a_truncated_backing_and_a_damaged_drive(self) -> None:
         self.assertEqual(len(Damage().of(drive(state='damaged', backing={'missing_bytes': 1}))), 2)
+
+    def test_a_deleted_backing(self) -> None:
+        self.assertEqual(Damage().of(drive(backing={'place': 'in-place'})), [])
+        self.assertEqual(Damage().of(drive(backing={'place': 'deleted'})),
+                         ['its backing is deleted: all is lost when its server ends'])

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::server::{text, wait_until};
-use crate::common::{Drive, needs, pumice, succeed};
+use crate::common::{Drive, in_time, needs, pumice, succeed};
 
 /// Polls the status until it satisfies `until`, up to a limit.
 fn wait(drive: &Drive, until: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
@@ -201,6 +201,35 @@ fn a_backing_that_is_truncated_is_reported_until_it_is_whole_again() {
     assert!(server.stop().success());
     let log = std::fs::read_to_string(drive.file("log")).expect("a log");
     assert!(log.contains("the backing was truncated: 8388608 bytes"), "{log}");
+}
+
+/// A bit that flips where an opening reads the log costs what it hits, and is told at once.
+#[test]
+fn damage_that_an_opening_meets_in_the_log_is_reported() {
+    if !needs(&["qemu-io"]) {
+        return;
+    }
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let random = random_file(&drive, 1);
+    let server = drive.serve(&[]);
+    let write = format!("write -s {random} 0 1M");
+    // What is flushed later says that the first was durable.
+    let later = ["-c", "write 2M 4k", "-c", "flush", "-c", "write 3M 4k", "-c", "flush"];
+    succeed("qemu-io", &[&["-f", "raw", "-c", &write, "-c", "flush"], &later[..], &[server.uri()]].concat());
+    server.kill();
+    let mut backing = std::fs::read(drive.path()).expect("the backing");
+    let data = &std::fs::read(&random).expect("the data")[20 * 4096..][..64];
+    let at = backing.windows(data.len()).position(|window| window == data).expect("stored as it is");
+    backing[at + 5] ^= 1;
+    std::fs::write(drive.path(), backing).expect("written");
+
+    let server = drive.serve(&[]);
+    let status = wait(&drive, |status| count(status, "corrupt-record") == Some(1));
+    assert_eq!(status["state"], "online");
+    assert_eq!(status["errors"]["corrupt_records_count"], 1, "{status}");
+    let read = |range| in_time("qemu-io", &["-f", "raw", "-c", &format!("read {range}"), server.uri()]).code;
+    assert_eq!((read("0 80k"), read("80k 4k"), read("84k 940k")), (Some(0), Some(1), Some(0)));
+    assert!(server.stop().success());
 }
 
 /// Returns the first line of an output that contains a word.

@@ -16,6 +16,16 @@ pub(crate) struct ErrorCounts {
     pub(crate) damaged_segments: u64,
 }
 
+impl ErrorCounts {
+    /// Counts of a drive that was just opened, without the records that recovery has found: they get an event. (Segments are in
+    /// that of the opening.)
+    pub(crate) fn before_opening(status: &drive::Status) -> ErrorCounts {
+        let now = ErrorCounts::from(status);
+        let found = status.recovered.damaged_records_count;
+        ErrorCounts { corrupt_records: now.corrupt_records.saturating_sub(found), ..now }
+    }
+}
+
 impl From<&drive::Status> for ErrorCounts {
     fn from(status: &drive::Status) -> ErrorCounts {
         ErrorCounts {

@@ -111,7 +111,7 @@ impl Monitor {
             requests,
             opened: Instant::now(),
             memory: Mutex::new(Memory {
-                watcher: Watcher::new(settings.warn_at.clone(), ErrorCounts::from(&status)),
+                watcher: Watcher::new(settings.warn_at.clone(), ErrorCounts::before_opening(&status)),
                 events: EventLog::default(),
                 growth: Growth::default(),
                 latencies: VecDeque::new(),

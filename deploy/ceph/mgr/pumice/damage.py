@@ -65,6 +65,8 @@ class Damage:
                          % (known['open_records'], known['open_segments']))
         if drive.missing:
             found.append('%d bytes of its backing are missing' % drive.missing)
+        if drive.is_backing_deleted:
+            found.append('its backing is deleted: all is lost when its server ends')
         if drive.state == 'damaged' or (drive.state == 'read-only' and not drive.read_only_requested):
             found.append(drive.trouble or drive.state)
         return found

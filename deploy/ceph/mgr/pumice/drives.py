@@ -60,6 +60,7 @@ class Drive(NamedTuple):
     # Whether anything corrupt was found since this run of the server opened the drive.
     is_fresh_damage: bool
     missing: int
+    is_backing_deleted: bool
     scrub: Optional[Scrub]
 
     @property
@@ -126,7 +127,7 @@ def _text(value: Any) -> str:
 def parse_drive(status: Dict[str, Any]) -> Drive:
     """Reads one element of `drives` of a status. Raises one of MISREAD if it is none."""
     errors, cleaning = status.get('errors') or {}, status.get('cleaning') or {}
-    server = status.get('server') or {}
+    server, backing = status.get('server') or {}, status.get('backing') or {}
     scrub = server.get('scrub')
     events = {str(event['event']): _number(event['count']) for event in (server.get('events') or {}).get('counts') or []}
     return Drive(
@@ -148,7 +149,8 @@ def parse_drive(status: Dict[str, Any]) -> Drive:
         corrupt_records=_number(errors.get('corrupt_records_count')),
         damaged_segments=_number(cleaning.get('segments_damaged_count')),
         is_fresh_damage=any(events.get(kind) for kind in ('corrupt-record', 'damaged-segment')),
-        missing=_number((status.get('backing') or {}).get('missing_bytes')),
+        missing=_number(backing.get('missing_bytes')),
+        is_backing_deleted=backing.get('place') == 'deleted',
         scrub=Scrub(_text(scrub['state']), _number(scrub['started_unix_seconds']), _number(scrub['faults_count']))
         if scrub else None,
     )

@@ -26,6 +26,7 @@ pub mod node;
 mod operation;
 pub mod place;
 mod process;
+mod processors;
 pub mod relay;
 mod server;
 pub mod sfx;

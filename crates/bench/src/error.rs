@@ -63,6 +63,18 @@ pub enum BenchError {
         /// Problem and remedy.
         problem: String,
     },
+    /// What is made for a target does not fit.
+    #[error("target {target}: {size_mib} MiB do not fit into {}, which has {free_mib} MiB free: use --size or --dir", folder.display())]
+    NoRoom {
+        /// The target.
+        target: String,
+        /// Where it would be made.
+        folder: PathBuf,
+        /// What is to be written there, in MiB.
+        size_mib: u64,
+        /// What is free there, in MiB.
+        free_mib: u64,
+    },
     /// A file cannot be read or written.
     #[error("{}: {error}", path.display())]
     Io {

@@ -167,6 +167,7 @@ impl<'a> Session<'a> {
         run.program_version = self.program_version(folder);
         let budget = Budget::new(options.limit);
         let targets = self.targets(&mut run)?;
+        targets.iter().try_for_each(|target| must_fit(target, folder, size_bytes))?;
         for target in &targets {
             let note = processors::note(&target.pids, options.fio.processors());
             note.into_iter().for_each(|note| run.note(format!("{}: {note}", target.name)));
@@ -650,6 +651,25 @@ fn utc(unix_seconds: u64) -> String {
     let year = year_of_era + era * 400 + u64::from(month <= 2);
     let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
+}
+
+/// Refuses a target for which more would be written than is free where it is made.
+fn must_fit(target: &Target, folder: &Path, size_bytes: u64) -> Result<()> {
+    let Some(made_in) = target.made_in(folder).filter(|it| !it.as_os_str().is_empty()) else { return Ok(()) };
+    // Who makes the file says why that is not possible.
+    let Ok(found) = rustix::fs::statvfs(made_in) else { return Ok(()) };
+    let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
+    if free_bytes >= size_bytes {
+        return Ok(());
+    }
+    // That of the run is removed with it.
+    let shown = if made_in == folder { folder.parent().unwrap_or(folder) } else { made_in };
+    Err(BenchError::NoRoom {
+        target: target.name.clone(),
+        folder: shown.to_path_buf(),
+        size_mib: size_bytes >> 20,
+        free_mib: free_bytes >> 20,
+    })
 }
 
 #[cfg(test)]

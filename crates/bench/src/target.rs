@@ -122,6 +122,17 @@ impl Target {
         }
     }
 
+    /// The folder in which a file of the run's size is made for it, if one is; `folder` is that of the run.
+    pub(crate) fn made_in<'a>(&'a self, folder: &'a Path) -> Option<&'a Path> {
+        match &self.kind {
+            Kind::Pumice { path: None, .. } | Kind::Raw | Kind::Qcow2 | Kind::Btrfs | Kind::Volume { .. } => {
+                Some(folder)
+            }
+            Kind::Pumice { path: Some(path), .. } if !path.exists() => path.parent(),
+            _ => None,
+        }
+    }
+
     /// The file or device of a drive that the user named.
     pub(crate) fn drive_path(&self) -> Option<&Path> {
         match &self.kind {

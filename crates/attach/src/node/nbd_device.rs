@@ -24,6 +24,7 @@ use crate::error::AttachError;
 use crate::operation::{Done, Operation, Outcome};
 use crate::place::Record;
 use crate::process;
+use crate::processors;
 use crate::relay::Relay;
 
 /// `NBD_GENL_FAMILY_NAME` and its version, `linux/nbd-netlink.h`.
@@ -72,7 +73,7 @@ struct Socket {
 impl NbdNode {
     pub(super) fn make(relay: &Arc<Relay>, shape: &Shape) -> Result<NbdNode, AttachError> {
         let family = find_family()?;
-        let count = std::thread::available_parallelism().map_or(1, usize::from).min(SOCKETS_MAX);
+        let count = processors::each(SOCKETS_MAX);
         let failed = |source| AttachError::system("cannot make sockets", source);
         let (mut sockets, mut threads, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..count {

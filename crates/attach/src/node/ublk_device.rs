@@ -28,6 +28,7 @@ use super::{Drive, Node, Shape, device};
 use crate::error::AttachError;
 use crate::kernel::{UblkCommand, UblkControl};
 use crate::place::fingerprint;
+use crate::processors;
 use crate::relay::Relay;
 
 /// Queues of a device: one for each core, up to this number.
@@ -62,7 +63,7 @@ impl UblkNode {
         note: impl FnOnce(&Path) -> Result<(), AttachError>,
     ) -> Result<UblkNode, AttachError> {
         let mut control = open_control()?;
-        let queues = std::thread::available_parallelism().map_or(1, usize::from).min(QUEUES_MAX) as u16;
+        let queues = processors::each(QUEUES_MAX) as u16;
         let mut info = new_device(queues, mark(&drive.identity.uuid));
         control.send(UblkCommand::Add, u32::MAX, &mut info, 0).map_err(|error| match error {
             error if is_unknown(error) => AttachError::Missing(

@@ -38,6 +38,21 @@ fn options(folder: &Path, targets: &[&str], limit: Duration) -> Options {
 }
 
 #[test]
+fn what_does_not_fit_is_refused_before_anything_is_made() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (stop, suite) = (Stop::default(), suite("quick").expect("a suite"));
+    let near = format!("pumice:{}", folder.path().join("new").display());
+    for target in ["raw", "pumice", "qcow2", &near] {
+        let mut options = options(folder.path(), &[target], Duration::from_secs(3600));
+        options.size_bytes = Some(1 << 60);
+        let error = Session::new(suite, &options, &stop, &|_| ()).run().expect_err("it does not fit");
+        let error = error.to_string();
+        assert!(error.contains("1099511627776 MiB do not fit into /") && error.contains("--size"), "{error}");
+        assert!(!error.contains("pumice-bench-"), "{error}");
+    }
+}
+
+#[test]
 fn rounds_are_measured_until_the_time_is_up() {
     let folder = tempfile::tempdir().expect("a folder");
     let options = options(folder.path(), &["raw", "again=raw"], Duration::from_secs(3600));

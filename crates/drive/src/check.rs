@@ -73,6 +73,9 @@ impl<M: Media> Drive<M> {
         let mut faults = Faults::default();
         let geometry = shared.superblock().geometry;
         copies::examine(&*shared.media, &mut report, &mut faults).await;
+        if let Some(fault) = self.damage_in_log(deep) {
+            faults.push(fault);
+        }
 
         let mut live: HashMap<u32, Live> = HashMap::new();
         // Kept from the first walk, if there are few enough.
@@ -155,6 +158,19 @@ impl<M: Media> Drive<M> {
     pub async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
         let report = self.examine(CheckOptions { deep, ..CheckOptions::default() }, |_| {}).await?;
         Ok(report.faults.iter().map(Fault::to_string).collect())
+    }
+
+    /// Damaged data that recovery has met. A deep check finds each record by itself; on a drive that was opened for writing it
+    /// is like damage anywhere else, and may have been written anew.
+    fn damage_in_log(&self, deep: bool) -> Option<Fault> {
+        let core = self.0.core();
+        let records = core.recovered.damaged_records_count;
+        let counts = !deep && records > 0 && core.read_only.is_some();
+        counts.then(|| {
+            let what =
+                format!("{records} records of the newest log are damaged; a deep check says what is lost");
+            Fault::new(what)
+        })
     }
 
     fn compare_table(

@@ -145,6 +145,8 @@ fn a_read_only_look_finds_the_same_and_writes_nothing() {
     assert_holds(&drive, (0..BLOCKS).filter(|block| *block != HIT));
     read(&drive, HIT).expect_err("a flipped bit");
     assert_eq!(run(drive.check(true)).expect("check").len(), 1);
+    let faults = run(drive.check(false)).expect("check");
+    assert_eq!(faults, ["1 records of the newest log are damaged; a deep check says what is lost"]);
     run(drive.close()).expect("close");
     assert!(image.read(0, 64 << 20) == before);
 }

@@ -168,7 +168,7 @@ impl<M: Media> Drive<M> {
         let counts = !deep && records > 0 && core.read_only.is_some();
         counts.then(|| {
             let what =
-                format!("{records} records of the newest log are damaged; a deep check says what is lost");
+                format!("damaged records in the newest log: {records}; a deep check says what is lost");
             Fault::new(what)
         })
     }

@@ -362,11 +362,10 @@ impl Core {
     fn note_damaged(&mut self, packs: &[DamagedPack]) {
         let records = self.recovered.damaged_records_count;
         self.counters.corrupt_records_count += records;
-        if let Some(first) = packs.first().filter(|_| records > 0) {
-            let (packs, sequence, position) = (packs.len(), first.sequence, first.position);
+        if let Some(first) = packs.iter().find(|pack| pack.records > 0) {
             self.note(format!(
-                "{records} records in {packs} packs of the log are damaged, the first in pack {sequence} at byte {position}; \
-                 what they held cannot be read"
+                "damaged records in the newest log: {records}, the first in pack {} at byte {}; what they held cannot be read",
+                first.sequence, first.position
             ));
         }
     }

@@ -70,7 +70,7 @@ fn one_flipped_bit_costs_one_record() {
     assert_eq!(drive.status().counters.corrupt_records_count, 1);
     let notes = drive.status().notes;
     assert!(
-        notes.iter().any(|note| note.contains("1 records in 1 packs of the log are damaged")),
+        notes.iter().any(|note| note.contains("damaged records in the newest log: 1, the first in pack")),
         "{notes:?}"
     );
     let error = read(&drive, HIT).expect_err("a flipped bit");
@@ -146,7 +146,7 @@ fn a_read_only_look_finds_the_same_and_writes_nothing() {
     read(&drive, HIT).expect_err("a flipped bit");
     assert_eq!(run(drive.check(true)).expect("check").len(), 1);
     let faults = run(drive.check(false)).expect("check");
-    assert_eq!(faults, ["1 records of the newest log are damaged; a deep check says what is lost"]);
+    assert_eq!(faults, ["damaged records in the newest log: 1; a deep check says what is lost"]);
     run(drive.close()).expect("close");
     assert!(image.read(0, 64 << 20) == before);
 }

@@ -1,6 +1,6 @@
 //! Roll-forward: reads the packs after a checkpoint, in their order, up to the first that is missing or torn.
 
-use layout::geometry::MAX_BLOCKS;
+use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, Place, decode_damaged_pack};
 use layout::record::{RECORD_HEADER_BYTES, decode_range};
 use layout::{
@@ -16,7 +16,7 @@ use crate::planted::{Planted, PlantedBug};
 
 mod vouching;
 
-use vouching::Proof;
+use vouching::{Proof, Seek};
 
 /// Bytes of a segment read at once: several of the largest packs.
 const WINDOW_BYTES: u64 = 4 << 20;
@@ -84,7 +84,7 @@ pub(crate) struct DamagedPack {
     pub(crate) records: u64,
 }
 
-/// A pack, read ahead.
+/// A pack with right headers, read ahead.
 struct Parsed {
     header: PackHeader,
     /// Position on the backing.
@@ -95,14 +95,23 @@ struct Parsed {
     held: Vec<Told>,
     /// Its checksums are right, but no correct drive writes its contents.
     malformed: bool,
-    /// If not whole, although what it tells is known: records of data that cannot be read. A crash leaves such a pack, and
-    /// so does a medium that lost data in it: [`Reader::vouched`] tells them apart.
-    damaged: Option<u64>,
+    payloads: Payloads,
+}
+
+/// State of a pack's payloads. A crash leaves packs that are not whole, and so does a medium that lost data in them:
+/// [`Reader::vouched`] tells them apart.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Payloads {
+    Whole,
+    /// So many records of data cannot be read. The map that the pack tells is known all the same.
+    DataLost(u64),
+    /// Part of what it tells is not known. Its header is right, and vouches for others.
+    MapLost,
 }
 
 impl Parsed {
-    fn is(&self, sequence: u64, is_whole: bool) -> bool {
-        self.header.sequence == sequence && self.damaged.is_none() == is_whole
+    fn is_whole(&self) -> bool {
+        self.payloads == Payloads::Whole
     }
 }
 
@@ -129,6 +138,10 @@ pub(crate) struct Reader<'a, M> {
     cursors: Vec<Cursor>,
     /// A segment with an unreadable page. It is read in the smallest pieces possible.
     has_unreadable: Option<u32>,
+    /// The checkpoint needs the packs up to here: the nodes of its map are in them.
+    needed: u64,
+    /// Number of the last pack taken.
+    taken: u64,
     pub(crate) planted: Planted,
 }
 
@@ -149,6 +162,8 @@ impl<'a, M: Media> Reader<'a, M> {
             uuid: checkpoint.uuid,
             cursors: Head::ALL.into_iter().zip(&checkpoint.heads).map(cursor).collect(),
             has_unreadable: None,
+            needed: checkpoint.durable,
+            taken: checkpoint.sequence,
             planted: Planted::default(),
         }
     }
@@ -165,7 +180,7 @@ impl<'a, M: Media> Reader<'a, M> {
             let wanted = tail.sequence + 1;
             let Some((i, is_whole)) = self.next(wanted) else { break };
             if !is_whole && durable < wanted && !self.planted.has(PlantedBug::TornPackTaken) {
-                match self.vouched(checkpoint, wanted, &mut tail.goes_on).await? {
+                match self.vouched(checkpoint, wanted, Seek::Newest, &mut tail.goes_on).await? {
                     Some(Proof { durable: Some(up_to), .. }) => durable = up_to,
                     Some(Proof { why, durable: None }) => {
                         tail.damage = Some(why);
@@ -177,6 +192,7 @@ impl<'a, M: Media> Reader<'a, M> {
                 tail.goes_on = false;
             }
             let Some(pack) = self.cursors[i].peeked.take().flatten() else { break };
+            self.taken = wanted;
             self.step(&pack.header);
             if pack.header.checkpoint > checkpoint.number {
                 tail.damage = Some(format!(
@@ -195,15 +211,18 @@ impl<'a, M: Media> Reader<'a, M> {
         if self.planted.has(PlantedBug::LostPacksAccepted) {
             return Ok(tail);
         }
-        tail.damage = self.vouched(checkpoint, missing, &mut tail.goes_on).await?.map(|proof| proof.why);
+        let proof = self.vouched(checkpoint, missing, Seek::Any, &mut tail.goes_on).await?;
+        tail.damage = proof.map(|proof| proof.why);
         Ok(tail)
     }
 
     /// Returns at which cursor the pack with this number is, and whether it is whole.
     fn next(&self, wanted: u64) -> Option<(usize, bool)> {
         let at = |is_whole| {
-            let here =
-                |cursor: &Cursor| matches!(&cursor.peeked, Some(Some(pack)) if pack.is(wanted, is_whole));
+            let here = |cursor: &Cursor| {
+                let pack = cursor.peeked.as_ref().and_then(Option::as_ref);
+                pack.is_some_and(|pack| pack.header.sequence == wanted && pack.is_whole() == is_whole)
+            };
             self.cursors.iter().position(here).map(|i| (i, is_whole))
         };
         at(true).or_else(|| at(false))
@@ -228,6 +247,12 @@ impl<'a, M: Media> Reader<'a, M> {
                     cursor.peeked = None;
                 }
             }
+            // A whole one was found elsewhere: a crash left this one.
+            if let Some(Some(pack)) = &cursor.peeked
+                && pack.header.sequence <= header.sequence
+            {
+                cursor.peeked = None;
+            }
         }
     }
 
@@ -239,18 +264,27 @@ impl<'a, M: Media> Reader<'a, M> {
         let (current, offset) = (self.cursors[i].current, self.cursors[i].offset);
         let mut parsed = None;
         if current.is_some() && u64::from(offset) < u64::from(self.geometry.segment_bytes) {
-            parsed = self.pack_at(i, current, offset).await?;
+            parsed = self.pack_at(i, current, offset).await?.filter(|pack| self.may_be_next(pack));
         }
         let next = self.cursors[i].promised.first().copied();
         if parsed.is_none()
             && let Some(next) = next.filter(|next| next.segment < self.geometry.segments())
         {
-            parsed = self.pack_at(i, next, 0).await?;
+            parsed = self.pack_at(i, next, 0).await?.filter(|pack| self.may_be_next(pack));
         }
         self.cursors[i].peeked = Some(parsed);
         Ok(())
     }
 
+    fn may_be_next(&self, pack: &Parsed) -> bool {
+        match pack.payloads {
+            Payloads::Whole => true,
+            Payloads::DataLost(_) => pack.header.sequence > self.taken,
+            Payloads::MapLost => false,
+        }
+    }
+
+    /// Returns the pack at a place, if its headers are right.
     async fn pack_at(
         &mut self,
         i: usize,
@@ -272,24 +306,24 @@ impl<'a, M: Media> Reader<'a, M> {
         }
         let start = self.geometry.segment_offset(segment.segment) + u64::from(offset);
         let (mut told, mut held) = (Vec::new(), Vec::new());
-        let (mut malformed, mut is_whole, mut is_known, mut lost) = (false, true, true, 0);
+        let (mut malformed, mut payloads) = (false, Payloads::Whole);
         let mut rest = header.records;
+        let is_needed = header.sequence <= self.needed;
         let decoded = decode_damaged_pack(bytes, place, |at, record, payload| {
             let to = if rest > header.continued { &mut told } else { &mut held };
             rest -= 1;
-            is_whole &= payload.is_some();
-            is_known &= payload.is_some() || tells_only_a_place(record.kind);
-            lost += u64::from(payload.is_none() && record.kind == RecordKind::Data);
+            if payload.is_none() {
+                payloads = payloads.without(&record, is_needed);
+            }
             match tell(&record, payload, record.entry_at(start + u64::from(at)), &self.bounds) {
                 Ok(one) => to.extend(one),
                 Err(()) => malformed = true,
             }
         });
         match decoded {
-            Ok(header) if header.head == self.cursors[i].head && is_known => {
+            Ok(header) if header.head == self.cursors[i].head => {
                 let crc = crc32c::crc32c(&bytes[..header.len as usize]);
-                let damaged = (!is_whole).then_some(lost);
-                Ok(Some(Parsed { header, position: start, crc, told, held, malformed, damaged }))
+                Ok(Some(Parsed { header, position: start, crc, told, held, malformed, payloads }))
             }
             _ => Ok(None),
         }
@@ -341,7 +375,9 @@ impl Tail {
         self.bytes += u64::from(pack.header.len);
         self.places.push(PackPlace { position: pack.position, len: pack.header.len, crc: pack.crc });
         let (sequence, position) = (pack.header.sequence, pack.position);
-        self.damaged.extend(pack.damaged.map(|records| DamagedPack { sequence, position, records }));
+        if let Payloads::DataLost(records) = pack.payloads {
+            self.damaged.push(DamagedPack { sequence, position, records });
+        }
         self.told.append(&mut self.held);
         self.told.extend(pack.told);
         self.held = pack.held;
@@ -353,9 +389,22 @@ impl Tail {
     }
 }
 
-/// Returns whether the log tells nothing with such a record but where it is: its payload is the map's business.
-fn tells_only_a_place(kind: RecordKind) -> bool {
-    matches!(kind, RecordKind::Data | RecordKind::Node)
+impl Payloads {
+    /// After another record was met whose payload is damaged. Data of hosts can be done without, and the log tells only the place
+    /// of a node: those behind what the checkpoint needs are of one that was never completed. Without a dictionary all that was
+    /// compressed with it would be lost, without a node all below it, and with the next checkpoint what led to it before.
+    fn without(self, record: &RecordHeader, is_needed: bool) -> Payloads {
+        let lost = match record.kind {
+            RecordKind::Data if record.block < OWN_FIRST_BLOCK => 1,
+            RecordKind::Node if !is_needed => 0,
+            _ => return Payloads::MapLost,
+        };
+        match self {
+            Payloads::Whole => Payloads::DataLost(lost),
+            Payloads::DataLost(records) => Payloads::DataLost(records + lost),
+            Payloads::MapLost => Payloads::MapLost,
+        }
+    }
 }
 
 /// Returns the change of the map in a record; nothing for a node, nor for what is told in a payload that is damaged. Fails for
@@ -409,5 +458,13 @@ fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed 
         }
         Ok(())
     });
-    Parsed { header, position: start, crc: 0, told, held: Vec::new(), malformed: false, damaged: None }
+    Parsed {
+        header,
+        position: start,
+        crc: 0,
+        told,
+        held: Vec::new(),
+        malformed: false,
+        payloads: Payloads::Whole,
+    }
 }

@@ -3,14 +3,18 @@
 use crate::common;
 use crate::image;
 
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 use codec::testdata::{fio_like, random};
-use common::{Erased, assert_sound, erased, new_drive, open, run, spawner};
+use common::{Erased, assert_sound, erased, new_drive, new_media, open, run, spawner};
 use drive::{Drive, Error, OpenOptions, State};
 use image::Image;
 use layout::RecordKind;
-use media::MemoryMedia;
+use layout::geometry::OWN_FIRST_BLOCK;
+use media::{IoBuf, Media, MemoryMedia};
 
 const BLOCK: u64 = 4096;
 /// Blocks, and those among them that share a pack.
@@ -180,4 +184,114 @@ fn without_proof_it_is_the_end_of_the_log() {
     let drive = open(&media, 2);
     assert_eq!(drive.status().recovered.damaged_records_count, 0);
     assert_holds(&drive, 0..BLOCKS);
+}
+
+/// The nodes that the newest checkpoint needs are in the log behind its cut. Without one, all below it would be lost, and with
+/// the next checkpoints the older one that has it. So damage to one is damage to the log.
+#[test]
+fn a_node_of_the_newest_checkpoint_is_not_done_without() {
+    for level in 0..=layout::ROOT.level {
+        let (media, drive) = new_drive(64 << 20, 128 << 20);
+        (0..BLOCKS).for_each(|block| write(&drive, block, 0));
+        run(drive.close()).expect("close");
+        let image = Image::of(&media);
+        let before = image.read(0, 64 << 20);
+        let node = image.node(level.into(), 0);
+        image.flip_bit(node.payload() + 3);
+        let why = refusal(&media);
+        assert!(why.contains("is missing or torn"), "{why}");
+        // Nothing was written: what the older checkpoint leads to is all there.
+        image.flip_bit(node.payload() + 3);
+        assert!(image.read(0, 64 << 20) == before);
+        assert_holds(&open(&media, 2), 0..BLOCKS);
+    }
+}
+
+/// As long as none vouches for more, each damaged pack is searched for anew.
+#[test]
+fn one_search_serves_for_many_damaged_packs() {
+    const PACKS: u64 = 400;
+    let (media, drive) = new_drive(1 << 30, 1 << 30);
+    for block in 0..PACKS {
+        write(&drive, block, 0);
+        run(drive.flush()).expect("flush");
+    }
+    write(&drive, PACKS, 0);
+    drop(drive);
+    let image = Image::of(&media);
+    let places: Vec<u64> = image.records(RecordKind::Data).iter().map(|r| r.payload() + 9).collect();
+    // The last one was called durable by none.
+    places[..PACKS as usize - 1].iter().for_each(|place| image.flip_bit(*place));
+    let counting = Arc::new(Counting { media, reads: AtomicU64::new(0) });
+    let drive = run(Drive::open(erased(counting.clone()), OpenOptions::new(9, spawner()))).expect("open");
+    assert_eq!(drive.status().recovered.damaged_records_count, PACKS - 1);
+    let reads = counting.reads.load(Relaxed);
+    assert!(reads < 2000, "{reads} reads");
+}
+
+/// Counts reads.
+struct Counting {
+    media: Arc<MemoryMedia>,
+    reads: AtomicU64,
+}
+
+impl Media for Counting {
+    fn size_bytes(&self) -> u64 {
+        self.media.size_bytes()
+    }
+
+    async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
+        self.reads.fetch_add(1, Relaxed);
+        self.media.read(offset, buf).await
+    }
+
+    async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
+        self.media.write(offset, buf).await
+    }
+
+    async fn sync(&self) -> io::Result<()> {
+        self.media.sync().await
+    }
+
+    async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.media.discard(offset, len).await
+    }
+}
+
+/// A block similar to many others and without repetitions of its own: data for dictionaries.
+fn log_lines(n: u64) -> Vec<u8> {
+    let mut out = String::new();
+    let mut z = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    while out.len() < BLOCK as usize {
+        z = (z ^ z >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        out += &format!(
+            "time=2026 level=info host=web-{}.example request=\"GET /shop/article/{}\" bytes={}\n",
+            z % 251,
+            z >> 32 & 0xffff,
+            z >> 40 & 0xffff
+        );
+    }
+    out.truncate(BLOCK as usize);
+    out.into_bytes()
+}
+
+/// Without it, all that was compressed with it would be lost.
+#[test]
+fn a_dictionary_is_not_done_without() {
+    let media = new_media(codec::Policy::Auto);
+    let options = OpenOptions { sample_blocks: 256, ..OpenOptions::new(1, spawner()) };
+    let drive = run(Drive::open(erased(media.clone()), options)).expect("open");
+    for n in 0..600 {
+        run(drive.write(n * BLOCK, &log_lines(n), false)).expect("write");
+    }
+    assert_eq!(run(drive.train()).expect("train").ids, [1]);
+    run(drive.flush()).expect("flush");
+    write(&drive, 9000, 0);
+    run(drive.flush()).expect("flush");
+    drop(drive);
+    let image = Image::of(&media);
+    let own = |r: &image::OnMedia| r.header.block >= OWN_FIRST_BLOCK;
+    let dictionary = image.records(RecordKind::Data).into_iter().rfind(own).expect("its record");
+    image.flip_bit(dictionary.payload() + 40);
+    assert!(refusal(&media).contains("is missing or torn"));
 }

@@ -25,6 +25,27 @@ pub(super) struct Proof {
     pub(super) durable: Option<u64>,
 }
 
+/// Which proof is looked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Seek {
+    /// The first one.
+    Any,
+    /// The one that calls most durable: it serves for all packs up to there.
+    Newest,
+}
+
+impl Seek {
+    /// Keeps the better proof. Returns whether no other one is needed.
+    fn ends(self, found: Option<Proof>, best: &mut Option<Proof>) -> bool {
+        let Some(found) = found else { return false };
+        let is_last = self == Seek::Any || found.durable.is_none();
+        if is_last || best.as_ref().is_none_or(|best| best.durable < found.durable) {
+            *best = Some(found);
+        }
+        is_last
+    }
+}
+
 /// Why there may be packs in a segment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ground {
@@ -38,8 +59,8 @@ impl<M: Media> Reader<'_, M> {
     /// Returns the proof that a missing pack was once durable, from the checkpoint or from a pack behind the gap.
     /// Searches everything that follows in the heads' segments and in those named by packs behind the gap, page by
     /// page if no pack leads on. The missing pack may have been the only one to name where the log continues, so
-    /// segments that may have been opened since the checkpoint are searched too. Sets `goes_on` if there are packs
-    /// behind the gap at all.
+    /// segments that may have been opened since the checkpoint are searched too. Sets `goes_on` if there are whole packs
+    /// behind the gap at all. That a newer checkpoint is lost is the proof wherever it is met.
     ///
     /// A pack left behind by an earlier run proves nothing here, whatever its number: what it calls durable was found
     /// by the runs since, and their packs are numbered above it.
@@ -47,6 +68,7 @@ impl<M: Media> Reader<'_, M> {
         &mut self,
         checkpoint: &Checkpoint,
         missing: u64,
+        seek: Seek,
         goes_on: &mut bool,
     ) -> Result<Option<Proof>, Error> {
         if checkpoint.durable >= missing {
@@ -56,13 +78,14 @@ impl<M: Media> Reader<'_, M> {
             );
             return Ok(Some(Proof { why, durable: Some(checkpoint.durable) }));
         }
+        let mut best = None;
         let mut places = Vec::new();
         for (i, cursor) in self.cursors.iter().enumerate() {
             places.push((i, cursor.current, cursor.offset, Ground::Log));
             places.extend(cursor.promised.iter().map(|promised| (i, *promised, 0, Ground::Log)));
         }
-        if let Some(proof) = self.vouched_behind(checkpoint, missing).await {
-            return Ok(Some(proof));
+        if self.vouched_behind(checkpoint, missing, seek, &mut best).await {
+            return Ok(best);
         }
         let maybe = self.opened_since(checkpoint, missing).await?;
         places.extend(maybe.into_iter().map(|(i, segment, offset)| (i, segment, offset, Ground::Guessed)));
@@ -80,26 +103,34 @@ impl<M: Media> Reader<'_, M> {
                     Err(_) if may_be_free => None,
                     candidate => candidate?,
                 };
-                let Some(Parsed { header, .. }) = candidate else {
+                let Some(pack) = candidate else {
                     offset += PAGE_BYTES as u32;
                     continue;
                 };
-                if let Some(proof) = vouches(&header, checkpoint, missing) {
-                    return Ok(Some(proof));
+                let is_whole = pack.is_whole();
+                let Parsed { header, .. } = pack;
+                if seek.ends(vouches(&header, checkpoint, missing), &mut best) {
+                    return Ok(best);
                 }
-                *goes_on |= header.sequence > missing;
+                *goes_on |= is_whole && header.sequence > missing;
                 let on = header.next.into_iter().enumerate().filter(|(_, next)| seen.insert(key(*next)));
                 places.extend(on.map(|(head, next)| (head, next, 0, ground)));
                 offset += header.len;
             }
         }
-        Ok(None)
+        Ok(best)
     }
 
     /// Searches right behind the segments that the log names as next for proof that the missing pack was durable: a
     /// lost stretch of the medium may hold all of such a segment, and the beginning of the one that was opened after
-    /// it.
-    async fn vouched_behind(&mut self, checkpoint: &Checkpoint, missing: u64) -> Option<Proof> {
+    /// it. Returns whether the search is over.
+    async fn vouched_behind(
+        &mut self,
+        checkpoint: &Checkpoint,
+        missing: u64,
+        seek: Seek,
+        best: &mut Option<Proof>,
+    ) -> bool {
         let known = self.cursors.iter().flat_map(|cursor| cursor.promised.iter().chain([&cursor.current]));
         let known: HashSet<u32> = known.filter(|next| next.is_some()).map(|next| next.segment).collect();
         let behind: BTreeSet<u32> = known.iter().map(|segment| segment + 1).collect();
@@ -116,13 +147,13 @@ impl<M: Media> Reader<'_, M> {
                     offset += PAGE_BYTES as u32;
                     continue;
                 };
-                if let Some(proof) = vouches(&header, checkpoint, missing) {
-                    return Some(proof);
+                if seek.ends(vouches(&header, checkpoint, missing), best) {
+                    return true;
                 }
                 offset += header.len;
             }
         }
-        None
+        false
     }
 
     /// Returns the header of a pack numbered above the missing one. It is right, even if data in the pack is not.

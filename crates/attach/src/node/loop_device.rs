@@ -18,13 +18,13 @@ use super::file::{FILE_NAME, OneFile};
 use super::{Node, Shape, device};
 use crate::error::AttachError;
 use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
-use crate::processors;
 use crate::relay::Relay;
 
 /// Name of the mount point in the folder of an attachment.
 const MOUNT: &str = "file";
-/// Threads that receive requests, and wait for no reply: one for every two processors, up to this number.
-const THREADS_MAX: usize = 2;
+/// Threads that receive requests, and wait for no reply. More than one: a resize asks the file system on the thread of the bridge's
+/// events, and one thread may be blocked in sending to the server.
+const THREADS: usize = 2;
 /// Attempts to get a free loop device before another process does.
 const TRIES: usize = 16;
 /// Interval of checks whether a device is free.
@@ -186,7 +186,7 @@ impl Mounted {
         let mut config = Config::default();
         config.mount_options =
             vec![MountOption::FSName("pumice".into()), MountOption::Subtype("pumice".into())];
-        config.n_threads = Some(processors::every_second(THREADS_MAX));
+        config.n_threads = Some(THREADS);
         let session = Session::new(one_file, folder, &config)?;
         let thread = std::thread::Builder::new().name("fuse".into()).spawn(move || session.run())?;
         Ok(Mounted { folder: folder.to_path_buf(), thread: Some(thread) })

@@ -2,12 +2,13 @@
 //! put another file in its place; the server goes on with the file that it has open.
 
 use std::fs::{File, Metadata};
-use std::io::ErrorKind;
+use std::io::{Error, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::io::Errno;
 use status::BackingPlace;
 
 /// Looks in a row with the same result before it counts: programs rename files and back, and udev makes links anew.
@@ -74,8 +75,11 @@ impl Place {
     /// leads through a file system that is not mounted.
     fn find(&mut self) -> Option<BackingPlace> {
         // Both are asked anew: some file systems give an open file another number.
-        let open = self.file.metadata().ok()?;
-        let at_path = std::fs::metadata(&self.path);
+        let (open, at_path) = (self.file.metadata(), std::fs::metadata(&self.path));
+        let open = match open {
+            Ok(open) => open,
+            Err(error) => return self.is_deleted_elsewhere(&error).then_some(BackingPlace::Deleted),
+        };
         self.is_named |= open.nlink() > 0;
         if open.is_file() && self.is_named && open.nlink() == 0 {
             return Some(BackingPlace::Deleted);
@@ -95,6 +99,11 @@ impl Place {
             }
             Err(_) => None,
         }
+    }
+
+    /// Returns whether an open file cannot be asked because another client of its NFS server has deleted it.
+    fn is_deleted_elsewhere(&self, error: &Error) -> bool {
+        self.is_named && error.raw_os_error() == Some(Errno::STALE.raw_os_error())
     }
 
     /// Returns `place` for a file that has another name than its path, unless that name is one of a deleted file.
@@ -237,6 +246,19 @@ mod tests {
         assert_eq!(settled(&mut place), BackingPlace::Deleted);
         fs::write(files.path("home/drive"), "another")?;
         assert_eq!(settled(&mut place), BackingPlace::Deleted);
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_that_another_nfs_client_has_deleted_is_deleted_if_it_had_a_name() -> Outcome {
+        let (stale, other) = (Error::from(Errno::STALE), Error::from(Errno::IO));
+        let files = Files::new()?;
+        let place = files.place("home/drive")?;
+        assert!(place.is_deleted_elsewhere(&stale) && !place.is_deleted_elsewhere(&other));
+        let file = Arc::new(tempfile::tempfile()?);
+        let mut place = Place::of(file.clone(), &by_descriptor(&file));
+        place.look();
+        assert!(!place.is_deleted_elsewhere(&stale));
         Ok(())
     }
 

@@ -220,9 +220,15 @@ start_osd() {
 }
 # Takes an OSD out of the cluster, its data with it, as if its disk were lost.
 destroy_osd() {
-    local drive=$lab/drives/osd.$1
-    # One that waits for a drive that does not open ends when its requests fail.
-    if daemon_pid "osd.$1" >/dev/null; then kill_daemon "osd.$1" || timeout 180 "$pumice" detach --force "$drive"; fi
+    local drive=$lab/drives/osd.$1 pid
+    if pid=$(daemon_pid "osd.$1"); then
+        # It may have ended meanwhile. In a subshell, because kill_daemon ends the shell then.
+        if ! (kill_daemon "osd.$1") && ! is_gone "$pid"; then
+            # One that waits for a drive that does not open ends when its requests fail.
+            timeout 180 "$pumice" detach --force "$drive" || true
+            await 30 is_gone "$pid" || die "osd.$1, process $pid, does not end"
+        fi
+    fi
     # Refused until the monitor knows that the OSD is down, which others tell it.
     # The last attempt shows why.
     await 120 ceph osd purge "$1" --yes-i-really-mean-it || ceph osd purge "$1" --yes-i-really-mean-it >&2 ||

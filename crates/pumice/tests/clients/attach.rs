@@ -391,6 +391,61 @@ fn a_killed_attach_leaves_nothing() -> Outcome {
     Ok(())
 }
 
+/// As docs/space.md describes it.
+#[test]
+fn a_deleted_backing_is_copied_below_its_device_and_not_detached() -> Outcome {
+    const DATA_BYTES: usize = 1 << 20;
+    if !usable() {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&[]);
+    let status = || -> Value {
+        let run = it.drive.pumice(&["status", &it.path(), "--json"]);
+        let mut answer: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
+        answer["drives"][0].take()
+    };
+    let delete = || {
+        fs::remove_file(it.path()).expect("deleted");
+        wait_until("the backing is missed", || status()["backing"]["place"] == "deleted");
+    };
+    let data = it.drive.file("data");
+    fs::write(&data, sample(1, DATA_BYTES))?;
+    succeed("dd", &[&format!("if={data}"), &format!("of={node}"), "bs=64K", "oflag=direct", "status=none"]);
+    delete();
+    for what in [&node, &it.path()] {
+        fails(
+            &it.drive.pumice(&["detach", what]),
+            &[&it.path(), "backing was deleted", "copy it", "--force"],
+        );
+    }
+
+    let pid = it.record()["server_pid"].as_i64().ok_or("no server")?;
+    let descriptor =
+        fs::read_dir(format!("/proc/{pid}/fd"))?.flatten().map(|entry| entry.path()).find(|path| {
+            fs::read_link(path).is_ok_and(|file| file == Path::new(&format!("{} (deleted)", it.path())))
+        });
+    let descriptor = descriptor.ok_or("not open")?;
+    kill_process(Pid::from_raw(pid as i32).ok_or("no process")?, Signal::STOP)?;
+    let copy = it.drive.file("copy");
+    succeed("cp", &["--sparse=always", &text(&descriptor), &copy]);
+    fs::rename(&copy, it.path())?;
+    kill(pid);
+    let read = it.drive.file("read");
+    succeed(
+        "dd",
+        &[&format!("if={node}"), &format!("of={read}"), "bs=64K", "count=16", "iflag=direct", "status=none"],
+    );
+    assert!(fs::read(&read)? == fs::read(&data)?, "the data of the device\n{}", it.logs());
+    wait_until("the copy is served", || status()["backing"]["place"] == "in-place");
+
+    delete();
+    let run = it.drive.pumice(&["detach", "--force", &it.path()]);
+    assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", it.logs());
+    assert!(it.folder().is_none(), "nothing is left");
+    Ok(())
+}
+
 #[test]
 fn refusals_are_one_line() -> Outcome {
     let drive = Drive::create(&["--size", "32M"]);

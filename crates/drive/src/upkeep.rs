@@ -6,6 +6,7 @@ pub(crate) mod dense;
 pub(crate) mod dictionaries;
 pub(crate) mod discard;
 pub(crate) mod harvest;
+pub(crate) mod losses;
 pub(crate) mod make_settled;
 pub(crate) mod overlays;
 pub(crate) mod recompress;

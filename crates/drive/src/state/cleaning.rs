@@ -44,6 +44,8 @@ pub(crate) struct Cleaning {
     pub(crate) pass: Pass,
     /// There was no room to move anything.
     pub(crate) stuck: bool,
+    /// Nothing of it was looked at.
+    pub(crate) is_new: bool,
     /// Held while it is being read and moved.
     pub(crate) pin: Option<Pin>,
 }

@@ -101,6 +101,14 @@ impl<M: Media> Shared<M> {
             let geometry = *self.core().geometry();
             geometry.segment_offset(work.segment) + u64::from(geometry.segment_bytes)
         };
+        if work.is_new && self.core().may_meet_losses() && self.holds_losses(&work, end).await {
+            if self.core().set_aside_damaged(&work) {
+                Self::count(&self.corrupt_records, 1);
+            }
+            // Nothing was moved in vain: there are others.
+            return Ok(Cleaned::Part);
+        }
+        work.is_new = false;
         if work.window.is_none() {
             self.next_window(&mut work, end).await;
         }
@@ -157,7 +165,7 @@ impl<M: Media> Shared<M> {
     }
 
     /// Reads the next window of a segment, and finds the records in it. Skips what cannot be read.
-    async fn next_window(&self, work: &mut Cleaning, end: u64) {
+    pub(crate) async fn next_window(&self, work: &mut Cleaning, end: u64) {
         let (start, tag, uuid) = {
             let core = self.core();
             (core.geometry().segment_offset(work.segment), core.log.tag(), core.superblock.log_id())
@@ -338,7 +346,7 @@ impl<M: Media> Shared<M> {
 
     /// Loads a node for cleaning. A corrupt one is remembered, so that it does not stop what others map. Returns
     /// false if the medium returned an error, perhaps a moment ago; the batch is then left as it is.
-    async fn load_for(&self, missing: Missing, pass: &mut Pass) -> bool {
+    pub(crate) async fn load_for(&self, missing: Missing, pass: &mut Pass) -> bool {
         let known = {
             let core = self.core();
             core.lost.over(missing.id, core.ticks).filter(|_| !pass.must_move).cloned()
@@ -389,6 +397,7 @@ impl Core {
             window: None,
             pass: Pass { as_is: self.is_short(), ..Pass::default() },
             stuck: false,
+            is_new: true,
             pin: Some(self.segments.pin(segment)),
         }))
     }
@@ -415,7 +424,7 @@ impl Core {
         self.segments.get(segment).live_units() < self.segments.get(at_hand).live_units() / 2
     }
 
-    fn is_at_hand(&self, work: &Cleaning) -> bool {
+    pub(crate) fn is_at_hand(&self, work: &Cleaning) -> bool {
         let row = self.segments.get(work.segment);
         row.state() == State::Sealed && row.generation() == work.generation
     }
@@ -454,7 +463,6 @@ impl Core {
 
     /// A segment is done. Returns true if it is set aside because its contents cannot be read.
     fn end_cleaning(&mut self, work: &Cleaning) -> bool {
-        let start = self.geometry().segment_offset(work.segment);
         self.counters.segments_cleaned_count += 1;
         let row = self.segments.get(work.segment);
         tracing::debug!(segment = work.segment, left_units = row.live_units(), "segment cleaned");
@@ -463,18 +471,30 @@ impl Core {
         let lost = u64::from(row.live_units()) > work.pass.left_units
             && !work.pass.unreadable
             && row.state() == State::Sealed;
+        if lost {
+            return self.set_aside_damaged(work);
+        }
         // Everything that could be packed anew was.
         self.segments.forget_repackable(work.segment);
-        if lost {
-            self.segments.set_aside(work.segment, State::Damaged);
-            self.note(format!(
-                "segment {} at byte {start:#x} of the backing holds records that cannot be read: it is set aside",
-                work.segment
-            ));
-        } else {
-            self.segments.set_cleaned(work.segment);
+        self.segments.set_cleaned(work.segment);
+        false
+    }
+
+    /// Sets a segment aside that holds what cannot be read: what else lives in it stays there. Returns false if it is another
+    /// filling by now.
+    fn set_aside_damaged(&mut self, work: &Cleaning) -> bool {
+        if !self.is_at_hand(work) {
+            return false;
         }
-        lost
+        // Nothing in it will be packed anew.
+        self.segments.forget_repackable(work.segment);
+        self.segments.set_aside(work.segment, State::Damaged);
+        let start = self.geometry().segment_offset(work.segment);
+        self.note(format!(
+            "segment {} at byte {start:#x} of the backing holds records that cannot be read: it is set aside",
+            work.segment
+        ));
+        true
     }
 
     /// Finds the live records of a batch. Live map nodes are marked for rewriting. Returns the units of these nodes,
@@ -486,19 +506,12 @@ impl Core {
                 RecordKind::Data => self.live_blocks(found).map(|blocks| {
                     (blocks != 0).then(|| live.push(Live { found: i, blocks, fate: Fate::Stay }))
                 }),
-                RecordKind::Node => {
-                    let id = NodeId { level: found.header.extra as u8, index: found.header.block };
-                    let node = self.map.has_image(id, found.entry).and_then(|here| match here {
-                        true => self.map.complete(id),
-                        false => Ok(false),
-                    });
-                    node.map(|is| {
-                        is.then(|| {
-                            self.map.rewrite(id);
-                            node_units += u64::from(found.entry.units());
-                        })
+                RecordKind::Node => self.has_node(found).map(|has| {
+                    has.then(|| {
+                        self.map.rewrite(node_of(found));
+                        node_units += u64::from(found.entry.units());
                     })
-                }
+                }),
                 RecordKind::Range | RecordKind::Overlay => Ok(None),
             };
             match answer {
@@ -507,6 +520,14 @@ impl Core {
             }
         }
         Ok(node_units)
+    }
+
+    /// Returns whether a record is the image of its node. The node is complete then.
+    pub(crate) fn has_node(&mut self, found: &Found) -> Result<bool, Missing> {
+        match self.map.has_image(node_of(found), found.entry)? {
+            true => self.map.complete(node_of(found)),
+            false => Ok(false),
+        }
     }
 
     /// Returns whether no block has any of these data records any more. Leaves that changed are in memory.
@@ -522,7 +543,7 @@ impl Core {
 
     /// Returns the blocks for which the map points to a data record, one bit each. Needs their leaf complete, so that
     /// what changes replaced is accounted too. All blocks of a frame are in one leaf.
-    fn live_blocks(&mut self, found: &Found) -> Result<u8, Missing> {
+    pub(crate) fn live_blocks(&mut self, found: &Found) -> Result<u8, Missing> {
         let (first, count) = (found.header.block, found.header.blocks());
         if !Bounds::of(&self.superblock).exists(first, count) || !self.map.complete(NodeId::leaf_of(first))? {
             return Ok(0);
@@ -651,6 +672,10 @@ impl Core {
         self.log.seal_if_full(Head::Cleaning, &mut self.segments);
         true
     }
+}
+
+fn node_of(found: &Found) -> NodeId {
+    NodeId { level: found.header.extra as u8, index: found.header.block }
 }
 
 /// Returns all blocks of a data record, one bit each.

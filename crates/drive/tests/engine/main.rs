@@ -36,6 +36,7 @@ mod frames;
 mod free_list;
 mod full;
 mod full_backing;
+mod full_damaged;
 mod group_commit;
 mod hostile;
 mod hostile_counts;

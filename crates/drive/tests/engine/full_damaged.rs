@@ -1,0 +1,85 @@
+//! A full drive with damaged records: no segment is emptied that cannot be freed, so TRIM has room, and what it frees can be written.
+
+use crate::common;
+use crate::image;
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use codec::testdata::random;
+use common::{Erased, create_options, maintain, open, run};
+use drive::{CreateOptions, Drive, Error};
+use image::Image;
+use layout::RecordKind;
+use media::MemoryMedia;
+
+const BLOCK: u64 = 4096;
+const PHYSICAL: u64 = 64 << 20;
+const LOGICAL: u64 = 128 << 20;
+
+fn write(drive: &Drive<Erased>, block: u64, version: u64) -> Result<(), Error> {
+    run(drive.write(block * BLOCK, &random(block + version * 100_000, BLOCK as usize), false))
+}
+
+/// A drive filled until it refuses, closed; and the number of blocks.
+fn full() -> (Arc<MemoryMedia>, u64) {
+    let media = Arc::new(MemoryMedia::new(PHYSICAL));
+    let create = CreateOptions { segment_bytes: Some(1 << 20), ..create_options(PHYSICAL, LOGICAL) };
+    run(Drive::create(&*media, &create)).expect("create");
+    let drive = open(&media, 1);
+    let blocks = (0..LOGICAL / BLOCK).find(|block| write(&drive, *block, 0).is_err()).expect("it is full");
+    run(drive.close()).expect("close");
+    (media, blocks)
+}
+
+/// Flips a bit in a record of data of so many segments. Returns the blocks.
+fn damage(media: &Arc<MemoryMedia>, segments: usize, blocks: u64) -> BTreeSet<u64> {
+    let image = Image::of(media);
+    let (mut hit, mut lost) = (BTreeSet::new(), BTreeSet::new());
+    for record in image.records(RecordKind::Data) {
+        let segment = image.geometry().locate(record.position).expect("in a segment").0;
+        if record.header.block < blocks && hit.len() < segments && hit.insert(segment) {
+            image.flip_bit(record.payload() + 100);
+            lost.insert(record.header.block);
+        }
+    }
+    lost
+}
+
+#[test]
+fn trim_has_room_after_overwrites_have_met_all_the_damage() {
+    for segments in [1, 6, 15, 30] {
+        let (media, blocks) = full();
+        let lost = damage(&media, segments, blocks);
+        let drive = open(&media, 2);
+        // Known damage, as a scrub would find it.
+        let mut bytes = vec![0; BLOCK as usize];
+        run(drive.read(lost.first().expect("one") * BLOCK, &mut bytes)).expect_err("damaged");
+        let (mut done, mut refused) = (0, 0);
+        for n in 0..6000_u64 {
+            let block = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % blocks;
+            match write(&drive, block, 1) {
+                Ok(()) => done += 1,
+                Err(_) => refused += 1,
+            }
+            if n % 200 == 0 {
+                maintain(&drive);
+            }
+        }
+        let state = || (segments, done, refused, drive.status().segments_free_count);
+        run(drive.flush()).unwrap_or_else(|error| panic!("flush: {error}, {:?}", state()));
+        run(drive.trim(0, BLOCK, false)).unwrap_or_else(|error| panic!("trim: {error}, {:?}", state()));
+        for first in (0..blocks).step_by(16) {
+            run(drive.trim(first * BLOCK, 8 * BLOCK, false))
+                .unwrap_or_else(|error| panic!("trim: {error}, {:?}", state()));
+        }
+        maintain(&drive);
+        run(drive.trim(0, LOGICAL, false)).expect("trim");
+        maintain(&drive);
+        // What was trimmed can be written, but for what is lost with the segments that were set aside.
+        let room = blocks * (63 - segments as u64) / 63 / 2;
+        (0..room).for_each(|block| write(&drive, block, 2).expect("write"));
+        run(drive.close()).expect("close");
+        open(&media, 3);
+    }
+}

@@ -84,10 +84,13 @@ create_volume() {
 mount_volume() {
     local name=$1
     mkdir -p "$LAB/client/$name"
+    # One whose file system was just unmounted may not have ended, and has the file with its number until then.
+    wait_until 15 has_no_client "$name" || true
     glusterfs --volfile-server="$(host 1)" --volfile-id="$name" --log-file="$LAB/client/$name.log" --pid-file="$LAB/client/$name.pid" \
         "$LAB/client/$name" 9>&- || fail_with "$LAB/client/$name.log" "volume $name: its client does not start"
     wait_until 30 mounted_and_connected "$name" || fail_with "$LAB/client/$name.log" "volume $name cannot be mounted"
 }
+has_no_client() { ! process_of glusterfs "--pid-file=$LAB/client/$1.pid" >/dev/null; }
 mounted_and_connected() { is_mounted "$LAB/client/$1" && timeout 10 df "$LAB/client/$1" >/dev/null 2>&1; }
 unmount_volume() { if is_mounted "$LAB/client/$1"; then umount "$LAB/client/$1" 2>>"$LAB/log" || umount --lazy "$LAB/client/$1"; fi; }
 

@@ -5,6 +5,7 @@
 //! stays bounded: records are compared segment by segment, in several passes if there are too many for one.
 
 mod copies;
+mod own;
 mod records;
 mod report;
 mod runs;
@@ -26,7 +27,7 @@ use report::Faults;
 use walk::{Met, Walk};
 
 pub use copies::find_copies;
-pub use report::{CheckProgress, CheckReport, CopyFound, CopyState, Fault};
+pub use report::{CheckProgress, CheckReport, CopyFound, CopyState, Fault, Subject};
 pub use scrub::ScrubStep;
 
 /// Default of [`CheckOptions::memory_bytes`].

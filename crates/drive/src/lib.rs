@@ -22,7 +22,7 @@ mod upkeep;
 mod wait;
 
 pub use check::{
-    CheckOptions, CheckProgress, CheckReport, CopyFound, CopyState, Fault, ScrubStep, find_copies,
+    CheckOptions, CheckProgress, CheckReport, CopyFound, CopyState, Fault, ScrubStep, Subject, find_copies,
 };
 pub use device::ReadOnly;
 pub use error::Error;

@@ -5,11 +5,13 @@ use futures::stream::StreamExt;
 use layout::Entry;
 use media::Media;
 
+use super::own::OwnBlock;
 use super::report::{CheckProgress, CheckReport, Fault, Faults};
 use super::runs::Fetched;
 use super::walk::Met;
 use crate::medium::decode::verify_record;
 use crate::shared::Shared;
+use crate::state::dictionaries::Dictionaries;
 
 /// Block number of a record that is a map node.
 const NODE: u64 = u64::MAX;
@@ -33,10 +35,13 @@ impl Extent {
         }
     }
 
-    fn name(self) -> String {
+    fn name(self, dictionaries: &Dictionaries) -> String {
         match self.block {
             NODE => "a map node".to_string(),
-            block => format!("block {block}"),
+            block => match OwnBlock::of(block, dictionaries) {
+                Some(own) => own.name,
+                None => format!("block {block}"),
+            },
         }
     }
 }
@@ -67,8 +72,8 @@ impl<P: FnMut(CheckProgress)> Pass<'_, P> {
                 let segment = geometry.locate(first).map(|(segment, _)| segment);
                 let what = format!(
                     "the record of {} overlaps that of {} at byte {second:#x}",
-                    pair[0].name(),
-                    pair[1].name()
+                    pair[0].name(&shared.dictionaries),
+                    pair[1].name(&shared.dictionaries)
                 );
                 self.faults.push(Fault { segment, position_bytes: Some(first), ..Fault::new(what) });
             }
@@ -81,17 +86,19 @@ impl<P: FnMut(CheckProgress)> Pass<'_, P> {
         let mut runs = std::pin::pin!(shared.fetch_all(entries, &geometry));
         while let Some(fetched) = runs.next().await {
             for extent in &extents[fetched.items.clone()] {
-                match shared.verify(*extent, &fetched).await {
+                let Extent { block, entry, blocks } = *extent;
+                let why = match shared.verify(*extent, &fetched).await {
                     Ok(codec) => {
-                        self.report.records_verified_count += u64::from(extent.blocks);
-                        if superblock.codecs >> codec as u8 & 1 == 0 {
-                            let why = format!("its codec {codec} is not among those of the superblock");
-                            self.faults.push(Fault::of_record(&geometry, extent.block, extent.entry, &why));
-                        }
+                        self.report.records_verified_count += u64::from(blocks);
+                        let is_known = superblock.codecs >> codec as u8 & 1 == 1;
+                        let why = || format!("its codec {codec} is not among those of the superblock");
+                        (!is_known).then(why)
                     }
-                    Err(why) => {
-                        self.faults.push(Fault::of_record(&geometry, extent.block, extent.entry, &why));
-                    }
+                    Err(why) => Some(why),
+                };
+                if let Some(why) = why {
+                    let fault = Fault::of_record(&geometry, &shared.dictionaries, block, entry, &why);
+                    self.faults.push(fault);
                 }
                 self.done_bytes += extent.entry.len_bytes() as u64;
             }

@@ -2,7 +2,11 @@
 
 use std::fmt;
 
+use layout::geometry::OWN_FIRST_BLOCK;
 use layout::{BLOCK_BYTES, Entry, Geometry, NODE_ENTRIES, NodeId};
+
+use super::own::OwnBlock;
+use crate::state::dictionaries::Dictionaries;
 
 /// Most faults listed. All are counted.
 const FAULTS_MAX: usize = 1000;
@@ -104,12 +108,29 @@ pub enum CopyState {
     Damaged(String),
 }
 
+/// What a fault is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Subject {
+    /// A copy of the superblock or of a checkpoint.
+    Copy,
+    /// A map node. If [`Fault::logical_len_bytes`] is missing, it leads to nothing but the dictionaries.
+    Map,
+    /// Data of hosts.
+    Data,
+    /// The dictionaries, or their catalog.
+    Dictionaries,
+    /// What the drive counts, and all else.
+    Other,
+}
+
 /// Something that is not as it must be. Displayed on one line: what, where, why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
+    /// What it is in.
+    pub subject: Subject,
     /// Description of the fault, without the place.
     pub what: String,
-    /// First byte of logical space that is lost by it.
+    /// First byte of logical space that is lost by it. None for what hosts cannot reach.
     pub logical_offset_bytes: Option<u64>,
     /// Number of bytes from there.
     pub logical_len_bytes: Option<u64>,
@@ -124,6 +145,7 @@ pub struct Fault {
 impl Fault {
     pub(super) fn new(what: String) -> Fault {
         Fault {
+            subject: Subject::Other,
             what,
             logical_offset_bytes: None,
             logical_len_bytes: None,
@@ -138,33 +160,64 @@ impl Fault {
     }
 
     pub(super) fn of_copy(position: u64, what: String) -> Fault {
-        Fault { position_bytes: Some(position), spare: true, ..Fault::new(what) }
+        Fault { subject: Subject::Copy, position_bytes: Some(position), spare: true, ..Fault::new(what) }
+    }
+
+    fn at(geometry: &Geometry, subject: Subject, position: u64, what: String) -> Fault {
+        let segment = geometry.locate(position).map(|(segment, _)| segment);
+        Fault { subject, segment, position_bytes: Some(position), ..Fault::new(what) }
     }
 
     /// The record of a block, or of all blocks of its frame, is bad.
-    pub(super) fn of_record(geometry: &Geometry, block: u64, entry: Entry, why: &str) -> Fault {
+    pub(super) fn of_record(
+        geometry: &Geometry,
+        dictionaries: &Dictionaries,
+        block: u64,
+        entry: Entry,
+        why: &str,
+    ) -> Fault {
         let position = entry.position_bytes();
+        if let Some(own) = OwnBlock::of(block, dictionaries) {
+            let what = format!("{}: {why}", own.name);
+            return Fault {
+                spare: own.is_spare,
+                ..Fault::at(geometry, Subject::Dictionaries, position, what)
+            };
+        }
         let first = entry.first_block(block);
+        let what = match entry.blocks() {
+            1 => format!("record of block {block}: {why}"),
+            several => format!("record of {several} blocks from {first} on: {why}"),
+        };
         Fault {
             logical_offset_bytes: Some(first * BLOCK_BYTES as u64),
             logical_len_bytes: Some(entry.blocks() * BLOCK_BYTES as u64),
-            segment: geometry.locate(position).map(|(segment, _)| segment),
-            position_bytes: Some(position),
-            ..Fault::new(match entry.blocks() {
-                1 => format!("record of block {block}: {why}"),
-                several => format!("record of {several} blocks from {first} on: {why}"),
-            })
+            ..Fault::at(geometry, Subject::Data, position, what)
         }
     }
 
-    pub(super) fn of_node(geometry: &Geometry, id: NodeId, position: u64, why: &str) -> Fault {
-        let blocks = (NODE_ENTRIES as u64) << (9 * u32::from(id.level));
+    /// A map node is bad on a drive of `capacity_blocks`. What it maps beyond them is the drive's own.
+    pub(super) fn of_node(
+        geometry: &Geometry,
+        capacity_blocks: u64,
+        id: NodeId,
+        position: u64,
+        why: &str,
+    ) -> Fault {
+        let span = (NODE_ENTRIES as u64) << (9 * u32::from(id.level));
+        let first = id.index * span;
+        let blocks = capacity_blocks.saturating_sub(first).min(span);
+        let owns = match (first + span > OWN_FIRST_BLOCK, blocks) {
+            (false, _) => "",
+            (true, 0) => ", which leads to the drive's dictionaries",
+            (true, _) => ", which leads to the drive's dictionaries too",
+        };
+        let what = format!("map node {} of level {}{owns}: {why}", id.index, id.level);
+        let is_for_hosts = blocks > 0;
         Fault {
-            logical_offset_bytes: Some(id.index * blocks * BLOCK_BYTES as u64),
-            logical_len_bytes: Some(blocks * BLOCK_BYTES as u64),
-            segment: geometry.locate(position).map(|(segment, _)| segment),
-            position_bytes: Some(position),
-            ..Fault::new(format!("map node {} of level {}: {why}", id.index, id.level))
+            logical_offset_bytes: is_for_hosts.then_some(first * BLOCK_BYTES as u64),
+            logical_len_bytes: is_for_hosts.then_some(blocks * BLOCK_BYTES as u64),
+            ..Fault::at(geometry, Subject::Map, position, what)
         }
     }
 }

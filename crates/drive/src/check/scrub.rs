@@ -58,7 +58,8 @@ impl<M: Media> Drive<M> {
                 // What it maps is lost. Continues behind it.
                 let (id, position) = (missing.id, missing.image.position_bytes());
                 let after = (id.index + 1) * ((NODE_ENTRIES as u64) << (9 * u32::from(id.level)));
-                let fault = Fault::of_node(&geometry, id, position, &error.to_string());
+                let blocks = shared.core().blocks();
+                let fault = Fault::of_node(&geometry, blocks, id, position, &error.to_string());
                 return Ok(ScrubStep {
                     next_block: shared.exists(after),
                     faults: vec![fault],
@@ -93,7 +94,8 @@ impl<M: Media> Drive<M> {
                     Ok(_) => step.records_count += 1,
                     Err(why) => {
                         Shared::<M>::count(&shared.corrupt_records, 1);
-                        step.faults.push(Fault::of_record(&geometry, *block, fetch.entry, &why));
+                        let known = &shared.dictionaries;
+                        step.faults.push(Fault::of_record(&geometry, known, *block, fetch.entry, &why));
                     }
                 }
             }

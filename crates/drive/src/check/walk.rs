@@ -156,7 +156,9 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
                     }
                     Err(why) => {
                         let position = image.position_bytes();
-                        self.faults.push(Fault::of_node(&self.bounds.geometry, id, position, &why));
+                        let blocks = self.shared.core().blocks();
+                        let fault = Fault::of_node(&self.bounds.geometry, blocks, id, position, &why);
+                        self.faults.push(fault);
                         return Ok(());
                     }
                 }

@@ -161,8 +161,31 @@ fn a_bad_node_is_reported_with_the_range_it_maps() {
         let bytes = (BLOCK * 512) << (9 * level);
         let fault = report.faults.iter().find(|fault| fault.position_bytes == Some(node.position));
         let fault = fault.unwrap_or_else(|| panic!("{:?}", report.faults));
+        let bytes = bytes.min(LOGICAL);
         assert_eq!((fault.logical_offset_bytes, fault.logical_len_bytes), (Some(0), Some(bytes)));
         assert!(fault.to_string().contains(&format!("map node 0 of level {level}")), "{fault}");
+    }
+}
+
+#[test]
+fn a_bad_node_costs_nothing_beyond_the_capacity() {
+    let (media, drive) = new_drive(PHYSICAL, 3 << 20);
+    write(&drive, 600);
+    run(drive.close()).expect("close");
+    run(open(&media, 2).close()).expect("close");
+    let image = Image::of(&media);
+    for (level, index, (from, len)) in
+        [(0, 1, (2 << 20, 1 << 20)), (1, 0, (0, 3 << 20)), (2, 0, (0, 3 << 20)), (3, 0, (0, 3 << 20))]
+    {
+        let node = image.node(level, index);
+        image.flip_bit(node.payload() + 3);
+        let report = examine(&media, false);
+        image.flip_bit(node.payload() + 3);
+        let fault = report.faults.iter().find(|fault| fault.position_bytes == Some(node.position));
+        let fault = fault.unwrap_or_else(|| panic!("level {level}: {:?}", report.faults));
+        assert_eq!((fault.logical_offset_bytes, fault.logical_len_bytes), (Some(from), Some(len)));
+        // The root leads to the drive's own blocks too.
+        assert_eq!(fault.to_string().contains("dictionaries"), level == 3, "{fault}");
     }
 }
 

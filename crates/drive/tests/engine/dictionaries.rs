@@ -240,6 +240,58 @@ fn a_copy_of_the_dictionary_may_rot() {
     }
 }
 
+/// Returns the faults that a check finds.
+fn checked(media: &Arc<MemoryMedia>, deep: bool) -> Vec<drive::Fault> {
+    let drive = run(Drive::open(erased(media.clone()), OpenOptions { read_only: true, ..options(2) }));
+    let options = drive::CheckOptions { deep, ..Default::default() };
+    run(drive.expect("open").examine(options, |_| {})).expect("check").faults
+}
+
+/// No host can reach the drive's own blocks, so their numbers say nothing.
+#[test]
+fn a_check_names_a_dictionary_rather_than_bytes_beyond_the_capacity() {
+    for (block, name) in [
+        (Catalog::block(0), "copy 0 of the catalog of dictionaries: "),
+        (Catalog::block(1), "copy 1 of the catalog of dictionaries: "),
+        (Catalog::dictionary_block(0, 0), "copy 0 of dictionary 1: "),
+        (Catalog::dictionary_block(0, 1), "copy 1 of dictionary 1: "),
+    ] {
+        let media = closed_with_a_dictionary();
+        let image = Image::of(&media);
+        let record = image.newest(RecordKind::Data, block);
+        image.flip_bit(record.payload() + 20);
+        let faults = checked(&media, true);
+        let [fault] = &faults[..] else { panic!("{faults:?}") };
+        assert!(fault.spare && fault.subject == drive::Subject::Dictionaries, "{fault:?}");
+        assert_eq!((fault.logical_offset_bytes, fault.logical_len_bytes), (None, None));
+        assert_eq!(fault.position_bytes, Some(record.position));
+        let line = fault.to_string();
+        assert!(line.starts_with("segment ") && line.contains(name), "{line}");
+    }
+}
+
+#[test]
+fn a_check_names_the_map_of_the_dictionaries() {
+    for level in 0..3_u16 {
+        let media = closed_with_a_dictionary();
+        // The checkpoint of a later run follows, so that the log does not tell where they are.
+        run(run(Drive::open(erased(media.clone()), options(3))).expect("open").close()).expect("close");
+        let image = Image::of(&media);
+        let last = (1 << (9 * (3 - level))) - 1;
+        let node = image.node(level, last);
+        image.flip_bit(node.payload() + 3);
+        let faults = checked(&media, false);
+        let fault = faults.iter().find(|fault| fault.position_bytes == Some(node.position));
+        let fault = fault.unwrap_or_else(|| panic!("{faults:?}"));
+        assert_eq!((fault.logical_offset_bytes, fault.logical_len_bytes, fault.spare), (None, None, false));
+        let name = format!("map node {last} of level {level}, which leads to the drive's dictionaries: ");
+        assert!(fault.to_string().contains(&name), "{fault}");
+        // What needs them is lost.
+        let lost = checked(&media, true).iter().filter(|fault| fault.logical_len_bytes.is_some()).count();
+        assert!(lost > 0);
+    }
+}
+
 /// A catalog that cannot be read is not replaced. A new one would assign ids again that records use, and a
 /// wrong dictionary may decode to wrong data.
 #[test]

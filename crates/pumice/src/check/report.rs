@@ -4,7 +4,7 @@ use status::path_text;
 use std::io::{self, Write};
 use std::path::Path;
 
-use drive::{CheckReport, CopyFound, CopyState, Fault, Status};
+use drive::{CheckReport, CopyFound, CopyState, Fault, Status, Subject};
 use serde_json::{Value, json};
 
 use crate::human;
@@ -37,11 +37,8 @@ impl Found {
     /// Advice on the faults.
     pub(super) fn advice(&self) -> &'static str {
         match self {
-            Found::Open(checked) if checked.report.faults.iter().all(|fault| fault.spare) => {
-                "nothing is lost, but a second fault at the other copy would be the end of the drive: look after \
-                 the backing"
-            }
-            _ => "copy off what can be read, and make the drive anew",
+            Found::Open(checked) => advice(&checked.report),
+            Found::Closed { .. } => "copy off what can be read, and make the drive anew",
         }
     }
 
@@ -67,6 +64,32 @@ impl Found {
             }),
             Found::Open(checked) => checked.json(path),
         }
+    }
+}
+
+fn advice(report: &CheckReport) -> &'static str {
+    let is_of_copy = |fault: &Fault| fault.subject == Subject::Copy;
+    // Their map has no bytes of hosts.
+    let is_of_dictionaries = |fault: &Fault| match fault.subject {
+        Subject::Dictionaries => !fault.spare,
+        Subject::Map => fault.logical_len_bytes.is_none(),
+        _ => false,
+    };
+    let faults = &report.faults;
+    match faults.iter().all(|fault| fault.spare) {
+        true if faults.iter().any(is_of_copy) => {
+            "nothing is lost, but a second fault at the other copy would be the end of the drive: look after \
+             the backing"
+        }
+        true => {
+            "nothing is lost, but a second fault at the other copy would cost all data compressed with a \
+             dictionary: look after the backing"
+        }
+        false if !report.deep && faults.iter().any(is_of_dictionaries) => {
+            "data compressed with a dictionary is lost, --deep says which: copy off what can be read, and make \
+             the drive anew"
+        }
+        false => "copy off what can be read, and make the drive anew",
     }
 }
 
@@ -193,4 +216,32 @@ fn print_copies(
         writeln!(out, "checkpoint slot {}: {}", slot[0].slot, list(slot))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn advice_on(deep: bool, faults: &[(Subject, bool)]) -> &'static str {
+        let mut report = CheckReport { deep, ..CheckReport::default() };
+        faults.iter().for_each(|_| report.add_fault("it is damaged".to_string()));
+        for (fault, (subject, spare)) in report.faults.iter_mut().zip(faults) {
+            (fault.subject, fault.spare) = (*subject, *spare);
+            fault.logical_len_bytes = (*subject == Subject::Data).then_some(4096);
+        }
+        advice(&report)
+    }
+
+    #[test]
+    fn the_advice_fits_what_is_damaged() {
+        let (copy, dictionary) = ((Subject::Copy, true), (Subject::Dictionaries, true));
+        assert!(advice_on(false, &[copy]).contains("the end of the drive"));
+        assert!(advice_on(false, &[dictionary, copy]).contains("the end of the drive"));
+        assert!(advice_on(true, &[dictionary]).contains("compressed with a dictionary: look after"));
+        for lost in [Subject::Dictionaries, Subject::Map] {
+            assert!(advice_on(false, &[(lost, false), copy]).contains("--deep says which"));
+            assert!(advice_on(true, &[(lost, false)]).starts_with("copy off"));
+        }
+        assert!(advice_on(false, &[(Subject::Data, false), dictionary]).starts_with("copy off"));
+    }
 }

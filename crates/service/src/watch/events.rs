@@ -273,7 +273,10 @@ impl Watcher {
             events.push(seen.event(EventKind::Poisoned, message));
         }
         if let Some(new) = self.corrupt_records.look(seen.at, seen.errors.corrupt_records) {
-            let message = format!("{new} records were met that are not what was written; check the backing");
+            let message = format!(
+                "{new} records of data, of the map or of dictionaries were met that are not what was written; \
+                 `pumice check --deep`, with the server stopped, names them; check the backing"
+            );
             events.push(seen.event(EventKind::CorruptRecord, message));
         }
         if let Some(new) = self.bad_segments.look(seen.at, seen.errors.bad_segments) {

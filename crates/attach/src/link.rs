@@ -4,7 +4,9 @@ use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
+use nbd::delivery;
 use nbd::protocol as wire;
+use nbd::reply::{Delivered, SIMPLE_REPLY_BYTES, SimpleReply};
 use nbd::request::{REQUEST_HEADER_BYTES, RequestHeader};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -17,13 +19,15 @@ const RECEIVE_BYTES: usize = 64 << 10;
 /// The sending half.
 pub(crate) struct Link {
     stream: UnixStream,
+    /// The server delivers the data of reads that have [`delivery::COOKIE_BIT`] in their cookie.
+    delivers: bool,
     /// Held while a request is written.
     writing: Mutex<()>,
 }
 
 impl Link {
-    pub(crate) fn new(stream: UnixStream) -> Link {
-        Link { stream, writing: Mutex::new(()) }
+    pub(crate) fn new(stream: UnixStream, delivers: bool) -> Link {
+        Link { stream, delivers, writing: Mutex::new(()) }
     }
 
     /// Returns the receiving half.
@@ -34,7 +38,8 @@ impl Link {
     /// Sends requests, each with its cookie, by as few system calls as possible. If one was sent only in part, the connection
     /// is ended.
     pub(crate) fn send(&self, requests: &[(u64, &Operation)]) -> io::Result<()> {
-        let headers: Vec<_> = requests.iter().map(|(cookie, operation)| header(*cookie, operation)).collect();
+        let headers: Vec<_> =
+            requests.iter().map(|(cookie, operation)| self.header(*cookie, operation)).collect();
         let pieces =
             headers.iter().zip(requests).flat_map(|(header, (_, operation))| [header, operation.data()]);
         let mut pieces: Vec<_> = pieces.filter(|piece| !piece.is_empty()).map(IoSlice::new).collect();
@@ -43,6 +48,14 @@ impl Link {
             self.shut();
         }
         sent
+    }
+
+    fn header(&self, cookie: u64, operation: &Operation) -> [u8; REQUEST_HEADER_BYTES] {
+        let Header { command, mut flags, offset, length } = operation.header();
+        if self.delivers && cookie & delivery::COOKIE_BIT != 0 {
+            flags |= wire::CMD_FLAG_DELIVER;
+        }
+        RequestHeader { flags, command, cookie, offset, length }.encode()
     }
 
     fn write(&self, mut left: &mut [IoSlice<'_>]) -> io::Result<()> {
@@ -74,9 +87,12 @@ impl Link {
     }
 }
 
-fn header(cookie: u64, operation: &Operation) -> [u8; REQUEST_HEADER_BYTES] {
-    let Header { command, flags, offset, length } = operation.header();
-    RequestHeader { flags, command, cookie, offset, length }.encode()
+/// What the server says of a request.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Reply {
+    Outcome(Outcome),
+    /// What was read is where it is awaited.
+    Delivered,
 }
 
 /// The receiving half.
@@ -85,25 +101,24 @@ pub(crate) struct Replies(BufReader<UnixStream>);
 impl Replies {
     /// Waits for a reply. `length` returns the length of the data that the request with a cookie is to read; `None` if there
     /// is no such request.
-    pub(crate) fn next(&mut self, length: impl FnOnce(u64) -> Option<u32>) -> io::Result<(u64, Outcome)> {
+    pub(crate) fn next(&mut self, length: impl FnOnce(u64) -> Option<u32>) -> io::Result<(u64, Reply)> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
-        let mut header = [0; 16];
+        let mut header = [0; SIMPLE_REPLY_BYTES];
         self.0.read_exact(&mut header)?;
-        let (words, _) = header.as_chunks::<4>();
-        let word = |at: usize| u32::from_be_bytes(words[at]);
-        if word(0) != wire::SIMPLE_REPLY_MAGIC {
-            return Err(invalid("the server sends something else than a reply"));
+        if let Some(Delivered { cookie }) = Delivered::decode(&header) {
+            return Ok((cookie, Reply::Delivered));
         }
-        let (code, cookie) = (word(1), u64::from(word(2)) << 32 | u64::from(word(3)));
+        let SimpleReply { error, cookie } = SimpleReply::decode(&header)
+            .ok_or_else(|| invalid("the server sends something else than a reply"))?;
         let length = length(cookie).ok_or_else(|| invalid("the server answers what was not asked"))?;
-        if code != 0 {
+        if error != 0 {
             // Codes of the protocol are those of Linux.
-            let code = i32::try_from(code).map_err(|_| invalid("the server reports an unknown error"))?;
-            return Ok((cookie, Err(Errno::from_raw_os_error(code))));
+            let code = i32::try_from(error).map_err(|_| invalid("the server reports an unknown error"))?;
+            return Ok((cookie, Reply::Outcome(Err(Errno::from_raw_os_error(code)))));
         }
         let mut data = vec![0; length as usize];
         self.0.read_exact(&mut data)?;
-        Ok((cookie, Ok(data)))
+        Ok((cookie, Reply::Outcome(Ok(data))))
     }
 }
 
@@ -119,6 +134,10 @@ pub(crate) fn call(
         _ => 0,
     };
     link.send(&[(cookie, operation)])?;
-    let (_, outcome) = replies.next(|answered| (answered == cookie).then_some(length))?;
-    Ok(outcome)
+    match replies.next(|answered| (answered == cookie).then_some(length))? {
+        (_, Reply::Outcome(outcome)) => Ok(outcome),
+        (_, Reply::Delivered) => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "what was not asked for was delivered"))
+        }
+    }
 }

@@ -24,14 +24,15 @@ mod state;
 
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nbd::delivery::{self, FuseDevice};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use crate::link::{Link, Replies};
+use crate::link::{Link, Replies, Reply};
 use crate::operation::{Done, Operation, Outcome};
 use state::{Phase, Send, State};
 
@@ -51,16 +52,19 @@ pub struct Settings {
 pub struct Connected {
     /// Streams after the negotiation, with simple replies.
     pub streams: Vec<UnixStream>,
+    /// Over all of them, the server delivers what it reads to the device that it was given.
+    pub delivers: bool,
 }
 
 /// Finds the server of a drive.
 pub trait Server: std::marker::Send + 'static {
     /// Connects to the server, starting it if that is the relay's task. All earlier connections are closed by then. What
-    /// came over them must have ended when this returns: it would otherwise overwrite what comes over the new ones.
+    /// came over them must have ended when this returns: it would otherwise overwrite what comes over the new ones. The server is
+    /// asked to deliver what it reads to `device`, if there is one.
     ///
     /// # Errors
     /// The reason, in one line. It is tried again.
-    fn connect(&mut self) -> Result<Connected, String>;
+    fn connect(&mut self, device: Option<&FuseDevice>) -> Result<Connected, String>;
 }
 
 /// What a relay is doing.
@@ -90,6 +94,8 @@ struct Shared {
     state: Mutex<State>,
     /// Notified when the relay's own threads have something to do, and when the phase changes.
     changed: Condvar,
+    /// Where servers deliver what they read.
+    device: OnceLock<Arc<FuseDevice>>,
 }
 
 impl Relay {
@@ -99,8 +105,8 @@ impl Relay {
     /// If threads cannot be started.
     pub fn start(connected: Connected, server: impl Server, settings: Settings) -> io::Result<Relay> {
         let state = Mutex::new(State::new(settings.journal_bytes_max));
-        let shared = Arc::new(Shared { settings, state, changed: Condvar::new() });
-        let links = recovery::links(&connected.streams)?;
+        let shared = Arc::new(Shared { settings, state, changed: Condvar::new(), device: OnceLock::new() });
+        let links = recovery::links(&connected)?;
         shared.install(links)?;
         let (pump, keeper) = (shared.clone(), shared.clone());
         let spawn = |name: &str, run: Box<dyn FnOnce() + std::marker::Send>| {
@@ -121,7 +127,21 @@ impl Relay {
 
     /// Passes requests on, which takes fewer system calls than one by one.
     pub fn submit_all(&self, requests: Vec<(Operation, Done)>) {
-        self.shared.submit(requests);
+        self.shared.submit(requests.into_iter().map(|(operation, done)| (None, operation, done)));
+    }
+
+    /// Has servers deliver what they read to `device`, from the next connections on, which are made now. Nothing was submitted so far.
+    pub fn deliver_to(&self, device: Arc<FuseDevice>) {
+        // There is only one.
+        let _ = self.shared.device.set(device);
+        self.shared.reconnect();
+    }
+
+    /// Passes a read on whose data answers the FUSE request `unique`. Where the server delivers it, `done` is dropped without being
+    /// called: what it would answer is answered.
+    pub fn submit_read_of(&self, unique: u64, offset: u64, length: u32, done: Done) {
+        let operation = Operation::Read { offset, length };
+        self.shared.submit([(Some(unique | delivery::COOKIE_BIT), operation, done)]);
     }
 
     /// Passes a request on and waits for its result.
@@ -173,15 +193,17 @@ impl Drop for Relay {
 }
 
 impl Shared {
-    fn submit(&self, requests: Vec<(Operation, Done)>) {
+    /// Takes requests, each with its cookie if that is not to be any.
+    fn submit(&self, requests: impl IntoIterator<Item = (Option<u64>, Operation, Done)>) {
+        let requests = requests.into_iter();
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Failed(_) | Phase::Ended) {
             drop(state);
-            requests.into_iter().for_each(|(_, done)| done(Err(Errno::IO)));
+            requests.for_each(|(_, _, done)| done(Err(Errno::IO)));
             return;
         }
         let admitted =
-            requests.into_iter().filter_map(|(operation, done)| state.admit(operation, Some(done)));
+            requests.filter_map(|(cookie, operation, done)| state.admit(cookie, operation, Some(done)));
         let sends: Vec<Send> = admitted.collect();
         drop(state);
         self.send(sends);
@@ -222,15 +244,24 @@ impl Shared {
     fn read(&self, epoch: u64, mut replies: Replies) {
         loop {
             let length = |cookie| self.state.lock().length(cookie);
-            let Ok((cookie, outcome)) = replies.next(length) else { break };
+            let Ok((cookie, reply)) = replies.next(length) else { break };
             // The server is closing. The request is sent again to the next one.
-            if outcome == Err(Errno::SHUTDOWN) {
+            if reply == Reply::Outcome(Err(Errno::SHUTDOWN)) {
                 break;
             }
             let mut state = self.state.lock();
             if state.epoch != epoch || !matches!(state.phase, Phase::Connected) {
                 return;
             }
+            let outcome = match reply {
+                Reply::Outcome(outcome) => outcome,
+                Reply::Delivered => {
+                    let delivered = state.finish_delivered(cookie);
+                    drop(state);
+                    drop(delivered);
+                    continue;
+                }
+            };
             let done = state.finish(cookie, &outcome);
             if state.has_work() {
                 self.changed.notify_all();
@@ -254,6 +285,18 @@ impl Shared {
             journal_bytes = state.journal.bytes(),
             "the server is gone"
         );
+        self.wait_for_server(&mut state);
+    }
+
+    /// Makes new connections to the server.
+    fn reconnect(&self) {
+        let mut state = self.state.lock();
+        if matches!(state.phase, Phase::Connected) {
+            self.wait_for_server(&mut state);
+        }
+    }
+
+    fn wait_for_server(&self, state: &mut State) {
         state.phase = Phase::Waiting { since: Instant::now(), reason: None };
         for link in state.links.iter() {
             link.shut();

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nbd::client::{ExportUri, Replies, negotiate};
+use nbd::client::{ExportUri, Replies, negotiate, negotiate_delivery};
+use nbd::delivery::FuseDevice;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 use service::DriveSearch;
@@ -293,7 +294,7 @@ impl DriveServer {
             {
                 return Err(failure.clone());
             }
-            let failed = match self.connect() {
+            let failed = match self.connect(None) {
                 Ok(connected) => return Ok(connected),
                 Err(reason) => reason,
             };
@@ -377,7 +378,11 @@ impl DriveServer {
         known.map_or(Ok(()), |known| known.check(&found))
     }
 
-    fn connect_to(&mut self, report: &StatusReport) -> Result<Connected, String> {
+    fn connect_to(
+        &mut self,
+        report: &StatusReport,
+        device: Option<&FuseDevice>,
+    ) -> Result<Connected, String> {
         let (socket, name) = endpoint(report)?;
         let checked = self.check(report);
         self.is_other = checked.is_err();
@@ -397,12 +402,16 @@ impl DriveServer {
             sleep(OLDER_ENDS);
         }
         let count = processors::every_second(CONNECTIONS_MAX);
-        let connect = || -> io::Result<UnixStream> {
+        let mut delivers = device.is_some();
+        let mut connect = || -> io::Result<UnixStream> {
             let mut stream = socket_file::connect(&socket, PATIENCE)?;
             stream.set_read_timeout(Some(NEGOTIATION))?;
             stream.set_write_timeout(Some(NEGOTIATION))?;
-            negotiate(&mut stream, &name, Replies::Simple)
-                .map_err(|error| io::Error::new(error.kind(), unanswered(&error)))?;
+            let agreed = match device {
+                Some(device) => negotiate_delivery(&mut stream, &name, device),
+                None => negotiate(&mut stream, &name, Replies::Simple).map(|_| false),
+            };
+            delivers &= agreed.map_err(|error| io::Error::new(error.kind(), unanswered(&error)))?;
             stream.set_read_timeout(None)?;
             stream.set_write_timeout(None)?;
             hold_more(&stream);
@@ -426,14 +435,14 @@ impl DriveServer {
         });
         self.shape = Some(shape);
         self.failure = None;
-        Ok(Connected { streams })
+        Ok(Connected { streams, delivers })
     }
 }
 
 impl Server for DriveServer {
-    fn connect(&mut self) -> Result<Connected, String> {
+    fn connect(&mut self, device: Option<&FuseDevice>) -> Result<Connected, String> {
         match self.search.find() {
-            Some(report) if report.state != DriveState::Closed => self.connect_to(&report),
+            Some(report) if report.state != DriveState::Closed => self.connect_to(&report, device),
             _ if self.owns => {
                 self.start();
                 // One that fails does so soon. Another may be rolling its log forward.

@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use attach::relay::{Connected, Relay, RelayState, Server, Settings};
 use attach::{Done, Operation, Outcome};
+use nbd::delivery::{COOKIE_BIT, FuseDevice};
 use nbd::protocol as wire;
+use nbd::reply::Delivered;
 use nbd::request::{REQUEST_HEADER_BYTES, RequestHeader};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -36,6 +38,12 @@ struct Fake {
     breaks_after: AtomicUsize,
     /// What of each block that was not flushed a killed server has kept all the same: none, or every other one.
     keeps_some: AtomicBool,
+    /// Delivers what it reads, where that is asked for.
+    delivers: AtomicBool,
+    /// Does not tell what it has delivered.
+    is_late: AtomicBool,
+    /// Cookies and data of what it has delivered.
+    delivered: Mutex<Vec<(u64, Vec<u8>)>>,
     /// Called with what is written, before it is.
     watch: Mutex<Option<Watch>>,
 }
@@ -55,6 +63,9 @@ impl Fake {
             flushes: AtomicUsize::new(0),
             breaks_after: AtomicUsize::new(usize::MAX),
             keeps_some: AtomicBool::new(false),
+            delivers: AtomicBool::new(false),
+            is_late: AtomicBool::new(false),
+            delivered: Mutex::default(),
             watch: Mutex::default(),
         })
     }
@@ -76,7 +87,7 @@ impl Fake {
             theirs
         });
         let streams = streams.collect();
-        Connected { streams }
+        Connected { streams, delivers: self.delivers.load(Ordering::Relaxed) }
     }
 
     fn serve(&self, mut stream: UnixStream) {
@@ -124,6 +135,11 @@ impl Fake {
         if self.is_mute.load(Ordering::Relaxed) {
             return Ok(());
         }
+        if request.flags & wire::CMD_FLAG_DELIVER != 0 && error == 0 {
+            self.delivered.lock().expect("sound").push((request.cookie, answer));
+            let notice = Delivered { cookie: request.cookie }.encode();
+            return if self.is_late.load(Ordering::Relaxed) { Ok(()) } else { stream.write_all(&notice) };
+        }
         let mut reply = wire::SIMPLE_REPLY_MAGIC.to_be_bytes().to_vec();
         reply.extend(error.to_be_bytes());
         reply.extend(request.cookie.to_be_bytes());
@@ -155,7 +171,7 @@ impl Fake {
 struct Finder(Arc<Fake>);
 
 impl Server for Finder {
-    fn connect(&mut self) -> Result<Connected, String> {
+    fn connect(&mut self, _device: Option<&FuseDevice>) -> Result<Connected, String> {
         match self.0.is_down.load(Ordering::Relaxed) {
             true => Err("nobody serves it".to_string()),
             false => Ok(self.0.connected()),
@@ -171,6 +187,12 @@ fn relay(fake: &Arc<Fake>, journal_bytes_max: usize, patience: Duration) -> Rela
 fn submit(relay: &Relay, operation: Operation) -> mpsc::Receiver<Outcome> {
     let (done, outcome) = awaited();
     relay.submit(operation, done);
+    outcome
+}
+
+fn submit_read_of(relay: &Relay, unique: u64) -> mpsc::Receiver<Outcome> {
+    let (done, outcome) = awaited();
+    relay.submit_read_of(unique, 0, 512, done);
     outcome
 }
 
@@ -366,6 +388,48 @@ fn without_a_server_requests_wait_and_then_fail() {
     assert_eq!(waiting.recv_timeout(LIMIT).expect("an answer"), Err(Errno::IO));
     assert_eq!(relay.state(), RelayState::Failed("nobody serves it".to_string()));
     assert_eq!(relay.call(Operation::Flush, LIMIT), Err(Errno::IO));
+}
+
+#[test]
+fn what_was_delivered_is_answered() {
+    let fake = Fake::new();
+    fake.delivers.store(true, Ordering::Relaxed);
+    let relay = relay(&fake, 1 << 20, LIMIT);
+    relay.call(write(0, vec![7; 512]), LIMIT).expect("written");
+    let waiting: Vec<_> = (1..100).map(|number| submit_read_of(&relay, 2 * number)).collect();
+    for waiting in waiting {
+        assert_eq!(waiting.recv_timeout(LIMIT), Err(mpsc::RecvTimeoutError::Disconnected), "dropped");
+    }
+    let mut delivered = fake.delivered.lock().expect("sound").clone();
+    delivered.sort_unstable();
+    let expected: Vec<_> = (1..100).map(|number| (COOKIE_BIT | (2 * number), vec![7; 512])).collect();
+    assert!(delivered == expected);
+    // Other reads are answered here.
+    assert_eq!(read(&relay, 0, 512), vec![7; 512]);
+}
+
+#[test]
+fn a_notice_that_is_lost_with_the_server_leaves_nothing_unanswered() {
+    let fake = Fake::new();
+    fake.delivers.store(true, Ordering::Relaxed);
+    fake.is_late.store(true, Ordering::Relaxed);
+    let relay = relay(&fake, 1 << 20, LIMIT);
+    relay.call(write(0, vec![7; 512]), LIMIT).expect("written");
+    let waiting = submit_read_of(&relay, 2);
+    // Nor does it hold changes of the same range.
+    relay.call(write(0, vec![8; 512]), LIMIT).expect("written");
+    relay.call(Operation::Flush, LIMIT).expect("flushed");
+    assert_eq!(waiting.try_recv(), Err(mpsc::TryRecvError::Empty));
+    for delivers in [true, false] {
+        fake.delivers.store(delivers, Ordering::Relaxed);
+        fake.kill();
+        // Behind the read that is asked again.
+        assert_eq!(read(&relay, 0, 512), vec![8; 512]);
+    }
+    // The last server does not deliver. The kernel refuses what is answered already.
+    assert_eq!(waiting.recv_timeout(LIMIT).expect("an answer"), Ok(vec![8; 512]));
+    let count = fake.delivered.lock().expect("sound").len();
+    assert_eq!(count, 2, "by the first server, and by the second");
 }
 
 #[test]

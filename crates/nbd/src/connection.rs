@@ -18,6 +18,7 @@ use crate::answers::Answers;
 use crate::audit::Refused;
 use crate::budget::Lease;
 use crate::config::{ServerConfig, TlsPolicy};
+use crate::delivery::Receive;
 use crate::entry::{Begun, Entry};
 use crate::error::ConnectionError;
 use crate::execute::{Executor, LONG_RANGES_MAX, execute};
@@ -60,10 +61,11 @@ where
     D: Device,
 {
     let admission = shared.resources.admissions.admit(peer)?;
-    serve_admitted(stream, presence, admission, shared, shutdown).await
+    serve_admitted(stream, presence, None, admission, shared, shutdown).await
 }
 
-/// Serves a client that has a place. `presence` returns what the stream knows of the client now.
+/// Serves a client that has a place. `presence` returns what the stream knows of the client now; `receive` takes a descriptor
+/// from it, if such streams can carry one.
 #[tracing::instrument(
     name = "client",
     level = "debug",
@@ -73,6 +75,7 @@ where
 pub(crate) async fn serve_admitted<S, D>(
     mut stream: S,
     presence: impl Fn(&S) -> Presence + Send + Sync,
+    receive: Option<Receive<S>>,
     mut admission: Admission,
     shared: &Shared<D>,
     mut shutdown: Shutdown,
@@ -98,8 +101,8 @@ where
     let negotiation = async {
         let zeroes = greet(&mut stream).await?;
         admission.heard();
-        let end =
-            Handshake::new(shared, &tls, &mut admission, &client, zeroes, false).run(&mut stream).await?;
+        let mut handshake = Handshake::new(shared, &tls, &mut admission, &client, zeroes, false);
+        let end = handshake.run(&mut stream, receive).await?;
         Ok((end, zeroes))
     };
     let Some((end, zeroes)) = limits.hold(negotiation).await.map_err(refused)? else { return Ok(()) };
@@ -116,7 +119,7 @@ where
                 let identity = chain.and_then(Identity::of).map(Arc::new);
                 let client = Client { identity, ..client };
                 let end = Handshake::new(shared, &tls, &mut admission, &client, zeroes, true)
-                    .run(&mut stream)
+                    .run(&mut stream, None)
                     .await?;
                 Ok((end, stream, client))
             };
@@ -243,10 +246,10 @@ where
     let lease = Lease::new(&shared.resources.budget, config.connection_buffer_bytes_max);
     let limit = config.requests_per_connection_max;
     let helpers = config.helpers.as_ref();
-    let Entry { export, session, .. } = entry;
+    let Entry { export, session, delivery, .. } = entry;
     let mut answers = member.as_ref().map(|member| Answers::new(member, config.shutdown_grace));
     let long_ranges = Semaphore::new(LONG_RANGES_MAX);
-    let executor = Executor { device: &export.device, member, long_ranges };
+    let executor = Executor { device: &export.device, member, delivery: delivery.clone(), long_ranges };
     let run = |place, request, buffer| execute(&executor, place, request, buffer);
     let mut transmission = Transmission::new(stream, &*export.device, run, helpers, *session, limit, lease);
     let mut end = export.end();
@@ -301,6 +304,7 @@ where
             if closing {
                 return Poll::Ready(Err(ConnectionError::GraceExpired));
             }
+            transmission.send_notices(cx);
             let now = Instant::now();
             let moved = transmission.moved_bytes() != moved_bytes;
             moved_bytes = transmission.moved_bytes();

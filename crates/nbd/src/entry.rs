@@ -10,6 +10,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
 use crate::config::ServerConfig;
+use crate::delivery::FuseDevice;
 use crate::error::ConnectionError;
 use crate::export::Chosen;
 use crate::fence::{DROP_TIME, Member, Question};
@@ -31,6 +32,8 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Entry<D> {
     pub(crate) export: Chosen<D>,
     pub(crate) session: Session,
+    /// Where the data of reads can be delivered.
+    pub(crate) delivery: Option<Arc<FuseDevice>>,
     /// The option by which the client chose the export.
     pub(crate) option: u32,
     /// The reply to it.

@@ -7,6 +7,7 @@ use tokio::sync::Semaphore;
 use tracing::Instrument;
 
 use crate::buffers::Buffer;
+use crate::delivery::{self, FuseDevice};
 use crate::fence::Member;
 use crate::helpers::{Place, Running};
 use crate::protocol::{Errno, MAX_PAYLOAD_BYTES};
@@ -30,6 +31,8 @@ pub(crate) struct Finished {
     pub(crate) request: Request,
     pub(crate) buffer: Buffer,
     pub(crate) result: Result<Vec<Extent>, DeviceError>,
+    /// The data was delivered: the client needs no reply.
+    pub(crate) is_delivered: bool,
 }
 
 /// What the requests of a connection run on.
@@ -37,6 +40,8 @@ pub(crate) struct Executor<'a, D> {
     pub(crate) device: &'a Arc<D>,
     /// `None` if the client may only read.
     pub(crate) member: Option<Arc<Member>>,
+    /// Where the data of reads that ask for it is delivered.
+    pub(crate) delivery: Option<Arc<FuseDevice>>,
     /// [`LONG_RANGES_MAX`] permits.
     pub(crate) long_ranges: Semaphore,
 }
@@ -80,40 +85,46 @@ async fn carry_out_in_turn<D: Device>(
     request: Request,
     buffer: Buffer,
 ) -> Finished {
-    let Executor { device, member, long_ranges } = executor;
+    let Executor { long_ranges, .. } = executor;
     let _turn = if is_long_range(&request.operation) { long_ranges.acquire().await.ok() } else { None };
-    carry_out_at(device, member.as_ref(), place, request, buffer).await
+    carry_out_at(executor, place, request, buffer).await
 }
 
 /// Runs `request` on the thread of its place.
 async fn carry_out_at<D: Device>(
-    device: &Arc<D>,
-    member: Option<&Arc<Member>>,
+    executor: &Executor<'_, D>,
     place: Option<Place>,
     request: Request,
     buffer: Buffer,
 ) -> Finished {
+    let Executor { device, member, delivery, .. } = executor;
     let Some(handle) = place.as_ref().and_then(Place::handle) else {
-        let finished = carry_out(&**device, request, buffer).await;
+        let finished = carry_out(&***device, delivery.as_deref(), request, buffer).await;
         // A place on this thread counts until the request is done.
         drop(place);
         return finished;
     };
     let bytes = buffer.as_slice().len();
-    let (device, member, span) = (Arc::clone(device), member.cloned(), tracing::Span::current());
+    let (device, member, delivery) = (Arc::clone(device), member.clone(), delivery.clone());
     let request_there = async move {
         // A thread that works at the request when the connection is dropped ends it only later.
         let _member = member;
-        carry_out(&*device, request, buffer).await
+        carry_out(&*device, delivery.as_deref(), request, buffer).await
     }
-    .instrument(span);
+    .instrument(tracing::Span::current());
     Running::start(&handle, place, request_there).result().await.unwrap_or_else(|| {
         // The buffer is gone with the thread. What was charged for it is given back with one of the same size.
-        Finished { request, buffer: Buffer::zeroed(bytes), result: Err(DeviceError::Shutdown) }
+        let result = Err(DeviceError::Shutdown);
+        Finished { request, buffer: Buffer::zeroed(bytes), result, is_delivered: false }
     })
 }
 
-async fn carry_out<D: Device>(device: &D, request: Request, mut buffer: Buffer) -> Finished {
+async fn carry_out<D: Device>(
+    device: &D,
+    delivery: Option<&FuseDevice>,
+    request: Request,
+    mut buffer: Buffer,
+) -> Finished {
     debug_assert_eq!(
         buffer.as_slice().len(),
         request.operation.buffer_bytes(),
@@ -136,10 +147,22 @@ async fn carry_out<D: Device>(device: &D, request: Request, mut buffer: Buffer) 
                 // A reply without extents would be malformed.
                 if known { Ok(extents) } else { Err(DeviceError::Io("no extent is known".to_owned())) }
             });
-            return Finished { request, buffer, result };
+            return Finished { request, buffer, result, is_delivered: false };
         }
     };
-    Finished { request, buffer, result: result.map(|()| Vec::new()) }
+    let is_delivered = result.is_ok() && deliver(delivery, &request, buffer.as_slice());
+    Finished { request, buffer, result: result.map(|()| Vec::new()), is_delivered }
+}
+
+/// Delivers what was read, if that is asked for. Returns whether it was: the client gets the data in a reply otherwise.
+fn deliver(delivery: Option<&FuseDevice>, request: &Request, data: &[u8]) -> bool {
+    let (Some(device), Operation::Read { deliver: true, .. }) = (delivery, request.operation) else {
+        return false;
+    };
+    let answered = device.answer(delivery::unique(request.cookie), Ok(data));
+    answered
+        .inspect_err(|error| tracing::debug!(request.cookie, %error, "the data cannot be delivered"))
+        .is_ok()
 }
 
 /// Returns the error code that reports `error` to a client.

@@ -4,6 +4,7 @@
 //! therefore never taken for data inside TLS.
 
 use std::fmt::Display;
+use std::future::poll_fn;
 use std::sync::{Arc, Weak};
 
 use device::Device;
@@ -13,11 +14,13 @@ use crate::access::Right;
 use crate::admission::Admission;
 use crate::audit::Refused;
 use crate::config::TlsPolicy;
+use crate::delivery::{FuseDevice, Receive};
 use crate::entry::Entry;
 use crate::error::ConnectionError;
 use crate::export::{Chosen, Offered, Shared};
 use crate::option::{ClientOption, InfoQuery, MetaContextQuery, OPTION_HEADER_BYTES, OptionHeader};
 use crate::option_reply as reply;
+use crate::peer::Peer;
 use crate::protocol::*;
 use crate::refusal::RefusalReason;
 use crate::reply::ReplyStyle;
@@ -41,6 +44,8 @@ pub(crate) struct Handshake<'a, D> {
     secure: bool,
     zeroes: bool,
     replies: ReplyStyle,
+    /// Where the client wants the data of reads delivered.
+    delivery: Option<Arc<FuseDevice>>,
     /// A refusal was recorded: later ones of the same connection are not.
     refused: bool,
     /// Export that `base:allocation` was chosen for. The reference is weak, so a client that stays in its
@@ -113,13 +118,18 @@ impl<'a, D: Device> Handshake<'a, D> {
             secure,
             zeroes,
             replies: ReplyStyle::Simple,
+            delivery: None,
             refused: false,
             context_export: None,
         }
     }
 
-    /// Replies to options until one ends the negotiation.
-    pub(crate) async fn run<S>(&mut self, stream: &mut S) -> Result<Negotiated<D>, ConnectionError>
+    /// Replies to options until one ends the negotiation. `receive` takes a descriptor from the stream.
+    pub(crate) async fn run<S>(
+        &mut self,
+        stream: &mut S,
+        receive: Option<Receive<S>>,
+    ) -> Result<Negotiated<D>, ConnectionError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
@@ -141,7 +151,13 @@ impl<'a, D: Device> Handshake<'a, D> {
             } else {
                 data.resize(header.length as usize, 0);
                 stream.read_exact(&mut data).await?;
-                self.answer(header.option, &data, &mut out)?
+                match (header.option, receive) {
+                    (OPT_DELIVER, Some(receive)) if self.may_deliver(&data) => {
+                        self.take_device(stream, receive, &mut out).await?;
+                        Next::Continue
+                    }
+                    _ => self.answer(header.option, &data, &mut out)?,
+                }
             };
             let sent = async {
                 stream.write_all(&out).await?;
@@ -151,7 +167,8 @@ impl<'a, D: Device> Handshake<'a, D> {
                 Next::Enter(export, session) => {
                     // Done before the client gets the reply, because it relies on its place from then on.
                     self.admission.established()?;
-                    let entry = Entry { export, session, option: header.option, answer: out };
+                    let delivery = self.delivery.take();
+                    let entry = Entry { export, session, delivery, option: header.option, answer: out };
                     return Ok(Negotiated::Transmission(entry));
                 }
                 Next::End(end) => {
@@ -182,6 +199,39 @@ impl<'a, D: Device> Handshake<'a, D> {
             return Err(broken("the client closed the connection in the middle of an option"));
         }
         push_error(out, header.option, REP_ERR_TOO_BIG, "option data is too long");
+        Ok(())
+    }
+
+    /// Returns whether the client may have the data of reads delivered: one of this user or root, whose stream is not encrypted.
+    fn may_deliver(&self, data: &[u8]) -> bool {
+        let own = rustix::process::geteuid().as_raw();
+        let is_trusted = matches!(self.client.peer, Peer::User(user) if user == own || user == 0);
+        data.is_empty() && is_trusted && matches!(self.tls, TlsPolicy::Off)
+    }
+
+    /// Receives the descriptor of the client's FUSE device.
+    async fn take_device<S>(
+        &mut self,
+        stream: &mut S,
+        receive: Receive<S>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ConnectionError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        reply::push_reply(out, OPT_DELIVER, REP_ACK, &[]);
+        stream.write_all(out).await?;
+        stream.flush().await?;
+        out.clear();
+        let device = poll_fn(|cx| receive(stream, cx)).await?;
+        match device.map(FuseDevice::new) {
+            Some(Ok(device)) => {
+                self.delivery = Some(Arc::new(device));
+                reply::push_reply(out, OPT_DELIVER, REP_ACK, &[]);
+            }
+            Some(Err(error)) => push_error(out, OPT_DELIVER, REP_ERR_INVALID, &error.to_string()),
+            None => push_error(out, OPT_DELIVER, REP_ERR_INVALID, "no descriptor came with it"),
+        }
         Ok(())
     }
 
@@ -331,6 +381,7 @@ impl<'a, D: Device> Handshake<'a, D> {
             // For all of the session, as the client is told.
             read_only: right == Right::Read || export.device.geometry().read_only,
             block_sizes,
+            delivers: self.delivery.is_some() && self.replies == ReplyStyle::Simple,
         }
     }
 

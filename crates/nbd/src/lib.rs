@@ -84,6 +84,7 @@ mod buffers;
 pub mod client;
 mod config;
 mod connection;
+pub mod delivery;
 mod entry;
 mod error;
 mod execute;

@@ -19,6 +19,7 @@ use crate::address::Address;
 use crate::admission::Admission;
 use crate::config::{ServerConfig, TlsPolicy};
 use crate::connection::serve_admitted;
+use crate::delivery::poll_receive;
 use crate::error::ConnectionError;
 use crate::export::Shared;
 use crate::peer::Peer;
@@ -321,11 +322,11 @@ impl Admitted {
                 // allow less.
                 let _ = sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
                 let stream = tokio::net::UnixStream::from_std(stream)?;
-                serve_admitted(stream, Presence::of, admission, shared, shutdown).await
+                serve_admitted(stream, Presence::of, Some(poll_receive), admission, shared, shutdown).await
             }
             Accepted::Tcp(stream) => {
                 let stream = tokio::net::TcpStream::from_std(stream)?;
-                serve_admitted(stream, Presence::of_tcp, admission, shared, shutdown).await
+                serve_admitted(stream, Presence::of_tcp, None, admission, shared, shutdown).await
             }
         }
     }

@@ -17,6 +17,8 @@ pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 pub const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
 /// `NBD_EXTENDED_REPLY_MAGIC`, of the same extension.
 pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
+/// Begins a notice that the data of a read was delivered. Not of the specification: see [`crate::delivery`].
+pub const DELIVERED_MAGIC: u32 = 0x5055_4d44;
 
 /// Handshake flag: the server speaks fixed newstyle.
 pub const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
@@ -68,6 +70,8 @@ pub const OPT_LIST_META_CONTEXT: u32 = 9;
 pub const OPT_SET_META_CONTEXT: u32 = 10;
 /// Use extended headers (64-bit lengths).
 pub const OPT_EXTENDED_HEADERS: u32 = 11;
+/// Take the FUSE device of the client, whose descriptor follows. Not of the specification: see [`crate::delivery`].
+pub const OPT_DELIVER: u32 = 0x5055_4d49;
 
 /// The option is done.
 pub const REP_ACK: u32 = 1;
@@ -134,6 +138,8 @@ pub const CMD_FLAG_FAST_ZERO: u16 = 1 << 4;
 /// The length of the request is that of a payload that follows (only with extended headers, where `CMD_WRITE` must have
 /// it).
 pub const CMD_FLAG_PAYLOAD_LEN: u16 = 1 << 5;
+/// The data of `CMD_READ` goes to the FUSE device of the client. Not of the specification: see [`crate::delivery`].
+pub const CMD_FLAG_DELIVER: u16 = 1 << 15;
 
 /// Last chunk of a structured reply.
 pub const REPLY_FLAG_DONE: u16 = 1 << 0;

@@ -49,6 +49,31 @@ impl SimpleReply {
     }
 }
 
+/// Notice that the data of a read was [delivered](crate::delivery): in place of its reply, and of the same size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Delivered {
+    /// The cookie of the read.
+    pub cookie: u64,
+}
+
+impl Delivered {
+    /// Encodes the notice.
+    pub fn encode(&self) -> [u8; SIMPLE_REPLY_BYTES] {
+        let mut bytes = [0; SIMPLE_REPLY_BYTES];
+        bytes[0..4].copy_from_slice(&DELIVERED_MAGIC.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.cookie.to_be_bytes());
+        bytes
+    }
+
+    /// Decodes a notice. `None` if the magic is that of something else.
+    pub fn decode(bytes: &[u8; SIMPLE_REPLY_BYTES]) -> Option<Self> {
+        let field = &mut bytes.as_slice();
+        let (magic, _reserved) = (wire::take_u32(field)?, wire::take_u32(field)?);
+        let notice = Self { cookie: wire::take_u64(field)? };
+        (magic == DELIVERED_MAGIC).then_some(notice)
+    }
+}
+
 /// The header of a structured reply chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkHeader {

@@ -100,6 +100,8 @@ pub struct Session {
     /// The client asked for the block sizes when it chose the export, and so has to keep to them. Without that, any range
     /// of bytes is legal.
     pub block_sizes: bool,
+    /// The client has a FUSE device to which the data of reads can be [delivered](crate::delivery).
+    pub delivers: bool,
 }
 
 /// A legal request, in the form passed to the device. Offsets and lengths are in bytes.
@@ -107,7 +109,7 @@ pub struct Session {
 #[allow(missing_docs, reason = "the fields are those of the request")]
 pub enum Operation {
     /// `CMD_READ`.
-    Read { offset: u64, length: u32 },
+    Read { offset: u64, length: u32, deliver: bool },
     /// `CMD_WRITE`.
     Write { offset: u64, length: u32, fua: bool },
     /// `CMD_FLUSH`.
@@ -168,6 +170,7 @@ pub fn check(
     let known_flags = CMD_FLAG_FUA
         | match command {
             CMD_READ if session.replies != ReplyStyle::Simple => CMD_FLAG_DF,
+            CMD_READ if session.delivers => CMD_FLAG_DELIVER,
             CMD_WRITE if extended => CMD_FLAG_PAYLOAD_LEN,
             CMD_WRITE_ZEROES => CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO,
             CMD_BLOCK_STATUS => CMD_FLAG_REQ_ONE,
@@ -176,7 +179,7 @@ pub fn check(
     // A longer transfer is refused below.
     let transfer = u32::try_from(length).unwrap_or(u32::MAX);
     let operation = match command {
-        CMD_READ => Operation::Read { offset, length: transfer },
+        CMD_READ => Operation::Read { offset, length: transfer, deliver: flag(CMD_FLAG_DELIVER) },
         CMD_WRITE => Operation::Write { offset, length: transfer, fua },
         // A disconnect request is never refused.
         CMD_DISC => return Ok(Operation::Disc),

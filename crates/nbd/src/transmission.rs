@@ -27,7 +27,7 @@ use crate::helpers::{Helpers, Place};
 use crate::input::Input;
 use crate::output::Output;
 use crate::protocol::{CMD_FLAG_PAYLOAD_LEN, CMD_WRITE, MAX_PAYLOAD_BYTES};
-use crate::reply::{self, ReplyStyle, ReplyTo};
+use crate::reply::{self, Delivered, ReplyStyle, ReplyTo};
 use crate::request::{self, BadMagic, Operation, REQUEST_HEADER_BYTES, Refusal, RequestHeader, Session};
 use crate::slots::Slots;
 
@@ -48,6 +48,8 @@ const EXTENTS_BYTES: usize = request::MAX_EXTENTS * size_of::<device::Extent>();
 /// Most such requests in flight. Their replies, of up to 32 KiB each, wait for the client without being
 /// charged.
 const LISTINGS_MAX: usize = 8;
+/// Notices of delivered reads that wait for more, or for a reply to go with.
+const NOTICES_MAX: usize = 32;
 
 /// Meaning of the next received bytes.
 enum Receiving {
@@ -87,6 +89,8 @@ pub(crate) struct Transmission<'a, S, D, E, F> {
     /// Number of requests in flight whose replies may have many extents.
     listings: usize,
     output: Output,
+    /// Cookies of reads whose data was delivered. The client has not been told yet.
+    notices: Vec<u64>,
     needs_flush: bool,
     memory: Memory<'a>,
     /// No more requests are taken because of a disconnect request, end of stream, shutdown or failure.
@@ -138,6 +142,7 @@ where
             slots: Slots::new(requests_max),
             listings: 0,
             output: Output::default(),
+            notices: Vec::new(),
             needs_flush: false,
             memory: Memory::new(lease),
             closing: false,
@@ -206,6 +211,7 @@ where
         self.broken = true;
         self.needs_flush = false;
         self.output.clear(|buffer| self.memory.give(buffer));
+        self.notices.clear();
         self.fail(error.into());
     }
 
@@ -236,12 +242,12 @@ where
     }
 
     fn poll_finished(&mut self) -> bool {
-        let Self { slots, listings, output, memory, session, broken, .. } = self;
+        let Self { slots, listings, output, notices, memory, session, broken, .. } = self;
         let mut progress = false;
         slots.poll_woken(|finished| {
             progress = true;
             *listings -= usize::from(is_listing(&finished.request.operation));
-            push_reply(output, memory, *session, *broken, finished);
+            push_reply(output, notices, memory, *session, *broken, finished);
         });
         progress
     }
@@ -268,8 +274,8 @@ where
         let future = (self.execute)(place, request, buffer);
         if let Poll::Ready(finished) = self.slots.start(future) {
             self.listings -= listing;
-            let Self { output, memory, session, broken, .. } = self;
-            push_reply(output, memory, *session, *broken, finished);
+            let Self { output, notices, memory, session, broken, .. } = self;
+            push_reply(output, notices, memory, *session, *broken, finished);
         }
     }
 
@@ -378,8 +384,25 @@ where
         }
     }
 
+    /// Tells the client of all reads whose data was delivered.
+    pub(crate) fn send_notices(&mut self, cx: &mut Context<'_>) {
+        if !self.notices.is_empty() {
+            self.push_notices();
+            cx.waker().wake_by_ref();
+        }
+    }
+
+    fn push_notices(&mut self) {
+        for cookie in self.notices.drain(..) {
+            self.output.push(|out| out.extend(Delivered { cookie }.encode()), None);
+        }
+    }
+
     fn poll_send(&mut self, cx: &mut Context<'_>) -> bool {
         let mut progress = false;
+        if !self.output.is_empty() || self.notices.len() >= NOTICES_MAX || self.closing {
+            self.push_notices();
+        }
         while !self.output.is_empty() {
             let memory = &mut self.memory;
             match self.output.poll_write(self.stream, cx, |buffer| memory.give(buffer)) {
@@ -456,15 +479,16 @@ fn decode_header(received: &[u8], extended: bool) -> Option<Result<(ExtendedRequ
 /// Queues the reply to a finished request, unless the socket is unusable.
 fn push_reply(
     output: &mut Output,
+    notices: &mut Vec<u64>,
     memory: &mut Memory<'_>,
     session: Session,
     broken: bool,
     finished: Finished,
 ) {
-    let Finished { request: Request { cookie, offset, operation }, buffer, result } = finished;
+    let Finished { request: Request { cookie, offset, operation }, buffer, result, is_delivered } = finished;
     let to = ReplyTo { style: session.replies, cookie, offset };
     let reads = matches!(operation, Operation::Read { .. });
-    let buffer = if reads && result.is_ok() && !broken {
+    let buffer = if reads && result.is_ok() && !is_delivered && !broken {
         Some(buffer)
     } else {
         memory.give(buffer);
@@ -473,6 +497,9 @@ fn push_reply(
     };
     if broken {
         return;
+    }
+    if is_delivered {
+        return notices.push(cookie);
     }
     match (&result, operation) {
         (Err(error), _) => {

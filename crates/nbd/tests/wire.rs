@@ -114,7 +114,7 @@ proptest! {
             max_transfer_bytes: 32 << 20,
             read_only,
         };
-        let session = Session { replies, base_allocation, read_only: false, block_sizes };
+        let session = Session { replies, base_allocation, block_sizes, ..Session::default() };
         let header = ExtendedRequestHeader { length, ..header.into() };
         let checked = request::check(&header, &geometry, session);
         if checked.is_ok() && !matches!(header.command, CMD_FLUSH | CMD_DISC) {

@@ -5,8 +5,8 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
@@ -14,9 +14,10 @@ use fuser::{
     InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
     ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, WriteFlags,
 };
+use nbd::delivery::FuseDevice;
 use rustix::fs::FallocateFlags;
 
-use crate::operation::{Done, Operation};
+use crate::operation::{Done, Operation, Outcome};
 use crate::relay::Relay;
 
 /// Name of the file.
@@ -37,6 +38,8 @@ pub(super) struct OneFile {
     pub(super) relay: Arc<Relay>,
     pub(super) size_bytes: Arc<AtomicU64>,
     pub(super) read_only: bool,
+    /// Where its requests are answered. Known before the first one.
+    pub(super) device: Arc<OnceLock<Arc<FuseDevice>>>,
 }
 
 impl OneFile {
@@ -124,7 +127,7 @@ impl Filesystem for OneFile {
 
     fn read(
         &self,
-        _request: &Request,
+        request: &Request,
         _inode: INodeNo,
         _handle: FileHandle,
         offset: u64,
@@ -134,14 +137,20 @@ impl Filesystem for OneFile {
         reply: ReplyData,
     ) {
         let length = self.size_bytes().saturating_sub(offset).min(size.into()) as u32;
-        if length == 0 {
+        let (false, Some(device)) = (length == 0, self.device.get()) else {
             return reply.data(&[]);
-        }
-        let done = Box::new(move |outcome: crate::operation::Outcome| match outcome {
-            Ok(data) => reply.data(&data),
-            Err(errno) => reply.error(error(errno)),
-        });
-        self.relay.submit(Operation::Read { offset, length }, done);
+        };
+        // It is answered by its number, from here or by the server.
+        std::mem::forget(reply);
+        let (unique, device) = (request.unique().0, device.clone());
+        let done = move |outcome: Outcome| {
+            if let Err(error) = device.answer(unique, outcome.as_deref().map_err(|errno| *errno)) {
+                tracing::error!(%error, "the device does not take an answer");
+                // Whoever waits for it must not do so for ever. Nobody does if the file system is gone.
+                let _ = device.answer(unique, Err(rustix::io::Errno::IO));
+            }
+        };
+        self.relay.submit_read_of(unique, offset, length, Box::new(done));
     }
 
     fn write(
@@ -160,7 +169,7 @@ impl Filesystem for OneFile {
             return reply.error(Errno::ENOSPC);
         }
         let length = data.len() as u32;
-        let done = Box::new(move |outcome: crate::operation::Outcome| match outcome {
+        let done = Box::new(move |outcome: Outcome| match outcome {
             Ok(_) => reply.written(length),
             Err(errno) => reply.error(error(errno)),
         });

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +10,7 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session};
+use nbd::delivery::FuseDevice;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -45,8 +46,12 @@ impl LoopNode {
             }
         }
         let size_bytes = Arc::new(AtomicU64::new(shape.size_bytes));
-        let (relay, read_only) = (relay.clone(), shape.read_only);
-        let one_file = OneFile { relay, size_bytes: size_bytes.clone(), read_only };
+        let one_file = OneFile {
+            relay: relay.clone(),
+            size_bytes: size_bytes.clone(),
+            read_only: shape.read_only,
+            device: Arc::default(),
+        };
         let file = Mounted::new(one_file, &folder.join(MOUNT))
             .map_err(|source| AttachError::system("cannot mount a FUSE file system", source))?;
         let path = connect(&file.path(), shape)?;
@@ -164,11 +169,12 @@ fn clear(path: &Path, folder: &Path, patience: Duration) -> Result<(), AttachErr
 /// have been killed before it recorded its own.
 pub(super) fn clear_stale(folder: &Path) -> Result<(), AttachError> {
     let mount = folder.join(MOUNT);
+    // A server has the descriptor of the FUSE device too: if it hangs, requests would wait for it. It may not be mounted.
+    let _ = rustix::mount::unmount(&mount, UnmountFlags::FORCE);
     for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let name = entry.file_name();
         clear(&device(&name.to_string_lossy()), &mount, Duration::from_secs(1))?;
     }
-    // It may not be mounted.
     let _ = rustix::mount::unmount(&mount, UnmountFlags::DETACH);
     let _ = fs::remove_dir(&mount);
     Ok(())
@@ -187,7 +193,10 @@ impl Mounted {
         config.mount_options =
             vec![MountOption::FSName("pumice".into()), MountOption::Subtype("pumice".into())];
         config.n_threads = Some(THREADS);
+        let (relay, device) = (one_file.relay.clone(), one_file.device.clone());
         let session = Session::new(one_file, folder, &config)?;
+        let fuse = Arc::new(FuseDevice::new(session.as_fd().try_clone_to_owned()?)?);
+        relay.deliver_to(device.get_or_init(|| fuse).clone());
         let thread = std::thread::Builder::new().name("fuse".into()).spawn(move || session.run())?;
         Ok(Mounted { folder: folder.to_path_buf(), thread: Some(thread) })
     }

@@ -1,7 +1,6 @@
 //! The way back to a server that was gone.
 
 use std::io;
-use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,8 +17,9 @@ const BLOCK_BYTES: u64 = 4096;
 /// Interval between attempts to find a server.
 const POLL: Duration = Duration::from_millis(100);
 
-pub(super) fn links(streams: &[UnixStream]) -> io::Result<Arc<[Link]>> {
-    streams.iter().map(|stream| stream.try_clone().map(Link::new)).collect()
+pub(super) fn links(connected: &Connected) -> io::Result<Arc<[Link]>> {
+    let Connected { streams, delivers } = connected;
+    streams.iter().map(|stream| Ok(Link::new(stream.try_clone()?, *delivers))).collect()
 }
 
 /// Runs until the relay ends: whenever the server is gone, waits for it and makes up for what it has lost.
@@ -65,8 +65,9 @@ fn wait(shared: &Shared, began: Instant, why: String) {
 }
 
 fn recover(shared: &Arc<Shared>, server: &mut impl Server) -> Result<(), String> {
-    let Connected { streams } = server.connect()?;
-    let links = links(&streams).map_err(broken)?;
+    let connected = server.connect(shared.device.get().map(|device| &**device))?;
+    tracing::info!(delivers = connected.delivers, "connected to the server");
+    let links = links(&connected).map_err(broken)?;
     let made_up = make_up(shared, &links).and_then(|()| shared.install(links.clone()).map_err(broken));
     // What came over them must end before it is made again.
     made_up.inspect_err(|_| links.iter().for_each(Link::shut))

@@ -62,7 +62,7 @@ pub(super) struct State {
     pub(super) flush_failed: bool,
     flushing: bool,
     flushed_at: Option<Instant>,
-    /// In flight, by cookie: in the order of arrival.
+    /// In flight, by cookie: in the order of arrival, but for reads that are delivered. Of those, some are done: their notices come late.
     flight: BTreeMap<u64, Pending>,
     /// What the changes among them will take in the journal, in bytes.
     flight_bytes: usize,
@@ -101,9 +101,14 @@ impl State {
         })
     }
 
-    /// Takes a new request. Returns it if it can be sent at once.
-    pub(super) fn admit(&mut self, operation: Operation, done: Option<Done>) -> Option<Send> {
-        let cookie = self.next_cookie;
+    /// Takes a new request, with a cookie if that is not to be the next one. Returns it if it can be sent at once.
+    pub(super) fn admit(
+        &mut self,
+        cookie: Option<u64>,
+        operation: Operation,
+        done: Option<Done>,
+    ) -> Option<Send> {
+        let cookie = cookie.unwrap_or(self.next_cookie);
         self.next_cookie += 1;
         let pending = Pending { operation: Arc::new(operation), done, covers: 0 };
         if self.may_go(&pending.operation, self.held.len()) {
@@ -140,7 +145,9 @@ impl State {
     }
 
     fn sending(&self, cookie: u64, pending: &Pending) -> Send {
-        let link_index = (cookie % self.links.len() as u64) as usize;
+        // Cookies of reads that are delivered have gaps.
+        let turn = cookie.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let link_index = (turn % self.links.len() as u64) as usize;
         Send { link_index, links: self.links.clone(), cookie, operation: pending.operation.clone() }
     }
 
@@ -158,7 +165,7 @@ impl State {
         if self.journal.is_half_full() && !self.flushing && is_due {
             self.flushing = true;
             self.flushed_at = Some(Instant::now());
-            return self.admit(Operation::Flush, None);
+            return self.admit(None, Operation::Flush, None);
         }
         let at = (0..self.held.len()).find(|at| self.may_go(&self.held[*at].1.operation, *at))?;
         let (cookie, pending) = self.held.remove(at)?;
@@ -185,6 +192,11 @@ impl State {
             self.flushing = false;
         }
         done
+    }
+
+    /// Forgets a read that was delivered. What it returns is to be dropped outside the lock.
+    pub(super) fn finish_delivered(&mut self, cookie: u64) -> Option<Pending> {
+        self.flight.remove(&cookie)
     }
 
     /// Changes in flight, in the order of their arrival.

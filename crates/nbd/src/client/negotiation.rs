@@ -1,8 +1,11 @@
 //! The client's side of the negotiation.
 
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixStream;
 
 use super::protocol;
+use crate::delivery::{self, FuseDevice};
 use crate::option_reply::{OPTION_REPLY_HEADER_BYTES, OptionReplyHeader};
 use crate::protocol as wire;
 
@@ -39,6 +42,23 @@ pub enum Replies {
 pub fn negotiate(stream: &mut (impl Read + Write), name: &str, replies: Replies) -> io::Result<Negotiated> {
     greet(stream)?;
     choose(stream, name, replies)
+}
+
+/// As [`negotiate`] with simple replies. Asks the server to [deliver](crate::delivery) the data of reads to `device` when a request
+/// says so. Returns whether it does.
+///
+/// # Errors
+/// As [`negotiate`].
+pub fn negotiate_delivery(stream: &mut UnixStream, name: &str, device: &FuseDevice) -> io::Result<bool> {
+    greet(stream)?;
+    let mut client = Client { stream, replies: 0 };
+    let mut delivers = client.option(wire::OPT_DELIVER, &[])?.kind == wire::REP_ACK;
+    if delivers {
+        delivery::send(client.stream, device.as_fd())?;
+        delivers = client.option_reply(wire::OPT_DELIVER)?.kind == wire::REP_ACK;
+    }
+    choose(stream, name, Replies::Simple)?;
+    Ok(delivers)
 }
 
 /// Reads the greeting and answers it.

@@ -5,6 +5,7 @@ mod admission;
 mod any_range;
 mod audit;
 mod client;
+mod delivery;
 mod extended;
 mod fence;
 mod handshake;

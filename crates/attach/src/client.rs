@@ -208,6 +208,11 @@ impl Attachment {
         self.status.state == State::Unattended || (self.is_silent && self.record.way == Some(Way::Ublk))
     }
 
+    /// Process id of the server that its bridge has started, if that runs. The record may name its predecessor.
+    pub fn own_server(&self) -> Option<u32> {
+        left(&self.folder, &self.record).map(|server| server.pid)
+    }
+
     /// Detaches the drive. The caller has checked that nothing is mounted, unless it is forced while the device waits for a bridge. With
     /// `force`, what cannot be flushed is lost.
     ///

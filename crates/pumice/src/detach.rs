@@ -1,6 +1,9 @@
 //! `pumice detach`
 
-use std::path::PathBuf;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
@@ -13,6 +16,12 @@ use status::{BackingPlace, shown};
 use crate::attach::detach_all;
 use crate::in_use;
 
+/// What the kernel appends to the name of a deleted file.
+const DELETED: &[u8] = b" (deleted)";
+/// Start of the name that an NFS client gives to a deleted file that is open.
+const NFS_DELETED: &[u8] = b".nfs";
+/// Most links followed from the path of a drive.
+const LINKS_MAX: usize = 40;
 /// Interval of checks whether a device is in use still.
 const POLL: Duration = Duration::from_millis(200);
 
@@ -65,10 +74,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 /// Refuses a drive whose backing was deleted if its server ends with the attachment: the file is gone then.
 fn refuse_loss(found: &Attachment) -> Result<()> {
-    let Some(started) = found.record.server_pid else { return Ok(()) };
-    let Some(report) = DriveSearch::new(&found.record.path).find_patiently() else { return Ok(()) };
-    let ends = report.server.as_ref().is_some_and(|server| server.pid == started);
-    if ends && report.backing.place == BackingPlace::Deleted {
+    let Some(started) = found.own_server() else { return Ok(()) };
+    let is_reported = || {
+        let report = DriveSearch::new(&found.record.path).find_patiently();
+        report.is_some_and(|report| {
+            let ends = report.server.as_ref().is_some_and(|server| server.pid == started);
+            ends && report.backing.place == BackingPlace::Deleted
+        })
+    };
+    let open_files = PathBuf::from(format!("/proc/{started}/fd"));
+    if is_open_and_deleted(&open_files, &found.record.path, found.record.backing) || is_reported() {
         bail!(
             "{}: its backing was deleted, and detaching ends its server (process {started}), with which all data is lost; copy it \
              first (docs/space.md), or use --force",
@@ -76,6 +91,41 @@ fn refuse_loss(found: &Attachment) -> Result<()> {
         );
     }
     Ok(())
+}
+
+/// Returns whether a process, by its folder of open files, has the backing of a drive that was deleted. `backing`: file system and
+/// number of the file, if they are known. The server reports that too,
+/// but looks once a second, counts what it has seen three times, and may hang.
+fn is_open_and_deleted(open_files: &Path, path: &Path, backing: Option<(u64, u64)>) -> bool {
+    let real = real_path(path);
+    let is_deleted_backing = |descriptor: &Path| {
+        let (Ok(name), Ok(file)) = (fs::read_link(descriptor), fs::metadata(descriptor)) else {
+            return false;
+        };
+        // It may have been renamed first, and the numbers may be those of a file that it has replaced.
+        let is_backing = backing == Some((file.dev(), file.ino()));
+        match name.as_os_str().as_bytes().strip_suffix(DELETED) {
+            Some(was) if file.nlink() == 0 => is_backing || was == real.as_os_str().as_bytes(),
+            _ => is_backing && name.file_name().is_some_and(|name| name.as_bytes().starts_with(NFS_DELETED)),
+        }
+    };
+    // None of a process that has ended.
+    let Ok(open_files) = fs::read_dir(open_files) else { return false };
+    open_files.flatten().any(|descriptor| is_deleted_backing(&descriptor.path()))
+}
+
+/// Returns where a path leads, also if nothing is there.
+fn real_path(path: &Path) -> PathBuf {
+    let in_real_folder = |path: &Path| match (path.parent().map(fs::canonicalize), path.file_name()) {
+        (Some(Ok(folder)), Some(name)) => folder.join(name),
+        _ => path.to_path_buf(),
+    };
+    let mut path = in_real_folder(path);
+    for _ in 0..LINKS_MAX {
+        let Ok(target) = fs::read_link(&path) else { break };
+        path = in_real_folder(&path.parent().unwrap_or(Path::new("/")).join(target));
+    }
+    path
 }
 
 /// Waits until the device of a drive is not in use. At shutdown, what is mounted there may be unmounted at the same time. A device
@@ -94,5 +144,55 @@ pub(crate) fn unused_within(found: &Attachment, force: bool, patience: Duration)
             return unused;
         }
         sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    type Outcome = Result<(), Box<dyn std::error::Error>>;
+
+    fn is_deleted((path, backing): &(PathBuf, Option<(u64, u64)>)) -> bool {
+        is_open_and_deleted(Path::new("/proc/self/fd"), path, *backing)
+    }
+
+    #[test]
+    fn a_backing_is_deleted_at_once_whatever_led_to_it() -> Outcome {
+        let folder = tempfile::tempdir()?;
+        let (path, link) = (folder.path().join("drive"), folder.path().join("link"));
+        fs::write(&path, "a drive")?;
+        symlink("drive", &link)?;
+        let file = File::open(&path)?;
+        let id = file.metadata().map(|it| (it.dev(), it.ino()))?;
+        let all = [(path.clone(), Some(id)), (path.clone(), None), (link, None), ("/moved".into(), Some(id))];
+        assert!(!all.iter().any(is_deleted));
+        fs::remove_file(&path)?;
+        assert!(all.iter().all(is_deleted));
+        // Another one takes its path.
+        fs::write(&path, "another")?;
+        assert!(all.iter().all(is_deleted));
+        assert!(!is_deleted(&(folder.path().join("other"), Some((id.0, id.1 + 1)))));
+        assert!(!is_open_and_deleted(Path::new("/proc/0/fd"), &path, Some(id)), "its server has ended");
+        drop(file);
+        assert!(!all.iter().any(is_deleted));
+        Ok(())
+    }
+
+    #[test]
+    fn a_file_that_an_nfs_client_keeps_until_it_is_closed_is_deleted() -> Outcome {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("drive");
+        fs::write(&path, "a drive")?;
+        let file = File::open(&path)?;
+        let backing = file.metadata().map(|it| Some((it.dev(), it.ino())))?;
+        fs::rename(&path, folder.path().join("moved"))?;
+        assert!(!is_deleted(&(path.clone(), backing)), "it can be renamed back");
+        fs::rename(folder.path().join("moved"), folder.path().join(".nfs0000000a"))?;
+        assert!(is_deleted(&(path, backing)));
+        Ok(())
     }
 }

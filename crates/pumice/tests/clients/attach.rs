@@ -405,20 +405,24 @@ fn a_deleted_backing_is_copied_below_its_device_and_not_detached() -> Outcome {
         let mut answer: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
         answer["drives"][0].take()
     };
+    let is_refused = |what: &str| {
+        fails(
+            &it.drive.pumice(&["detach", what]),
+            &[&it.path(), "backing was deleted", "copy it", "--force"],
+        );
+    };
     let delete = || {
         fs::remove_file(it.path()).expect("deleted");
+        // Before its server has seen it.
+        is_refused(&it.path());
         wait_until("the backing is missed", || status()["backing"]["place"] == "deleted");
     };
     let data = it.drive.file("data");
     fs::write(&data, sample(1, DATA_BYTES))?;
     succeed("dd", &[&format!("if={data}"), &format!("of={node}"), "bs=64K", "oflag=direct", "status=none"]);
     delete();
-    for what in [&node, &it.path()] {
-        fails(
-            &it.drive.pumice(&["detach", what]),
-            &[&it.path(), "backing was deleted", "copy it", "--force"],
-        );
-    }
+    is_refused(&node);
+    is_refused(&it.path());
 
     let pid = it.record()["server_pid"].as_i64().ok_or("no server")?;
     let descriptor =

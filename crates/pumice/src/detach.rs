@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -79,7 +79,7 @@ fn refuse_loss(found: &Attachment) -> Result<()> {
         let report = DriveSearch::new(&found.record.path).find_patiently();
         report.is_some_and(|report| {
             let ends = report.server.as_ref().is_some_and(|server| server.pid == started);
-            ends && report.backing.place == BackingPlace::Deleted
+            ends && report.backing.place == BackingPlace::Deleted && !is_lasting_loop(&found.record.path)
         })
     };
     let open_files = PathBuf::from(format!("/proc/{started}/fd"));
@@ -112,6 +112,16 @@ fn is_open_and_deleted(open_files: &Path, path: &Path, backing: Option<(u64, u64
     // None of a process that has ended.
     let Ok(open_files) = fs::read_dir(open_files) else { return false };
     open_files.flatten().any(|descriptor| is_deleted_backing(&descriptor.path()))
+}
+
+/// Returns whether a path leads to a loop device, or a partition of one, that keeps its file when nothing has it open any more.
+fn is_lasting_loop(path: &Path) -> bool {
+    let Ok(device) = fs::metadata(path) else { return false };
+    let (major, minor) = (rustix::fs::major(device.rdev()), rustix::fs::minor(device.rdev()));
+    ["loop/autoclear", "../loop/autoclear"].iter().any(|file| {
+        let file = format!("/sys/dev/block/{major}:{minor}/{file}");
+        device.file_type().is_block_device() && fs::read_to_string(file).is_ok_and(|it| it.trim() == "0")
+    })
 }
 
 /// Returns where a path leads, also if nothing is there.

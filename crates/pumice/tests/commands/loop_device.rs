@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use crate::common::server::text;
+use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, fails, fails_with, in_time, needs, succeed};
 
 /// A loop device, detached when the test ends.
@@ -37,6 +37,30 @@ impl Drop for LoopDevice {
     fn drop(&mut self) {
         in_time("losetup", &["--detach", &self.0]);
     }
+}
+
+#[test]
+fn a_loop_device_whose_file_is_deleted_is_reported() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let Some(device) = LoopDevice::attach(&drive) else { return };
+    let server = drive.serve_paths(&[&device.path()], &[]);
+    let report = || -> serde_json::Value {
+        let run = drive.pumice(&["status", &text(&device.path()), "--json"]);
+        serde_json::from_str::<serde_json::Value>(&run.stdout).expect("JSON")["drives"][0].take()
+    };
+    wait_until("the device is looked at", || report()["backing"]["place"] == "in-place");
+    std::fs::remove_file(drive.path()).expect("deleted");
+    wait_until("the file is missed", || report()["backing"]["place"] == "deleted");
+    let warnings = || report()["critical_warning"]["names"].to_string();
+    wait_until("the warning", || warnings().contains("backing-deleted"));
+    wait_until("the event", || {
+        report()["server"]["events"]["counts"].as_array().is_some_and(|counts| {
+            counts.iter().any(|count| count["event"] == "backing-deleted" && count["count"] == 1)
+        })
+    });
+    assert!(server.stop().success());
+    // Its data is there as long as the loop device is.
+    assert_eq!(drive.pumice(&["check", &text(&device.path())]).code, Some(0));
 }
 
 /// Returns whether mount namespaces can be created. Prints a message if not.

@@ -64,14 +64,14 @@ pub enum BenchError {
         problem: String,
     },
     /// What is made for a target does not fit.
-    #[error("target {target}: {size_mib} MiB do not fit into {}, which has {free_mib} MiB free: use --size or --dir", folder.display())]
+    #[error("target {target}: takes up to {needed_mib} MiB, and {} has {free_mib} MiB free: use --size or --dir", folder.display())]
     NoRoom {
         /// The target.
         target: String,
         /// Where it would be made.
         folder: PathBuf,
-        /// What is to be written there, in MiB.
-        size_mib: u64,
+        /// What it may take there, in MiB.
+        needed_mib: u64,
         /// What is free there, in MiB.
         free_mib: u64,
     },

@@ -189,6 +189,8 @@ impl<'a> Session<'a> {
         let planned = self.suite.scenes(&plan)?;
         planned.note(&mut run);
         let scenes = planned.scenes;
+        // Images of data sets have taken some of it.
+        targets.iter().try_for_each(|target| must_fit(target, folder, size_bytes))?;
         let mut turns = turns(&scenes, &targets, &mut run);
         let each = turns.iter().map(|turn| (&scenes[turn.scene], Pace::of(&targets[turn.target])));
         run.job_seconds = budget::job_seconds(each, size_bytes, budget.left(), options.to_steady);
@@ -659,7 +661,8 @@ fn must_fit(target: &Target, folder: &Path, size_bytes: u64) -> Result<()> {
     // Who makes the file says why that is not possible.
     let Ok(found) = rustix::fs::statvfs(made_in) else { return Ok(()) };
     let free_bytes = found.f_bavail.saturating_mul(found.f_frsize);
-    if free_bytes >= size_bytes {
+    let needed_bytes = store::most_bytes(target, size_bytes);
+    if free_bytes >= needed_bytes {
         return Ok(());
     }
     // That of the run is removed with it.
@@ -667,7 +670,7 @@ fn must_fit(target: &Target, folder: &Path, size_bytes: u64) -> Result<()> {
     Err(BenchError::NoRoom {
         target: target.name.clone(),
         folder: shown.to_path_buf(),
-        size_mib: size_bytes >> 20,
+        needed_mib: needed_bytes >> 20,
         free_mib: free_bytes >> 20,
     })
 }

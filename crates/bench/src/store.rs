@@ -228,6 +228,21 @@ impl Workshop<'_> {
     }
 }
 
+/// Most bytes that the store of a target takes where it is made, whatever the data compresses to, at a size of `size_bytes`: that of
+/// its files, unless they have more than jobs can fill.
+pub(crate) fn most_bytes(target: &Target, size_bytes: u64) -> u64 {
+    match &target.kind {
+        Kind::Pumice { .. } => pumice::sizes(size_bytes, None).0,
+        Kind::Qcow2 => size_bytes.saturating_add(qcow2::tables_bytes(size_bytes)),
+        Kind::Btrfs => btrfs::most_bytes(size_bytes),
+        Kind::Volume { count, is_raw } => {
+            let each = if *is_raw { size_bytes } else { pumice::sizes(size_bytes, None).0 };
+            each.saturating_mul(u64::from(*count))
+        }
+        _ => size_bytes,
+    }
+}
+
 /// Why a scene cannot run on a target; `None` if it can.
 pub(crate) fn unsuitable(target: &Target, scene: &Scene) -> Option<String> {
     let is_made = match &target.kind {

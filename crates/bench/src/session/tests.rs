@@ -47,8 +47,27 @@ fn what_does_not_fit_is_refused_before_anything_is_made() {
         options.size_bytes = Some(1 << 60);
         let error = Session::new(suite, &options, &stop, &|_| ()).run().expect_err("it does not fit");
         let error = error.to_string();
-        assert!(error.contains("1099511627776 MiB do not fit into /") && error.contains("--size"), "{error}");
-        assert!(!error.contains("pumice-bench-"), "{error}");
+        assert!(error.contains("takes up to 1") && error.contains(" MiB, and /"), "{error}");
+        assert!(error.contains("use --size") && !error.contains("pumice-bench-"), "{error}");
+    }
+}
+
+#[test]
+fn what_a_store_may_take_must_fit_whatever_its_size_says() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let found = rustix::fs::statvfs(folder.path()).expect("a file system");
+    // Others may write meanwhile.
+    let size_bytes = found.f_bavail * found.f_frsize / 10 * 9;
+    let fits = |target: &str| must_fit(&target.parse().expect(target), folder.path(), size_bytes);
+    assert!(fits("raw").is_ok() && fits("qcow2").is_ok() && fits("raw-attached").is_ok());
+    for target in ["pumice", "btrfs", "attached", "raw-raid0", "raid0"] {
+        fits(target).expect_err(target);
+    }
+    let most = |target: &str| store::most_bytes(&target.parse().expect(target), 256 << 20) >> 20;
+    let all = ["raw", "qcow2", "pumice", "attached", "raw-raid0", "raid0", "btrfs"].map(most);
+    assert_eq!(all, [256, 257, 320, 320, 512, 640, 512]);
+    for target in ["qcow2", "pumice", "raid0", "btrfs"] {
+        assert_eq!(store::most_bytes(&target.parse().expect(target), u64::MAX), u64::MAX, "{target}");
     }
 }
 

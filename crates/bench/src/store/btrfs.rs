@@ -23,6 +23,11 @@ pub(crate) struct Btrfs {
     size_bytes: u64,
 }
 
+/// Size of the file system: what was overwritten stays until it is committed, or all of a compressed extent was.
+pub(super) fn most_bytes(size_bytes: u64) -> u64 {
+    size_bytes.saturating_mul(2)
+}
+
 pub(crate) fn lacks() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("mounting needs root".to_string());
@@ -44,7 +49,7 @@ fn run(program: &str, arguments: &[&str], folder: &Path, stop: &Stop) -> Result<
 impl Btrfs {
     pub(crate) fn open(workshop: &Workshop<'_>) -> Result<Btrfs> {
         let backing = workshop.path("btrfs.raw");
-        let size = (workshop.size_bytes * 2).max(SMALLEST_BYTES);
+        let size = most_bytes(workshop.size_bytes).max(SMALLEST_BYTES);
         File::create(&backing).and_then(|file| file.set_len(size)).map_err(BenchError::io(&backing))?;
         let run = |program: &str, arguments: &[&str]| run(program, arguments, workshop.folder, workshop.stop);
         let backing_text = backing.display().to_string();

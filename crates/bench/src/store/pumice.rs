@@ -191,7 +191,7 @@ impl Pumice {
 pub(super) fn sizes(size_bytes: u64, expansion: Option<f64>) -> (u64, u64) {
     const MIB: u64 = 1 << 20;
     match expansion {
-        None => (size_bytes / 4 * 5, size_bytes),
+        None => (size_bytes.saturating_add(size_bytes / 4), size_bytes),
         Some(expansion) => (size_bytes, (size_bytes as f64 * expansion) as u64 / MIB * MIB),
     }
 }

@@ -13,6 +13,13 @@ use crate::process::{self, Server};
 const PACKAGE: &str = "qemu-utils";
 const CREATE: Duration = Duration::from_secs(60);
 
+/// Most bytes of the tables of an image: 8 a cluster of 64 KiB for its place and 2 to count references, and what holds those tables.
+pub(super) fn tables_bytes(size_bytes: u64) -> u64 {
+    const CLUSTER_BYTES: u64 = 64 << 10;
+    const FIXED_BYTES: u64 = 1 << 20;
+    size_bytes.div_ceil(CLUSTER_BYTES) * (8 + 2) + FIXED_BYTES
+}
+
 /// A served image.
 pub(crate) struct Qcow2 {
     place: Place,

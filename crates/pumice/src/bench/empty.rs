@@ -7,6 +7,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use ::bench::{Kind, Stop, Target};
@@ -16,10 +17,10 @@ use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom as Place};
 use rustix::io::Errno;
 use status::DriveState;
 
-use super::examine::Notice;
+use super::examine::{ANSWER, Notice};
 use crate::in_use;
 use crate::signatures::{self, HEAD_BYTES, TAIL_BYTES};
-use crate::usage::complain;
+use crate::usage::{WrongUsage, complain, printable};
 
 /// Most bytes that are read to see whether all are zeros.
 const READ_BYTES_MAX: u64 = 16 << 30;
@@ -30,6 +31,10 @@ const PIECE_BYTES: usize = 1 << 20;
 const FRESH: Duration = Duration::from_secs(60);
 /// Most bytes that are read again within that time.
 const AGAIN_BYTES_MAX: u64 = 256 << 20;
+/// Interval of looks at [`Extent::stop`] while a server is waited for.
+const STOP_POLL: Duration = Duration::from_millis(100);
+/// Bytes of an export that are read first, to see whether its server answers.
+const HELLO_BYTES: usize = 4096;
 /// Times that a drive is looked at which is locked, and the time between: udev locks a device to probe it.
 const LOOKS_MAX: u32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
@@ -58,7 +63,10 @@ impl<'a> Looks<'a> {
     /// Fails if a target is in use, or holds data that may not be overwritten. One that is to be connected is
     /// looked at when it is.
     pub(super) fn first(&self, target: &Target) -> Result<()> {
-        self.all_of(target, complain)
+        self.all_of(target, complain).map_err(|error| match error.is::<WrongUsage>() {
+            true => WrongUsage(printable(&format!("target {}: {error}", target.name))).into(),
+            false => error,
+        })
     }
 
     fn all_of(&self, target: &Target, say: impl FnOnce(&str) + Send + 'static) -> Result<()> {
@@ -154,7 +162,7 @@ fn blank(target: &Target, how: Extent<'_>) -> Result<()> {
             let name = path.display().to_string();
             refuse(&name, file(path, how).with_context(|| name.clone())?)
         }
-        Kind::Nbd(uri) => refuse(uri, export(uri, how).with_context(|| uri.clone())?),
+        Kind::Nbd(uri) => refuse(uri, export(uri, how)?),
         Kind::Rbd { pool, images, .. } => {
             let images = images.join(",");
             bail!("rbd:{pool}/{images}: may hold data, which is not looked for; overwrite it with --destroy")
@@ -209,16 +217,63 @@ fn data_ranges(file: &File, size: u64) -> io::Result<Vec<std::ops::Range<u64>>> 
     Ok(ranges)
 }
 
+/// What a search of an export is at.
+enum Search {
+    /// The server has answered, and is asked again.
+    Answered,
+    /// It is asked which parts hold data: it has time for each of many answers, and the connection limits that.
+    Survey,
+    Ended(Result<Option<&'static str>>),
+}
+
+/// Looks for data on an export. The server may hang after it has said how large it is: another thread asks it.
 fn export(uri: &str, how: Extent<'_>) -> Result<Option<&'static str>> {
-    let mut connection = Connection::open(&ExportUri::parse(uri)?, None)?;
+    let parsed = ExportUri::parse(uri)?;
+    let (sender, searched) = mpsc::channel();
+    let (bytes_max, stop) = (how.bytes_max, how.stop.clone());
+    // Without an answer it goes on until the program ends, or the connection gives up.
+    std::thread::spawn(move || {
+        let say = |search| drop(sender.send(search));
+        let how = Extent { bytes_max, stop: &stop };
+        say(Search::Ended(search_export(&parsed, how, say)));
+    });
+    let (mut since, mut limit) = (Instant::now(), Some(ANSWER));
+    loop {
+        match searched.recv_timeout(STOP_POLL) {
+            Ok(Search::Answered) => (since, limit) = (Instant::now(), Some(ANSWER)),
+            Ok(Search::Survey) => limit = None,
+            Ok(Search::Ended(found)) => return found.with_context(|| uri.to_string()),
+            Err(RecvTimeoutError::Disconnected) => bail!("{uri}: the search for data has ended"),
+            Err(RecvTimeoutError::Timeout) if how.stop.is_set() => {
+                return Err(io::Error::from(io::ErrorKind::Interrupted)).with_context(|| uri.to_string());
+            }
+            Err(RecvTimeoutError::Timeout) if limit.is_some_and(|limit| since.elapsed() >= limit) => {
+                let why = format!(
+                    "{uri}: the server does not answer a read within {} seconds, so what it holds is not known",
+                    ANSWER.as_secs()
+                );
+                return Err(WrongUsage(printable(&why)).into());
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+        }
+    }
+}
+
+fn search_export(uri: &ExportUri, how: Extent<'_>, say: impl Fn(Search)) -> Result<Option<&'static str>> {
+    let mut connection = Connection::open(uri, None)?;
     let size = connection.size_bytes();
+    say(Search::Answered);
+    connection.read_at(0, &mut [0; HELLO_BYTES])?;
+    say(Search::Survey);
     let ranges = connection.data_ranges()?;
+    say(Search::Answered);
     contents(size, ranges, how, |mut offset, mut bytes| {
         while !bytes.is_empty() {
             let read = connection.read_at(offset, bytes)?;
             if read == 0 {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }
+            say(Search::Answered);
             offset += read as u64;
             bytes = &mut bytes[read..];
         }

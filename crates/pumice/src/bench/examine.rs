@@ -11,8 +11,8 @@ use crate::usage::{WrongUsage, complain, printable};
 
 /// Time after which a wait is said.
 const SILENT: Duration = Duration::from_secs(3);
-/// Longest wait for an NBD server that is asked for its export.
-const ANSWER: Duration = Duration::from_secs(10);
+/// Longest wait for an answer of an NBD server.
+pub(super) const ANSWER: Duration = Duration::from_secs(10);
 
 /// Says what is waited for, once, if it lasts until [`SILENT`] is over.
 pub(super) struct Notice(Sender<()>);

@@ -1,9 +1,12 @@
 //! `pumice bench --target`: what is no target is wrong usage.
 
 use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
 
 use crate::common::run::in_time;
-use crate::common::server::text;
+use crate::common::server::{text, wait_until};
 use crate::common::{Outcome, needs, pumice};
 
 #[test]
@@ -31,6 +34,33 @@ fn options_that_a_target_does_not_have_are_wrong_usage() {
     if needs(&["fio"]) {
         assert_eq!((run.code, run.stderr.as_str()), (Some(2), says), "{run:?}");
     }
+}
+
+/// It says how large its export is, and answers no read.
+#[test]
+fn a_server_that_hangs_when_it_is_searched_for_data_is_named() -> Outcome {
+    const LONG: Duration = Duration::from_secs(40);
+    if !needs(&["fio", "nbdkit"]) {
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let socket = text(&folder.path().join("socket"));
+    let nbdkit = ["-f", "-U", &socket, "--filter=delay", "memory", "64M", "rdelay=3600"];
+    let mut server = Command::new("nbdkit").args(nbdkit).spawn()?;
+    wait_until("the server", || Path::new(&socket).exists());
+    let uri = format!("nbd+unix:///?socket={socket}");
+    let since = Instant::now();
+    let run = pumice(&["bench", "quick", "--minutes", "0", "--target", &format!("far={uri}")]);
+    let seconds = since.elapsed();
+    server.kill()?;
+    server.wait()?;
+    assert!(seconds < LONG, "{seconds:?}");
+    let expected = format!(
+        "pumice: looking for data on the target far\n\
+         pumice: target far: {uri}: the server does not answer a read within 10 seconds, so what it holds is not known\n"
+    );
+    assert_eq!((run.code, run.stderr), (Some(2), expected));
+    Ok(())
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
@@ -23,11 +23,12 @@ use crate::relay::Relay;
 
 /// Name of the mount point in the folder of an attachment.
 const MOUNT: &str = "file";
-/// Threads that receive requests, and wait for no reply. More than one: a resize asks the file system on the thread of the bridge's
-/// events, and one thread may be blocked in sending to the server.
+/// Threads that receive requests, and wait for no reply. More than one: one may be blocked in sending to the server.
 const THREADS: usize = 2;
 /// Attempts to get a free loop device before another process does.
 const TRIES: usize = 16;
+/// Longest wait for a change of size. It is tried again.
+const RESIZE_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval of checks whether a device is free.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -35,6 +36,8 @@ const POLL: Duration = Duration::from_millis(20);
 pub(super) struct LoopNode {
     path: PathBuf,
     size_bytes: Arc<AtomicU64>,
+    /// A change of size that is under way.
+    resizing: Option<JoinHandle<()>>,
     file: Mounted,
 }
 
@@ -55,8 +58,16 @@ impl LoopNode {
         let file = Mounted::new(one_file, &folder.join(MOUNT))
             .map_err(|source| AttachError::system("cannot mount a FUSE file system", source))?;
         let path = connect(&file.path(), shape)?;
-        Ok(LoopNode { path, size_bytes, file })
+        Ok(LoopNode { path, size_bytes, resizing: None, file })
     }
+}
+
+/// Lets a loop device have the size of its file.
+fn set_capacity(path: &Path, file: &Path) -> Result<(), AttachError> {
+    let device = File::open(path).map_err(|source| AttachError::system(path.display(), source))?;
+    // The driver uses the size that the file system knows, so it has to ask the bridge first.
+    fs::metadata(file).map_err(|source| AttachError::system("FUSE file", source))?;
+    kernel::loop_set_capacity(&device).map_err(|error| AttachError::system("LOOP_SET_CAPACITY", error.into()))
 }
 
 /// Gives a free loop device the file. Returns its path.
@@ -124,15 +135,21 @@ impl Node for LoopNode {
     }
 
     fn resize(&mut self, size_bytes: u64) -> Result<(), AttachError> {
+        let waits = || AttachError::Refused("the kernel waits for requests before it".to_string());
+        if self.resizing.as_ref().is_some_and(|last| !last.is_finished()) {
+            return Err(waits());
+        }
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
-        let device =
-            File::open(&self.path).map_err(|source| AttachError::system(self.path.display(), source))?;
-        // The driver uses the size that the file system knows, so it has to ask the bridge first.
-        let known =
-            fs::metadata(self.file.path()).map_err(|source| AttachError::system("FUSE file", source))?;
-        debug_assert_eq!(known.len(), size_bytes);
-        kernel::loop_set_capacity(&device)
-            .map_err(|error| AttachError::system("LOOP_SET_CAPACITY", error.into()))
+        // By itself: it asks the file system, which may be waiting for the server, and the caller has more to do than to wait with it.
+        let (sender, resized) = mpsc::channel();
+        let (path, file) = (self.path.clone(), self.file.path());
+        let resize = move || {
+            // Nobody asks any more if it took long.
+            let _ = sender.send(set_capacity(&path, &file));
+        };
+        let thread = std::thread::Builder::new().name("resize".into()).spawn(resize);
+        self.resizing = Some(thread.map_err(|source| AttachError::system("cannot start a thread", source))?);
+        resized.recv_timeout(RESIZE_PATIENCE).unwrap_or_else(|_| Err(waits()))
     }
 
     fn remove(&mut self, patience: Duration, _force: bool) -> Result<(), AttachError> {

@@ -14,6 +14,8 @@ pub enum PlantedBug {
     ReuseSegmentEarly,
     /// Recovery accepts a pack whose records fail their checksums.
     IgnoreTornPack,
+    /// Recovery does not take a pack with damaged data of hosts, although it was durable.
+    DamagedDataRefused,
     /// Recovery takes a pack with lost payloads although nothing proves that it was durable.
     TornPackTaken,
     /// TRIM changes the map but leaves no record in the log.

@@ -21,7 +21,7 @@ pub use buffer::IoBuf;
 pub use file::{Allocation, Direct, FileMedia, LoopSource, MediaError, UringGuard, UringReactor};
 pub use memory::MemoryMedia;
 pub use simulated::{
-    Faults, LogNumbers, MediaCounts, ReadLogNumbers, SimCache, SimMedia, SimOrder, SimRead, SimRng,
+    Faults, IsData, LogNumbers, MediaCounts, ReadLogNumbers, SimCache, SimMedia, SimOrder, SimRead, SimRng,
     TEAR_BYTES, VOUCH_SYNCS,
 };
 pub use slab::{Slab, SlabBlock};

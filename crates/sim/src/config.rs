@@ -265,6 +265,20 @@ impl Config {
         }
     }
 
+    /// Lets bits rot in data of hosts only: in two thirds of the seeds with rot, and in some without other damage. Then
+    /// nothing excuses a drive that does not open. Drawn from a separate generator.
+    pub fn draw_rot_in_data(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0xda7a_0207_da7a_0207;
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        let faults = &mut self.trouble.faults;
+        if faults.rot_ppm > 0 {
+            faults.rot_in_data_only = rng.chance(2, 3);
+        } else if self.style != Style::Large && rng.chance(1, 12) {
+            faults.rot_in_data_only = true;
+            faults.rot_ppm = 500 << rng.below(6);
+        }
+    }
+
     /// Gives half of the seeds a read cache, and all in which records soon take the place of others: a tiny one, or
     /// one so large that nothing is pushed out. Drawn from a separate generator.
     pub fn draw_read_cache(&mut self, seed: u64) {

@@ -11,6 +11,14 @@
 //! | read-only | unusable segments: damaged or unreadable |
 //! | backing full | the backing was full in this life |
 //!
+//! A refused opening is judged by stricter rules:
+//!
+//! | error | requires one of |
+//! | --- | --- |
+//! | corrupt, damaged, no drive | durable data was changed, and not only data of hosts |
+//! | read-only | the same, or any of the causes above |
+//! | i/o | the same, or any of the causes above, or durable data was changed in this life |
+//!
 //! Errors about lack of space on the drive are judged elsewhere.
 
 use drive::Error;
@@ -28,6 +36,10 @@ const WRITES_FAILED_MIN: u64 = 2;
 pub(crate) struct Struck {
     /// Durable data was changed, in this life or earlier.
     pub(crate) damaged: bool,
+    /// The same, and it is not known to have been only data of hosts.
+    pub(crate) damaged_beyond_data: bool,
+    /// Durable data was changed in this life.
+    damaged_now: bool,
     /// Some pages cannot be read, however often that is tried.
     pub(crate) unreadable: bool,
     /// Counts of this life, except `writes_ever_failed`.
@@ -52,6 +64,8 @@ impl Struck {
         let now = Struck::counts(media, overwrites);
         Struck {
             damaged: now.damage() > 0,
+            damaged_beyond_data: now.damage_beyond_data() > 0,
+            damaged_now: now.damage() > before.damage(),
             unreadable: media.unreadable_pages() > 0,
             reads_failed: now.read_errors - before.read_errors,
             writes_failed: now.write_errors + now.bad_page_errors
@@ -72,7 +86,7 @@ impl Struck {
             Error::Io(_) if reads_only => self.reads_failed > 0,
             Error::Io(_) => self.reads_failed + self.writes_failed + self.syncs_failed + self.found_full > 0,
             Error::ReadOnly(_) if reads_only => false,
-            Error::ReadOnly(_) => self.may_give_up(),
+            Error::ReadOnly(_) => self.may_give_up(self.damaged),
             Error::BackingFull => self.found_full > 0 && !reads_only,
             _ => false,
         }
@@ -84,25 +98,32 @@ impl Struck {
         match error {
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.damaged,
             Error::Io(_) => self.unreadable,
-            Error::ReadOnly(_) => self.may_give_up(),
+            Error::ReadOnly(_) => self.may_give_up(self.damaged),
             _ => false,
         }
     }
 
-    /// The same for an opening that failed.
+    /// The same for an opening that failed. Lost data of hosts keeps no drive from opening.
     pub(crate) fn excuses_opening(&self, error: &Error) -> bool {
         match error {
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.damaged,
+            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.damaged_beyond_data,
             Error::NoSpace => self.found_full > 0,
             // Data that is read twice may be damaged in between.
-            Error::Io(_) if self.damaged => true,
+            Error::Io(_) if self.damaged_beyond_data || self.damaged_now => true,
+            Error::ReadOnly(_) => self.may_give_up(self.damaged_beyond_data),
             error => self.excuses("open", error),
         }
     }
 
-    /// Returns whether the drive may refuse all changes in this life.
-    fn may_give_up(&self) -> bool {
+    /// The same for an opening to read that failed, with no more faults in effect.
+    pub(crate) fn excuses_opening_at_rest(&self, error: &Error) -> bool {
+        let of_damage = matches!(error, Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive);
+        if of_damage { self.damaged_beyond_data } else { self.excuses_at_rest(error) }
+    }
+
+    /// Returns whether the drive may refuse all changes in this life. `damaged`: there is damage that lets it.
+    fn may_give_up(&self, damaged: bool) -> bool {
         let writes_failed = self.writes_failed > 0 && self.writes_ever_failed >= WRITES_FAILED_MIN;
-        self.syncs_failed > 0 || writes_failed || self.damaged || self.unreadable
+        self.syncs_failed > 0 || writes_failed || damaged || self.unreadable
     }
 }

@@ -25,6 +25,7 @@ pub mod executor;
 mod extents;
 pub mod full;
 pub mod groups;
+mod host_data;
 pub mod hot;
 mod impatient;
 mod later;

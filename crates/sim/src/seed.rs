@@ -26,6 +26,7 @@ use crate::client::client;
 use crate::executor::{Cut, End, Executor, Pulse, SLOTS_END_BYTES};
 use crate::full::filler;
 use crate::groups::weaver;
+use crate::host_data::is_host_data;
 use crate::hot::reader;
 use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::log_numbers::read_log_numbers;
@@ -119,6 +120,9 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
     config.draw_lessons(seed);
     config.draw_maintainers(seed);
     config.draw_full_on_overwrite(seed);
+    if S::HAS_SPACE {
+        config.draw_rot_in_data(seed);
+    }
     config.draw_read_cache(seed);
     config.draw_cuts(seed);
     if S::HAS_SPACE {
@@ -134,6 +138,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
     let media = media
         .vouching_from(SUPERBLOCKS_END_BYTES)
         .reading_log_numbers(read_log_numbers)
+        .telling_data(is_host_data)
         .cached(trouble.cache)
         .tearing(trouble.tear_bytes);
     let media = Arc::new(media);

@@ -344,6 +344,31 @@ fn rot_and_misdirected_writes_spare_the_newest() {
 }
 
 #[test]
+fn rot_in_data_is_counted_apart_and_may_spare_all_else() {
+    const DATA_FROM: usize = 2048;
+    for in_data_only in [true, false] {
+        let faults = Faults { rot_ppm: 1_000_000, rot_in_data_only: in_data_only, ..Faults::default() };
+        let media = SimMedia::new(SIZE, SimRng::new(1), faults);
+        let media = Arc::new(media.telling_data(|_, _, bytes| bytes.start >= DATA_FROM));
+        let changed = on(&media, |media| async move {
+            for index in 0..64 {
+                media.write(index * 4096, page(1, 1)).await.expect("write");
+                media.sync().await.expect("sync");
+            }
+            let mut changed = false;
+            for index in 0..64 {
+                let page = read(&media, index * 4096).await.expect("read");
+                changed |= page[..DATA_FROM].iter().any(|&byte| byte != 1);
+            }
+            changed
+        });
+        let counts = media.counts();
+        assert!(counts.rotten_data > 0);
+        assert_eq!((changed, counts.damage_beyond_data() > 0), (!in_data_only, !in_data_only));
+    }
+}
+
+#[test]
 fn operations_beyond_the_end_or_misaligned_are_refused() {
     on(&backing(1, Faults::default()), |media| async move {
         assert!(media.write(SIZE, page(1, 1)).await.is_err());

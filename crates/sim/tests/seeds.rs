@@ -22,6 +22,8 @@ fn two_hundred_seeds() {
         "rounds: part of a block changed",
         "op: change of codec",
         "fault: write torn",
+        "restart: opened, only data of hosts is damaged",
+        "drive: records of the log that were durable and are damaged",
         "drive: segments cleaned",
         "outcome: write refused for space",
         "op: growth",

@@ -320,6 +320,9 @@ impl<'a, M: Media> Reader<'a, M> {
                 Err(()) => malformed = true,
             }
         });
+        if payloads != Payloads::Whole && self.planted.has(PlantedBug::DamagedDataRefused) {
+            payloads = Payloads::MapLost;
+        }
         match decoded {
             Ok(header) if header.head == self.cursors[i].head => {
                 let crc = crc32c::crc32c(&bytes[..header.len as usize]);

@@ -46,6 +46,7 @@ impl State {
             vouched: self.vouched,
             misdirected_below: self.misdirected_below,
             read_log_numbers: self.read_log_numbers,
+            is_data: self.is_data,
             called_durable: self.called_durable,
             vouching_from: self.vouching_from,
             failures: self.failures,

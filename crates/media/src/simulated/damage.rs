@@ -7,6 +7,12 @@ use super::state::{Content, Durable, Page, State};
 use super::{TEAR_BYTES, VOUCH_SYNCS};
 use crate::PAGE_BYTES;
 
+/// Most pages that are tried until one is found that may rot.
+const ROT_ATTEMPTS: usize = 8;
+/// The same if only data may.
+const ROT_ATTEMPTS_IN_DATA: usize = 64;
+/// Entries of the log that count as its newest.
+const NEWEST_ENTRIES: u64 = 64;
 /// Most pages that accept no writes.
 const BAD_PAGES_MAX: usize = 6;
 
@@ -117,8 +123,13 @@ impl State {
 
     fn rot(&mut self) {
         let Some((&last, _)) = self.durable.last_key_value() else { return };
-        for _ in 0..8 {
-            let from = self.rng.below(last + 1);
+        let in_data_only = self.faults.rot_in_data_only;
+        let newest = if in_data_only && self.rng.chance(1, 2) { self.newest_of_log() } else { Vec::new() };
+        for _ in 0..if in_data_only { ROT_ATTEMPTS_IN_DATA } else { ROT_ATTEMPTS } {
+            let from = match newest.is_empty() {
+                true => self.rng.below(last + 1),
+                false => newest[self.rng.index(newest.len())],
+            };
             let Some((&at, durable)) = self.durable.range(from..).next() else { return };
             let mut page = *durable.page;
             if !self.is_fair_game(at) {
@@ -130,10 +141,34 @@ impl State {
                 1 => page[sector..sector + TEAR_BYTES].fill(0),
                 _ => page[sector..sector + TEAR_BYTES].fill_with(|| self.rng.next_u64() as u8),
             }
+            let is_data = self.is_data(at, &page);
+            if in_data_only && !is_data {
+                continue;
+            }
             self.replace(at, Some(Arc::new(page)));
             self.counts.rotten_sectors += 1;
+            self.counts.rotten_data += u64::from(is_data);
             return;
         }
+    }
+
+    /// Returns the pages of the newest entries of the log that may rot. An opening reads them.
+    fn newest_of_log(&self) -> Vec<u64> {
+        let is_new = |durable: &Durable| {
+            durable.number.is_some_and(|number| number + NEWEST_ENTRIES > self.called_durable)
+        };
+        let new = self.durable.iter().filter(|(_, durable)| is_new(durable)).map(|(&at, _)| at);
+        new.filter(|&at| self.is_fair_game(at)).collect()
+    }
+
+    /// Returns whether a durable page differs from this content in data of users at most.
+    fn is_data(&self, at: u64, content: &[u8; PAGE_BYTES]) -> bool {
+        let page = |at| self.durable.get(&at).map(|durable| durable.page.clone());
+        let Some(old) = page(at) else { return false };
+        let differs = |byte: &usize| old[*byte] != content[*byte];
+        let Some(first) = (0..PAGE_BYTES).find(differs) else { return true };
+        let last = (0..PAGE_BYTES).rfind(differs).unwrap_or(first);
+        self.is_data.is_some_and(|is_data| is_data(&page, at, first..last + 1))
     }
 
     fn misdirect(&mut self) {

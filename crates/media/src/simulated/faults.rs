@@ -28,6 +28,8 @@ pub struct Faults {
     pub room_made_ppm: u32,
     /// Fault 9: probability per completed operation. It strikes at any place.
     pub rot_ppm: u32,
+    /// Fault 9 strikes only data of users; see [`SimMedia::telling_data`](super::SimMedia::telling_data).
+    pub rot_in_data_only: bool,
     /// Fault 10: probability per completed operation. It strikes an earlier write.
     pub misdirect_ppm: u32,
     /// Below this byte fault 10 strikes only once in a backing's life, counting both lost writes and places
@@ -76,6 +78,8 @@ pub struct MediaCounts {
     pub rooms_made: u64,
     /// Occurrences of fault 9.
     pub rotten_sectors: u64,
+    /// Those among them that changed nothing but data of users.
+    pub rotten_data: u64,
     /// Occurrences of fault 10.
     pub misdirected_writes: u64,
     /// Writes that failed because of fault 11.
@@ -90,6 +94,11 @@ impl MediaCounts {
     /// Number of times that durable data was changed.
     pub fn damage(&self) -> u64 {
         self.rotten_sectors + self.misdirected_writes + self.lost_ranges
+    }
+
+    /// The same without those that are known to have changed nothing but data of users.
+    pub fn damage_beyond_data(&self) -> u64 {
+        self.damage() - self.rotten_data
     }
 
     /// Number of operations that failed because of any fault, except bad pages whose content has another

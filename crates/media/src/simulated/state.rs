@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, ErrorKind};
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::Waker;
 
@@ -83,6 +84,10 @@ pub struct LogNumbers {
 /// Reads the log numbers in the pages of a write.
 pub type ReadLogNumbers = fn(&[&[u8]]) -> LogNumbers;
 
+/// Returns whether a range of bytes of a page holds nothing but data of users, by the content of the backing: that of
+/// any page, the number of this page, and the range in it.
+pub type IsData = fn(&dyn Fn(u64) -> Option<Arc<[u8; PAGE_BYTES]>>, u64, Range<usize>) -> bool;
+
 impl LogNumbers {
     pub(super) fn number_of(&self, page: usize) -> Option<u64> {
         self.numbers.get(page).copied().flatten()
@@ -116,6 +121,8 @@ pub(super) struct State {
     pub(super) misdirected_below: bool,
     /// Function that reads the numbers of a log in writes.
     pub(super) read_log_numbers: Option<ReadLogNumbers>,
+    /// Function that tells what is data of users.
+    pub(super) is_data: Option<IsData>,
     /// Largest number that a durable write calls durable.
     pub(super) called_durable: u64,
     /// Writes that begin before this byte vouch for nothing.

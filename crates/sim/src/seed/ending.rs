@@ -139,6 +139,7 @@ impl<S: Subject> Run<S> {
             ("fault: write to a bad copy", media.bad_copy_errors - before.bad_copy_errors),
             ("fault: a range lost", media.lost_ranges - before.lost_ranges),
             ("fault: rotten sector", media.rotten_sectors - before.rotten_sectors),
+            ("media: rot in nothing but data of hosts", media.rotten_data - before.rotten_data),
             ("fault: misdirected write", media.misdirected_writes - before.misdirected_writes),
         ] {
             counts.add(name, times);

@@ -43,7 +43,9 @@ impl<S: Subject> Run<S> {
             Err(error) => {
                 self.count("read-only: refused");
                 // A full backing, and pages that accept no writes, are no excuse.
-                self.excuse("open to read", &error)?;
+                if !self.struck().excuses_opening_at_rest(&error) {
+                    return Err(Stop::Failed(format!("open to read: nothing excuses this error: {error}")));
+                }
             }
         }
         let after = self.media.counts();

@@ -83,6 +83,12 @@ impl<S: Subject> Run<S> {
                     self.trace(|| "opened".into());
                     self.count_recovery(&drive);
                     self.count("restart: opened");
+                    let struck = self.struck();
+                    if struck.damaged_beyond_data {
+                        self.count("restart: opened, more than data of hosts is damaged");
+                    } else if struck.damaged {
+                        self.count("restart: opened, only data of hosts is damaged");
+                    }
                     self.counted = drive.counters();
                     self.drive = Some(drive);
                     return Ok(());

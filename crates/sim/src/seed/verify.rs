@@ -63,8 +63,8 @@ impl<S: Subject> Run<S> {
     /// prevent opening for good, a full backing until it has space, and bad pages for some attempts.
     pub(super) fn open_failed(&mut self, error: &Error, errors: u32) -> Result<(), Stop> {
         let counts = self.media.counts();
-        let (damaged, unreadable) = (self.is_damaged(), self.is_unreadable());
-        if !self.struck().excuses_opening(error) {
+        let struck = self.struck();
+        if !struck.excuses_opening(error) {
             return Err(Stop::Failed(format!("open failed, and nothing excuses it: {error}")));
         }
         self.count("restart: open failed");
@@ -73,7 +73,7 @@ impl<S: Subject> Run<S> {
             self.calm();
             return Ok(());
         }
-        if damaged || unreadable {
+        if struck.damaged_beyond_data || struck.unreadable {
             self.count("restart: refused for damage");
             return self.rescue();
         }
@@ -110,10 +110,15 @@ impl<S: Subject> Run<S> {
             Stop::Failed(format!("open to read fails on {on}, and nothing excuses it: {error}"))
         })?);
         for (first, count) in self.ranges() {
-            let data = self.read(first, count)?.map_err(|error| {
-                Stop::Failed(format!("read fails on {on}, and nothing excuses it: {error}"))
-            })?;
-            self.oracle.lock().must_have_been_written(first, &data)?;
+            match self.read(first, count)? {
+                Ok(data) => self.oracle.lock().must_have_been_written(first, &data)?,
+                // Data of hosts may be damaged.
+                Err(Error::Corrupt(_)) if self.is_damaged() => {}
+                Err(error) => {
+                    let why = format!("read fails on {on}, and nothing excuses it: {error}");
+                    return Err(Stop::Failed(why));
+                }
+            }
         }
         Ok(())
     }

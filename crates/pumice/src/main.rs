@@ -50,7 +50,7 @@ use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Transparently compressing block device on a file, partition or disk.
 #[derive(Parser)]
@@ -128,9 +128,10 @@ fn main() -> ExitCode {
 /// Runs the program with the given arguments, the first of which is its name.
 fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> ExitCode {
     panics::end_the_process();
-    let cli = match Cli::try_parse_from(arguments) {
+    let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
+    let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
-        Err(error) => return usage::refuse(&error),
+        Err(error) => return usage::refuse(&error, &Cli::command(), &arguments),
     };
     let done = match cli.command {
         Command::Create(args) => create::run(&args),

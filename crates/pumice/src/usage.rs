@@ -1,8 +1,10 @@
 //! Errors on one line: problem, location and remedy.
 
+use std::ffi::OsString;
 use std::io::Write;
 use std::process::ExitCode;
 
+use clap::Command;
 use clap::error::ErrorKind;
 
 /// Error for wrong usage of the command line: exit code 2.
@@ -45,8 +47,8 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Prints the error of a command line, or the help that it requests.
-pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
+/// Prints the error of a command line, or the help that it requests. The first of the `arguments` is the name of the program.
+pub(crate) fn refuse(error: &clap::Error, program: &Command, arguments: &[OsString]) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // A failure to print the help is ignored.
         let _ = error.print();
@@ -56,8 +58,20 @@ pub(crate) fn refuse(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(2);
     }
-    complain(&format!("{}; see `pumice --help`", first_paragraph(&error.render().to_string())));
+    let what = first_paragraph(&error.render().to_string());
+    complain(&format!("{what}; see `{} --help`", named(program, arguments)));
     ExitCode::from(2)
+}
+
+/// Returns the command that arguments name, as it is called, such as `pumice bench compare`.
+fn named(program: &Command, arguments: &[OsString]) -> String {
+    let (mut command, mut name) = (program, program.get_name().to_string());
+    for word in arguments.iter().skip(1) {
+        let Some(found) = command.find_subcommand(word) else { break };
+        name = format!("{name} {}", found.get_name());
+        command = found;
+    }
+    name
 }
 
 /// Prints a line on standard error. Ignores failures.
@@ -113,6 +127,22 @@ mod tests {
         assert_eq!(one_line(&error), "outer: inner");
         let error = anyhow::anyhow!("in\nner").context("outer");
         assert_eq!(one_line(&error), "outer: in ner");
+    }
+
+    #[test]
+    fn the_help_is_that_of_the_command() {
+        use clap::CommandFactory;
+        for (words, expected) in [
+            (&["pumice"][..], "pumice"),
+            (&["/usr/bin/pumice", "nothing"], "pumice"),
+            (&["pumice", "--bogus", "bench"], "pumice"),
+            (&["pumice", "bench", "--bogus"], "pumice bench"),
+            (&["pumice", "bench", "compare", "a"], "pumice bench compare"),
+            (&["pumice", "sfx-nvme", "sfx", "change-cap", "--bogus"], "pumice sfx-nvme sfx change-cap"),
+        ] {
+            let arguments: Vec<OsString> = words.iter().map(OsString::from).collect();
+            assert_eq!(named(&crate::Cli::command(), &arguments), expected, "{words:?}");
+        }
     }
 
     #[test]

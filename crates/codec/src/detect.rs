@@ -43,6 +43,51 @@ fn is_even(piece: &[u8]) -> bool {
     has_fewer_pairs(piece, PAIRS_MIN)
 }
 
+/// Windows of data of which is judged what is left of it without runs, spread evenly: of blocks and of frames.
+const REST_WINDOWS: (usize, usize) = (64, 128);
+/// Windows after which it is looked whether enough is known.
+const REST_LOOK: usize = 8;
+/// Least number of bytes that are judged. Of less, little can be said, and coding it takes little time.
+const REST_MIN: u32 = 256;
+/// Equal bytes at an end of a window that show a run: not one in a million of random windows has them.
+const RUN_BYTES: usize = 4;
+
+/// Returns whether what is left of data without its runs of one byte has byte values as evenly distributed as random
+/// ones, so that entropy coding of them gains nothing. False if there is little of it.
+///
+/// Bytes of which so few were sampled that they have up to a fifth more pairs than random ones count as even: coding those
+/// would save some 2 %.
+pub(crate) fn rest_is_even(data: &[u8]) -> bool {
+    let windows = if data.len() < 2 * PIECE_BYTES { REST_WINDOWS.0 } else { REST_WINDOWS.1 };
+    let step = data.len() / windows;
+    if step < SAMPLE_BYTES {
+        return false;
+    }
+    let mut counts = [0_u16; 256];
+    let (mut pairs, mut sampled) = (0_u32, 0_u32);
+    // Random bytes have n * n / 512 pairs with a standard deviation of n / 22.6. The limit is 3.2 deviations away.
+    let is_even = |pairs: u32, sampled: u32| pairs <= sampled * sampled / 512 + sampled / 7;
+    for number in 0..windows {
+        // As above: not in order, and each once. Nor at the same place in each sector.
+        let number_of = number * 13 % windows;
+        let start = number_of * step + number_of * 48 % (step - SAMPLE_BYTES + 1);
+        let Some(window) = data[start..].first_chunk::<SAMPLE_BYTES>() else { return false };
+        let (first, last) = (&window[..RUN_BYTES], &window[SAMPLE_BYTES - RUN_BYTES..]);
+        if first != [first[0]; RUN_BYTES] && last != [last[0]; RUN_BYTES] {
+            for &byte in window {
+                let count = &mut counts[usize::from(byte)];
+                pairs += u32::from(*count);
+                *count += 1;
+            }
+            sampled += SAMPLE_BYTES as u32;
+        }
+        if number % REST_LOOK == REST_LOOK - 1 && !is_even(pairs, sampled) {
+            return false;
+        }
+    }
+    sampled >= REST_MIN
+}
+
 #[inline]
 fn has_fewer_pairs(piece: &[u8], limit: u32) -> bool {
     // One table of bytes, and pairs counted as they occur: this avoids a pass over the table at the end, and
@@ -113,5 +158,32 @@ mod tests {
         }
         assert!((50..350).contains(&even), "{even} of 400");
         assert!(!is_even(&[0; PIECE_BYTES]));
+    }
+
+    #[test]
+    fn random_bytes_and_runs_leave_nothing_to_code() {
+        for len in [4096, 16_384, 32_768, 65_536] {
+            for percent in [0, 10, 40, 50, 60] {
+                let found = (0..200).filter(|seed| rest_is_even(&testdata::fio_like(*seed, len, percent)));
+                assert!(found.count() > 190, "{percent} % of {len}");
+            }
+            let mut some = testdata::fio_like(1, len, 60);
+            for part in some.chunks_mut(4096) {
+                let text = part.len() / 10;
+                part[100..100 + text].copy_from_slice(&testdata::text_like(1, text));
+            }
+            assert!(!rest_is_even(&some), "a quarter of the rest of {len} is text");
+            for make in [
+                testdata::text_like,
+                testdata::records,
+                testdata::x86_code,
+                testdata::bfloat16,
+                testdata::samples16,
+                testdata::smooth,
+            ] {
+                assert!((0..50).all(|seed| !rest_is_even(&make(seed, len))));
+            }
+        }
+        assert!(!rest_is_even(&[]) && !rest_is_even(&[7; 4096]) && !rest_is_even(&testdata::random(1, 600)));
     }
 }

@@ -9,6 +9,7 @@ use zstd_safe::{
     get_error_name,
 };
 
+use crate::detect::rest_is_even;
 use crate::{CodecError, CodecId, Dictionary};
 
 /// Returns the number of input bytes that [`Encoder`] puts into one zstd block. A strongly compressed frame
@@ -46,6 +47,8 @@ pub(crate) struct Encoder {
     /// Cutting of frames (true: they are cut), and the currently set length of zstd blocks.
     cut: bool,
     block_bytes: usize,
+    /// Literals are not entropy-coded.
+    raw_literals: bool,
     /// The dictionary that `context` refers to, and its tables.
     dictionary: Option<(Dictionary, Arc<CDict<'static>>)>,
 }
@@ -65,7 +68,7 @@ impl Encoder {
             let set = context.set_parameter(parameter);
             debug_assert!(set.is_ok(), "{parameter:?}");
         }
-        Encoder { context, level, cut, block_bytes: usize::MAX, dictionary: None }
+        Encoder { context, level, cut, block_bytes: usize::MAX, raw_literals: false, dictionary: None }
     }
 
     /// Creates an encoder that finds no matches: its frames hold literals only, entropy-coded or raw.
@@ -91,7 +94,26 @@ impl Encoder {
         dictionary: Option<&Dictionary>,
         out: &mut [u8],
     ) -> Option<usize> {
-        self.compress_in_blocks(block, self.block_bytes_for(block.len()), dictionary, out)
+        let is_even = self.is_fast() && rest_is_even(block);
+        self.compress_known(block, is_even, dictionary, out)
+    }
+
+    /// As [`Encoder::compress`]. `is_even` says whether [`rest_is_even`].
+    pub(crate) fn compress_known(
+        &mut self,
+        block: &[u8],
+        is_even: bool,
+        dictionary: Option<&Dictionary>,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        // zstd would find out by coding them, in more time than all the rest takes.
+        let raw_literals = is_even && self.is_fast();
+        self.compress_as(block, self.block_bytes_for(block.len()), raw_literals, dictionary, out)
+    }
+
+    /// Returns whether speed counts.
+    fn is_fast(&self) -> bool {
+        self.cut && self.level < CUT_FROM_LEVEL
     }
 
     /// Returns the length of zstd blocks for an input of so many bytes.
@@ -104,6 +126,17 @@ impl Encoder {
         &mut self,
         block: &[u8],
         block_bytes: usize,
+        dictionary: Option<&Dictionary>,
+        out: &mut [u8],
+    ) -> Option<usize> {
+        self.compress_as(block, block_bytes, false, dictionary, out)
+    }
+
+    fn compress_as(
+        &mut self,
+        block: &[u8],
+        block_bytes: usize,
+        raw_literals: bool,
         dictionary: Option<&Dictionary>,
         out: &mut [u8],
     ) -> Option<usize> {
@@ -120,6 +153,12 @@ impl Encoder {
             self.reset()?;
             self.context.set_parameter(CParameter::MaxBlockSize(block_bytes as u32)).ok()?;
             self.block_bytes = block_bytes;
+        }
+        if self.raw_literals != raw_literals {
+            self.reset()?;
+            let mode = if raw_literals { ParamSwitch::Disable } else { ParamSwitch::Auto };
+            self.context.set_parameter(CParameter::LiteralCompressionMode(mode)).ok()?;
+            self.raw_literals = raw_literals;
         }
         self.context.compress2(out, block).ok()
     }
@@ -248,4 +287,32 @@ fn blocks(payload: &[u8]) -> impl Iterator<Item = (Range<usize>, bool)> {
         next = (!last).then_some(end);
         Some((start..end, last))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testdata;
+
+    #[test]
+    fn literals_that_are_not_coded_cost_next_to_nothing() {
+        let mut encoder = Encoder::new(1, true);
+        let mut out = vec![0; 1 << 17];
+        // One byte in so many has only 16 values: of the rest, entropy coding saves more or less.
+        for one_in in [1, 2, 4, 8, 16, 32, usize::MAX] {
+            for percent in [0, 20, 40, 60, 80, 90] {
+                for len in [4096, 32_768] {
+                    let (mut coded, mut chosen) = (0, 0);
+                    for seed in 0..20 {
+                        let mut data = testdata::fio_like(seed, len, percent);
+                        data.iter_mut().step_by(one_in).for_each(|byte| *byte &= 15);
+                        let bytes = encoder.compress_in_blocks(&data, BLOCK_BYTES_MAX, None, &mut out);
+                        coded += bytes.expect("room");
+                        chosen += encoder.compress(&data, None, &mut out).expect("room");
+                    }
+                    assert!(chosen * 100 <= coded * 102, "{one_in} {percent} {len}: {chosen} for {coded}");
+                }
+            }
+        }
+    }
 }

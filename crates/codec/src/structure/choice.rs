@@ -49,12 +49,13 @@ const RECORDS_SURE: RangeInclusive<usize> = 16..=64;
 /// Bytes in which records are looked for in a hurry.
 const RECORDS_BYTES: usize = 1152;
 
-/// Chooses quickly.
-pub(super) fn quick(data: &[u8]) -> Choice {
-    if look::is_text(data) {
+/// Chooses quickly. `is_even`: all byte values are about as frequent, but for runs. Of all that is looked for, only numbers that
+/// fill their range are so.
+pub(super) fn quick(data: &[u8], is_even: bool) -> Choice {
+    if !is_even && look::is_text(data) {
         return Choice::Plain;
     }
-    match look::code(data, CODE_ONE_IN) {
+    match (!is_even).then(|| look::code(data, CODE_ONE_IN)).flatten() {
         Some(Code::X86) => return Choice::Transformed(Transform::X86, Coding::Matches),
         // Less certain: words of other data look like a branch more often than bytes.
         Some(Code::Arm64) => return Choice::Either(Transform::Arm64, Coding::Matches),
@@ -66,6 +67,9 @@ pub(super) fn quick(data: &[u8]) -> Choice {
         && let Some(choice) = numbers(data, few)
     {
         return choice;
+    }
+    if is_even {
+        return Choice::Plain;
     }
     let sample = &data[data.len() / 8 * 5..];
     let sample = &sample[..sample.len().min((data.len() / 6).min(RECORDS_BYTES))];
@@ -371,6 +375,10 @@ pub(super) fn thorough(data: &[u8]) -> impl Iterator<Item = Transform> {
 mod tests {
     use super::*;
     use crate::testdata;
+
+    fn quick(data: &[u8]) -> Choice {
+        super::quick(data, crate::detect::rest_is_even(data))
+    }
 
     #[test]
     fn each_kind_gets_its_transform() {

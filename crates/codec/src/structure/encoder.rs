@@ -1,5 +1,6 @@
 //! Writing of payloads.
 
+use crate::detect::rest_is_even;
 use crate::{Dictionary, Effort, UNIT_BYTES, zstd};
 
 use super::choice::{self, Choice, Coding};
@@ -61,12 +62,13 @@ impl Encoder {
         effort: Effort,
         out: &mut [u8],
     ) -> Option<Written> {
+        let is_even = effort == Effort::Foreground && rest_is_even(input);
         let plain = |zstd: &mut zstd::Encoder, out: &mut [u8]| {
-            let bytes = zstd.compress(input, dictionary, out)?;
+            let bytes = zstd.compress_known(input, is_even, dictionary, out)?;
             Some(Written { bytes, transformed: false, dictionary: dictionary.is_some() })
         };
         match effort {
-            Effort::Foreground => match choice::quick(input) {
+            Effort::Foreground => match choice::quick(input, is_even) {
                 Choice::Plain => plain(zstd, out),
                 Choice::Transformed(transform, coding) => {
                     self.transform(&transform, input);

@@ -39,7 +39,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let path = shown(&args.path);
-    match find_served(&args.path) {
+    match find_served(&args.path)? {
         Some(drive) if args.stop => {
             if running(&drive).is_none() {
                 bail!("{path}: no settling run is active");

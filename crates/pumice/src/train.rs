@@ -26,7 +26,7 @@ pub(crate) struct Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let path = shown(&args.path);
-    let drive: StatusReport = if find_served(&args.path).is_none() {
+    let drive: StatusReport = if find_served(&args.path)?.is_none() {
         // Training takes seconds and changes nothing before its end, so it is not interruptible.
         with_drive(&args.path, |_| {}, async |drive| drive.train().await.map(|_| drive.report()))??
     } else {

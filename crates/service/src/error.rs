@@ -52,6 +52,19 @@ pub enum ServiceError {
     /// A server refused a request.
     #[error("{0}")]
     Refused(String),
+    /// The server that has a drive says nothing.
+    #[error(
+        "{}: its server (process {pid}) {what}; try again, continue it if it was stopped (`kill -CONT {pid}`), or restart it",
+        shown(path)
+    )]
+    NoAnswer {
+        /// Path of the backing.
+        path: PathBuf,
+        /// Process id of the server.
+        pid: u32,
+        /// What it did instead: `did not answer within 10 seconds`.
+        what: String,
+    },
     /// An admin socket cannot be created or used.
     #[error("{}: cannot {action} the admin socket: {source}", shown(path))]
     Admin {

@@ -355,3 +355,42 @@ fn a_text_without_end_is_refused() -> Outcome {
     assert!(written.is_err_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe));
     Ok(())
 }
+
+/// Nobody else could change the drive, so "in use" would say nothing.
+#[test]
+fn commands_for_a_drive_name_its_server_if_that_does_not_answer() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let path = text(&drive.path());
+    let server = drive.serve(&[]);
+    let pid = rustix::process::Pid::from_raw(server.pid() as i32).expect("a process");
+    let signal = |what| rustix::process::kill_process(pid, what).expect("sent");
+    signal(rustix::process::Signal::STOP);
+    let commands: [(&[&str], i32); 8] = [
+        (&["train"], 1),
+        (&["settle"], 1),
+        (&["settle", "--stop"], 1),
+        (&["set-capacity", "128M"], 1),
+        (&["set-size", "128M"], 1),
+        (&["set-codec", "lz4"], 1),
+        (&["check"], 3),
+        (&["check", "--stop"], 3),
+    ];
+    let says =
+        format!("pumice: {path}: its server (process {}) did not answer within 10 seconds; ", server.pid());
+    std::thread::scope(|scope| {
+        for (words, code) in commands {
+            let (drive, path, says) = (&drive, path.as_str(), &says);
+            scope.spawn(move || {
+                let run = drive.pumice(&[&words[..1], &[path], &words[1..]].concat());
+                assert_eq!(run.code, Some(code), "{words:?}: {run:?}");
+                assert!(
+                    run.stderr.starts_with(says) && run.stderr.lines().count() == 1,
+                    "{words:?}: {run:?}"
+                );
+            });
+        }
+    });
+    signal(rustix::process::Signal::CONT);
+    assert!(server.stop().success());
+    assert_eq!(drive.pumice(&["set-codec", &path, "lz4"]).code, Some(0));
+}

@@ -106,10 +106,13 @@ impl DriveSearch {
     }
 
     /// As [`DriveSearch::find_patiently`], with the admin socket of the server.
-    pub(super) fn find_with_socket(&self) -> Option<(PathBuf, StatusReport)> {
-        let report = self.find_patiently()?;
-        let socket = self.found.lock().socket.clone()?;
-        Some((socket, report))
+    ///
+    /// # Errors
+    ///
+    /// The servers that may have the drive and did not answer.
+    pub(super) fn find_with_socket(&self) -> Result<Option<(PathBuf, StatusReport)>, Vec<SilentServer>> {
+        let report = self.find_within(self.patience)?;
+        Ok(self.found.lock().socket.clone().map(|socket| (socket, report)))
     }
 
     /// As [`DriveSearch::find_patiently`], for a drive that a server had a moment ago: one that listens still and has not answered is

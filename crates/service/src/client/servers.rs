@@ -84,9 +84,9 @@ fn line_of(request: &Request) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 ///
-/// [`ServiceError::Refused`] with the server's message; [`ServiceError::Admin`] if there is no answer.
+/// [`ServiceError::Refused`] with the server's message; [`ServiceError::Admin`] if there is no answer; as for [`find_served`].
 pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, ServiceError> {
-    let Some((socket, report)) = DriveSearch::new(path).find_with_socket() else { return Ok(None) };
+    let Some((socket, report)) = find_with_socket(path)? else { return Ok(None) };
     let (drive, path) = (report.uuid, Some(path_text(&report.path)));
     let request = Request::Change { drive, path, change: change.clone() };
     match ask(&socket, &request, (PATIENCE, CHANGE_TIMEOUT))? {
@@ -135,8 +135,34 @@ fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
 
 /// Returns the drive at `path` if a server of this machine (as far as this user may ask it) has it open. Other servers are not waited
 /// for. Removes sockets that servers left behind.
-pub fn find_served(path: &Path) -> Option<StatusReport> {
-    DriveSearch::new(path).find_patiently()
+///
+/// # Errors
+///
+/// [`ServiceError::NoAnswer`] if a server has the file open and does not answer within ten seconds.
+pub fn find_served(path: &Path) -> Result<Option<StatusReport>, ServiceError> {
+    Ok(find_with_socket(path)?.map(|(_, report)| report))
+}
+
+fn find_with_socket(path: &Path) -> Result<Option<(PathBuf, StatusReport)>, ServiceError> {
+    match DriveSearch::new(path).find_with_socket() {
+        Ok(found) => Ok(found),
+        // It would look as if nobody served the drive.
+        Err(silent) => no_answer(path, silent).map_or(Ok(None), Err),
+    }
+}
+
+/// The error for a drive whose server is among those that did not answer.
+fn no_answer(path: &Path, silent: Vec<SilentServer>) -> Option<ServiceError> {
+    silent.into_iter().find_map(|server| {
+        let pid = server.pid.filter(|pid| has_open(*pid, path))?;
+        Some(ServiceError::NoAnswer { path: path.to_path_buf(), pid, what: server.what })
+    })
+}
+
+/// Returns whether a process has a file or device open, as far as this one may see that.
+fn has_open(pid: u32, path: &Path) -> bool {
+    let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    open.flatten().any(|descriptor| same_file(&descriptor.path(), path))
 }
 
 /// The drives of this machine's servers, as far as these answer.
@@ -313,6 +339,22 @@ mod tests {
     use std::thread;
 
     use super::*;
+
+    #[test]
+    fn a_silent_server_is_named_if_it_has_the_drive_open() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("drive");
+        let file = std::fs::File::create(&path)?;
+        let server = |pid| SilentServer::late(Path::new("/run/a.sock"), pid, Duration::from_secs(10));
+        let silent = || vec![server(None), server(Some(std::process::id()))];
+        let error = no_answer(&path, silent()).expect("it has it").to_string();
+        let says = format!("its server (process {}) did not answer within 10 seconds; ", std::process::id());
+        assert!(error.contains(&says), "{error}");
+        assert!(no_answer(&folder.path().join("other"), silent()).is_none());
+        drop(file);
+        assert!(no_answer(&path, silent()).is_none());
+        Ok(())
+    }
 
     #[test]
     fn answers_have_limits() {

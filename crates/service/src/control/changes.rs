@@ -53,7 +53,7 @@ pub fn set_codec(
     spawner: Spawner,
 ) -> Answer<'_, Result<(String, StatusReport), ServiceError>> {
     Box::pin(async move {
-        if let Some(served) = find_served(path)
+        if let Some(served) = find_served(path)?
             && let Some(report) = change(path, &Change::SetCodec { codec: policy.to_string() })?
         {
             return Ok((served.codec, report));

@@ -49,6 +49,6 @@ pub use session::{Check, Options, Progress, Session};
 pub use stats::Figure;
 pub use steady::Steady;
 pub use store::{Connections, InUse, connect};
-pub use suite::{DataSet, SUITES, Suite, suite};
+pub use suite::{DataSet, SUITES, Suite, distinct_data, suite};
 pub use target::{Kind, NvmeTcpAddress, S3Address, Target, distinct, large_enough};
 pub use text::text;

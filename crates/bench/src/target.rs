@@ -3,6 +3,7 @@
 mod examine;
 mod nvme_tcp;
 
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -162,19 +163,35 @@ impl Target {
     }
 }
 
-/// Refuses targets that reports could not tell apart.
+/// Refuses targets that reports could not tell apart, and those that are one and the same.
 ///
 /// # Errors
-/// Fails if two have the same name.
+/// Fails if two have the same name, or lead to the same file, device or export.
 pub fn distinct(targets: &[Target]) -> Result<(), BenchError> {
-    let is_again = |at: &usize| targets[..*at].iter().any(|other| other.name == targets[*at].name);
-    match (0..targets.len()).find(is_again) {
-        None => Ok(()),
-        Some(at) => {
-            let problem = "given twice: name one, as NAME=TARGET";
-            Err(BenchError::target(&targets[at].name, problem))
+    let mut before: Vec<(&Target, Option<(u64, u64)>)> = Vec::new();
+    for target in targets {
+        let found = target.drive_path().or(target.device_path()).and_then(file_id);
+        for (other, id) in &before {
+            if other.name == target.name {
+                return Err(BenchError::target(&target.name, "given twice: name one, as NAME=TARGET"));
+            }
+            let is_same_export =
+                matches!((&target.kind, &other.kind), (Kind::Nbd(one), Kind::Nbd(two)) if one == two);
+            if is_same_export || found.is_some() && found == *id {
+                let what = if is_same_export { "export" } else { "file or device" };
+                let problem = format!("is the same {what} as the target {}: leave one out", other.name);
+                return Err(BenchError::target(&target.name, problem));
+            }
         }
+        before.push((target, found));
     }
+    Ok(())
+}
+
+/// Numbers of what a path leads to: of a device, wherever its node is, or of a file, whatever its name. `None` if nothing is there.
+pub(crate) fn file_id(path: &Path) -> Option<(u64, u64)> {
+    let found = path.metadata().ok()?;
+    Some(if found.file_type().is_block_device() { (0, found.rdev()) } else { (found.dev(), found.ino()) })
 }
 
 const RBD_FORM: &str =
@@ -331,6 +348,33 @@ mod tests {
         assert!(distinct(&all(&["raw", "a=raw", "qcow2"])).is_ok());
         let error = distinct(&all(&["raw", "a=qcow2", "a=raw"])).expect_err("twice").to_string();
         assert_eq!(error, "target a: given twice: name one, as NAME=TARGET");
+    }
+
+    #[test]
+    fn nothing_is_measured_under_two_names() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(at("file"), "").expect("written");
+        std::fs::write(at("other"), "").expect("written");
+        std::fs::hard_link(at("file"), at("hard")).expect("a link");
+        std::os::unix::fs::symlink("file", at("soft")).expect("a link");
+        let two = |one: &str, two: &str| {
+            let targets = [one, two].map(|text| text.parse().expect("a target"));
+            distinct(&targets).map_err(|error| error.to_string())
+        };
+        for again in [at("soft"), at("hard"), format!("b={}", at("file")), format!("pumice:{}", at("hard"))] {
+            let name = again.strip_prefix("b=").map_or(again.as_str(), |_| "b");
+            let expected =
+                format!("target {name}: is the same file or device as the target a: leave one out");
+            assert_eq!(two(&format!("a={}", at("file")), &again), Err(expected));
+        }
+        let export = "nbd+unix:///?socket=/run/s";
+        assert!(two(&format!("a={export}"), export).expect_err("twice").contains("the same export"));
+        // One that does not exist is made anew for each.
+        let made = format!("pumice:{}", at("new"));
+        for (one, other) in [(at("file"), at("other")), (made.clone() + ",codec=lz4", made)] {
+            two(&one, &other).expect("they differ");
+        }
     }
 
     #[test]

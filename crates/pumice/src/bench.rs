@@ -220,6 +220,7 @@ fn measure(args: &Args) -> Result<()> {
     let (json, html) = (json?, html?);
     let mut targets = args.target.clone();
     ::bench::distinct(&targets).map_err(|error| WrongUsage(error.to_string()))?;
+    ::bench::distinct_data(&args.data).map_err(WrongUsage)?;
     for (name, pids) in &args.pids {
         let target = targets.iter_mut().find(|target| target.name == *name);
         let target = target.ok_or_else(|| WrongUsage(format!("--pids {name}: no target of this name")))?;

@@ -201,6 +201,7 @@ fn wrong<T>(why: String) -> Result<T> {
 fn list(args: &Args, options: &Options, sources: &[String], bar: &Bar) -> Result<Population> {
     let paths: Vec<&Path> = sources.iter().filter(|s| !is_uri(s)).map(Path::new).collect();
     refuse_overlaps(&paths)?;
+    refuse_again(sources)?;
     let walk = WalkOptions { cross_filesystems: args.cross_filesystems, depth: args.depth.into() };
     let mut population = Population::new();
     let s3 = args.s3(options);
@@ -241,10 +242,38 @@ fn refuse_overlaps(paths: &[&Path]) -> Result<()> {
         for (j, outer) in whole.iter().enumerate() {
             if i != j && inner.starts_with(outer) {
                 let (inner, outer) = (paths[i].display(), paths[j].display());
+                if whole[i] == whole[j] {
+                    return wrong(format!(
+                        "{inner}: is the same as {outer} and would count twice; leave one of them out"
+                    ));
+                }
                 return wrong(format!(
                     "{inner}: is within {outer} and would count twice; leave one of them out"
                 ));
             }
+        }
+    }
+    Ok(())
+}
+
+/// Refuses an export or bucket that is given twice, or a prefix of a bucket within another one.
+fn refuse_again(sources: &[String]) -> Result<()> {
+    let is_within =
+        |inner: &str, outer: &str| match (inner.strip_prefix("s3://"), outer.strip_prefix("s3://")) {
+            (Some(inner), Some(outer)) => {
+                let parts = |source: &str| {
+                    let (bucket, prefix) = source.split_once('/').unwrap_or((source, ""));
+                    (bucket.to_string(), prefix.to_string())
+                };
+                let (inner, outer) = (parts(inner), parts(outer));
+                inner.0 == outer.0 && inner.1.starts_with(&outer.1)
+            }
+            _ => inner == outer,
+        };
+    for (i, inner) in sources.iter().enumerate().filter(|(_, source)| is_uri(source)) {
+        let others = sources.iter().enumerate().filter(|(j, _)| i != *j);
+        if let Some((_, outer)) = others.into_iter().find(|(_, outer)| is_within(inner, outer)) {
+            return wrong(format!("{inner}: is within {outer} and would count twice; leave one of them out"));
         }
     }
     Ok(())

@@ -1,7 +1,9 @@
 //! Canonical's table of data sets: the ratio that `pumice scan` predicts for data, and the ratio once it is written.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use ::scan::{Population, WalkOptions};
@@ -80,6 +82,8 @@ struct Files {
     /// Where each begins, its length, and its path; in the order of their names.
     each: Vec<(u64, u64, PathBuf)>,
     all_bytes: u64,
+    /// Further names of files that are there already.
+    links_count: u64,
     /// Files that cannot be opened, and folders that cannot be listed.
     unreadable_count: u64,
     /// There are more than [`FILES_MAX`].
@@ -117,9 +121,13 @@ impl Files {
             }
         }
         found.sort();
+        let mut linked = HashSet::new();
         for path in found {
             // What may not be read is no part of the data set.
             match File::open(&path).and_then(|file| file.metadata()) {
+                Ok(metadata) if metadata.nlink() > 1 && !linked.insert((metadata.dev(), metadata.ino())) => {
+                    files.links_count += 1;
+                }
                 Ok(metadata) if metadata.len() > 0 => {
                     files.each.push((files.all_bytes, metadata.len(), path));
                     files.all_bytes += metadata.len().next_multiple_of(BLOCK_BYTES);
@@ -141,6 +149,9 @@ impl Files {
         }
         if self.has_more {
             parts.push(format!("of the first {FILES_MAX} files found"));
+        }
+        if self.links_count > 0 {
+            parts.push(format!("files with several names once ({} hard links left out)", self.links_count));
         }
         if self.unreadable_count > 0 {
             parts.push(format!("without {} files or folders that cannot be read", self.unreadable_count));
@@ -302,12 +313,35 @@ mod tests {
         assert_eq!((fs::metadata(&image).expect("it is there").len(), taken_bytes), (4096, 4096));
         let note = note(&files, taken_bytes).expect("a note");
         assert!(note.starts_with("set: 1 of 1 MB, pieces of 1 MiB, evenly"), "{note}");
+        // Each file once, whatever its names.
+        fs::hard_link(data.join("a"), folder.path().join("data/again")).expect("a link");
+        let (files, taken_bytes) = make(&set, 1 << 20).expect("an image");
+        assert_eq!(taken_bytes, 3 * 4096);
+        let said = files.note(&RunData {
+            name: "set".to_string(),
+            taken_bytes,
+            all_bytes: taken_bytes,
+            ..RunData::default()
+        });
+        assert_eq!(said.as_deref(), Some("set: files with several names once (1 hard links left out)"));
         let none = DataSet { name: "none".to_string(), path: folder.path().join("none") };
         assert!(make(&none, 4096).is_err());
         let empty = DataSet { name: "empty".to_string(), path: folder.path().join("empty") };
         fs::create_dir(&empty.path).expect("made");
         let error = make(&empty, 4096).map(drop).expect_err("no data").to_string();
         assert!(error.ends_with("empty: holds no data"), "{error}");
+    }
+
+    #[test]
+    fn a_data_set_is_given_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        std::os::unix::fs::symlink(folder.path(), folder.path().join("link")).expect("a link");
+        let set = |name: &str, path: &Path| DataSet { name: name.to_string(), path: path.to_path_buf() };
+        let (one, link) = (set("one", folder.path()), set("two", &folder.path().join("link")));
+        let refused = |sets: &[DataSet]| crate::distinct_data(sets).expect_err("refused");
+        assert!(refused(&[one.clone(), link]).ends_with("two: is the same as one: leave one out"));
+        assert!(refused(&[one.clone(), set("one", Path::new("/"))]).contains("one: given twice"));
+        assert_eq!(crate::distinct_data(&[one, set("two", Path::new("/"))]), Ok(()));
     }
 
     #[test]

@@ -161,6 +161,10 @@ fn refusals() {
     let folder = folder();
     let root = text(folder.path());
     let sub = text(&folder.path().join("sub"));
+    let beside = tempfile::tempdir().expect("a folder");
+    let link = text(&beside.path().join("link"));
+    std::os::unix::fs::symlink(&root, &link).expect("a link");
+    let nobody = "nbd+unix:///?socket=/nonexistent";
     for (arguments, code, word) in [
         (vec![], 2, "PATH"),
         (vec![root.as_str(), "--precision", "0"], 2, "0.01 to 50"),
@@ -172,6 +176,9 @@ fn refusals() {
         (vec!["/dev/null"], 1, "/dev/null"),
         (vec![root.as_str(), "-"], 2, "alone"),
         (vec![root.as_str(), sub.as_str()], 2, "count twice"),
+        (vec![root.as_str(), link.as_str()], 2, "is the same as"),
+        (vec![nobody, nobody], 2, "count twice"),
+        (vec!["s3://bucket", "s3://bucket/prefix"], 2, "s3://bucket/prefix: is within s3://bucket and"),
         (vec!["nbd+unix:///?socket=/nonexistent"], 1, "nbd+unix"),
         (vec!["nbds://localhost:1/disk"], 1, "nbds://localhost:1/disk"),
         (vec!["nbds://localhost:1?tls-verify-peer=0"], 1, "always verified"),

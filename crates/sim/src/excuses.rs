@@ -3,21 +3,17 @@
 //!
 //! | error | requires one of |
 //! | --- | --- |
-//! | corrupt, damaged, no drive | durable data was changed; or a sync failed in this life, which loses written data |
+//! | corrupt, damaged, no drive, for what needs no data of hosts | durable data was changed, and not only that of hosts; or a sync failed in this life |
+//! | corrupt, damaged, no drive, for the rest | durable data was changed; or a sync failed in this life, which loses written data |
 //! | i/o, for a request that only reads | a read that failed in this life |
 //! | i/o | any operation of the backing that failed in this life |
 //! | read-only | a sync that failed in this life |
 //! | read-only | a write that failed in this life and was not the first one to fail |
-//! | read-only | unusable segments: damaged or unreadable |
+//! | read-only | unusable segments: damaged, and not only in data of hosts, or unreadable |
 //! | backing full | the backing was full in this life |
 //!
-//! A refused opening is judged by stricter rules:
-//!
-//! | error | requires one of |
-//! | --- | --- |
-//! | corrupt, damaged, no drive | durable data was changed, and not only data of hosts |
-//! | read-only | the same, or any of the causes above |
-//! | i/o | the same, or any of the causes above, or durable data was changed in this life |
+//! An opening reads some data twice. So damage to any in this life excuses an i/o error of it, and damage to more than
+//! data of hosts always does.
 //!
 //! Errors about lack of space on the drive are judged elsewhere.
 
@@ -30,6 +26,10 @@ use crate::wire::LOST;
 /// Number of failed writes after which a drive may stop writing: they may have hit both copies of something,
 /// or many segments. Failures of earlier lives count.
 const WRITES_FAILED_MIN: u64 = 2;
+
+/// What a drive can do whatever becomes of data of hosts.
+const NEEDS_NO_DATA: [&str; 7] =
+    ["open", "open to read", "flush", "checkpoint", "close", "growth", "change of codec"];
 
 /// Faults that have struck a backing.
 #[derive(Clone, Copy, Debug)]
@@ -82,11 +82,13 @@ impl Struck {
         let reads_only = ["read", "extents", "scrub"].contains(&doing);
         match error {
             Error::Io(what) if what == LOST => true,
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.damaged || self.syncs_failed > 0,
+            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => {
+                self.may_miss(doing) || self.syncs_failed > 0
+            }
             Error::Io(_) if reads_only => self.reads_failed > 0,
             Error::Io(_) => self.reads_failed + self.writes_failed + self.syncs_failed + self.found_full > 0,
             Error::ReadOnly(_) if reads_only => false,
-            Error::ReadOnly(_) => self.may_give_up(self.damaged),
+            Error::ReadOnly(_) => self.may_give_up(),
             Error::BackingFull => self.found_full > 0 && !reads_only,
             _ => false,
         }
@@ -94,36 +96,34 @@ impl Struck {
 
     /// The same for a drive that was just opened, with no more faults in effect: only lasting damage is an
     /// excuse.
-    pub(crate) fn excuses_at_rest(&self, error: &Error) -> bool {
+    pub(crate) fn excuses_at_rest(&self, doing: &str, error: &Error) -> bool {
         match error {
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.damaged,
+            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.may_miss(doing),
             Error::Io(_) => self.unreadable,
-            Error::ReadOnly(_) => self.may_give_up(self.damaged),
+            Error::ReadOnly(_) => self.may_give_up(),
             _ => false,
         }
     }
 
-    /// The same for an opening that failed. Lost data of hosts keeps no drive from opening.
+    /// The same for an opening that failed.
     pub(crate) fn excuses_opening(&self, error: &Error) -> bool {
         match error {
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.damaged_beyond_data,
+            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.may_miss("open"),
             Error::NoSpace => self.found_full > 0,
             // Data that is read twice may be damaged in between.
             Error::Io(_) if self.damaged_beyond_data || self.damaged_now => true,
-            Error::ReadOnly(_) => self.may_give_up(self.damaged_beyond_data),
             error => self.excuses("open", error),
         }
     }
 
-    /// The same for an opening to read that failed, with no more faults in effect.
-    pub(crate) fn excuses_opening_at_rest(&self, error: &Error) -> bool {
-        let of_damage = matches!(error, Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive);
-        if of_damage { self.damaged_beyond_data } else { self.excuses_at_rest(error) }
+    /// Returns whether damage explains that this request finds something missing.
+    fn may_miss(&self, doing: &str) -> bool {
+        if NEEDS_NO_DATA.contains(&doing) { self.damaged_beyond_data } else { self.damaged }
     }
 
-    /// Returns whether the drive may refuse all changes in this life. `damaged`: there is damage that lets it.
-    fn may_give_up(&self, damaged: bool) -> bool {
+    /// Returns whether the drive may refuse all changes in this life.
+    fn may_give_up(&self) -> bool {
         let writes_failed = self.writes_failed > 0 && self.writes_ever_failed >= WRITES_FAILED_MIN;
-        self.syncs_failed > 0 || writes_failed || damaged || self.unreadable
+        self.syncs_failed > 0 || writes_failed || self.damaged_beyond_data || self.unreadable
     }
 }

@@ -43,9 +43,7 @@ impl<S: Subject> Run<S> {
             Err(error) => {
                 self.count("read-only: refused");
                 // A full backing, and pages that accept no writes, are no excuse.
-                if !self.struck().excuses_opening_at_rest(&error) {
-                    return Err(Stop::Failed(format!("open to read: nothing excuses this error: {error}")));
-                }
+                self.excuse("open to read", &error)?;
             }
         }
         let after = self.media.counts();

@@ -21,6 +21,8 @@ const OPEN_ERRORS_MAX: u32 = 4;
 /// are full: the three heads occupy three and are promised three more, and the map needs two.
 const BAD_SEGMENTS_MIN: u64 = 4;
 
+/// Part of what a check that is not deep says about damaged data of hosts.
+const DAMAGED_DATA: &str = "damaged records in the newest log";
 /// Most problems of a check that are printed.
 const PROBLEMS_SHOWN_MAX: usize = 6;
 
@@ -263,7 +265,7 @@ impl<S: Subject> Run<S> {
 
     /// Judges an error of a drive without faults in progress. Only lasting faults of the backing excuse it.
     pub(super) fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
-        if self.struck().excuses_at_rest(error) {
+        if self.struck().excuses_at_rest(doing, error) {
             Ok(())
         } else {
             Err(Stop::Failed(format!("{doing}: nothing excuses this error: {error}")))
@@ -280,8 +282,15 @@ impl<S: Subject> Run<S> {
                 self.count("outcome: check found problems");
                 let some: Vec<&str> = problems.iter().take(PROBLEMS_SHOWN_MAX).map(String::as_str).collect();
                 let why = format!("{} problems:\n    {}", problems.len(), some.join("\n    "));
+                let struck = self.struck();
+                let reads_damage = deep || struck.damaged_beyond_data || struck.unreadable;
+                if !reads_damage
+                    && let Some(problem) = problems.iter().find(|problem| !problem.contains(DAMAGED_DATA))
+                {
+                    return Err(Stop::Failed(format!("check: nothing excuses this problem: {problem}")));
+                }
                 // If the backing cannot be read, the check reports that as a problem.
-                let error = if self.is_unreadable() { Error::Io(why) } else { Error::Corrupt(why) };
+                let error = if struck.unreadable { Error::Io(why) } else { Error::Corrupt(why) };
                 self.excuse("check", &error)
             }
             Err(error) => self.excuse("check", &error),

@@ -11,7 +11,7 @@ use status::path_text;
 
 use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
 use crate::error::AttachError;
-use crate::node::{Way, clear_stale, waiting};
+use crate::node::{Way, clear_stale, end_requests, waiting};
 use crate::place::{self, Record, file_id};
 use crate::server::{left, stop_process};
 use crate::sfx;
@@ -153,7 +153,12 @@ fn with_status(records: &[(PathBuf, Record)], patience: Duration) -> Vec<Attachm
 }
 
 fn attachment(folder: &Path, record: &Record, patience: Duration) -> Attachment {
-    let is_alive = matches!(place::lock(folder), Ok(None));
+    let lock = place::lock(folder);
+    let is_alive = matches!(lock, Ok(None));
+    if let Ok(Some(_)) = &lock {
+        end_requests(record, folder);
+    }
+    drop(lock);
     let size_bytes = record.shape.as_ref().map_or(0, |shape| shape.size_bytes);
     let status = |state, reason: String| Status { state, reason: Some(reason), size_bytes };
     let mut is_silent = false;

@@ -32,7 +32,8 @@ impl Link {
 
     /// Returns the receiving half.
     pub(crate) fn replies(&self) -> io::Result<Replies> {
-        Ok(Replies(BufReader::with_capacity(RECEIVE_BYTES, self.stream.try_clone()?)))
+        let stream = BufReader::with_capacity(RECEIVE_BYTES, self.stream.try_clone()?);
+        Ok(Replies { stream, delivers: self.delivers })
     }
 
     /// Sends requests, each with its cookie, by as few system calls as possible. If one was sent only in part, the connection
@@ -96,7 +97,11 @@ pub(crate) enum Reply {
 }
 
 /// The receiving half.
-pub(crate) struct Replies(BufReader<UnixStream>);
+pub(crate) struct Replies {
+    stream: BufReader<UnixStream>,
+    /// As of the link.
+    delivers: bool,
+}
 
 impl Replies {
     /// Waits for a reply. `length` returns the length of the data that the request with a cookie is to read; `None` if there
@@ -104,9 +109,13 @@ impl Replies {
     pub(crate) fn next(&mut self, length: impl FnOnce(u64) -> Option<u32>) -> io::Result<(u64, Reply)> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         let mut header = [0; SIMPLE_REPLY_BYTES];
-        self.0.read_exact(&mut header)?;
+        self.stream.read_exact(&mut header)?;
         if let Some(Delivered { cookie }) = Delivered::decode(&header) {
-            return Ok((cookie, Reply::Delivered));
+            let is_asked = self.delivers && cookie & delivery::COOKIE_BIT != 0;
+            return match length(cookie) {
+                Some(1..) if is_asked => Ok((cookie, Reply::Delivered)),
+                _ => Err(invalid("the server has delivered what was not asked for")),
+            };
         }
         let SimpleReply { error, cookie } = SimpleReply::decode(&header)
             .ok_or_else(|| invalid("the server sends something else than a reply"))?;
@@ -117,7 +126,7 @@ impl Replies {
             return Ok((cookie, Reply::Outcome(Err(Errno::from_raw_os_error(code)))));
         }
         let mut data = vec![0; length as usize];
-        self.0.read_exact(&mut data)?;
+        self.stream.read_exact(&mut data)?;
         Ok((cookie, Reply::Outcome(Ok(data))))
     }
 }

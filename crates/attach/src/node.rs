@@ -126,6 +126,14 @@ pub(crate) fn recover(
     Ok((Box::new(node), shape))
 }
 
+/// Ends the requests that wait for a bridge that was killed, unless another one can take its node over. The caller has the folder's
+/// lock.
+pub(crate) fn end_requests(record: &Record, folder: &Path) {
+    if record.way == Some(Way::Loop) {
+        loop_device::end_requests(folder);
+    }
+}
+
 /// Removes what a killed bridge left; with `force`, also a device that is in use.
 pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path, force: bool) -> Result<(), AttachError> {
     if let Some(record) = record

@@ -95,7 +95,7 @@ struct Shared {
     /// Notified when the relay's own threads have something to do, and when the phase changes.
     changed: Condvar,
     /// Where servers deliver what they read.
-    device: OnceLock<Arc<FuseDevice>>,
+    device: OnceLock<FuseDevice>,
 }
 
 impl Relay {
@@ -130,15 +130,18 @@ impl Relay {
         self.shared.submit(requests.into_iter().map(|(operation, done)| (None, operation, done)));
     }
 
-    /// Has servers deliver what they read to `device`, from the next connections on, which are made now. Nothing was submitted so far.
-    pub fn deliver_to(&self, device: Arc<FuseDevice>) {
+    /// Has servers deliver what they read to `device`, from the next connections on, which are made now.
+    ///
+    /// # Errors
+    /// If there is no server within `patience`; with the reason, if it is known.
+    pub fn deliver_to(&self, device: FuseDevice, patience: Duration) -> Result<(), Option<String>> {
         // There is only one.
         let _ = self.shared.device.set(device);
-        self.shared.reconnect();
+        self.shared.reconnect(patience)
     }
 
-    /// Passes a read on whose data answers the FUSE request `unique`. Where the server delivers it, `done` is dropped without being
-    /// called: what it would answer is answered.
+    /// Passes a read on, of one byte at least, whose data answers the FUSE request `unique`. Where the server delivers the data, `done`
+    /// is called without any.
     pub fn submit_read_of(&self, unique: u64, offset: u64, length: u32, done: Done) {
         let operation = Operation::Read { offset, length };
         self.shared.submit([(Some(unique | delivery::COOKIE_BIT), operation, done)]);
@@ -255,12 +258,7 @@ impl Shared {
             }
             let outcome = match reply {
                 Reply::Outcome(outcome) => outcome,
-                Reply::Delivered => {
-                    let delivered = state.finish_delivered(cookie);
-                    drop(state);
-                    drop(delivered);
-                    continue;
-                }
+                Reply::Delivered => Ok(Vec::new()),
             };
             let done = state.finish(cookie, &outcome);
             if state.has_work() {
@@ -288,11 +286,23 @@ impl Shared {
         self.wait_for_server(&mut state);
     }
 
-    /// Makes new connections to the server.
-    fn reconnect(&self) {
+    /// Makes new connections to the server, and waits for them.
+    fn reconnect(&self, patience: Duration) -> Result<(), Option<String>> {
+        let until = Instant::now() + patience;
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Connected) {
             self.wait_for_server(&mut state);
+        }
+        loop {
+            match state.phase.shown() {
+                RelayState::Connected => return Ok(()),
+                RelayState::Failed(reason) => return Err(Some(reason)),
+                RelayState::Waiting { reason, .. } => {
+                    if self.changed.wait_until(&mut state, until).timed_out() {
+                        return Err(reason);
+                    }
+                }
+            }
         }
     }
 

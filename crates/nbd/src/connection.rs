@@ -291,6 +291,11 @@ where
                 return Poll::Ready(result);
             }
         }
+        if transmission.is_closing()
+            && let Some(delivery) = delivery
+        {
+            delivery.close();
+        }
         let asked = answers.as_ref().is_some_and(Answers::is_due);
         if !closing && (ending || transmission.is_closing()) {
             closing = true;
@@ -305,6 +310,12 @@ where
                 return Poll::Ready(Err(ConnectionError::GraceExpired));
             }
             transmission.send_notices(cx);
+            // At one of its limits, it does not read.
+            if let Some(delivery) = delivery
+                && presence(transmission.stream()) == Presence::Left
+            {
+                delivery.close();
+            }
             let now = Instant::now();
             let moved = transmission.moved_bytes() != moved_bytes;
             moved_bytes = transmission.moved_bytes();

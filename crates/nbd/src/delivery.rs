@@ -11,7 +11,8 @@
 //!    data that the device does not take, come by the socket as ever.
 //!
 //! A request may be answered twice, for instance by a server and by the one that follows it: the kernel never uses a number again,
-//! and refuses an answer to what is answered. Connections with simple replies only.
+//! and refuses an answer to what is answered. Connections with simple replies only. The server closes the descriptor as soon as it
+//! sees that the client has left.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -19,6 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll, ready};
 
+use parking_lot::RwLock;
 use rustix::fs::{FileType, fstat, major, minor};
 use rustix::io::Errno;
 use rustix::net::{
@@ -27,8 +29,9 @@ use rustix::net::{
 };
 use tokio::io::Interest;
 
-/// Bit of the cookie of a read that is to be delivered. Numbers of FUSE requests do not have it.
-pub const COOKIE_BIT: u64 = 1 << 63;
+/// Bit of the cookie of a read that is to be delivered. Numbers of FUSE requests, which count up from 2, do not have it. (The bit
+/// above it would be `FUSE_UNIQUE_RESEND`.)
+pub const COOKIE_BIT: u64 = 1 << 62;
 
 /// Number of the device `/dev/fuse`.
 const FUSE_DEVICE: (u32, u32) = (10, 229);
@@ -40,9 +43,10 @@ const DESCRIPTOR_BYTE: u8 = b'd';
 /// Receives a byte from a stream, and the descriptor that came with it, if one did.
 pub(crate) type Receive<S> = fn(&S, &mut Context<'_>) -> Poll<io::Result<Option<OwnedFd>>>;
 
-/// A descriptor of `/dev/fuse`, by which requests of a FUSE file system are answered.
+/// A descriptor of `/dev/fuse`, by which requests of a FUSE file system are answered. It must be the very one, or a duplicate of it,
+/// by which the client receives them: others do not know them, which looks as if they were answered.
 #[derive(Debug)]
-pub struct FuseDevice(OwnedFd);
+pub struct FuseDevice(RwLock<Option<OwnedFd>>);
 
 impl FuseDevice {
     /// Takes a descriptor.
@@ -55,33 +59,46 @@ impl FuseDevice {
         if !is_device || (major(found.st_rdev), minor(found.st_rdev)) != FUSE_DEVICE {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a FUSE device"));
         }
-        Ok(FuseDevice(descriptor))
+        Ok(FuseDevice(RwLock::new(Some(descriptor))))
     }
 
-    /// Answers the request with number `unique`. A request that was answered before stays so.
-    ///
-    /// # Errors
-    /// If the device does not take the answer.
-    pub fn answer(&self, unique: u64, outcome: Result<&[u8], Errno>) -> Result<(), Errno> {
-        let (data, error) = match outcome {
-            Ok(data) => (data, 0),
-            Err(errno) => (&[][..], -errno.raw_os_error()),
+    /// Answers the read with number `unique`. Returns whether it is answered, now or before. If not, nothing more goes to the device.
+    pub(crate) fn answer(&self, unique: u64, data: &[u8]) -> bool {
+        let answered = match &*self.0.read() {
+            Some(device) => write(device.as_fd(), unique, data),
+            None => return false,
         };
-        let mut header = [0; HEADER_BYTES];
-        header[0..4].copy_from_slice(&((HEADER_BYTES + data.len()) as u32).to_ne_bytes());
-        header[4..8].copy_from_slice(&error.to_ne_bytes());
-        header[8..16].copy_from_slice(&unique.to_ne_bytes());
-        // All or nothing.
-        match rustix::io::writev(&self.0, &[IoSlice::new(&header), IoSlice::new(data)]) {
-            Ok(_) | Err(Errno::NOENT) => Ok(()),
-            Err(errno) => Err(errno),
+        if let Err(error) = answered
+            && self.close()
+        {
+            tracing::warn!(%error, "the FUSE device of the client takes no data: it goes by the socket");
+        }
+        answered.is_ok()
+    }
+
+    /// Closes the descriptor. The kernel ends the file system's requests when the last one is closed, which must not wait for
+    /// requests of a client that has left. Returns whether it was open.
+    pub(crate) fn close(&self) -> bool {
+        self.0.write().take().is_some()
+    }
+
+    /// Sends the descriptor to a server.
+    pub(crate) fn send(&self, stream: &UnixStream) -> io::Result<()> {
+        match &*self.0.read() {
+            Some(device) => send(stream, device.as_fd()),
+            None => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 }
 
-impl AsFd for FuseDevice {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+fn write(device: BorrowedFd<'_>, unique: u64, data: &[u8]) -> Result<(), Errno> {
+    let mut header = [0; HEADER_BYTES];
+    header[0..4].copy_from_slice(&((HEADER_BYTES + data.len()) as u32).to_ne_bytes());
+    header[8..16].copy_from_slice(&unique.to_ne_bytes());
+    // Never a part of it. If the kernel cannot copy the data, it ends the request with an error.
+    match rustix::io::writev(device, &[IoSlice::new(&header), IoSlice::new(data)]) {
+        Ok(_) | Err(Errno::NOENT) => Ok(()),
+        Err(errno) => Err(errno),
     }
 }
 
@@ -91,7 +108,7 @@ pub(crate) fn unique(cookie: u64) -> u64 {
 }
 
 /// Sends the descriptor of a device.
-pub(crate) fn send(stream: &UnixStream, device: BorrowedFd<'_>) -> io::Result<()> {
+fn send(stream: &UnixStream, device: BorrowedFd<'_>) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     let descriptors = [device];
@@ -145,7 +162,8 @@ mod tests {
         let Ok(fuse) = File::options().read(true).write(true).open("/dev/fuse") else { return };
         let device = receive_after(&one, &other, fuse.as_fd()).expect("taken");
         // Nothing is mounted by it.
-        assert_eq!(device.answer(2, Ok(b"data")), Err(Errno::PERM));
+        assert!(!device.answer(2, b"data"));
+        assert!(!device.close(), "it was closed");
     }
 
     fn receive_after(one: &UnixStream, other: &UnixStream, sent: BorrowedFd<'_>) -> io::Result<FuseDevice> {

@@ -97,15 +97,19 @@ async fn carry_out_at<D: Device>(
     request: Request,
     buffer: Buffer,
 ) -> Finished {
-    let Executor { device, member, delivery, .. } = executor;
+    let Executor { device, member, .. } = executor;
+    let delivery = match request.operation {
+        Operation::Read { deliver: true, .. } => executor.delivery.as_ref(),
+        _ => None,
+    };
     let Some(handle) = place.as_ref().and_then(Place::handle) else {
-        let finished = carry_out(&***device, delivery.as_deref(), request, buffer).await;
+        let finished = carry_out(&***device, delivery.map(|device| &**device), request, buffer).await;
         // A place on this thread counts until the request is done.
         drop(place);
         return finished;
     };
     let bytes = buffer.as_slice().len();
-    let (device, member, delivery) = (Arc::clone(device), member.clone(), delivery.clone());
+    let (device, member, delivery) = (Arc::clone(device), member.clone(), delivery.cloned());
     let request_there = async move {
         // A thread that works at the request when the connection is dropped ends it only later.
         let _member = member;
@@ -119,6 +123,7 @@ async fn carry_out_at<D: Device>(
     })
 }
 
+/// Runs `request` on the device. What is read goes to `delivery`, if there is one, and if that takes it.
 async fn carry_out<D: Device>(
     device: &D,
     delivery: Option<&FuseDevice>,
@@ -150,19 +155,9 @@ async fn carry_out<D: Device>(
             return Finished { request, buffer, result, is_delivered: false };
         }
     };
-    let is_delivered = result.is_ok() && deliver(delivery, &request, buffer.as_slice());
+    let is_delivered = result.is_ok()
+        && delivery.is_some_and(|it| it.answer(delivery::unique(request.cookie), buffer.as_slice()));
     Finished { request, buffer, result: result.map(|()| Vec::new()), is_delivered }
-}
-
-/// Delivers what was read, if that is asked for. Returns whether it was: the client gets the data in a reply otherwise.
-fn deliver(delivery: Option<&FuseDevice>, request: &Request, data: &[u8]) -> bool {
-    let (Some(device), Operation::Read { deliver: true, .. }) = (delivery, request.operation) else {
-        return false;
-    };
-    let answered = device.answer(delivery::unique(request.cookie), Ok(data));
-    answered
-        .inspect_err(|error| tracing::debug!(request.cookie, %error, "the data cannot be delivered"))
-        .is_ok()
 }
 
 /// Returns the error code that reports `error` to a client.

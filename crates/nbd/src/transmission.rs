@@ -226,7 +226,8 @@ where
             if hungry && !self.closing {
                 progress |= self.poll_receive(cx);
             }
-            if self.closing && self.slots.is_empty() && self.output.is_empty() && !self.needs_flush {
+            let is_all_sent = self.output.is_empty() && self.notices.is_empty() && !self.needs_flush;
+            if self.closing && self.slots.is_empty() && is_all_sent {
                 debug_assert_eq!(self.listings, 0, "no request is in flight");
                 debug_assert_eq!(
                     self.memory.used_bytes(),

@@ -5,8 +5,8 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
 use std::time::{Duration, UNIX_EPOCH};
 
 use fuser::{
@@ -14,7 +14,6 @@ use fuser::{
     InitFlags, KernelConfig, LockOwner, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory, ReplyEmpty,
     ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, WriteFlags,
 };
-use nbd::delivery::FuseDevice;
 use rustix::fs::FallocateFlags;
 
 use crate::operation::{Done, Operation, Outcome};
@@ -38,8 +37,6 @@ pub(super) struct OneFile {
     pub(super) relay: Arc<Relay>,
     pub(super) size_bytes: Arc<AtomicU64>,
     pub(super) read_only: bool,
-    /// Where its requests are answered. Known before the first one.
-    pub(super) device: Arc<OnceLock<Arc<FuseDevice>>>,
 }
 
 impl OneFile {
@@ -137,20 +134,16 @@ impl Filesystem for OneFile {
         reply: ReplyData,
     ) {
         let length = self.size_bytes().saturating_sub(offset).min(size.into()) as u32;
-        let (false, Some(device)) = (length == 0, self.device.get()) else {
+        if length == 0 {
             return reply.data(&[]);
-        };
-        // It is answered by its number, from here or by the server.
-        std::mem::forget(reply);
-        let (unique, device) = (request.unique().0, device.clone());
-        let done = move |outcome: Outcome| {
-            if let Err(error) = device.answer(unique, outcome.as_deref().map_err(|errno| *errno)) {
-                tracing::error!(%error, "the device does not take an answer");
-                // Whoever waits for it must not do so for ever. Nobody does if the file system is gone.
-                let _ = device.answer(unique, Err(rustix::io::Errno::IO));
-            }
-        };
-        self.relay.submit_read_of(unique, offset, length, Box::new(done));
+        }
+        let done = Box::new(move |outcome: Outcome| match outcome {
+            // The server has answered it. Otherwise it would be answered when it is dropped.
+            Ok(data) if data.is_empty() => std::mem::forget(reply),
+            Ok(data) => reply.data(&data),
+            Err(errno) => reply.error(error(errno)),
+        });
+        self.relay.submit_read_of(request.unique().0, offset, length, done);
     }
 
     fn write(

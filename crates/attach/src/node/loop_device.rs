@@ -27,6 +27,8 @@ const MOUNT: &str = "file";
 const THREADS: usize = 2;
 /// Attempts to get a free loop device before another process does.
 const TRIES: usize = 16;
+/// Longest wait for the server to take the FUSE device.
+const SERVER_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait for a change of size. It is tried again.
 const RESIZE_PATIENCE: Duration = Duration::from_secs(5);
 /// Interval of checks whether a device is free.
@@ -49,15 +51,16 @@ impl LoopNode {
             }
         }
         let size_bytes = Arc::new(AtomicU64::new(shape.size_bytes));
-        let one_file = OneFile {
-            relay: relay.clone(),
-            size_bytes: size_bytes.clone(),
-            read_only: shape.read_only,
-            device: Arc::default(),
-        };
-        let file = Mounted::new(one_file, &folder.join(MOUNT))
+        let one_file =
+            OneFile { relay: relay.clone(), size_bytes: size_bytes.clone(), read_only: shape.read_only };
+        let (file, device) = Mounted::new(one_file, &folder.join(MOUNT))
             .map_err(|source| AttachError::system("cannot mount a FUSE file system", source))?;
         let path = connect(&file.path(), shape)?;
+        // Not before: who has the device could say that the file is a link to another one.
+        relay.deliver_to(device, SERVER_PATIENCE).map_err(|reason| {
+            let reason = reason.unwrap_or_else(|| "it does not answer".to_string());
+            AttachError::Refused(format!("its server is gone: {reason}"))
+        })?;
         Ok(LoopNode { path, size_bytes, resizing: None, file })
     }
 }
@@ -72,7 +75,8 @@ fn set_capacity(path: &Path, file: &Path) -> Result<(), AttachError> {
 
 /// Gives a free loop device the file. Returns its path.
 fn connect(file: &Path, shape: &Shape) -> Result<PathBuf, AttachError> {
-    let flags = if shape.read_only { OFlags::RDONLY } else { OFlags::RDWR } | OFlags::CLOEXEC;
+    let flags = if shape.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+    let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
     let file = open(file).map_err(|error| AttachError::system("cannot open the FUSE file", error.into()))?;
     let control = File::options().read(true).write(true).open("/dev/loop-control");
@@ -182,17 +186,24 @@ fn clear(path: &Path, folder: &Path, patience: Duration) -> Result<(), AttachErr
     Ok(())
 }
 
+/// Ends the requests that wait for a bridge that was killed. Its server has the FUSE device too, so the kernel does it only when
+/// that sees the end of the bridge; one that hangs does not. The caller has the folder's lock.
+pub(super) fn end_requests(folder: &Path) {
+    // It may not be mounted. If it is in use, it stays, but its requests end.
+    let _ = rustix::mount::unmount(folder.join(MOUNT), UnmountFlags::FORCE);
+}
+
 /// Removes what a killed bridge left in the folder of an attachment: all loop devices with a file in it, because the bridge may
 /// have been killed before it recorded its own.
 pub(super) fn clear_stale(folder: &Path) -> Result<(), AttachError> {
+    end_requests(folder);
     let mount = folder.join(MOUNT);
-    // A server has the descriptor of the FUSE device too: if it hangs, requests would wait for it. It may not be mounted.
-    let _ = rustix::mount::unmount(&mount, UnmountFlags::FORCE);
     for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let name = entry.file_name();
         clear(&device(&name.to_string_lossy()), &mount, Duration::from_secs(1))?;
     }
-    let _ = rustix::mount::unmount(&mount, UnmountFlags::DETACH);
+    // It may not be mounted.
+    let _ = rustix::mount::unmount(&mount, UnmountFlags::DETACH | UnmountFlags::FORCE);
     let _ = fs::remove_dir(&mount);
     Ok(())
 }
@@ -204,18 +215,19 @@ struct Mounted {
 }
 
 impl Mounted {
-    fn new(one_file: OneFile, folder: &Path) -> io::Result<Mounted> {
+    /// Returns the device for answers to its requests, too.
+    fn new(one_file: OneFile, folder: &Path) -> io::Result<(Mounted, FuseDevice)> {
         fs::create_dir_all(folder)?;
         let mut config = Config::default();
         config.mount_options =
             vec![MountOption::FSName("pumice".into()), MountOption::Subtype("pumice".into())];
         config.n_threads = Some(THREADS);
-        let (relay, device) = (one_file.relay.clone(), one_file.device.clone());
+        // Who answers a request must have the very device by which it was received.
+        config.clone_fd = false;
         let session = Session::new(one_file, folder, &config)?;
-        let fuse = Arc::new(FuseDevice::new(session.as_fd().try_clone_to_owned()?)?);
-        relay.deliver_to(device.get_or_init(|| fuse).clone());
+        let device = FuseDevice::new(session.as_fd().try_clone_to_owned()?)?;
         let thread = std::thread::Builder::new().name("fuse".into()).spawn(move || session.run())?;
-        Ok(Mounted { folder: folder.to_path_buf(), thread: Some(thread) })
+        Ok((Mounted { folder: folder.to_path_buf(), thread: Some(thread) }, device))
     }
 
     fn path(&self) -> PathBuf {
@@ -230,8 +242,8 @@ impl Mounted {
                 Ok(()) => break,
                 Err(Errno::BUSY) if since.elapsed() < patience => sleep(POLL),
                 Err(_) => {
-                    // Whatever holds it, nothing new can.
-                    let _ = rustix::mount::unmount(&self.folder, UnmountFlags::DETACH);
+                    // Whatever holds it, nothing new can, and what waits for an answer fails.
+                    let _ = rustix::mount::unmount(&self.folder, UnmountFlags::DETACH | UnmountFlags::FORCE);
                     return Ok(());
                 }
             }

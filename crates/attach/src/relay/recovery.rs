@@ -65,7 +65,7 @@ fn wait(shared: &Shared, began: Instant, why: String) {
 }
 
 fn recover(shared: &Arc<Shared>, server: &mut impl Server) -> Result<(), String> {
-    let connected = server.connect(shared.device.get().map(|device| &**device))?;
+    let connected = server.connect(shared.device.get())?;
     tracing::info!(delivers = connected.delivers, "connected to the server");
     let links = links(&connected).map_err(broken)?;
     let made_up = make_up(shared, &links).and_then(|()| shared.install(links.clone()).map_err(broken));

@@ -194,11 +194,6 @@ impl State {
         done
     }
 
-    /// Forgets a read that was delivered. What it returns is to be dropped outside the lock.
-    pub(super) fn finish_delivered(&mut self, cookie: u64) -> Option<Pending> {
-        self.flight.remove(&cookie)
-    }
-
     /// Changes in flight, in the order of their arrival.
     pub(super) fn changes_in_flight(&self) -> Vec<(u64, Arc<Operation>)> {
         let changes = self.flight.iter().filter(|(_, pending)| pending.operation.changes().is_some());

@@ -1,11 +1,10 @@
 //! The client's side of the negotiation.
 
 use std::io::{self, Read, Write};
-use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
 use super::protocol;
-use crate::delivery::{self, FuseDevice};
+use crate::delivery::FuseDevice;
 use crate::option_reply::{OPTION_REPLY_HEADER_BYTES, OptionReplyHeader};
 use crate::protocol as wire;
 
@@ -54,7 +53,7 @@ pub fn negotiate_delivery(stream: &mut UnixStream, name: &str, device: &FuseDevi
     let mut client = Client { stream, replies: 0 };
     let mut delivers = client.option(wire::OPT_DELIVER, &[])?.kind == wire::REP_ACK;
     if delivers {
-        delivery::send(client.stream, device.as_fd())?;
+        device.send(client.stream)?;
         delivers = client.option_reply(wire::OPT_DELIVER)?.kind == wire::REP_ACK;
     }
     choose(stream, name, Replies::Simple)?;

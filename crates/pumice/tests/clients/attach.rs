@@ -240,6 +240,7 @@ fn a_server_that_was_there_may_go_and_come() -> Outcome {
     let it = Attached::create(&["--size", "64M", "--capacity", "96M"]);
     let server = it.drive.serve(&[]);
     let node = it.attach(&[]);
+    assert!(it.logs().contains("delivers=true"), "{}", it.logs());
     let data = sample(3, 1 << 20);
     fs::write(it.drive.file("data"), &data)?;
     let copy = |to: &str| {

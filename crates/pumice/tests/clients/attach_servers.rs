@@ -111,6 +111,38 @@ fn servers(it: &Attached) -> Vec<i64> {
     ids.filter(is_server).collect()
 }
 
+/// The server has the FUSE device as well as the bridge, so the kernel does not see the end of that.
+#[test]
+fn nothing_waits_for_a_bridge_that_was_killed_below_a_server_that_hangs() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    // Not a child of the bridge: the kernel wakes one of those.
+    let server = it.drive.serve(&[]);
+    let node = it.attach(&[]);
+    let hung = Stopped::new(i64::from(server.pid()));
+    let read = Command::new("dd")
+        .args([&format!("if={node}"), "of=/dev/null", "bs=4k", "count=1", "skip=99", "iflag=direct"])
+        .stderr(Stdio::null())
+        .spawn();
+    let mut read = read?;
+    kill(it.record()["bridge_pid"].as_i64().ok_or("a process")?);
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(read.try_wait()?.is_none(), "it waits");
+    let since = Instant::now();
+    it.drive.pumice(&["detach", "--force", &node]);
+    assert!(!read.wait()?.success(), "an error");
+    assert!(since.elapsed() < 2 * SOON, "{:?}", since.elapsed());
+    drop(hung);
+    // Nothing of it is left.
+    let again = it.attach(&[]);
+    write(&again, 1);
+    it.detach(&again);
+    Ok(())
+}
+
 #[test]
 fn a_server_that_is_opening_the_drive_is_not_left_behind() -> Outcome {
     if !usable() {

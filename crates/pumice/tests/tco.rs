@@ -200,7 +200,7 @@ fn a_scan_takes_the_place_of_an_assumption_and_says_so() -> Outcome {
         "{headline}"
     );
     // The CPU time is that of the scan's codec, which is said at the top.
-    assert_eq!(line(&text, "CPU time to compress, s/GB")[3], "0.95");
+    assert_eq!(line(&text, "CPU time to compress, s/GB")[3], "1.1");
     let caution = text.lines().nth(2).expect("a caution");
     assert!(caution.starts_with("Caution: Pumice is priced with codec \"lz4\""), "{caution}");
     // The source of a replaced value is not shown.

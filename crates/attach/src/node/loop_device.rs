@@ -56,12 +56,16 @@ impl LoopNode {
         let (file, device) = Mounted::new(one_file, &folder.join(MOUNT))
             .map_err(|source| AttachError::system("cannot mount a FUSE file system", source))?;
         let path = connect(&file.path(), shape)?;
+        let mut node = LoopNode { path, size_bytes, resizing: None, file };
         // Not before: who has the device could say that the file is a link to another one.
-        relay.deliver_to(device, SERVER_PATIENCE).map_err(|reason| {
+        if let Err(reason) = relay.deliver_to(device, SERVER_PATIENCE) {
             let reason = reason.unwrap_or_else(|| "it does not answer".to_string());
-            AttachError::Refused(format!("its server is gone: {reason}"))
-        })?;
-        Ok(LoopNode { path, size_bytes, resizing: None, file })
+            // What waits for the server would keep the device.
+            relay.give_up(&reason);
+            let _ = node.remove(Duration::from_secs(1), true).inspect_err(|error| tracing::error!("{error}"));
+            return Err(AttachError::Refused(format!("its server is gone: {reason}")));
+        }
+        Ok(node)
     }
 }
 

@@ -70,8 +70,8 @@ pub(crate) fn rest_is_even(data: &[u8]) -> bool {
     let usual = |sampled: u32| sampled * sampled / 512;
     for number in 0..windows {
         // As above: not in order, and each once. Nor at the same place in each sector.
-        let number_of = number * 13 % windows;
-        let start = number_of * step + number_of * 48 % (step - SAMPLE_BYTES + 1);
+        let place = number * 13 % windows;
+        let start = place * step + place * 48 % (step - SAMPLE_BYTES + 1);
         let Some(window) = data[start..].first_chunk::<SAMPLE_BYTES>() else { return false };
         let (first, last) = (&window[..RUN_BYTES], &window[SAMPLE_BYTES - RUN_BYTES..]);
         if first != [first[0]; RUN_BYTES] && last != [last[0]; RUN_BYTES] {

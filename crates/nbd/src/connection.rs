@@ -291,6 +291,7 @@ where
                 return Poll::Ready(result);
             }
         }
+        // Otherwise the file system of a client that was killed would wait for requests that are under way here.
         if transmission.is_closing()
             && let Some(delivery) = delivery
         {
@@ -310,7 +311,7 @@ where
                 return Poll::Ready(Err(ConnectionError::GraceExpired));
             }
             transmission.send_notices(cx);
-            // At one of its limits, it does not read.
+            // At one of its limits, the connection does not read, and so does not see the end of the stream.
             if let Some(delivery) = delivery
                 && presence(transmission.stream()) == Presence::Left
             {

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use attach::bridge::State;
 use attach::client::{self, Attachment};
-use service::DriveSearch;
+use service::{DriveSearch, is_nfs_deleted};
 use status::{BackingPlace, shown};
 
 use crate::attach::detach_all;
@@ -18,8 +18,6 @@ use crate::in_use;
 
 /// What the kernel appends to the name of a deleted file.
 const DELETED: &[u8] = b" (deleted)";
-/// Start of the name that an NFS client gives to a deleted file that is open.
-const NFS_DELETED: &[u8] = b".nfs";
 /// Most links followed from the path of a drive.
 const LINKS_MAX: usize = 40;
 /// Interval of checks whether a device is in use still.
@@ -94,8 +92,8 @@ fn refuse_loss(found: &Attachment) -> Result<()> {
 }
 
 /// Returns whether a process, by its folder of open files, has the backing of a drive that was deleted. `backing`: file system and
-/// number of the file, if they are known. The server reports that too,
-/// but looks once a second, counts what it has seen three times, and may hang.
+/// number of the file, if they are known. The server reports that too, but looks once a second, counts what it has seen three
+/// times, and may hang.
 fn is_open_and_deleted(open_files: &Path, path: &Path, backing: Option<(u64, u64)>) -> bool {
     let real = real_path(path);
     let is_deleted_backing = |descriptor: &Path| {
@@ -106,7 +104,7 @@ fn is_open_and_deleted(open_files: &Path, path: &Path, backing: Option<(u64, u64
         let is_backing = backing == Some((file.dev(), file.ino()));
         match name.as_os_str().as_bytes().strip_suffix(DELETED) {
             Some(was) if file.nlink() == 0 => is_backing || was == real.as_os_str().as_bytes(),
-            _ => is_backing && name.file_name().is_some_and(|name| name.as_bytes().starts_with(NFS_DELETED)),
+            _ => is_backing && is_nfs_deleted(&name),
         }
     };
     // None of a process that has ended.

@@ -129,7 +129,8 @@ impl Home {
     }
 }
 
-fn is_nfs_deleted(path: &Path) -> bool {
+/// Returns whether an open file has the name that an NFS client gives to one that was deleted.
+pub fn is_nfs_deleted(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(NFS_DELETED))
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Args {
     /// Expected compression ratio including headers and map, as shown by `pumice status`
     #[arg(long, value_parser = ratio_argument, required_unless_present = "scan", conflicts_with = "scan")]
     ratio: Option<f64>,
-    /// Output of `pumice scan --json`; the lower bound of the ratio is used
+    /// Output of `pumice scan --json`; the lower bound of the ratio without zeros is used
     #[arg(long, value_name = "FILE")]
     scan: Option<PathBuf>,
     /// Physical size of the drive
@@ -70,7 +70,13 @@ impl Args {
         let shown = path.display();
         let found: Value = serde_json::from_str(&text_in(path)?)
             .with_context(|| format!("{shown}: not what `pumice scan --json` prints"))?;
-        let predicted = &found["predicted_drive"]["ratio"];
+        let drive = &found["predicted_drive"];
+        // Fills take no space, so a ratio with them says nothing about the data to come. Earlier scans have no other.
+        let predicted = match drive.get("ratio_without_fills") {
+            Some(Value::Null) => bail!("{shown}: nothing but zeros and other fills was found: give a ratio, --ratio"),
+            Some(ratio) => ratio,
+            None => &drive["ratio"],
+        };
         let interval: Interval = serde_json::from_value(predicted.clone())
             .map_err(|_| anyhow!("{shown}: no predicted_drive.ratio; is it from `pumice scan --json`?"))?;
         if interval.low < RATIO_MIN || !interval.low.is_finite() {
@@ -81,9 +87,9 @@ impl Args {
             bail!("{shown}: invalid ratio {estimate}: it is not in its interval, {low} to {high}");
         }
         let text = if interval.low == interval.high {
-            format!("all of the data was read ({shown})")
+            format!("all of the data was read, zeros left out ({shown})")
         } else {
-            format!("the lower end of {} ({shown})", ratio_interval(&interval))
+            format!("the lower end of {}, zeros left out ({shown})", ratio_interval(&interval))
         };
         Ok(Source { ratio: interval.low.min(RATIO_MAX), interval: Some(interval), text })
     }

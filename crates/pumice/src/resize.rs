@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use anyhow::Result;
 use service::{IoChoice, run_here};
-use status::{StatusReport, path_text, shown};
+use status::{CapacityPlan, Fit, StatusReport, path_text, shown};
 
 use crate::human;
 use crate::output::{print_json, report_result};
@@ -86,31 +86,28 @@ fn print(drive: &StatusReport, warning: Option<&str>, json: bool) -> Result<()> 
     Ok(())
 }
 
-/// Returns a warning if the stored data does not compress as well as the capacity requires, or if there is too little
-/// data to know.
+/// Returns a warning if the data does not compress as well as the capacity requires, or if there is too little data to
+/// know.
 pub(crate) fn too_much(drive: &StatusReport) -> Option<String> {
-    // Amount of data below which its ratio says nothing about future writes.
-    const TELLING_BYTES: u64 = 64 << 20;
-    let kept = drive.physical_reserve_bytes + drive.physical_fixed_bytes;
-    let room = drive.physical_size_bytes.saturating_sub(kept);
-    let needed = drive.logical_capacity_bytes as f64 / room.max(1) as f64;
-    if needed <= 1.0 {
-        return None;
+    let plan = drive.capacity_plan();
+    let needs = needs(drive.logical_capacity_bytes, &plan);
+    match plan.fit {
+        Fit::Any | Fit::Enough { .. } => None,
+        Fit::Unknown => Some(format!("{needs}; too little data other than zeros was written to estimate its ratio")),
+        Fit::TooMuch { reach_bytes, .. } => Some(format!(
+            "{needs}, the data has shown {} so far, enough for {}: the drive may run full before it looks so to hosts",
+            drive.ratios_text(human::duration).unwrap_or_default(),
+            human::bytes(reach_bytes)
+        )),
     }
-    let before = format!(
-        "{} on {} of space for data need a ratio of {needed:.2}:1",
-        human::bytes(drive.logical_capacity_bytes),
-        human::bytes(room)
-    );
-    if drive.logical_used_bytes < TELLING_BYTES {
-        return Some(format!("{before}; too little data was written to estimate its ratio"));
-    }
-    (drive.compression_ratio < needed).then(|| {
-        let reaches = room as f64 * drive.compression_ratio;
-        format!(
-            "{before}, the data has shown {:.2}:1 so far, enough for {}: the drive may run full before it looks so to hosts",
-            drive.compression_ratio,
-            human::bytes(reaches as u64)
-        )
-    })
+}
+
+/// Describes the ratio that a capacity needs.
+pub(crate) fn needs(capacity_bytes: u64, plan: &CapacityPlan) -> String {
+    format!(
+        "{} on {} of space for data need a ratio of {:.2}:1",
+        human::bytes(capacity_bytes),
+        human::bytes(plan.room_bytes),
+        plan.needed_ratio
+    )
 }

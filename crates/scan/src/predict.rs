@@ -23,6 +23,10 @@ pub struct PredictedDrive {
     pub codec: String,
     /// Logical bytes / physical bytes in use, including headers and map: `compression_ratio` of `pumice status`.
     pub ratio: Interval,
+    /// The ratio without fills: what the rest of a drive's capacity may be expected to reach. `None` if there is no other
+    /// data.
+    #[serde(default)]
+    pub ratio_without_fills: Option<Interval>,
     /// The ratio if every block is written separately, without frames.
     #[serde(default)]
     pub ratio_of_random_writes: Option<Interval>,
@@ -126,6 +130,7 @@ impl PredictedDrive {
         Some(PredictedDrive {
             codec: evidence.codec.clone(),
             ratio: used.dividing(logical as f64),
+            ratio_without_fills: without_fills(logical as f64, &evidence.fills, &used),
             ratio_of_random_writes: Some(ratio(&evidence.single)),
             ratio_settled: evidence.settled.as_ref().map(ratio),
             ratio_of_size: sizes.dividing(logical as f64),
@@ -141,6 +146,14 @@ impl PredictedDrive {
             physical_fixed_bytes: fixed,
         })
     }
+}
+
+/// Returns the ratio of the data that is no fill.
+fn without_fills(logical: f64, fills: &Interval, used: &Interval) -> Option<Interval> {
+    let ratio = |fills: f64, used: f64| if used > 0.0 { logical * (1.0 - fills).max(0.0) / used } else { 0.0 };
+    let estimate = ratio(fills.estimate, used.estimate);
+    let high = ratio(fills.low, used.low).max(estimate);
+    (estimate > 0.0).then(|| Interval { estimate, low: ratio(fills.high, used.high).min(estimate), high })
 }
 
 /// Properties of a map that affect how much data fits on a drive.

@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod advice;
 mod backing;
 mod capacity;
 mod clock;
@@ -17,6 +18,7 @@ mod server;
 mod states;
 mod warning;
 
+pub use advice::{CapacityPlan, Fit, INCOMPRESSIBLE_RATIO, RecentlyWritten, meaningful_bytes};
 pub use backing::{BackingReport, DeviceReport};
 pub use capacity::{CAPACITY_COLUMNS, CAPACITY_SECTOR_BYTES, capacity_values};
 pub use clock::{unix_seconds, unix_seconds_now};

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::advice::RecentlyWritten;
 use crate::backing::BackingReport;
 use crate::compression::CompressionReport;
 use crate::server::ServerReport;
@@ -49,8 +50,8 @@ pub struct StatusReport {
     pub logical_used_bytes: u64,
     /// Part of `logical_used_bytes`: fills, which take no space.
     pub logical_fill_bytes: u64,
-    /// Data that can still be written at the present compression ratio.
-    pub logical_available_bytes: u64,
+    /// Data that can still be written at the expected compression ratio; `None` if that is unknown and matters.
+    pub logical_available_bytes: Option<u64>,
     pub physical_size_bytes: u64,
     /// Space that host data and map may fill.
     pub physical_limit_bytes: u64,
@@ -67,7 +68,13 @@ pub struct StatusReport {
     pub physical_fixed_bytes: u64,
     /// Freed space is not discarded in the backing.
     pub keep_allocated: bool,
+    /// Logical used / physical used, fills included; 0 when nothing is stored.
     pub compression_ratio: f64,
+    /// The same without fills; `None` with too little data.
+    pub stored_compression_ratio: Option<f64>,
+    pub recently_written: RecentlyWritten,
+    /// The lower one of the ratios that are known of stored and of recently written data, which all advice is based on.
+    pub expected_compression_ratio: Option<f64>,
     pub waf: f64,
     pub out_of_space: bool,
     /// The file system or volume under the drive is full, and changes are refused until it has room.

@@ -69,6 +69,8 @@ states! {
         NotGrowing = "not growing",
         /// All of the logical capacity fits at the ratio of recently written data.
         CapacityFirst = "capacity first",
+        /// Used space grew in a burst, not steadily.
+        NoTrend = "no trend",
         /// The drive was opened less than a minute ago.
         SeenTooShort = "seen too short",
         /// No server has the drive.

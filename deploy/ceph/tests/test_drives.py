@@ -17,7 +17,7 @@ def status(**changes: Any) -> Dict[str, Any]:
     drive = {
         'path': '/srv/d', 'uuid': 'u', 'state': 'online', 'state_reason': None, 'read_only_requested': False,
         'logical_capacity_bytes': 3000, 'logical_used_bytes': 500, 'physical_limit_bytes': 1000, 'physical_used_bytes': 200,
-        'physical_repackable_bytes': 0, 'opens_count': 1, 'compression_ratio': 2.5, 'out_of_space': False, 'backing_full': False, 'time_to_full': {'seconds': 60.5},
+        'physical_repackable_bytes': 0, 'opens_count': 1, 'compression_ratio': 2.5, 'expected_compression_ratio': 2.5, 'out_of_space': False, 'backing_full': False, 'time_to_full': {'seconds': 60.5},
         'errors': {'corrupt_records_count': 0}, 'cleaning': {'segments_damaged_count': 0}, 'backing': {'missing_bytes': 0},
         'server': {'instance': 'i', 'scrub': None, 'events': {'counts': []}},
     }

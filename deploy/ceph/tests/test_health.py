@@ -120,8 +120,15 @@ class Checks(unittest.TestCase):
         self.assertEqual(raised['PUMICE_NEARFULL']['count'], 2)
         self.assertEqual(raised['PUMICE_FULL']['severity'], 'error')
         self.assertEqual(raised['PUMICE_FULL']['detail'],
-                         ['osd.3: /srv/d: 96.0 % of 1000 B of physical space used, 96.0 % when frames are packed anew, ratio 2.50'])
+                         ['osd.3: /srv/d: 96.0 % of 1000 B of physical space used, 96.0 % when frames are packed anew, ratio without zeros 2.50'])
         self.assertEqual(raised['PUMICE_FULL']['summary'], '1 Pumice drive out of physical space, or about to be')
+
+    def test_a_ratio_of_too_little_data_is_unknown(self) -> None:
+        watch = Watch()
+        watch.see(drive(960, expected_compression_ratio=None), 0, HORIZON, LIMITS)
+        detail = checks({3: watch}, Damage())['PUMICE_FULL']['detail']
+        self.assertIn('ratio without zeros unknown', detail[0])
+        self.assertIn(' - ', text({3: watch}, Damage()).splitlines()[1])
 
     def test_nothing_wrong_nothing_raised(self) -> None:
         watch = Watch()

@@ -31,8 +31,8 @@ pub(super) const SINGLES: &[Single] = singles! {
     Gauge "pumice_logical_used_bytes" "Logical space in use: blocks that hold data." = |d| Some(d.logical_used_bytes as f64);
     Gauge "pumice_logical_fill_bytes" "Logical space in use by blocks of one repeated word (mostly zeros), which take no physical space."
         = |d| Some(d.logical_fill_bytes as f64);
-    Gauge "pumice_logical_available_bytes" "Logical space that can still be written at the current compression ratio; while the backing is full, once it has room."
-        = |d| Some(d.logical_available_bytes as f64);
+    Gauge "pumice_logical_available_bytes" "Logical space that can still be written at the expected compression ratio; absent if that is unknown; while the backing is full, once it has room."
+        = |d| d.logical_available_bytes.map(|bytes| bytes as f64);
     Gauge "pumice_physical_size_bytes" "Physical size: space of the backing that the drive may use."
         = |d| Some(d.physical_size_bytes as f64);
     Gauge "pumice_physical_limit_bytes"
@@ -59,6 +59,15 @@ pub(super) const SINGLES: &[Single] = singles! {
     Gauge "pumice_physical_used_ratio" "Physical space in use as a share of the limit; 1 is full." = |d| Some(d.physical_used_ratio);
     Gauge "pumice_compression_ratio" "Compression ratio: logical bytes in use / physical bytes in use; absent while the drive is empty."
         = |d| known(d.compression_ratio);
+    Gauge "pumice_stored_compression_ratio"
+        "Compression ratio of stored data without zeros and other fills; absent while there is too little of it."
+        = |d| d.stored_compression_ratio;
+    Gauge "pumice_recent_compression_ratio"
+        "Compression ratio of data written lately, in the last five minutes to an hour, without zeros and other fills; absent while there is too little of it."
+        = |d| d.recently_written.compression_ratio;
+    Gauge "pumice_expected_compression_ratio"
+        "Compression ratio to expect of new data: the lower one of those of stored and of recently written data; absent while both are."
+        = |d| d.expected_compression_ratio;
     Gauge "pumice_write_amplification_ratio"
         "Write amplification: bytes written to the backing / bytes written by hosts, over the life of the drive; absent before the first write."
         = |d| known(d.waf);

@@ -1,14 +1,11 @@
 //! The drive itself: its state, and whether the data compresses well enough for its logical capacity.
 
 use attach::bridge::State;
-use status::{DriveState, StatusReport};
+use status::{CapacityPlan, DriveState, Fit, StatusReport};
 
 use super::finding::Finding;
 use super::{Patient, Target};
 use crate::human;
-
-/// Amount of data below which a compression ratio is not meaningful.
-const MEANINGFUL_BYTES: u64 = 64 << 20;
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     let Some(status) = &patient.status else {
@@ -63,10 +60,9 @@ fn state(status: &StatusReport, not_served: Option<State>) -> Finding {
     }
 }
 
-/// Compares the ratio that the logical capacity requires with the ratio of the stored data.
+/// Compares the ratio that the logical capacity requires with the ratio of the data, without fills.
 fn capacity_plan(status: &StatusReport) -> Finding {
     let check = "capacity-plan";
-    let room = status.physical_used_bytes + status.physical_reclaimable_bytes + status.physical_free_bytes;
     if status.backing_full {
         return Finding::fail(
             check,
@@ -81,37 +77,58 @@ fn capacity_plan(status: &StatusReport) -> Finding {
             "trim, delete what is above, or grow it (pumice set-size)",
         );
     }
-    if room == 0 {
+    let CapacityPlan { needed_ratio, room_bytes, fit } = status.capacity_plan();
+    if room_bytes == 0 {
         return Finding::unknown(check, "space for data not available", "see pumice status");
     }
-    let needed = status.logical_capacity_bytes as f64 / room as f64;
-    let plan = format!("the capacity of {} needs {needed:.2}:1", human::bytes(status.logical_capacity_bytes));
-    if needed <= 1.0 {
-        return Finding::ok(check, format!("{plan}: any data fits"));
-    }
-    if status.logical_used_bytes < MEANINGFUL_BYTES {
-        return Finding::unknown(
+    let capacity = human::bytes(status.logical_capacity_bytes);
+    let plan = format!("the capacity of {capacity} needs {needed_ratio:.2}:1");
+    let shows = || status.ratios_text(human::duration).unwrap_or_default();
+    match fit {
+        Fit::Any => Finding::ok(check, format!("{plan}: any data fits")),
+        Fit::Enough { .. } => Finding::ok(check, format!("{plan}, its data shows {}", shows())),
+        Fit::TooMuch { reach_bytes, .. } => Finding::warn(
             check,
-            format!("{plan}; too little data to estimate the ratio"),
+            format!("{plan}, its data shows {}: full at {}", shows(), human::bytes(reach_bytes)),
+            "watch physical_used_ratio, keep filesystems above smaller, or grow it (pumice set-size)",
+        ),
+        Fit::Unknown => Finding::unknown(
+            check,
+            format!("{plan}; too little data other than zeros to estimate the ratio"),
             "measure yours with pumice scan",
-        );
+        ),
     }
-    let shown = status.compression_ratio;
-    if shown >= needed {
-        return Finding::ok(check, format!("{plan}, its data shows {shown:.2}:1"));
-    }
-    let reach = (room as f64 * shown).min(status.logical_capacity_bytes as f64);
-    Finding::warn(
-        check,
-        format!("{plan}, its data shows {shown:.2}:1: full at {}", human::bytes(reach as u64)),
-        "watch physical_used_ratio, keep filesystems above smaller, or grow it (pumice set-size)",
-    )
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::doctor::finding::Verdict;
+
+    #[test]
+    fn zeros_do_not_make_a_capacity_good() {
+        const MIB: u64 = 1 << 20;
+        let of = |data_mib: u64, ratio: u64| {
+            let mut report = StatusReport {
+                logical_capacity_bytes: 9 << 30,
+                logical_used_bytes: (2 << 30) + data_mib * MIB,
+                logical_fill_bytes: 2 << 30,
+                physical_limit_bytes: 420 * MIB,
+                physical_used_bytes: data_mib * MIB / ratio + MIB / 2,
+                compression_ratio: 34.91,
+                ..StatusReport::default()
+            };
+            report.estimate();
+            let finding = capacity_plan(&report);
+            (finding.verdict, finding.cells().concat())
+        };
+        let (verdict, text) = of(60, 1);
+        assert!(verdict == Verdict::Warn && text.contains("0.99:1 without zeros"), "{text}");
+        let (verdict, text) = of(20, 1);
+        assert!(verdict == Verdict::Unknown && text.contains("too little data"), "{text}");
+        let (verdict, text) = of(3000, 30);
+        assert!(verdict == Verdict::Ok, "{text}");
+    }
 
     #[test]
     fn an_attached_drive_without_a_server_fails() {

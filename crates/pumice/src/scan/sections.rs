@@ -125,6 +125,9 @@ fn drive(report: &Report) -> Option<Section> {
         table.row([name.to_string(), value]);
     };
     row("compression ratio", ratio_interval(&drive.ratio));
+    if let Some(ratio) = &drive.ratio_without_fills {
+        row("  without zeros and fills", ratio_interval(ratio));
+    }
     if let Some(ratio) = &drive.ratio_of_random_writes {
         row("  written in random 4 KiB", ratio_interval(ratio));
     }

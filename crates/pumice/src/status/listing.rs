@@ -8,7 +8,7 @@ use super::times::{BACKING_FULL, time_to_full};
 use crate::human;
 
 /// Value if the machine does not provide it.
-const UNKNOWN: &str = "unknown";
+pub(super) const UNKNOWN: &str = "unknown";
 
 /// Names of the lines that the summary omits.
 const DETAILS: [&str; 8] = [
@@ -53,7 +53,7 @@ pub(super) fn lines(drive: &StatusReport) -> Vec<(&'static str, String)> {
         ("Provisioned Capacity", human::bytes(drive.logical_capacity_bytes)),
         ("Logical Used", human::bytes(drive.logical_used_bytes)),
         ("Physical Limit", human::bytes(drive.physical_limit_bytes)),
-        ("Compression Ratio", compression_ratio(drive.compression_ratio)),
+        ("Compression Ratio", compression_ratio(drive)),
         ("Physical Used Ratio", used_ratio(drive)),
         ("Free Physical Space", free_space(drive, human::bytes)),
         ("Time to Full", time_to_full(drive)),
@@ -127,11 +127,15 @@ pub(crate) fn device_status(drive: &StatusReport) -> String {
     }
 }
 
-/// Formats a ratio as in the listing of the CSD 2000: 248% is 2.48:1.
-fn compression_ratio(ratio: f64) -> String {
-    match ratio {
-        0.0 => "- (nothing stored)".to_string(),
-        ratio => format!("{:.0}% ({ratio:.2}:1)", 100.0 * ratio),
+/// Formats the ratio as in the listing of the CSD 2000: 248% is 2.48:1. Adds that without fills where they matter.
+fn compression_ratio(drive: &StatusReport) -> String {
+    let ratio = drive.compression_ratio;
+    let percent = 100.0 * ratio;
+    match drive.stored_compression_ratio {
+        _ if ratio == 0.0 => "- (nothing stored)".to_string(),
+        Some(stored) if stored < 0.95 * ratio => format!("{percent:.0}% ({ratio:.2}:1; {stored:.2}:1 without zeros)"),
+        None if drive.logical_fill_bytes > 0 => format!("{percent:.0}% ({ratio:.2}:1, with zeros)"),
+        Some(_) | None => format!("{percent:.0}% ({ratio:.2}:1)"),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use report::Table;
 use status::{DriveState, LatencyReport, LiveKind, ServerReport, StatusReport, shown};
 
-use super::listing;
+use super::listing::{self, UNKNOWN};
 use super::times::{BACKING_FULL, ago, time_to_full};
 use crate::human;
 
@@ -146,7 +146,7 @@ fn space(table: &mut Values, drive: &StatusReport) {
     table.bytes("logical capacity", drive.logical_capacity_bytes);
     table.bytes("logical used", drive.logical_used_bytes);
     table.bytes("  of it zeros and fills", drive.logical_fill_bytes);
-    let available = exact(drive.logical_available_bytes);
+    let available = drive.logical_available_bytes.map_or(UNKNOWN.to_string(), exact);
     table.row(
         "logical available",
         match drive.backing_full {
@@ -168,6 +168,19 @@ fn space(table: &mut Values, drive: &StatusReport) {
         ratio => format!("{ratio:.2}:1"),
     };
     table.row("compression ratio", ratio);
+    let known = |ratio: Option<f64>| ratio.map_or(UNKNOWN.to_string(), |ratio| format!("{ratio:.2}:1"));
+    table.row("  without zeros and fills", known(drive.stored_compression_ratio));
+    let recent = &drive.recently_written;
+    table.row(
+        "  written lately",
+        match recent.window_seconds {
+            Some(window) => {
+                let (ratio, window) = (known(recent.compression_ratio), human::duration(window));
+                format!("{ratio} ({} in the last {window})", human::bytes(recent.logical_bytes))
+            }
+            None => UNKNOWN.to_string(),
+        },
+    );
     table.row("time to full", time_to_full(drive));
 }
 
@@ -337,7 +350,7 @@ mod tests {
     #[test]
     fn without_room_below_the_drive_nothing_can_be_written() {
         let drive =
-            StatusReport { backing_full: true, logical_available_bytes: 3 << 30, ..StatusReport::default() };
+            StatusReport { backing_full: true, logical_available_bytes: Some(3 << 30), ..StatusReport::default() };
         let available = |drive: &StatusReport| {
             let text = render(drive, true);
             let line = text.lines().find_map(|line| line.trim_start().strip_prefix("logical available"));

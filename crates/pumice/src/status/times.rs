@@ -25,11 +25,16 @@ pub(super) fn time_to_full(drive: &StatusReport) -> String {
     let reason = match time.reason {
         None => {
             let seconds = time.seconds.map_or("unknown".to_string(), human::duration);
-            return range(time).map_or(seconds.clone(), |range| format!("{seconds} ({range})"));
+            let text = range(time).map_or(seconds.clone(), |range| format!("{seconds} ({range})"));
+            return match time.window_seconds {
+                Some(window) => format!("{text}, by the growth of the last {}", human::duration(window)),
+                None => text,
+            };
         }
         Some(NoTime::Full) => "none: it is full",
         Some(NoTime::NotGrowing) => "not growing",
         Some(NoTime::CapacityFirst) => "never: all of the capacity fits at the ratio of what is written now",
+        Some(NoTime::NoTrend) => "unknown: space grew in a burst, which is no trend",
         Some(NoTime::SeenTooShort) => "known after a minute of serving",
         Some(NoTime::NotServed) => "known while it is served",
         Some(NoTime::Unknown) => "unknown",

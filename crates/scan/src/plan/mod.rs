@@ -136,9 +136,9 @@ pub struct Alarms {
     pub used_warning_bytes: u64,
     /// `physical_used_bytes` for a critical alarm: 95 % of the limit.
     pub used_critical_bytes: u64,
-    /// `compression_ratio` below which the drive becomes critical before the host has filled it.
+    /// `expected_compression_ratio` below which the drive becomes critical before the host has filled it.
     pub ratio_warning: f64,
-    /// `compression_ratio` below which the drive refuses writes before the host has filled it.
+    /// `expected_compression_ratio` below which the drive refuses writes before the host has filled it.
     pub ratio_break_even: f64,
 }
 

@@ -1,13 +1,15 @@
-//! Prediction of when the drive will be full, if usage continues like this.
+//! Prediction of when the drive will be full, if usage continues like this, and the ratio of what is written lately.
 //!
 //! Space in use is sampled every ten seconds for up to an hour. The growth over the last five minutes is the present
 //! rate; growth over a minute, a quarter of an hour and an hour gives the range. It is the growth of *physical* space
-//! in use, so rate and compression ratio are both the present ones, and TRIM counts against it.
+//! in use, so rate and compression ratio are both the present ones, and TRIM counts against it. A window in which space
+//! grew in a burst gives no rate: a burst is no trend.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
-use status::{NoTime, TimeToFull};
+use drive::Share;
+use status::{NoTime, RecentlyWritten, TimeToFull};
 
 /// Interval of samples.
 pub(crate) const SAMPLE_INTERVAL: Duration = Duration::from_secs(10);
@@ -28,6 +30,10 @@ pub(crate) struct Sample {
     pub(crate) at: Duration,
     pub(crate) physical_used_bytes: u64,
     pub(crate) logical_used_bytes: u64,
+    /// The same without fills.
+    pub(crate) logical_stored_bytes: u64,
+    /// By hosts since the drive was opened, without fills.
+    pub(crate) written: Share,
 }
 
 /// Limits of the drive, in bytes.
@@ -35,6 +41,19 @@ pub(crate) struct Sample {
 pub(crate) struct Limits {
     pub(crate) physical_limit_bytes: u64,
     pub(crate) logical_capacity_bytes: u64,
+}
+
+/// Parts of a window. Space grows steadily if it grew in all of them but one.
+const PARTS: u32 = 5;
+
+/// Growth over some time.
+struct Window {
+    /// Bytes per second.
+    rate: f64,
+    seconds: f64,
+    then: Sample,
+    /// It is not a burst.
+    is_steady: bool,
 }
 
 /// Samples of the last hour.
@@ -67,46 +86,80 @@ impl Growth {
         Some(((now.at - sample.at).as_secs_f64(), *sample))
     }
 
+    /// Returns the growth in a window, if that was watched.
+    fn look(&self, now: &Sample, window: Duration) -> Option<Window> {
+        let (seconds, then) = self.back(now, window)?;
+        let grown = |from: &Sample, to: &Sample| to.physical_used_bytes as f64 - from.physical_used_bytes as f64;
+        let mut ends = (1..PARTS).rev().filter_map(|part| self.back(now, window * part / PARTS));
+        let (mut last, mut growing) = (then, 0);
+        for end in ends.by_ref().map(|(_, end)| end).chain([*now]) {
+            growing += u32::from(grown(&last, &end) > 0.0);
+            last = end;
+        }
+        Some(Window { rate: grown(&then, now) / seconds, seconds, then, is_steady: growing >= PARTS - 1 })
+    }
+
     /// Predicts from `now` on.
     pub(crate) fn predict(&self, now: &Sample, limits: Limits) -> TimeToFull {
         let room = limits.physical_limit_bytes.saturating_sub(now.physical_used_bytes) as f64;
         if room == 0.0 {
             return TimeToFull::none_left();
         }
-        let rates: Vec<(Duration, f64, f64, Sample)> = WINDOWS
-            .iter()
-            .filter_map(|window| {
-                let (seconds, then) = self.back(now, *window)?;
-                let grown = now.physical_used_bytes as f64 - then.physical_used_bytes as f64;
-                Some((*window, grown / seconds, seconds, then))
-            })
-            .collect();
-        let Some(&(_, rate, seconds, then)) = rates.iter().rev().find(|(window, ..)| *window <= PRESENT)
-        else {
+        let windows: Vec<(Duration, Window)> =
+            WINDOWS.iter().filter_map(|window| Some((*window, self.look(now, *window)?))).collect();
+        let Some((_, present)) = windows.iter().rev().find(|(window, _)| *window <= PRESENT) else {
             return TimeToFull::unknown(NoTime::SeenTooShort);
         };
         let time = TimeToFull {
-            growth_bytes_per_second: Some(rate),
-            window_seconds: Some(seconds),
+            growth_bytes_per_second: Some(present.rate),
+            window_seconds: Some(present.seconds),
             ..TimeToFull::default()
         };
         let after = |rate: f64| (rate > 0.0).then_some(room / rate);
-        let fastest = rates.iter().map(|(_, rate, ..)| *rate).fold(f64::MIN, f64::max);
-        let slowest = rates.iter().map(|(_, rate, ..)| *rate).fold(f64::MAX, f64::min);
-        let range =
-            TimeToFull { soonest_seconds: after(fastest), latest_seconds: after(slowest), ..time.clone() };
-        if rate <= 0.0 {
+        // Windows in which space shrank say that it may take for ever, steadily or not.
+        let rates = windows.iter().map(|(_, window)| window).filter(|it| it.is_steady || it.rate <= 0.0);
+        let (slowest, fastest) =
+            rates.fold((f64::MAX, 0.0_f64), |(least, most), it| (least.min(it.rate), most.max(it.rate)));
+        let range = TimeToFull {
+            soonest_seconds: after(fastest),
+            latest_seconds: after(slowest).filter(|_| fastest > 0.0),
+            ..time.clone()
+        };
+        if present.rate <= 0.0 {
             return TimeToFull { reason: Some(NoTime::NotGrowing), latest_seconds: None, ..range };
         }
-        let written = now.logical_used_bytes as f64 - then.logical_used_bytes as f64;
-        if written > 0.0 {
-            let ratio = written / (now.physical_used_bytes as f64 - then.physical_used_bytes as f64);
+        if !present.is_steady {
+            return TimeToFull { reason: Some(NoTime::NoTrend), latest_seconds: None, ..range };
+        }
+        // Fills use up capacity, but promise no ratio.
+        let stored = now.logical_stored_bytes as f64 - present.then.logical_stored_bytes as f64;
+        if stored > 0.0 {
+            let grown = now.physical_used_bytes as f64 - present.then.physical_used_bytes as f64;
+            let ratio = stored / grown;
             let left = limits.logical_capacity_bytes.saturating_sub(now.logical_used_bytes) as f64;
             if left / ratio <= room {
                 return TimeToFull { reason: Some(NoTime::CapacityFirst), ..time };
             }
         }
-        TimeToFull { seconds: after(rate), ..range }
+        TimeToFull { seconds: after(present.rate), ..range }
+    }
+
+    /// Returns what hosts wrote lately: over five minutes, or since the drive was opened; or over so much longer, up to an
+    /// hour, that it is at least `enough_bytes`.
+    pub(crate) fn recently_written(&self, now: &Sample, enough_bytes: u64) -> RecentlyWritten {
+        let logical = |then: &Sample| now.written.logical_bytes.saturating_sub(then.written.logical_bytes);
+        let telling = |then: &&Sample| {
+            now.at.saturating_sub(then.at) >= PRESENT && logical(then) >= enough_bytes
+        };
+        let Some(then) = self.samples.iter().rev().find(telling).or(self.samples.front()) else {
+            return RecentlyWritten::default();
+        };
+        RecentlyWritten {
+            window_seconds: Some(now.at.saturating_sub(then.at).as_secs_f64()),
+            logical_bytes: logical(then),
+            physical_bytes: now.written.physical_bytes.saturating_sub(then.written.physical_bytes),
+            compression_ratio: None,
+        }
     }
 }
 
@@ -123,6 +176,8 @@ mod tests {
             at: Duration::from_secs(second),
             physical_used_bytes: used(second),
             logical_used_bytes: logical(second),
+            logical_stored_bytes: logical(second),
+            written: Share { logical_bytes: logical(second), physical_bytes: used(second) },
         };
         let mut growth = Growth::default();
         (0..=end).step_by(10).for_each(|second| growth.add(sample(second)));
@@ -195,6 +250,48 @@ mod tests {
         // Overwritten with data that compresses worse: the capacity sets no limit.
         let (growth, now) = seen(600, |s| s << 20, |_| 50 * GIB);
         assert!(growth.predict(&now, LIMITS).seconds.is_some());
+    }
+
+    #[test]
+    fn a_burst_is_no_trend() {
+        // Ten seconds at the start, seen after a minute; then nothing.
+        let burst = |s: u64| s.min(10) << 24;
+        for end in [60, 120, 290] {
+            let (growth, now) = seen(end, burst, burst);
+            let time = growth.predict(&now, LIMITS);
+            assert_eq!(time.seconds, None, "{end}: {time:?}");
+            assert_eq!(time.soonest_seconds, None, "{end}: {time:?}");
+        }
+        let (growth, now) = seen(60, burst, burst);
+        let time = growth.predict(&now, LIMITS);
+        assert_eq!((time.reason, time.window_seconds), (Some(NoTime::NoTrend), Some(60.0)));
+        // One in every hour, among steady growth, neither.
+        let (growth, now) = seen(3600, |s| (s.min(1800) << 20) + (s.saturating_sub(3590) << 24), |s| s << 24);
+        let time = growth.predict(&now, LIMITS);
+        assert_eq!((time.seconds, time.reason), (None, Some(NoTime::NoTrend)));
+    }
+
+    #[test]
+    fn zeros_are_no_ratio_of_what_grows() {
+        // 1 MiB of data that does not compress a second, and 20 of zeros.
+        let (mut growth, mut now) = seen(600, |s| s << 20, |s| (s << 20) * 20);
+        growth.samples.iter_mut().chain([&mut now]).for_each(|it| {
+            (it.logical_stored_bytes, it.written.logical_bytes) = (it.physical_used_bytes, it.physical_used_bytes);
+        });
+        assert!(growth.predict(&now, LIMITS).seconds.is_some());
+        let recent = growth.recently_written(&now, 64 << 20);
+        assert_eq!((recent.logical_bytes, recent.physical_bytes), (300 << 20, 300 << 20));
+        assert_eq!(recent.window_seconds, Some(300.0));
+    }
+
+    #[test]
+    fn the_recent_ratio_is_of_enough_data() {
+        let (growth, now) = seen(3600, |s| s << 18, |s| s << 19);
+        assert_eq!(growth.recently_written(&now, 64 << 20).window_seconds, Some(300.0));
+        let recent = growth.recently_written(&now, 1 << 30);
+        assert_eq!((recent.window_seconds, recent.logical_bytes), (Some(2050.0), 2050 << 19));
+        // All there is, if it is less.
+        assert_eq!(growth.recently_written(&now, 1 << 40).window_seconds, Some(3600.0));
     }
 
     #[test]

@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drive::{Drive, State, Status};
+use drive::{Drive, Share, State, Status};
 use media::AnyMedia;
 use parking_lot::Mutex;
-use status::{BackingPlace, BackingReport, CopyReport, EventKind, StatusReport, TimeToFull, shown};
+use status::{BackingPlace, BackingReport, CopyReport, EventKind, StatusReport, TimeToFull, meaningful_bytes, shown};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -205,6 +205,9 @@ impl Monitor {
             true => TimeToFull::none_left(),
             false => memory.growth.predict(&sample(at, status), limits(status)),
         };
+        report.recently_written =
+            memory.growth.recently_written(&sample(at, status), meaningful_bytes(report.physical_limit_bytes));
+        report.estimate();
         let Some(server) = &mut report.server else { return };
         server.events = memory.events.report(memory.watcher.warn_at());
         let earlier = memory.latencies.iter().rev().find(|(then, _)| at.saturating_sub(*then) >= RECENT);
@@ -289,7 +292,17 @@ fn sample(at: Duration, status: &Status) -> Sample {
         at,
         physical_used_bytes: status.physical_used_bytes,
         logical_used_bytes: status.logical_used_bytes,
+        logical_stored_bytes: status.logical_used_bytes.saturating_sub(status.logical_fill_bytes),
+        written: by_hosts(status),
     }
+}
+
+/// Returns what hosts have written since the drive was opened, without fills.
+fn by_hosts(status: &Status) -> Share {
+    status.written.iter().filter(|way| !way.settled).fold(Share::default(), |sum, way| Share {
+        logical_bytes: sum.logical_bytes + way.share.logical_bytes,
+        physical_bytes: sum.physical_bytes + way.share.physical_bytes,
+    })
 }
 
 fn limits(status: &Status) -> Limits {

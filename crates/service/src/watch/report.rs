@@ -6,7 +6,7 @@ use drive::{Drive, State, Status};
 use media::AnyMedia;
 use status::{
     BackingPlace, BackingReport, CacheReport, CleaningReport, CriticalWarning, DriveState, ErrorReport,
-    NoTime, RecoveryReport, StatusReport, TimeToFull, Warning, WearReport, WearSource,
+    NoTime, RecentlyWritten, RecoveryReport, StatusReport, TimeToFull, Warning, WearReport, WearSource,
 };
 
 use crate::watch::backing::Prober;
@@ -35,15 +35,6 @@ pub(crate) fn used_ratio(status: &Status) -> f64 {
     }
 }
 
-/// Logical bytes that can still be written: the available space at the present compression ratio (1 if the drive is
-/// empty), limited by the capacity.
-fn logical_available_bytes(status: &Status) -> u64 {
-    let left = limit_bytes(status).saturating_sub(status.physical_used_bytes);
-    let ratio = if status.compression_ratio > 0.0 { status.compression_ratio } else { 1.0 };
-    let capacity = status.logical_capacity_bytes.saturating_sub(status.logical_used_bytes);
-    ((left as f64 * ratio) as u64).min(capacity)
-}
-
 /// Reports a drive that is open at `path`.
 pub(crate) fn report(
     path: &Path,
@@ -61,7 +52,7 @@ pub(crate) fn report(
     let counters = &status.counters;
     let uuid = uuid::Uuid::from_bytes(status.uuid);
     let limit = limit_bytes(status);
-    StatusReport {
+    let mut report = StatusReport {
         path: path.to_path_buf(),
         state,
         // The engine has one state for both, and this text if it was requested.
@@ -82,7 +73,7 @@ pub(crate) fn report(
         logical_capacity_bytes: status.logical_capacity_bytes,
         logical_used_bytes: status.logical_used_bytes,
         logical_fill_bytes: status.logical_fill_bytes,
-        logical_available_bytes: logical_available_bytes(status),
+        logical_available_bytes: None,
         physical_size_bytes: status.physical_size_bytes,
         physical_limit_bytes: limit,
         physical_used_bytes: status.physical_used_bytes,
@@ -95,6 +86,9 @@ pub(crate) fn report(
         physical_fixed_bytes: status.physical_fixed_bytes,
         keep_allocated,
         compression_ratio: status.compression_ratio,
+        stored_compression_ratio: None,
+        recently_written: RecentlyWritten::default(),
+        expected_compression_ratio: None,
         waf: status.waf,
         out_of_space: status.out_of_space,
         backing_full: status.backing_full,
@@ -157,7 +151,9 @@ pub(crate) fn report(
         copies: Vec::new(),
         notes: status.notes.clone(),
         server: None,
-    }
+    };
+    report.estimate();
+    report
 }
 
 /// Reports the drive at `path`, which is not served. `damaged`: it could be opened only by giving up a part of its log.

@@ -55,6 +55,7 @@ pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Measu
         ));
     }
     let mut measured = Measured::default();
+    measured.cautions.extend(zeros(&json, file));
     for at in 0..scenario.columns.len() {
         let column = &scenario.columns[at];
         if !column.takes(Field::Ratio) {
@@ -83,6 +84,19 @@ pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Measu
         return Err(MeasuredError::unused(file, "no column compresses: a ratio is of no use"));
     }
     Ok(measured)
+}
+
+/// Says that fills are a large part of what was scanned: they raise all ratios, and other data has lower ones.
+fn zeros(json: &Value, file: &str) -> Option<String> {
+    const LARGE: f64 = 0.1;
+    let number = |path: &str| at_path(json, path).and_then(Value::as_f64);
+    let all = number("predicted_drive.logical_used_bytes").filter(|bytes| *bytes > 0.0)?;
+    let share = number("predicted_drive.logical_fill_bytes.estimate")? / all;
+    let rest = number("predicted_drive.ratio_without_fills.estimate");
+    let rest = rest.map_or(String::new(), |ratio| format!(", the rest has {ratio:.2}:1"));
+    (share > LARGE).then(|| {
+        format!("{:.0} % of the data of {file} are zeros and other fills, which the ratios include{rest}.", share * 100.0)
+    })
 }
 
 /// Returns the codec of the ratio at a path: the key `codec` beside it.

@@ -50,6 +50,8 @@ class Drive(NamedTuple):
     # Part of used: what dead blocks of frames take until the drive packs these frames anew.
     physical_repackable: int
     compression_ratio: float
+    # What to expect of new data: without zeros, and no more than what was written lately had. None: too little data to tell.
+    expected_ratio: Optional[float]
     out_of_space: bool
     seconds_to_full: Optional[float]
     # Openings for writing, over its life or since it was wiped.
@@ -143,6 +145,7 @@ def parse_drive(status: Dict[str, Any]) -> Drive:
         physical_used=_number(status.get('physical_used_bytes')),
         physical_repackable=_number(status.get('physical_repackable_bytes')),
         compression_ratio=_real(status.get('compression_ratio')) or 0.0,
+        expected_ratio=_real(status.get('expected_compression_ratio')),
         out_of_space=bool(status.get('out_of_space') or status.get('backing_full')),
         seconds_to_full=_real((status.get('time_to_full') or {}).get('seconds')),
         opens=_number(status.get('opens_count')),

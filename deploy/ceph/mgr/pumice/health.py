@@ -117,9 +117,9 @@ def checks(watches: Dict[int, Watch], damage: Damage, failed: Sequence[str] = ()
             down.append('osd.%d: %s' % (osd, watch.down))
         if drive is None:
             continue
-        space = 'osd.%d: %s: %.1f %% of %s of physical space used, %.1f %% when frames are packed anew, ratio %.2f' % (
+        space = 'osd.%d: %s: %.1f %% of %s of physical space used, %.1f %% when frames are packed anew, ratio without zeros %s' % (
             osd, drive.path, 100 * drive.used_ratio, bytes_text(drive.physical_limit), 100 * drive.occupied_ratio,
-            drive.compression_ratio)
+            'unknown' if drive.expected_ratio is None else '%.2f' % drive.expected_ratio)
         if watch.level == Level.FULL:
             full.append(space + (', out of space' if drive.out_of_space else ''))
         elif watch.level >= Level.NEARFULL:

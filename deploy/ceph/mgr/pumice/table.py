@@ -38,6 +38,7 @@ def rows(watches: Dict[int, Watch]) -> List[Dict[str, Any]]:
             'physical_used_ratio': drive.used_ratio if drive else None,
             'physical_occupied_ratio': drive.occupied_ratio if drive else None,
             'compression_ratio': drive.compression_ratio if drive else None,
+            'expected_compression_ratio': drive.expected_ratio if drive else None,
             'time_to_full_seconds': drive.seconds_to_full if drive else None,
         })
     return result
@@ -57,7 +58,7 @@ def text(watches: Dict[int, Watch], damage: Damage) -> str:
             bytes_text(row['physical_limit_bytes']) if known else '-',
             '%.1f %%' % (100 * row['physical_used_ratio']) if known else '-',
             '%.1f %%' % (100 * row['physical_occupied_ratio']) if known else '-',
-            '%.2f' % row['compression_ratio'] if row['compression_ratio'] else '-',
+            '%.2f' % row['expected_compression_ratio'] if row['expected_compression_ratio'] else '-',
             duration(row['time_to_full_seconds']), row['level']))
         if row['state_reason']:
             troubles.append('osd.%d: %s' % (row['osd'], row['state_reason']))

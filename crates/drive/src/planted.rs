@@ -57,6 +57,8 @@ pub enum PlantedBug {
     HoldKept,
     /// A write that begins or ends within a sector takes effect block by block.
     OddWriteTorn,
+    /// The status reports a limit that data has passed by more than is kept for small writes.
+    LimitLeftBehind,
 }
 
 /// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its compiler

@@ -9,11 +9,14 @@ use drive::{CreateOptions, Drive};
 use layout::Geometry;
 use media::{Allocation, AnyMedia, Direct, FileMedia, Media};
 use service::{IoChoice, run_here};
-use status::path_text;
+use ::scan::MapNeeds;
+use ::scan::plan::safe_capacity_bytes;
+use status::{CapacityPlan, Fit, path_text};
 
 use crate::free_space::{free_bytes, missing_bytes};
 use crate::human;
 use crate::in_use;
+use crate::resize::needs;
 use crate::output::{print_json, report_result};
 use crate::signatures;
 use crate::size::Size;
@@ -29,7 +32,7 @@ pub(crate) struct Args {
     /// Physical space the drive may use [default: all of a block device or existing file]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Logical capacity, as hosts see it [default: the physical size]
+    /// Logical capacity, as hosts see it [default: what data fits into that does not compress, about 90 % of the physical size]
     #[arg(long, value_name = "SIZE")]
     capacity: Option<Size>,
     /// Sector size in bytes
@@ -80,12 +83,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     drop(media);
     let options = created?;
-    let warning = lacks_room(&args.path);
+    let warnings = [needs_ratio(&options)?, lacks_room(&args.path)].into_iter().flatten().collect::<Vec<_>>();
+    let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
     report_result(&format!("{}: created", args.path.display()), || print(args, &options, warning.as_deref()));
-    if let Some(warning) = warning {
+    for warning in warnings {
         usage::complain(&format!("warning: {}: {warning}", args.path.display()));
     }
     Ok(())
+}
+
+/// Returns a warning if not all data fits into the capacity.
+fn needs_ratio(options: &CreateOptions) -> Result<Option<String>> {
+    let geometry = Geometry::new(options.physical_size_bytes, options.segment_bytes)?;
+    let limit = ::scan::limit_bytes(&geometry, MapNeeds::default());
+    let plan = CapacityPlan::new(options.logical_capacity_bytes, limit, None);
+    let needs = needs(options.logical_capacity_bytes, &plan);
+    Ok((plan.fit != Fit::Any).then(|| {
+        format!("{needs}: measure yours with `pumice scan`, and let `pumice plan` choose a capacity")
+    }))
 }
 
 /// Returns a warning if the filesystem cannot hold the full size of a sparse file.
@@ -224,7 +239,10 @@ async fn create_on(args: &Args, media: &AnyMedia) -> Result<CreateOptions> {
     let options = CreateOptions {
         physical_size_bytes: physical,
         // Powers of 1000 are rarely a multiple of the block size.
-        logical_capacity_bytes: args.capacity.map_or(physical, |capacity| capacity.0 / BLOCK * BLOCK),
+        logical_capacity_bytes: match args.capacity {
+            Some(capacity) => capacity.0 / BLOCK * BLOCK,
+            None => safe_capacity_bytes(&Geometry::new(physical, segment_bytes(args)?)?),
+        },
         sector_bytes: args.sector.parse()?,
         segment_bytes: segment_bytes(args)?,
         codec: args.codec,

@@ -293,6 +293,9 @@ impl<S: Subject> Run<S> {
         let ticker = Ticker(self.drive.clone());
         let result = self.executor.block_on(&self.media, &ticker, Cut::Never, future);
         self.must_not_overlap()?;
+        if let Some(space) = self.drive.as_ref().and_then(S::space) {
+            space.check().map_err(Stop::Failed)?;
+        }
         result.map_err(|end| Stop::Failed(format!("{what} never returns: {end:?}")))
     }
 

@@ -49,6 +49,30 @@ pub struct Space {
     pub segment_bytes: u64,
     /// Number of segments.
     pub segments: u64,
+    /// All that the drive may use.
+    pub size_bytes: u64,
+    /// Part of it that host data may not fill.
+    pub reserve_bytes: u64,
+    /// Part of it for structures, and lost in segments set aside.
+    pub fixed_bytes: u64,
+}
+
+impl Space {
+    /// Fails if the numbers contradict each other: used may exceed the limit by 1/256 of it, and otherwise used,
+    /// reclaimable and free space are the limit.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        const KEPT_FOR_SMALL: u64 = 256;
+        let limit = self.size_bytes.checked_sub(self.reserve_bytes + self.fixed_bytes);
+        let Some(limit) = limit else { return Err(format!("reserve and fixed space exceed the drive: {self:?}")) };
+        if self.used_bytes > limit + limit / KEPT_FOR_SMALL {
+            return Err(format!("used exceeds the limit of {limit} bytes by more than is kept: {self:?}"));
+        }
+        let sum = self.used_bytes + self.reclaimable_bytes + self.free_bytes;
+        if sum > limit.max(self.used_bytes) {
+            return Err(format!("used, reclaimable and free space exceed the limit of {limit} bytes: {self:?}"));
+        }
+        Ok(())
+    }
 }
 
 /// A drive under test. The operations are those of [`Drive`].
@@ -379,6 +403,9 @@ impl Subject for Drive<Backing> {
             reclaimable_bytes: status.physical_reclaimable_bytes,
             segment_bytes: status.segment_bytes.into(),
             segments: status.segments_count.into(),
+            size_bytes: status.physical_size_bytes,
+            reserve_bytes: status.physical_reserve_bytes,
+            fixed_bytes: status.physical_fixed_bytes,
         })
     }
 

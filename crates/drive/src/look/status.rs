@@ -171,9 +171,9 @@ impl<M: Media> Drive<M> {
         let live = segments.live_units() * unit;
         let all = u64::from(segments.count()) * segment_bytes;
         let free_segments = u64::from(segments.free_count()) * segment_bytes;
-        let limit = core.open_limit_units() * unit;
-        let kept = segments.limit_units() * unit - limit;
-        let reserve = segments.reserve_bytes() + kept;
+        let limit = core.shown_limit_units() * unit;
+        let set_aside = segments.set_aside_units() * unit;
+        let reserve = all.saturating_sub(set_aside + limit);
         let (damaged, bad) = segments.set_aside_counts();
         let reclaimable = all.saturating_sub(free_segments + live);
         let fill_blocks = core.map.fill_blocks.saturating_sub(core.map.own.fills);
@@ -204,7 +204,7 @@ impl<M: Media> Drive<M> {
             physical_reclaimable_bytes: reclaimable.min(room - free),
             physical_free_bytes: free,
             physical_reserve_bytes: reserve,
-            physical_fixed_bytes: geometry.physical_size_bytes - all + segments.set_aside_units() * unit,
+            physical_fixed_bytes: geometry.physical_size_bytes - all + set_aside,
             compression_ratio: ratio(logical_used, live),
             waf: ratio(core.counters.physical_written_bytes, core.counters.host_written_bytes),
             composition: Composition::of(&core.map.mix),
@@ -252,7 +252,7 @@ impl<M: Media> Drive<M> {
     pub fn space(&self) -> (u64, u64) {
         let core = self.0.core();
         let unit = UNIT_BYTES as u64;
-        (core.segments.live_units() * unit, core.open_limit_units() * unit)
+        (core.segments.live_units() * unit, core.shown_limit_units() * unit)
     }
 
     /// Capacity that hosts see, in bytes.

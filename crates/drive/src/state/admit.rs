@@ -3,6 +3,7 @@
 use layout::{Entry, UNIT_BYTES};
 use space::{PAIR_BYTES, kept_for_small, map_churn_bytes, map_growth_bytes};
 
+use crate::planted::PlantedBug;
 use crate::state::batch::{Batch, Item};
 use crate::state::core::Core;
 use crate::state::node::Slot;
@@ -34,6 +35,18 @@ impl Core {
     /// Largest number of live units after writes of any size.
     pub(crate) fn open_limit_units(&self) -> u64 {
         self.limit_units() - kept_for_small(self.limit_units())
+    }
+
+    /// Limit that the status reports. It is that of writes of any size, and what data and map have taken beyond the space
+    /// kept for small writes: TRIM makes the map larger, overwrites may use what is kept for rewriting it, and the limit
+    /// falls when a segment is set aside. Nobody can count on the reserve that was used for that.
+    pub(crate) fn shown_limit_units(&self) -> u64 {
+        let limit = self.open_limit_units();
+        if self.planted.has(PlantedBug::LimitLeftBehind) {
+            return limit;
+        }
+        // Live data exceeds the limit by 1/256 of it at most.
+        limit.max((self.segments.live_units() * 256).div_ceil(257))
     }
 
     /// Returns whether the drive is full. What the changed map may take does not count: it is written before anything

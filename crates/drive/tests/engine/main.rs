@@ -37,6 +37,7 @@ mod free_list;
 mod full;
 mod full_backing;
 mod full_damaged;
+mod full_limit;
 mod group_commit;
 mod hostile;
 mod hostile_counts;

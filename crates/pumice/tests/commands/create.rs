@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use crate::common::server::text;
-use crate::common::{Drive, Outcome, pumice};
+use crate::common::{Drive, Outcome, needs, pumice, succeed};
 
 /// Runs `create` on a file in a new directory. Returns exit code and output.
 fn create(
@@ -26,9 +26,42 @@ fn makes_a_file_for_its_owner_only() -> Outcome {
     assert_eq!(metadata.permissions().mode() & 0o777, 0o600);
     let status = drive.status();
     assert_eq!(status["physical_size_bytes"], 64 << 20);
-    assert_eq!(status["logical_capacity_bytes"], 64 << 20, "as large as the physical size unless said");
     assert_eq!(status["sector_bytes"], 512);
     assert_eq!(status["codec"], "auto");
+    Ok(())
+}
+
+#[test]
+fn a_capacity_that_not_all_data_fits_into_is_warned_of() {
+    let (code, text) = create(&["--size", "64M", "--capacity", "256M"], |_| Ok(()));
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("warning: ") && text.contains("need a ratio of ") && text.contains("pumice plan"), "{text}");
+    let (code, text) = create(&["--size", "64M"], |_| Ok(()));
+    assert!(code == Some(0) && !text.contains("warning"), "{text}");
+}
+
+/// A drive that is created without a capacity holds as much data as it says, also if it does not compress.
+#[test]
+fn the_default_capacity_can_be_held() -> Outcome {
+    if !needs(&["nbdcopy"]) {
+        return Ok(());
+    }
+    for size in [40_u64, 64, 300] {
+        let drive = Drive::create_as_given(&["--size", &format!("{size}M")]);
+        let capacity = drive.status()["logical_capacity_bytes"].as_u64().ok_or("a capacity")?;
+        assert!(capacity < size << 20 && capacity > (size << 20) * 6 / 10, "{capacity}");
+        let server = drive.serve(&[]);
+        for seed in 0..2 {
+            let data = drive.file("data");
+            std::fs::write(&data, codec::testdata::random(seed, usize::try_from(capacity)?))?;
+            succeed("nbdcopy", &["--flush", &data, server.uri()]);
+        }
+        let status = drive.status();
+        assert_eq!(status["out_of_space"], false, "{status:#}");
+        assert!(status["physical_used_ratio"].as_f64().is_some_and(|ratio| ratio <= 1.0), "{status:#}");
+        let run = drive.pumice(&["doctor", &text(&drive.path())]);
+        assert!(run.stdout.contains("any data fits") || run.stdout.contains("its data shows"), "{run:?}");
+    }
     Ok(())
 }
 

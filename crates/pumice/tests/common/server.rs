@@ -20,8 +20,19 @@ pub(crate) struct Drive {
 }
 
 impl Drive {
-    /// Creates a drive with these arguments of `pumice create`.
+    /// Creates a drive with these arguments of `pumice create`. Its capacity is the physical size unless given.
     pub(crate) fn create(arguments: &[&str]) -> Drive {
+        let size = arguments.iter().position(|argument| *argument == "--size").map(|at| arguments[at + 1]);
+        match size {
+            Some(size) if !arguments.contains(&"--capacity") => {
+                Drive::create_as_given(&[arguments, &["--capacity", size]].concat())
+            }
+            _ => Drive::create_as_given(arguments),
+        }
+    }
+
+    /// Creates a drive with exactly these arguments.
+    pub(crate) fn create_as_given(arguments: &[&str]) -> Drive {
         let drive = Drive { folder: tempfile::tempdir().expect("a temporary directory") };
         let path = drive.path();
         let run = drive.pumice(&[&["create", &text(&path)], arguments].concat());

@@ -253,6 +253,17 @@ pub fn expected_waf(input: &Input, logical_bytes: u64) -> Result<Waf, DecodeErro
     }))
 }
 
+/// Ratio that data reaches which does not compress at all, on a drive whose limit is that of an empty one: record headers, the
+/// map, on small drives the space to rewrite it.
+const INCOMPRESSIBLE_RATIO: f64 = 0.98;
+
+/// Returns the largest capacity, in whole MiB, that holds any data on a drive of this geometry, also data that does not
+/// compress.
+pub fn safe_capacity_bytes(geometry: &Geometry) -> u64 {
+    const ROUND: u64 = 1 << 20;
+    (limit_bytes(geometry, MapNeeds::default()) as f64 * INCOMPRESSIBLE_RATIO) as u64 / ROUND * ROUND
+}
+
 /// Explains why the recommended capacity is below the document's.
 fn difference(policy: Policy, geometry: &Geometry) -> String {
     let physical = geometry.physical_size_bytes as f64;

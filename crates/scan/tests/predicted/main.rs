@@ -7,4 +7,5 @@ mod common;
 
 mod frames;
 mod prediction;
+mod safe;
 mod waf;

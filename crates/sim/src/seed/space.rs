@@ -16,6 +16,9 @@
 //! 4. **Maintenance ends.** A quiet drive, full or not, reaches a state with nothing left to do. It does not
 //!    wear its medium for ever.
 //!
+//! On every drive, with faults or without, used exceeds the limit by at most 1/256 of it, and the parts of the
+//! space fit together ([`Space::check`]).
+//!
 //! Writes go to the annex, which no client touches, and are recorded in the
 //! [`Ledger`](crate::ledger::Ledger).
 

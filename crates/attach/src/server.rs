@@ -15,7 +15,7 @@ use nbd::client::{ExportUri, Replies, negotiate, negotiate_delivery};
 use nbd::delivery::FuseDevice;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
-use service::DriveSearch;
+use service::{DriveSearch, ServiceError};
 use status::{DriveState, StatusReport, path_text, shown};
 
 use crate::identity::Identity;
@@ -237,6 +237,8 @@ pub(crate) struct DriveServer {
     pub(crate) known: Known,
     /// What the drive showed at the first connections.
     shape: Option<Shape>,
+    /// A device waits for the drive, or has it: its server counts, whatever the path leads to by now.
+    is_fixed: bool,
     /// Something else than the expected drive was found.
     pub(crate) is_other: bool,
 }
@@ -259,6 +261,7 @@ impl DriveServer {
             started_at: None,
             failure: None,
             log_begin: 0,
+            is_fixed: expected.is_some(),
             expected,
             known: Known::default(),
             shape: None,
@@ -283,7 +286,15 @@ impl DriveServer {
         let since = Instant::now();
         // Before a server is started, one that is slow has time to answer. Asked before each attempt: a server that becomes ready
         // meanwhile is tried again.
-        let mut is_served = self.search.find_patiently().is_some();
+        let mut is_served = if self.is_fixed {
+            self.search.find_patiently().is_some()
+        } else {
+            let found = self.search.find_exactly_patiently().map_err(|error| match error {
+                ServiceError::OtherFile(other) => other.reason(),
+                error => error.to_string(),
+            });
+            found?.is_some()
+        };
         loop {
             let is_late = since.elapsed() >= insist;
             // Before the next one is started.
@@ -315,7 +326,15 @@ impl DriveServer {
                 return Err(format!("its server, process {pid}, which was started before, does not answer"));
             }
             sleep(POLL);
-            is_served = self.search.find().is_some();
+            is_served = self.find().is_some();
+        }
+    }
+
+    /// The drive as its server reports it.
+    fn find(&self) -> Option<StatusReport> {
+        match self.is_fixed {
+            true => self.search.find(),
+            false => self.search.find_exactly().ok().flatten(),
         }
     }
 
@@ -434,6 +453,7 @@ impl DriveServer {
             identity: Identity::of(report),
         });
         self.shape = Some(shape);
+        self.is_fixed = true;
         self.failure = None;
         Ok(Connected { streams, delivers })
     }
@@ -441,7 +461,7 @@ impl DriveServer {
 
 impl Server for DriveServer {
     fn connect(&mut self, device: Option<&FuseDevice>) -> Result<Connected, String> {
-        match self.search.find() {
+        match self.find() {
             Some(report) if report.state != DriveState::Closed => self.connect_to(&report, device),
             _ if self.owns => {
                 self.start();

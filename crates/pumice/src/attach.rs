@@ -238,8 +238,8 @@ fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
     }
     // The server of a killed bridge may be opening the drive.
     if !waits && let Err(error) = glance::is_drive(path) {
-        // Says what is wrong before anything is started. A drive whose file is gone may be served still.
-        DriveSearch::new(path).find_patiently().ok_or(error)?;
+        // Says what is wrong before anything is started. A server may have a file that was at this path.
+        service::find_served(path)?.ok_or(error)?;
     }
     if how.journal.0 < JOURNAL_BYTES_MIN {
         bail!("the journal needs at least 1M: writes would wait for each other");

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 use attach::bridge::State;
 use attach::client::{self, Attachment};
-use service::{DriveSearch, is_nfs_deleted};
+use service::{DriveSearch, ServiceError, is_nfs_deleted};
 use status::{BackingPlace, shown};
 
 use crate::attach::detach_all;
@@ -62,12 +62,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.bridge.as_ref().is_some_and(|bridge| *bridge != pid.to_string()) {
         bail!("{}: attached by another process: {pid}", shown(path));
     }
-    // A unit that stops ends the server in any case.
+    // A unit that stops ends the server in any case, and has named its process.
+    if args.bridge.is_none() {
+        refuse_other_file(path, &found)?;
+    }
     if !args.force && args.bridge.is_none() {
         refuse_loss(&found)?;
     }
     unused_within(&found, args.force, patience)?;
     Ok(found.detach(args.force)?)
+}
+
+/// Refuses a path that leads to another file than that of the attached drive. Not one at which nothing is: that can mean no other drive.
+fn refuse_other_file(path: &Path, found: &Attachment) -> Result<()> {
+    if !found.record.is_of(path) || !path.exists() {
+        return Ok(());
+    }
+    match DriveSearch::new(path).find_exactly_patiently() {
+        Err(error @ ServiceError::OtherFile(_)) => {
+            let node = found.record.node.clone().unwrap_or_default();
+            bail!("{error}; to detach that drive, name its device, {}", node.display())
+        }
+        // Without a server, nothing else has the file.
+        Err(_) | Ok(_) => Ok(()),
+    }
 }
 
 /// Refuses a drive whose backing was deleted if its server ends with the attachment: the file is gone then.

@@ -89,8 +89,9 @@ impl Patient {
         let attachments = crate::status::attachments_of(&path);
         if target != Target::New {
             match crate::status::of_server(&path) {
-                Some(report) => status = Some(report),
-                None => match crate::status::without_server(&path, &attachments) {
+                Ok(Some(report)) => status = Some(report),
+                Err(error) => no_status = Some(crate::usage::one_line(&error)),
+                Ok(None) => match crate::status::without_server(&path, &attachments) {
                     Ok(report) => status = Some(report),
                     Err(error) => {
                         no_status = Some(crate::usage::one_line(&crate::not_a_drive::clarify(error)));

@@ -63,7 +63,7 @@ pub(crate) struct Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let (drives, is_all) = crate::served::drives(None);
+    let (drives, is_all) = crate::served::drives();
     let rows = rows(drives, client::all());
     if args.json {
         return print_json(&json!({ "drives": rows.iter().map(document).collect::<Vec<Value>>() }));

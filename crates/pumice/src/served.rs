@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use service::{FoundDrives, SilentServer, find_drive_patiently, find_drives};
+use anyhow::Result;
+use service::{FoundDrives, ServiceError, SilentServer, find_drive_patiently, find_drives};
 use status::{StatusReport, shown};
 
 use crate::usage::{complain, printable};
@@ -10,22 +11,38 @@ use crate::usage::{complain, printable};
 /// Most lines about servers.
 const LINES_MAX: usize = 8;
 
-/// Returns the drives of all servers; with `path`, only the drive there. Complains of servers that do not answer. The second is whether
-/// all answered.
-pub(crate) fn drives(path: Option<&Path>) -> (Vec<StatusReport>, bool) {
-    complained(find_drives(path), path.is_some())
+/// Returns the drives of all servers. Complains of servers that do not answer. The second is whether all answered.
+pub(crate) fn drives() -> (Vec<StatusReport>, bool) {
+    let found = find_drives(None);
+    complain_of(&found.silent, false);
+    (found.drives, found.silent.is_empty())
 }
 
-/// As [`drives`], for the drive at `path` that is to be changed: its server has ten seconds to answer.
-pub(crate) fn drive_to_change(path: &Path) -> Vec<StatusReport> {
-    complained(find_drive_patiently(path), true).0
+/// Returns the drive at `path` as its server reports it, also if it is down there. Complains of servers that do not answer.
+///
+/// # Errors
+/// If a server has another file, which it has opened by this path.
+pub(crate) fn drive(path: &Path) -> Result<Option<StatusReport>> {
+    one(find_drives(Some(path)))
 }
 
-fn complained(found: FoundDrives, of_one_drive: bool) -> (Vec<StatusReport>, bool) {
-    for line in lines(&found.silent, of_one_drive) {
+/// As [`drive`], for a drive that is to be changed: its server has ten seconds to answer.
+pub(crate) fn drive_to_change(path: &Path) -> Result<Option<StatusReport>> {
+    one(find_drive_patiently(path))
+}
+
+fn one(found: FoundDrives) -> Result<Option<StatusReport>> {
+    if let Some(other) = found.other_file {
+        return Err(ServiceError::from(other).into());
+    }
+    complain_of(&found.silent, true);
+    Ok(found.drives.into_iter().next())
+}
+
+fn complain_of(silent: &[SilentServer], of_one_drive: bool) {
+    for line in lines(silent, of_one_drive) {
         complain(&line);
     }
-    (found.drives, found.silent.is_empty())
 }
 
 /// Returns a line for each process that does not answer, which has a socket for each of its drives.

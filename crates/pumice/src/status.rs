@@ -47,14 +47,12 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if let Some(interval) = args.watch {
         return watch::run(args.path.as_deref(), interval);
     }
-    let (found, is_all) = served::drives(args.path.as_deref());
-    let drives = match (args.path.as_deref(), found) {
-        (Some(path), found) if found.is_empty() => vec![without_server(path, &attachments_of(path))?],
-        (Some(_), mut found) => {
-            found.truncate(1);
-            found
-        }
-        (None, found) => found,
+    let (drives, is_all) = match args.path.as_deref() {
+        Some(path) => match served::drive(path)? {
+            Some(drive) => (vec![drive], true),
+            None => (vec![without_server(path, &attachments_of(path))?], true),
+        },
+        None => served::drives(),
     };
     if args.path.is_none() {
         complain_of_attachments(&drives);
@@ -79,21 +77,24 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 pub(crate) fn find(path: Option<&Path>) -> Result<Vec<StatusReport>> {
     match path {
         Some(path) => Ok(vec![one(path)?]),
-        None => Ok(served::drives(None).0),
+        None => Ok(served::drives().0),
     }
 }
 
 /// Returns the drive at `path`, from its server if it is being served, else from the backing.
 fn one(path: &Path) -> Result<StatusReport> {
-    match of_server(path) {
+    match of_server(path)? {
         Some(report) => Ok(report),
         None => idle(path),
     }
 }
 
 /// Returns the drive at `path` as its server reports it, if one has it open. Complains of servers that do not answer.
-pub(crate) fn of_server(path: &Path) -> Option<StatusReport> {
-    served::drives(Some(path)).0.into_iter().find(|report| report.state != DriveState::Down)
+///
+/// # Errors
+/// If a server has another file, which it has opened by this path.
+pub(crate) fn of_server(path: &Path) -> Result<Option<StatusReport>> {
+    Ok(served::drive(path)?.filter(|report| report.state != DriveState::Down))
 }
 
 /// Returns the attachments of the drive at `path`. Bridges of other drives are not asked.

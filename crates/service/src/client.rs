@@ -1,7 +1,10 @@
-//! Client side of the admin sockets of servers on this machine: where the sockets are (`runtime_dir`), what is sent
-//! (`protocol`, `exchange`), which drives the servers have (`servers`), and which one has a drive (`search`).
+//! Client side of the admin sockets of servers on this machine: where the sockets are (`runtime_dir`, `names`), what is sent
+//! (`protocol`, `exchange`), which drives the servers have (`servers`), which one has a drive (`search`), and whether that is the drive
+//! at a path (`other_file`).
 
 pub(crate) mod exchange;
+pub(crate) mod names;
+pub(crate) mod other_file;
 pub(crate) mod protocol;
 pub(crate) mod runtime_dir;
 pub(crate) mod search;

@@ -5,6 +5,8 @@ use std::path::PathBuf;
 
 use status::shown;
 
+use crate::client::other_file::OtherFile;
+
 /// A drive could not be opened, served or asked. The message is one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -49,6 +51,9 @@ pub enum ServiceError {
     /// A worker thread is gone.
     #[error("a worker thread has stopped (see the preceding log messages)")]
     WorkerGone,
+    /// A path leads to something else than the file that a server has opened by it.
+    #[error(transparent)]
+    OtherFile(Box<OtherFile>),
     /// A server refused a request.
     #[error("{0}")]
     Refused(String),
@@ -75,6 +80,12 @@ pub enum ServiceError {
         /// Error of the system.
         source: io::Error,
     },
+}
+
+impl From<OtherFile> for ServiceError {
+    fn from(other: OtherFile) -> ServiceError {
+        ServiceError::OtherFile(Box::new(other))
+    }
 }
 
 impl ServiceError {

@@ -1,8 +1,29 @@
 //! Report of the backing of a drive and of the disks under it.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::states::{BackingKind, BackingPlace};
+
+/// A file, or a block device, whatever paths lead to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FileId {
+    /// Number of the file system of a file, or of the block device itself: `MAJOR:MINOR`.
+    pub device: String,
+    /// Number of a file in its file system; `None` for a block device.
+    pub inode: Option<u64>,
+}
+
+impl fmt::Display for FileId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.inode {
+            Some(inode) => write!(f, "inode {inode} of file system {}", self.device),
+            None => write!(f, "block device {}", self.device),
+        }
+    }
+}
 
 /// The backing of a drive. [`None`] is what the machine does not report.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -14,6 +35,8 @@ pub struct BackingReport {
     pub missing_bytes: u64,
     /// Where the backing is; unknown if the drive is not served.
     pub place: BackingPlace,
+    /// The file or device that the server has open; `None` if the drive is not served.
+    pub file: Option<FileId>,
     /// Temperature of the hottest disk.
     pub temperature_celsius: Option<f64>,
     /// Power of all disks together, if each reports it.
@@ -72,6 +95,7 @@ impl BackingReport {
             kind,
             missing_bytes: 0,
             place: BackingPlace::Unknown,
+            file: None,
             temperature_celsius: highest(|device| device.temperature_celsius),
             power_watts: power.filter(|watts| !watts.is_empty()).map(|watts| watts.iter().sum()),
             percentage_used: highest(|device| device.percentage_used),

@@ -19,7 +19,7 @@ mod states;
 mod warning;
 
 pub use advice::{CapacityPlan, Fit, INCOMPRESSIBLE_RATIO, RecentlyWritten, meaningful_bytes};
-pub use backing::{BackingReport, DeviceReport};
+pub use backing::{BackingReport, DeviceReport, FileId};
 pub use capacity::{CAPACITY_COLUMNS, CAPACITY_SECTOR_BYTES, capacity_values};
 pub use clock::{unix_seconds, unix_seconds_now};
 pub use compression::{

@@ -14,6 +14,7 @@ pub use error::MediaError;
 pub use open::{Allocation, Direct};
 pub use uring::{UringGuard, UringReactor};
 
+use std::fs::Metadata;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -104,6 +105,14 @@ impl FileMedia {
     /// Returns whether this is a block device rather than a regular file.
     pub fn block_device(&self) -> bool {
         self.backing.block_device
+    }
+
+    /// Returns the metadata of the open file or device, whatever its path leads to by now.
+    ///
+    /// # Errors
+    /// As of `fstat(2)`. A file system on the network may block the thread.
+    pub fn metadata(&self) -> io::Result<Metadata> {
+        self.backing.file.metadata()
     }
 
     fn note(&self, result: &io::Result<()>) {

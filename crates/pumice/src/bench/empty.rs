@@ -116,7 +116,7 @@ pub(super) fn free(target: &Target) -> Result<()> {
             }
             // Only now are servers asked: one that hangs takes three seconds and a warning, and a drive is
             // looked at before each scene.
-            if crate::status::of_server(path).is_some() {
+            if crate::status::of_server(path)?.is_some() {
                 bail!(
                     "{}: is being served; stop its server, or use its NBD address as the target",
                     path.display()

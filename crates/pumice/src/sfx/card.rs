@@ -70,7 +70,7 @@ pub(super) fn all() -> Vec<Card> {
     let mut attachments = client::all();
     let mut cards = Vec::new();
     // Those that are attached have their numbers already.
-    for drive in crate::served::drives(None).0 {
+    for drive in crate::served::drives().0 {
         let number = sfx::claim(&drive.path).ok();
         let is_its = |it: &Attachment| {
             it.record.path == drive.path || (number.is_some() && sfx::claim(&it.record.path).ok() == number)
@@ -98,7 +98,7 @@ fn without_server(attachment: &Attachment) -> StatusReport {
 /// Returns the drive with a name: a number, `/dev/sfdv0n1` or `/dev/sfxv0` whether or not there is such a link, its block
 /// device, or its path.
 pub(super) fn find(name: &Path) -> Result<Card> {
-    found(name, |path| crate::served::drives(Some(path)).0)
+    found(name, crate::served::drive)
 }
 
 /// As [`find`], for a drive that is to be changed: its server has ten seconds to answer.
@@ -106,11 +106,11 @@ pub(super) fn find_patiently(name: &Path) -> Result<Card> {
     found(name, crate::served::drive_to_change)
 }
 
-fn found(name: &Path, served: impl FnOnce(&Path) -> Vec<StatusReport>) -> Result<Card> {
+fn found(name: &Path, served: impl FnOnce(&Path) -> Result<Option<StatusReport>>) -> Result<Card> {
     let path = resolve(name)?;
     let attachment = client::find(&path);
     let path = attachment.as_ref().map_or(path, |attachment| attachment.record.path.clone());
-    let served = served(&path).into_iter().next();
+    let served = served(&path)?;
     let drive = match (served, &attachment) {
         (Some(report), _) => report,
         (None, Some(attachment)) => without_server(attachment),

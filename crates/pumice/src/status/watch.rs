@@ -44,7 +44,10 @@ pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
         bail!("--watch needs a terminal; scripts ask `pumice status --json` again and again");
     }
-    let (first, _) = crate::served::drives(path);
+    let first = match path {
+        Some(path) => crate::served::drive(path)?.into_iter().collect(),
+        None => crate::served::drives().0,
+    };
     if let Some(path) = path
         && first.is_empty()
     {

@@ -402,7 +402,7 @@ fn a_deleted_backing_is_copied_below_its_device_and_not_detached() -> Outcome {
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
     let status = || -> Value {
-        let run = it.drive.pumice(&["status", &it.path(), "--json"]);
+        let run = it.drive.pumice(&["status", "--json"]);
         let mut answer: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
         answer["drives"][0].take()
     };

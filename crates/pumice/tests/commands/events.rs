@@ -8,13 +8,13 @@ use crate::common::{Drive, in_time, needs, pumice, succeed};
 /// Polls the status until it satisfies `until`, up to a limit.
 fn wait(drive: &Drive, until: impl Fn(&serde_json::Value) -> bool) -> serde_json::Value {
     for _ in 0..600 {
-        let status = drive.status();
+        let status = drive.status_of_server();
         if until(&status) {
             return status;
         }
         std::thread::sleep(Duration::from_millis(50));
     }
-    panic!("this never came about: {}", drive.status());
+    panic!("this never came about: {}", drive.status_of_server());
 }
 
 fn count(status: &serde_json::Value, event: &str) -> Option<u64> {
@@ -249,7 +249,7 @@ fn a_backing_that_is_renamed_or_replaced_is_reported_until_it_is_back() {
     let status = at("moved");
     assert_eq!(status["critical_warning"]["names"], serde_json::json!(["backing-moved"]));
     assert_eq!(status["backing"]["kind"], "file", "{status}");
-    let shown = drive.pumice(&["status", &text(&path)]).stdout;
+    let shown = drive.pumice(&["status"]).stdout;
     assert!(line_with(&shown, "warning:").contains("nothing is at the path"), "{shown}");
     std::fs::write(&path, "another").expect("replaced");
     at("replaced");
@@ -282,7 +282,7 @@ fn a_backing_that_is_deleted_is_reported_and_served_until_the_end() {
     let status = wait(&drive, |status| count(status, "backing-deleted") == Some(1));
     assert_eq!((&status["state"], &status["backing"]["place"]), (&"online".into(), &"deleted".into()));
     assert_eq!(status["critical_warning"]["names"], serde_json::json!(["reliability", "backing-deleted"]));
-    let shown = drive.pumice(&["status", &text(&path)]).stdout;
+    let shown = drive.pumice(&["status"]).stdout;
     assert!(line_with(&shown, "warning:").contains("do not stop or restart"), "{shown}");
     assert!(line_with(&shown, "Device Status").contains("backing-deleted"), "{shown}");
     let shown = drive.pumice(&["list"]).stdout;
@@ -291,7 +291,7 @@ fn a_backing_that_is_deleted_is_reported_and_served_until_the_end() {
     std::fs::write(&path, "another").expect("replaced");
     write("2");
     std::thread::sleep(Duration::from_secs(2));
-    assert_eq!(drive.status()["backing"]["place"], "deleted");
+    assert_eq!(drive.status_of_server()["backing"]["place"], "deleted");
     assert!(server.stop().success());
     let event = std::fs::read_to_string(out).expect("the command ran");
     assert!(event.starts_with("the backing was deleted"), "{event}");

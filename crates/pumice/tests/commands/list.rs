@@ -52,6 +52,23 @@ fn a_line_for_each_drive_of_the_servers() {
 }
 
 #[test]
+fn sockets_for_nbd_and_http_are_not_asked() {
+    let drive = Drive::create(&["--size", "32M"]);
+    // The first server makes the directory of its sockets, for its owner only.
+    assert!(drive.serve(&[]).stop().success());
+    let socket = |name: &str| format!("unix:{}", text(&drive.runtime_dir().join(name)));
+    let server = drive.serve(&["--nbd", &socket("nbd.sock"), "--http", &socket("http.sock")]);
+    for command in ["list", "status", "capacity"] {
+        let run = drive.pumice(&[command]);
+        assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{run:?}");
+        assert!(run.stdout.contains(&text(&drive.path())), "{run:?}");
+    }
+    assert_eq!(drive.pumice(&["status", &text(&drive.path())]).code, Some(0));
+    assert!(server.stop().success());
+    assert!(!drive.log().contains("refused"), "{}", drive.log());
+}
+
+#[test]
 fn a_server_that_hangs_is_named_and_hides_no_other_drive() -> Outcome {
     let drive = Drive::create(&["--size", "32M"]);
     let idle = drive.file("idle");

@@ -74,6 +74,14 @@ impl Drive {
         answer["drives"][0].take()
     }
 
+    /// Returns the status of the only drive that is served, as JSON, wherever its file is.
+    pub(crate) fn status_of_server(&self) -> serde_json::Value {
+        let run = self.pumice(&["status", "--json"]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let mut answer: serde_json::Value = serde_json::from_str(&run.stdout).expect("JSON");
+        answer["drives"][0].take()
+    }
+
     /// Serves the drive with more arguments of `pumice serve`. The server is ready on return.
     pub(crate) fn serve(&self, arguments: &[&str]) -> Server {
         let path = self.path();

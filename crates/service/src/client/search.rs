@@ -15,11 +15,13 @@ use parking_lot::Mutex;
 use status::{DriveState, StatusAnswer, StatusReport};
 
 use crate::client::exchange::{PATIENCE, Together};
+use crate::client::other_file::OtherFile;
 use crate::client::runtime_dir::runtime_dirs;
 use crate::client::servers::{
     ANSWERS_MAX_BYTES, FoundDrives, LOOK_PATIENCE, SilentServer, ask_status, is_at, parse_status, peer,
     receive_status, sockets_in,
 };
+use crate::error::ServiceError;
 use crate::paths::absolute;
 
 /// Time that a search waits for servers that do not answer. They are not forgotten: the search after their answer finds the drive.
@@ -36,6 +38,9 @@ const ASKED_MAX: usize = 128;
 pub struct DriveSearch {
     path: PathBuf,
     dirs: Vec<PathBuf>,
+    /// Only a server that has the very file counts to which the path leads now. Otherwise also one that has opened the drive by this
+    /// path, whatever is there by now: a device of the drive needs its server as long as that lives.
+    is_exact: bool,
     /// [`GLANCE`] and [`PATIENCE`].
     glance: Duration,
     patience: Duration,
@@ -61,6 +66,8 @@ struct Found {
     last_asked: HashMap<PathBuf, Instant>,
     /// The drive, of a server that could not open it.
     down: Option<StatusReport>,
+    /// The file of a server that has opened it by this path, which leads elsewhere by now.
+    other_file: Option<OtherFile>,
 }
 
 /// A question that was not answered yet.
@@ -91,7 +98,13 @@ impl DriveSearch {
 
     fn in_dirs(path: &Path, dirs: Vec<PathBuf>) -> DriveSearch {
         let (found, answers) = (Arc::default(), Arc::default());
-        DriveSearch { path: path.to_path_buf(), dirs, glance: GLANCE, patience: PATIENCE, found, answers }
+        let (path, is_exact) = (path.to_path_buf(), false);
+        DriveSearch { path, dirs, is_exact, glance: GLANCE, patience: PATIENCE, found, answers }
+    }
+
+    /// The same search, for a server that has the very file or device to which the path leads now.
+    pub(super) fn exactly(&self) -> DriveSearch {
+        DriveSearch { is_exact: true, ..self.clone() }
     }
 
     /// The drive as its server reports it; `None` if no server has it open, or if its server has not answered in time: within ten
@@ -113,6 +126,37 @@ impl DriveSearch {
     pub(super) fn find_with_socket(&self) -> Result<Option<(PathBuf, StatusReport)>, Vec<SilentServer>> {
         let report = self.find_within(self.patience)?;
         Ok(self.found.lock().socket.clone().map(|socket| (socket, report)))
+    }
+
+    /// As [`DriveSearch::find`], for a server that has the very file to which the path leads now. Searches from now on begin with that.
+    ///
+    /// # Errors
+    ///
+    /// [`ServiceError::OtherFile`] if a server has another file, which it has opened by this path.
+    pub fn find_exactly(&self) -> Result<Option<StatusReport>, ServiceError> {
+        self.find_exactly_within(self.glance)
+    }
+
+    /// As [`DriveSearch::find_exactly`], and waits ten seconds for servers that do not answer.
+    ///
+    /// # Errors
+    ///
+    /// As for [`DriveSearch::find_exactly`].
+    pub fn find_exactly_patiently(&self) -> Result<Option<StatusReport>, ServiceError> {
+        self.find_exactly_within(self.patience)
+    }
+
+    fn find_exactly_within(&self, patience: Duration) -> Result<Option<StatusReport>, ServiceError> {
+        let exact = self.exactly();
+        match exact.find_within(patience) {
+            Ok(report) => Ok(Some(report)),
+            Err(_) => exact.other_file().map_or(Ok(None), |other| Err(other.into())),
+        }
+    }
+
+    /// The file of a server that has opened it by this path, which leads elsewhere, if the last search has found one.
+    pub(super) fn other_file(&self) -> Option<OtherFile> {
+        self.found.lock().other_file.take()
     }
 
     /// As [`DriveSearch::find_patiently`], for a drive that a server had a moment ago: one that listens still and has not answered is
@@ -141,9 +185,10 @@ impl DriveSearch {
     /// not answered within `patience`, or not properly, or were not asked.
     pub(super) fn look(&self, patience: Duration) -> FoundDrives {
         match self.find_within(patience) {
-            Ok(report) => FoundDrives { drives: vec![report], silent: Vec::new() },
+            Ok(report) => FoundDrives { drives: vec![report], ..FoundDrives::default() },
             Err(silent) => {
-                FoundDrives { drives: self.found.lock().down.take().into_iter().collect(), silent }
+                let down = self.found.lock().down.take();
+                FoundDrives { drives: down.into_iter().collect(), silent, other_file: self.other_file() }
             }
         }
     }
@@ -328,6 +373,9 @@ impl DriveSearch {
     }
 
     fn drive_in(&self, mut answer: StatusAnswer) -> Option<StatusReport> {
+        if self.is_exact {
+            return self.exact_drive_in(answer);
+        }
         let named = absolute(&self.path);
         if answer.drives.iter().any(|report| report.path == named && report.state != DriveState::Down) {
             // The files of the others are not looked at.
@@ -339,6 +387,22 @@ impl DriveSearch {
             self.found.lock().down = Some(down);
         }
         open.into_iter().next()
+    }
+}
+
+impl DriveSearch {
+    fn exact_drive_in(&self, answer: StatusAnswer) -> Option<StatusReport> {
+        let mut found = None;
+        for report in answer.drives {
+            let is_down = report.state == DriveState::Down;
+            match OtherFile::check(&self.path, report) {
+                Ok(Some(report)) if is_down => self.found.lock().down = Some(report),
+                Ok(Some(report)) => found = Some(report),
+                Ok(None) => {}
+                Err(other) => self.found.lock().other_file = Some(*other),
+            }
+        }
+        found
     }
 }
 
@@ -390,9 +454,9 @@ mod tests {
     #[test]
     fn a_server_that_hangs_delays_no_other_drive() {
         let dir = tempfile::tempdir().expect("a directory");
-        let hung = server(dir.path(), "a.sock", "/hung", None);
-        let asked = server(dir.path(), "b.sock", "/drive", Some(Duration::ZERO));
-        let other = server(dir.path(), "c.sock", "/other", Some(Duration::ZERO));
+        let hung = server(dir.path(), "down-1.sock", "/hung", None);
+        let asked = server(dir.path(), "down-2.sock", "/drive", Some(Duration::ZERO));
+        let other = server(dir.path(), "down-3.sock", "/other", Some(Duration::ZERO));
         let since = Instant::now();
         let drive = search(&dir, "/drive", LONG);
         for _ in 0..10 {
@@ -417,7 +481,8 @@ mod tests {
         let bytes = 15 << 20;
         let (sent, is_refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
         for number in 0..count {
-            let listener = UnixListener::bind(dir.path().join(format!("a{number}.sock"))).expect("bound");
+            let listener =
+                UnixListener::bind(dir.path().join(format!("down-1{number}.sock"))).expect("bound");
             let (sent, is_refused) = (sent.clone(), is_refused.clone());
             thread::spawn(move || {
                 // One asks, and others see whether it is dead.
@@ -442,7 +507,7 @@ mod tests {
         let [dir, other] = [(); 2].map(|()| tempfile::tempdir().expect("a directory"));
         let count = 8;
         filling(&dir, count);
-        let asked = server(dir.path(), "z.sock", "/drive", Some(Duration::from_millis(100)));
+        let asked = server(dir.path(), "down-9.sock", "/drive", Some(Duration::from_millis(100)));
         assert!(search(&dir, "/drive", LONG).find_patiently().is_some());
         assert_eq!(asked.load(Ordering::Relaxed), 1);
         // No search takes them all.
@@ -457,8 +522,8 @@ mod tests {
     #[test]
     fn a_look_names_servers_that_do_not_answer_and_finds_drives_that_are_down() {
         let dir = tempfile::tempdir().expect("a directory");
-        let _hung = server(dir.path(), "a.sock", "/hung", None);
-        server(dir.path(), "b.sock", "/drive", Some(Duration::ZERO));
+        let _hung = server(dir.path(), "down-1.sock", "/hung", None);
+        server(dir.path(), "down-2.sock", "/drive", Some(Duration::ZERO));
         let look = |path: &str, patience| search(&dir, path, LONG).look(patience);
         let patience = Duration::from_secs(5);
         let found = look("/drive", LONG);
@@ -466,7 +531,7 @@ mod tests {
         let found = look("/nobody", patience);
         assert_eq!((found.drives.len(), found.silent.len()), (0, 1), "{:?}", found.silent);
         let hung = &found.silent[0];
-        assert_eq!((&hung.socket, hung.pid), (&dir.path().join("a.sock"), Some(std::process::id())));
+        assert_eq!((&hung.socket, hung.pid), (&dir.path().join("down-1.sock"), Some(std::process::id())));
         assert!(hung.what.starts_with("did not answer within "), "{hung}");
         let answers = |name: &str, text: &'static str| {
             let listener = UnixListener::bind(dir.path().join(name)).expect("bound");
@@ -477,9 +542,9 @@ mod tests {
                 }
             });
         };
-        answers("c.sock", r#"{"drives":[{"path":"/down","state":"down"}]}"#);
-        answers("d.sock", r#"{"error":"too old"}"#);
-        answers("e.sock", "NBDMAGICIHAVEOPT");
+        answers("down-3.sock", r#"{"drives":[{"path":"/down","state":"down"}]}"#);
+        answers("down-4.sock", r#"{"error":"too old"}"#);
+        answers("down-5.sock", "NBDMAGICIHAVEOPT");
         let found = look("/down", patience);
         assert_eq!((found.drives.len(), found.silent.len()), (1, 2), "{:?}", found.silent);
         assert_eq!(found.drives[0].state, DriveState::Down);
@@ -489,14 +554,15 @@ mod tests {
     #[test]
     fn an_answer_at_the_last_moment_is_a_drive_or_a_warning() {
         let dir = tempfile::tempdir().expect("a directory");
-        server(dir.path(), "a.sock", "/drive", Some(Duration::ZERO));
+        server(dir.path(), "down-1.sock", "/drive", Some(Duration::ZERO));
         // It answers while these are being asked, when the time is over.
-        let hung = |number| UnixListener::bind(dir.path().join(format!("b{number}.sock"))).expect("bound");
+        let hung =
+            |number| UnixListener::bind(dir.path().join(format!("down-2{number}.sock"))).expect("bound");
         let listeners: Vec<_> = (0..60).map(hung).collect();
         for _ in 0..3 {
             let drive = search(&dir, "/drive", LONG);
             let found = DriveSearch { patience: Duration::from_secs(1), ..drive }.look(Duration::ZERO);
-            let named = found.silent.iter().filter(|it| it.socket.ends_with("a.sock")).count();
+            let named = found.silent.iter().filter(|it| it.socket.ends_with("down-1.sock")).count();
             assert_eq!(found.drives.len() + named, 1, "{found:?}");
             assert!(found.drives.len() == 1 || found.silent.len() == listeners.len() + 1, "{found:?}");
         }
@@ -505,15 +571,16 @@ mod tests {
     #[test]
     fn very_many_sockets_of_servers_that_hang_do_not_hide_the_others() {
         let dir = tempfile::tempdir().expect("a directory");
-        let hung = |number| UnixListener::bind(dir.path().join(format!("a{number:03}.sock"))).expect("bound");
+        let hung =
+            |number| UnixListener::bind(dir.path().join(format!("down-1{number:03}.sock"))).expect("bound");
         let _listeners: Vec<_> = (0..ASKED_MAX).map(hung).collect();
-        server(dir.path(), "z.sock", "/drive", Some(Duration::ZERO));
+        server(dir.path(), "down-9.sock", "/drive", Some(Duration::ZERO));
         let patience = Duration::from_secs(5);
         let drive = DriveSearch { patience, ..search(&dir, "/drive", patience / 4) };
         let found = drive.look(patience / 4);
         assert_eq!((found.drives.len(), found.silent.len()), (0, ASKED_MAX + 1), "all are named");
         let last = &found.silent[ASKED_MAX];
-        assert_eq!(last.socket, dir.path().join("z.sock"));
+        assert_eq!(last.socket, dir.path().join("down-9.sock"));
         assert_eq!(last.what, format!("got no question, because {ASKED_MAX} others did not answer"));
         // Once those that hang are given up, the one that was not asked yet comes first.
         let since = Instant::now();
@@ -522,7 +589,7 @@ mod tests {
             thread::sleep(Duration::from_millis(50));
         }
         let (to_ask, _) = drive.to_ask(None);
-        assert_eq!((to_ask.len(), &to_ask[0]), (ASKED_MAX + 1, &dir.path().join("z.sock")));
+        assert_eq!((to_ask.len(), &to_ask[0]), (ASKED_MAX + 1, &dir.path().join("down-9.sock")));
         assert!(drive.find_patiently().is_some());
     }
 
@@ -531,11 +598,14 @@ mod tests {
         let dir = tempfile::tempdir().expect("a directory");
         let (rounds, mut at_once) = (20, 0);
         for _ in 0..rounds {
-            server(dir.path(), "m.sock", "/drive", Some(Duration::ZERO));
+            server(dir.path(), "down-6.sock", "/drive", Some(Duration::ZERO));
             for number in 0..20 {
                 // Before and behind the one that answers.
-                for name in ["a", "z"] {
-                    drop(UnixListener::bind(dir.path().join(format!("{name}{number}.sock"))).expect("bound"));
+                for name in ["1", "9"] {
+                    drop(
+                        UnixListener::bind(dir.path().join(format!("down-{name}{number}.sock")))
+                            .expect("bound"),
+                    );
                 }
             }
             let (since, mut looks) = (Instant::now(), 0);
@@ -551,7 +621,7 @@ mod tests {
                 thread::sleep(Duration::from_millis(10));
             }
             at_once += usize::from(looks == 1);
-            std::fs::remove_file(dir.path().join("m.sock")).expect("removed");
+            std::fs::remove_file(dir.path().join("down-6.sock")).expect("removed");
         }
         assert!(at_once >= rounds / 2, "{at_once}");
     }
@@ -559,7 +629,7 @@ mod tests {
     #[test]
     fn a_server_that_listens_still_is_asked_again() {
         let dir = tempfile::tempdir().expect("a directory");
-        let socket = dir.path().join("a.sock");
+        let socket = dir.path().join("down-1.sock");
         let listener = UnixListener::bind(&socket).expect("bound");
         let answer = r#"{"drives":[{"path":"/drive","state":"online"}]}"#;
         // The second question has no answer, as that of a server which is too busy.
@@ -581,8 +651,8 @@ mod tests {
     #[test]
     fn threads_share_a_question() {
         let dir = tempfile::tempdir().expect("a directory");
-        let asked = server(dir.path(), "a.sock", "/drive", Some(Duration::from_millis(250)));
-        let hung = server(dir.path(), "b.sock", "/hung", None);
+        let asked = server(dir.path(), "down-1.sock", "/drive", Some(Duration::from_millis(250)));
+        let hung = server(dir.path(), "down-2.sock", "/hung", None);
         let drive = search(&dir, "/drive", LONG);
         let find = || {
             let drive = drive.clone();
@@ -601,7 +671,7 @@ mod tests {
     fn a_slow_answer_is_used_later_and_a_server_that_is_gone_is_searched_again() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path();
-        server(path, "a.sock", "/drive", Some(Duration::from_secs(2)));
+        server(path, "down-1.sock", "/drive", Some(Duration::from_secs(2)));
         let drive = search(&dir, "/drive", Duration::from_millis(200));
         assert!(drive.find().is_none(), "it is slow");
         let since = Instant::now();
@@ -609,9 +679,9 @@ mod tests {
             assert!(since.elapsed() < LONG, "it was not forgotten");
             thread::sleep(Duration::from_millis(50));
         }
-        std::fs::remove_file(path.join("a.sock")).expect("removed");
+        std::fs::remove_file(path.join("down-1.sock")).expect("removed");
         assert!(drive.find().is_none());
-        server(path, "b.sock", "/drive", Some(Duration::ZERO));
+        server(path, "down-2.sock", "/drive", Some(Duration::ZERO));
         assert!(drive.find_patiently().is_some());
     }
 }

@@ -1,5 +1,6 @@
 //! The servers of this machine, asked through their admin sockets: which drives they have, and changes of these.
 
+use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, ErrorKind};
 use std::os::unix::net::UnixStream;
@@ -11,6 +12,8 @@ use serde::de::IgnoredAny;
 use status::{DriveState, StatusAnswer, StatusReport, path_text, shown};
 
 use crate::client::exchange::{PATIENCE, Part, Together, ask_all, ask_line, ask_line_on};
+use crate::client::names;
+use crate::client::other_file::OtherFile;
 use crate::client::protocol::{Answer, Change, Request};
 use crate::client::runtime_dir::{runtime_dirs, trusted};
 use crate::client::search::DriveSearch;
@@ -138,16 +141,21 @@ fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
 ///
 /// # Errors
 ///
-/// [`ServiceError::NoAnswer`] if a server has the file open and does not answer within ten seconds.
+/// [`ServiceError::NoAnswer`] if a server has the file open and does not answer within ten seconds; [`ServiceError::OtherFile`] if one
+/// has another file, which it has opened by this path.
 pub fn find_served(path: &Path) -> Result<Option<StatusReport>, ServiceError> {
     Ok(find_with_socket(path)?.map(|(_, report)| report))
 }
 
 fn find_with_socket(path: &Path) -> Result<Option<(PathBuf, StatusReport)>, ServiceError> {
-    match DriveSearch::new(path).find_with_socket() {
+    let search = DriveSearch::new(path).exactly();
+    match search.find_with_socket() {
         Ok(found) => Ok(found),
-        // It would look as if nobody served the drive.
-        Err(silent) => no_answer(path, silent).map_or(Ok(None), Err),
+        Err(silent) => match search.other_file() {
+            Some(other) => Err(other.into()),
+            // It would look as if nobody served the drive.
+            None => no_answer(path, silent).map_or(Ok(None), Err),
+        },
     }
 }
 
@@ -172,6 +180,8 @@ pub struct FoundDrives {
     pub drives: Vec<StatusReport>,
     /// Servers whose drives are not known, in the order of their sockets.
     pub silent: Vec<SilentServer>,
+    /// Of a search for the drive at a path: the file of a server that has opened it by this path, which leads elsewhere.
+    pub other_file: Option<OtherFile>,
 }
 
 /// A server whose drives are not known: it did not answer in time, or not properly, or it was not asked.
@@ -248,14 +258,14 @@ pub(super) fn peer(stream: &UnixStream) -> Option<u32> {
 /// left behind.
 pub fn find_drives(path: Option<&Path>) -> FoundDrives {
     match path {
-        Some(path) => DriveSearch::new(path).look(LOOK_PATIENCE),
+        Some(path) => DriveSearch::new(path).exactly().look(LOOK_PATIENCE),
         None => drives_at(&sockets_in(&runtime_dirs()), LOOK_PATIENCE, LOOKED_AT_MAX),
     }
 }
 
 /// As [`find_drives`], for the drive at `path` that is to be changed: waits ten seconds for servers that do not answer.
 pub fn find_drive_patiently(path: &Path) -> FoundDrives {
-    DriveSearch::new(path).look(PATIENCE)
+    DriveSearch::new(path).exactly().look(PATIENCE)
 }
 
 /// What a socket has answered, and the memory for it.
@@ -317,13 +327,15 @@ pub(super) fn is_at(report: &StatusReport, path: &Path) -> bool {
     report.path == absolute(path) || same_file(&report.path, path)
 }
 
-/// Returns the sockets in those of the directories that can be trusted, at most [`SOCKETS_MAX`].
+/// Returns the admin sockets in those of the directories that can be trusted, at most [`SOCKETS_MAX`].
 pub(super) fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut sockets: Vec<PathBuf> = Vec::new();
     for dir in dirs.iter().filter(|dir| trusted(dir)) {
         let Ok(entries) = std::fs::read_dir(dir) else { continue };
-        let names = entries.flatten().map(|entry| entry.path());
-        let of_sockets = names.filter(|path| path.extension().is_some_and(|extension| extension == "sock"));
+        let paths = entries.flatten().map(|entry| entry.path());
+        // Others are those of NBD or HTTP servers, which would take a question for a client that they have to refuse.
+        let of_sockets =
+            paths.filter(|path| path.file_name().and_then(OsStr::to_str).is_some_and(names::is_admin));
         let before = sockets.len();
         sockets.extend(of_sockets.take(SOCKETS_MAX - before));
         sockets[before..].sort();
@@ -462,14 +474,16 @@ mod tests {
         let dirs = [(); 3].map(|()| tempfile::tempdir().expect("a directory"));
         for (dir, count) in dirs.iter().zip([2, SOCKETS_MAX, 1]) {
             for number in 0..count {
-                std::fs::write(dir.path().join(format!("{number}.sock")), "").expect("a file");
+                std::fs::write(dir.path().join(format!("down-{number}.sock")), "").expect("a file");
             }
-            std::fs::write(dir.path().join("other"), "").expect("a file");
+            for name in ["other", "nbd.sock"] {
+                std::fs::write(dir.path().join(name), "").expect("a file");
+            }
         }
         let paths: Vec<PathBuf> = dirs.iter().map(|dir| dir.path().to_path_buf()).collect();
         let sockets = sockets_in(&paths);
         assert_eq!(sockets.len(), SOCKETS_MAX);
-        assert_eq!(sockets[..2], [paths[0].join("0.sock"), paths[0].join("1.sock")]);
+        assert_eq!(sockets[..2], [paths[0].join("down-0.sock"), paths[0].join("down-1.sock")]);
         assert!(sockets[2..].iter().all(|socket| socket.starts_with(&paths[1])));
     }
 }

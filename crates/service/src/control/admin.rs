@@ -17,6 +17,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
+use crate::client::names;
 use crate::client::protocol::{Answer, Change, Request};
 use crate::client::runtime_dir::{make_runtime_dir, may_be_given, runtime_dirs};
 use crate::error::ServiceError;
@@ -121,9 +122,8 @@ impl AdminSocket {
         let dir = runtime_dir()?;
         let (uuid, pid) = (drive.uuid(), std::process::id());
         // Copies of a drive have its id, and may be served too, by this server as well.
-        let others = (2..=COPIES_MAX).map(|copy| format!("{uuid}-{pid}-{copy}.sock"));
-        let mut tried = AdminSocket::listen(&dir.join(format!("{uuid}.sock")), drive.clone());
-        for name in std::iter::once(format!("{uuid}-{pid}.sock")).chain(others) {
+        let mut tried = AdminSocket::listen(&dir.join(names::of_drive(uuid)), drive.clone());
+        for name in (1..=COPIES_MAX).map(|copy| names::of_copy(uuid, pid, copy)) {
             if tried.is_ok() {
                 break;
             }
@@ -139,7 +139,7 @@ impl AdminSocket {
     ///
     /// As for [`AdminSocket::listen`].
     pub fn listen_for_down(drives: &Drives) -> Result<AdminSocket, ServiceError> {
-        let path = runtime_dir()?.join(format!("down-{}.sock", std::process::id()));
+        let path = runtime_dir()?.join(names::of_down(std::process::id()));
         AdminSocket::listen(&path, drives.only_down())
     }
 

@@ -85,7 +85,7 @@ impl ServedDrive {
             };
             let name: Arc<str> = shown(&path).to_string().into();
             let requests = Arc::new(Requests::new(workers.count()));
-            let monitor = Monitor::start(&path, &drive, requests.clone(), &settings.monitor).await;
+            let monitor = Monitor::start(&path, (&drive, &media), requests.clone(), &settings.monitor).await;
             let gate = Gate {
                 drive: drive.clone(),
                 requests: requests.clone(),

@@ -5,16 +5,20 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use drive::{Drive, Share, State, Status};
 use media::AnyMedia;
 use parking_lot::Mutex;
-use status::{BackingPlace, BackingReport, CopyReport, EventKind, StatusReport, TimeToFull, meaningful_bytes, shown};
+use status::{
+    BackingPlace, BackingReport, CopyReport, EventKind, FileId, StatusReport, TimeToFull, meaningful_bytes,
+    shown,
+};
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::paths::id_of_media;
 use crate::watch::backing::Prober;
 use crate::watch::copies::Copies;
 use crate::watch::error_counts::ErrorCounts;
@@ -76,6 +80,8 @@ struct Memory {
     missing_bytes: u64,
     /// See [`BackingReport::place`].
     place: BackingPlace,
+    /// See [`BackingReport::file`].
+    file: Option<FileId>,
     copies: Vec<CopyReport>,
     /// Time already added to the drive's own counter.
     powered: Duration,
@@ -87,7 +93,7 @@ impl Monitor {
     /// Starts to monitor a drive that was just opened, on the current runtime.
     pub(crate) async fn start(
         path: &Path,
-        drive: &Drive<AnyMedia>,
+        (drive, media): (&Drive<AnyMedia>, &Arc<AnyMedia>),
         requests: Arc<Requests>,
         settings: &MonitorSettings,
     ) -> Monitor {
@@ -96,11 +102,11 @@ impl Monitor {
         let hook =
             settings.on_event.clone().map(|command| Hook::start(command, path.to_path_buf(), id.clone()));
         // Opened now, when the process still has the privileges with which the drive was opened.
-        let backing = path.to_path_buf();
-        let (open, backing) = aside(move || {
-            let open = Open::at(&backing);
+        let (backing, opened) = (path.to_path_buf(), Arc::downgrade(media));
+        let (open, file, backing) = aside(move || {
+            let open = Open::at(&backing, opened.clone());
             // Without the disks' own programs, which take longer and are run later.
-            (open, Prober::sysfs_only().look(&backing))
+            (open, id_of_media(&opened), Prober::sysfs_only().look(&backing))
         })
         .await
         .unwrap_or_default();
@@ -118,6 +124,7 @@ impl Monitor {
                 backing,
                 missing_bytes: 0,
                 place: open.as_ref().map_or(BackingPlace::Unknown, |open| open.place.known()),
+                file,
                 copies: Vec::new(),
                 powered: Duration::ZERO,
                 reported: Vec::new(),
@@ -196,8 +203,8 @@ impl Monitor {
         let now = watched.requests.latencies.snapshot();
         let memory = watched.memory.lock();
         report.power_on_seconds += at.saturating_sub(memory.powered).as_secs();
-        let (missing_bytes, place) = (memory.missing_bytes, memory.place);
-        let backing = BackingReport { missing_bytes, place, ..memory.backing.clone() };
+        let (missing_bytes, place, file) = (memory.missing_bytes, memory.place, memory.file.clone());
+        let backing = BackingReport { missing_bytes, place, file, ..memory.backing.clone() };
         assess(report, backing, memory.watcher.warn_at());
         report.copies.clone_from(&memory.copies);
         report.time_to_full = match status.backing_full {
@@ -205,8 +212,9 @@ impl Monitor {
             true => TimeToFull::none_left(),
             false => memory.growth.predict(&sample(at, status), limits(status)),
         };
-        report.recently_written =
-            memory.growth.recently_written(&sample(at, status), meaningful_bytes(report.physical_limit_bytes));
+        report.recently_written = memory
+            .growth
+            .recently_written(&sample(at, status), meaningful_bytes(report.physical_limit_bytes));
         report.estimate();
         let Some(server) = &mut report.server else { return };
         server.events = memory.events.report(memory.watcher.warn_at());
@@ -362,15 +370,17 @@ struct Open {
     file: Arc<File>,
     length: Length,
     place: Place,
+    /// As the drive has it open. It is not kept open by that.
+    media: Weak<AnyMedia>,
 }
 
 impl Open {
     /// Opens the file or block device, and looks where it is. `None` if it cannot be opened.
-    fn at(path: &Path) -> Option<Open> {
+    fn at(path: &Path, media: Weak<AnyMedia>) -> Option<Open> {
         let file = Arc::new(File::open(path).ok()?);
         let mut place = Place::of(file.clone(), path);
         place.look();
-        Some(Open { place, length: Length::of(file.clone()), file })
+        Some(Open { place, length: Length::of(file.clone()), file, media })
     }
 }
 
@@ -423,15 +433,17 @@ async fn look(
             let needed = watched.drive.status().physical_size_bytes;
             let measure = move || {
                 let (missing, place) = (open.length.missing_bytes(needed), open.place.look());
-                (open, missing, place)
+                let file = id_of_media(&open.media);
+                (open, missing, place, file)
             };
-            let Some((back, missing, place)) = aside(measure).await else {
+            let Some((back, missing, place, file)) = aside(measure).await else {
                 return std::future::pending().await;
             };
             open = back;
             {
                 let mut memory = watched.memory.lock();
                 memory.place = place;
+                memory.file = file.or(memory.file.take());
                 // Where it cannot be told, what was known last stays.
                 memory.missing_bytes = missing.unwrap_or(memory.missing_bytes);
             }

@@ -23,7 +23,7 @@ use service::DriveSearch;
 use status::StatusReport;
 
 use crate::error::AttachError;
-use crate::node::{Node, Shape, Way};
+use crate::node::{self, Node, Shape, Way};
 use crate::place::{self, Record};
 use crate::relay::{Relay, RelayState, Settings};
 pub use crate::server::Start;
@@ -228,6 +228,7 @@ impl Attachment {
                 Err(RecvTimeoutError::Timeout) => {
                     let record = Record { server_pid: self.started.pid(), ..self.record.clone() };
                     self.note(record);
+                    self.look_at_node();
                 }
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
@@ -267,6 +268,16 @@ impl Attachment {
         let size_bytes = shape(report).size_bytes;
         if is_its && size_bytes > self.shape.size_bytes {
             self.grow(size_bytes);
+        }
+    }
+
+    /// Withdraws what leads to the node once that is another's. Clients see for themselves that it is.
+    fn look_at_node(&mut self) {
+        if self.published.is_some()
+            && let Some(why) = node::lost(&self.record, &self.folder)
+        {
+            tracing::error!("{why}; detach the drive and attach it again");
+            self.published = None;
         }
     }
 

@@ -11,7 +11,7 @@ use status::path_text;
 
 use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
 use crate::error::AttachError;
-use crate::node::{Way, clear_stale, end_requests, waiting};
+use crate::node::{self, Way, clear_stale, end_requests, waiting};
 use crate::place::{self, Record, file_id};
 use crate::server::{left, stop_process};
 use crate::sfx;
@@ -47,6 +47,8 @@ pub struct Attachment {
     pub record: Record,
     /// How it is now.
     pub status: Status,
+    /// The node that it had, which is not its any more, and why. `record` has none then.
+    pub lost: Option<(PathBuf, String)>,
     folder: PathBuf,
     is_alive: bool,
     /// Its bridge lives, and says nothing.
@@ -123,7 +125,15 @@ pub fn chosen(choose: impl Fn(&Record) -> bool) -> Vec<Attachment> {
 /// Returns the attachment with this node or drive.
 pub fn find(path: &Path) -> Option<Attachment> {
     let is_node = |it: &Record| it.node.as_deref().is_some_and(|node| is_same(node, path));
-    chosen(|record| is_node(record) || record.is_of(path)).into_iter().next()
+    let found = chosen(|record| is_node(record) || record.is_of(path));
+    // A node may be another's by now.
+    found.into_iter().find(|it| is_node(&it.record) || it.record.is_of(path))
+}
+
+/// Returns the attachment that had this node, which is not its any more.
+pub fn find_lost(node: &Path) -> Option<Attachment> {
+    let found = chosen(|record| record.node.as_deref().is_some_and(|it| is_same(it, node)));
+    found.into_iter().find(|it| it.lost.is_some())
 }
 
 /// Asks the bridges side by side, within `patience` for all.
@@ -178,7 +188,15 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Attachment 
         let reason = "its bridge process has ended; `pumice detach` removes what is left";
         status(State::Failed, reason.to_string())
     };
-    Attachment { record: record.clone(), status, folder: folder.to_path_buf(), is_alive, is_silent }
+    let (mut record, mut status) = (record.clone(), status);
+    let lost = node::lost(&record, folder).and_then(|why| Some((record.node.take()?, why)));
+    if let Some((_, why)) = &lost
+        && status.state != State::Unattended
+    {
+        let reason = format!("{why}; `pumice detach`, then attach it again");
+        status = Status { state: State::Failed, reason: Some(reason), ..status };
+    }
+    Attachment { record, status, lost, folder: folder.to_path_buf(), is_alive, is_silent }
 }
 
 /// Returns whether two paths lead to the same file or device.
@@ -273,7 +291,8 @@ impl Attachment {
                 })
             })?;
         }
-        if let Some(node) = &self.record.node {
+        let node = self.record.node.as_ref().or(self.lost.as_ref().map(|(node, _)| node));
+        if let Some(node) = node {
             sfx::clear(&self.record.path, node);
         }
         place::remove(&self.folder);

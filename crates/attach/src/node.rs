@@ -4,6 +4,8 @@ mod file;
 mod loop_device;
 mod nbd_device;
 mod netlink;
+mod owner;
+mod partitions;
 mod ublk_device;
 mod ublk_requests;
 mod ublk_structures;
@@ -20,6 +22,8 @@ use crate::error::AttachError;
 use crate::identity::Identity;
 use crate::place::Record;
 use crate::relay::Relay;
+pub(crate) use owner::lost;
+pub use partitions::{Partition, numbers_above, partitions};
 pub use ublk_takeover::Takeover;
 
 /// How a node is made.
@@ -145,7 +149,7 @@ pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path, force: bool) -
             _ => {}
         }
     }
-    loop_device::clear_stale(folder)
+    loop_device::clear_stale(folder, force)
 }
 
 /// Path of a device node for a kernel name.

@@ -223,6 +223,9 @@ fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
     let found = client::find(path);
     let waits = found.as_ref().is_some_and(|found| found.status.state == bridge::State::Unattended);
     if let Some(found) = &found {
+        if let Some((_, why)) = &found.lost {
+            bail!("{}: attached, but {why}; detach it first: `pumice detach {}`", shown(path), shown(path));
+        }
         let node = found.record.node.clone().unwrap_or_default();
         match found.status.state {
             bridge::State::Attached | bridge::State::Waiting => {

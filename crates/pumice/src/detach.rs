@@ -56,6 +56,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let Some(found) = client::find(path) else {
+        if let Some(lost) = client::find_lost(path) {
+            let (drive, why) = (shown(&lost.record.path), lost.lost.map(|(_, why)| why).unwrap_or_default());
+            bail!(
+                "{}: was the device of {drive}: {why}; `pumice detach {drive}` removes what is left",
+                shown(path)
+            );
+        }
         bail!("{}: not attached; `pumice list` shows what is", shown(path));
     };
     let pid = found.record.bridge_pid;

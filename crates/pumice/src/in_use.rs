@@ -44,7 +44,13 @@ impl User {
             User::Loop(_, Some(user)) | User::Holder(_, Some(user)) => user.advice(),
             User::Partition(_, user) | User::SameBytes(_, user) => user.advice(),
             User::Loop(device, None) => format!("detach it first (`losetup --detach {device}`)"),
-            User::Holder(device, None) => format!("stop {device} first"),
+            User::Holder(device, None) => match device.strip_prefix("/dev/mapper/") {
+                // Made by kpartx, or of another kind that is named so.
+                Some(mapped) => {
+                    format!("remove it first (`dmsetup remove {mapped}`, of LVM `vgchange --activate n`)")
+                }
+                None => format!("stop {device} first"),
+            },
             User::Lock(_) => "stop it first (`fuser -v` names the process)".to_string(),
         }
     }

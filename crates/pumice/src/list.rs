@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use attach::bridge::State;
 use attach::client::{self, Attachment};
+use attach::node::numbers_above;
 use report::Table;
 use serde_json::{Value, json};
 use service::mounts;
@@ -47,7 +48,7 @@ impl Row {
 #[derive(clap::Args)]
 #[command(after_help = "Columns: PATH of the backing; NBD: URI for clients, +N: and N more; DEVICE: block \
     device node, and how it is made; CAPACITY: logical capacity; USED: physical space in use, of what data may \
-    use; RATIO: compression ratio; MOUNTED: where the device is mounted; STATE: online, read-only, poisoned, \
+    use; RATIO: compression ratio; MOUNTED: where the device or a partition of it is mounted; STATE: online, read-only, poisoned, \
     closed, or down: its server could not open it; whether its backing was deleted or moved; of an attached drive \
     without a server: waiting for it, or failed, with the reason; of one whose server does not answer: no answer; \
     of one whose device has no process behind it: waiting for `pumice attach`. `pumice status PATH` shows more of \
@@ -105,13 +106,24 @@ fn rows(drives: Vec<StatusReport>, mut attachments: Vec<Attachment>) -> Vec<Row>
     rows
 }
 
-/// Returns where the device of an attachment is mounted.
+/// Returns where the device of an attachment is mounted, one of its partitions, or a volume on one of these.
 fn mounted(attachment: &Attachment) -> Vec<PathBuf> {
-    let node = attachment.record.node.as_deref();
-    let Some(found) = node.and_then(|node| std::fs::metadata(node).ok()) else { return Vec::new() };
-    let number = format!("{}:{}", rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
-    let of_it = mounts(Path::new("/")).into_iter().filter(|mount| mount.device == number);
-    of_it.map(|mount| mount.point).collect()
+    let numbers = attachment.record.node.as_deref().map(numbers_above).unwrap_or_default();
+    if numbers.is_empty() {
+        return Vec::new();
+    }
+    // btrfs has device numbers of its own. Its source is a device.
+    let is_its = |mount: &service::Mount| {
+        let source = || device_number(Path::new(&mount.source));
+        numbers.contains(&mount.device) || source().is_some_and(|number| numbers.contains(&number))
+    };
+    mounts(Path::new("/")).into_iter().filter(is_its).map(|mount| mount.point).collect()
+}
+
+/// Returns the number of a block device, `MAJOR:MINOR`.
+fn device_number(path: &Path) -> Option<String> {
+    let number = std::fs::metadata(path).ok()?.rdev();
+    (number != 0).then(|| format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
 }
 
 fn render(rows: &[Row], header: bool) -> String {
@@ -199,12 +211,14 @@ fn cells(row: &Row) -> [String; 8] {
         ratio => format!("{ratio:.2}:1"),
     };
     let status = attachment.as_ref().map(|attachment| &attachment.status);
-    let device_state = match status.map(|status| (status.state, status.reason.is_some())) {
-        Some((State::Failed, _)) => ", its device failed",
-        Some((State::Unattended, _)) => ", its device waits for `pumice attach`",
-        Some((State::Waiting, _)) => ", its device is waiting for the server",
-        Some((State::Attached, true)) => ", its device does not grow",
-        _ => "",
+    let lost = attachment.as_ref().and_then(|attachment| attachment.lost.as_ref());
+    let device_state = match (lost, status.map(|status| (status.state, status.reason.is_some()))) {
+        (Some((_, why)), _) => printable(&format!(", its device is gone: {why}")),
+        (None, Some((State::Failed, _))) => ", its device failed".to_string(),
+        (None, Some((State::Unattended, _))) => ", its device waits for `pumice attach`".to_string(),
+        (None, Some((State::Waiting, _))) => ", its device is waiting for the server".to_string(),
+        (None, Some((State::Attached, true))) => ", its device does not grow".to_string(),
+        _ => String::new(),
     };
     let full = out_of_space(drive);
     let place = match drive.backing.place {

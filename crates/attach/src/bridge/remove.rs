@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::Attachment;
 use crate::error::AttachError;
+use crate::node;
 use crate::operation::Operation;
 use crate::place::{self, Record};
 use crate::relay::RelayState;
@@ -30,7 +31,12 @@ impl Attachment {
         let user = || openers(&node).into_iter().find(|user| !user.starts_with(&own) && !is_transient(user));
         // Commands that look at all devices have each open for a moment.
         let since = Instant::now();
-        while !force && let Some(user) = user() {
+        // What was taken from the drive has users of another one.
+        let is_its = node::lost(&self.record, &self.folder).is_none();
+        while !force
+            && is_its
+            && let Some(user) = user()
+        {
             if since.elapsed() >= GLANCE {
                 return Err(refused(format!("in use by process {user}")));
             }

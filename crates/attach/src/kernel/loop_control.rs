@@ -13,6 +13,8 @@ const LOOP_CTL_GET_FREE: Opcode = 0x4C82;
 
 /// `LO_FLAGS_READ_ONLY`: the device refuses writes.
 pub(crate) const LOOP_READ_ONLY: u32 = 1;
+/// `LO_FLAGS_PARTSCAN`: the kernel looks for partitions, at `BLKRRPART` too, and removes them with the file.
+pub(crate) const LOOP_PARTITION_SCAN: u32 = 8;
 /// `LO_FLAGS_DIRECT_IO`: the device bypasses the page cache of its file.
 pub(crate) const LOOP_DIRECT_IO: u32 = 16;
 

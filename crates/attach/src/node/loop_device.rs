@@ -16,9 +16,9 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::file::{FILE_NAME, OneFile};
-use super::{Node, Shape, device};
+use super::{Node, Shape, device, partitions};
 use crate::error::AttachError;
-use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
+use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_PARTITION_SCAN, LOOP_READ_ONLY};
 use crate::relay::Relay;
 
 /// Name of the mount point in the folder of an attachment.
@@ -55,7 +55,7 @@ impl LoopNode {
             OneFile { relay: relay.clone(), size_bytes: size_bytes.clone(), read_only: shape.read_only };
         let (file, device) = Mounted::new(one_file, &folder.join(MOUNT))
             .map_err(|source| AttachError::system("cannot mount a FUSE file system", source))?;
-        let path = connect(&file.path(), shape)?;
+        let path = connect(&file.path(), shape, &name_of(folder))?;
         let mut node = LoopNode { path, size_bytes, resizing: None, file };
         // Not before: who has the device could say that the file is a link to another one.
         if let Err(reason) = relay.deliver_to(device, SERVER_PATIENCE) {
@@ -77,15 +77,20 @@ fn set_capacity(path: &Path, file: &Path) -> Result<(), AttachError> {
     kernel::loop_set_capacity(&device).map_err(|error| AttachError::system("LOOP_SET_CAPACITY", error.into()))
 }
 
+/// Name of the file of a loop device, as `losetup` and udev show it (`/dev/disk/by-loop-ref/`): each drive has its own, the same each time.
+fn name_of(folder: &Path) -> String {
+    format!("pumice-{}", folder.file_name().unwrap_or_default().to_string_lossy())
+}
+
 /// Gives a free loop device the file. Returns its path.
-fn connect(file: &Path, shape: &Shape) -> Result<PathBuf, AttachError> {
+fn connect(file: &Path, shape: &Shape, name: &str) -> Result<PathBuf, AttachError> {
     let flags = if shape.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
     let file = open(file).map_err(|error| AttachError::system("cannot open the FUSE file", error.into()))?;
     let control = File::options().read(true).write(true).open("/dev/loop-control");
     let control = control.map_err(|source| AttachError::system("/dev/loop-control", source))?;
-    let config = configuration(&file, shape);
+    let config = configuration(&file, shape, name);
     for _ in 0..TRIES {
         let number = kernel::loop_get_free(&control)
             .map_err(|error| AttachError::Missing(format!("no free loop device: {error}")))?;
@@ -118,16 +123,20 @@ fn connect(file: &Path, shape: &Shape) -> Result<PathBuf, AttachError> {
 }
 
 /// Encodes a `struct loop_config` of `linux/loop.h`.
-fn configuration(file: &OwnedFd, shape: &Shape) -> [u8; LOOP_CONFIG_BYTES] {
+fn configuration(file: &OwnedFd, shape: &Shape, name: &str) -> [u8; LOOP_CONFIG_BYTES] {
     const INFO: usize = 8;
     const FLAGS: usize = INFO + 52;
     const NAME: usize = INFO + 56;
+    const NAME_BYTES: usize = 64;
     let mut config = [0; LOOP_CONFIG_BYTES];
     let mut put = |at: usize, number: u32| config[at..at + 4].copy_from_slice(&number.to_ne_bytes());
     put(0, file.as_raw_fd() as u32);
     put(4, shape.sector_bytes);
-    put(FLAGS, LOOP_DIRECT_IO | if shape.read_only { LOOP_READ_ONLY } else { 0 });
-    config[NAME..NAME + 6].copy_from_slice(b"pumice");
+    let read_only = if shape.read_only { LOOP_READ_ONLY } else { 0 };
+    put(FLAGS, LOOP_DIRECT_IO | LOOP_PARTITION_SCAN | read_only);
+    // The last byte of the name stays zero.
+    let name = &name.as_bytes()[..name.len().min(NAME_BYTES - 1)];
+    config[NAME..NAME + name.len()].copy_from_slice(name);
     config
 }
 
@@ -135,6 +144,11 @@ fn configuration(file: &OwnedFd, shape: &Shape) -> [u8; LOOP_CONFIG_BYTES] {
 fn has_file_in(name: &str, folder: &Path) -> bool {
     let file = Path::new("/sys/block").join(name).join("loop/backing_file");
     fs::read_to_string(file).is_ok_and(|file| Path::new(file.trim_end()).starts_with(folder))
+}
+
+/// Returns whether a file as sysfs shows it, that of a loop device, is the one in the folder of an attachment.
+pub(super) fn is_file_in(shown: &str, folder: &Path) -> bool {
+    Path::new(shown.trim_end()).starts_with(folder.join(MOUNT))
 }
 
 impl Node for LoopNode {
@@ -160,16 +174,17 @@ impl Node for LoopNode {
         resized.recv_timeout(RESIZE_PATIENCE).unwrap_or_else(|_| Err(waits()))
     }
 
-    fn remove(&mut self, patience: Duration, _force: bool) -> Result<(), AttachError> {
-        clear(&self.path, &self.file.folder, patience)?;
+    fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError> {
+        clear(&self.path, &self.file.folder, patience, force)?;
         self.file
             .unmount(patience)
             .map_err(|source| AttachError::system("cannot unmount the FUSE file", source))
     }
 }
 
-/// Takes the file from a loop device, and waits until it is gone: the kernel does so when the last process closes it.
-fn clear(path: &Path, folder: &Path, patience: Duration) -> Result<(), AttachError> {
+/// Removes the partitions of a loop device, takes the file from it, and waits until it is gone: the kernel does so when the last process
+/// closes it. With `force`, partitions that are open do not keep the file: the kernel removes them with it.
+fn clear(path: &Path, folder: &Path, patience: Duration, force: bool) -> Result<(), AttachError> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if !has_file_in(name, folder) {
         return Ok(());
@@ -178,6 +193,7 @@ fn clear(path: &Path, folder: &Path, patience: Duration) -> Result<(), AttachErr
     // A claim: a file system cannot be mounted from now on.
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
     let device = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    partitions::remove(&device, path, patience).or_else(|error| if force { Ok(()) } else { Err(error) })?;
     kernel::loop_clear(&device).map_err(failed)?;
     drop(device);
     let since = Instant::now();
@@ -187,7 +203,24 @@ fn clear(path: &Path, folder: &Path, patience: Duration) -> Result<(), AttachErr
         }
         sleep(POLL);
     }
+    remove_late_partitions(path, name, patience);
     Ok(())
+}
+
+/// Removes partitions that another process has made while the file was taken from the device. A kernel that scans removes all of them by
+/// itself.
+fn remove_late_partitions(path: &Path, name: &str, patience: Duration) {
+    let has_file = || Path::new("/sys/block").join(name).join("loop/backing_file").exists();
+    if has_file() || partitions::partitions(path).is_empty() {
+        return;
+    }
+    let removed = File::open(path).map_err(|source| AttachError::system(path.display(), source)).and_then(
+        // Those of the next owner stay.
+        |device| if has_file() { Ok(()) } else { partitions::remove(&device, path, patience) },
+    );
+    if let Err(error) = removed {
+        tracing::error!("partitions are left: {error}");
+    }
 }
 
 /// Ends the requests that wait for a bridge that was killed. Its server has the FUSE device too, so the kernel does it only when
@@ -199,12 +232,12 @@ pub(super) fn end_requests(folder: &Path) {
 
 /// Removes what a killed bridge left in the folder of an attachment: all loop devices with a file in it, because the bridge may
 /// have been killed before it recorded its own.
-pub(super) fn clear_stale(folder: &Path) -> Result<(), AttachError> {
+pub(super) fn clear_stale(folder: &Path, force: bool) -> Result<(), AttachError> {
     end_requests(folder);
     let mount = folder.join(MOUNT);
     for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let name = entry.file_name();
-        clear(&device(&name.to_string_lossy()), &mount, Duration::from_secs(1))?;
+        clear(&device(&name.to_string_lossy()), &mount, Duration::from_secs(1), force)?;
     }
     // It may not be mounted.
     let _ = rustix::mount::unmount(&mount, UnmountFlags::DETACH | UnmountFlags::FORCE);
@@ -263,5 +296,24 @@ impl Drop for Mounted {
     fn drop(&mut self) {
         // An error cannot be reported here.
         let _ = self.unmount(Duration::from_secs(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_drive_has_a_name_of_its_own() -> io::Result<()> {
+        let file = OwnedFd::from(tempfile::tempfile()?);
+        let shape = Shape { size_bytes: 4096, sector_bytes: 512, read_only: false };
+        let name = name_of(Path::new("/run/pumice-attach/drive-0123abcd"));
+        assert_eq!(name, "pumice-drive-0123abcd");
+        let config = configuration(&file, &shape, &name);
+        assert_eq!(&config[64..64 + name.len()], name.as_bytes());
+        assert_eq!(config[60], (LOOP_DIRECT_IO | LOOP_PARTITION_SCAN) as u8);
+        let long = configuration(&file, &shape, &"n".repeat(100));
+        assert_eq!((long[64 + 62], long[64 + 63]), (b'n', 0), "as long as there is room for it");
+        Ok(())
     }
 }

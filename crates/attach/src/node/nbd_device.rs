@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::netlink::{Attributes, Family};
-use super::{Node, Shape, device};
+use super::{Node, Shape, device, partitions};
 use crate::error::AttachError;
 use crate::operation::{Done, Operation, Outcome};
 use crate::place::Record;
@@ -192,6 +192,8 @@ impl Node for NbdNode {
         let claimed = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(failed)?;
         // Requests of a server that was given up fail.
         rustix::fs::fsync(&claimed).or_else(|error| if force { Ok(()) } else { Err(failed(error)) })?;
+        partitions::remove(&claimed, &self.path, patience)
+            .or_else(|error| if force { Ok(()) } else { Err(error) })?;
         self.disconnect();
         drop(claimed);
         let (since, name) = (Instant::now(), format!("nbd{}", self.index));

@@ -1,0 +1,91 @@
+//! Whether a node is that of its attachment still. Its disk can be taken from it by hand (`losetup -d`, `nbd-client -d`), and another
+//! one given to it: the node, and all names that lead to it, are another's then.
+
+use std::fs;
+use std::path::Path;
+
+use super::{Way, loop_device};
+use crate::place::Record;
+
+/// Returns why the node in a record is not the attachment's any more; `None` if it is, or if that cannot be found out. `folder`: that of
+/// the attachment.
+pub(crate) fn lost(record: &Record, folder: &Path) -> Option<String> {
+    lost_in(Path::new("/sys"), record, folder)
+}
+
+fn lost_in(sys: &Path, record: &Record, folder: &Path) -> Option<String> {
+    let (node, way) = (record.node.as_deref()?, record.way?);
+    let name = node.file_name()?.to_str()?;
+    let block = sys.join("block");
+    // Without devices, nothing can be said of one.
+    if !block.exists() {
+        return None;
+    }
+    let (shown, device) = (node.display(), block.join(name));
+    match way {
+        Way::Loop => match fs::read_to_string(device.join("loop/backing_file")) {
+            Ok(file) if loop_device::is_file_in(&file, folder) => None,
+            Ok(file) => {
+                let file = status::shown(Path::new(file.trim_end())).to_string();
+                Some(format!("{shown} was taken from it, and is the device of {file} now"))
+            }
+            Err(_) => Some(format!("{shown} was taken from it (`losetup -d`?)")),
+        },
+        Way::Nbd => match fs::read_to_string(device.join("pid")) {
+            Ok(pid) if pid.trim() == record.bridge_pid.to_string() => None,
+            Ok(pid) => Some(format!("{shown} was taken from it, and is that of process {} now", pid.trim())),
+            Err(_) => Some(format!("{shown} was taken from it (`nbd-client -d`?)")),
+        },
+        Way::Ublk => {
+            let number = name.strip_prefix("ublkb")?;
+            let is_there = sys.join(format!("class/ublk-char/ublkc{number}")).exists();
+            (!is_there).then(|| format!("{shown} was removed by another program"))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+
+    #[test]
+    fn a_node_that_was_given_to_something_else_is_not_the_drive_s() -> std::io::Result<()> {
+        let sys = tempfile::tempdir()?;
+        let folder = Path::new("/run/pumice-attach/drive-1");
+        let record = |node: &str, way| Record {
+            node: Some(PathBuf::from(node)),
+            way: Some(way),
+            bridge_pid: 77,
+            ..Record::new(PathBuf::from("/srv/drive"))
+        };
+        let write = |name: &str, text: &str| {
+            let path = sys.path().join(name);
+            fs::create_dir_all(path.parent().expect("a folder"))?;
+            fs::write(path, text)
+        };
+        let lost = |record: &Record| lost_in(sys.path(), record, folder);
+        let (a_loop, nbd) = (record("/dev/loop3", Way::Loop), record("/dev/nbd2", Way::Nbd));
+        let ublk = record("/dev/ublkb4", Way::Ublk);
+        assert_eq!(lost(&a_loop), None, "there is no sysfs");
+        write("block/loop3/size", "0\n")?;
+        write("block/nbd2/size", "0\n")?;
+        for record in [&a_loop, &nbd, &ublk] {
+            let node = record.node.as_deref().expect("a node").display().to_string();
+            assert!(lost(record).is_some_and(|why| why.contains(&node)), "{record:?}");
+        }
+        write("block/loop3/loop/backing_file", "/run/pumice-attach/drive-1/file/drive\n")?;
+        write("block/nbd2/pid", "77\n")?;
+        write("class/ublk-char/ublkc4/dev", "1:1\n")?;
+        for record in [&a_loop, &nbd, &ublk] {
+            assert_eq!(lost(record), None, "{record:?}");
+        }
+        write("block/loop3/loop/backing_file", "/srv/image\n")?;
+        write("block/nbd2/pid", "78\n")?;
+        assert!(lost(&a_loop).is_some_and(|why| why.contains("/srv/image")));
+        assert!(lost(&nbd).is_some_and(|why| why.contains("process 78")));
+        assert_eq!(lost(&Record { node: None, ..a_loop }), None, "it is being made");
+        Ok(())
+    }
+}

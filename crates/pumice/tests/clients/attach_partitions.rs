@@ -1,0 +1,104 @@
+//! Partitions of attached drives, and nodes that were taken from them.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use crate::attach::{Attached, usable};
+use crate::common::server::wait_until;
+use crate::common::{Outcome, fails, in_time, needs, succeed};
+
+/// A table of one partition, from 1 MiB on, of 64 MiB.
+fn partition(node: &str) -> Outcome {
+    let mut sector = [0; 512];
+    sector[446 + 4] = 0x83;
+    sector[446 + 8..][..4].copy_from_slice(&2048_u32.to_le_bytes());
+    sector[446 + 12..][..4].copy_from_slice(&131_072_u32.to_le_bytes());
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    let device = File::options().write(true).open(node)?;
+    device.write_all_at(&sector, 0)?;
+    device.sync_all()?;
+    drop(device);
+    // A process that looks at each new device may have it open.
+    wait_until("the table is read", || in_time("blockdev", &["--rereadpt", node]).code == Some(0));
+    Ok(())
+}
+
+#[test]
+fn partitions_are_listed_and_go_with_the_device() -> Outcome {
+    if !usable() || !needs(&["blockdev", "addpart"]) {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "256M"]);
+    let node = it.attach(&[]);
+    partition(&node)?;
+    let (first, second) = (format!("{node}p1"), format!("{node}p7"));
+    wait_until("the partition", || Path::new(&first).exists());
+    succeed("mkfs.ext4", &["-q", &first]);
+    let point = it.mount(&first);
+    assert_eq!(it.listed()["attachment"]["mounted"], serde_json::json!([point]));
+    for what in [&node, &it.path()] {
+        fails(&it.drive.pumice(&["detach", what]), &[&node, &first, "mounted at", "umount"]);
+    }
+    assert!(Path::new(&first).exists(), "a refusal changes nothing");
+    wait_until("unmounted", || in_time("umount", &[&point]).code == Some(0));
+
+    // One that another program makes, and has open.
+    succeed("addpart", &[&node, "7", "262144", "2048"]);
+    wait_until("the partition", || Path::new(&second).exists());
+    let open = File::open(&second)?;
+    fails(&it.drive.pumice(&["detach", &node]), &["in use by process", &format!("by {second}")]);
+    drop(open);
+    it.detach(&node);
+    let name = node.trim_start_matches("/dev/");
+    for partition in ["p1", "p7"] {
+        assert!(!Path::new(&format!("{node}{partition}")).exists(), "{partition}");
+        assert!(!Path::new(&format!("/sys/block/{name}/{name}{partition}")).exists(), "{partition}");
+    }
+
+    // The partitions of the table are there again, and no others.
+    let node = it.attach(&[]);
+    wait_until("the partition", || Path::new(&format!("{node}p1")).exists());
+    assert!(!Path::new(&format!("{node}p7")).exists());
+    // What a killed bridge leaves.
+    let pid = it.record()["bridge_pid"].as_i64().ok_or("no bridge")?;
+    crate::attach::kill(pid);
+    wait_until("detached", || it.drive.pumice(&["detach", &it.path()]).code == Some(0));
+    assert!(!Path::new(&format!("{node}p1")).exists());
+    Ok(())
+}
+
+#[test]
+fn a_node_that_was_taken_from_a_drive_is_not_named() -> Outcome {
+    if !usable() || !needs(&["losetup"]) {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&[]);
+    let list = || it.drive.pumice(&["list"]).stdout;
+    let is_gone = |why: &str| {
+        let (listed, shown) = (it.listed(), list());
+        assert_eq!(listed["attachment"]["device"], serde_json::Value::Null, "{listed}");
+        assert_eq!((&listed["state"], &listed["attachment"]["state"]), (&"online".into(), &"failed".into()));
+        assert!(shown.contains("its device is gone: ") && shown.contains(why), "{shown}");
+        fails(&it.drive.pumice(&["detach", &node]), &[&node, "was the device of", &it.path(), why]);
+        fails(&it.drive.pumice(&["attach", &it.path()]), &["detach it first", why]);
+    };
+    succeed("losetup", &["--detach", &node]);
+    wait_until("its end", || !Path::new(&format!("/sys/block/{}/loop", &node[5..])).exists());
+    is_gone("losetup -d");
+    let image = it.drive.file("image");
+    fs::write(&image, vec![0; 1 << 20])?;
+    // Another process may have it by now.
+    let is_given = in_time("losetup", &[&node, &image]).code == Some(0);
+    if is_given {
+        is_gone(&image);
+    }
+    it.detach(&it.path());
+    if is_given {
+        let file = fs::read_to_string(format!("/sys/block/{}/loop/backing_file", &node[5..]))?;
+        assert_eq!(file.trim(), image, "what is another's stays");
+        succeed("losetup", &["--detach", &node]);
+    }
+    Ok(())
+}

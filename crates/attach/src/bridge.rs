@@ -252,6 +252,7 @@ impl Attachment {
     /// Looks at the drive as a server reports it. Another drive that is served from this path, or another server than that of the
     /// connections, is not looked at.
     fn see(&mut self, report: &StatusReport) {
+        self.look_at_node();
         if let Some(published) = &mut self.published {
             published.write(report);
         }
@@ -273,11 +274,13 @@ impl Attachment {
 
     /// Withdraws what leads to the node once that is another's. Clients see for themselves that it is.
     fn look_at_node(&mut self) {
-        if self.published.is_some()
-            && let Some(why) = node::lost(&self.record, &self.folder)
-        {
-            tracing::error!("{why}; detach the drive and attach it again");
-            self.published = None;
+        let Some(published) = &self.published else { return };
+        match node::lost(&self.record, &self.folder) {
+            None => published.link_partitions(),
+            Some(why) => {
+                tracing::error!("{why}; detach the drive and attach it again");
+                self.published = None;
+            }
         }
     }
 

@@ -88,18 +88,20 @@ pub(crate) trait Node: Send {
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError>;
 }
 
-/// Makes a node. `folder` is for its files. `note` is told the path of a node that would outlive this process, before there is
+/// Makes a node. `folder` is for its files. `last` is the node that the drive had before; a loop device has the same number again if that
+/// is free. `note` is told the path of a node that would outlive this process, before there is
 /// one.
 pub(crate) fn make(
     way: Way,
     relay: &Arc<Relay>,
     drive: &Drive,
     folder: &Path,
+    last: Option<&Path>,
     note: impl FnOnce(&Path) -> Result<(), AttachError>,
 ) -> Result<Box<dyn Node>, AttachError> {
     match way {
         Way::Ublk => Ok(Box::new(ublk_device::UblkNode::make(relay, drive, note)?)),
-        Way::Loop => Ok(Box::new(loop_device::LoopNode::make(relay, &drive.shape, folder)?)),
+        Way::Loop => Ok(Box::new(loop_device::LoopNode::make(relay, &drive.shape, folder, last)?)),
         Way::Nbd => Ok(Box::new(nbd_device::NbdNode::make(relay, &drive.shape)?)),
     }
 }

@@ -16,5 +16,6 @@ mod publish;
 mod values;
 
 pub use link::{Link, link, linked};
+pub(crate) use numbers::last_node;
 pub use numbers::{claim, directory, drive, name, node, number_of};
 pub(crate) use publish::{Published, clear};

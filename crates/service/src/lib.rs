@@ -39,6 +39,7 @@ pub use control::changes::{SpaceAfterWipe, set_capacity, set_codec, set_size, wi
 pub use error::ServiceError;
 pub use serving::down::DownDrive;
 pub use serving::drives::Drives;
+pub use serving::erasure::{Eraser, Erasure, Erasures};
 pub use serving::gate::Gate;
 pub use serving::open::{DEFAULT_BACKGROUND_CPU_PERCENT, OpenSettings, inspect, inspect_status};
 pub use serving::served::ServedDrive;

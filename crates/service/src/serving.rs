@@ -5,6 +5,7 @@
 
 pub(crate) mod down;
 pub(crate) mod drives;
+pub(crate) mod erasure;
 pub(crate) mod features;
 pub(crate) mod gate;
 pub(crate) mod grow;

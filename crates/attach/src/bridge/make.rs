@@ -181,12 +181,13 @@ impl Attachment {
         }
         record.connected = Some(served.instance);
         record.shape = Some(drive.shape.clone());
+        let last = sfx::last_node(&options.path);
         for way in &options.ways {
             let note = |path: &Path| {
                 (record.node, record.way) = (Some(path.to_path_buf()), Some(*way));
                 record.write(folder).map_err(at_folder)
             };
-            match node::make(*way, &relay, &drive, folder, note) {
+            match node::make(*way, &relay, &drive, folder, last.as_deref(), note) {
                 Ok(node) => {
                     (record.node, record.way) = (Some(node.path().to_path_buf()), Some(*way));
                     record.write(folder).map_err(at_folder)?;

@@ -44,7 +44,12 @@ pub(super) struct LoopNode {
 }
 
 impl LoopNode {
-    pub(super) fn make(relay: &Arc<Relay>, shape: &Shape, folder: &Path) -> Result<LoopNode, AttachError> {
+    pub(super) fn make(
+        relay: &Arc<Relay>,
+        shape: &Shape,
+        folder: &Path,
+        last: Option<&Path>,
+    ) -> Result<LoopNode, AttachError> {
         for (path, what) in [("/dev/fuse", "FUSE"), ("/dev/loop-control", "loop devices")] {
             if let Err(error) = File::options().read(true).write(true).open(path) {
                 return Err(AttachError::Missing(format!("no {what} here: {path}: {error}")));
@@ -55,7 +60,7 @@ impl LoopNode {
             OneFile { relay: relay.clone(), size_bytes: size_bytes.clone(), read_only: shape.read_only };
         let (file, device) = Mounted::new(one_file, &folder.join(MOUNT))
             .map_err(|source| AttachError::system("cannot mount a FUSE file system", source))?;
-        let path = connect(&file.path(), shape, &name_of(folder))?;
+        let path = connect(&file.path(), shape, &name_of(folder), last)?;
         let mut node = LoopNode { path, size_bytes, resizing: None, file };
         // Not before: who has the device could say that the file is a link to another one.
         if let Err(reason) = relay.deliver_to(device, SERVER_PATIENCE) {
@@ -82,8 +87,8 @@ fn name_of(folder: &Path) -> String {
     format!("pumice-{}", folder.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Gives a free loop device the file. Returns its path.
-fn connect(file: &Path, shape: &Shape, name: &str) -> Result<PathBuf, AttachError> {
+/// Gives a free loop device the file: `last` if it is one. Returns its path.
+fn connect(file: &Path, shape: &Shape, name: &str, last: Option<&Path>) -> Result<PathBuf, AttachError> {
     let flags = if shape.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     let open = |path: &Path| rustix::fs::open(path, flags, Mode::empty());
@@ -91,6 +96,17 @@ fn connect(file: &Path, shape: &Shape, name: &str) -> Result<PathBuf, AttachErro
     let control = File::options().read(true).write(true).open("/dev/loop-control");
     let control = control.map_err(|source| AttachError::system("/dev/loop-control", source))?;
     let config = configuration(&file, shape, name);
+    // Whatever is wrong with it, there are others.
+    let is_loop = |path: &&Path| {
+        path.file_name().and_then(|name| name.to_str()?.strip_prefix("loop")?.parse::<u32>().ok()).is_some()
+            && path.parent() == Some(Path::new("/dev"))
+    };
+    if let Some(last) = last.filter(is_loop)
+        && let Ok(device) = open(last)
+        && kernel::loop_configure(&device, config).is_ok()
+    {
+        return Ok(last.to_path_buf());
+    }
     for _ in 0..TRIES {
         let number = kernel::loop_get_free(&control)
             .map_err(|error| AttachError::Missing(format!("no free loop device: {error}")))?;

@@ -17,6 +17,8 @@ use status::{parse_path, path_text};
 const SUFFIX: &str = "-sfx";
 /// File with the path of a drive.
 const DRIVE: &str = "drive";
+/// File with the block device that a drive has, or had last.
+const NODE: &str = "node";
 const LOCK: &str = "lock";
 /// Most numbers.
 const NUMBERS_MAX: u32 = 65_536;
@@ -71,6 +73,22 @@ pub fn claim(path: &Path) -> io::Result<u32> {
     }
     let _lock = lock(&dir.join(LOCK))?;
     claim_in(&dir, path, |number| is_taken(&node(number)))
+}
+
+/// Notes the block device of the drive with a number: it gets the same one again, if that is free then.
+pub(super) fn keep_node(number: u32, device: &Path) -> io::Result<()> {
+    write_whole(&folder(number), NODE, &format!("{}\n", path_text(device)))
+}
+
+/// Returns the block device that the drive at `path` had last.
+pub(crate) fn last_node(path: &Path) -> Option<PathBuf> {
+    last_node_in(&trusted_directory()?, path)
+}
+
+fn last_node_in(dir: &Path, path: &Path) -> Option<PathBuf> {
+    let (number, _) = all_in(dir).find(|(_, drive)| is_same(drive, path))?;
+    let text = fs::read_to_string(dir.join(name(number)).join(NODE)).ok()?;
+    Some(parse_path(text.strip_suffix('\n')?))
 }
 
 /// Locks a file that nobody but this user can open: whoever could read it could also hold the lock.
@@ -194,6 +212,9 @@ mod tests {
         assert_eq!(drive_in(dir, 0), Some(file));
         assert_eq!(drive_in(dir, 2).as_deref(), Some(Path::new("/gone")));
         assert_eq!(drive_in(dir, 1), None);
+        assert_eq!(last_node_in(dir, &dir.join("link")), None);
+        write_whole(&dir.join(name(0)), NODE, "/dev/loop7\n")?;
+        assert_eq!(last_node_in(dir, &dir.join("link")).as_deref(), Some(Path::new("/dev/loop7")));
         Ok(())
     }
 }

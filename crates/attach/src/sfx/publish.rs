@@ -28,9 +28,18 @@ impl Published {
             .ok()?;
         let mut published =
             Published { number, device: device.to_path_buf(), written_at: None, has_failed: false };
+        // Less important than anything else.
+        let _ = numbers::keep_node(number, device);
         // They are there as soon as the device is.
         report.into_iter().for_each(|report| published.write(report));
         Some(published)
+    }
+
+    /// Lets partitions have links, if the device has one.
+    pub(crate) fn link_partitions(&self) {
+        if link::linked(self.number, &self.device) {
+            link::link_partitions(self.number, &self.device);
+        }
     }
 
     /// Writes the values of the drive, at most once a second. Without a server, the last values stay.

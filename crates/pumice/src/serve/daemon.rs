@@ -1,5 +1,6 @@
 //! The running server: its drives, their addresses, and changes of both by a reload.
 
+mod erase;
 mod reload;
 
 use std::collections::BTreeMap;
@@ -12,7 +13,7 @@ use anyhow::{Context, Result};
 use device::Device;
 use front::Exports;
 use nbd::{Address, ConfigError, Export, Inherited, Offered, ServerConfig, Shared};
-use service::{AdminSocket, Drives, ServedDrive, ServiceError, Workers};
+use service::{AdminSocket, Drives, Eraser, Erasures, ServedDrive, ServiceError, Workers};
 use status::shown;
 use tokio::task::JoinSet;
 
@@ -75,6 +76,9 @@ pub(super) struct Daemon {
     /// Admin socket for the status of drives that could not be opened; `None` if there are none.
     down_admin: Option<AdminSocket>,
     printer: Printer,
+    /// Requests to erase drives.
+    eraser: Eraser,
+    erasures: Erasures,
     /// Number of openings. It distributes drives over the workers.
     openings: usize,
 }
@@ -90,6 +94,7 @@ impl Daemon {
         let common = Shared::empty(nbd.clone())?;
         common.arrange(config.names());
         let endpoints = Endpoints::new(workers.clone(), signals.stop.clone(), activated);
+        let (eraser, erasures) = Eraser::new();
         Ok(Daemon {
             source,
             config,
@@ -106,6 +111,8 @@ impl Daemon {
             waiting: Vec::new(),
             down_admin: None,
             printer: Printer::start()?,
+            eraser,
+            erasures,
             openings: 0,
         })
     }
@@ -256,6 +263,7 @@ impl Daemon {
                 return Err(error.into());
             }
         };
+        drive.set_eraser(self.eraser.clone());
         let admin = AdminSocket::listen_for(&drive);
         // Serving the drive matters more than its status.
         let admin = admin.inspect_err(|error| tracing::warn!(%error, "status will not find this drive")).ok();
@@ -350,6 +358,10 @@ impl Daemon {
                     self.manager.reloading();
                     self.reload().await;
                     self.manager.ready(&self.summary());
+                }
+                Some(erasure) = self.erasures.recv() => {
+                    let result = self.erase(&erasure).await;
+                    erasure.answer(result);
                 }
                 () = tokio::time::sleep(RETRY), if !self.waiting.is_empty() => self.try_again().await,
             }

@@ -12,10 +12,12 @@ use attach::bridge::State;
 use attach::client::{self, Attachment};
 use attach::sfx;
 use drive::WipeOptions;
+use service::{Change, change};
 use status::shown;
 
 use super::card::Card;
 use super::units::gigabytes;
+use crate::output::report_result;
 use crate::{in_use, usage, wipe};
 
 /// Time for other processes to close a block device, and interval of attempts.
@@ -30,7 +32,10 @@ pub(super) fn erase(card: &Card, options: WipeOptions, force: bool) -> Result<()
     if !force {
         confirm(card)?;
     }
-    offline(card, |path| wipe::erase(path, options, true, true, false))
+    offline(card, |path| match is_served_by_others(card) {
+        true => erase_in_server(path, options, false),
+        false => wipe::erase(path, options, true, true, false),
+    })
 }
 
 /// Reduces the capacity of a drive that holds nothing.
@@ -46,14 +51,17 @@ pub(super) fn shrink(card: &Card, bytes: u64) -> Result<()> {
     };
     refuse_data(card.drive.logical_used_bytes)?;
     offline(card, |path| {
-        // Something may have been written since.
-        refuse_data(crate::status::idle(path)?.logical_used_bytes)?;
         let options = WipeOptions { sector_bytes: None, logical_capacity_bytes: Some(bytes) };
+        // Something may have been written since.
+        if is_served_by_others(card) {
+            return erase_in_server(path, options, true);
+        }
+        refuse_data(crate::status::idle(path)?.logical_used_bytes)?;
         wipe::erase(path, options, true, true, false)
     })
 }
 
-/// Refuses a drive that is in use, or whose server was not started by `pumice attach` and so is not stopped by `detach`.
+/// Refuses a drive that is in use.
 fn check(card: &Card) -> Result<()> {
     if let Some(device) = card.device() {
         in_use::refuse(device)?;
@@ -61,20 +69,27 @@ fn check(card: &Card) -> Result<()> {
     if card.is_without_answer() {
         bail!("{}: its server does not answer, so nothing is done; try again, or restart that", card.name());
     }
-    if card.unknown().is_some() {
-        // Nobody serves it, or its bridge refuses to detach it.
-        return Ok(());
-    }
+    Ok(())
+}
+
+/// Returns whether a server has the drive that was not started for its block device, and so does not end with it.
+fn is_served_by_others(card: &Card) -> bool {
     let own = card.attachment.as_ref().and_then(|attachment| attachment.record.server_pid);
-    match card.drive.server.as_ref().map(|server| server.pid) {
-        Some(pid) if Some(pid) != own => bail!(
-            "{}: served by process {pid}, which was not started for its block device: stop that first, or remove the drive from \
-             its configuration, then name the drive by its path, {}",
-            card.name(),
-            shown(&card.drive.path)
-        ),
-        _ => Ok(()),
+    let server = card.drive.server.as_ref().map(|server| server.pid);
+    card.unknown().is_none() && server.is_some() && server != own
+}
+
+/// Lets the server of a drive erase it, which refuses while it has clients.
+fn erase_in_server(path: &Path, options: WipeOptions, only_if_empty: bool) -> Result<()> {
+    let WipeOptions { sector_bytes, logical_capacity_bytes } = options;
+    let erase = Change::Erase { sector_bytes, logical_capacity_bytes, only_if_empty };
+    if change(path, &erase)?.is_none() {
+        bail!("{}: its server is gone; nothing was erased, try again", shown(path));
     }
+    report_result(&format!("{}: wiped", shown(path)), || {
+        Ok(writeln!(std::io::stdout(), "{}: wiped", shown(path))?)
+    });
+    Ok(())
 }
 
 /// Asks on the terminal, or whoever writes to standard input.

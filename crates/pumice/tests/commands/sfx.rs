@@ -3,8 +3,11 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
+
+use nbd::client::{Replies, negotiate};
 
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, Run, fails, in_time, needs, pumice, succeed};
@@ -133,15 +136,29 @@ fn section_4_on_a_served_drive() {
     assert!(lines[0].starts_with("Node  ") && lines[2].starts_with("/dev/sfdv0n1  "), "{list}");
     assert!(lines[2].contains("0.00  B /   9.70 TB") && lines[2].contains("512   B +  0 B"), "{list}");
 
-    // Its clients would lose their drive.
-    let pid = server.pid().to_string();
-    for line in [
+    // A client would lose its drive.
+    let mut client = UnixStream::connect(server.socket()).expect("connected");
+    negotiate(&mut client, "", Replies::Simple).expect("a client");
+    let erasing = [
         "sfx-nvme sfx set-feature -f 0xdc /dev/sfxv0 --force",
         "sfx-nvme format /dev/sfdv0n1 -l 1 --force",
         "sfx-nvme sfx change-cap /dev/sfdv0n1 -c 6400",
-    ] {
-        fails(&lab.line(line), &["/dev/sfdv0n1", "served by process", &pid, &lab.path()]);
+    ];
+    for line in erasing {
+        fails(&lab.line(line), &[&lab.path(), "a client is connected"]);
     }
+    drop(client);
+    // Without one, the server erases its drive and serves it again.
+    for line in erasing {
+        lab.done(line);
+    }
+    let status = lab.drive.status();
+    assert_eq!((&status["server"]["pid"], &status["sector_bytes"]), (&server.pid().into(), &4096.into()));
+    assert_eq!(lab.value("sfx-status 0", "Formatted Capacity"), "6400 GB");
+    let mut client = UnixStream::connect(server.socket()).expect("connected");
+    negotiate(&mut client, "", Replies::Simple).expect("it is served again");
+    drop(client);
+    lab.done("sfx-nvme format /dev/sfdv0n1 -l 0 --force");
     assert!(server.stop().success());
 
     // It keeps its number.
@@ -256,6 +273,48 @@ fn section_4_on_an_attached_drive() -> Outcome {
     wait_until("detached", || lab.line(&format!("{pumice} detach {}", lab.path())).code == Some(0));
     lab.is_attached = false;
     assert!(is_gone(), "nothing is left");
+    Ok(())
+}
+
+#[test]
+fn a_drive_of_another_server_is_erased_under_its_device() -> Outcome {
+    let opens = |path: &str| File::options().read(true).write(true).open(path).is_ok();
+    if !rustix::process::geteuid().is_root() || !opens("/dev/fuse") || !opens("/dev/loop-control") {
+        eprintln!("skipped: attaching needs root, /dev/fuse and /dev/loop-control");
+        return Ok(());
+    }
+    if !needs(&["blockdev", "addpart"]) {
+        return Ok(());
+    }
+    let _names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut lab = Lab::new();
+    let server = lab.drive.serve(&[]);
+    lab.is_attached = true;
+    let pumice = env!("CARGO_BIN_EXE_pumice");
+    let node = lab.done(&format!("{pumice} attach --by loop --sfx {}", lab.path())).trim().to_string();
+    let link = lab.value("sfx-status", "SFX card");
+    let part = format!("{link}p3");
+    // Links of partitions come and go with these.
+    lab.done(&format!("addpart {node} 3 2048 2048"));
+    wait_until("the link", || fs::read_link(&part).is_ok_and(|to| to == Path::new(&format!("{node}p3"))));
+    lab.done(&format!("delpart {node} 3"));
+    wait_until("its end", || fs::symlink_metadata(&part).is_err());
+    lab.done(&format!("addpart {node} 3 2048 2048"));
+
+    for (format, bytes) in [("1", "4096"), ("0", "512")] {
+        lab.done(&format!("echo yes | sfx-nvme format {link} -l {format}"));
+        assert_eq!(lab.done(&format!("blockdev --getss {link}")).trim(), bytes);
+        assert_eq!(lab.drive.status()["server"]["pid"], server.pid());
+    }
+    lab.done(&format!("sfx-nvme sfx set-feature -f 0xdc {link} -s"));
+    let again = fs::read_link(&link)?;
+    // Another process may have taken the number.
+    let is_taken = Path::new("/sys/block").join(&node[5..]).join("loop").exists();
+    assert!(again == Path::new(&node) || is_taken, "{}", again.display());
+    assert!(fs::symlink_metadata(&part).is_err() && !Path::new(&format!("{node}p3")).exists());
+    lab.done(&format!("{pumice} detach {link}"));
+    lab.is_attached = false;
+    assert!(server.stop().success());
     Ok(())
 }
 

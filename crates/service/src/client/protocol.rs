@@ -12,6 +12,7 @@
 //! - `{"set-size": {"bytes": N, "preallocate": false}}`
 //! - `{"set-codec": {"codec": "zstd:3"}}`
 //! - `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`
+//! - `{"erase": {"sector_bytes": 4096, "logical_capacity_bytes": N, "only_if_empty": true}}`, all three optional
 //! - `"start-settle"`, `"stop-settle"`, `"train"`
 
 use serde::{Deserialize, Serialize};
@@ -63,6 +64,18 @@ pub enum Change {
     StartSettle,
     /// Stops the running settling.
     StopSettle,
+    /// Erases the drive, which no client may have: it is closed, wiped and opened again. The answer comes when that is done.
+    Erase {
+        /// New sector size, 512 or 4096; `None` keeps it.
+        #[serde(default)]
+        sector_bytes: Option<u32>,
+        /// New logical capacity, smaller or larger than before; `None` keeps it.
+        #[serde(default)]
+        logical_capacity_bytes: Option<u64>,
+        /// Refuse a drive that holds data.
+        #[serde(default)]
+        only_if_empty: bool,
+    },
     /// Trains a dictionary. The answer comes when that is done.
     Train,
 }

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use drive::WipeOptions;
 use log_limit::LogLimit;
 use socket_file::SocketFile;
 use status::{StatusAnswer, path_text, shown};
@@ -232,7 +233,7 @@ async fn answer_all(
         let answer = match line.len() as u64 {
             REQUEST_MAX_BYTES if !whole => Answer::Error { error: too_long() },
             _ => match drives.upgrade() {
-                Some(drives) => answer_one(&line, user, &drives, &state.is_changing).await,
+                Some(drives) => answer_one(&line, user, drives, &state.is_changing).await,
                 None => return Ok(()),
             },
         };
@@ -254,7 +255,7 @@ fn too_long() -> String {
     format!("a request is one line of at most {REQUEST_MAX_BYTES} bytes")
 }
 
-async fn answer_one(line: &[u8], user: u32, drives: &Drives, is_changing: &AtomicBool) -> Answer {
+async fn answer_one(line: &[u8], user: u32, drives: Drives, is_changing: &AtomicBool) -> Answer {
     let request = serde_json::from_slice(line);
     match request {
         Ok(Request::Status) => Answer::Status(StatusAnswer { drives: drives.reports() }),
@@ -273,12 +274,25 @@ async fn answer_one(line: &[u8], user: u32, drives: &Drives, is_changing: &Atomi
                     };
                 }
             };
-            let shown = shown(found.path());
+            let shown = shown(found.path()).to_string();
             is_changing.store(true, Ordering::Relaxed);
-            match make(found, &change).await {
-                Ok(()) => {
+            let changed = match change {
+                Change::Erase { sector_bytes, logical_capacity_bytes, only_if_empty } => {
+                    let (eraser, drive) = (found.eraser(), (found.path().to_path_buf(), found.uuid()));
+                    // Otherwise it could not be opened again.
+                    drop((served, drives));
+                    let options = WipeOptions { sector_bytes, logical_capacity_bytes };
+                    match eraser {
+                        Some(eraser) => eraser.erase(drive, options, only_if_empty).await,
+                        None => Err(format!("{shown}: cannot be erased while it is served: stop its server")),
+                    }
+                }
+                _ => make(found, &change).await.map(|()| found.report()),
+            };
+            match changed {
+                Ok(report) => {
                     tracing::info!(drive = %shown, user, ?change, "changed by an administrator");
-                    Answer::Changed { drive: Box::new(found.report()) }
+                    Answer::Changed { drive: Box::new(report) }
                 }
                 Err(error) => {
                     tracing::info!(drive = %shown, user, ?change, %error, "a change by an administrator failed");
@@ -320,6 +334,8 @@ async fn make(drive: &ServedDrive, change: &Change) -> Result<(), String> {
             drive.stop_settle();
             Ok(())
         }
+        // By whoever serves it.
+        Change::Erase { .. } => return Err("a drive cannot erase itself".into()),
         Change::Train => drive.train().await.map(|_| ()),
     };
     changed.map_err(|error| error.to_string())

@@ -13,6 +13,7 @@ use tokio::sync::Mutex;
 use crate::answer::Answer;
 use crate::error::ServiceError;
 use crate::paths::absolute;
+use crate::serving::erasure::Eraser;
 use crate::serving::features::keeps_allocated;
 use crate::serving::gate::Gate;
 use crate::serving::grow::grow;
@@ -46,6 +47,8 @@ pub struct ServedDrive {
     opened: Instant,
     instance: String,
     nbd_uris: parking_lot::Mutex<Vec<String>>,
+    /// Who can erase it while it is served, if anybody can.
+    eraser: parking_lot::Mutex<Option<Eraser>>,
     background: Mutex<Option<Background>>,
     scrubber: Scrubber,
     improver: Improver,
@@ -119,6 +122,7 @@ impl ServedDrive {
                 opened: Instant::now(),
                 instance: instance(),
                 nbd_uris: parking_lot::Mutex::default(),
+                eraser: parking_lot::Mutex::default(),
                 background: Mutex::new(Some(background)),
                 may_grow: Mutex::new(true),
             }))
@@ -133,6 +137,15 @@ impl ServedDrive {
     /// Id of the drive.
     pub fn uuid(&self) -> uuid::Uuid {
         uuid::Uuid::from_bytes(self.gate.drive.status().uuid)
+    }
+
+    /// Names who erases the drive when an administrator asks for that: closes it, wipes it, and opens it again.
+    pub fn set_eraser(&self, eraser: Eraser) {
+        *self.eraser.lock() = Some(eraser);
+    }
+
+    pub(crate) fn eraser(&self) -> Option<Eraser> {
+        self.eraser.lock().clone()
     }
 
     /// Sets the NBD URIs that the status shows.

@@ -227,7 +227,7 @@ fn find<'a>(config: &'a Config, open: &Open) -> Option<&'a DriveConfig> {
 
 impl Open {
     /// Number of clients that have selected this drive.
-    fn clients(&self, common: &Exports) -> usize {
+    pub(super) fn clients(&self, common: &Exports) -> usize {
         let of = |exports: &Exports| exports.find(&self.config.name).map_or(0, |export| export.sessions());
         of(common) + of(&self.own)
     }

@@ -4,9 +4,10 @@ use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 
+use nbd::client::Agreed;
 use nbd::delivery;
 use nbd::protocol as wire;
-use nbd::reply::{Delivered, SIMPLE_REPLY_BYTES, SimpleReply};
+use nbd::reply::{CHANGED_BYTES, Changed, Closing, Delivered, SIMPLE_REPLY_BYTES, SimpleReply};
 use nbd::request::{REQUEST_HEADER_BYTES, RequestHeader};
 use parking_lot::Mutex;
 use rustix::io::Errno;
@@ -19,21 +20,21 @@ const RECEIVE_BYTES: usize = 64 << 10;
 /// The sending half.
 pub(crate) struct Link {
     stream: UnixStream,
-    /// The server delivers the data of reads that have [`delivery::COOKIE_BIT`] in their cookie.
-    delivers: bool,
+    /// If the server delivers, the data of reads that have [`delivery::COOKIE_BIT`] in their cookie.
+    agreed: Agreed,
     /// Held while a request is written.
     writing: Mutex<()>,
 }
 
 impl Link {
-    pub(crate) fn new(stream: UnixStream, delivers: bool) -> Link {
-        Link { stream, delivers, writing: Mutex::new(()) }
+    pub(crate) fn new(stream: UnixStream, agreed: Agreed) -> Link {
+        Link { stream, agreed, writing: Mutex::new(()) }
     }
 
     /// Returns the receiving half.
     pub(crate) fn replies(&self) -> io::Result<Replies> {
         let stream = BufReader::with_capacity(RECEIVE_BYTES, self.stream.try_clone()?);
-        Ok(Replies { stream, delivers: self.delivers })
+        Ok(Replies { stream, agreed: self.agreed })
     }
 
     /// Sends requests, each with its cookie, by as few system calls as possible. If one was sent only in part, the connection
@@ -51,9 +52,27 @@ impl Link {
         sent
     }
 
+    /// Tells the server that all changes were made again, if it knows that the drive is attached.
+    pub(crate) fn ready(&self) -> io::Result<()> {
+        self.tell(wire::CMD_READY, 0)
+    }
+
+    /// Tells the server that the notice of a change was taken care of.
+    pub(crate) fn heard(&self, number: u64) -> io::Result<()> {
+        self.tell(wire::CMD_HEARD, number)
+    }
+
+    fn tell(&self, command: u16, cookie: u64) -> io::Result<()> {
+        if !self.agreed.attaches {
+            return Ok(());
+        }
+        let header = RequestHeader { flags: 0, command, cookie, offset: 0, length: 0 }.encode();
+        self.write(&mut [IoSlice::new(&header)]).inspect_err(|_| self.shut())
+    }
+
     fn header(&self, cookie: u64, operation: &Operation) -> [u8; REQUEST_HEADER_BYTES] {
         let Header { command, mut flags, offset, length } = operation.header();
-        if self.delivers && cookie & delivery::COOKIE_BIT != 0 {
+        if self.agreed.delivers && cookie & delivery::COOKIE_BIT != 0 {
             flags |= wire::CMD_FLAG_DELIVER;
         }
         RequestHeader { flags, command, cookie, offset, length }.encode()
@@ -96,24 +115,46 @@ pub(crate) enum Reply {
     Delivered,
 }
 
+/// What the server sends.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Message {
+    /// A reply to the request with this cookie.
+    Reply(u64, Reply),
+    /// Another client has changed a range.
+    Changed(Changed),
+    /// The server is about to close the drive.
+    Closing,
+}
+
 /// The receiving half.
 pub(crate) struct Replies {
     stream: BufReader<UnixStream>,
     /// As of the link.
-    delivers: bool,
+    agreed: Agreed,
 }
 
 impl Replies {
-    /// Waits for a reply. `length` returns the length of the data that the request with a cookie is to read; `None` if there
+    /// Waits for a message. `length` returns the length of the data that the request with a cookie is to read; `None` if there
     /// is no such request.
-    pub(crate) fn next(&mut self, length: impl FnOnce(u64) -> Option<u32>) -> io::Result<(u64, Reply)> {
+    pub(crate) fn next(&mut self, length: impl FnOnce(u64) -> Option<u32>) -> io::Result<Message> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         let mut header = [0; SIMPLE_REPLY_BYTES];
         self.stream.read_exact(&mut header)?;
+        if self.agreed.attaches && Closing::decode(&header).is_some() {
+            return Ok(Message::Closing);
+        }
+        if self.agreed.attaches && Changed::begins(&header) {
+            let mut notice = [0; CHANGED_BYTES];
+            let (begin, rest) = notice.split_at_mut(SIMPLE_REPLY_BYTES);
+            begin.copy_from_slice(&header);
+            self.stream.read_exact(rest)?;
+            let notice = Changed::decode(&notice).ok_or_else(|| invalid("the server sends a bad notice"))?;
+            return Ok(Message::Changed(notice));
+        }
         if let Some(Delivered { cookie }) = Delivered::decode(&header) {
-            let is_asked = self.delivers && cookie & delivery::COOKIE_BIT != 0;
+            let is_asked = self.agreed.delivers && cookie & delivery::COOKIE_BIT != 0;
             return match length(cookie) {
-                Some(1..) if is_asked => Ok((cookie, Reply::Delivered)),
+                Some(1..) if is_asked => Ok(Message::Reply(cookie, Reply::Delivered)),
                 _ => Err(invalid("the server has delivered what was not asked for")),
             };
         }
@@ -123,11 +164,11 @@ impl Replies {
         if error != 0 {
             // Codes of the protocol are those of Linux.
             let code = i32::try_from(error).map_err(|_| invalid("the server reports an unknown error"))?;
-            return Ok((cookie, Reply::Outcome(Err(Errno::from_raw_os_error(code)))));
+            return Ok(Message::Reply(cookie, Reply::Outcome(Err(Errno::from_raw_os_error(code)))));
         }
         let mut data = vec![0; length as usize];
         self.stream.read_exact(&mut data)?;
-        Ok((cookie, Reply::Outcome(Ok(data))))
+        Ok(Message::Reply(cookie, Reply::Outcome(Ok(data))))
     }
 }
 
@@ -144,9 +185,10 @@ pub(crate) fn call(
     };
     link.send(&[(cookie, operation)])?;
     match replies.next(|answered| (answered == cookie).then_some(length))? {
-        (_, Reply::Outcome(outcome)) => Ok(outcome),
-        (_, Reply::Delivered) => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, "what was not asked for was delivered"))
+        Message::Reply(_, Reply::Outcome(outcome)) => Ok(outcome),
+        Message::Closing => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server is closing")),
+        Message::Reply(_, Reply::Delivered) | Message::Changed(_) => {
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the server sends what was not asked for"))
         }
     }
 }

@@ -28,14 +28,17 @@ use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nbd::client::Agreed;
 use nbd::delivery::{self, FuseDevice};
 use parking_lot::{Condvar, Mutex};
 use rustix::io::Errno;
 
-use crate::link::{Link, Replies, Reply};
+use crate::link::{Link, Message, Replies, Reply};
 use crate::operation::{Done, Operation, Outcome};
 use state::{Phase, Send, State};
 
+/// Time without a change after which the journal is flushed. A file system that is idle has nothing to make again.
+const IDLE: Duration = Duration::from_secs(1);
 /// Interval between own flushes that fail.
 const FLUSH_AGAIN: Duration = Duration::from_secs(1);
 
@@ -52,8 +55,10 @@ pub struct Settings {
 pub struct Connected {
     /// Streams after the negotiation, with simple replies.
     pub streams: Vec<UnixStream>,
-    /// Over all of them, the server delivers what it reads to the device that it was given.
-    pub delivers: bool,
+    /// What the server has agreed to over all of them.
+    pub agreed: Agreed,
+    /// The server is the one of the last connections, and has had the drive open ever since.
+    pub lives_on: bool,
 }
 
 /// Finds the server of a drive.
@@ -224,6 +229,7 @@ impl Shared {
     /// Uses connections from now on, and sends what is in flight over them.
     fn install(self: &Arc<Self>, links: Arc<[Link]>) -> io::Result<()> {
         let replies: Vec<Replies> = links.iter().map(Link::replies).collect::<io::Result<_>>()?;
+        let ready = (!links.is_empty()).then(|| links.clone());
         let (epoch, again) = {
             let mut state = self.state.lock();
             if matches!(state.phase, Phase::Ended | Phase::Failed(_)) {
@@ -238,6 +244,10 @@ impl Shared {
             // Nobody would read the replies. It is tried again.
             spawned.inspect_err(|_| self.lose(epoch))?;
         }
+        if let Some(first) = ready {
+            // If that fails, its reader sees the end of the connection.
+            let _ = first[0].ready();
+        }
         self.send(again);
         self.changed.notify_all();
         Ok(())
@@ -247,7 +257,14 @@ impl Shared {
     fn read(&self, epoch: u64, mut replies: Replies) {
         loop {
             let length = |cookie| self.state.lock().length(cookie);
-            let Ok((cookie, reply)) = replies.next(length) else { break };
+            let (cookie, reply) = match replies.next(length) {
+                Ok(Message::Reply(cookie, reply)) => (cookie, reply),
+                Ok(notice) => match self.take_notice(epoch, &notice) {
+                    true => continue,
+                    false => return,
+                },
+                Err(_) => break,
+            };
             // The server is closing. The request is sent again to the next one.
             if reply == Reply::Outcome(Err(Errno::SHUTDOWN)) {
                 break;
@@ -260,16 +277,49 @@ impl Shared {
                 Reply::Outcome(outcome) => outcome,
                 Reply::Delivered => Ok(Vec::new()),
             };
-            let done = state.finish(cookie, &outcome);
+            let finished = state.finish(cookie, outcome);
             if state.has_work() {
                 self.changed.notify_all();
             }
+            let links = state.links.clone();
             drop(state);
-            if let Some(done) = done {
+            for number in finished.heard {
+                // Over any connection. If that fails, its reader sees the end of it.
+                let _ = links[0].heard(number);
+            }
+            for (done, outcome) in finished.answers {
                 done(outcome);
             }
         }
         self.lose(epoch);
+    }
+
+    /// Takes something else than a reply. Returns false if it came over connections that are not used any more.
+    fn take_notice(&self, epoch: u64, notice: &Message) -> bool {
+        let mut state = self.state.lock();
+        if state.epoch != epoch || !matches!(state.phase, Phase::Connected) {
+            return false;
+        }
+        match *notice {
+            Message::Closing => {
+                if !state.is_leaving {
+                    tracing::info!("the server is closing the drive");
+                }
+                state.is_leaving = true;
+                self.changed.notify_all();
+            }
+            Message::Changed(notice) => {
+                if state.take_notice(notice) {
+                    let links = state.links.clone();
+                    drop(state);
+                    let _ = links[0].heard(notice.number);
+                } else {
+                    self.changed.notify_all();
+                }
+            }
+            Message::Reply(..) => {}
+        }
+        true
     }
 
     /// Ends all connections because one of them has ended.
@@ -308,6 +358,7 @@ impl Shared {
 
     fn wait_for_server(&self, state: &mut State) {
         state.phase = Phase::Waiting { since: Instant::now(), reason: None };
+        state.forget_connections();
         for link in state.links.iter() {
             link.shut();
         }
@@ -321,12 +372,20 @@ impl Shared {
             if matches!(state.phase, Phase::Ended) {
                 return;
             }
-            if let Some(send) = state.release() {
+            if state.has_left() {
+                tracing::info!(flushed = state.journal.is_empty(), "left the server, which closes the drive");
+                state.links.iter().for_each(Link::disconnect);
+                self.wait_for_server(&mut state);
+            } else if let Some(send) = state.release() {
                 parking_lot::MutexGuard::unlocked(&mut state, || self.send(vec![send]));
             } else if state.flush_failed {
                 self.changed.wait_for(&mut state, FLUSH_AGAIN);
+            } else if let Some(left) = state.idle_in() {
+                self.changed.wait_for(&mut state, left);
             } else {
+                state.is_resting = true;
                 self.changed.wait(&mut state);
+                state.is_resting = false;
             }
         }
     }

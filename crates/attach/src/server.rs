@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use nbd::client::{ExportUri, Replies, negotiate, negotiate_delivery};
+use nbd::client::{Agreed, ExportUri, Wishes, negotiate_attachment};
 use nbd::delivery::FuseDevice;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
-use service::{DriveSearch, ServiceError};
+use service::{AttachedMark, DriveSearch, MarkName, ServiceError};
 use status::{DriveState, StatusReport, path_text, shown};
 
 use crate::identity::Identity;
@@ -239,6 +239,8 @@ pub(crate) struct DriveServer {
     shape: Option<Shape>,
     /// A device waits for the drive, or has it: its server counts, whatever the path leads to by now.
     is_fixed: bool,
+    /// Tells servers that have just been started that the drive is attached.
+    mark: Option<(MarkName, AttachedMark)>,
     /// Something else than the expected drive was found.
     pub(crate) is_other: bool,
 }
@@ -265,6 +267,7 @@ impl DriveServer {
             expected,
             known: Known::default(),
             shape: None,
+            mark: None,
             is_other: false,
         }
     }
@@ -421,16 +424,17 @@ impl DriveServer {
             sleep(OLDER_ENDS);
         }
         let count = processors::every_second(CONNECTIONS_MAX);
-        let mut delivers = device.is_some();
+        self.set_mark(report)?;
+        let wishes = Wishes { device, returns: self.shape.is_some() || self.expected.is_some() };
+        let mut agreed = Agreed { delivers: true, attaches: true };
         let mut connect = || -> io::Result<UnixStream> {
             let mut stream = socket_file::connect(&socket, PATIENCE)?;
             stream.set_read_timeout(Some(NEGOTIATION))?;
             stream.set_write_timeout(Some(NEGOTIATION))?;
-            let agreed = match device {
-                Some(device) => negotiate_delivery(&mut stream, &name, device),
-                None => negotiate(&mut stream, &name, Replies::Simple).map(|_| false),
-            };
-            delivers &= agreed.map_err(|error| io::Error::new(error.kind(), unanswered(&error)))?;
+            let found = negotiate_attachment(&mut stream, &name, wishes)
+                .map_err(|error| io::Error::new(error.kind(), unanswered(&error)))?;
+            agreed.delivers &= found.delivers;
+            agreed.attaches &= found.attaches;
             stream.set_read_timeout(None)?;
             stream.set_write_timeout(None)?;
             hold_more(&stream);
@@ -447,15 +451,42 @@ impl DriveServer {
             self.started.adopt(server_pid(report));
             self.owns = true;
         }
-        *self.known.0.lock() = Some(Served {
+        if !agreed.attaches {
+            tracing::warn!(
+                "the server does not know that the drive is attached: it is of an older program, or of another user. What \
+                 other clients write may be undone when it is restarted"
+            );
+        }
+        let served = Served {
             instance: instance(report).cloned().unwrap_or_default(),
             path: path_text(&report.path),
             identity: Identity::of(report),
-        });
+        };
+        let before = self.known.0.lock().replace(served);
+        let lives_on = before.is_some_and(|before| Some(&before.instance) == instance(report));
         self.shape = Some(shape);
         self.is_fixed = true;
         self.failure = None;
-        Ok(Connected { streams, delivers })
+        Ok(Connected { streams, agreed, lives_on })
+    }
+
+    /// Marks the drive as attached. It may be in another file than before.
+    fn set_mark(&mut self, report: &StatusReport) -> Result<(), String> {
+        // A server of an older program does not tell, and does not look.
+        let Some(file) = &report.backing.file else { return Ok(()) };
+        let name = MarkName::of(&report.uuid, file);
+        if self.mark.as_ref().is_some_and(|(known, _)| *known == name) {
+            return Ok(());
+        }
+        match AttachedMark::set(&name) {
+            Ok(mark) => self.mark = Some((name, mark)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error.to_string()),
+            // The server knows as long as it is connected.
+            Err(error) => {
+                tracing::warn!(%error, "servers that are started do not know that the drive is attached")
+            }
+        }
+        Ok(())
     }
 }
 
@@ -535,7 +566,8 @@ mod tests {
     fn a_server_that_lets_nobody_in_is_named_as_the_reason() {
         let (mut stream, _server) = UnixStream::pair().expect("sockets");
         stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a limit");
-        let error = negotiate(&mut stream, "", Replies::Simple).expect_err("nobody answers");
+        let wishes = Wishes { device: None, returns: false };
+        let error = negotiate_attachment(&mut stream, "", wishes).expect_err("nobody answers");
         assert!(unanswered(&error).contains("under way still"), "{error}");
         let other = io::Error::from(io::ErrorKind::ConnectionReset);
         assert_eq!(unanswered(&other), other.to_string());

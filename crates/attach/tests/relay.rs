@@ -10,9 +10,10 @@ use std::time::{Duration, Instant};
 
 use attach::relay::{Connected, Relay, RelayState, Server, Settings};
 use attach::{Done, Operation, Outcome};
+use nbd::client::Agreed;
 use nbd::delivery::{COOKIE_BIT, FuseDevice};
 use nbd::protocol as wire;
-use nbd::reply::Delivered;
+use nbd::reply::{Changed, Closing, Delivered};
 use nbd::request::{REQUEST_HEADER_BYTES, RequestHeader};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
@@ -27,6 +28,10 @@ struct Fake {
     cached: Mutex<Vec<u8>>,
     connections: Mutex<Vec<(UnixStream, Option<JoinHandle<()>>)>>,
     is_down: AtomicBool,
+    /// It has forgotten what was not flushed since it was last connected to.
+    was_killed: AtomicBool,
+    /// Commands without a reply that it got, with their cookies.
+    told: Mutex<Vec<(u16, u64)>>,
     /// Answers every request with "shutting down".
     is_closing: AtomicBool,
     /// Answers nothing.
@@ -42,6 +47,8 @@ struct Fake {
     delivers: AtomicBool,
     /// Does not tell what it has delivered.
     is_late: AtomicBool,
+    /// If writes are not answered yet: their connections and replies.
+    held: Mutex<Option<Vec<(UnixStream, Vec<u8>)>>>,
     /// Cookies and data of what it has delivered.
     delivered: Mutex<Vec<(u64, Vec<u8>)>>,
     /// Called with what is written, before it is.
@@ -57,6 +64,8 @@ impl Fake {
             cached: Mutex::new(vec![0; SIZE]),
             connections: Mutex::default(),
             is_down: AtomicBool::new(false),
+            was_killed: AtomicBool::new(false),
+            told: Mutex::default(),
             is_closing: AtomicBool::new(false),
             is_mute: AtomicBool::new(false),
             left_open: AtomicUsize::new(0),
@@ -65,6 +74,7 @@ impl Fake {
             keeps_some: AtomicBool::new(false),
             delivers: AtomicBool::new(false),
             is_late: AtomicBool::new(false),
+            held: Mutex::default(),
             delivered: Mutex::default(),
             watch: Mutex::default(),
         })
@@ -95,7 +105,9 @@ impl Fake {
             theirs
         });
         let streams = streams.collect();
-        Connected { streams, delivers: self.delivers.load(Ordering::Relaxed) }
+        let agreed = Agreed { delivers: self.delivers.load(Ordering::Relaxed), attaches: true };
+        let lives_on = !self.was_killed.swap(false, Ordering::Relaxed);
+        Connected { streams, agreed, lives_on }
     }
 
     fn serve(&self, mut stream: UnixStream) {
@@ -116,6 +128,10 @@ impl Fake {
             return Err(std::io::ErrorKind::ConnectionReset.into());
         }
         let range = request.offset as usize..request.offset as usize + request.length as usize;
+        if matches!(request.command, wire::CMD_READY | wire::CMD_HEARD) {
+            self.told.lock().expect("sound").push((request.command, request.cookie));
+            return Ok(());
+        }
         let mut answer = Vec::new();
         let mut error = 0_u32;
         if self.is_closing.load(Ordering::Relaxed) {
@@ -152,7 +168,37 @@ impl Fake {
         reply.extend(error.to_be_bytes());
         reply.extend(request.cookie.to_be_bytes());
         reply.extend(answer);
+        if let (wire::CMD_WRITE, Some(held)) = (request.command, &mut *self.held.lock().expect("sound")) {
+            held.push((stream.try_clone()?, reply));
+            return Ok(());
+        }
         stream.write_all(&reply)
+    }
+
+    /// Lets no new connection in.
+    fn down(&self) {
+        self.is_down.store(true, Ordering::Relaxed);
+    }
+
+    /// Sends a notice over a connection.
+    fn notify(&self, notice: &[u8]) {
+        let connections = self.connections.lock().expect("sound");
+        let (mut stream, _) = connections.last().expect("connected");
+        stream.write_all(notice).expect("sent");
+    }
+
+    /// Changes durable data, as for another client.
+    fn set(&self, at: usize, data: &[u8]) {
+        for bytes in [&self.cached, &self.durable] {
+            bytes.lock().expect("sound")[at..at + data.len()].copy_from_slice(data);
+        }
+    }
+
+    /// Ends all connections.
+    fn hang_up(&self) {
+        for (stream, _) in self.connections.lock().expect("sound").iter() {
+            let _ = stream.shutdown(Shutdown::Both);
+        }
     }
 
     /// Ends all connections, and forgets what was not flushed.
@@ -173,6 +219,7 @@ impl Fake {
             }
         }
         cached.copy_from_slice(&durable);
+        self.was_killed.store(true, Ordering::Relaxed);
     }
 }
 
@@ -382,6 +429,87 @@ fn the_journal_has_a_limit_and_flushes_by_itself() {
         assert!(relay.journal_bytes() <= MAX + 1024, "{}", relay.journal_bytes());
     }
     assert!(fake.flushes.load(Ordering::Relaxed) > 0);
+}
+
+/// Waits until something holds.
+fn eventually(what: &str, holds: impl Fn() -> bool) {
+    let since = Instant::now();
+    while !holds() {
+        assert!(since.elapsed() < LIMIT, "{what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn what_is_idle_is_flushed() {
+    let fake = Fake::new();
+    let relay = relay(&fake, 1 << 20, LIMIT);
+    for byte in 1..3 {
+        relay.call(write(0, vec![byte; 512]), LIMIT).expect("written");
+        eventually("flushed by itself", || relay.journal_bytes() == 0);
+        assert_eq!(fake.durable.lock().expect("sound")[0], byte);
+    }
+    assert_eq!(fake.flushes.load(Ordering::Relaxed), 2, "once for each");
+}
+
+#[test]
+fn a_server_that_is_about_to_close_is_flushed_and_left() {
+    let fake = Fake::new();
+    let relay = relay(&fake, 1 << 20, LIMIT);
+    relay.call(write(0, vec![1; 512]), LIMIT).expect("written");
+    fake.down();
+    fake.notify(&Closing.encode());
+    eventually("left", || matches!(relay.state(), RelayState::Waiting { .. }));
+    assert_eq!((relay.journal_bytes(), fake.durable.lock().expect("sound")[0]), (0, 1));
+    // Another client writes there, and the next server has that.
+    fake.set(0, &[2; 512]);
+    fake.is_down.store(false, Ordering::Relaxed);
+    assert_eq!(read(&relay, 0, 512), vec![2; 512]);
+}
+
+#[test]
+fn nothing_is_made_again_over_the_change_of_another_client() {
+    for is_in_flight in [false, true] {
+        let fake = Fake::new();
+        let relay = relay(&fake, 1 << 20, LIMIT);
+        eventually("ready", || fake.told.lock().expect("sound").contains(&(wire::CMD_READY, 0)));
+        relay.call(write(512, vec![1; 512]), LIMIT).expect("written");
+        let waiting = is_in_flight.then(|| {
+            *fake.held.lock().expect("sound") = Some(Vec::new());
+            let waiting = submit(&relay, write(0, vec![1; 512]));
+            eventually("made", || fake.cached.lock().expect("sound")[0] == 1);
+            waiting
+        });
+        if !is_in_flight {
+            relay.call(write(0, vec![1; 512]), LIMIT).expect("written");
+        }
+        // By a request with FUA, which is acknowledged once the bridge has heard of it.
+        fake.set(0, &[2; 512]);
+        fake.notify(&Changed { number: 7, offset: 100, length: 200 }.encode());
+        eventually("heard", || fake.told.lock().expect("sound").contains(&(wire::CMD_HEARD, 7)));
+        for (mut stream, reply) in fake.held.lock().expect("sound").take().into_iter().flatten() {
+            stream.write_all(&reply).expect("sent");
+        }
+        if let Some(waiting) = waiting {
+            assert_eq!(waiting.recv_timeout(LIMIT).expect("an answer"), Ok(Vec::new()));
+        }
+        fake.kill();
+        assert_eq!(read(&relay, 0, 1024), [vec![2; 512], vec![1; 512]].concat(), "in flight: {is_in_flight}");
+    }
+}
+
+#[test]
+fn a_server_that_lives_on_is_flushed_and_nothing_is_made_again() {
+    let fake = Fake::new();
+    let relay = relay(&fake, 1 << 20, LIMIT);
+    relay.call(write(0, vec![1; 512]), LIMIT).expect("written");
+    fake.is_down.store(true, Ordering::Relaxed);
+    fake.hang_up();
+    eventually("lost", || matches!(relay.state(), RelayState::Waiting { .. }));
+    fake.set(0, &[2; 512]);
+    fake.is_down.store(false, Ordering::Relaxed);
+    assert_eq!(read(&relay, 0, 512), vec![2; 512]);
+    assert_eq!(relay.journal_bytes(), 0);
 }
 
 #[test]

@@ -62,6 +62,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         description: "a device in memory".to_owned(),
         device: Arc::new(device),
         access: Access::Everyone,
+        sharing: nbd::Sharing::default(),
     };
     let listener = Listener::bind(&address, &config)?;
     eprintln!("serving {}", listener.address().uri(""));

@@ -55,6 +55,10 @@ impl Answers {
         presence: impl FnOnce() -> Presence,
     ) -> Option<Presence> {
         while let Poll::Ready(question) = self.questions.poll(cx) {
+            if self.member.is_expelled() {
+                // The answer is the end of the connection.
+                continue;
+            }
             self.due.truncate(1);
             self.due.push_back(Due { question, received_bytes, until: Instant::now() + self.grace });
         }
@@ -102,7 +106,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_client_with_unread_data_is_there_once_it_was_read_or_has_sent_more_or_the_time_is_over() {
         let fence = Arc::new(Fence::default());
-        let (member, _) = fence.ask().join(1);
+        let (member, _) = fence.ask().join_alone(1);
         let mut answers = Answers::new(&member, GRACE);
         assert_eq!(poll(&mut answers, 0, Presence::Left), None, "nobody has asked");
         let mut question = fence.ask();
@@ -129,7 +133,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn later_questions_do_not_delay_earlier_answers() {
         let fence = Arc::new(Fence::default());
-        let (member, _) = fence.ask().join(1);
+        let (member, _) = fence.ask().join_alone(1);
         let mut answers = Answers::new(&member, GRACE);
         let mut questions = Vec::new();
         for _ in 0..4 {
@@ -150,7 +154,7 @@ mod tests {
     #[test]
     fn a_client_that_has_left_is_not_answered_for() {
         let fence = Arc::new(Fence::default());
-        let (member, _) = fence.ask().join(1);
+        let (member, _) = fence.ask().join_alone(1);
         let mut answers = Answers::new(&member, GRACE);
         for found in [Presence::SendsNoMore, Presence::MayHaveLeft, Presence::Left] {
             let mut question = fence.ask();

@@ -15,6 +15,7 @@ use tokio_rustls::server::TlsStream;
 
 use crate::admission::Admission;
 use crate::answers::Answers;
+use crate::attachment::{Carrier, Foreign, Writer};
 use crate::audit::Refused;
 use crate::budget::Lease;
 use crate::config::{ServerConfig, TlsPolicy};
@@ -162,7 +163,7 @@ where
     let mut end = entry.export.end();
     let begun = tokio::select! {
         biased;
-        begun = entry.begin(*number, stream, &presence, &shared.resources.config) => begun,
+        begun = entry.begin(Writer { number: *number, peer: *peer }, stream, &presence, &shared.resources.config) => begun,
         // Neither the removal nor the shutdown waits for other connections, or for a client that does not read.
         () = end.requested() => return Ok(()),
         () = shutdown.requested() => return Ok(()),
@@ -174,7 +175,10 @@ where
             return Ok(());
         }
         Err(error) => {
-            if matches!(error, ConnectionError::Overtaken) {
+            if matches!(
+                error,
+                ConnectionError::Overtaken | ConnectionError::InUse(_) | ConnectionError::Attached
+            ) {
                 tracing::info!(client = number, %peer, identity, export = ?name, "{error}");
             }
             return Err(error);
@@ -183,6 +187,12 @@ where
     let since = Instant::now();
     shared.resources.audit.connected();
     tracing::info!(client = number, %peer, identity, export = ?name, read_only, "client connected");
+    if entry.session.is_attached_elsewhere {
+        tracing::info!(
+            client = number, export = ?name,
+            "the client may only read: the drive is attached on this machine, and shared-writes is not set"
+        );
+    }
     let result = transmit(stream, presence, member, entry, shared, shutdown).await;
     let seconds = since.elapsed().as_secs();
     match &result {
@@ -248,10 +258,19 @@ where
     let helpers = config.helpers.as_ref();
     let Entry { export, session, delivery, .. } = entry;
     let mut answers = member.as_ref().map(|member| Answers::new(member, config.shutdown_grace));
+    let is_bridge = member.as_ref().is_some_and(|member| member.is_bridge());
+    let other = member.as_ref().filter(|_| !is_bridge && export.sharing.shared_writes);
+    let foreign =
+        other.map(|member| Foreign { fence: Arc::clone(member.fence()), sharing: export.sharing.clone() });
+    let carrier =
+        member.as_ref().filter(|_| is_bridge).map(|member| Carrier::new(member.fence(), member.number()));
+    let writer = member.clone();
     let long_ranges = Semaphore::new(LONG_RANGES_MAX);
-    let executor = Executor { device: &export.device, member, delivery: delivery.clone(), long_ranges };
+    let executor =
+        Executor { device: &export.device, member, delivery: delivery.clone(), foreign, long_ranges };
     let run = |place, request, buffer| execute(&executor, place, request, buffer);
-    let mut transmission = Transmission::new(stream, &*export.device, run, helpers, *session, limit, lease);
+    let mut transmission =
+        Transmission::new(stream, &*export.device, run, helpers, *session, limit, lease, carrier);
     let mut end = export.end();
     let mut stopped = pin!(shutdown.requested());
     let mut end = pin!(end.requested());
@@ -260,14 +279,25 @@ where
     // The client sends no more requests, and another one waits until those that it has sent are done.
     let mut ending = false;
     let mut closing = false;
+    // The bridge of an attached device was asked to flush and leave.
+    let mut leaving = false;
     let mut moved_bytes = 0;
     let mut stalled_since: Option<Instant> = None;
     let mut active_at = Instant::now();
     poll_fn(|cx| {
         if !transmission.is_closing()
+            && !leaving
             && (stopped.as_mut().poll(cx).is_ready() || end.as_mut().poll(cx).is_ready())
         {
-            transmission.close();
+            if is_bridge {
+                leaving = true;
+                transmission.ask_to_leave();
+            } else {
+                transmission.close();
+            }
+        }
+        if !transmission.is_closing() && writer.as_ref().is_some_and(|writer| writer.is_expelled()) {
+            transmission.fail(ConnectionError::Attached);
         }
         // Before more requests are taken, and again after.
         for is_done in [false, true] {
@@ -298,7 +328,7 @@ where
             delivery.close();
         }
         let asked = answers.as_ref().is_some_and(Answers::is_due);
-        if !closing && (ending || transmission.is_closing()) {
+        if !closing && (ending || leaving || transmission.is_closing()) {
             closing = true;
             ticking = true;
             tick.as_mut().reset(Instant::now() + config.shutdown_grace);

@@ -9,6 +9,7 @@ use device::Device;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
+use crate::attachment::{Attached, Writer};
 use crate::config::ServerConfig;
 use crate::delivery::FuseDevice;
 use crate::error::ConnectionError;
@@ -34,6 +35,8 @@ pub(crate) struct Entry<D> {
     pub(crate) session: Session,
     /// Where the data of reads can be delivered.
     pub(crate) delivery: Option<Arc<FuseDevice>>,
+    /// The client is the bridge of an attached drive; true: one that returns.
+    pub(crate) bridge: Option<bool>,
     /// The option by which the client chose the export.
     pub(crate) option: u32,
     /// The reply to it.
@@ -54,14 +57,17 @@ impl<D: Device> Entry<D> {
     ///
     /// # Errors
     /// [`ConnectionError::UnderWay`] if such requests did not end in time. The client is told.
+    /// [`ConnectionError::InUse`] if a bridge finds other clients with write access. The client is told.
+    /// [`ConnectionError::Attached`] if the device was attached in the meantime.
     /// [`ConnectionError::Overtaken`] if what this client has sent must not be carried out any more.
     pub(crate) async fn begin<S: AsyncWrite + Unpin>(
         &self,
-        number: u64,
+        writer: Writer,
         stream: &mut S,
         presence: impl Fn(&S) -> Presence,
         config: &ServerConfig,
     ) -> Result<Begun, ConnectionError> {
+        let number = writer.number;
         if self.session.read_only {
             send(stream, &self.answer, config.handshake_timeout).await?;
             return Ok(Begun::Transmission(None));
@@ -70,16 +76,73 @@ impl<D: Device> Entry<D> {
         if !self.wait(&mut question, number, stream, &presence, config).await? {
             return Ok(Begun::Left);
         }
+        let attached = match self.bridge {
+            Some(returns) => {
+                match self.attach(&mut question, returns, number, stream, &presence, config).await? {
+                    Some(attached) => Some(attached),
+                    None => return Ok(Begun::Left),
+                }
+            }
+            None => {
+                if self.export.sharing.is_marked() {
+                    self.export.fence().changes().expect_bridge();
+                }
+                None
+            }
+        };
         question.look(|| presence(stream));
         send(stream, &self.answer, config.handshake_timeout).await?;
         // Not before the client has taken the reply, for which others must not wait.
-        let (member, is_overtaken) = question.join(number);
+        let (member, is_overtaken) = question.join(writer, attached, &self.export.sharing)?;
         match presence(stream) {
             Presence::Left => Ok(Begun::Left),
             Presence::MayHaveLeft if is_overtaken => Err(ConnectionError::Overtaken),
             // A client that sends no more may have sent all its requests ahead. Whoever asks waits for them, too.
             _ => Ok(Begun::Transmission(Some(member))),
         }
+    }
+
+    /// Attaches the device, for a bridge. One that returns has a device that is in use: others lose their write access, and are
+    /// waited for. Returns `None` if the client left in the meantime.
+    async fn attach<S: AsyncWrite + Unpin>(
+        &self,
+        question: &mut Question,
+        returns: bool,
+        number: u64,
+        stream: &mut S,
+        presence: impl Fn(&S) -> Presence,
+        config: &ServerConfig,
+    ) -> Result<Option<Attached>, ConnectionError> {
+        loop {
+            match self.export.fence().attach(returns, self.export.sharing.shared_writes) {
+                Ok(attached) => return Ok(Some(attached)),
+                Err(writers) if !returns => {
+                    let error = ConnectionError::InUse(writers);
+                    self.refuse(&error, stream).await?;
+                    return Err(error);
+                }
+                Err(_) => {
+                    *question = self.export.fence().ask();
+                    if !self.wait(question, number, stream, &presence, config).await? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the client why it cannot have the export, if the option has replies for that.
+    async fn refuse<S: AsyncWrite + Unpin>(
+        &self,
+        error: &ConnectionError,
+        stream: &mut S,
+    ) -> Result<(), ConnectionError> {
+        if self.option != OPT_GO {
+            return Ok(());
+        }
+        let mut refusal = Vec::new();
+        push_reply(&mut refusal, OPT_GO, REP_ERR_POLICY, &[error.to_string().as_bytes()]);
+        send(stream, &refusal, REFUSAL_TIMEOUT).await
     }
 
     /// Waits for the answers to a question. Returns false if the client left in the meantime.
@@ -114,11 +177,7 @@ impl<D: Device> Entry<D> {
             }
             if since.elapsed() >= config.fence_timeout {
                 let error = ConnectionError::UnderWay(question.missing());
-                if self.option == OPT_GO {
-                    let mut refusal = Vec::new();
-                    push_reply(&mut refusal, OPT_GO, REP_ERR_POLICY, &[error.to_string().as_bytes()]);
-                    send(stream, &refusal, REFUSAL_TIMEOUT).await?;
-                }
+                self.refuse(&error, stream).await?;
                 return Err(error);
             }
         }

@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::attachment::{Writer, Writers};
 use crate::peer::{Counted, Peer};
 use crate::request::BadMagic;
 
@@ -40,6 +41,17 @@ pub enum ConnectionError {
     /// The client may have closed its connection before another one chose the device, which does not wait for its requests.
     #[error("the client sends no more, and another one has come since: none of its requests was carried out")]
     Overtaken,
+    /// The client wants to attach the device, and these others have write access to it.
+    #[error(
+        "other clients have write access to the drive: {}; disconnect them first, or allow both with shared-writes",
+        Writers(.0)
+    )]
+    InUse(Vec<Writer>),
+    /// The device was attached. The client had write access, or was about to have it.
+    #[error(
+        "the drive was attached on the server's machine: other clients may only read; connect again for that"
+    )]
+    Attached,
     /// TLS could not be established.
     #[error("TLS: {0}")]
     Tls(io::Error),

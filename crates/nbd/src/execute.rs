@@ -6,6 +6,7 @@ use device::{Device, DeviceError, Extent};
 use tokio::sync::Semaphore;
 use tracing::Instrument;
 
+use crate::attachment::Foreign;
 use crate::buffers::Buffer;
 use crate::delivery::{self, FuseDevice};
 use crate::fence::Member;
@@ -42,6 +43,8 @@ pub(crate) struct Executor<'a, D> {
     pub(crate) member: Option<Arc<Member>>,
     /// Where the data of reads that ask for it is delivered.
     pub(crate) delivery: Option<Arc<FuseDevice>>,
+    /// Changes have to be told to the bridge of the device.
+    pub(crate) foreign: Option<Foreign>,
     /// [`LONG_RANGES_MAX`] permits.
     pub(crate) long_ranges: Semaphore,
 }
@@ -87,7 +90,17 @@ async fn carry_out_in_turn<D: Device>(
 ) -> Finished {
     let Executor { long_ranges, .. } = executor;
     let _turn = if is_long_range(&request.operation) { long_ranges.acquire().await.ok() } else { None };
-    carry_out_at(executor, place, request, buffer).await
+    let Some((foreign, range)) = executor.foreign.as_ref().zip(request.operation.change()) else {
+        return carry_out_at(executor, place, request, buffer).await;
+    };
+    if let Err(error) = foreign.admit().await {
+        return Finished { request, buffer, result: Err(error), is_delivered: false };
+    }
+    let finished = carry_out_at(executor, place, request, buffer).await;
+    match finished.result.is_ok().then_some(foreign.tell(range)) {
+        Some(told) => Finished { result: told.await.and(finished.result), ..finished },
+        None => finished,
+    }
 }
 
 /// Runs `request` on the thread of its place.

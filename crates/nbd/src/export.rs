@@ -7,6 +7,7 @@ use device::Device;
 use parking_lot::RwLock;
 
 use crate::access::{Access, Right};
+use crate::attachment::Sharing;
 use crate::config::{ConfigError, ServerConfig, TlsPolicy};
 use crate::fence::Fence;
 use crate::protocol::MAX_STRING_BYTES;
@@ -25,6 +26,8 @@ pub struct Export<D> {
     pub device: Arc<D>,
     /// Clients that may use it. [`Shared::set_access`] changes that later.
     pub access: Access,
+    /// Use by others while it is attached.
+    pub sharing: Sharing,
 }
 
 /// An export that clients can choose, or could until it was removed.

@@ -23,7 +23,7 @@
 //! connection neither asks nor becomes a member.
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -32,6 +32,9 @@ use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
+use crate::attachment::{Attached, Changes, Sharing, Writer};
+use crate::error::ConnectionError;
+use crate::peer::Peer;
 use crate::presence::Presence;
 
 /// Time beyond [`ServerConfig::shutdown_grace`](crate::ServerConfig::shutdown_grace) for the threads of a connection that is
@@ -42,6 +45,7 @@ pub(crate) const DROP_TIME: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
     state: Mutex<State>,
+    changes: Changes,
 }
 
 #[derive(Debug, Default)]
@@ -50,11 +54,15 @@ struct State {
     asked: u64,
     /// By the numbers of their connections.
     members: BTreeMap<u64, Place>,
+    /// Connections of the bridge that has the device attached.
+    bridge_connections: usize,
 }
 
 /// A member, as those that ask find it.
 #[derive(Debug)]
 struct Place {
+    peer: Peer,
+    is_bridge: bool,
     asked: Arc<Asked>,
     /// Number of the last question that it has answered. Closed when the member is over.
     answered: watch::Receiver<u64>,
@@ -65,6 +73,8 @@ struct Place {
 struct Asked {
     /// Number of the last question.
     number: AtomicU64,
+    /// The device was attached, and the member may not write any more.
+    is_expelled: AtomicBool,
     /// Of the task of its connection.
     waker: AtomicWaker,
 }
@@ -76,6 +86,8 @@ pub(crate) struct Member {
     number: u64,
     asked: Arc<Asked>,
     answered: watch::Sender<u64>,
+    /// It is a connection of the bridge.
+    attached: Option<Attached>,
 }
 
 /// The fences of all devices of a server. An export at another address of the same device has the same fence.
@@ -101,6 +113,48 @@ impl Fences {
 }
 
 impl Fence {
+    /// What the bridge has to hear of.
+    pub(crate) fn changes(&self) -> &Changes {
+        &self.changes
+    }
+
+    /// Returns whether a bridge is connected.
+    pub(crate) fn is_attached(&self) -> bool {
+        self.state.lock().bridge_connections > 0
+    }
+
+    /// Attaches the device for a connection of its bridge. If it `expels`, members that are no connections of the bridge are to
+    /// be disconnected.
+    ///
+    /// # Errors
+    /// Those members, if there are any and they may not `share` the device.
+    pub(crate) fn attach(self: &Arc<Fence>, expels: bool, shares: bool) -> Result<Attached, Vec<Writer>> {
+        let mut state = self.state.lock();
+        let others = || state.members.iter().filter(|(_, place)| !place.is_bridge);
+        if !shares && others().next().is_some() {
+            if expels {
+                for (_, place) in others() {
+                    place.asked.is_expelled.store(true, Ordering::Release);
+                    place.asked.waker.wake();
+                }
+            }
+            return Err(others()
+                .map(|(number, place)| Writer { number: *number, peer: place.peer })
+                .collect());
+        }
+        state.bridge_connections += 1;
+        self.changes.bridge_came();
+        Ok(Attached(Arc::clone(self)))
+    }
+
+    /// A connection of the bridge has ended.
+    pub(crate) fn detach(&self) {
+        let mut state = self.state.lock();
+        debug_assert!(state.bridge_connections > 0, "a connection that was attached ends once");
+        state.bridge_connections -= 1;
+        self.changes.bridge_left();
+    }
+
     /// Asks all members whether their clients are there.
     pub(crate) fn ask(self: &Arc<Fence>) -> Question {
         let mut state = self.state.lock();
@@ -167,24 +221,67 @@ impl Question {
         self.fence.state.lock().asked != self.seen
     }
 
+    /// As [`Question::join`], for a device that nobody attaches.
+    #[cfg(test)]
+    #[allow(clippy::expect_used, reason = "for tests")]
+    pub(crate) fn join_alone(self, number: u64) -> (Arc<Member>, bool) {
+        let writer = Writer { number, peer: Peer::Unknown };
+        self.join(writer, None, &Sharing::default()).expect("not attached")
+    }
+
     /// Makes a connection a member. It then finds out whether its own client is still there. Returns
-    /// [`Question::is_overtaken`] with it: all that ask later wait for this connection.
-    pub(crate) fn join(self, number: u64) -> (Arc<Member>, bool) {
+    /// [`Question::is_overtaken`] with it: all that ask later wait for this connection. `attached`: it is one of the bridge.
+    ///
+    /// # Errors
+    /// [`ConnectionError::Attached`] if the device was attached and is not shared.
+    pub(crate) fn join(
+        self,
+        Writer { number, peer }: Writer,
+        attached: Option<Attached>,
+        sharing: &Sharing,
+    ) -> Result<(Arc<Member>, bool), ConnectionError> {
+        let is_bridge = attached.is_some();
         let mut state = self.fence.state.lock();
+        if !is_bridge && !sharing.shared_writes && state.bridge_connections > 0 {
+            return Err(ConnectionError::Attached);
+        }
         let asked = state.asked;
         let answered = watch::Sender::new(asked);
-        let to_it = Arc::new(Asked { number: AtomicU64::new(asked), waker: AtomicWaker::new() });
-        let place = Place { asked: Arc::clone(&to_it), answered: answered.subscribe() };
+        let to_it = Arc::new(Asked {
+            number: AtomicU64::new(asked),
+            is_expelled: AtomicBool::new(false),
+            waker: AtomicWaker::new(),
+        });
+        let place = Place { peer, is_bridge, asked: Arc::clone(&to_it), answered: answered.subscribe() };
         let earlier = state.members.insert(number, place);
         debug_assert!(earlier.is_none(), "a connection is in transmission once");
-        (
-            Arc::new(Member { fence: Arc::clone(&self.fence), number, asked: to_it, answered }),
-            asked != self.seen,
-        )
+        drop(state);
+        let fence = Arc::clone(&self.fence);
+        Ok((Arc::new(Member { fence, number, asked: to_it, answered, attached }), asked != self.seen))
     }
 }
 
 impl Member {
+    /// Returns whether it is a connection of the bridge.
+    pub(crate) fn is_bridge(&self) -> bool {
+        self.attached.is_some()
+    }
+
+    /// Returns whether the device was attached since, and the connection has to end.
+    pub(crate) fn is_expelled(&self) -> bool {
+        self.asked.is_expelled.load(Ordering::Acquire)
+    }
+
+    /// The fence of its device.
+    pub(crate) fn fence(&self) -> &Arc<Fence> {
+        &self.fence
+    }
+
+    /// Number of the connection.
+    pub(crate) fn number(&self) -> u64 {
+        self.number
+    }
+
     /// The questions to it that it has not answered, for the task of its connection: for one at a time.
     pub(crate) fn questions(&self) -> Questions {
         Questions { asked: Arc::clone(&self.asked), seen: *self.answered.borrow() }
@@ -234,7 +331,7 @@ mod tests {
 
     /// A member, the number of which must be new.
     fn join(fence: &Arc<Fence>, number: u64) -> Arc<Member> {
-        fence.ask().join(number).0
+        fence.ask().join_alone(number).0
     }
 
     fn has_passed(question: &mut Question) -> bool {
@@ -291,7 +388,7 @@ mod tests {
         assert!(!has_passed(&mut one) && !has_passed(&mut other));
         drop(left);
         assert!(has_passed(&mut other));
-        let (joined, _) = other.join(2);
+        let (joined, _) = other.join_alone(2);
         // It asked before that one joined.
         assert!(has_passed(&mut one));
         assert_eq!(asked(&mut joined.questions()), None);
@@ -316,7 +413,7 @@ mod tests {
             let _other = fence.ask();
             Presence::Here
         });
-        assert!(question.join(1).1);
+        assert!(question.join_alone(1).1);
     }
 
     #[tokio::test]

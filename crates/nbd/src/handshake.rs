@@ -12,6 +12,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::access::Right;
 use crate::admission::Admission;
+use crate::attachment::{COMES, RETURNS};
 use crate::audit::Refused;
 use crate::config::TlsPolicy;
 use crate::delivery::{FuseDevice, Receive};
@@ -46,6 +47,8 @@ pub(crate) struct Handshake<'a, D> {
     replies: ReplyStyle,
     /// Where the client wants the data of reads delivered.
     delivery: Option<Arc<FuseDevice>>,
+    /// The client is the bridge of an attached drive; true: one that returns.
+    bridge: Option<bool>,
     /// A refusal was recorded: later ones of the same connection are not.
     refused: bool,
     /// Export that `base:allocation` was chosen for. The reference is weak, so a client that stays in its
@@ -119,6 +122,7 @@ impl<'a, D: Device> Handshake<'a, D> {
             zeroes,
             replies: ReplyStyle::Simple,
             delivery: None,
+            bridge: None,
             refused: false,
             context_export: None,
         }
@@ -156,6 +160,11 @@ impl<'a, D: Device> Handshake<'a, D> {
                         self.take_device(stream, receive, &mut out).await?;
                         Next::Continue
                     }
+                    (OPT_ATTACH, _) if self.is_trusted() && matches!(data[..], [COMES | RETURNS]) => {
+                        self.bridge = Some(data[..] == [RETURNS]);
+                        reply::push_reply(&mut out, OPT_ATTACH, REP_ACK, &[]);
+                        Next::Continue
+                    }
                     _ => self.answer(header.option, &data, &mut out)?,
                 }
             };
@@ -168,7 +177,8 @@ impl<'a, D: Device> Handshake<'a, D> {
                     // Done before the client gets the reply, because it relies on its place from then on.
                     self.admission.established()?;
                     let delivery = self.delivery.take();
-                    let entry = Entry { export, session, delivery, option: header.option, answer: out };
+                    let (bridge, option) = (self.bridge, header.option);
+                    let entry = Entry { export, session, delivery, bridge, option, answer: out };
                     return Ok(Negotiated::Transmission(entry));
                 }
                 Next::End(end) => {
@@ -202,14 +212,18 @@ impl<'a, D: Device> Handshake<'a, D> {
         Ok(())
     }
 
-    /// Returns whether the client may have the data of reads delivered: one of this user or root, whose stream is not encrypted.
+    /// Returns whether the client may have the data of reads delivered.
     fn may_deliver(&self, data: &[u8]) -> bool {
+        data.is_empty() && self.is_trusted()
+    }
+
+    /// Returns whether the client is one of this user or root, whose stream is not encrypted.
+    fn is_trusted(&self) -> bool {
         /// Stands for all users that are unknown in a namespace.
         const NOBODY: u32 = 65534;
         let own = rustix::process::geteuid().as_raw();
         let is_own = |user: u32| user == 0 || user == own && user != NOBODY;
-        let is_trusted = matches!(self.client.peer, Peer::User(user) if is_own(user));
-        data.is_empty() && is_trusted && matches!(self.tls, TlsPolicy::Off)
+        matches!(self.client.peer, Peer::User(user) if is_own(user)) && matches!(self.tls, TlsPolicy::Off)
     }
 
     /// Receives the descriptor of the client's FUSE device.
@@ -378,14 +392,23 @@ impl<'a, D: Device> Handshake<'a, D> {
     fn session(&self, export: &Arc<Offered<D>>, right: Right, block_sizes: bool) -> Session {
         let chosen =
             self.context_export.as_ref().is_some_and(|chosen| chosen.as_ptr() == Arc::as_ptr(export));
+        let is_attached_elsewhere = self.is_attached_elsewhere(export);
         Session {
             replies: self.replies,
             base_allocation: chosen,
             // For all of the session, as the client is told.
-            read_only: right == Right::Read || export.device.geometry().read_only,
+            read_only: right == Right::Read || export.device.geometry().read_only || is_attached_elsewhere,
+            is_attached_elsewhere,
+            is_bridge: self.bridge.is_some(),
             block_sizes,
             delivers: self.delivery.is_some() && self.replies == ReplyStyle::Simple,
         }
+    }
+
+    /// Returns whether the client may not write because another one, the bridge, has the device attached.
+    fn is_attached_elsewhere(&self, export: &Offered<D>) -> bool {
+        let is_exclusive = self.bridge.is_none() && !export.sharing.shared_writes;
+        is_exclusive && (export.fence().is_attached() || export.sharing.is_marked())
     }
 
     fn info(

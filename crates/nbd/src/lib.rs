@@ -30,11 +30,12 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use nbd::{AcceptFailures, Access, Address, Admitted, Export, Listener, ServerConfig, Shared, Shutdown, ShutdownTrigger};
+//! # use nbd::{AcceptFailures, Access, Address, Admitted, Export, Listener, ServerConfig, Shared, Sharing, Shutdown, ShutdownTrigger};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let device = nbd::testing::MemoryDevice::new(1 << 30, 4096);
 //! let access = Access::Everyone;
-//! let export = Export { name: "disk".into(), description: String::new(), device: Arc::new(device), access };
+//! let (device, sharing) = (Arc::new(device), Sharing::default());
+//! let export = Export { name: "disk".into(), description: String::new(), device, access, sharing };
 //! let config = ServerConfig::default();
 //! let address = "unix:/run/pumice.sock".parse::<Address>()?;
 //! let listener = Listener::bind(&address, &config)?;
@@ -78,6 +79,7 @@ mod access;
 mod address;
 mod admission;
 mod answers;
+pub mod attachment;
 mod audit;
 mod budget;
 mod buffers;
@@ -124,6 +126,7 @@ mod wire;
 pub use accept::AcceptFailures;
 pub use access::Access;
 pub use address::{Address, AddressError, DEFAULT_PORT};
+pub use attachment::Sharing;
 pub use config::{
     CONNECTION_RESERVE_BYTES, CONNECTIONS_LIMIT, ConfigError, ServerConfig, TOTAL_BUFFER_BYTES, TlsPolicy,
 };

@@ -20,6 +20,11 @@ pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 /// Begins a notice that the data of a read was delivered. Not of the specification: see [`crate::delivery`].
 pub const DELIVERED_MAGIC: u32 = 0x5055_4d44;
 
+/// Begins a notice that another client has changed a range. Not of the specification: see [`crate::attachment`].
+pub const CHANGED_MAGIC: u32 = 0x5055_4d45;
+/// Begins a notice that the server is about to close the export. Not of the specification: see [`crate::attachment`].
+pub const CLOSING_MAGIC: u32 = 0x5055_4d46;
+
 /// Handshake flag: the server speaks fixed newstyle.
 pub const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
 /// Handshake flag: the 124 zero bytes after `OPT_EXPORT_NAME` can be left out.
@@ -73,6 +78,9 @@ pub const OPT_EXTENDED_HEADERS: u32 = 11;
 /// Take the FUSE device of the client, whose descriptor follows. Not of the specification: see [`crate::delivery`].
 pub const OPT_DELIVER: u32 = 0x5055_4d49;
 
+/// Tell the server that the client is the bridge of an attached drive. Not of the specification: see [`crate::attachment`].
+pub const OPT_ATTACH: u32 = 0x5055_4d4a;
+
 /// The option is done.
 pub const REP_ACK: u32 = 1;
 /// One export of `OPT_LIST`.
@@ -124,6 +132,11 @@ pub const CMD_CACHE: u16 = 5;
 pub const CMD_WRITE_ZEROES: u16 = 6;
 /// Ask for the allocation status of a range.
 pub const CMD_BLOCK_STATUS: u16 = 7;
+/// The bridge has made changes again; there is no reply. Not of the specification: see [`crate::attachment`].
+pub const CMD_READY: u16 = 0x8000;
+/// The bridge has heard of the change whose number is the cookie; there is no reply. Not of the specification: see
+/// [`crate::attachment`].
+pub const CMD_HEARD: u16 = 0x8001;
 
 /// The request must be durable before the reply. Accepted on every command, as the specification requires.
 pub const CMD_FLAG_FUA: u16 = 1 << 0;

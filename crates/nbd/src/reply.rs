@@ -74,6 +74,71 @@ impl Delivered {
     }
 }
 
+/// Bytes of a [`Changed`]; the first [`SIMPLE_REPLY_BYTES`] tell it from a reply.
+pub const CHANGED_BYTES: usize = 32;
+
+/// Notice to the bridge of an [attached](crate::attachment) drive: another client has changed a range.
+///
+/// ```text
+///  magic 4 | reserved 4 | number 8 | offset 8 | length 8
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// Number of the notice, for the answer.
+    pub number: u64,
+    /// First byte of the range.
+    pub offset: u64,
+    /// Length of the range in bytes.
+    pub length: u64,
+}
+
+impl Changed {
+    /// Encodes the notice.
+    pub fn encode(&self) -> [u8; CHANGED_BYTES] {
+        let mut bytes = [0; CHANGED_BYTES];
+        bytes[0..4].copy_from_slice(&CHANGED_MAGIC.to_be_bytes());
+        bytes[8..16].copy_from_slice(&self.number.to_be_bytes());
+        bytes[16..24].copy_from_slice(&self.offset.to_be_bytes());
+        bytes[24..32].copy_from_slice(&self.length.to_be_bytes());
+        bytes
+    }
+
+    /// Returns whether a notice begins with these bytes.
+    pub fn begins(bytes: &[u8; SIMPLE_REPLY_BYTES]) -> bool {
+        wire::take_u32(&mut bytes.as_slice()) == Some(CHANGED_MAGIC)
+    }
+
+    /// Decodes a notice. `None` if the magic is that of something else.
+    pub fn decode(bytes: &[u8; CHANGED_BYTES]) -> Option<Self> {
+        let field = &mut bytes.as_slice();
+        let (magic, _reserved) = (wire::take_u32(field)?, wire::take_u32(field)?);
+        let notice = Self {
+            number: wire::take_u64(field)?,
+            offset: wire::take_u64(field)?,
+            length: wire::take_u64(field)?,
+        };
+        (magic == CHANGED_MAGIC).then_some(notice)
+    }
+}
+
+/// Notice to the bridge of an [attached](crate::attachment) drive: the server is about to close the export.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Closing;
+
+impl Closing {
+    /// Encodes the notice.
+    pub fn encode(&self) -> [u8; SIMPLE_REPLY_BYTES] {
+        let mut bytes = [0; SIMPLE_REPLY_BYTES];
+        bytes[0..4].copy_from_slice(&CLOSING_MAGIC.to_be_bytes());
+        bytes
+    }
+
+    /// Decodes a notice. `None` if the magic is that of something else.
+    pub fn decode(bytes: &[u8; SIMPLE_REPLY_BYTES]) -> Option<Self> {
+        (wire::take_u32(&mut bytes.as_slice())? == CLOSING_MAGIC).then_some(Self)
+    }
+}
+
 /// The header of a structured reply chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChunkHeader {

@@ -100,6 +100,10 @@ pub struct Session {
     /// The client asked for the block sizes when it chose the export, and so has to keep to them. Without that, any range
     /// of bytes is legal.
     pub block_sizes: bool,
+    /// The client may not change the device because that is attached: see [`crate::attachment`].
+    pub is_attached_elsewhere: bool,
+    /// The client is the bridge of an attached device.
+    pub is_bridge: bool,
     /// The client has a FUSE device to which the data of reads can be [delivered](crate::delivery).
     pub delivers: bool,
 }
@@ -127,6 +131,17 @@ pub enum Operation {
 }
 
 impl Operation {
+    /// The range that the request changes: offset and length. `None` if it changes nothing.
+    pub fn change(&self) -> Option<(u64, u64)> {
+        match *self {
+            Self::Write { offset, length, .. } => Some((offset, length.into())),
+            Self::Trim { offset, length, .. } | Self::WriteZeroes { offset, length, .. } => {
+                Some((offset, length))
+            }
+            Self::Read { .. } | Self::Flush | Self::Cache | Self::BlockStatus { .. } | Self::Disc => None,
+        }
+    }
+
     /// Bytes of memory required for the data of the request.
     pub fn buffer_bytes(&self) -> usize {
         match *self {
@@ -205,7 +220,15 @@ pub fn check(
     }
     let writes = matches!(command, CMD_WRITE | CMD_WRITE_ZEROES);
     if (geometry.read_only || session.read_only) && (writes || command == CMD_TRIM) {
-        return refuse(Errno::Perm, "the export is read-only");
+        return refuse(
+            Errno::Perm,
+            match session.is_attached_elsewhere {
+                true => {
+                    "the drive is attached on the server's machine: other clients may only read (shared-writes)"
+                }
+                false => "the export is read-only",
+            },
+        );
     }
     if command == CMD_FLUSH {
         if offset != 0 || length != 0 {

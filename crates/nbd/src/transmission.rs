@@ -18,6 +18,7 @@ use std::task::{Context, Poll};
 use device::{Device, Geometry};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::attachment::Carrier;
 use crate::budget::Lease;
 use crate::buffers::{Buffer, Memory, footprint_bytes};
 use crate::error::ConnectionError;
@@ -26,8 +27,8 @@ use crate::extended::{EXTENDED_HEADER_BYTES, ExtendedRequestHeader};
 use crate::helpers::{Helpers, Place};
 use crate::input::Input;
 use crate::output::Output;
-use crate::protocol::{CMD_FLAG_PAYLOAD_LEN, CMD_WRITE, MAX_PAYLOAD_BYTES};
-use crate::reply::{self, Delivered, ReplyStyle, ReplyTo};
+use crate::protocol::{CMD_FLAG_PAYLOAD_LEN, CMD_HEARD, CMD_READY, CMD_WRITE, MAX_PAYLOAD_BYTES};
+use crate::reply::{self, Closing, Delivered, ReplyStyle, ReplyTo};
 use crate::request::{self, BadMagic, Operation, REQUEST_HEADER_BYTES, Refusal, RequestHeader, Session};
 use crate::slots::Slots;
 
@@ -91,6 +92,8 @@ pub(crate) struct Transmission<'a, S, D, E, F> {
     output: Output,
     /// Cookies of reads whose data was delivered. The client has not been told yet.
     notices: Vec<u64>,
+    /// Of a connection of the bridge of an attached device.
+    carrier: Option<Carrier>,
     needs_flush: bool,
     memory: Memory<'a>,
     /// No more requests are taken because of a disconnect request, end of stream, shutdown or failure.
@@ -128,6 +131,7 @@ where
         session: Session,
         requests_max: usize,
         lease: Lease<'a>,
+        carrier: Option<Carrier>,
     ) -> Self {
         Self {
             stream,
@@ -143,6 +147,7 @@ where
             listings: 0,
             output: Output::default(),
             notices: Vec::new(),
+            carrier,
             needs_flush: false,
             memory: Memory::new(lease),
             closing: false,
@@ -156,6 +161,11 @@ where
     /// Takes no more requests. Those in flight are completed.
     pub(crate) fn close(&mut self) {
         self.closing = true;
+    }
+
+    /// Asks the client, the bridge of an attached device, to flush and leave.
+    pub(crate) fn ask_to_leave(&mut self) {
+        self.output.push(|out| out.extend(Closing.encode()), None);
     }
 
     pub(crate) fn stream(&self) -> &S {
@@ -202,7 +212,8 @@ where
         self.input.shrink();
     }
 
-    fn fail(&mut self, error: ConnectionError) {
+    /// Ends the connection with an error. Requests in flight are completed.
+    pub(crate) fn fail(&mut self, error: ConnectionError) {
         self.closing = true;
         self.failure.get_or_insert(error);
     }
@@ -221,6 +232,7 @@ where
         self.geometry = self.device.geometry();
         loop {
             let mut progress = self.poll_finished();
+            self.take_changes(cx);
             let hungry = !self.closing && self.take_requests(cx);
             progress |= self.poll_send(cx);
             if hungry && !self.closing {
@@ -251,6 +263,16 @@ where
             push_reply(output, notices, memory, *session, *broken, finished);
         });
         progress
+    }
+
+    /// Takes changes of others, to tell the bridge.
+    fn take_changes(&mut self, cx: &mut Context<'_>) {
+        let Some(carrier) = &self.carrier else { return };
+        if !self.closing && self.output.header_bytes() < REPLY_BYTES_MAX {
+            for change in carrier.take(cx) {
+                self.output.push(|out| out.extend(change.encode()), None);
+            }
+        }
     }
 
     /// Takes a place for a large request at some worker, if more requests are in flight or follow.
@@ -371,6 +393,9 @@ where
             // Data must not be taken for requests.
             return self.fail(ConnectionError::NoPayload);
         }
+        if self.session.is_bridge && matches!(header.command, CMD_READY | CMD_HEARD) {
+            return self.take_word(header.command, cookie);
+        }
         match request::check(header, &self.geometry, self.session) {
             Ok(Operation::Disc) => self.closing = true,
             Ok(operation) => self.receiving = Receiving::Admission(Request { cookie, offset, operation }),
@@ -382,6 +407,15 @@ where
                 let to = ReplyTo { style: self.session.replies, cookie, offset };
                 self.receiving = Receiving::Drain { to, refusal, left: payload_bytes };
             }
+        }
+    }
+
+    /// Takes what the bridge has to say. It has no reply, and is of no interest if the bridge may not write.
+    fn take_word(&mut self, command: u16, cookie: u64) {
+        match (&self.carrier, command) {
+            (Some(carrier), CMD_READY) => carrier.ready(),
+            (Some(carrier), _) => carrier.heard(cookie),
+            (None, _) => {}
         }
     }
 

@@ -27,8 +27,13 @@ impl Fixture {
 
     fn with(folder: tempfile::TempDir, listener: Listener, sector_bytes: u32, config: ServerConfig) -> Self {
         let device = Arc::new(MemoryDevice::new(CAPACITY_BYTES, sector_bytes));
-        let export =
-            Export { name: "memory".into(), description: String::new(), device, access: Access::Everyone };
+        let export = Export {
+            name: "memory".into(),
+            description: String::new(),
+            device,
+            access: Access::Everyone,
+            sharing: nbd::Sharing::default(),
+        };
         let address = listener.address().clone();
         let shared = Shared::new(vec![export], config).expect("valid");
         let server = Server::start(&shared, vec![listener], 2).expect("starts");

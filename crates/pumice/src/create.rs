@@ -4,20 +4,20 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use ::scan::MapNeeds;
+use ::scan::plan::safe_capacity_bytes;
 use anyhow::{Context, Result, anyhow, bail};
 use drive::{CreateOptions, Drive};
 use layout::Geometry;
 use media::{Allocation, AnyMedia, Direct, FileMedia, Media};
 use service::{IoChoice, run_here};
-use ::scan::MapNeeds;
-use ::scan::plan::safe_capacity_bytes;
 use status::{CapacityPlan, Fit, path_text};
 
 use crate::free_space::{free_bytes, missing_bytes};
 use crate::human;
 use crate::in_use;
-use crate::resize::needs;
 use crate::output::{print_json, report_result};
+use crate::resize::needs;
 use crate::signatures;
 use crate::size::Size;
 use crate::usage;

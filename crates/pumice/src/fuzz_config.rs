@@ -38,6 +38,7 @@ nbd = ["unix:/run/pumice/two.sock"]
 map-cache = "64M"
 write-cache = false
 read-only = true
+shared-writes = true
 accept-damage = true
 direct = "off"
 warn-at = "off"

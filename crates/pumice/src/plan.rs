@@ -73,7 +73,9 @@ impl Args {
         let drive = &found["predicted_drive"];
         // Fills take no space, so a ratio with them says nothing about the data to come. Earlier scans have no other.
         let predicted = match drive.get("ratio_without_fills") {
-            Some(Value::Null) => bail!("{shown}: nothing but zeros and other fills was found: give a ratio, --ratio"),
+            Some(Value::Null) => {
+                bail!("{shown}: nothing but zeros and other fills was found: give a ratio, --ratio")
+            }
             Some(ratio) => ratio,
             None => &drive["ratio"],
         };

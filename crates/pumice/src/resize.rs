@@ -93,7 +93,9 @@ pub(crate) fn too_much(drive: &StatusReport) -> Option<String> {
     let needs = needs(drive.logical_capacity_bytes, &plan);
     match plan.fit {
         Fit::Any | Fit::Enough { .. } => None,
-        Fit::Unknown => Some(format!("{needs}; too little data other than zeros was written to estimate its ratio")),
+        Fit::Unknown => {
+            Some(format!("{needs}; too little data other than zeros was written to estimate its ratio"))
+        }
         Fit::TooMuch { reach_bytes, .. } => Some(format!(
             "{needs}, the data has shown {} so far, enough for {}: the drive may run full before it looks so to hosts",
             drive.ratios_text(human::duration).unwrap_or_default(),

@@ -150,7 +150,8 @@ impl PredictedDrive {
 
 /// Returns the ratio of the data that is no fill.
 fn without_fills(logical: f64, fills: &Interval, used: &Interval) -> Option<Interval> {
-    let ratio = |fills: f64, used: f64| if used > 0.0 { logical * (1.0 - fills).max(0.0) / used } else { 0.0 };
+    let ratio =
+        |fills: f64, used: f64| if used > 0.0 { logical * (1.0 - fills).max(0.0) / used } else { 0.0 };
     let estimate = ratio(fills.estimate, used.estimate);
     let high = ratio(fills.low, used.low).max(estimate);
     (estimate > 0.0).then(|| Interval { estimate, low: ratio(fills.high, used.high).min(estimate), high })

@@ -27,6 +27,7 @@ mod workers;
 
 pub use admission::throttle::{CEILING_BYTES_PER_SECOND, DEFAULT_FLOOR_BYTES_PER_SECOND, ThrottleSettings};
 pub use answer::Answer;
+pub use client::attached::{AttachedMark, MarkName};
 pub use client::other_file::OtherFile;
 pub use client::protocol::Change;
 pub use client::runtime_dir::{make_runtime_dir, runtime_dirs};

@@ -103,6 +103,7 @@ impl Server {
             description: String::new(),
             device: service.gate.clone(),
             access: Access::Everyone,
+            sharing: nbd::Sharing::default(),
         };
         let config = ServerConfig {
             requests_per_connection_max: [1, 4, 256][rng.index(3)],

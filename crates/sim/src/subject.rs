@@ -63,13 +63,17 @@ impl Space {
     pub(crate) fn check(&self) -> Result<(), String> {
         const KEPT_FOR_SMALL: u64 = 256;
         let limit = self.size_bytes.checked_sub(self.reserve_bytes + self.fixed_bytes);
-        let Some(limit) = limit else { return Err(format!("reserve and fixed space exceed the drive: {self:?}")) };
+        let Some(limit) = limit else {
+            return Err(format!("reserve and fixed space exceed the drive: {self:?}"));
+        };
         if self.used_bytes > limit + limit / KEPT_FOR_SMALL {
             return Err(format!("used exceeds the limit of {limit} bytes by more than is kept: {self:?}"));
         }
         let sum = self.used_bytes + self.reclaimable_bytes + self.free_bytes;
         if sum > limit.max(self.used_bytes) {
-            return Err(format!("used, reclaimable and free space exceed the limit of {limit} bytes: {self:?}"));
+            return Err(format!(
+                "used, reclaimable and free space exceed the limit of {limit} bytes: {self:?}"
+            ));
         }
         Ok(())
     }

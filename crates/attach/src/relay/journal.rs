@@ -125,6 +125,17 @@ impl Journal {
         pieces
     }
 
+    /// Returns whether there is nothing to make again.
+    pub(super) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Returns whether some of a range would be made again.
+    pub(super) fn overlaps(&self, start: u64, end: u64) -> bool {
+        // Pieces do not overlap: the last one that starts before the end reaches farthest.
+        self.pieces.range(..end).next_back().is_some_and(|(_, piece)| piece.end > start)
+    }
+
     /// Memory in use, in bytes.
     pub(super) fn bytes(&self) -> usize {
         self.data_bytes + self.pieces.len() * PIECE_BYTES
@@ -203,6 +214,20 @@ mod tests {
         assert_eq!(journal.bytes(), 1000 + PIECE_BYTES);
         journal.add(Arc::new(Operation::Trim { offset: 900, length: 100, fua: true }));
         assert_eq!(journal.bytes(), 0);
+    }
+
+    #[test]
+    fn ranges_that_would_be_made_again_are_known() {
+        let mut journal = Journal::new(1 << 20);
+        journal.add(write(1000));
+        journal.add(write(5000));
+        for (start, end, overlaps) in
+            [(0, 1000, false), (0, 1001, true), (1999, 3000, true), (2000, 5000, false), (5999, 9000, true)]
+        {
+            assert_eq!(journal.overlaps(start, end), overlaps, "{start} to {end}");
+        }
+        journal.forget(journal.next());
+        assert!(journal.is_empty() && !journal.overlaps(0, u64::MAX));
     }
 
     #[derive(Clone, Debug)]

@@ -18,8 +18,8 @@ const BLOCK_BYTES: u64 = 4096;
 const POLL: Duration = Duration::from_millis(100);
 
 pub(super) fn links(connected: &Connected) -> io::Result<Arc<[Link]>> {
-    let Connected { streams, delivers } = connected;
-    streams.iter().map(|stream| Ok(Link::new(stream.try_clone()?, *delivers))).collect()
+    let Connected { streams, agreed, .. } = connected;
+    streams.iter().map(|stream| Ok(Link::new(stream.try_clone()?, *agreed))).collect()
 }
 
 /// Runs until the relay ends: whenever the server is gone, waits for it and makes up for what it has lost.
@@ -66,9 +66,10 @@ fn wait(shared: &Shared, began: Instant, why: String) {
 
 fn recover(shared: &Arc<Shared>, server: &mut impl Server) -> Result<(), String> {
     let connected = server.connect(shared.device.get())?;
-    tracing::info!(delivers = connected.delivers, "connected to the server");
+    tracing::info!(delivers = connected.agreed.delivers, "connected to the server");
     let links = links(&connected).map_err(broken)?;
-    let made_up = make_up(shared, &links).and_then(|()| shared.install(links.clone()).map_err(broken));
+    let made_up = make_up(shared, &links, connected.lives_on)
+        .and_then(|()| shared.install(links.clone()).map_err(broken));
     // What came over them must end before it is made again.
     made_up.inspect_err(|_| links.iter().for_each(Link::shut))
 }
@@ -77,15 +78,16 @@ fn broken(error: io::Error) -> String {
     format!("the connection broke: {error}")
 }
 
-/// Makes changes again that the server may not have.
-fn make_up(shared: &Shared, links: &Arc<[Link]>) -> Result<(), String> {
+/// Makes changes again that the server may not have. One that `lives_on` has all that it has acknowledged: it is only flushed.
+fn make_up(shared: &Shared, links: &Arc<[Link]>, lives_on: bool) -> Result<(), String> {
     let (journal, changes) = {
         let mut state = shared.state.lock();
         if !matches!(state.phase, Phase::Waiting { .. }) {
             return Err("given up".to_string());
         }
         state.recovering = Some(links.clone());
-        (state.journal.pieces(), state.changes_in_flight())
+        let acknowledged = if lives_on { Vec::new() } else { state.journal.pieces() };
+        (acknowledged, state.changes_in_flight())
     };
     let first = links.first().ok_or("no connection")?;
     let mut replies = first.replies().map_err(broken)?;
@@ -96,10 +98,8 @@ fn make_up(shared: &Shared, links: &Arc<[Link]>) -> Result<(), String> {
         if outcome == Err(Errno::SHUTDOWN) {
             return Err("the server is closing".to_string());
         }
-        let done = shared.state.lock().finish(cookie, &outcome);
-        if let Some(done) = done {
-            done(outcome);
-        }
+        let finished = shared.state.lock().finish(cookie, outcome);
+        finished.answers.into_iter().for_each(|(done, outcome)| done(outcome));
     }
     let covers = shared.state.lock().journal.next();
     again(first, &mut replies, &Operation::Flush).map_err(|why| format!("cannot flush: {why}"))?;

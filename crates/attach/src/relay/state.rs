@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::journal::{self, Journal, Number};
-use super::{FLUSH_AGAIN, RelayState};
+use super::{FLUSH_AGAIN, IDLE, RelayState};
+use nbd::reply::Changed;
+
 use crate::link::Link;
 use crate::operation::{Done, Operation, Outcome};
 
@@ -34,6 +36,33 @@ pub(super) struct Pending {
     done: Option<Done>,
     /// Of a flush: it makes changes with lower numbers durable.
     covers: Number,
+    /// Of a flush of the relay itself: changes in flight that are answered after it.
+    settles: Vec<u64>,
+    /// Another client has changed some of its range meanwhile, before or after it. It is not to be made again once it is
+    /// answered, so it is answered once it is durable.
+    is_overtaken: bool,
+}
+
+impl Pending {
+    fn new(operation: Operation, done: Option<Done>) -> Pending {
+        Pending { operation: Arc::new(operation), done, covers: 0, settles: Vec::new(), is_overtaken: false }
+    }
+}
+
+/// A change by another client that is in the journal's range.
+struct Told {
+    number: u64,
+    /// Older changes have to be durable.
+    covers: Number,
+}
+
+/// What follows from a reply.
+#[derive(Default)]
+pub(super) struct Finished {
+    /// Whom to tell.
+    pub(super) answers: Vec<(Done, Outcome)>,
+    /// Numbers of notices that were taken care of.
+    pub(super) heard: Vec<u64>,
 }
 
 /// A request to be sent, once the lock is released.
@@ -62,6 +91,16 @@ pub(super) struct State {
     pub(super) flush_failed: bool,
     flushing: bool,
     flushed_at: Option<Instant>,
+    /// The last change was added to the journal.
+    changed_at: Option<Instant>,
+    /// The relay's own thread waits without a limit.
+    pub(super) is_resting: bool,
+    /// The server is about to close the drive.
+    pub(super) is_leaving: bool,
+    /// Changes in flight that the server has made, and that have to be durable before they are answered.
+    settling: Vec<u64>,
+    /// Notices that wait for a flush.
+    told: Vec<Told>,
     /// In flight, by cookie: in the order of arrival, but for reads that are delivered. Of those, some are done: their notices come late.
     flight: BTreeMap<u64, Pending>,
     /// What the changes among them will take in the journal, in bytes.
@@ -82,6 +121,11 @@ impl State {
             flush_failed: false,
             flushing: false,
             flushed_at: None,
+            changed_at: None,
+            is_resting: false,
+            is_leaving: false,
+            settling: Vec::new(),
+            told: Vec::new(),
             flight: BTreeMap::new(),
             flight_bytes: 0,
             held: VecDeque::new(),
@@ -110,7 +154,7 @@ impl State {
     ) -> Option<Send> {
         let cookie = cookie.unwrap_or(self.next_cookie);
         self.next_cookie += 1;
-        let pending = Pending { operation: Arc::new(operation), done, covers: 0 };
+        let pending = Pending::new(operation, done);
         if self.may_go(&pending.operation, self.held.len()) {
             return Some(self.start(cookie, pending));
         }
@@ -120,7 +164,7 @@ impl State {
 
     /// Returns whether a request behind the first `before` held ones can be sent.
     fn may_go(&self, operation: &Operation, before: usize) -> bool {
-        if !matches!(self.phase, Phase::Connected) {
+        if !matches!(self.phase, Phase::Connected) || self.is_leaving {
             return false;
         }
         let Some(range) = operation.changes() else { return true };
@@ -153,7 +197,38 @@ impl State {
 
     /// Returns whether the pump may have something to do.
     pub(super) fn has_work(&self) -> bool {
-        !self.held.is_empty() || (self.journal.is_half_full() && !self.flushing)
+        !self.held.is_empty()
+            || (self.wants_flush() && !self.flushing)
+            || (self.is_resting && !self.journal.is_empty())
+            || self.has_left()
+    }
+
+    /// Returns whether the relay has reason to flush.
+    fn wants_flush(&self) -> bool {
+        self.journal.is_half_full()
+            || !self.told.is_empty()
+            || !self.settling.is_empty()
+            || (self.is_leaving && self.is_quiet() && !self.journal.is_empty())
+            || self.idle_in() == Some(Duration::ZERO)
+    }
+
+    /// Time until the journal is flushed because nothing was changed for a while. `None` if there is nothing to flush.
+    pub(super) fn idle_in(&self) -> Option<Duration> {
+        if self.journal.is_empty() || self.flushing || !matches!(self.phase, Phase::Connected) {
+            return None;
+        }
+        Some(self.changed_at.map_or(Duration::ZERO, |at| IDLE.saturating_sub(at.elapsed())))
+    }
+
+    /// Returns whether nothing is in flight that a server must not close the drive under.
+    fn is_quiet(&self) -> bool {
+        self.flight.values().all(|pending| matches!(*pending.operation, Operation::Read { .. }))
+    }
+
+    /// Returns whether all is durable, or cannot be made so, and the server that is closing need not be waited for.
+    pub(super) fn has_left(&self) -> bool {
+        let is_flushed = self.journal.is_empty() || self.flush_failed;
+        self.is_leaving && self.is_quiet() && is_flushed && matches!(self.phase, Phase::Connected)
     }
 
     /// Returns the next request to send: one that was held, or an own flush.
@@ -162,36 +237,92 @@ impl State {
             return None;
         }
         let is_due = !self.flush_failed || self.flushed_at.is_none_or(|at| at.elapsed() >= FLUSH_AGAIN);
-        if self.journal.is_half_full() && !self.flushing && is_due {
+        if self.wants_flush() && !self.flushing && is_due {
             self.flushing = true;
             self.flushed_at = Some(Instant::now());
-            return self.admit(None, Operation::Flush, None);
+            let settles = std::mem::take(&mut self.settling);
+            let cookie = self.next_cookie;
+            self.next_cookie += 1;
+            return Some(self.start(cookie, Pending { settles, ..Pending::new(Operation::Flush, None) }));
         }
         let at = (0..self.held.len()).find(|at| self.may_go(&self.held[*at].1.operation, *at))?;
         let (cookie, pending) = self.held.remove(at)?;
         Some(self.start(cookie, pending))
     }
 
-    /// Takes a reply to a request in flight. Returns whom to give it to.
-    pub(super) fn finish(&mut self, cookie: u64, outcome: &Outcome) -> Option<Done> {
-        let Pending { operation, done, covers } = self.flight.remove(&cookie)?;
-        if operation.changes().is_some() {
-            self.flight_bytes -= journal::size(&operation);
+    /// Takes a reply to a request in flight.
+    pub(super) fn finish(&mut self, cookie: u64, outcome: Outcome) -> Finished {
+        let mut finished = Finished::default();
+        if outcome.is_ok() && self.flight.get(&cookie).is_some_and(|pending| pending.is_overtaken) {
+            if !self.settling.contains(&cookie) {
+                self.settling.push(cookie);
+            }
+            return finished;
         }
-        if outcome.is_ok() {
-            if operation.changes().is_some() {
+        let Some(Pending { operation, done, covers, settles, .. }) = self.take_flying(cookie) else {
+            return finished;
+        };
+        let is_change = operation.changes().is_some();
+        match (&outcome, &done) {
+            (Ok(_), _) if is_change => {
                 self.journal.add(operation);
-            } else if *operation == Operation::Flush {
+                self.changed_at = Some(Instant::now());
+            }
+            (Ok(_), _) if *operation == Operation::Flush => {
                 self.journal.forget(covers);
                 self.flush_failed = false;
+                finished.heard =
+                    self.told.extract_if(.., |told| told.covers <= covers).map(|told| told.number).collect();
+                for settled in settles {
+                    // It is durable: not for the journal.
+                    let done = self.take_flying(settled).and_then(|pending| pending.done);
+                    finished.answers.extend(done.map(|done| (done, Ok(Vec::new()))));
+                }
             }
-        } else if done.is_none() {
-            self.flush_failed = true;
+            (Err(_), None) => {
+                self.flush_failed = true;
+                self.settling.extend(settles);
+            }
+            _ => {}
         }
-        if done.is_none() {
-            self.flushing = false;
+        match done {
+            Some(done) => finished.answers.push((done, outcome)),
+            None => self.flushing = false,
         }
-        done
+        finished
+    }
+
+    fn take_flying(&mut self, cookie: u64) -> Option<Pending> {
+        let pending = self.flight.remove(&cookie)?;
+        if pending.operation.changes().is_some() {
+            self.flight_bytes -= journal::size(&pending.operation);
+        }
+        Some(pending)
+    }
+
+    /// Takes the notice that another client has changed a range. What was acknowledged there has to be durable before that
+    /// client knows: its change must not be undone. Returns whether that is so.
+    pub(super) fn take_notice(&mut self, Changed { number, offset, length }: Changed) -> bool {
+        let (start, end) = (offset, offset.saturating_add(length));
+        for pending in self.flight.values_mut().filter(|it| overlaps(&it.operation, (start, end))) {
+            pending.is_overtaken = true;
+        }
+        let is_clear = !self.journal.overlaps(start, end);
+        if !is_clear {
+            self.told.push(Told { number, covers: self.journal.next() });
+        }
+        is_clear
+    }
+
+    /// Forgets what was said over connections that are closed. All in flight is made again.
+    pub(super) fn forget_connections(&mut self) {
+        self.is_leaving = false;
+        self.told.clear();
+        self.settling.clear();
+        for pending in self.flight.values_mut() {
+            pending.is_overtaken = false;
+            pending.settles.clear();
+        }
     }
 
     /// Changes in flight, in the order of their arrival.

@@ -47,8 +47,11 @@ fn fill(drive: &Drive<Erased>, from: u64, data: impl Fn(u64) -> Vec<u8>) -> u64 
 #[test]
 fn trimmed_frames_do_not_let_used_pass_the_limit() {
     let media = Arc::new(MemoryMedia::new(PHYSICAL));
-    let options =
-        CreateOptions { codec: Policy::Auto, segment_bytes: Some(512 << 10), ..create_options(PHYSICAL, 16 << 30) };
+    let options = CreateOptions {
+        codec: Policy::Auto,
+        segment_bytes: Some(512 << 10),
+        ..create_options(PHYSICAL, 16 << 30)
+    };
     run(Drive::create(&*media, &options)).expect("create");
     let drive = open(&media, 1);
     let text = |block: u64| text_like(block, BLOCK as usize);

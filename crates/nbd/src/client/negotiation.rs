@@ -4,6 +4,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use super::protocol;
+use crate::attachment::{COMES, RETURNS};
 use crate::delivery::FuseDevice;
 use crate::option_reply::{OPTION_REPLY_HEADER_BYTES, OptionReplyHeader};
 use crate::protocol as wire;
@@ -43,21 +44,42 @@ pub fn negotiate(stream: &mut (impl Read + Write), name: &str, replies: Replies)
     choose(stream, name, replies)
 }
 
-/// As [`negotiate`] with simple replies. Asks the server to [deliver](crate::delivery) the data of reads to `device` when a request
-/// says so. Returns whether it does.
+/// What a bridge asks of the server of a drive.
+#[derive(Clone, Copy, Debug)]
+pub struct Wishes<'a> {
+    /// Where the server is to [deliver](crate::delivery) the data of reads when a request says so.
+    pub device: Option<&'a FuseDevice>,
+    /// The device of the drive was there before, and may be in use: see [`crate::attachment`].
+    pub returns: bool,
+}
+
+/// What a server has agreed to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Agreed {
+    /// It delivers what it reads.
+    pub delivers: bool,
+    /// It knows that the drive is [attached](crate::attachment), and keeps others from undoing that.
+    pub attaches: bool,
+}
+
+/// As [`negotiate`] with simple replies, as the bridge of an attached drive. A server of an older program agrees to nothing.
 ///
 /// # Errors
-/// As [`negotiate`].
-pub fn negotiate_delivery(stream: &mut UnixStream, name: &str, device: &FuseDevice) -> io::Result<bool> {
+/// As [`negotiate`]: the server refuses if other clients have write access.
+pub fn negotiate_attachment(stream: &mut UnixStream, name: &str, wishes: Wishes<'_>) -> io::Result<Agreed> {
     greet(stream)?;
     let mut client = Client { stream, replies: 0 };
-    let mut delivers = client.option(wire::OPT_DELIVER, &[])?.kind == wire::REP_ACK;
-    if delivers {
+    let mut delivers = false;
+    if let Some(device) = wishes.device
+        && client.option(wire::OPT_DELIVER, &[])?.kind == wire::REP_ACK
+    {
         device.send(client.stream)?;
         delivers = client.option_reply(wire::OPT_DELIVER)?.kind == wire::REP_ACK;
     }
+    let data = if wishes.returns { RETURNS } else { COMES };
+    let attaches = client.option(wire::OPT_ATTACH, &[data])?.kind == wire::REP_ACK;
     choose(stream, name, Replies::Simple)?;
-    Ok(delivers)
+    Ok(Agreed { delivers, attaches })
 }
 
 /// Reads the greeting and answers it.

@@ -11,7 +11,8 @@ use super::MemoryDevice;
 use crate::option::{ClientOption, InfoQuery, MetaContextQuery};
 use crate::protocol::{CONTEXT_BASE_ALLOCATION, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES};
 use crate::{
-    Access, ConnectionError, Export, Peer, Presence, ServerConfig, Shared, ShutdownTrigger, serve_connection,
+    Access, ConnectionError, Export, Peer, Presence, ServerConfig, Shared, Sharing, ShutdownTrigger,
+    serve_connection,
 };
 
 /// Capacity of the device that sessions run against, in bytes.
@@ -78,7 +79,8 @@ thread_local! {
 pub(super) fn exports(yields: bool) -> Vec<Export<MemoryDevice>> {
     let device = Arc::new(MemoryDevice::new(CAPACITY_BYTES, 512));
     device.yield_once(yields);
-    vec![Export { name: "memory".to_owned(), description: String::new(), device, access: Access::Everyone }]
+    let (name, description) = ("memory".to_owned(), String::new());
+    vec![Export { name, description, device, access: Access::Everyone, sharing: Sharing::default() }]
 }
 
 /// Runs a connection that receives `sent`. Returns the output of the server and the result of the connection.

@@ -87,6 +87,7 @@ async fn limits_and_counts_are_those_of_all_addresses_together() {
         description: String::new(),
         device: Arc::new(device()),
         access: Access::Everyone,
+        sharing: nbd::Sharing::default(),
     };
     others.add(export).expect("a name of its own");
     let mut first = client(&shared, ONE).await;

@@ -50,6 +50,7 @@ pub(crate) fn shared_of(device: &Arc<MemoryDevice>, config: ServerConfig) -> Arc
         description: "the one".into(),
         device: Arc::clone(device),
         access: Access::Everyone,
+        sharing: nbd::Sharing::default(),
     };
     let second = Arc::new(MemoryDevice::new(1 << 20, 4096));
     let second = Export {
@@ -57,6 +58,7 @@ pub(crate) fn shared_of(device: &Arc<MemoryDevice>, config: ServerConfig) -> Arc
         description: String::new(),
         device: second,
         access: Access::Everyone,
+        sharing: nbd::Sharing::default(),
     };
     Shared::new(vec![first, second], config).expect("a valid configuration")
 }

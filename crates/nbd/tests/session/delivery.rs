@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use nbd::client::negotiate_delivery;
+use nbd::client::{Wishes, negotiate_attachment};
 use nbd::delivery::{COOKIE_BIT, FuseDevice};
 use nbd::option::{ClientOption, OptionHeader};
 use nbd::option_reply::{OPTION_REPLY_HEADER_BYTES, OptionReplyHeader};
@@ -55,6 +55,10 @@ fn fuse() -> Option<File> {
     fuse.inspect_err(|error| eprintln!("skipped: /dev/fuse: {error}")).ok()
 }
 
+fn wishes(device: &FuseDevice) -> Wishes<'_> {
+    Wishes { device: Some(device), returns: false }
+}
+
 fn ask(stream: &mut UnixStream, command: u16, flags: u16, cookie: u64, length: u32) {
     let header = RequestHeader { flags, command, cookie, offset: 0, length };
     stream.write_all(&header.encode()).expect("sent");
@@ -81,7 +85,7 @@ fn what_the_device_does_not_take_comes_by_the_socket() {
     let mut stream = served.connect();
     // Nothing is mounted by it, so it takes nothing.
     let fuse = FuseDevice::new(OwnedFd::from(fuse)).expect("a FUSE device");
-    assert!(negotiate_delivery(&mut stream, "", &fuse).expect("agreed"));
+    assert!(negotiate_attachment(&mut stream, "", wishes(&fuse)).expect("agreed").delivers);
     ask(&mut stream, CMD_READ, CMD_FLAG_DELIVER, COOKIE_BIT | 2, 512);
     let reply = SimpleReply::decode(&header(&mut stream)).expect("a reply");
     assert_eq!(reply, SimpleReply { error: 0, cookie: COOKIE_BIT | 2 });
@@ -105,9 +109,9 @@ fn notices_come_with_a_reply_or_together_or_late() {
     let mut stream = served.connect();
     // Nobody waits for answers: they count as given.
     let fuse = FuseDevice::new(OwnedFd::from(fuse)).expect("a FUSE device");
-    let agreed = negotiate_delivery(&mut stream, "", &fuse);
+    let agreed = negotiate_attachment(&mut stream, "", wishes(&fuse));
     unmount(folder.path(), UnmountFlags::DETACH).expect("unmounted");
-    assert!(agreed.expect("agreed"));
+    assert!(agreed.expect("agreed").delivers);
     let notices = |stream: &mut UnixStream, count: usize| {
         (0..count).map(|_| Delivered::decode(&header(stream)).expect("a notice").cookie).collect::<Vec<_>>()
     };

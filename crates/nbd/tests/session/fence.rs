@@ -186,7 +186,15 @@ async fn nor_at_another_address_of_the_drive() {
     let served = serve(ServerConfig::default());
     let other = served.shared.others();
     let (name, device) = ("own".to_owned(), Arc::clone(&served.device));
-    other.add(Export { name, description: String::new(), device, access: Access::Everyone }).expect("added");
+    other
+        .add(Export {
+            name,
+            description: String::new(),
+            device,
+            access: Access::Everyone,
+            sharing: nbd::Sharing::default(),
+        })
+        .expect("added");
     let path = served.folder.path().join("own");
     let _server = Server::start(&other, vec![Listener::unix(&path).expect("listens")], 1).expect("starts");
     let mut first = started(UnixStream::connect(path).await.expect("connected")).await;

@@ -17,6 +17,7 @@ fn export(name: &str) -> Export<MemoryDevice> {
         description: String::new(),
         device: Arc::new(MemoryDevice::new(2 << 20, 512)),
         access: Access::Everyone,
+        sharing: nbd::Sharing::default(),
     }
 }
 

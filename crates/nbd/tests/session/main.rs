@@ -3,6 +3,7 @@
 mod access;
 mod admission;
 mod any_range;
+mod attachment;
 mod audit;
 mod client;
 mod delivery;

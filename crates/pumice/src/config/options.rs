@@ -140,6 +140,9 @@ options! {
         /// Serve the drives read-only; write nothing to their backing
         #[arg(long, num_args = 0, default_missing_value = "true")]
         read_only: bool,
+        /// Let NBD clients write to a drive that is attached on this machine: nothing coordinates them with what is mounted there
+        #[arg(long, num_args = 0, default_missing_value = "true")]
+        shared_writes: bool,
         /// Serve drives with a damaged log in the state before the damage
         #[arg(long, num_args = 0, default_missing_value = "true", requires = "read_only")]
         accept_damage: bool,

@@ -60,6 +60,7 @@ nbd = ["unix:/run/pumice/two.sock"]
 map-cache = "64M"
 write-cache = false
 read-only = true
+shared-writes = true
 accept-damage = true
 direct = "off"
 warn-at = "off"
@@ -126,6 +127,7 @@ fn every_key_is_understood() {
                 map_cache: Some("64M".parse().expect("a size")),
                 write_cache: Some(WriteCache(false)),
                 read_only: Some(true),
+                shared_writes: Some(true),
                 accept_damage: Some(true),
                 direct: Some(DirectIo(Direct::Off)),
                 warn_at: Some("off".parse().expect("levels")),

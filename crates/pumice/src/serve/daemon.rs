@@ -12,7 +12,7 @@ use admin::{HttpAddress, HttpListener, HttpServer};
 use anyhow::{Context, Result};
 use device::Device;
 use front::Exports;
-use nbd::{Address, ConfigError, Export, Inherited, Offered, ServerConfig, Shared};
+use nbd::{Address, ConfigError, Export, Inherited, Offered, ServerConfig, Shared, Sharing};
 use service::{AdminSocket, Drives, Eraser, Erasures, ServedDrive, ServiceError, Workers};
 use status::shown;
 use tokio::task::JoinSet;
@@ -488,6 +488,13 @@ fn export(config: &DriveConfig, drive: &Arc<ServedDrive>) -> Export<ServedDrive>
         description: format!("Pumice drive, {}", human::bytes(drive.geometry().capacity_bytes)),
         device: drive.clone(),
         access: config.access.clone(),
+        sharing: Sharing {
+            shared_writes: config.options.shared_writes.unwrap_or_default(),
+            mark: {
+                let drive = drive.clone();
+                Some(Arc::new(move || drive.is_attached()))
+            },
+        },
     }
 }
 

@@ -133,7 +133,9 @@ fn compression_ratio(drive: &StatusReport) -> String {
     let percent = 100.0 * ratio;
     match drive.stored_compression_ratio {
         _ if ratio == 0.0 => "- (nothing stored)".to_string(),
-        Some(stored) if stored < 0.95 * ratio => format!("{percent:.0}% ({ratio:.2}:1; {stored:.2}:1 without zeros)"),
+        Some(stored) if stored < 0.95 * ratio => {
+            format!("{percent:.0}% ({ratio:.2}:1; {stored:.2}:1 without zeros)")
+        }
         None if drive.logical_fill_bytes > 0 => format!("{percent:.0}% ({ratio:.2}:1, with zeros)"),
         Some(_) | None => format!("{percent:.0}% ({ratio:.2}:1)"),
     }

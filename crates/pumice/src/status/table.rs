@@ -349,8 +349,11 @@ mod tests {
 
     #[test]
     fn without_room_below_the_drive_nothing_can_be_written() {
-        let drive =
-            StatusReport { backing_full: true, logical_available_bytes: Some(3 << 30), ..StatusReport::default() };
+        let drive = StatusReport {
+            backing_full: true,
+            logical_available_bytes: Some(3 << 30),
+            ..StatusReport::default()
+        };
         let available = |drive: &StatusReport| {
             let text = render(drive, true);
             let line = text.lines().find_map(|line| line.trim_start().strip_prefix("logical available"));

@@ -26,10 +26,10 @@ fn signal(pid: i64, signal: Signal) {
 }
 
 /// A process that is stopped until this is dropped.
-struct Stopped(i64);
+pub(crate) struct Stopped(i64);
 
 impl Stopped {
-    fn new(pid: i64) -> Stopped {
+    pub(crate) fn new(pid: i64) -> Stopped {
         signal(pid, Signal::STOP);
         Stopped(pid)
     }
@@ -45,7 +45,7 @@ impl Drop for Stopped {
 }
 
 /// Process id of the server of a drive.
-fn server_of(drive: &Drive, path: &str) -> i64 {
+pub(crate) fn server_of(drive: &Drive, path: &str) -> i64 {
     let mut pid = None;
     wait_until("a server", || {
         let run = drive.pumice(&["status", path, "--json"]);

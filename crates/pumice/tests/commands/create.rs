@@ -35,7 +35,10 @@ fn makes_a_file_for_its_owner_only() -> Outcome {
 fn a_capacity_that_not_all_data_fits_into_is_warned_of() {
     let (code, text) = create(&["--size", "64M", "--capacity", "256M"], |_| Ok(()));
     assert_eq!(code, Some(0), "{text}");
-    assert!(text.contains("warning: ") && text.contains("need a ratio of ") && text.contains("pumice plan"), "{text}");
+    assert!(
+        text.contains("warning: ") && text.contains("need a ratio of ") && text.contains("pumice plan"),
+        "{text}"
+    );
     let (code, text) = create(&["--size", "64M"], |_| Ok(()));
     assert!(code == Some(0) && !text.contains("warning"), "{text}");
 }

@@ -21,12 +21,17 @@ fn fill(physical_mib: u64, blocks: u64) {
     let geometry = layout::Geometry::new(physical, None).expect("a drive");
     let capacity = safe_capacity_bytes(&geometry);
     let media = Arc::new(MemoryMedia::new(physical));
-    let options = CreateOptions { codec: Policy::Auto, segment_bytes: None, ..create_options(physical, capacity) };
+    let options =
+        CreateOptions { codec: Policy::Auto, segment_bytes: None, ..create_options(physical, capacity) };
     run(Drive::create(&*media, &options)).expect("create");
     let drive = run(Drive::open(erased(media), OpenOptions::new(1, spawner()))).expect("open");
     let status = drive.status();
     let limit = status.physical_size_bytes - status.physical_reserve_bytes - status.physical_fixed_bytes;
-    assert_eq!(limit, scan::limit_bytes(&geometry, scan::MapNeeds::default()), "the model is that of the drive");
+    assert_eq!(
+        limit,
+        scan::limit_bytes(&geometry, scan::MapNeeds::default()),
+        "the model is that of the drive"
+    );
     let data = testdata::random(physical_mib, 8 << 20);
     let mut rng = StdRng::seed_from_u64(physical_mib);
     let pieces = capacity / BLOCK / blocks;

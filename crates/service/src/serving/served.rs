@@ -11,8 +11,9 @@ use status::{IoBackend, ReadCacheReport, ServerReport, StatusReport, shown};
 use tokio::sync::Mutex;
 
 use crate::answer::Answer;
+use crate::client::attached::{MarkName, is_marked};
 use crate::error::ServiceError;
-use crate::paths::absolute;
+use crate::paths::{absolute, id_of_media};
 use crate::serving::erasure::Eraser;
 use crate::serving::features::keeps_allocated;
 use crate::serving::gate::Gate;
@@ -46,6 +47,8 @@ pub struct ServedDrive {
     monitor: Monitor,
     opened: Instant,
     instance: String,
+    /// The mark of a bridge that has the drive attached. `None` if the file system does not tell which file it is in.
+    mark: Option<MarkName>,
     nbd_uris: parking_lot::Mutex<Vec<String>>,
     /// Who can erase it while it is served, if anybody can.
     eraser: parking_lot::Mutex<Option<Eraser>>,
@@ -106,8 +109,10 @@ impl ServedDrive {
                 thread_time,
             );
             let improver = Improver::start(workers, index, improved);
+            let uuid = uuid::Uuid::from_bytes(drive.status().uuid).to_string();
             Ok(Arc::new(ServedDrive {
                 improver,
+                mark: id_of_media(&Arc::downgrade(&media)).map(|file| MarkName::of(&uuid, &file)),
                 scrubber: Scrubber::new(drive, path.clone(), workers.spawner()),
                 path,
                 gate,
@@ -146,6 +151,11 @@ impl ServedDrive {
 
     pub(crate) fn eraser(&self) -> Option<Eraser> {
         self.eraser.lock().clone()
+    }
+
+    /// Returns whether a bridge on this machine has the drive attached, whether or not it is connected to this server.
+    pub fn is_attached(&self) -> bool {
+        self.mark.as_ref().is_some_and(is_marked)
     }
 
     /// Sets the NBD URIs that the status shows.

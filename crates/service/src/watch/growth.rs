@@ -89,7 +89,8 @@ impl Growth {
     /// Returns the growth in a window, if that was watched.
     fn look(&self, now: &Sample, window: Duration) -> Option<Window> {
         let (seconds, then) = self.back(now, window)?;
-        let grown = |from: &Sample, to: &Sample| to.physical_used_bytes as f64 - from.physical_used_bytes as f64;
+        let grown =
+            |from: &Sample, to: &Sample| to.physical_used_bytes as f64 - from.physical_used_bytes as f64;
         let mut ends = (1..PARTS).rev().filter_map(|part| self.back(now, window * part / PARTS));
         let (mut last, mut growing) = (then, 0);
         for end in ends.by_ref().map(|(_, end)| end).chain([*now]) {
@@ -148,9 +149,8 @@ impl Growth {
     /// hour, that it is at least `enough_bytes`.
     pub(crate) fn recently_written(&self, now: &Sample, enough_bytes: u64) -> RecentlyWritten {
         let logical = |then: &Sample| now.written.logical_bytes.saturating_sub(then.written.logical_bytes);
-        let telling = |then: &&Sample| {
-            now.at.saturating_sub(then.at) >= PRESENT && logical(then) >= enough_bytes
-        };
+        let telling =
+            |then: &&Sample| now.at.saturating_sub(then.at) >= PRESENT && logical(then) >= enough_bytes;
         let Some(then) = self.samples.iter().rev().find(telling).or(self.samples.front()) else {
             return RecentlyWritten::default();
         };
@@ -276,7 +276,8 @@ mod tests {
         // 1 MiB of data that does not compress a second, and 20 of zeros.
         let (mut growth, mut now) = seen(600, |s| s << 20, |s| (s << 20) * 20);
         growth.samples.iter_mut().chain([&mut now]).for_each(|it| {
-            (it.logical_stored_bytes, it.written.logical_bytes) = (it.physical_used_bytes, it.physical_used_bytes);
+            (it.logical_stored_bytes, it.written.logical_bytes) =
+                (it.physical_used_bytes, it.physical_used_bytes);
         });
         assert!(growth.predict(&now, LIMITS).seconds.is_some());
         let recent = growth.recently_written(&now, 64 << 20);

@@ -95,7 +95,10 @@ fn zeros(json: &Value, file: &str) -> Option<String> {
     let rest = number("predicted_drive.ratio_without_fills.estimate");
     let rest = rest.map_or(String::new(), |ratio| format!(", the rest has {ratio:.2}:1"));
     (share > LARGE).then(|| {
-        format!("{:.0} % of the data of {file} are zeros and other fills, which the ratios include{rest}.", share * 100.0)
+        format!(
+            "{:.0} % of the data of {file} are zeros and other fills, which the ratios include{rest}.",
+            share * 100.0
+        )
     })
 }
 

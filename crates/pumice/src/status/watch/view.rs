@@ -123,7 +123,8 @@ fn lines(drive: &Watched) -> Vec<Line<'static>> {
         human::bytes(report.physical_limit_bytes),
     );
     let writable_bytes = if report.backing_full { Some(0) } else { report.logical_available_bytes };
-    let expected = report.expected_compression_ratio.map_or(UNKNOWN_RATIO.to_string(), |it| format!("{it:.2}:1"));
+    let expected =
+        report.expected_compression_ratio.map_or(UNKNOWN_RATIO.to_string(), |it| format!("{it:.2}:1"));
     let logical = format!(
         "{} of {}, {} can be written at {expected}",
         human::bytes(report.logical_used_bytes),

@@ -1,0 +1,210 @@
+//! A drive that is attached, and other clients of it.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use nbd::client::{Agreed, Replies, Wishes, negotiate, negotiate_attachment};
+use nbd::protocol::*;
+use nbd::reply::{CHANGED_BYTES, Changed, Closing, SIMPLE_REPLY_BYTES, SimpleReply};
+use nbd::request::RequestHeader;
+use nbd::testing::MemoryDevice;
+use nbd::{Access, Export, Listener, Server, ServerConfig, Shared, Sharing};
+use tempfile::TempDir;
+
+use crate::client::device;
+
+/// Longer than a server takes.
+const LIMIT: Duration = Duration::from_secs(60);
+/// Time in which nothing is to happen.
+const A_WHILE: Duration = Duration::from_millis(200);
+
+struct Served {
+    server: Option<Server>,
+    folder: TempDir,
+    is_marked: Arc<AtomicBool>,
+}
+
+impl Served {
+    fn start(shared_writes: bool) -> Served {
+        Served::of(device(), shared_writes)
+    }
+
+    fn of(device: MemoryDevice, shared_writes: bool) -> Served {
+        let (folder, is_marked) = (tempfile::tempdir().expect("a folder"), Arc::new(AtomicBool::new(false)));
+        let listener = Listener::unix(&folder.path().join("s")).expect("listens");
+        let mark = is_marked.clone();
+        let sharing = Sharing { shared_writes, mark: Some(Arc::new(move || mark.load(Ordering::Relaxed))) };
+        let (name, description, device) = ("drive".to_string(), String::new(), Arc::new(device));
+        let export = Export { name, description, device, access: Access::Everyone, sharing };
+        let shared: Arc<Shared<MemoryDevice>> =
+            Shared::new(vec![export], ServerConfig::default()).expect("a valid configuration");
+        Served { server: Some(Server::start(&shared, vec![listener], 2).expect("starts")), folder, is_marked }
+    }
+
+    fn connect(&self) -> UnixStream {
+        let stream = UnixStream::connect(self.folder.path().join("s")).expect("connected");
+        stream.set_read_timeout(Some(LIMIT)).expect("set");
+        stream
+    }
+
+    fn attach(&self, returns: bool) -> io::Result<UnixStream> {
+        let mut stream = self.connect();
+        let agreed = negotiate_attachment(&mut stream, "", Wishes { device: None, returns })?;
+        assert_eq!(agreed, Agreed { delivers: false, attaches: true });
+        Ok(stream)
+    }
+
+    fn other(&self) -> UnixStream {
+        let mut stream = self.connect();
+        negotiate(&mut stream, "", Replies::Simple).expect("negotiated");
+        stream
+    }
+}
+
+impl Drop for Served {
+    fn drop(&mut self) {
+        self.server.take().into_iter().for_each(Server::shutdown);
+    }
+}
+
+fn send(stream: &mut UnixStream, command: u16, cookie: u64, data: &[u8]) {
+    let header = RequestHeader { flags: 0, command, cookie, offset: 0, length: data.len() as u32 };
+    stream.write_all(&[&header.encode(), data].concat()).expect("sent");
+}
+
+fn receive<const N: usize>(stream: &mut UnixStream) -> [u8; N] {
+    let mut bytes = [0; N];
+    stream.read_exact(&mut bytes).expect("received");
+    bytes
+}
+
+fn error(stream: &mut UnixStream) -> u32 {
+    SimpleReply::decode(&receive(stream)).expect("a reply").error
+}
+
+fn write(stream: &mut UnixStream) -> u32 {
+    send(stream, CMD_WRITE, 1, &[1; 512]);
+    error(stream)
+}
+
+/// Writes in a connection that ends when it is attached elsewhere, until it may write.
+fn write_anew(served: &Served) -> u32 {
+    let mut stream = served.other();
+    write(&mut stream)
+}
+
+#[test]
+fn others_may_only_read_what_is_attached() {
+    let served = Served::start(false);
+    assert_eq!(write_anew(&served), 0);
+    let mut bridge = served.attach(false).expect("attached");
+    let mut second = served.attach(false).expect("it has several connections");
+    let mut other = served.other();
+    assert_eq!(write(&mut other), Errno::Perm.code());
+    send(&mut other, CMD_FLUSH, 2, &[]);
+    assert_eq!(error(&mut other), 0, "it goes on");
+    assert_eq!((write(&mut bridge), write(&mut second)), (0, 0));
+    drop(bridge);
+    assert_eq!(write_anew(&served), Errno::Perm.code(), "the other connection is there");
+    send(&mut second, CMD_DISC, 0, &[]);
+    assert_eq!(second.read(&mut [0]).expect("the end"), 0);
+    assert_eq!(write_anew(&served), 0);
+    assert_eq!(write(&mut other), Errno::Perm.code(), "as it was told");
+}
+
+#[test]
+fn nor_what_a_bridge_has_attached_that_is_away() {
+    let served = Served::start(false);
+    served.is_marked.store(true, Ordering::Relaxed);
+    assert_eq!(write_anew(&served), Errno::Perm.code());
+    let mut bridge = served.attach(true).expect("attached");
+    assert_eq!(write(&mut bridge), 0);
+}
+
+#[test]
+fn what_others_may_write_is_not_attached() {
+    let served = Served::start(false);
+    let mut other = served.other();
+    let refused = served.attach(false).expect_err("refused").to_string();
+    let user = format!("(user {})", rustix::process::geteuid().as_raw());
+    assert!(refused.contains("other clients have write access") && refused.contains(&user), "{refused}");
+    assert_eq!(write(&mut other), 0, "it goes on");
+    // A device that is there already does not wait for others.
+    let mut bridge = served.attach(true).expect("attached");
+    assert_eq!(other.read(&mut [0]).expect("the end"), 0, "it was disconnected");
+    assert_eq!(write(&mut bridge), 0);
+}
+
+#[test]
+fn a_change_by_another_client_is_complete_when_the_bridge_has_heard_of_it() {
+    let served = Served::start(true);
+    let mut other = served.other();
+    assert_eq!(write(&mut other), 0, "nobody has to hear of it");
+    let mut bridge = served.attach(false).expect("attached");
+    other.set_read_timeout(Some(A_WHILE)).expect("set");
+    send(&mut other, CMD_WRITE, 1, &[2; 1024]);
+    assert!(other.read(&mut [0]).is_err(), "the bridge makes changes again");
+    send(&mut bridge, CMD_READY, 0, &[]);
+    let notice = Changed::decode(&receive::<CHANGED_BYTES>(&mut bridge)).expect("a notice");
+    assert_eq!((notice.offset, notice.length), (0, 1024));
+    assert!(other.read(&mut [0]).is_err(), "it has not heard of it");
+    send(&mut bridge, CMD_HEARD, notice.number, &[]);
+    other.set_read_timeout(Some(LIMIT)).expect("set");
+    assert_eq!(error(&mut other), 0);
+    // Its own changes are no news.
+    assert_eq!(write(&mut bridge), 0);
+    send(&mut other, CMD_WRITE, 1, &[2; 1024]);
+    receive::<CHANGED_BYTES>(&mut bridge);
+    // It ends, and has nothing to make again.
+    drop(bridge);
+    assert_eq!(error(&mut other), 0);
+}
+
+#[test]
+fn a_server_that_closes_lets_the_bridge_flush() {
+    let mut served = Served::start(false);
+    let mut bridge = served.attach(false).expect("attached");
+    assert_eq!(write(&mut bridge), 0);
+    let server = served.server.take().expect("running");
+    let closing = std::thread::spawn(move || server.shutdown());
+    assert!(Closing::decode(&receive::<SIMPLE_REPLY_BYTES>(&mut bridge)).is_some());
+    send(&mut bridge, CMD_FLUSH, 2, &[]);
+    assert_eq!(error(&mut bridge), 0);
+    send(&mut bridge, CMD_DISC, 0, &[]);
+    closing.join().expect("closed");
+}
+
+#[test]
+fn a_drive_that_is_read_only_for_all_has_nothing_to_tell() {
+    let served = Served::of(device().read_only(), false);
+    let mut other = served.other();
+    let mut bridge = served.attach(false).expect("attached");
+    send(&mut bridge, CMD_READY, 0, &[]);
+    for client in [&mut bridge, &mut other] {
+        send(client, CMD_FLUSH, 2, &[]);
+        assert_eq!(error(client), 0, "nothing came before it");
+    }
+}
+
+#[test]
+fn commands_of_bridges_are_unknown_to_others() {
+    let served = Served::start(true);
+    let mut other = served.other();
+    for command in [CMD_READY, CMD_HEARD] {
+        send(&mut other, command, 1, &[]);
+        assert_eq!(error(&mut other), Errno::Inval.code());
+    }
+    let mut stream = served.connect();
+    receive::<18>(&mut stream);
+    stream.write_all(&(FLAG_C_FIXED_NEWSTYLE | FLAG_C_NO_ZEROES).to_be_bytes()).expect("sent");
+    for data in [&[][..], &[2], &[0, 0]] {
+        let option = nbd::option::OptionHeader { option: OPT_ATTACH, length: data.len() as u32 };
+        stream.write_all(&[&option.encode()[..], data].concat()).expect("sent");
+        let reply = nbd::option_reply::OptionReplyHeader::decode(&receive(&mut stream)).expect("a reply");
+        assert_eq!(reply.reply_type, REP_ERR_UNSUP);
+        stream.read_exact(&mut vec![0; reply.length as usize]).expect("its data");
+    }
+}

@@ -1,0 +1,136 @@
+//! The mark of an attached drive: an abstract Unix socket, at which the drive's bridge listens for as long as it lives.
+//!
+//! A server is connected to the bridge most of the time, and knows. But one that was just started, or that has lost its
+//! connections to the bridge, must know as well: the bridge will come back, and make writes again that other clients must not have
+//! replaced meanwhile. The kernel removes the name when the process ends, however it ends. It can be seen by all
+//! processes of the same network namespace, of whatever user.
+//!
+//! The name holds the id of the drive and the numbers of its file: copies of a drive have the same id.
+
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::thread::JoinHandle;
+
+use rustix::io::Errno;
+use rustix::net::sockopt::socket_peercred;
+use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
+use status::FileId;
+
+/// A drive in a certain file or device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MarkName(String);
+
+impl MarkName {
+    /// The name of the drive with id `uuid` in a file or device.
+    pub fn of(uuid: &str, FileId { device, inode }: &FileId) -> MarkName {
+        let inode = inode.map(|inode| format!(":{inode}")).unwrap_or_default();
+        MarkName(format!("pumice-attached/{uuid}/{device}{inode}"))
+    }
+}
+
+/// A mark, which lasts until this is dropped or the process ends.
+#[derive(Debug)]
+pub struct AttachedMark {
+    listener: UnixListener,
+    /// Accepts and closes the connections of those that look, of which the kernel keeps only a few.
+    accepting: Option<JoinHandle<()>>,
+}
+
+impl AttachedMark {
+    /// Marks a drive as attached by this process.
+    ///
+    /// # Errors
+    /// `AddrInUse` if another process has marked it, with its process id in the message. Other errors of the system.
+    pub fn set(name: &MarkName) -> io::Result<AttachedMark> {
+        let listener =
+            UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name.0)?).map_err(|error| {
+                match (error.kind(), holder(name)) {
+                    (kind @ io::ErrorKind::AddrInUse, Ok(Holder::Process { pid, .. })) => {
+                        io::Error::new(kind, format!("attached by another process, {pid}"))
+                    }
+                    _ => error,
+                }
+            })?;
+        let accepting = listener.try_clone()?;
+        let accept = move || while accepting.accept().is_ok() {};
+        let accepting = std::thread::Builder::new().name("mark".into()).spawn(accept)?;
+        Ok(AttachedMark { listener, accepting: Some(accepting) })
+    }
+}
+
+impl Drop for AttachedMark {
+    fn drop(&mut self) {
+        // Nobody can connect from now on, and the thread ends.
+        let _ = rustix::net::shutdown(&self.listener, Shutdown::Both);
+        if let Some(thread) = self.accepting.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Who listens at a name.
+enum Holder {
+    Nobody,
+    /// The process that has listened there first, and its user.
+    Process {
+        pid: i32,
+        user: u32,
+    },
+    /// A process that does not accept, such as one that is stopped.
+    Unknown,
+}
+
+fn holder(name: &MarkName) -> io::Result<Holder> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let address = SocketAddrUnix::new_abstract_name(name.0.as_bytes())?;
+    match rustix::net::connect(&socket, &address) {
+        Ok(()) => {}
+        Err(Errno::CONNREFUSED) => return Ok(Holder::Nobody),
+        Err(Errno::AGAIN) => return Ok(Holder::Unknown),
+        Err(error) => return Err(error.into()),
+    }
+    let found = socket_peercred(&socket)?;
+    Ok(Holder::Process { pid: found.pid.as_raw_nonzero().get(), user: found.uid.as_raw() })
+}
+
+/// Returns whether a bridge of root or of this process's user has marked a drive as attached. Does not block.
+pub(crate) fn is_marked(name: &MarkName) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    match holder(name) {
+        Ok(Holder::Process { user, .. }) => user == 0 || user == own,
+        Ok(Holder::Unknown) => true,
+        Ok(Holder::Nobody) => false,
+        Err(error) => {
+            tracing::warn!(%error, "whether the drive is attached is not known");
+            false
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(inode: Option<u64>) -> MarkName {
+        // Tests run side by side, and other processes may run the same one.
+        MarkName::of(&format!("test {}", std::process::id()), &FileId { device: "7:0".to_string(), inode })
+    }
+
+    #[test]
+    fn a_mark_lasts_as_long_as_it_is_held() {
+        let (one, copy) = (name(Some(1)), name(None));
+        assert_ne!(one, copy, "a copy is another drive");
+        assert!(!is_marked(&one));
+        for _ in 0..2 {
+            let mark = AttachedMark::set(&one).expect("free");
+            // More often than the kernel keeps connections that nobody accepts.
+            assert!((0..5000).all(|_| is_marked(&one)) && !is_marked(&copy));
+            let taken = AttachedMark::set(&one).expect_err("taken");
+            assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
+            drop(mark);
+            assert!(!is_marked(&one));
+        }
+    }
+}

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use rustix::process::DumpableBehavior;
 use serde::{Deserialize, Serialize};
 use service::DriveSearch;
@@ -106,7 +107,8 @@ pub enum State {
 enum Event {
     Keep,
     Abandoned,
-    Ask(UnixStream, Request),
+    /// A client wants it detached; true: by force.
+    Detach(UnixStream, bool),
     /// The drive as a server reports it.
     Drive(Box<StatusReport>),
 }
@@ -173,17 +175,24 @@ fn listen_to_attach(events: Sender<Event>, abandoned: Arc<AtomicBool>) {
     });
 }
 
+/// What a bridge says of its node, whatever it is doing.
+#[derive(Clone, Debug)]
+struct Shown {
+    size_bytes: u64,
+    /// A size that the node did not take, and why.
+    refused_size: Option<(u64, String)>,
+}
+
 struct Attachment {
     folder: PathBuf,
     record: Record,
     shape: Shape,
     node: Box<dyn Node>,
     relay: Arc<Relay>,
+    shown: Arc<Mutex<Shown>>,
     started: Started,
     known: Known,
     search: DriveSearch,
-    /// A size that the node did not take, and why.
-    refused_size: Option<(u64, String)>,
     /// Values under the names of ScaleFlux.
     published: Option<Published>,
     _lock: place::FolderLock,
@@ -197,7 +206,8 @@ impl Attachment {
         inbox: &Receiver<Event>,
         terminate: &AtomicBool,
     ) -> Result<(), AttachError> {
-        control::receive(control, events.clone());
+        let (relay, shown) = (self.relay.clone(), self.shown.clone());
+        control::receive(control, events.clone(), move || status(&relay, &shown.lock()));
         watch_drive(self.search.clone(), events.clone());
         // What another bridge had attached stays, whatever becomes of this attempt.
         let (mut kept, mut abandoned) = (self.record.taken_over.is_some(), false);
@@ -214,10 +224,7 @@ impl Attachment {
                     tracing::warn!("attach has ended before it took over: detaching");
                     abandoned = true;
                 }
-                Ok(Event::Ask(stream, Request::Status)) => {
-                    control::answer(&stream, &Answer::Status(self.status()))
-                }
-                Ok(Event::Ask(stream, Request::Detach { force })) => match self.remove(force) {
+                Ok(Event::Detach(stream, force)) => match self.remove(force) {
                     Ok(lost) => {
                         control::answer(&stream, &Answer::Detached(lost));
                         return Ok(());
@@ -293,41 +300,42 @@ impl Attachment {
         }
     }
 
-    fn status(&self) -> Status {
-        let (state, reason) = match self.relay.state() {
-            RelayState::Connected => {
-                let growth = self.refused_size.as_ref();
-                (State::Attached, growth.map(|(_, why)| format!("its device does not grow: {why}")))
-            }
-            RelayState::Waiting { since, reason } => {
-                let seconds = since.elapsed().as_secs();
-                let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
-                (State::Waiting, Some(format!("{reason}; for {seconds} seconds")))
-            }
-            RelayState::Failed(reason) => (State::Failed, Some(reason)),
-        };
-        Status { state, reason, size_bytes: self.shape.size_bytes }
-    }
-
     fn grow(&mut self, size_bytes: u64) {
         match self.node.resize(size_bytes) {
             Ok(()) => {
                 tracing::info!(size_bytes, "the drive has grown");
                 self.shape.size_bytes = size_bytes;
                 self.record.shape = Some(self.shape.clone());
-                self.refused_size = None;
+                *self.shown.lock() = Shown { size_bytes, refused_size: None };
                 let _ = self.record.write(&self.folder);
             }
             // It is tried again.
             Err(error) => {
                 let refused = Some((size_bytes, error.to_string()));
-                if self.refused_size != refused {
+                let mut shown = self.shown.lock();
+                if shown.refused_size != refused {
                     tracing::error!("the node does not grow: {error}");
-                    self.refused_size = refused;
+                    shown.refused_size = refused;
                 }
             }
         }
     }
+}
+
+fn status(relay: &Relay, shown: &Shown) -> Status {
+    let (state, reason) = match relay.state() {
+        RelayState::Connected => {
+            let growth = shown.refused_size.as_ref();
+            (State::Attached, growth.map(|(_, why)| format!("its device does not grow: {why}")))
+        }
+        RelayState::Waiting { since, reason } => {
+            let seconds = since.elapsed().as_secs();
+            let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
+            (State::Waiting, Some(format!("{reason}; for {seconds} seconds")))
+        }
+        RelayState::Failed(reason) => (State::Failed, Some(reason)),
+    };
+    Status { state, reason, size_bytes: shown.size_bytes }
 }
 
 /// Reports the drive again and again. Its server tells clients only when they connect.

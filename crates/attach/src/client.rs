@@ -13,15 +13,22 @@ use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
 use crate::error::AttachError;
 use crate::node::{self, Way, clear_stale, end_requests, waiting};
 use crate::place::{self, Record, file_id};
+use crate::process::Process;
 use crate::server::{left, stop_process};
 use crate::sfx;
 
 /// Time for a bridge to accept a request.
 const CONNECTING: Duration = Duration::from_secs(5);
-/// Time for all bridges that are asked together to say how they are.
-const STATUS_PATIENCE: Duration = Duration::from_secs(5);
+/// Time for all bridges that are asked together to say how they are. A thread of each does nothing else.
+const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 /// Time for one of them at least, if others have used up that.
-const STATUS_PATIENCE_MIN: Duration = Duration::from_secs(1);
+const STATUS_PATIENCE_MIN: Duration = Duration::from_millis(200);
+/// Time after which a bridge that does not answer is taken to hang, unless it was stopped.
+const HANGS: Duration = Duration::from_secs(5);
+/// Time after which a bridge that does not answer is killed, if that is asked for.
+pub const HANGS_FORCED: Duration = Duration::from_secs(10);
+/// Interval of questions to such a bridge.
+const ASK_AGAIN: Duration = Duration::from_millis(100);
 /// Least time limit: zero would be none.
 const TIME_MIN: Duration = Duration::from_millis(1);
 /// Most bridges asked at a time.
@@ -172,7 +179,11 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Attachment 
     let size_bytes = record.shape.as_ref().map_or(0, |shape| shape.size_bytes);
     let status = |state, reason: String| Status { state, reason: Some(reason), size_bytes };
     let mut is_silent = false;
-    let status = if is_alive {
+    let stopped = is_alive.then(|| silence(record)).flatten();
+    let status = if let Some(why) = stopped {
+        is_silent = true;
+        status(State::Failed, why)
+    } else if is_alive {
         match ask_within(folder, &Request::Status, patience) {
             Ok(Answer::Status(status)) => status,
             Ok(_) => status(State::Failed, "its bridge process gives a wrong answer".to_string()),
@@ -197,6 +208,23 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Attachment 
         status = Status { state: State::Failed, reason: Some(reason), ..status };
     }
     Attachment { record, status, lost, folder: folder.to_path_buf(), is_alive, is_silent }
+}
+
+/// The process of a bridge.
+fn process(record: &Record) -> Process {
+    match record.bridge_started {
+        Some(_) => Process { pid: record.bridge_pid, started: record.bridge_started },
+        None => Process::of(record.bridge_pid),
+    }
+}
+
+/// Returns why a bridge says nothing, if it was stopped.
+fn silence(record: &Record) -> Option<String> {
+    let pid = record.bridge_pid;
+    let what = "was stopped (SIGSTOP, or a debugger)";
+    process(record)
+        .is_stopped()
+        .then(|| format!("its bridge, process {pid}, {what}; `kill -CONT {pid}` resumes it"))
 }
 
 /// Returns whether two paths lead to the same file or device.
@@ -224,6 +252,48 @@ impl Attachment {
     /// As [`Record::is_of`].
     pub fn is_of(&self, path: &Path) -> bool {
         self.record.is_of(path)
+    }
+
+    /// Returns why its bridge lives and does nothing: it was stopped, or does not answer for some seconds. `None` if it answers, or
+    /// has ended. If it is to be killed, it has ten seconds in any case.
+    pub fn hangs(&self, is_to_be_killed: bool) -> Option<String> {
+        let since = Instant::now();
+        while self.is_silent && matches!(place::lock(&self.folder), Ok(None)) {
+            let stopped = silence(&self.record);
+            if stopped.is_none() && ask_within(&self.folder, &Request::Status, STATUS_PATIENCE).is_ok() {
+                return None;
+            }
+            let patience = if is_to_be_killed { HANGS_FORCED } else { HANGS };
+            let is_late = since.elapsed() >= patience;
+            match stopped {
+                Some(stopped) if is_late || !is_to_be_killed => return Some(stopped),
+                None if is_late => {
+                    let pid = self.record.bridge_pid;
+                    return Some(format!("its bridge, process {pid}, does not answer"));
+                }
+                _ => thread::sleep(ASK_AGAIN),
+            }
+        }
+        None
+    }
+
+    /// Returns whether its bridge lives, and has not answered.
+    pub fn is_silent(&self) -> bool {
+        self.is_silent
+    }
+
+    /// Kills its bridge. What that has not flushed is lost if its server ends, too.
+    ///
+    /// # Errors
+    /// If it does not end.
+    pub fn kill_bridge(&self) -> Result<(), AttachError> {
+        match process(&self.record).kill() {
+            true => Ok(()),
+            false => Err(AttachError::Refused(format!(
+                "its bridge, process {}, does not end: it waits in the kernel",
+                self.record.bridge_pid
+            ))),
+        }
     }
 
     /// Returns whether it has a device that waits for a bridge, or that may do so soon.

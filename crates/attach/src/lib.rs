@@ -35,7 +35,7 @@ mod users;
 pub use error::AttachError;
 pub use identity::Identity;
 pub use operation::{Done, Operation, Outcome};
-pub use users::openers;
+pub use users::{hidden_claim, openers};
 
 /// Exit code of a process that leaves a device behind which waits for another bridge.
 pub const WAITS_EXIT_CODE: u8 = 4;

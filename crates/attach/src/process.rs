@@ -40,8 +40,19 @@ impl Process {
             return false;
         }
         tracing::error!(pid = self.pid, "it does not end, and is killed");
+        self.kill()
+    }
+
+    /// Kills the process. Returns false if it does not end.
+    pub(crate) fn kill(self) -> bool {
         self.signal(Signal::KILL);
         wait_for_end(self.pid, self.started, KILLED)
+    }
+
+    /// Returns whether the process was stopped: SIGSTOP, or a debugger.
+    pub(crate) fn is_stopped(self) -> bool {
+        let is_it = |started| self.started.is_none_or(|known| known == started);
+        matches!(started_and_state(self.pid), Some((started, 'T' | 't')) if is_it(started))
     }
 
     fn signal(self, signal: Signal) {
@@ -57,10 +68,17 @@ impl Process {
 
 /// Returns when a process was started, in ticks since the start of the machine; `None` if there is none with this id.
 pub(crate) fn started(pid: u32) -> Option<u64> {
+    started_and_state(pid).map(|(started, _)| started)
+}
+
+/// Returns the start of a process as [`started`], and its state.
+fn started_and_state(pid: u32) -> Option<(u64, char)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The name before it may contain anything. The start is field 22 of `proc_pid_stat(5)`, the next one field 3.
     let (_, fields) = stat.rsplit_once(')')?;
-    fields.split_ascii_whitespace().nth(22 - 3)?.parse().ok()
+    let mut fields = fields.split_ascii_whitespace();
+    let state = fields.next()?.chars().next()?;
+    Some((fields.nth(22 - 4)?.parse().ok()?, state))
 }
 
 /// Waits until a process has ended: the kernel has closed all its files by then, and its sockets. Returns false if it has not
@@ -120,6 +138,11 @@ mod tests {
         assert!(process.is_running() && !other.is_running());
         assert!(other.end(Duration::ZERO, true) && process.is_running(), "the id is another's");
         assert!(!process.end(Duration::from_millis(100), false) && process.is_running());
+        process.signal(Signal::STOP);
+        while !process.is_stopped() {
+            std::thread::yield_now();
+        }
+        assert!(!other.is_stopped());
         assert!(
             process.end(Duration::from_millis(100), true) && !process.is_running(),
             "it takes no notice of SIGTERM"

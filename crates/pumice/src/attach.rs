@@ -238,6 +238,13 @@ fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
             ),
             bridge::State::Unattended | bridge::State::Failed => {}
         }
+        if let Some(why) = found.hangs(false) {
+            bail!(
+                "{}: already attached as {}, and {why}; `pumice detach --force` kills it",
+                shown(path),
+                node.display()
+            );
+        }
     }
     // The server of a killed bridge may be opening the drive.
     if !waits && let Err(error) = glance::is_drive(path) {

@@ -1,20 +1,23 @@
 //! `pumice detach`
 
 use std::fs;
+use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use attach::bridge::State;
 use attach::client::{self, Attachment};
+use attach::{hidden_claim, openers};
 use service::{DriveSearch, ServiceError, is_nfs_deleted};
 use status::{BackingPlace, shown};
 
 use crate::attach::detach_all;
 use crate::in_use;
+use crate::usage::complain;
 
 /// What the kernel appends to the name of a deleted file.
 const DELETED: &[u8] = b" (deleted)";
@@ -22,6 +25,10 @@ const DELETED: &[u8] = b" (deleted)";
 const LINKS_MAX: usize = 40;
 /// Interval of checks whether a device is in use still.
 const POLL: Duration = Duration::from_millis(200);
+/// Default time to wait for processes that have a device open.
+const OPEN: Duration = Duration::from_secs(10);
+/// Time after which a person is told what is waited for.
+const TELL: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice detach /dev/loop0\n\
@@ -34,13 +41,13 @@ pub(crate) struct Args {
     /// Detach all drives that `pumice attach --configured` has attached
     #[arg(long, conflicts_with = "path")]
     configured: bool,
-    /// Detach although the server is gone: what is not flushed is lost. Also a mounted device without a bridge: its requests fail. Also
+    /// Detach although the server is gone: what is not flushed is lost. Kill a bridge that does not answer for 10 seconds. Also a mounted device without a bridge: its requests fail. Also
     /// a drive whose backing was deleted: all of it is lost
     #[arg(long)]
     force: bool,
-    /// Wait so long, in seconds, for all together, until it is not mounted, swap space or part of another device any more
-    #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true)]
-    wait: u64,
+    /// Wait so long, in seconds, for all together, until it is not in use any more [default: 10 for processes that have it open; 0 if it is mounted, swap space or part of another device]
+    #[arg(long, value_name = "SECONDS")]
+    wait: Option<u64>,
     /// Only if this process is the one behind it: for units, whose main process it is. Empty: it has ended, do nothing
     #[arg(long, value_name = "PID", conflicts_with = "configured")]
     bridge: Option<String>,
@@ -50,12 +57,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("detaching a drive needs root");
     }
-    let patience = Duration::from_secs(args.wait);
+    let patience = Patience::of(args.wait);
     let Some(path) = &args.path else { return detach_all(args.force, patience) };
     if args.bridge.as_deref() == Some("") {
         return Ok(());
     }
-    let Some(found) = client::find(path) else {
+    let find = || {
+        if let Some(found) = client::find(path) {
+            return Ok(found);
+        }
         if let Some(lost) = client::find_lost(path) {
             let (drive, why) = (shown(&lost.record.path), lost.lost.map(|(_, why)| why).unwrap_or_default());
             bail!(
@@ -65,6 +75,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         bail!("{}: not attached; `pumice list` shows what is", shown(path));
     };
+    let mut found = find()?;
     let pid = found.record.bridge_pid;
     if args.bridge.as_ref().is_some_and(|bridge| *bridge != pid.to_string()) {
         bail!("{}: attached by another process: {pid}", shown(path));
@@ -73,10 +84,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.bridge.is_none() {
         refuse_other_file(path, &found)?;
     }
+    if !answers(&found, args.force)? {
+        found = find()?;
+    }
     if !args.force && args.bridge.is_none() {
         refuse_loss(&found)?;
     }
-    unused_within(&found, args.force, patience)?;
+    unused_within(&found, args.force, &patience)?;
     Ok(found.detach(args.force)?)
 }
 
@@ -161,20 +175,81 @@ fn real_path(path: &Path) -> PathBuf {
     path
 }
 
+/// Returns whether the bridge of an attachment answers, or has ended. One that hangs is killed if that is `force`d: false then.
+///
+/// # Errors
+/// If it hangs and is not to be killed, or does not end.
+pub(crate) fn answers(found: &Attachment, force: bool) -> Result<bool> {
+    let Some(why) = found.hangs(force) else { return Ok(true) };
+    let node = found.record.node.clone().unwrap_or_default();
+    if !force {
+        bail!("{}: {why}; --force kills it, and what it has not flushed is lost", shown(&node));
+    }
+    found.kill_bridge()?;
+    complain(&format!(
+        "{}: {why}: it was killed, after {} seconds",
+        shown(&node),
+        client::HANGS_FORCED.as_secs()
+    ));
+    Ok(false)
+}
+
+/// How long to wait for the users of a device.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    since: Instant,
+    /// That mount it, or use it for swap space or another device: they stay, if nobody ends them.
+    in_use: Duration,
+    /// That have it open: udev, LVM and others look at each new device for a moment, a backup for longer.
+    open: Duration,
+}
+
+impl Patience {
+    /// By the option, from now on.
+    pub(crate) fn of(wait: Option<u64>) -> Patience {
+        let wait = wait.map(Duration::from_secs);
+        Patience { since: Instant::now(), in_use: wait.unwrap_or_default(), open: wait.unwrap_or(OPEN) }
+    }
+}
+
+/// Returns who has the node of an attachment open, or has it to itself unseen.
+fn holders(found: &Attachment, node: &Path) -> Option<String> {
+    let own = format!("{} ", found.record.bridge_pid);
+    let openers: Vec<String> = openers(node).into_iter().filter(|user| !user.starts_with(&own)).collect();
+    if !openers.is_empty() {
+        return Some(format!("in use by process {}", openers.join(", ")));
+    }
+    // Opening it could wait for its server.
+    if found.status.state == State::Attached { hidden_claim(node) } else { None }
+}
+
 /// Waits until the device of a drive is not in use. At shutdown, what is mounted there may be unmounted at the same time. A device
 /// without a bridge is not waited for if it is to be detached by force: it may be that nobody can unmount it.
 ///
 /// # Errors
-/// If it is in use after `patience`.
-pub(crate) fn unused_within(found: &Attachment, force: bool, patience: Duration) -> Result<()> {
+/// If it is in use then. By force, processes that have it open are not waited for.
+pub(crate) fn unused_within(found: &Attachment, force: bool, patience: &Patience) -> Result<()> {
     if force && found.status.state == State::Unattended {
         return Ok(());
     }
-    let since = Instant::now();
+    let Some(node) = found.record.node.as_deref() else { return Ok(()) };
+    let mut is_told = false;
     loop {
-        let unused = found.record.node.as_deref().map_or(Ok(()), in_use::refuse);
-        if unused.is_ok() || since.elapsed() >= patience {
-            return unused;
+        let (why, patience_for_it) = match in_use::refuse(node) {
+            Err(why) => (why, patience.in_use),
+            Ok(()) if force => return Ok(()),
+            Ok(()) => match holders(found, node) {
+                Some(why) => (anyhow!("{}: {why}", shown(node)), patience.open),
+                None => return Ok(()),
+            },
+        };
+        let waited = patience.since.elapsed();
+        if waited >= patience_for_it {
+            return Err(why);
+        }
+        if !is_told && waited >= TELL && std::io::stderr().is_terminal() {
+            complain(&format!("waiting: {why}"));
+            is_told = true;
         }
         sleep(POLL);
     }

@@ -212,8 +212,10 @@ fn cells(row: &Row) -> [String; 8] {
     };
     let status = attachment.as_ref().map(|attachment| &attachment.status);
     let lost = attachment.as_ref().and_then(|attachment| attachment.lost.as_ref());
+    let is_silent = attachment.as_ref().is_some_and(Attachment::is_silent);
     let device_state = match (lost, status.map(|status| (status.state, status.reason.is_some()))) {
         (Some((_, why)), _) => printable(&format!(", its device is gone: {why}")),
+        (None, Some((State::Failed, _))) if is_silent => ", its bridge does not answer".to_string(),
         (None, Some((State::Failed, _))) => ", its device failed".to_string(),
         (None, Some((State::Unattended, _))) => ", its device waits for `pumice attach`".to_string(),
         (None, Some((State::Waiting, _))) => ", its device is waiting for the server".to_string(),

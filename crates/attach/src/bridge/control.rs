@@ -8,14 +8,14 @@ use std::time::Duration;
 
 use socket_file::SocketFile;
 
-use super::{Answer, Event, Request};
+use super::{Answer, Event, Request, Status};
 use crate::error::AttachError;
 use crate::place;
 
 /// Clients that wait to be accepted.
 const BACKLOG: i32 = 16;
 /// Time for a client to send its request.
-const REQUEST_PATIENCE: Duration = Duration::from_secs(5);
+const REQUEST_PATIENCE: Duration = Duration::from_secs(1);
 /// Longest request, in bytes.
 const REQUEST_BYTES_MAX: u64 = 4096;
 
@@ -28,13 +28,22 @@ pub(super) fn listen(folder: &Path) -> Result<(UnixListener, SocketFile), Attach
     Ok((listener, socket))
 }
 
-/// Passes the requests of clients on.
-pub(super) fn receive(listener: UnixListener, events: Sender<Event>) {
+/// Answers questions for the status, also while the bridge is busy, and passes other requests on.
+pub(super) fn receive(
+    listener: UnixListener,
+    events: Sender<Event>,
+    status: impl Fn() -> Status + Send + 'static,
+) {
     std::thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            let Ok(request) = read_request(&stream) else { continue };
-            if events.send(Event::Ask(stream, request)).is_err() {
-                return;
+            match read_request(&stream) {
+                Ok(Request::Status) => answer(&stream, &Answer::Status(status())),
+                Ok(Request::Detach { force }) => {
+                    if events.send(Event::Detach(stream, force)).is_err() {
+                        return;
+                    }
+                }
+                Err(_) => {}
             }
         }
     });

@@ -7,10 +7,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use parking_lot::Mutex;
 use service::DriveSearch;
 
 use super::remove::FLUSH_PATIENCE;
-use super::{Attachment, Options};
+use super::{Attachment, Options, Shown};
 use crate::client::is_answering;
 use crate::error::AttachError;
 use crate::kernel::stderr_to;
@@ -86,6 +87,7 @@ impl Attachment {
         })?;
         let published = Published::start(&record.path, node.path(), search.find().as_ref());
         Ok(Attachment {
+            shown: Arc::new(Mutex::new(Shown { size_bytes: shape.size_bytes, refused_size: None })),
             folder,
             record,
             shape,
@@ -94,7 +96,6 @@ impl Attachment {
             started,
             known,
             search,
-            refused_size: None,
             published,
             _lock: lock,
         })

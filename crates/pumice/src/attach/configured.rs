@@ -2,7 +2,6 @@
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow, bail};
 use attach::bridge::State;
@@ -12,7 +11,7 @@ use status::shown;
 
 use super::{How, begin, explain, keep};
 use crate::config::{DEFAULT_PATH, Overrides, Source};
-use crate::detach::unused_within;
+use crate::detach::{Patience, answers, unused_within};
 use crate::usage::{WrongUsage, complain, one_line};
 
 /// Most drives that are attached or detached at a time. Each may wait for its server.
@@ -88,12 +87,20 @@ fn attach(path: &Path, how: &How) -> Outcome {
 ///
 /// # Errors
 /// If a drive stays attached.
-pub(crate) fn detach_all(force: bool, patience: Duration) -> Result<()> {
-    let marked: Vec<Attachment> = client::all().into_iter().filter(Attachment::is_configured).collect();
+pub(crate) fn detach_all(force: bool, patience: Patience) -> Result<()> {
+    let marked = || client::all().into_iter().filter(Attachment::is_configured).collect::<Vec<Attachment>>();
+    let mut found = marked();
+    let killed = |found: &Attachment| Ok(force && !answers(found, true)?);
+    if together(&found, killed).into_iter().any(|killed| matches!(killed, Ok(true))) {
+        found = marked();
+    }
+    let marked = found;
     // All are examined before any is detached: that opens the nodes of the others too, and a bridge refuses while its node is
     // open.
-    let since = Instant::now();
-    let examine = |found| (found, unused_within(found, force, patience.saturating_sub(since.elapsed())));
+    let examine = |found| {
+        let examined = answers(found, force).and_then(|_| unused_within(found, force, &patience));
+        (found, examined)
+    };
     let examined: Vec<(&Attachment, Result<()>)> = marked.iter().map(examine).collect();
     let detach = |(found, examined): &(&Attachment, Result<()>)| match examined {
         Ok(()) => Ok(found.detach(force)?),

@@ -12,6 +12,7 @@ mod activation;
 mod any_range;
 mod attach;
 mod attach_configured;
+mod attach_holders;
 mod attach_others;
 mod attach_partitions;
 mod attach_servers;

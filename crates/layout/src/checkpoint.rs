@@ -16,6 +16,7 @@ const HEAD_BYTES: usize = 20;
 const COUNTERS_AT: usize = 256;
 const MIX_AT: usize = 400;
 const SUPERBLOCK_UPDATE_AT: usize = 544;
+const SCRUB_AT: usize = 1024;
 /// No drive's log comes as far.
 const SEQUENCE_LAST: u64 = SEQUENCE_LIMIT / 2;
 /// Nor does a drive hold as many blocks or units.
@@ -53,6 +54,56 @@ impl Mix {
     pub fn remove_record(&mut self, entry: Entry) {
         let units = &mut self.units[entry.class()];
         *units = units.saturating_sub(entry.units().into());
+    }
+}
+
+/// Scrubs of the drive: the one in progress, and the last one that read all records. 0 is *unknown*, or none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ScrubMark {
+    /// Begin of the one in progress, in seconds since 1970; 0: none is.
+    pub begun_unix_seconds: u64,
+    /// First block that it has not verified.
+    pub next_block: u64,
+    /// Bytes of records that it has read.
+    pub read_bytes: u64,
+    /// Faults that it has found.
+    pub faults_count: u64,
+    /// End of the last complete one, in seconds since 1970; 0: none.
+    pub finished_unix_seconds: u64,
+    /// Faults that it found.
+    pub finished_faults_count: u64,
+}
+
+impl ScrubMark {
+    fn to_array(self) -> [u64; 6] {
+        [
+            self.begun_unix_seconds,
+            self.next_block,
+            self.read_bytes,
+            self.faults_count,
+            self.finished_unix_seconds,
+            self.finished_faults_count,
+        ]
+    }
+
+    fn from_array(values: [u64; 6]) -> ScrubMark {
+        // What comes from the backing may be anything.
+        let [
+            begun_unix_seconds,
+            next_block,
+            read_bytes,
+            faults_count,
+            finished_unix_seconds,
+            finished_faults_count,
+        ] = values.map(|value| value.min(COUNT_MAX));
+        ScrubMark {
+            begun_unix_seconds,
+            next_block,
+            read_bytes,
+            faults_count,
+            finished_unix_seconds,
+            finished_faults_count,
+        }
     }
 }
 
@@ -141,6 +192,7 @@ impl Counters {
 /// 256  .  counters, 8 bytes each
 /// 400 144 live data by class: blocks, units (8 bytes each)
 /// 544  8  update number of the superblock when it was written
+/// 1024 48 scrubs (8 bytes each)
 /// ```
 /// The table of segments follows on the next page: see [`crate::table`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -175,6 +227,8 @@ pub struct Checkpoint {
     pub heads: [HeadPosition; HEADS],
     /// Lifetime counters.
     pub counters: Counters,
+    /// Scrubs.
+    pub scrub: ScrubMark,
     /// A row for each segment.
     pub rows: Rows,
 }
@@ -242,6 +296,9 @@ impl Checkpoint {
         }
         for (i, counter) in self.counters.to_array().iter().enumerate() {
             put(b, COUNTERS_AT + i * 8, &counter.to_le_bytes());
+        }
+        for (i, value) in self.scrub.to_array().iter().enumerate() {
+            put(b, SCRUB_AT + i * 8, &value.to_le_bytes());
         }
         for class in 0..CLASSES {
             put(b, MIX_AT + class * 16, &self.mix.blocks[class].to_le_bytes());
@@ -356,6 +413,7 @@ impl Checkpoint {
             superblock_update,
             heads,
             counters: Counters::from_array(counters),
+            scrub: ScrubMark::from_array(std::array::from_fn(|i| u64_at(b, SCRUB_AT + i * 8))),
             rows: Rows::default(),
         };
         Ok((checkpoint, table))

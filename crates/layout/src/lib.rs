@@ -20,7 +20,7 @@ pub mod superblock;
 pub mod table;
 
 pub use catalog::{Catalog, CatalogEntry};
-pub use checkpoint::{Checkpoint, CheckpointSummary, Counters, HeadPosition, Mix};
+pub use checkpoint::{Checkpoint, CheckpointSummary, Counters, HeadPosition, Mix, ScrubMark};
 pub use entry::Entry;
 pub use geometry::Geometry;
 pub use node::{LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};

@@ -1,7 +1,7 @@
 //! Verification of a drive's records while it is in use, in steps.
 
 use futures::stream::StreamExt;
-use layout::{LEAF_LEVEL, NODE_ENTRIES, NodeId};
+use layout::{LEAF_LEVEL, NODE_ENTRIES, NodeId, ScrubMark};
 use media::Media;
 
 use super::report::Fault;
@@ -36,6 +36,16 @@ enum Looked {
 }
 
 impl<M: Media> Drive<M> {
+    /// Returns how far scrubs of the drive are, as set last or recorded by a checkpoint.
+    pub fn scrub_mark(&self) -> ScrubMark {
+        self.0.core().scrub
+    }
+
+    /// Sets how far scrubs of the drive are. The next checkpoint records it: a crash loses what was set since the last one.
+    pub fn set_scrub_mark(&self, mark: ScrubMark) {
+        self.0.core().scrub = mark;
+    }
+
     /// Verifies at most 512 blocks from `block` on: reads their records, verifies checksums, addresses and contents,
     /// and the map nodes on the path. Records that are not on the medium yet are skipped. The drive may be in use:
     /// records that move meanwhile are verified where they were.

@@ -106,6 +106,7 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Rows)
         superblock_update: superblock.update,
         heads: [HeadPosition::NONE; 3],
         counters: Counters::default(),
+        scrub: layout::ScrubMark::default(),
         rows,
     }
 }

@@ -253,6 +253,7 @@ fn recover(
         table,
         map,
         counters,
+        scrub: checkpoint.scrub,
         read_only,
         poisoned: None,
         closed: false,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use layout::geometry::OWN_FIRST_BLOCK;
-use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, Superblock};
+use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, ScrubMark, Superblock};
 use space::UNWRITTEN_MAX_BYTES;
 
 use crate::error::Error;
@@ -48,6 +48,8 @@ pub(crate) struct Core {
     pub(crate) log: Log,
     pub(crate) map: Map,
     pub(crate) counters: Counters,
+    /// Scrubs, as the next checkpoint records them.
+    pub(crate) scrub: ScrubMark,
     pub(crate) read_only: Option<ReadOnly>,
     /// Set by a failed write or sync. What the medium holds is unknown from then on.
     pub(crate) poisoned: Option<String>,

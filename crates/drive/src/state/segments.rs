@@ -446,11 +446,6 @@ impl Segments {
         self.live_units
     }
 
-    /// Bytes of segments that data may not fill: over-provisioning for cleaning, the heads and the map.
-    pub(crate) fn reserve_bytes(&self) -> u64 {
-        u64::from(self.count()) * u64::from(self.geometry.segment_bytes) - self.data_bytes_max
-    }
-
     /// Largest number of live units in the segments.
     pub(crate) fn limit_units(&self) -> u64 {
         (self.data_bytes_max / UNIT_BYTES as u64).saturating_sub(self.set_aside_units())

@@ -246,6 +246,7 @@ impl Core {
             superblock_update: self.superblock.update,
             heads: progress.heads,
             counters: progress.counters,
+            scrub: self.scrub,
             rows: Rows::default(),
         };
         let writing = self.table.begin_writing(&header, &self.segments);

@@ -40,6 +40,7 @@ fn sample() -> (Checkpoint, Geometry) {
         superblock_update: 9,
         heads: [head(0), head(2), HeadPosition::NONE],
         counters: layout::Counters { host_written_bytes: 1, host_trimmed_bytes: 15, ..Default::default() },
+        scrub: layout::ScrubMark { next_block: 16, ..Default::default() },
         rows: vec![row; geometry.segments() as usize].into(),
     };
     (checkpoint, geometry)

@@ -143,6 +143,14 @@ pub(crate) fn checkpoint() -> impl Strategy<Value = Checkpoint> {
                 superblock_update: n.7,
                 heads,
                 counters,
+                scrub: layout::ScrubMark {
+                    begun_unix_seconds: n.0 >> 8,
+                    next_block: n.3 >> 8,
+                    read_bytes: n.4 >> 8,
+                    faults_count: n.5 >> 8,
+                    finished_unix_seconds: n.6 >> 8,
+                    finished_faults_count: n.7 >> 8,
+                },
                 rows: rows.into(),
             }
         })
@@ -167,6 +175,7 @@ pub(crate) fn checkpoint_of(rows: Vec<SegmentRow>) -> Checkpoint {
         superblock_update: 0,
         heads: [HeadPosition::NONE; HEADS],
         counters: Counters::default(),
+        scrub: layout::ScrubMark::default(),
         rows,
     }
 }

@@ -28,7 +28,7 @@ await_socket() {
 }
 # serve PATH SOCKET: serves a drive until stop_servers
 serve() {
-    "$program" serve "$1" --nbd "unix:$2" >/dev/null 2>"$1.log" &
+    "$program" serve "$1" --nbd "unix:$2" --throttle-at off >/dev/null 2>"$1.log" &
     pids+=($!)
     await_socket "$2"
 }

@@ -8,8 +8,8 @@ use std::process::Command;
 use admin::{ClientCounts, Monitored};
 use status::{
     BackingReport, BucketReport, CompressionReport, DeviceReport, DriveState, EventCount, EventsReport,
-    KindReport, LatencyReport, LiveKind, LiveReport, OffloadReport, ServerReport, StatusReport, SurveyReport,
-    SurveyedReport, TimeToFull, WearReport, WrittenReport,
+    KindReport, LatencyReport, LiveKind, LiveReport, OffloadReport, RecentlyWritten, ScrubsReport,
+    ServerReport, StatusReport, SurveyReport, SurveyedReport, TimeToFull, WearReport, WrittenReport,
 };
 
 /// A file of the project.
@@ -49,6 +49,16 @@ pub fn full_report(path: &str) -> StatusReport {
         path: PathBuf::from(path),
         state: DriveState::Online,
         compression_ratio: 2.5,
+        logical_available_bytes: Some(1),
+        stored_compression_ratio: Some(2.5),
+        expected_compression_ratio: Some(2.5),
+        recently_written: RecentlyWritten { compression_ratio: Some(2.5), ..RecentlyWritten::default() },
+        scrubs: ScrubsReport {
+            every_seconds: Some(86_400.0),
+            finished_faults_count: Some(0),
+            age_seconds: Some(60.0),
+            ..ScrubsReport::default()
+        },
         waf: 0.5,
         wear: WearReport {
             endurance_bytes: Some(600_000_000_000_000),

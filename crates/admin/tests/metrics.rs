@@ -74,6 +74,10 @@ fn what_is_unknown_is_absent() {
     let series = series(&text);
     for absent in [
         "pumice_compression_ratio",
+        "pumice_stored_compression_ratio",
+        "pumice_expected_compression_ratio",
+        "pumice_logical_available_bytes",
+        "pumice_scrub_age_seconds",
         "pumice_write_amplification_ratio",
         "pumice_wear_ratio",
         "pumice_endurance_bytes",

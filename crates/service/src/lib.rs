@@ -25,7 +25,11 @@ mod upkeep;
 mod watch;
 mod workers;
 
-pub use admission::throttle::{CEILING_BYTES_PER_SECOND, DEFAULT_FLOOR_BYTES_PER_SECOND, ThrottleSettings};
+pub use admission::held::WhenFull;
+pub use admission::throttle::{
+    CEILING_BYTES_PER_SECOND, DEFAULT_FLOOR_BYTES_PER_SECOND, DEFAULT_THROTTLE_PERCENT, ThrottleSettings,
+    Throttling,
+};
 pub use answer::Answer;
 pub use client::attached::{AttachedMark, MarkName};
 pub use client::other_file::OtherFile;

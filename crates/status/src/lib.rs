@@ -29,8 +29,8 @@ pub use compression::{
 pub use events::{EventCount, EventsReport, RecentEvent};
 pub use path_text::{Shown, as_text, parse_path, path_text, shown, uri_path};
 pub use report::{
-    CacheReport, CleaningReport, CopyReport, ErrorReport, RecoveryReport, StatusAnswer, StatusReport,
-    TimeToFull, WearReport,
+    CacheReport, CleaningReport, CopyReport, ErrorReport, RecoveryReport, ScrubsReport, StatusAnswer,
+    StatusReport, TimeToFull, WearReport,
 };
 pub use server::{
     BucketReport, KindReport, LatencyReport, OffloadReport, ReadCacheReport, RequestReport, ScrubReport,

@@ -100,6 +100,7 @@ pub struct StatusReport {
     pub cleaning: CleaningReport,
     pub errors: ErrorReport,
     pub recovery: RecoveryReport,
+    pub scrubs: ScrubsReport,
     /// Served drives with the same id.
     pub copies: Vec<CopyReport>,
     /// Information for the administrator.
@@ -183,6 +184,27 @@ pub struct RecoveryReport {
     pub clean: bool,
     pub packs_count: u64,
     pub log_bytes: u64,
+}
+
+/// Verification of all records: what the drive has recorded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct ScrubsReport {
+    /// Period of scrubs; `None` if there are none, or the drive is not served.
+    pub every_seconds: Option<f64>,
+    /// End of the last one that verified all records.
+    pub finished_unix_seconds: Option<u64>,
+    /// Faults that it found.
+    pub finished_faults_count: Option<u64>,
+    /// Begin of the periodic one in progress.
+    pub begun_unix_seconds: Option<u64>,
+    /// Bytes of records that it has read.
+    pub read_bytes: u64,
+    /// Faults that it has found.
+    pub faults_count: u64,
+    /// Time since the last one finished or, if none has, since the first began.
+    pub age_seconds: Option<f64>,
 }
 
 /// Time until physical space is used up. [`None`] is what is not known.

@@ -122,6 +122,10 @@ pub struct RequestReport {
     pub errors_count: u64,
     /// Part of the errors: refused for lack of physical space.
     pub no_space_count: u64,
+    /// Writes held at present because there is no room for them.
+    pub held_count: u64,
+    /// Writes that were held since the drive was opened.
+    pub held_total_count: u64,
 }
 
 /// The cache of decompressed blocks that all drives of a server share.

@@ -223,6 +223,8 @@ states! {
         SpaceWarning = "space-warning",
         /// Physical space in use fell below a level of `--warn-at`.
         SpaceWarningOver = "space-warning-over",
+        /// Writes are held for lack of physical space.
+        WritesHeld = "writes-held",
         /// Writes are refused for lack of physical space.
         OutOfSpace = "out-of-space",
         /// Writes are accepted again.

@@ -237,6 +237,19 @@ fn what_may_be_null_has_the_type_that_is_documented() {
         run.reason = Some("x".into());
     }
     report.incarnation = Some(1);
+    report.logical_available_bytes = Some(1);
+    report.stored_compression_ratio = Some(1.0);
+    report.expected_compression_ratio = Some(1.0);
+    report.recently_written.window_seconds = Some(1.0);
+    report.recently_written.compression_ratio = Some(1.0);
+    report.scrubs = status::ScrubsReport {
+        every_seconds: Some(1.0),
+        finished_unix_seconds: Some(1),
+        finished_faults_count: Some(1),
+        begun_unix_seconds: Some(1),
+        age_seconds: Some(1.0),
+        ..report.scrubs
+    };
     report.compression.to_gain_bytes = Some(1);
     report.compression.written[0].level = Some(1);
     report.compression.written[0].dictionary = Some(1);

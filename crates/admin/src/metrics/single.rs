@@ -147,6 +147,20 @@ pub(super) const SINGLES: &[Single] = singles! {
         = |d| d.server.as_ref().map(|server| server.uptime_seconds);
     Gauge "pumice_requests_in_flight" "Requests in flight."
         = |d| server(d, |server| server.requests.in_flight_count);
+    Gauge "pumice_scrub_every_seconds" "Period in which all records are verified once (--scrub-every); absent without."
+        = |d| d.scrubs.every_seconds;
+    Gauge "pumice_scrub_age_seconds" "Time since a scrub verified all records; if none has, since the first began; absent if none has begun."
+        = |d| d.scrubs.age_seconds;
+    Gauge "pumice_scrub_faults" "Faults found by the last scrub that verified all records, and by the periodic one in progress; absent if there was none."
+        = |d| {
+            let found = d.scrubs.finished_faults_count;
+            let is_known = found.is_some() || d.scrubs.begun_unix_seconds.is_some();
+            is_known.then(|| (found.unwrap_or_default() + d.scrubs.faults_count) as f64)
+        };
+    Gauge "pumice_held_writes" "Writes held at present because there is no physical space for them (--when-full wait:SECONDS)."
+        = |d| server(d, |server| server.requests.held_count);
+    Counter "pumice_held_writes_total" "Writes that were held for lack of physical space, since the drive was opened."
+        = |d| server(d, |server| server.requests.held_total_count);
     Gauge "pumice_throttle_bytes_per_second" "Rate to which writes are throttled near full; absent while they are not throttled."
         = |d| d.server.as_ref().and_then(|server| server.throttle_bytes_per_second).map(|rate| rate as f64);
     Gauge "pumice_dictionaries" "Number of dictionaries stored on the drive."

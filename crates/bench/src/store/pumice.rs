@@ -152,12 +152,22 @@ impl Pumice {
         let nbd = format!("unix:{}", socket.display());
         let path_text = drive.display().to_string();
         let runtime = workshop.path("run");
-        // As users have it, but where settling is waited for, it takes a whole processor.
+        // A full drive is measured as it is, not as it is slowed down. As users have it otherwise, but where settling is waited for, it takes a whole processor.
         let is_settled = scene.steps.iter().any(|step| step.action == Action::Settle);
         let background = if is_settled { "100" } else { "10" };
         let cache = workshop.read_cache();
-        let arguments =
-            ["serve", &path_text, "--nbd", &nbd, "--background-cpu", background, "--read-cache", &cache];
+        let arguments = [
+            "serve",
+            &path_text,
+            "--nbd",
+            &nbd,
+            "--background-cpu",
+            background,
+            "--read-cache",
+            &cache,
+            "--throttle-at",
+            "off",
+        ];
         // As in `Asks::run`.
         let user = rustix::process::geteuid().as_raw().to_string();
         let environment =

@@ -3,14 +3,15 @@
 
 use nbd::{Access, Address};
 use serde::Deserialize;
-use service::{MonitorSettings, OpenSettings, ThrottleSettings};
+use service::{MonitorSettings, OpenSettings, ThrottleSettings, Throttling};
 
 use crate::attach::By;
 
 use super::values::{
     AbsoluteAddress, AbsolutePath, AbsoluteSocket, AttachBy, BackgroundCpu, Client, CommandText, Connections,
-    DirectIo, Http, InFile, Io, Levels, LogFormat, MapCache, Name, Offload, ReadCacheSize, RequestMemory,
-    Sandbox, Seconds, Threads, ThrottleAt, ThrottleFloor, UserName, WriteCache, one_of,
+    DirectIo, FullText, Http, InFile, Io, Levels, LogFormat, MapCache, Name, Offload, ReadCacheSize,
+    RequestMemory, Sandbox, ScrubEvery, Seconds, Threads, ThrottleAt, ThrottleFloor, UserName, WriteCache,
+    one_of,
 };
 
 /// Defines a set of options, each of which is optional.
@@ -155,12 +156,18 @@ options! {
         /// Command run by `sh -c` for each event, with PUMICE_EVENT, PUMICE_DRIVE, PUMICE_MESSAGE and more in its environment
         #[arg(long, value_name = "COMMAND")]
         on_event: CommandText,
-        /// Throttle writes from this usage of the space for data on, progressively until the drive is full
+        /// Throttle writes from this usage of the space for data on, progressively until the drive is full; auto: from 95 on, if the capacity needs data that compresses; off: never [default: auto]
         #[arg(long, value_name = "PERCENT")]
         throttle_at: ThrottleAt,
         /// Lowest write rate that throttling enforces, in bytes per second [default: 4M]
         #[arg(long, value_name = "SIZE")]
         throttle_floor: ThrottleFloor,
+        /// Verify all records once in this time, such as 30d or 12h, spread over it; off: only by check --deep [default: off]
+        #[arg(long, value_name = "TIME")]
+        scrub_every: ScrubEvery,
+        /// Writes that find no space: error: they fail at once; wait:SECONDS: they are held, and fail after that time [default: error]
+        #[arg(long, value_name = "HOW")]
+        when_full: FullText,
         /// Share of one processor, per drive, for recompression in the background; 0 disables it [default: 10]
         #[arg(long, value_name = "PERCENT")]
         background_cpu: BackgroundCpu,
@@ -211,6 +218,7 @@ impl DriveOptions {
         let DriveOptions { throttle_at, throttle_floor, .. } = self.clone();
         let (throttle_at, throttle_floor) =
             (throttle_at.unwrap_or_default(), throttle_floor.unwrap_or_default());
+        let floor_bytes_per_second = throttle_floor.0.0.max(1);
         OpenSettings {
             map_budget_bytes: self.map_cache.clone().unwrap_or_default().0.0,
             write_cache: self.write_cache.clone().unwrap_or_default().0,
@@ -221,10 +229,15 @@ impl DriveOptions {
                 warn_at: self.warn_at.clone().unwrap_or_default().0,
                 on_event: self.on_event.clone().unwrap_or_default().0,
             },
-            throttle: (throttle_at != ThrottleAt::default()).then_some(ThrottleSettings {
-                at_percent: throttle_at.0,
-                floor_bytes_per_second: throttle_floor.0.0.max(1),
-            }),
+            throttle: match throttle_at {
+                ThrottleAt::Off => Throttling::Off,
+                ThrottleAt::Auto => Throttling::Auto(floor_bytes_per_second),
+                ThrottleAt::Percent(percent) => {
+                    Throttling::At(ThrottleSettings { at_percent: percent.0, floor_bytes_per_second })
+                }
+            },
+            scrub_every: self.scrub_every.clone().unwrap_or_default().0,
+            when_full: self.when_full.clone().unwrap_or_default().0,
             background_cpu_percent: self.background_cpu.clone().unwrap_or_default().0,
         }
     }

@@ -67,6 +67,8 @@ warn-at = "off"
 on-event = "logger full"
 throttle-at = 92.5
 throttle-floor = "8MB"
+when-full = "wait:60"
+scrub-every = "30d"
 background-cpu = 25
 attach = true
 by = "loop"
@@ -132,8 +134,10 @@ fn every_key_is_understood() {
                 direct: Some(DirectIo(Direct::Off)),
                 warn_at: Some("off".parse().expect("levels")),
                 on_event: Some("logger full".parse().expect("a command")),
-                throttle_at: Some(ThrottleAt(92.5)),
+                throttle_at: Some(ThrottleAt::Percent(ThrottlePercent(92.5))),
                 throttle_floor: Some("8MB".parse().expect("a size")),
+                scrub_every: Some("30d".parse().expect("a time")),
+                when_full: Some("wait:60".parse().expect("a time")),
                 background_cpu: Some(BackgroundCpu(25.0)),
                 ..DriveOptions::default()
             },
@@ -257,6 +261,10 @@ fn errors_name_file_line_field_and_what_was_expected() {
             "invalid value 100: expected a percentage from 1 to 99",
         ),
         ("throttle-at = \"90\"", "drive[0].throttle-at: ", "expected a percentage from 1 to 99"),
+        ("scrub-every = \"soon\"", "drive[0].scrub-every: ", "such as 30d, or off"),
+        ("scrub-every = \"99999999999999999999d\"", "drive[0].scrub-every: ", "from 1h to 3650d"),
+        ("when-full = \"wait\"", "drive[0].when-full: ", "expected error, or wait:SECONDS"),
+        ("when-full = \"wait:0\"", "drive[0].when-full: ", "1 to 86400 seconds"),
         (
             "background-cpu = 101",
             "drive[0].background-cpu: ",

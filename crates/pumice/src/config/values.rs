@@ -26,6 +26,8 @@ const THROTTLE_FLOOR_MIN: Size = Size(4 << 10);
 /// Limits of `request-memory`.
 const REQUEST_MEMORY_MIN: Size = Size(*nbd::TOTAL_BUFFER_BYTES.start() as u64);
 const REQUEST_MEMORY_MAX: Size = Size(*nbd::TOTAL_BUFFER_BYTES.end() as u64);
+/// Upper limit of the time for which writes are held: a day.
+const HELD_SECONDS_MAX: u64 = 24 * 3600;
 /// Upper limit of times in seconds: a week.
 const SECONDS_MAX: u32 = 7 * 24 * 3600;
 /// Upper limit of the connection options.
@@ -321,8 +323,79 @@ macro_rules! percentage {
     };
 }
 
-// 0 disables throttling.
-percentage!(ThrottleAt, 1, 99, 0.0);
+percentage!(ThrottlePercent, 1, 99, service::DEFAULT_THROTTLE_PERCENT);
+
+/// Usage from which on writes are slowed down: a percentage, or a word.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum ThrottleAt {
+    #[default]
+    Auto,
+    Off,
+    Percent(ThrottlePercent),
+}
+
+impl InFile for ThrottleAt {
+    const FORM: &'static str = "a percentage from 1 to 99, \"auto\" or \"off\"";
+}
+
+impl FromStr for ThrottleAt {
+    type Err = String;
+    fn from_str(text: &str) -> Result<ThrottleAt, String> {
+        match text {
+            "auto" => Ok(ThrottleAt::Auto),
+            "off" => Ok(ThrottleAt::Off),
+            _ => match text.parse() {
+                Ok(percent) => Ok(ThrottleAt::Percent(percent)),
+                Err(_) => Err("expected a percentage from 1 to 99, auto or off".to_string()),
+            },
+        }
+    }
+}
+
+impl FromToml for ThrottleAt {
+    fn from_toml(value: Toml<'_>) -> Result<ThrottleAt, Refused> {
+        match value {
+            Toml::Text(text @ ("auto" | "off")) => Ok(text.parse()?),
+            Toml::Text(_) => Err(Refused::Value),
+            value => ThrottlePercent::from_toml(value).map(ThrottleAt::Percent),
+        }
+    }
+}
+deserialize_from_toml!(ThrottleAt);
+
+text_value!(
+    ScrubEvery,
+    Option<std::time::Duration>,
+    "a time such as \"30d\" or \"12h\", or \"off\"",
+    |text| {
+        const HOUR: u64 = 3600;
+        let expected = || "expected a time from 1h to 3650d, such as 30d, or off".to_string();
+        if text == "off" {
+            return Ok(None);
+        }
+        let (number, unit) = match (text.strip_suffix('d'), text.strip_suffix('h')) {
+            (Some(days), _) => (days, 24 * HOUR),
+            (None, Some(hours)) => (hours, HOUR),
+            (None, None) => return Err(expected()),
+        };
+        let seconds = number.parse::<u64>().ok().and_then(|number| number.checked_mul(unit));
+        let seconds = seconds.filter(|seconds| (HOUR..=3650 * 24 * HOUR).contains(seconds));
+        seconds.map(|seconds| Some(std::time::Duration::from_secs(seconds))).ok_or_else(expected)
+    }
+);
+default_value!(ScrubEvery, None);
+
+text_value!(FullText, service::WhenFull, "\"error\" or \"wait:SECONDS\"", |text| {
+    let seconds = text.strip_prefix("wait:").and_then(|seconds| seconds.parse().ok());
+    let seconds = seconds.filter(|seconds| (1..=HELD_SECONDS_MAX).contains(seconds));
+    match (text, seconds) {
+        ("error", _) => Ok(service::WhenFull::Error),
+        (_, Some(seconds)) => Ok(service::WhenFull::Wait(std::time::Duration::from_secs(seconds))),
+        (_, None) => Err(format!("expected error, or wait:SECONDS with 1 to {HELD_SECONDS_MAX} seconds")),
+    }
+});
+default_value!(FullText, service::WhenFull::Error);
+
 percentage!(BackgroundCpu, 0, 100, service::DEFAULT_BACKGROUND_CPU_PERCENT);
 
 /// Defines a number of at least 1; `None` if not given.

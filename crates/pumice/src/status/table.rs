@@ -139,6 +139,8 @@ fn serving(table: &mut Values, server: &ServerReport) {
     table.count("trims", requests.trims_count);
     table.count("failed", requests.errors_count);
     table.count("  out of space", requests.no_space_count);
+    table.count("writes held for lack of space", requests.held_count);
+    table.count("  since it was opened", requests.held_total_count);
 }
 
 fn space(table: &mut Values, drive: &StatusReport) {
@@ -330,8 +332,28 @@ fn inside(table: &mut Values, drive: &StatusReport) {
     table.count("corrupt records", errors.corrupt_records_count);
     table.count("copies not taken", errors.copies_not_taken_count.into());
     table.count("reads a copy served", errors.corrected_reads_count);
+    table.row("all records verified", scrubbed(drive));
     table.count("openings", drive.opens_count);
     table.row("open for writing", human::duration(drive.power_on_seconds as f64));
+}
+
+/// Describes when all records were verified last.
+fn scrubbed(drive: &StatusReport) -> String {
+    let scrubs = &drive.scrubs;
+    let last = match (scrubs.finished_unix_seconds, scrubs.finished_faults_count) {
+        (Some(at), Some(faults)) if faults > 0 => format!("{}: {faults} faults", ago(at)),
+        (Some(at), _) => format!("{}: no faults", ago(at)),
+        (None, _) => "never".to_string(),
+    };
+    let faults = match scrubs.faults_count {
+        0 => "no faults".to_string(),
+        faults => format!("{faults} faults"),
+    };
+    let running = scrubs.begun_unix_seconds.map(|at| {
+        format!("; a periodic scrub began {}, {} so far, {faults}", ago(at), human::bytes(scrubs.read_bytes))
+    });
+    let every = scrubs.every_seconds.map(|seconds| format!("; every {}", human::duration(seconds)));
+    [Some(last), running, every].into_iter().flatten().collect()
 }
 
 fn identity(table: &mut Values, drive: &StatusReport) {

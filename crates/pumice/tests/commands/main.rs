@@ -32,4 +32,5 @@ mod sfx;
 mod status;
 mod unread;
 mod watch;
+mod when_full;
 mod wipe;

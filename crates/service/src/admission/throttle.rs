@@ -7,6 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use status::{CapacityPlan, Fit};
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
@@ -16,6 +17,9 @@ use crate::admission::token_bucket::TokenBucket;
 pub const CEILING_BYTES_PER_SECOND: u64 = 1 << 30;
 /// Default rate of an almost full drive, as of hardware drives.
 pub const DEFAULT_FLOOR_BYTES_PER_SECOND: u64 = 4 << 20;
+/// Usage from which on drives are throttled that promise more than they hold of any data, in percent: the highest default
+/// level of warnings. `pumice plan` fills drives up to there.
+pub const DEFAULT_THROTTLE_PERCENT: f64 = 95.0;
 /// Credit of an idle writer.
 const BURST: Duration = Duration::from_millis(20);
 
@@ -26,6 +30,41 @@ pub struct ThrottleSettings {
     pub at_percent: f64,
     /// Rate just before the drive is full, in bytes per second, at least 1.
     pub floor_bytes_per_second: u64,
+}
+
+/// Throttling of a drive.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Throttling {
+    /// Never.
+    Off,
+    /// From [`DEFAULT_THROTTLE_PERCENT`] on, on a drive whose capacity exceeds what its physical space holds of any data. The rate
+    /// just before it is full, in bytes per second, at least 1.
+    Auto(u64),
+    /// As set.
+    At(ThrottleSettings),
+}
+
+impl Default for Throttling {
+    fn default() -> Throttling {
+        Throttling::Auto(DEFAULT_FLOOR_BYTES_PER_SECOND)
+    }
+}
+
+impl Throttling {
+    /// Returns the settings of a drive with this capacity, whose data may fill `limit_bytes`.
+    pub(crate) fn settings(self, capacity_bytes: u64, limit_bytes: u64) -> Option<ThrottleSettings> {
+        match self {
+            Throttling::Off => None,
+            Throttling::At(settings) => Some(settings),
+            Throttling::Auto(floor_bytes_per_second) => {
+                let fits = CapacityPlan::new(capacity_bytes, limit_bytes, None).fit == Fit::Any;
+                (!fits).then_some(ThrottleSettings {
+                    at_percent: DEFAULT_THROTTLE_PERCENT,
+                    floor_bytes_per_second,
+                })
+            }
+        }
+    }
 }
 
 impl ThrottleSettings {
@@ -122,6 +161,16 @@ mod tests {
         assert_eq!(SETTINGS.rate(101.0), Some(4 << 20));
         let rates: Vec<_> = (900..=1000).map(|tenths| SETTINGS.rate(f64::from(tenths) / 10.0)).collect();
         assert!(rates.is_sorted_by(|a, b| a > b));
+    }
+
+    #[test]
+    fn a_drive_that_promises_more_than_it_holds_is_throttled_by_default() {
+        let auto = Throttling::default();
+        assert_eq!(auto.settings(98 << 30, 100 << 30), None, "any data fits");
+        let settings = auto.settings(120 << 30, 100 << 30).expect("throttled");
+        assert_eq!((settings.at_percent, settings.floor_bytes_per_second), (95.0, 4 << 20));
+        assert_eq!(Throttling::Off.settings(120 << 30, 100 << 30), None);
+        assert_eq!(Throttling::At(SETTINGS).settings(98 << 30, 100 << 30), Some(SETTINGS));
     }
 
     const MIB: u64 = 1 << 20;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drive::Drive;
 use media::Media;
 
+use crate::admission::held::Held;
 use crate::admission::pacer::Pacer;
 use crate::admission::throttle::Throttle;
 use crate::watch::latency::Kind;
@@ -20,6 +21,7 @@ pub struct Gate<M: Media> {
     pub(crate) requests: Arc<Requests>,
     pub(crate) throttle: Arc<Throttle>,
     pub(crate) pacer: Arc<Pacer>,
+    pub(crate) held: Arc<Held>,
     pub(crate) read_only: bool,
 }
 
@@ -69,7 +71,8 @@ impl<M: Media> Device for Gate<M> {
     async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
         let request = self.requests.begin(Kind::Write)?;
         self.admit(covered_bytes(offset, data.len() as u64)).await;
-        request.end(self.drive.write(offset, data, fua).await)
+        let write = || self.drive.write(offset, data, fua);
+        request.end(self.held.make(data.len(), || self.drive.space(), write).await)
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {
@@ -79,13 +82,18 @@ impl<M: Media> Device for Gate<M> {
 
     async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), DeviceError> {
         let request = self.requests.begin(Kind::Trim)?;
-        request.end(self.drive.trim(offset, len, fua).await)
+        let trimmed = self.drive.trim(offset, len, fua).await;
+        self.held.room_made();
+        request.end(trimmed)
     }
 
     async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), DeviceError> {
         let request = self.requests.begin(Kind::Trim)?;
         self.admit(edge_bytes(offset, len)).await;
-        request.end(self.drive.write_zeroes(offset, len, no_hole, fua).await)
+        let write = || self.drive.write_zeroes(offset, len, no_hole, fua);
+        let written = self.held.make(0, || self.drive.space(), write).await;
+        self.held.room_made();
+        request.end(written)
     }
 
     async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {

@@ -11,7 +11,8 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 use status::StatusReport;
 
-use crate::admission::throttle::ThrottleSettings;
+use crate::admission::held::WhenFull;
+use crate::admission::throttle::Throttling;
 use crate::answer::Answer;
 use crate::error::ServiceError;
 use crate::paths::absolute;
@@ -39,7 +40,11 @@ pub struct OpenSettings {
     /// Monitoring of a served drive.
     pub monitor: MonitorSettings,
     /// Slows writes down before the drive is full.
-    pub throttle: Option<ThrottleSettings>,
+    pub throttle: Throttling,
+    /// Period in which all records of a served drive are verified once; `None`: only when a user asks.
+    pub scrub_every: Option<Duration>,
+    /// Writes for which there is no room.
+    pub when_full: WhenFull,
     /// Share of a processor that a served drive uses to compress its data better in the background, in percent from 0
     /// (off) to 100.
     pub background_cpu_percent: f64,
@@ -57,7 +62,9 @@ impl Default for OpenSettings {
             accept_damage: false,
             direct: Direct::Auto,
             monitor: MonitorSettings::default(),
-            throttle: None,
+            throttle: Throttling::default(),
+            scrub_every: None,
+            when_full: WhenFull::default(),
             background_cpu_percent: DEFAULT_BACKGROUND_CPU_PERCENT,
         }
     }

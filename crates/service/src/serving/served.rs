@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 use drive::{ReadCache, Trained};
 use media::{Allocation, AnyMedia};
 use offload::Offload;
-use status::{IoBackend, ReadCacheReport, ServerReport, StatusReport, shown};
-use tokio::sync::Mutex;
+use status::{IoBackend, ReadCacheReport, RequestReport, ServerReport, StatusReport, shown};
+use tokio::sync::{Mutex, watch};
 
+use crate::admission::held::Held;
 use crate::answer::Answer;
 use crate::client::attached::{MarkName, is_marked};
 use crate::error::ServiceError;
@@ -23,6 +24,7 @@ use crate::serving::open::{Helpers, OpenSettings, open};
 use crate::upkeep::background::Background;
 use crate::upkeep::improve::{self, Improver};
 use crate::upkeep::scrub::Scrubber;
+use crate::upkeep::scrub::periodic::scrub_periodically;
 use crate::watch::monitor::Monitor;
 use crate::watch::offload_report::offload_report;
 use crate::watch::report::report;
@@ -54,6 +56,9 @@ pub struct ServedDrive {
     eraser: parking_lot::Mutex<Option<Eraser>>,
     background: Mutex<Option<Background>>,
     scrubber: Scrubber,
+    scrub_every: Option<Duration>,
+    /// Ends the periodic scrubs.
+    stop_scrubs: watch::Sender<bool>,
     improver: Improver,
     /// Held while the backing grows, which keeps it locked. False once the drive is closed.
     may_grow: Mutex<bool>,
@@ -97,6 +102,7 @@ impl ServedDrive {
                 requests: requests.clone(),
                 throttle: Arc::default(),
                 pacer: Arc::default(),
+                held: Arc::new(Held::new(settings.when_full, workers.held_bytes(), monitor.event_sink())),
                 read_only: settings.read_only,
             };
             let throttling = (settings.throttle, gate.throttle.clone());
@@ -110,9 +116,15 @@ impl ServedDrive {
             );
             let improver = Improver::start(workers, index, improved);
             let uuid = uuid::Uuid::from_bytes(drive.status().uuid).to_string();
+            let (stop_scrubs, stopped) = watch::channel(false);
+            if let Some(every) = settings.scrub_every {
+                workers.spawn_on(index, scrub_periodically(drive.clone(), path.clone(), every, stopped));
+            }
             Ok(Arc::new(ServedDrive {
                 improver,
                 mark: id_of_media(&Arc::downgrade(&media)).map(|file| MarkName::of(&uuid, &file)),
+                scrub_every: settings.scrub_every,
+                stop_scrubs,
                 scrubber: Scrubber::new(drive, path.clone(), workers.spawner()),
                 path,
                 gate,
@@ -172,6 +184,7 @@ impl ServedDrive {
     pub fn report(&self) -> StatusReport {
         let status = self.gate.drive.status();
         let mut report = report(&self.path, &status, &self.gate.drive, self.keep_allocated);
+        report.scrubs.every_seconds = self.scrub_every.map(|every| every.as_secs_f64());
         report.server = Some(ServerReport {
             pid: std::process::id(),
             instance: self.instance.clone(),
@@ -181,7 +194,10 @@ impl ServedDrive {
             io_backend: self.backend,
             throttle_bytes_per_second: self.gate.throttle.rate(),
             direct_io: self.direct,
-            requests: self.gate.requests.report(),
+            requests: {
+                let (held_count, held_total_count) = self.gate.held.counts();
+                RequestReport { held_count, held_total_count, ..self.gate.requests.report() }
+            },
             scrub: self.scrubber.report(),
             offload: self.offload.as_ref().map(|(name, offload)| offload_report(name, offload.statistics())),
             read_cache: self.read_cache.as_ref().map(|cache| ReadCacheReport {
@@ -254,6 +270,7 @@ impl ServedDrive {
             }
             let before = self.gate.drive.status().physical_size_bytes;
             grow(&self.path, &self.gate.drive, &self.media, bytes, allocation).await?;
+            self.gate.held.room_made();
             tracing::info!(drive = %shown(&self.path), before, now = bytes, "physical size");
             Ok(())
         })
@@ -309,6 +326,7 @@ impl ServedDrive {
             const POLL: Duration = Duration::from_millis(1);
             let Some(background) = self.background.lock().await.take() else { return Ok(()) };
             self.gate.requests.refuse();
+            self.gate.held.stop();
             let since = Instant::now();
             while self.gate.requests.in_flight() > 0 && since.elapsed() < patience {
                 tokio::time::sleep(POLL).await;
@@ -324,6 +342,7 @@ impl ServedDrive {
                 }
             }
             self.scrubber.stop();
+            self.stop_scrubs.send_replace(true);
             self.gate.drive.stop_waiting_for_room();
             // Stopped first, because it may wait for the others.
             self.improver.stop().await;

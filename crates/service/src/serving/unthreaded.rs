@@ -10,7 +10,8 @@ use drive::Drive;
 use media::Media;
 use tokio::sync::watch;
 
-use crate::admission::throttle::ThrottleSettings;
+use crate::admission::held::{Held, WhenFull};
+use crate::admission::throttle::{ThrottleSettings, Throttling};
 use crate::serving::gate::Gate;
 use crate::upkeep::background::{maintain, tick};
 use crate::upkeep::improve::{self, improve};
@@ -43,6 +44,7 @@ impl<M: Media> Unthreaded<M> {
             requests: requests.clone(),
             throttle: Arc::default(),
             pacer: Arc::default(),
+            held: Arc::new(Held::new(WhenFull::Error, Arc::default(), Box::new(|_, _| ()))),
             read_only: false,
         });
         let improving = improve::Shared::new(
@@ -52,7 +54,7 @@ impl<M: Media> Unthreaded<M> {
             background_cpu_percent,
             || Duration::ZERO,
         );
-        let throttling = (throttle, gate.throttle.clone());
+        let throttling = (throttle.map_or(Throttling::Off, Throttling::At), gate.throttle.clone());
         let hurry = Hurry::new(Vec::new());
         let background: Vec<BackgroundFuture> = vec![
             Box::pin(tick(drive.clone(), throttling, gate.pacer.clone(), hurry, stopped.clone())),

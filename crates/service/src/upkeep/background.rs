@@ -10,7 +10,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use crate::admission::pacer::Pacer;
-use crate::admission::throttle::{Throttle, ThrottleSettings};
+use crate::admission::throttle::{Throttle, Throttling};
 use crate::upkeep::pause::{rest_after, rest_unless_stopped};
 use crate::workers::busy::Hurry;
 use crate::workers::pool::Workers;
@@ -59,7 +59,7 @@ impl Background {
         index: usize,
         name: Arc<str>,
         drive: &Drive<AnyMedia>,
-        throttle: (Option<ThrottleSettings>, Arc<Throttle>),
+        throttle: (Throttling, Arc<Throttle>),
         pacer: Arc<Pacer>,
     ) -> Background {
         // Two tasks, because a tick must not wait until a long checkpoint is done.
@@ -83,7 +83,7 @@ impl Background {
 /// Sends ticks to a drive, unless it rests, and sets the rate of writers accordingly.
 pub(crate) async fn tick<M: Media>(
     drive: Drive<M>,
-    (settings, throttle): (Option<ThrottleSettings>, Arc<Throttle>),
+    (throttling, throttle): (Throttling, Arc<Throttle>),
     pacer: Arc<Pacer>,
     mut hurry: Hurry,
     mut stopped: watch::Receiver<bool>,
@@ -101,9 +101,11 @@ pub(crate) async fn tick<M: Media>(
         pacer.set(drive.pace().writers, now);
         let hurried = hurry.judge(now);
         drive.set_hurried(hurried);
-        if let Some(settings) = settings {
+        if throttling != Throttling::Off {
             let (used, limit) = drive.space();
-            throttle.set_rate(settings.rate(used as f64 * 100.0 / limit.max(1) as f64));
+            // Both may change while the drive is in use.
+            let settings = throttling.settings(drive.logical_capacity_bytes(), limit);
+            throttle.set_rate(settings.and_then(|it| it.rate(used as f64 * 100.0 / limit.max(1) as f64)));
         }
         // The load of the threads decides when that ends.
         if hurried {

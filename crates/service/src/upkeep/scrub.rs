@@ -1,10 +1,14 @@
-//! Scrubbing a served drive: every record is read and verified in the background, at a limited rate.
+//! Scrubbing a served drive at once, as a user asks: every record is read and verified in the background, at a limited
+//! rate. `periodic` does the same by itself, spread over days.
+
+pub(crate) mod periodic;
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use drive::{Drive, Spawner};
+use layout::ScrubMark;
 use media::AnyMedia;
 use parking_lot::Mutex;
 use status::{ScrubReport, ScrubState, shown, unix_seconds_now};
@@ -115,6 +119,14 @@ async fn scrub(
         }
     }
     if let Some(report) = report.lock().as_mut() {
+        if state == ScrubState::Finished {
+            let mark = ScrubMark {
+                finished_unix_seconds: unix_seconds_now(),
+                finished_faults_count: report.faults_count,
+                ..drive.scrub_mark()
+            };
+            drive.set_scrub_mark(mark);
+        }
         report.state = state;
         report.finished_unix_seconds = Some(unix_seconds_now());
         tracing::info!(

@@ -335,6 +335,7 @@ fn log(path: &Path, event: &Event) {
             tracing::info!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
         EventKind::SpaceWarning
+        | EventKind::WritesHeld
         | EventKind::BadSegment
         | EventKind::BackingRestored
         | EventKind::BackingMoved

@@ -3,10 +3,12 @@
 use std::path::Path;
 
 use drive::{Drive, State, Status};
+use layout::ScrubMark;
 use media::AnyMedia;
 use status::{
     BackingPlace, BackingReport, CacheReport, CleaningReport, CriticalWarning, DriveState, ErrorReport,
-    NoTime, RecentlyWritten, RecoveryReport, StatusReport, TimeToFull, Warning, WearReport, WearSource,
+    NoTime, RecentlyWritten, RecoveryReport, ScrubsReport, StatusReport, TimeToFull, Warning, WearReport,
+    WearSource, unix_seconds_now,
 };
 
 use crate::watch::backing::Prober;
@@ -148,12 +150,30 @@ pub(crate) fn report(
             packs_count: status.recovered.packs_count,
             log_bytes: status.recovered.log_bytes,
         },
+        scrubs: scrubs(&drive.scrub_mark()),
         copies: Vec::new(),
         notes: status.notes.clone(),
         server: None,
     };
     report.estimate();
     report
+}
+
+/// Reports when the records of a drive were verified.
+fn scrubs(mark: &ScrubMark) -> ScrubsReport {
+    let known = |value: u64| (value > 0).then_some(value);
+    let finished = known(mark.finished_unix_seconds);
+    let begun = known(mark.begun_unix_seconds);
+    let age = finished.or(begun).map(|since| unix_seconds_now().saturating_sub(since) as f64);
+    ScrubsReport {
+        every_seconds: None,
+        finished_unix_seconds: finished,
+        finished_faults_count: finished.map(|_| mark.finished_faults_count),
+        begun_unix_seconds: begun,
+        read_bytes: mark.read_bytes,
+        faults_count: mark.faults_count,
+        age_seconds: age,
+    }
 }
 
 /// Reports the drive at `path`, which is not served. `damaged`: it could be opened only by giving up a part of its log.

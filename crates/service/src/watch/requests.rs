@@ -116,6 +116,7 @@ impl Requests {
             extents_count: self.extents.load(Ordering::Relaxed),
             errors_count: self.errors.load(Ordering::Relaxed),
             no_space_count: self.no_space.load(Ordering::Relaxed),
+            ..RequestReport::default()
         }
     }
 

@@ -19,6 +19,7 @@ use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::admission::held::HeldBytes;
 use crate::error::ServiceError;
 use crate::workers::busy::{Share, measure};
 use crate::workers::compute::{ComputeQueue, ComputeThreads};
@@ -61,6 +62,7 @@ pub struct Workers {
     compute: ComputeThreads,
     offload: Option<(String, Arc<dyn Offload>)>,
     read_cache: Option<Arc<ReadCache>>,
+    held_bytes: Arc<HeldBytes>,
 }
 
 impl Workers {
@@ -81,6 +83,7 @@ impl Workers {
             compute,
             offload: None,
             read_cache: None,
+            held_bytes: Arc::default(),
         };
         let mut choice = io;
         for index in 0..count {
@@ -131,6 +134,11 @@ impl Workers {
     /// Returns the cache of decompressed blocks, if there is one.
     pub(crate) fn read_cache(&self) -> Option<Arc<ReadCache>> {
         self.read_cache.clone()
+    }
+
+    /// Returns the account of the memory of held writes of all drives.
+    pub(crate) fn held_bytes(&self) -> Arc<HeldBytes> {
+        self.held_bytes.clone()
     }
 
     /// Number of threads.

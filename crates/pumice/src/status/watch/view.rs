@@ -7,7 +7,7 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState, Wrap};
 use status::{DriveState, KindReport, RunState, StatusReport, shown};
 
-use super::columns::{BORDERS, Column, latency, percent, rate, ratio, space_style};
+use super::columns::{BORDERS, Column, latency, percent, rate, space_style};
 use super::history::{History, Rates, Watched};
 use crate::human;
 use crate::status::names::{names, tail};

@@ -15,8 +15,8 @@ mod ublk_control;
 mod ublk_queue;
 
 pub(crate) use loop_control::{
-    LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_PARTITION_SCAN, LOOP_READ_ONLY, loop_clear, loop_configure,
-    loop_get_free, loop_set_capacity,
+    LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY, loop_clear, loop_configure, loop_get_free,
+    loop_scan_partitions, loop_set_capacity,
 };
 pub(crate) use partition_control::remove_partition;
 pub(crate) use ublk_control::{UblkCommand, UblkControl};

@@ -18,7 +18,7 @@ use rustix::mount::UnmountFlags;
 use super::file::{FILE_NAME, OneFile};
 use super::{Node, Shape, device, partitions};
 use crate::error::AttachError;
-use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_PARTITION_SCAN, LOOP_READ_ONLY};
+use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
 use crate::relay::Relay;
 
 /// Name of the mount point in the folder of an attachment.
@@ -31,6 +31,8 @@ const TRIES: usize = 16;
 const SERVER_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait for a change of size. It is tried again.
 const RESIZE_PATIENCE: Duration = Duration::from_secs(5);
+/// Longest wait for the kernel to look for partitions.
+const SCAN_PATIENCE: Duration = Duration::from_secs(10);
 /// Interval of checks whether a device is free.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -70,7 +72,30 @@ impl LoopNode {
             let _ = node.remove(Duration::from_secs(1), true).inspect_err(|error| tracing::error!("{error}"));
             return Err(AttachError::Refused(format!("its server is gone: {reason}")));
         }
+        scan_partitions(&node.path);
         Ok(node)
+    }
+}
+
+/// Lets the kernel look for partitions on a device, which its server has to answer. Waits for that, but not long: the device is there in
+/// any case, and partitions appear later then.
+fn scan_partitions(path: &Path) {
+    let (sender, scanned) = mpsc::channel();
+    let device = path.to_path_buf();
+    let scan = move || {
+        let scanned = File::open(&device).and_then(|device| Ok(kernel::loop_scan_partitions(&device)?));
+        // Nobody asks any more if it took long.
+        let _ = sender.send(scanned);
+    };
+    // A partition may be made by hand if there is no thread.
+    if let Err(error) = std::thread::Builder::new().name("partitions".into()).spawn(scan) {
+        tracing::warn!(%error, "no scan for partitions");
+        return;
+    }
+    match scanned.recv_timeout(SCAN_PATIENCE) {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::warn!(%error, "no scan for partitions"),
+        Err(_) => tracing::warn!("the scan for partitions waits for the server"),
     }
 }
 
@@ -149,7 +174,7 @@ fn configuration(file: &OwnedFd, shape: &Shape, name: &str) -> [u8; LOOP_CONFIG_
     put(0, file.as_raw_fd() as u32);
     put(4, shape.sector_bytes);
     let read_only = if shape.read_only { LOOP_READ_ONLY } else { 0 };
-    put(FLAGS, LOOP_DIRECT_IO | LOOP_PARTITION_SCAN | read_only);
+    put(FLAGS, LOOP_DIRECT_IO | read_only);
     // The last byte of the name stays zero.
     let name = &name.as_bytes()[..name.len().min(NAME_BYTES - 1)];
     config[NAME..NAME + name.len()].copy_from_slice(name);
@@ -327,7 +352,7 @@ mod tests {
         assert_eq!(name, "pumice-drive-0123abcd");
         let config = configuration(&file, &shape, &name);
         assert_eq!(&config[64..64 + name.len()], name.as_bytes());
-        assert_eq!(config[60], (LOOP_DIRECT_IO | LOOP_PARTITION_SCAN) as u8);
+        assert_eq!(config[60], LOOP_DIRECT_IO as u8);
         let long = configuration(&file, &shape, &"n".repeat(100));
         assert_eq!((long[64 + 62], long[64 + 63]), (b'n', 0), "as long as there is room for it");
         Ok(())

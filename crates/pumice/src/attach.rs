@@ -173,8 +173,8 @@ fn attach(path: &Path, how: &How, args: &Args) -> Result<()> {
     let bridge = begin(path, how, args.mkfs.is_some())?;
     let device = bridge.record.node.clone().unwrap_or_default();
     if let Some(filesystem) = args.mkfs {
-        let used =
-            DriveSearch::new(path).find_patiently().map_or(u64::MAX, |report| report.logical_used_bytes);
+        let found = DriveSearch::new(path).find_exactly_patiently()?;
+        let used = found.map_or(u64::MAX, |report| report.logical_used_bytes);
         filesystem.make(&device, used)?;
     }
     let link = match args.sfx.then(|| sfx::link(path, &device)).transpose() {

@@ -74,6 +74,8 @@ fn served(args: &Args, before: &StatusReport) -> Result<()> {
     let bar = bar();
     let mut drive = ask(&args.path, &Change::StartSettle)?;
     let search = DriveSearch::new(&args.path);
+    // The server that was asked, from now on.
+    search.find_exactly_patiently()?;
     while let Some(run) = running(&drive) {
         show(&bar, run);
         std::thread::sleep(POLL);

@@ -70,9 +70,9 @@ pub(crate) fn format(args: &FormatArgs) -> Result<()> {
 
 /// Wipes a drive that is not being served.
 pub(crate) fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool, json: bool) -> Result<()> {
-    in_use::refuse(path)?;
     // What a server has opened by this path may be another file, which would look wiped.
     crate::served::drive(path)?;
+    in_use::refuse(path)?;
     // Its server may be down while a file system waits above.
     if let Some(found) = attach::client::find(&std::path::absolute(path)?) {
         let node = found.record.node.unwrap_or_default();

@@ -33,6 +33,8 @@ pub(super) fn run(args: &Args, drive: &StatusReport) -> Result<()> {
     let mut report = ask(path, &Change::StartScrub { bytes_per_second: args.rate.0 })?;
     let bar = progress::bar(report.total_bytes, progress::BYTES);
     let search = service::DriveSearch::new(path);
+    // The server that was asked, from now on.
+    search.find_exactly_patiently()?;
     while report.state == ScrubState::Running {
         bar.set_length(report.total_bytes);
         bar.set_position(report.read_bytes);

@@ -67,6 +67,8 @@ fn look_on(path: Option<PathBuf>, interval: Interval) -> Receiver<FoundDrives> {
     let (sender, looks): (SyncSender<_>, _) = sync_channel(1);
     std::thread::spawn(move || {
         let search = path.as_deref().map(DriveSearch::new);
+        // The server that has the drive when the view begins is shown to its end.
+        let _ = search.as_ref().map(DriveSearch::find_exactly);
         loop {
             let since = Instant::now();
             let found = search.as_ref().map_or_else(|| find_drives(None), DriveSearch::look_again);

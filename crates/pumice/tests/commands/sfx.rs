@@ -176,6 +176,7 @@ fn a_smaller_capacity_needs_an_empty_drive() {
     if !needs(&["qemu-io"]) {
         return;
     }
+    let _names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
     let lab = Lab::new();
     let server = lab.drive.serve(&[]);
     succeed("qemu-io", &["-f", "raw", "-c", "write -P 7 0 1M", "-c", "flush", server.uri()]);

@@ -57,8 +57,9 @@ pub struct Connected {
     pub streams: Vec<UnixStream>,
     /// What the server has agreed to over all of them.
     pub agreed: Agreed,
-    /// The server is the one of the last connections, and has had the drive open ever since.
-    pub lives_on: bool,
+    /// The opening of the drive by the server, unlike any other: as long as it lasts, what was acknowledged is there. `None` if it is
+    /// not known.
+    pub opening: Option<String>,
 }
 
 /// Finds the server of a drive.
@@ -112,7 +113,7 @@ impl Relay {
         let state = Mutex::new(State::new(settings.journal_bytes_max));
         let shared = Arc::new(Shared { settings, state, changed: Condvar::new(), device: OnceLock::new() });
         let links = recovery::links(&connected)?;
-        shared.install(links)?;
+        shared.install(links, connected.opening)?;
         let (pump, keeper) = (shared.clone(), shared.clone());
         let spawn = |name: &str, run: Box<dyn FnOnce() + std::marker::Send>| {
             std::thread::Builder::new().name(name.into()).spawn(run)
@@ -226,8 +227,8 @@ impl Shared {
         }
     }
 
-    /// Uses connections from now on, and sends what is in flight over them.
-    fn install(self: &Arc<Self>, links: Arc<[Link]>) -> io::Result<()> {
+    /// Uses connections from now on, and sends what is in flight over them. The server has all that was acknowledged.
+    fn install(self: &Arc<Self>, links: Arc<[Link]>, opening: Option<String>) -> io::Result<()> {
         let replies: Vec<Replies> = links.iter().map(Link::replies).collect::<io::Result<_>>()?;
         let ready = (!links.is_empty()).then(|| links.clone());
         let (epoch, again) = {
@@ -235,6 +236,7 @@ impl Shared {
             if matches!(state.phase, Phase::Ended | Phase::Failed(_)) {
                 return Ok(());
             }
+            state.opening = opening;
             state.connect(links)
         };
         for replies in replies {
@@ -281,13 +283,8 @@ impl Shared {
             if state.has_work() {
                 self.changed.notify_all();
             }
-            let links = state.links.clone();
             drop(state);
-            for number in finished.heard {
-                // Over any connection. If that fails, its reader sees the end of it.
-                let _ = links[0].heard(number);
-            }
-            for (done, outcome) in finished.answers {
+            for (done, outcome) in finished {
                 done(outcome);
             }
         }
@@ -309,13 +306,8 @@ impl Shared {
                 self.changed.notify_all();
             }
             Message::Changed(notice) => {
-                if state.take_notice(notice) {
-                    let links = state.links.clone();
-                    drop(state);
-                    let _ = links[0].heard(notice.number);
-                } else {
-                    self.changed.notify_all();
-                }
+                state.take_notice(notice);
+                self.changed.notify_all();
             }
             Message::Reply(..) => {}
         }
@@ -376,6 +368,10 @@ impl Shared {
                 tracing::info!(flushed = state.journal.is_empty(), "left the server, which closes the drive");
                 state.links.iter().for_each(Link::disconnect);
                 self.wait_for_server(&mut state);
+            } else if let Some((links, number)) = state.next_heard() {
+                // Not by whoever reads: the server may take nothing before its replies are read. If it fails, the reader of the
+                // connection sees its end.
+                parking_lot::MutexGuard::unlocked(&mut state, || _ = links[0].heard(number));
             } else if let Some(send) = state.release() {
                 parking_lot::MutexGuard::unlocked(&mut state, || self.send(vec![send]));
             } else if state.flush_failed {

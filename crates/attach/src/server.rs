@@ -462,12 +462,11 @@ impl DriveServer {
             path: path_text(&report.path),
             identity: Identity::of(report),
         };
-        let before = self.known.0.lock().replace(served);
-        let lives_on = before.is_some_and(|before| Some(&before.instance) == instance(report));
+        *self.known.0.lock() = Some(served);
         self.shape = Some(shape);
         self.is_fixed = true;
         self.failure = None;
-        Ok(Connected { streams, agreed, lives_on })
+        Ok(Connected { streams, agreed, opening: instance(report).cloned() })
     }
 
     /// Marks the drive as attached. It may be in another file than before.

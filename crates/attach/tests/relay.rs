@@ -28,8 +28,8 @@ struct Fake {
     cached: Mutex<Vec<u8>>,
     connections: Mutex<Vec<(UnixStream, Option<JoinHandle<()>>)>>,
     is_down: AtomicBool,
-    /// It has forgotten what was not flushed since it was last connected to.
-    was_killed: AtomicBool,
+    /// How often it has forgotten what was not flushed.
+    kills: AtomicUsize,
     /// Commands without a reply that it got, with their cookies.
     told: Mutex<Vec<(u16, u64)>>,
     /// Answers every request with "shutting down".
@@ -48,13 +48,15 @@ struct Fake {
     /// Does not tell what it has delivered.
     is_late: AtomicBool,
     /// If writes are not answered yet: their connections and replies.
-    held: Mutex<Option<Vec<(UnixStream, Vec<u8>)>>>,
+    held: Mutex<Option<Vec<Held>>>,
     /// Cookies and data of what it has delivered.
     delivered: Mutex<Vec<(u64, Vec<u8>)>>,
     /// Called with what is written, before it is.
     watch: Mutex<Option<Watch>>,
 }
 
+/// A connection, and a reply that is to be sent over it.
+type Held = (UnixStream, Vec<u8>);
 type Watch = Box<dyn Fn(usize, &[u8]) + Send>;
 
 impl Fake {
@@ -64,7 +66,7 @@ impl Fake {
             cached: Mutex::new(vec![0; SIZE]),
             connections: Mutex::default(),
             is_down: AtomicBool::new(false),
-            was_killed: AtomicBool::new(false),
+            kills: AtomicUsize::new(0),
             told: Mutex::default(),
             is_closing: AtomicBool::new(false),
             is_mute: AtomicBool::new(false),
@@ -106,8 +108,7 @@ impl Fake {
         });
         let streams = streams.collect();
         let agreed = Agreed { delivers: self.delivers.load(Ordering::Relaxed), attaches: true };
-        let lives_on = !self.was_killed.swap(false, Ordering::Relaxed);
-        Connected { streams, agreed, lives_on }
+        Connected { streams, agreed, opening: Some(self.kills.load(Ordering::Relaxed).to_string()) }
     }
 
     fn serve(&self, mut stream: UnixStream) {
@@ -183,8 +184,8 @@ impl Fake {
     /// Sends a notice over a connection.
     fn notify(&self, notice: &[u8]) {
         let connections = self.connections.lock().expect("sound");
-        let (mut stream, _) = connections.last().expect("connected");
-        stream.write_all(notice).expect("sent");
+        let (stream, _) = connections.last().expect("connected");
+        (&*stream).write_all(notice).expect("sent");
     }
 
     /// Changes durable data, as for another client.
@@ -219,7 +220,7 @@ impl Fake {
             }
         }
         cached.copy_from_slice(&durable);
-        self.was_killed.store(true, Ordering::Relaxed);
+        self.kills.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -510,6 +511,17 @@ fn a_server_that_lives_on_is_flushed_and_nothing_is_made_again() {
     fake.is_down.store(false, Ordering::Relaxed);
     assert_eq!(read(&relay, 0, 512), vec![2; 512]);
     assert_eq!(relay.journal_bytes(), 0);
+}
+
+#[test]
+fn a_way_back_that_was_interrupted_is_begun_anew_with_the_same_server() {
+    let fake = Fake::new();
+    let relay = relay(&fake, 1 << 20, LIMIT);
+    relay.call(write(0, vec![1; 512]), LIMIT).expect("written");
+    // The next server loses its connections when it is asked for the change, and lives on.
+    fake.breaks_after.store(1, Ordering::Relaxed);
+    fake.kill();
+    assert_eq!(read(&relay, 0, 512), vec![1; 512]);
 }
 
 #[test]

@@ -270,7 +270,7 @@ where
         Executor { device: &export.device, member, delivery: delivery.clone(), foreign, long_ranges };
     let run = |place, request, buffer| execute(&executor, place, request, buffer);
     let mut transmission =
-        Transmission::new(stream, &*export.device, run, helpers, *session, limit, lease, carrier);
+        Transmission::new(stream, &*export.device, run, helpers, *session, limit, lease).carrying(carrier);
     let mut end = export.end();
     let mut stopped = pin!(shutdown.requested());
     let mut end = pin!(end.requested());

@@ -131,7 +131,6 @@ where
         session: Session,
         requests_max: usize,
         lease: Lease<'a>,
-        carrier: Option<Carrier>,
     ) -> Self {
         Self {
             stream,
@@ -147,7 +146,7 @@ where
             listings: 0,
             output: Output::default(),
             notices: Vec::new(),
-            carrier,
+            carrier: None,
             needs_flush: false,
             memory: Memory::new(lease),
             closing: false,
@@ -156,6 +155,11 @@ where
             moved_bytes: 0,
             received_bytes: 0,
         }
+    }
+
+    /// Carries notices for the bridge of an attached device, if this is a connection of it.
+    pub(crate) fn carrying(self, carrier: Option<Carrier>) -> Self {
+        Self { carrier, ..self }
     }
 
     /// Takes no more requests. Those in flight are completed.

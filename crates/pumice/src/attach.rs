@@ -45,7 +45,8 @@ const TIMEOUT: &str = "600";
     which way was taken, and why others were not. A process of its own, the bridge, stands between the kernel and the drive's \
     server. While the server is gone (killed, upgraded, restarted) the bridge holds all requests; then it makes again what was \
     acknowledged and not flushed, in order, and passes the others on. A file system above sees no error. If the bridge is killed, \
-    a ublk device waits: attach the drive again, and another bridge takes it over. `pumice detach` undoes it all. Needs root.")]
+    a ublk device waits: attach the drive again, and another bridge takes it over. Other NBD clients of the drive may only read \
+    while it is attached (--shared-writes of `pumice serve` allows more). `pumice detach` undoes it all. Needs root.")]
 pub(crate) struct Args {
     /// Drive (file or block device), served or not
     #[arg(required_unless_present = "configured")]

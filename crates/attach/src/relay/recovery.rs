@@ -68,8 +68,8 @@ fn recover(shared: &Arc<Shared>, server: &mut impl Server) -> Result<(), String>
     let connected = server.connect(shared.device.get())?;
     tracing::info!(delivers = connected.agreed.delivers, "connected to the server");
     let links = links(&connected).map_err(broken)?;
-    let made_up = make_up(shared, &links, connected.lives_on)
-        .and_then(|()| shared.install(links.clone()).map_err(broken));
+    let made_up = make_up(shared, &links, connected.opening.as_ref())
+        .and_then(|()| shared.install(links.clone(), connected.opening.clone()).map_err(broken));
     // What came over them must end before it is made again.
     made_up.inspect_err(|_| links.iter().for_each(Link::shut))
 }
@@ -78,14 +78,16 @@ fn broken(error: io::Error) -> String {
     format!("the connection broke: {error}")
 }
 
-/// Makes changes again that the server may not have. One that `lives_on` has all that it has acknowledged: it is only flushed.
-fn make_up(shared: &Shared, links: &Arc<[Link]>, lives_on: bool) -> Result<(), String> {
+/// Makes changes again that the server may not have. One whose `opening` of the drive is that of the last connections that were
+/// used has all that was acknowledged: it is only flushed.
+fn make_up(shared: &Shared, links: &Arc<[Link]>, opening: Option<&String>) -> Result<(), String> {
     let (journal, changes) = {
         let mut state = shared.state.lock();
         if !matches!(state.phase, Phase::Waiting { .. }) {
             return Err("given up".to_string());
         }
         state.recovering = Some(links.clone());
+        let lives_on = opening.is_some() && opening == state.opening.as_ref();
         let acknowledged = if lives_on { Vec::new() } else { state.journal.pieces() };
         (acknowledged, state.changes_in_flight())
     };
@@ -99,7 +101,7 @@ fn make_up(shared: &Shared, links: &Arc<[Link]>, lives_on: bool) -> Result<(), S
             return Err("the server is closing".to_string());
         }
         let finished = shared.state.lock().finish(cookie, outcome);
-        finished.answers.into_iter().for_each(|(done, outcome)| done(outcome));
+        finished.into_iter().for_each(|(done, outcome)| done(outcome));
     }
     let covers = shared.state.lock().journal.next();
     again(first, &mut replies, &Operation::Flush).map_err(|why| format!("cannot flush: {why}"))?;

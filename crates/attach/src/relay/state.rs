@@ -56,15 +56,6 @@ struct Told {
     covers: Number,
 }
 
-/// What follows from a reply.
-#[derive(Default)]
-pub(super) struct Finished {
-    /// Whom to tell.
-    pub(super) answers: Vec<(Done, Outcome)>,
-    /// Numbers of notices that were taken care of.
-    pub(super) heard: Vec<u64>,
-}
-
 /// A request to be sent, once the lock is released.
 pub(super) struct Send {
     pub(super) link_index: usize,
@@ -84,6 +75,8 @@ pub(super) struct State {
     /// Number of the present connections. Replies over earlier ones are ignored.
     pub(super) epoch: u64,
     pub(super) links: Arc<[Link]>,
+    /// The opening of the drive by the server, which has all that was acknowledged.
+    pub(super) opening: Option<String>,
     /// Connections over which changes are being made again.
     pub(super) recovering: Option<Arc<[Link]>>,
     pub(super) journal: Journal,
@@ -101,6 +94,8 @@ pub(super) struct State {
     settling: Vec<u64>,
     /// Notices that wait for a flush.
     told: Vec<Told>,
+    /// Numbers of notices that were taken care of, to be said to the server.
+    heard: Vec<u64>,
     /// In flight, by cookie: in the order of arrival, but for reads that are delivered. Of those, some are done: their notices come late.
     flight: BTreeMap<u64, Pending>,
     /// What the changes among them will take in the journal, in bytes.
@@ -126,6 +121,8 @@ impl State {
             is_leaving: false,
             settling: Vec::new(),
             told: Vec::new(),
+            heard: Vec::new(),
+            opening: None,
             flight: BTreeMap::new(),
             flight_bytes: 0,
             held: VecDeque::new(),
@@ -198,6 +195,7 @@ impl State {
     /// Returns whether the pump may have something to do.
     pub(super) fn has_work(&self) -> bool {
         !self.held.is_empty()
+            || !self.heard.is_empty()
             || (self.wants_flush() && !self.flushing)
             || (self.is_resting && !self.journal.is_empty())
             || self.has_left()
@@ -250,17 +248,22 @@ impl State {
         Some(self.start(cookie, pending))
     }
 
-    /// Takes a reply to a request in flight.
-    pub(super) fn finish(&mut self, cookie: u64, outcome: Outcome) -> Finished {
-        let mut finished = Finished::default();
+    /// Returns the next notice that was taken care of, and the connections.
+    pub(super) fn next_heard(&mut self) -> Option<(Arc<[Link]>, u64)> {
+        Some((self.links.clone(), self.heard.pop()?))
+    }
+
+    /// Takes a reply to a request in flight. Returns whom to tell what.
+    pub(super) fn finish(&mut self, cookie: u64, outcome: Outcome) -> Vec<(Done, Outcome)> {
+        let mut answers = Vec::new();
         if outcome.is_ok() && self.flight.get(&cookie).is_some_and(|pending| pending.is_overtaken) {
             if !self.settling.contains(&cookie) {
                 self.settling.push(cookie);
             }
-            return finished;
+            return answers;
         }
         let Some(Pending { operation, done, covers, settles, .. }) = self.take_flying(cookie) else {
-            return finished;
+            return answers;
         };
         let is_change = operation.changes().is_some();
         match (&outcome, &done) {
@@ -271,12 +274,12 @@ impl State {
             (Ok(_), _) if *operation == Operation::Flush => {
                 self.journal.forget(covers);
                 self.flush_failed = false;
-                finished.heard =
-                    self.told.extract_if(.., |told| told.covers <= covers).map(|told| told.number).collect();
+                let heard = self.told.extract_if(.., |told| told.covers <= covers);
+                self.heard.extend(heard.map(|told| told.number));
                 for settled in settles {
                     // It is durable: not for the journal.
                     let done = self.take_flying(settled).and_then(|pending| pending.done);
-                    finished.answers.extend(done.map(|done| (done, Ok(Vec::new()))));
+                    answers.extend(done.map(|done| (done, Ok(Vec::new()))));
                 }
             }
             (Err(_), None) => {
@@ -286,10 +289,10 @@ impl State {
             _ => {}
         }
         match done {
-            Some(done) => finished.answers.push((done, outcome)),
+            Some(done) => answers.push((done, outcome)),
             None => self.flushing = false,
         }
-        finished
+        answers
     }
 
     fn take_flying(&mut self, cookie: u64) -> Option<Pending> {
@@ -301,23 +304,24 @@ impl State {
     }
 
     /// Takes the notice that another client has changed a range. What was acknowledged there has to be durable before that
-    /// client knows: its change must not be undone. Returns whether that is so.
-    pub(super) fn take_notice(&mut self, Changed { number, offset, length }: Changed) -> bool {
+    /// client knows: its change must not be undone.
+    pub(super) fn take_notice(&mut self, Changed { number, offset, length }: Changed) {
         let (start, end) = (offset, offset.saturating_add(length));
         for pending in self.flight.values_mut().filter(|it| overlaps(&it.operation, (start, end))) {
             pending.is_overtaken = true;
         }
-        let is_clear = !self.journal.overlaps(start, end);
-        if !is_clear {
+        if self.journal.overlaps(start, end) {
             self.told.push(Told { number, covers: self.journal.next() });
+        } else {
+            self.heard.push(number);
         }
-        is_clear
     }
 
     /// Forgets what was said over connections that are closed. All in flight is made again.
     pub(super) fn forget_connections(&mut self) {
         self.is_leaving = false;
         self.told.clear();
+        self.heard.clear();
         self.settling.clear();
         for pending in self.flight.values_mut() {
             pending.is_overtaken = false;

@@ -34,7 +34,8 @@ fn a_held_write_is_done_as_soon_as_something_is_trimmed() {
     for at in (40..80).step_by(4) {
         writing.args(["-c", &format!("write -s {data} {at}M 4M")]);
     }
-    let mut writer = writing.args(["-c", "flush", server.uri()]).stdout(Stdio::null()).spawn().expect("started");
+    let mut writer =
+        writing.args(["-c", "flush", server.uri()]).stdout(Stdio::null()).spawn().expect("started");
     wait_until("a write to be held", || held() == Some(1));
     wait_until("the event", || drive.log().contains("writes are held"));
     // Others go on.

@@ -208,6 +208,7 @@ fn what_may_be_null_has_the_type_that_is_documented() {
         kind: status::BackingKind::File,
         missing_bytes: 1,
         place: status::BackingPlace::InPlace,
+        file: Some(status::FileId { device: "8:1".into(), inode: Some(1) }),
         temperature_celsius: Some(1.0),
         power_watts: Some(1.0),
         percentage_used: Some(1.0),

@@ -4,6 +4,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use layout::geometry::validate_capacity;
+use layout::{Geometry, PAGE_BYTES};
+
+use crate::error::Error;
 use crate::planted::Planted;
 use crate::state::read_cache::ReadCache;
 
@@ -38,6 +42,32 @@ pub struct CreateOptions {
     pub endurance_bytes: u64,
     /// Freed space is not discarded in the backing: it was allocated on purpose.
     pub keep_allocated: bool,
+}
+
+impl CreateOptions {
+    /// Returns the geometry of the drive on a backing of `backing_bytes`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for impossible sizes.
+    pub fn validate(&self, backing_bytes: u64) -> Result<Geometry, Error> {
+        let invalid = |e: layout::DecodeError| Error::Invalid(e.to_string());
+        let physical = self.physical_size_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        if physical > backing_bytes {
+            return Err(Error::Invalid(format!(
+                "physical size of {physical} bytes, but the backing has {backing_bytes}"
+            )));
+        }
+        let geometry = Geometry::new(physical, self.segment_bytes).map_err(invalid)?;
+        validate_capacity(self.logical_capacity_bytes).map_err(invalid)?;
+        if self.sector_bytes != 512 && self.sector_bytes != 4096 {
+            return Err(Error::Invalid(format!(
+                "sector size of {} bytes: expected 512 or 4096",
+                self.sector_bytes
+            )));
+        }
+        Ok(geometry)
+    }
 }
 
 /// Options to open a drive.

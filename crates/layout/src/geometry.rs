@@ -14,6 +14,12 @@ pub const MIN_SEGMENTS: u32 = 24;
 pub const MIN_SEGMENT_BYTES: u32 = 512 * 1024;
 /// Largest segment.
 pub const MAX_SEGMENT_BYTES: u32 = 256 * 1024 * 1024;
+/// Segments of the largest new drives, unless others are asked for.
+const LARGEST_USUAL_SEGMENT_BYTES: u32 = 64 << 20;
+/// Most segments, after growth.
+const MAX_SEGMENTS: u32 = 1 << 26;
+/// Most bytes of the backing in use.
+const MAX_PHYSICAL_BYTES: u64 = 1 << 53;
 /// Most blocks of logical space: four levels of 512 entries.
 pub const MAX_BLOCKS: u64 = 512 * 512 * 512 * 512;
 /// From this block on, up to [`MAX_BLOCKS`], lies what the drive keeps for itself: one leaf, see [`crate::catalog`].
@@ -37,7 +43,7 @@ impl Geometry {
             0 => 1 << 20,
             1..256 => 4 << 20,
             256..4096 => 16 << 20,
-            _ => 64 << 20,
+            _ => LARGEST_USUAL_SEGMENT_BYTES,
         });
         // Multiplied before it is divided: what is left over of a segment grows fourfold too. No bytes in a segment are
         // refused below.
@@ -50,6 +56,12 @@ impl Geometry {
         Ok(geometry)
     }
 
+    /// The largest physical size of a new drive, in bytes: it may still grow fourfold.
+    pub fn largest_new_bytes(segment_bytes: Option<u32>) -> u64 {
+        let segment_bytes = u64::from(segment_bytes.unwrap_or(LARGEST_USUAL_SEGMENT_BYTES));
+        (u64::from(MAX_SEGMENTS) * segment_bytes / 4).min(MAX_PHYSICAL_BYTES)
+    }
+
     /// Refuses sizes that cannot be.
     pub fn validate(&self) -> Result<(), DecodeError> {
         let bad = |why| Err(DecodeError::Field("geometry", why));
@@ -58,10 +70,10 @@ impl Geometry {
         {
             return bad("segment size is not a power of two from 512 KiB to 256 MiB");
         }
-        if self.max_segments > 1 << 26 {
+        if self.max_segments > MAX_SEGMENTS {
             return bad("more than 67,108,864 segments: choose larger ones");
         }
-        if self.physical_size_bytes > 1 << 53 {
+        if self.physical_size_bytes > MAX_PHYSICAL_BYTES {
             return bad("physical size over 8 PiB");
         }
         if self.segments() < MIN_SEGMENTS || self.segments() > self.max_segments {

@@ -18,7 +18,7 @@ mod sync;
 pub use any::AnyMedia;
 pub use available::available_memory_bytes;
 pub use buffer::IoBuf;
-pub use file::{Allocation, Direct, FileMedia, LoopSource, MediaError, UringGuard, UringReactor};
+pub use file::{Allocation, Direct, FileMedia, LoopSource, MediaError, SizeLimit, UringGuard, UringReactor};
 pub use memory::MemoryMedia;
 pub use simulated::{
     Faults, IsData, LogNumbers, MediaCounts, ReadLogNumbers, SimCache, SimMedia, SimOrder, SimRead, SimRng,

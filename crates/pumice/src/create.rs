@@ -1,5 +1,7 @@
 //! `pumice create`
 
+mod clear;
+
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -9,16 +11,17 @@ use ::scan::plan::safe_capacity_bytes;
 use anyhow::{Context, Result, anyhow, bail};
 use drive::{CreateOptions, Drive};
 use layout::Geometry;
+use layout::geometry::{OWN_FIRST_BLOCK, validate_capacity};
 use media::{Allocation, AnyMedia, Direct, FileMedia, Media};
 use service::{IoChoice, run_here};
-use status::{CapacityPlan, Fit, path_text};
+use status::{CapacityPlan, Fit, path_text, shown};
 
 use crate::free_space::{free_bytes, missing_bytes};
 use crate::human;
 use crate::in_use;
 use crate::output::{print_json, report_result};
 use crate::resize::needs;
-use crate::signatures;
+use crate::signatures::{self, Contents};
 use crate::size::Size;
 use crate::usage;
 
@@ -47,7 +50,7 @@ pub(crate) struct Args {
     /// Allocate all space of a new file now and keep it allocated: freed space is not returned to the filesystem
     #[arg(long)]
     preallocate: bool,
-    /// Overwrite existing data
+    /// Overwrite existing data: clears both ends of the path and all that other programs recognize there
     #[arg(long)]
     force: bool,
     /// Segment size in bytes
@@ -66,11 +69,21 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     if existed && !args.force {
         // Another command may have created a drive before the file was locked. That drive must not be overwritten.
-        run_here(IoChoice::Auto, |_| refuse_contents(&args.path, &media))??;
+        refuse_contents(&media)?;
     }
-    let created = run_here(IoChoice::Auto, |_| create_on(args, &media))
-        .map_err(anyhow::Error::from)
-        .and_then(|created| created);
+    // Nothing is written before the options are known to be possible.
+    let prepared = options(args, &media).and_then(|options| {
+        if existed && args.force {
+            clear::clear(&media)?;
+        }
+        Ok(options)
+    });
+    let media = AnyMedia::from(media);
+    let created = prepared.and_then(|options| {
+        run_here(IoChoice::Auto, |_| Drive::create(&media, &options))?
+            .map_err(|error| anyhow!("{}: {error}", shown(&args.path)))?;
+        Ok(options)
+    });
     if created.is_err() {
         // Cleans up before the lock is released; another command may create its drive after that.
         match grown {
@@ -85,9 +98,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let options = created?;
     let warnings = [needs_ratio(&options)?, lacks_room(&args.path)].into_iter().flatten().collect::<Vec<_>>();
     let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
-    report_result(&format!("{}: created", args.path.display()), || print(args, &options, warning.as_deref()));
+    report_result(&format!("{}: created", shown(&args.path)), || print(args, &options, warning.as_deref()));
     for warning in warnings {
-        usage::complain(&format!("warning: {}: {warning}", args.path.display()));
+        usage::complain(&format!("warning: {}: {warning}", shown(&args.path)));
     }
     Ok(())
 }
@@ -135,7 +148,7 @@ fn print(args: &Args, options: &CreateOptions, warning: Option<&str>) -> Result<
     writeln!(
         std::io::stdout(),
         "{}: a drive of {} logical on {} physical, {}-byte sectors, codec {}",
-        args.path.display(),
+        shown(&args.path),
         human::bytes(options.logical_capacity_bytes),
         human::bytes(options.physical_size_bytes),
         options.sector_bytes,
@@ -146,26 +159,27 @@ fn print(args: &Args, options: &CreateOptions, warning: Option<&str>) -> Result<
 
 /// Returns whether the path exists. Fails if the path cannot be examined, or if its directory does not exist.
 fn look(path: &Path) -> Result<bool> {
-    let existed = path.try_exists().with_context(|| format!("{}: cannot look at it", path.display()))?;
+    let existed = path.try_exists().with_context(|| format!("{}: cannot look at it", shown(path)))?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !existed && !above.is_dir() {
-        bail!("{}: cannot be created: {} is not a directory", path.display(), above.display());
+        bail!("{}: cannot be created: {} is not a directory", shown(path), shown(above));
     }
     Ok(existed)
 }
 
-fn create_file(args: &Args) -> Result<AnyMedia> {
+fn create_file(args: &Args) -> Result<FileMedia> {
     let Some(Size(size)) = args.size else {
-        bail!("{}: no such file; use --size to create it", args.path.display());
+        bail!("{}: no such file; use --size to create it", shown(&args.path));
     };
+    check_sizes(args, size)?;
     let allocation = if args.preallocate { Allocation::Preallocated } else { Allocation::Sparse };
-    Ok(AnyMedia::from(FileMedia::create(&args.path, size, allocation, Direct::Auto)?))
+    Ok(FileMedia::create(&args.path, size, allocation, Direct::Auto)?)
 }
 
 /// Opens an existing file or device. Also returns the file if it was empty and was extended to the size of the drive.
-fn open_existing(args: &Args) -> Result<(AnyMedia, Option<File>)> {
+fn open_existing(args: &Args) -> Result<(FileMedia, Option<File>)> {
     if args.preallocate {
-        bail!("{}: exists already; --preallocate is for new files", args.path.display());
+        bail!("{}: exists already; --preallocate is for new files", shown(&args.path));
     }
     in_use::refuse(&args.path)?;
     let grown = match args.size {
@@ -176,33 +190,46 @@ fn open_existing(args: &Args) -> Result<(AnyMedia, Option<File>)> {
     if let Some(warning) = media.warning() {
         usage::complain(&format!("warning: {warning}"));
     }
-    Ok((AnyMedia::from(media), grown))
+    Ok((media, grown))
 }
 
 /// Extends an empty regular file, as left by `touch` or `mktemp`. Refuses a size that is too small for a drive.
 fn grow(args: &Args, size: u64) -> Result<Option<File>> {
     let path = &args.path;
-    let metadata =
-        std::fs::metadata(path).with_context(|| format!("{}: cannot look at it", path.display()))?;
+    let metadata = std::fs::metadata(path).with_context(|| format!("{}: cannot look at it", shown(path)))?;
     if !metadata.is_file() || metadata.len() > 0 {
         return Ok(None);
     }
-    check_smallest(args, size)?;
+    check_sizes(args, size)?;
     let file = File::options().write(true).open(path);
     let grown = file.and_then(|file| {
         file.set_len(size)?;
         file.sync_all()?;
         Ok(file)
     });
-    grown.map(Some).with_context(|| format!("{}: cannot grow it to {size} bytes", path.display()))
+    grown.map(Some).with_context(|| format!("{}: cannot grow it to {}", shown(path), human::bytes(size)))
 }
 
-fn check_smallest(args: &Args, physical: u64) -> Result<()> {
-    if let Some(smallest) =
-        smallest_physical_bytes(segment_bytes(args)?).filter(|smallest| physical < *smallest)
+/// Fails if no drive has this physical size or the capacity asked for.
+fn check_sizes(args: &Args, physical: u64) -> Result<()> {
+    let (path, segment) = (shown(&args.path), segment_bytes(args)?);
+    let smallest = smallest_physical_bytes(segment);
+    if let Some(smallest) = smallest.filter(|smallest| physical < *smallest) {
+        let (size, smallest) = human::distinct(physical, smallest);
+        bail!("{path}: physical size {size} is too small: at least {smallest}");
+    }
+    let largest = Geometry::largest_new_bytes(segment);
+    if smallest.is_some() && physical > largest {
+        let (size, largest) = human::distinct(physical, largest);
+        bail!("{path}: physical size {size} is too large: at most {largest} for a new drive");
+    }
+    if let Some(Size(capacity)) = args.capacity
+        && validate_capacity(capacity / BLOCK * BLOCK).is_err()
     {
-        let (size, smallest) = (human::bytes(physical), human::bytes(smallest));
-        bail!("{}: physical size {size} is too small: at least {smallest}", args.path.display());
+        let capacity = human::bytes(capacity);
+        bail!(
+            "{path}: capacity {capacity} is not possible: at least 4096 bytes, at most 2 MiB less than 256 TiB"
+        );
     }
     Ok(())
 }
@@ -220,28 +247,39 @@ pub(crate) fn smallest_physical_bytes(segment_bytes: Option<u32>) -> Option<u64>
 }
 
 /// Fails if a file or device contains data.
-async fn refuse_contents(path: &Path, media: &AnyMedia) -> Result<()> {
-    let path = path.display();
-    match signatures::find(media).await.with_context(|| path.to_string())? {
-        Some(what) => bail!("{path}: holds {what}; choose another, or overwrite it with --force"),
+fn refuse_contents(media: &FileMedia) -> Result<()> {
+    let path = media.path();
+    let found = media.reopen().and_then(|file| signatures::find(&file, path));
+    match Contents::new(found.with_context(|| format!("{}: cannot read it", shown(path)))?) {
+        Some(contents) => {
+            bail!(
+                "{}: holds {contents}; choose another, or overwrite it with --force, which clears what other programs \
+                 recognize",
+                shown(path)
+            )
+        }
         None => Ok(()),
     }
 }
 
-async fn create_on(args: &Args, media: &AnyMedia) -> Result<CreateOptions> {
-    let path = args.path.display();
+/// Returns the options of the drive. Fails if there is no such drive; nothing is written.
+fn options(args: &Args, media: &FileMedia) -> Result<CreateOptions> {
+    let path = shown(&args.path);
     let physical = args.size.map_or(media.size_bytes(), |size| size.0);
     if physical > media.size_bytes() {
-        bail!("{path}: has {} bytes, fewer than --size {physical}; choose a smaller one", media.size_bytes());
+        let (size, room) = human::distinct(physical, media.size_bytes());
+        bail!("{path}: holds {room}, less than --size {size}; choose a smaller size, or grow it first");
     }
     let physical = physical / media::PAGE_BYTES as u64 * media::PAGE_BYTES as u64;
-    check_smallest(args, physical)?;
+    check_sizes(args, physical)?;
     let options = CreateOptions {
         physical_size_bytes: physical,
         // Powers of 1000 are rarely a multiple of the block size.
         logical_capacity_bytes: match args.capacity {
             Some(capacity) => capacity.0 / BLOCK * BLOCK,
-            None => safe_capacity_bytes(&Geometry::new(physical, segment_bytes(args)?)?),
+            None => {
+                safe_capacity_bytes(&Geometry::new(physical, segment_bytes(args)?)?).min(OWN_FIRST_BLOCK * BLOCK)
+            }
         },
         sector_bytes: args.sector.parse()?,
         segment_bytes: segment_bytes(args)?,
@@ -251,6 +289,6 @@ async fn create_on(args: &Args, media: &AnyMedia) -> Result<CreateOptions> {
         keep_allocated: args.preallocate,
         created_unix_seconds: status::unix_seconds_now(),
     };
-    Drive::create(media, &options).await.map_err(|error| anyhow!("{path}: {error}"))?;
+    options.validate(media.size_bytes()).map_err(|error| anyhow!("{path}: {error}"))?;
     Ok(options)
 }

@@ -16,6 +16,14 @@ pub(crate) fn bytes(bytes: u64) -> String {
     format!("{value:.2} {}", UNITS[unit])
 }
 
+/// Formats two sizes that differ so that they look different.
+pub(crate) fn distinct(one: u64, other: u64) -> (String, String) {
+    match (bytes(one), bytes(other)) {
+        (a, b) if a == b && one != other => (format!("{one} bytes"), format!("{other} bytes")),
+        different => different,
+    }
+}
+
 /// Formats a latency as `85 us`, `1.3 ms` or `2.1 s`.
 pub(crate) fn latency(seconds: f64) -> String {
     let micros = seconds * 1e6;
@@ -55,6 +63,14 @@ mod tests {
         assert_eq!(bytes(3 << 29), "1.50 GiB");
         assert_eq!(bytes((1 << 30) - 1), "1.00 GiB");
         assert_eq!(bytes(u64::MAX), "16.00 EiB");
+    }
+
+    #[test]
+    fn different_sizes_look_different() {
+        let text = |one: &str, other: &str| (one.to_string(), other.to_string());
+        assert_eq!(distinct(10 << 20, 25 << 20), text("10.00 MiB", "25.00 MiB"));
+        assert_eq!(distinct(1 << 20, (1 << 20) + 1), text("1048576 bytes", "1048577 bytes"));
+        assert_eq!(distinct(1 << 20, 1 << 20), text("1.00 MiB", "1.00 MiB"));
     }
 
     #[test]

@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use anyhow::{Result, anyhow};
-use media::{AnyMedia, Direct, FileMedia};
-use service::{IoChoice, ServiceError, run_here};
+use media::{Direct, FileMedia};
+use service::ServiceError;
 use status::shown;
 
-use crate::signatures;
+use crate::signatures::{self, Contents};
 
 /// Replaces the error for a path that is not a drive. Returns other errors unchanged.
 pub(crate) fn clarify(error: anyhow::Error) -> anyhow::Error {
@@ -18,19 +18,16 @@ pub(crate) fn clarify(error: anyhow::Error) -> anyhow::Error {
     no_drive.and_then(|path| look(&path).ok()).unwrap_or(error)
 }
 
-fn look(path: &Path) -> Result<anyhow::Error> {
-    run_here(IoChoice::Auto, |_| async {
-        let media = AnyMedia::from(FileMedia::open(path, true, Direct::Auto)?);
-        Ok(error(path, &media).await)
-    })?
-}
-
 /// Creates the error for a path that is not a drive, with its likely contents.
-async fn error(path: &Path, media: &AnyMedia) -> anyhow::Error {
-    let holds = match signatures::find(media).await {
-        Ok(Some(what)) => format!(" (holds {what})"),
+fn look(path: &Path) -> Result<anyhow::Error> {
+    let media = FileMedia::open(path, true, Direct::Auto)?;
+    let holds = match media.reopen().and_then(|file| signatures::find(&file, path)).map(Contents::new) {
+        Ok(Some(contents)) => format!(" (holds {contents})"),
         Ok(None) => " (blank)".to_string(),
         Err(_) => String::new(),
     };
-    anyhow!("{}: not a Pumice drive{holds}; check the path, or make one with `pumice create`", shown(path))
+    Ok(anyhow!(
+        "{}: not a Pumice drive{holds}; check the path, or make one with `pumice create`",
+        shown(path)
+    ))
 }

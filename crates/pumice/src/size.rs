@@ -10,11 +10,19 @@ pub(crate) struct Size(pub(crate) u64);
 
 /// Error for a text that is not a size. It names what was expected; the caller names the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct SizeError;
+pub(crate) enum SizeError {
+    NotASize,
+    TooLarge,
+}
 
 impl fmt::Display for SizeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("expected a size: a number with K, M, G or T (1024) or KB, MB, GB or TB (1000)")
+        f.write_str(match self {
+            SizeError::NotASize => {
+                "expected a size: a number with K, M, G or T (1024) or KB, MB, GB or TB (1000)"
+            }
+            SizeError::TooLarge => "too large: expected a size below 16 EiB",
+        })
     }
 }
 
@@ -40,15 +48,21 @@ impl FromStr for Size {
     fn from_str(text: &str) -> Result<Size, SizeError> {
         let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(digits_end);
-        let unit = u128::from(unit_bytes(unit.trim_start()).ok_or(SizeError)?);
+        let unit = u128::from(unit_bytes(unit.trim_start()).ok_or(SizeError::NotASize)?);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         // A limit of 12 decimals keeps the arithmetic exact.
-        if whole.is_empty() || fraction.len() > 12 || (number.contains('.') && fraction.is_empty()) {
-            return Err(SizeError);
+        if whole.is_empty()
+            || fraction.len() > 12
+            || fraction.contains('.')
+            || (number.contains('.') && fraction.is_empty())
+        {
+            return Err(SizeError::NotASize);
         }
-        let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| SizeError)?;
-        let scaled = digits.checked_mul(unit).ok_or(SizeError)? / 10_u128.pow(fraction.len() as u32);
-        Ok(Size(u64::try_from(scaled).map_err(|_| SizeError)?))
+        // Digits alone: too many of them is the only error left.
+        let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| SizeError::TooLarge)?;
+        let scaled =
+            digits.checked_mul(unit).ok_or(SizeError::TooLarge)? / 10_u128.pow(fraction.len() as u32);
+        Ok(Size(u64::try_from(scaled).map_err(|_| SizeError::TooLarge)?))
     }
 }
 
@@ -89,26 +103,18 @@ mod tests {
     #[test]
     fn nonsense_is_refused() {
         for text in [
-            "",
-            "G",
-            "-1",
-            "1.G",
-            ".5G",
-            "1..2",
-            "1.2.3",
-            "1X",
-            "1GBB",
-            "1 000",
-            "0x10",
-            "1e9",
-            "G1",
-            "１",
-            "18446744073709551616",
-            "17179869184G",
-            "99999999999999999999999999999999999999999999T",
+            "", "G", "-1", "1.G", ".5G", "1..2", "1.2.3", "1X", "1GBB", "1 000", "0x10", "1e9", "G1", "１",
             "1é",
         ] {
-            assert!(text.parse::<Size>().is_err(), "{text}");
+            assert_eq!(text.parse::<Size>(), Err(SizeError::NotASize), "{text}");
+        }
+        for text in [
+            "18446744073709551616",
+            "17179869184G",
+            "999999999999T",
+            "99999999999999999999999999999999999999999999T",
+        ] {
+            assert_eq!(text.parse::<Size>(), Err(SizeError::TooLarge), "{text}");
         }
     }
 }

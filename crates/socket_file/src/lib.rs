@@ -37,8 +37,45 @@ pub enum Error {
          another path"
     )]
     Foreign,
+    #[error(
+        "the path is too long for a socket: {0} bytes, at most {PATH_BYTES_MAX}; choose a shorter one, or reach its directory by a \
+         symbolic link"
+    )]
+    TooLong(usize),
+    #[error("there is no directory {}: create it, or choose another path", .0.display())]
+    NoDirectory(PathBuf),
     #[error(transparent)]
     Io(#[from] io::Error),
+}
+
+/// Most bytes of the path of a socket: `sun_path` has 108, of which one is a zero (`unix(7)`).
+pub const PATH_BYTES_MAX: usize = 107;
+
+/// Checks the length of the path of a socket.
+///
+/// # Errors
+/// [`Error::TooLong`]
+pub fn check_path(path: &Path) -> Result<(), Error> {
+    match path.as_os_str().len() {
+        0..=PATH_BYTES_MAX => Ok(()),
+        bytes => Err(Error::TooLong(bytes)),
+    }
+}
+
+fn address(path: &Path) -> Result<SocketAddrUnix, Error> {
+    check_path(path)?;
+    Ok(SocketAddrUnix::new(path).map_err(io::Error::from)?)
+}
+
+impl From<Error> for io::Error {
+    fn from(error: Error) -> io::Error {
+        match error {
+            Error::Io(error) => error,
+            Error::TooLong(_) => io::Error::new(io::ErrorKind::InvalidInput, error),
+            Error::NoDirectory(_) => io::Error::new(io::ErrorKind::NotFound, error),
+            error => io::Error::other(error),
+        }
+    }
 }
 
 /// The file of a socket on which this process listens. It is removed when dropped. Drop it before the listener: from
@@ -90,14 +127,17 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
 ///
 /// If something else is at `path`, a server is listening there, or a system call fails.
 pub fn listen(path: &Path, backlog: i32) -> Result<(UnixListener, SocketFile), Error> {
+    let address = address(path)?;
     // If the directory cannot be locked, there is no better way than to continue.
     let _lock = lock_directory(path, LOCK_PATIENCE);
     remove_dead(path)?;
     let socket = unix_socket()?;
     // The file gets the mode of the socket. Setting it afterwards by path could change another file that was put there.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path).map_err(io::Error::from)?)
-        .map_err(io::Error::from)?;
+    rustix::net::bind(&socket, &address).map_err(|error| match error {
+        Errno::NOENT => Error::NoDirectory(directory(path).to_path_buf()),
+        error => Error::Io(error.into()),
+    })?;
     let file = SocketFile { path: path.to_owned(), identity: identity(path) };
     rustix::net::listen(&socket, backlog).map_err(io::Error::from)?;
     Ok((UnixListener::from(socket), file))
@@ -109,7 +149,7 @@ pub fn listen(path: &Path, backlog: i32) -> Result<(UnixListener, SocketFile), E
 ///
 /// If no server listens there, or the connection is not accepted within `patience`.
 pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
-    let address = SocketAddrUnix::new(path)?;
+    let address = address(path)?;
     let (since, mut pause) = (Instant::now(), POLL);
     loop {
         let socket = unix_socket()?;
@@ -160,11 +200,14 @@ fn unix_socket() -> io::Result<rustix::fd::OwnedFd> {
     Ok(rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?)
 }
 
+fn directory(socket: &Path) -> &Path {
+    socket.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// Locks the directory of a socket. `None`: another process holds the lock for longer than `patience`, or it cannot
 /// be locked.
 fn lock_directory(socket: &Path, patience: Duration) -> Option<File> {
-    let dir = socket.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let dir = File::open(dir).ok()?;
+    let dir = File::open(directory(socket)).ok()?;
     let since = Instant::now();
     loop {
         match flock(&dir, FlockOperation::NonBlockingLockExclusive) {
@@ -242,6 +285,27 @@ mod tests {
         drop(lock);
         remove_if_dead(&path);
         assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let dir = dir();
+        let missing = dir.path().join("missing");
+        let said = listen(&missing.join("a.sock"), 8).expect_err("no directory").to_string();
+        assert!(said.starts_with(&format!("there is no directory {}: ", missing.display())), "{said}");
+    }
+
+    #[test]
+    fn the_longest_path_works_and_a_longer_one_is_refused_with_the_limit() {
+        let dir = dir();
+        let of_length = |bytes: usize| dir.path().join("x".repeat(bytes - dir.path().as_os_str().len() - 1));
+        let (_listener, _file) = listen(&of_length(PATH_BYTES_MAX), 8).expect("listen");
+        connect(&of_length(PATH_BYTES_MAX), Duration::ZERO).expect("connect");
+        let path = of_length(PATH_BYTES_MAX + 1);
+        let said = listen(&path, 8).expect_err("too long").to_string();
+        assert!(said.contains("108 bytes, at most 107; choose a shorter one"), "{said}");
+        let refused = connect(&path, Duration::ZERO).expect_err("too long");
+        assert_eq!((refused.kind(), refused.to_string()), (io::ErrorKind::InvalidInput, said));
     }
 
     #[test]

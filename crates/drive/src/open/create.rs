@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use codec::CodecId;
-use layout::geometry::validate_capacity;
 use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, Rows, Superblock};
 use media::{IoBuf, Media};
@@ -22,22 +21,7 @@ impl<M: Media> Drive<M> {
     ///
     /// [`Error::Invalid`] for impossible sizes; nothing was written then.
     pub async fn create(media: &M, options: &CreateOptions) -> Result<(), Error> {
-        let invalid = |e: layout::DecodeError| Error::Invalid(e.to_string());
-        let physical = options.physical_size_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
-        if physical > media.size_bytes() {
-            return Err(Error::Invalid(format!(
-                "physical size of {physical} bytes, but the backing has {}",
-                media.size_bytes()
-            )));
-        }
-        let geometry = Geometry::new(physical, options.segment_bytes).map_err(invalid)?;
-        validate_capacity(options.logical_capacity_bytes).map_err(invalid)?;
-        if options.sector_bytes != 512 && options.sector_bytes != 4096 {
-            return Err(Error::Invalid(format!(
-                "sector size of {} bytes: 512 or 4096 it is",
-                options.sector_bytes
-            )));
-        }
+        let geometry = options.validate(media.size_bytes())?;
         let (codec_policy, codec_level) = policy_numbers(options.codec);
         let superblock = Superblock {
             uuid: options.uuid,

@@ -102,3 +102,10 @@ fn block_discard(device: impl AsFd, offset: u64, len: u64) -> Result<(), Errno> 
     // SAFETY: the call reads two u64, start and length in bytes, through the pointer that `Setter` passes.
     unsafe { rustix::ioctl::ioctl(device, rustix::ioctl::Setter::<BLKDISCARD, [u64; 2]>::new([offset, len])) }
 }
+
+/// `BLKRRPART` of `linux/fs.h`: reads the partition table of a block device again.
+pub(super) fn reread_partitions(device: impl AsFd) -> Result<(), Errno> {
+    const BLKRRPART: rustix::ioctl::Opcode = rustix::ioctl::opcode::none(0x12, 95);
+    // SAFETY: the call has no argument.
+    unsafe { rustix::ioctl::ioctl(device, rustix::ioctl::NoArg::<BLKRRPART>::new()) }
+}

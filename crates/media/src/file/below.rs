@@ -70,7 +70,7 @@ pub(super) fn lock_below(device: &File, path: &Path, read_only: bool) -> Result<
         let opened = source.open(read_only, span);
         let locked = opened.and_then(|file| {
             let block_device = is_block_device(&file).map_err(Unreachable::refused)?;
-            match lock(&file, read_only, span, block_device) {
+            match lock(&file, read_only, span) {
                 Ok(()) => Ok((file, block_device)),
                 Err(Errno::AGAIN) => Err(Unreachable::InUse),
                 Err(error) => Err(Unreachable::refused(error)),

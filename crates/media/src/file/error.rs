@@ -3,6 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
+use super::size_limit::{SizeLimit, in_units};
+
 /// Failure to open or create a file or block device as a backing. The message is one line with the problem,
 /// the path and a remedy.
 #[derive(Debug, thiserror::Error)]
@@ -69,7 +71,7 @@ pub enum MediaError {
         found: &'static str,
     },
     /// The backing is smaller than a single page.
-    #[error("{}: {size_bytes} bytes are too small; a backing holds at least 4096", path.display())]
+    #[error("{}: {} is too small; a backing holds at least 4 KiB", path.display(), in_units(*size_bytes))]
     TooSmall {
         /// The path as it was given.
         path: PathBuf,
@@ -86,12 +88,22 @@ pub enum MediaError {
         path: PathBuf,
     },
     /// Not enough space for a preallocated file.
-    #[error("{}: no room for {size_bytes} bytes; free some space, or create it sparse", path.display())]
+    #[error("{}: no room for {}; free some space, or create it sparse", path.display(), in_units(*size_bytes))]
     NoSpace {
         /// The path as it was given.
         path: PathBuf,
         /// Requested size in bytes.
         size_bytes: u64,
+    },
+    /// The file would be larger than this process or its file system allows.
+    #[error("{}: cannot be {} large: {limit}", path.display(), in_units(*size_bytes))]
+    TooLarge {
+        /// The path as it was given.
+        path: PathBuf,
+        /// Requested size in bytes.
+        size_bytes: u64,
+        /// What limits it.
+        limit: SizeLimit,
     },
     /// Any other failure of a system call.
     #[error("{}: cannot {action}: {source}; the kernel log may say more", path.display())]

@@ -19,8 +19,8 @@ use rustix::io::Errno;
 
 use super::interrupted::retry_interrupted;
 
-/// Number and interval of retries of a busy lock on a block device. `udev` briefly locks a device to probe
-/// it, whenever a writer closes it.
+/// Number and interval of retries of a busy lock. `udev` briefly locks a device to probe it, whenever a writer
+/// closes it. The lock of a killed process lasts until its I/O that is under way has ended.
 const LOCK_RETRIES: u32 = 10;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
@@ -47,35 +47,42 @@ impl Span {
     }
 }
 
-/// Locks `span` of `file` without waiting.
+/// Locks `span` of `file`. Waits for a moment (half a second) if it is locked.
 ///
 /// # Errors
 /// `AGAIN` if another open holds a conflicting lock.
-pub(super) fn lock(file: &File, read_only: bool, span: Span, block_device: bool) -> Result<(), Errno> {
+pub(super) fn lock(file: &File, read_only: bool, span: Span) -> Result<(), Errno> {
+    lock_with(file, read_only, span, || std::thread::sleep(LOCK_RETRY_INTERVAL))
+}
+
+/// As [`lock`], with a pause before each retry.
+fn lock_with(file: &File, read_only: bool, span: Span, mut pause: impl FnMut()) -> Result<(), Errno> {
+    let mut retries = LOCK_RETRIES;
+    loop {
+        match try_lock(file, read_only, span) {
+            Err(Errno::AGAIN) if retries > 0 => {
+                retries -= 1;
+                pause();
+            }
+            other => return other,
+        }
+    }
+}
+
+/// Locks `span` of `file` without waiting.
+fn try_lock(file: &File, read_only: bool, span: Span) -> Result<(), Errno> {
+    let flock = |operation| retry_interrupted(|| rustix::fs::flock(file, operation));
     if !read_only && span == Span::WHOLE {
-        return flock(file, FlockOperation::NonBlockingLockExclusive, block_device);
+        return flock(FlockOperation::NonBlockingLockExclusive);
     }
     match lock_range(file, read_only, span) {
-        Ok(()) => flock(file, FlockOperation::NonBlockingLockShared, block_device),
+        Ok(()) => flock(FlockOperation::NonBlockingLockShared),
         Err(Errno::AGAIN | Errno::ACCESS) => Err(Errno::AGAIN),
         // The file system does not support range locks, or the file could not be opened for writing, which an
         // exclusive range lock requires. A shared `flock` alone is enough for readers: it excludes whole-file
         // writers, as before range locks existed.
-        Err(_) if read_only => flock(file, FlockOperation::NonBlockingLockShared, block_device),
-        Err(_) => flock(file, FlockOperation::NonBlockingLockExclusive, block_device),
-    }
-}
-
-fn flock(file: &File, operation: FlockOperation, block_device: bool) -> Result<(), Errno> {
-    let mut retries = if block_device { LOCK_RETRIES } else { 0 };
-    loop {
-        match retry_interrupted(|| rustix::fs::flock(file, operation)) {
-            Err(Errno::AGAIN) if retries > 0 => {
-                retries -= 1;
-                std::thread::sleep(LOCK_RETRY_INTERVAL);
-            }
-            other => return other,
-        }
+        Err(_) if read_only => flock(FlockOperation::NonBlockingLockShared),
+        Err(_) => flock(FlockOperation::NonBlockingLockExclusive),
     }
 }
 
@@ -142,14 +149,35 @@ mod tests {
         ] {
             for (one, other) in [(held, wanted), (wanted, held)] {
                 let (here, there) = (open(true), open(true));
-                lock(&here, one.0, one.1, false).expect("free");
-                let got = lock(&there, other.0, other.1, false);
+                try_lock(&here, one.0, one.1).expect("free");
+                let got = try_lock(&there, other.0, other.1);
                 assert_eq!(got, if together { Ok(()) } else { Err(Errno::AGAIN) }, "{one:?} {other:?}");
             }
         }
         // Without write access there is no exclusive lock on a part: the whole file is locked.
         let (here, there) = (open(false), open(true));
-        lock(&here, false, first, false).expect("free");
-        assert_eq!(lock(&there, false, second, false), Err(Errno::AGAIN));
+        try_lock(&here, false, first).expect("free");
+        assert_eq!(try_lock(&there, false, second), Err(Errno::AGAIN));
+    }
+
+    #[test]
+    fn a_lock_that_ends_in_a_moment_is_waited_for() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let open = || File::options().read(true).write(true).open(file.path()).expect("opened");
+        for span in [Span::WHOLE, Span { start: 0, len: Some(4096) }] {
+            for (ends_after, expected) in
+                [(1, Ok(())), (LOCK_RETRIES, Ok(())), (LOCK_RETRIES + 1, Err(Errno::AGAIN))]
+            {
+                let (mut here, there, mut pauses) = (Some(open()), open(), 0);
+                here.iter().for_each(|here| try_lock(here, false, span).expect("free"));
+                let pause = || {
+                    pauses += 1;
+                    if pauses == ends_after {
+                        here = None;
+                    }
+                };
+                assert_eq!(lock_with(&there, false, span, pause), expected, "{span:?} {ends_after}");
+            }
+        }
     }
 }

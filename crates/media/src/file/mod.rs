@@ -7,18 +7,23 @@ mod interrupted;
 mod lock;
 mod open;
 mod plain;
+mod size_limit;
 mod uring;
 
 pub use below::LoopSource;
 pub use error::MediaError;
 pub use open::{Allocation, Direct};
+pub use size_limit::SizeLimit;
 pub use uring::{UringGuard, UringReactor};
 
-use std::fs::Metadata;
+use std::fs::{File, Metadata};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+
+use rustix::io::Errno;
 
 use crate::range::check_range;
 use crate::{IoBuf, Media};
@@ -75,6 +80,31 @@ impl FileMedia {
         open::grow(&self.backing, size_bytes, allocation)
     }
 
+    /// Opens the same file or device once more, whatever its path leads to by now, for reading and (unless the backing
+    /// is read-only) writing at any offset: through the page cache, to its last byte. The lock stays with this backing.
+    ///
+    /// # Errors
+    /// Those of `open(2)`. `/proc` must be mounted.
+    pub fn reopen(&self) -> io::Result<File> {
+        let path = format!("/proc/self/fd/{}", self.backing.file.as_raw_fd());
+        File::options().read(true).write(!self.backing.read_only).open(path)
+    }
+
+    /// Makes the kernel read the partition table of a disk again. Does nothing on other backings, which have none.
+    ///
+    /// # Errors
+    /// `EBUSY` if a partition is in use.
+    pub fn forget_partitions(&self) -> io::Result<()> {
+        if !self.backing.block_device {
+            return Ok(());
+        }
+        match backing::reread_partitions(&self.backing.file) {
+            // INVAL: a partition, or a device that has none. NOTTY: it does not know the call.
+            Err(Errno::INVAL | Errno::NOTTY) => Ok(()),
+            other => Ok(other?),
+        }
+    }
+
     /// The path as it was given.
     pub fn path(&self) -> &Path {
         &self.backing.path
@@ -96,8 +126,14 @@ impl FileMedia {
         self.backing.below.warning()
     }
 
+    /// Returns the limit of this process on the size of files, if the backing is a file that is larger: writes behind
+    /// the limit fail. A server handles that as a full backing.
+    pub fn size_limit(&self) -> Option<SizeLimit> {
+        SizeLimit::below(self.size_bytes()).filter(|_| !self.backing.block_device)
+    }
+
     /// Returns whether a write or sync ever failed because a file system, a quota or a thin volume under a sparse
-    /// backing was full.
+    /// backing was full, or because of a limit on the size of files.
     pub fn out_of_space(&self) -> bool {
         self.backing.out_of_space.load(Ordering::Relaxed)
     }
@@ -117,7 +153,10 @@ impl FileMedia {
 
     fn note(&self, result: &io::Result<()>) {
         let full = |error: &io::Error| {
-            matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+            matches!(
+                error.kind(),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+            )
         };
         if result.as_ref().is_err_and(full) {
             self.backing.out_of_space.store(true, Ordering::Relaxed);

@@ -14,6 +14,7 @@ use super::below::{self, Below};
 use super::error::MediaError;
 use super::interrupted::retry_interrupted;
 use super::lock::{Span, lock};
+use super::size_limit::SizeLimit;
 use crate::{IoBuf, PAGE_BYTES};
 
 /// Choice of direct I/O (`O_DIRECT`), which bypasses the page cache.
@@ -55,7 +56,7 @@ pub(super) fn open(path: &Path, read_only: bool, direct: Direct) -> Result<Backi
     // The path may have been replaced since the check.
     let metadata = file.metadata().map_err(|error| MediaError::from_io(path, "look at it", error))?;
     let block_device = is_block_device(path, metadata.file_type())?;
-    lock_whole(&file, path, read_only, block_device)?;
+    lock_whole(&file, path, read_only)?;
     let below = match block_device {
         true => below::lock_below(&file, path, read_only)?,
         false => Below::default(),
@@ -122,7 +123,7 @@ fn finish_create(
     allocation: Allocation,
     direct: Direct,
 ) -> Result<bool, MediaError> {
-    lock_whole(file, path, false, false)?;
+    lock_whole(file, path, false)?;
     set_size(file, path, size_bytes, allocation)?;
     let direct = set_direct(file, path, direct)?;
     // The size and the name must survive a power cut before a drive relies on them.
@@ -172,6 +173,10 @@ fn set_size(file: &File, path: &Path, size_bytes: u64, allocation: Allocation) -
         }
     };
     set.map_err(|error| match error {
+        Errno::FBIG => {
+            let limit = SizeLimit::of_refused(size_bytes);
+            MediaError::TooLarge { path: path.to_path_buf(), size_bytes, limit }
+        }
         Errno::NOSPC | Errno::DQUOT => MediaError::NoSpace { path: path.to_path_buf(), size_bytes },
         error => MediaError::from_io(path, "allocate it", error),
     })
@@ -199,9 +204,8 @@ fn whole_pages(path: &Path, raw_bytes: u64) -> Result<u64, MediaError> {
 }
 
 /// Takes the lock that excludes a second server: exclusive for writing, shared for reading.
-fn lock_whole(file: &File, path: &Path, read_only: bool, block_device: bool) -> Result<(), MediaError> {
-    lock(file, read_only, Span::WHOLE, block_device)
-        .map_err(|error| MediaError::from_io(path, "lock it", error))
+fn lock_whole(file: &File, path: &Path, read_only: bool) -> Result<(), MediaError> {
+    lock(file, read_only, Span::WHOLE).map_err(|error| MediaError::from_io(path, "lock it", error))
 }
 
 /// Turns direct I/O on if requested and supported. Returns whether it is on.

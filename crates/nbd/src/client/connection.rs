@@ -91,6 +91,7 @@ impl Connection {
                 Box::new(stream)
             }
             UriAddress::Unix(path) => {
+                socket_file::check_path(path)?;
                 let stream = UnixStream::connect(path)?;
                 stream.set_read_timeout(Some(PATIENCE))?;
                 stream.set_write_timeout(Some(PATIENCE))?;

@@ -1,13 +1,12 @@
 //! The first file system on an attached drive.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use crate::signatures::{HEAD_BYTES, TAIL_BYTES, in_bytes};
+use crate::signatures::{self, Contents};
 
 /// Kind of file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,9 +30,9 @@ impl std::str::FromStr for Filesystem {
 impl Filesystem {
     /// Makes the file system on a device that holds nothing: of its drive, `used_bytes` are in use.
     pub(super) fn make(self, device: &Path, used_bytes: u64) -> Result<()> {
-        if let Some(contents) =
-            contents(device).with_context(|| format!("{}: cannot read it", device.display()))?
-        {
+        let found = File::open(device).and_then(|file| signatures::find(&file, device));
+        let found = found.with_context(|| format!("{}: cannot read it", device.display()))?;
+        if let Some(contents) = Contents::new(found) {
             bail!("{}: it holds {contents}; attach it without --mkfs", device.display());
         }
         if used_bytes > 0 {
@@ -55,19 +54,4 @@ impl Filesystem {
         }
         Ok(())
     }
-}
-
-/// Returns what a device probably holds; `None` if both ends are blank.
-fn contents(device: &Path) -> std::io::Result<Option<&'static str>> {
-    let mut file = File::open(device)?;
-    let size = file.seek(SeekFrom::End(0))?;
-    let mut read = |offset: u64, length: u64| -> std::io::Result<Vec<u8>> {
-        let mut bytes = vec![0; length as usize];
-        file.seek(SeekFrom::Start(offset))?;
-        file.read_exact(&mut bytes)?;
-        Ok(bytes)
-    };
-    let head = read(0, HEAD_BYTES.min(size))?;
-    let tail = read(size - TAIL_BYTES.min(size), TAIL_BYTES.min(size))?;
-    Ok(in_bytes(&head, &tail))
 }

@@ -19,7 +19,7 @@ use status::DriveState;
 
 use super::examine::{ANSWER, Notice};
 use crate::in_use;
-use crate::signatures::{self, HEAD_BYTES, TAIL_BYTES};
+use crate::signatures::{self, Contents, HEAD_BYTES, TAIL_BYTES};
 use crate::usage::{WrongUsage, complain, printable};
 
 /// Most bytes that are read to see whether all are zeros.
@@ -180,17 +180,17 @@ fn drive(path: &Path) -> Result<()> {
         path.display(),
         found.state
     );
-    refuse(&path.display().to_string(), (found.logical_used_bytes > 0).then_some("data"))
+    refuse(&path.display().to_string(), (found.logical_used_bytes > 0).then(|| "data".to_string()))
 }
 
-fn refuse(name: &str, found: Option<&str>) -> Result<()> {
+fn refuse(name: &str, found: Option<String>) -> Result<()> {
     match found {
         Some(what) => bail!("{name}: holds {what}; choose another, or overwrite it with --destroy"),
         None => Ok(()),
     }
 }
 
-fn file(path: &Path, how: Extent<'_>) -> Result<Option<&'static str>> {
+fn file(path: &Path, how: Extent<'_>) -> Result<Option<String>> {
     let mut file = File::open(path)?;
     let size = file.seek(SeekFrom::End(0))?;
     let ranges = data_ranges(&file, size)?;
@@ -223,11 +223,11 @@ enum Search {
     Answered,
     /// It is asked which parts hold data: it has time for each of many answers, and the connection limits that.
     Survey,
-    Ended(Result<Option<&'static str>>),
+    Ended(Result<Option<String>>),
 }
 
 /// Looks for data on an export. The server may hang after it has said how large it is: another thread asks it.
-fn export(uri: &str, how: Extent<'_>) -> Result<Option<&'static str>> {
+fn export(uri: &str, how: Extent<'_>) -> Result<Option<String>> {
     let parsed = ExportUri::parse(uri)?;
     let (sender, searched) = mpsc::channel();
     let (bytes_max, stop) = (how.bytes_max, how.stop.clone());
@@ -259,7 +259,7 @@ fn export(uri: &str, how: Extent<'_>) -> Result<Option<&'static str>> {
     }
 }
 
-fn search_export(uri: &ExportUri, how: Extent<'_>, say: impl Fn(Search)) -> Result<Option<&'static str>> {
+fn search_export(uri: &ExportUri, how: Extent<'_>, say: impl Fn(Search)) -> Result<Option<String>> {
     let mut connection = Connection::open(uri, None)?;
     let size = connection.size_bytes();
     say(Search::Answered);
@@ -287,7 +287,7 @@ fn contents(
     ranges: Vec<std::ops::Range<u64>>,
     how: Extent<'_>,
     mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
-) -> Result<Option<&'static str>> {
+) -> Result<Option<String>> {
     let mut part = |offset: u64, length: u64| {
         let mut bytes = vec![0; length as usize];
         read(offset, &mut bytes)?;
@@ -295,8 +295,8 @@ fn contents(
     };
     let head = part(0, HEAD_BYTES.min(size))?;
     let tail = part(size - TAIL_BYTES.min(size), TAIL_BYTES.min(size))?;
-    if let Some(found) = signatures::in_bytes(&head, &tail) {
-        return Ok(Some(found));
+    if let Some(contents) = Contents::new(signatures::in_ends(size, &head, &tail)) {
+        return Ok(Some(contents.to_string()));
     }
     let total: u64 = ranges.iter().map(|range| range.end - range.start).sum();
     if how.bytes_max.is_some_and(|most| total > most) {
@@ -318,7 +318,7 @@ fn contents(
             }
             read(at, bytes)?;
             if bytes.iter().any(|byte| *byte != 0) {
-                return Ok(Some("data"));
+                return Ok(Some("data".to_string()));
             }
             at += length as u64;
         }
@@ -384,15 +384,17 @@ mod tests {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("file");
         let target = target(&path);
-        std::fs::write(&path, vec![0; 3 << 20]).expect("written");
+        std::fs::write(&path, vec![0; 4 << 20]).expect("written");
         check(&target, false, &Stop::default()).expect("blank");
         // At the end, and where neither end shows it.
-        for at in [(3 << 20) - 1, 2 << 20] {
-            let mut bytes = vec![0; 3 << 20];
+        for at in [(4 << 20) - 1, 2 << 20] {
+            let mut bytes = vec![0; 4 << 20];
             bytes[at] = 1;
             std::fs::write(&path, &bytes).expect("written");
             let error = check(&target, false, &Stop::default()).expect_err("data").to_string();
-            assert!(error.ends_with("holds data; choose another, or overwrite it with --destroy"), "{error}");
+            let holds = format!("holds data (at byte {at}); choose another, or overwrite it with --destroy");
+            let holds_in_the_middle = "holds data; choose another, or overwrite it with --destroy";
+            assert!(error.ends_with(&holds) || error.ends_with(holds_in_the_middle), "{error}");
             check(&target, true, &Stop::default()).expect("may be overwritten");
         }
         let stop = Stop::default();

@@ -3,7 +3,7 @@
 use std::fs::File;
 
 use crate::common::server::text;
-use crate::common::{Drive, Outcome, needs, pumice, succeed};
+use crate::common::{Drive, Outcome, in_time, needs, pumice, succeed};
 
 /// Runs `create` on a file in a new directory. Returns exit code and output.
 fn create(
@@ -126,7 +126,7 @@ fn refuses_what_holds_data() {
         (0, b"XFSB", "XFS"),
         (510, b"\x55\xaa", "partition table"),
         (700_000, b"\x01", "data"),
-        ((64 << 20) - 512, b"EFI PART", "data"),
+        ((64 << 20) - 512, b"EFI PART", "GPT partition table (at byte 67108352)"),
     ] {
         let (code, said) = create(&[], put(offset, bytes));
         assert_eq!(code, Some(1), "{said}");
@@ -135,6 +135,101 @@ fn refuses_what_holds_data() {
         let (code, said) = create(&["--force"], put(offset, bytes));
         assert_eq!(code, Some(0), "{said}");
     }
+}
+
+/// The size of a backing that ends within a page, and in the middle of everything that formats align themselves to.
+const ODD_SIZE: u64 = (64 << 20) + (127 << 10) + 512;
+
+/// Writes traces of previous contents: places and bytes, after which `wipefs` finds them.
+fn traces(kind: &str) -> Vec<(u64, Vec<u8>)> {
+    let one = |offset: u64, bytes: &[u8]| vec![(offset, bytes.to_vec())];
+    match kind {
+        "btrfs" => {
+            let mut superblock = vec![0; 4096];
+            superblock[0x40..0x48].copy_from_slice(b"_BHRfS_M");
+            one(0x1_0000, &superblock)
+        }
+        // Version 1, and the last page.
+        "swap" => vec![(1024, vec![1, 0, 0, 0, 255, 3, 0, 0]), (4086, b"SWAPSPACE2".to_vec())],
+        "md 0.90" => {
+            let mut superblock = vec![0; 4096];
+            for (at, value) in [(0, 0xa92b_4efc_u32), (4, 0), (8, 90), (20, 77)] {
+                superblock[at..at + 4].copy_from_slice(&value.to_le_bytes());
+            }
+            one((ODD_SIZE & !0xffff) - 0x1_0000, &superblock)
+        }
+        "md 1.0" => {
+            let sector = (ODD_SIZE / 512 - 16) & !7;
+            let mut superblock = vec![0; 256];
+            superblock[..8].copy_from_slice(&[0xfc, 0x4e, 0x2b, 0xa9, 1, 0, 0, 0]);
+            superblock[16..40].copy_from_slice(b"0123456789abcdefhost:old");
+            superblock[144..152].copy_from_slice(&sector.to_le_bytes());
+            let words =
+                superblock.chunks(4).map(|word| u64::from(u32::from_le_bytes(word.try_into().expect("4"))));
+            let sum: u64 = words.sum();
+            superblock[216..220].copy_from_slice(&((sum as u32) + (sum >> 32) as u32).to_le_bytes());
+            one(sector * 512, &superblock)
+        }
+        "zfs" => {
+            let end = ODD_SIZE & !0x3ffff;
+            let labels = [0, 0x4_0000, end - 0x8_0000, end - 0x4_0000];
+            let blocks =
+                labels.iter().flat_map(|label| (0..8).map(move |block| label + 0x2_0000 + block * 8192));
+            let uberblock = [0x00ba_b10c_u64.to_le_bytes(), 5000_u64.to_le_bytes()].concat();
+            blocks.map(|place| (place, uberblock.clone())).collect()
+        }
+        "in the middle" => one(1 << 20, &[0x0d, 0xd0, 0x01, 0xc0]),
+        other => unreachable!("{other}"),
+    }
+}
+
+/// Returns the signatures that libblkid knows in a file: type and offset, one a line.
+fn signatures_of(path: &std::path::Path) -> String {
+    in_time("wipefs", &["-n", "-i", "-O", "TYPE,OFFSET", &text(path)]).stdout
+}
+
+#[test]
+fn names_and_clears_what_other_programs_recognize() -> Outcome {
+    use std::os::unix::fs::FileExt;
+    if !needs(&["wipefs"]) {
+        return Ok(());
+    }
+    for (kind, named) in [
+        ("btrfs", "a btrfs filesystem (at byte 65600)"),
+        ("swap", "swap space (at byte 4086)"),
+        ("md 0.90", "a RAID member (at byte 67108864)"),
+        ("md 1.0", "a RAID member (at byte 67227648)"),
+        ("zfs", "a ZFS pool member (at bytes "),
+        ("in the middle", "a signature of VMFS_volume_member (at byte 1048576)"),
+    ] {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("drive");
+        let file = File::options().create_new(true).read(true).write(true).open(&path)?;
+        file.set_len(ODD_SIZE)?;
+        for (place, bytes) in traces(kind) {
+            file.write_all_at(&bytes, place)?;
+        }
+        assert_ne!(signatures_of(&path), "", "{kind} is a trace that libblkid knows");
+        let before = std::fs::read(&path)?;
+        let run = pumice(&["create", &text(&path)]);
+        assert_eq!(run.code, Some(1), "{kind}: {run:?}");
+        assert!(run.stderr.contains(&format!("holds {named}")), "{kind}: {run:?}");
+        // Refused for another reason.
+        let run = pumice(&["create", &text(&path), "--force", "--capacity", "257T"]);
+        assert_eq!(run.code, Some(1), "{kind}: {run:?}");
+        assert!(std::fs::read(&path)? == before, "{kind}: a refused command wrote something");
+        let run = pumice(&["create", &text(&path), "--force", "--size", "40M"]);
+        assert_eq!(run.code, Some(0), "{kind}: {run:?}");
+        assert_eq!(signatures_of(&path), "", "{kind}");
+        assert_eq!(std::fs::metadata(&path)?.len(), ODD_SIZE);
+        let end = std::fs::read(&path)?.split_off((ODD_SIZE - (1 << 20)) as usize);
+        assert!(
+            end.iter().all(|byte| *byte == 0),
+            "{kind}: the end is clear also for programs unknown to libblkid"
+        );
+        assert_eq!(pumice(&["check", &text(&path)]).code, Some(0));
+    }
+    Ok(())
 }
 
 #[test]

@@ -58,6 +58,7 @@ impl AdminSocket {
         let (listener, file) = socket_file::listen(path, BACKLOG)
             .map_err(|error| match error {
                 socket_file::Error::Io(error) => error,
+                error @ (socket_file::Error::TooLong(_) | socket_file::Error::NoDirectory(_)) => error.into(),
                 error => io::Error::new(io::ErrorKind::AddrInUse, error),
             })
             .map_err(failed("listen at"))?;

@@ -56,7 +56,11 @@ impl Error {
     }
 }
 
-/// Returns whether a write failed because the backing has no room.
+/// Returns whether a write failed because the backing has no room: also if its file may not be as large. The segment is
+/// as good as any other then.
 pub(crate) fn lacks_room(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+    )
 }

@@ -8,13 +8,18 @@ use std::fmt;
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Result, bail};
 use media::LoopSource;
 use service::{mounts, unescape};
+use status::shown;
 
 use crate::doctor::root::{Root, numbered};
 
+/// Number and interval of looks at a lock: that of a killed process lasts until its I/O that is under way has ended.
+const LOOKS: u32 = 10;
+const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Largest number of stacked devices followed.
 const DEPTH_MAX: usize = 8;
 
@@ -39,7 +44,7 @@ impl User {
     /// Recommended action.
     fn advice(&self) -> String {
         match self {
-            User::Mount(point) => format!("unmount it first (`umount {}`)", point.display()),
+            User::Mount(point) => format!("unmount it first (`umount {}`)", shown(point)),
             User::Swap => "turn it off first (`swapoff`)".to_string(),
             User::Loop(_, Some(user)) | User::Holder(_, Some(user)) => user.advice(),
             User::Partition(_, user) | User::SameBytes(_, user) => user.advice(),
@@ -59,9 +64,11 @@ impl User {
 impl fmt::Display for User {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let above = match self {
-            User::Mount(point) => return write!(f, "mounted at {}", point.display()),
+            User::Mount(point) => return write!(f, "mounted at {}", shown(point)),
             User::Swap => return f.write_str("swap space"),
-            User::Lock(Some((pid, name))) => return write!(f, "locked by process {pid} ({name})"),
+            User::Lock(Some((pid, name))) => {
+                return write!(f, "locked by process {pid} ({})", shown(Path::new(name)));
+            }
             User::Lock(None) => return f.write_str("locked by another process"),
             User::Loop(device, above) => {
                 write!(f, "backing file of {device}")?;
@@ -80,8 +87,17 @@ impl fmt::Display for User {
 
 /// Fails if the file or block device at `path` is in use, and names the user. A path that does not exist is not in use.
 pub(crate) fn refuse(path: &Path) -> Result<()> {
-    match user(&Root::new(Path::new("/")), path) {
-        Some(user) => bail!("{}: in use: {user}; {}", path.display(), user.advice()),
+    let root = Root::new(Path::new("/"));
+    let mut found = user(&root, path);
+    for _ in 0..LOOKS {
+        if !matches!(found, Some(User::Lock(_))) {
+            break;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+        found = user(&root, path);
+    }
+    match found {
+        Some(user) => bail!("{}: in use: {user}; {}", shown(path), user.advice()),
         None => Ok(()),
     }
 }
@@ -131,7 +147,7 @@ fn holder(root: &Root, directory: &Path, depth: usize) -> Option<User> {
     let name = root.names(directory.join("holders"), |_| true).into_iter().next()?;
     let holder = Path::new("sys/block").join(&name);
     let shown = match root.text(holder.join("dm/name")) {
-        Some(mapped) => format!("/dev/mapper/{mapped}"),
+        Some(mapped) => format!("/dev/mapper/{}", shown(Path::new(&mapped))),
         None => format!("/dev/{name}"),
     };
     let above = root.text(holder.join("dev")).and_then(|number| device_user(root, &number, None, depth + 1));
@@ -257,7 +273,7 @@ mod tests {
     use super::*;
     use crate::doctor::root::tree;
 
-    fn shown(user: Option<User>) -> String {
+    fn said(user: Option<User>) -> String {
         user.map_or_else(String::new, |user| format!("{user}; {}", user.advice()))
     }
 
@@ -271,7 +287,7 @@ mod tests {
             ("locked", ""),
             ("held", ""),
             ("proc/swaps", "Filename Type Size Used Priority\n/swap\\040file file 4 0 -2\n"),
-            ("proc/self/mountinfo", "36 35 7:3 / /mnt\\040two rw - ext4 /dev/loop3 rw\n"),
+            ("proc/self/mountinfo", "36 35 7:3 / /mnt\\040two\\012x rw - ext4 /dev/loop3 rw\n"),
             ("proc/77/comm", "qemu-system-x86\n"),
             ("sys/block/loop0/loop/backing_file", "/gone (deleted)\n"),
             ("sys/block/loop1/loop/backing_file", "/image\n"),
@@ -298,7 +314,7 @@ mod tests {
             ("image", "backing file of /dev/loop1; detach it first (`losetup --detach /dev/loop1`)"),
             (
                 "mounted",
-                "backing file of /dev/loop3, mounted at /mnt two; unmount it first (`umount /mnt two`)",
+                "backing file of /dev/loop3, mounted at /mnt two\\nx; unmount it first (`umount /mnt two\\nx`)",
             ),
             (
                 "locked",
@@ -306,7 +322,7 @@ mod tests {
             ),
             ("held", "locked by another process; stop it first (`fuser -v` names the process)"),
         ] {
-            assert_eq!(shown(user(&root, &folder.path().join(name))), expected, "{name}");
+            assert_eq!(said(user(&root, &folder.path().join(name))), expected, "{name}");
         }
     }
 
@@ -348,7 +364,7 @@ mod tests {
             ("8:32", "part of /dev/mapper/vg-data, mounted at /srv; unmount it first (`umount /srv`)"),
             ("8:48", ""),
         ] {
-            assert_eq!(shown(device_user(&root, number, None, 0)), expected, "{number}");
+            assert_eq!(said(device_user(&root, number, None, 0)), expected, "{number}");
         }
     }
 }

@@ -49,6 +49,7 @@ mod wipe;
 use std::ffi::OsString;
 use std::io;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -128,6 +129,7 @@ fn main() -> ExitCode {
 /// Runs the program with the given arguments, the first of which is its name.
 fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> ExitCode {
     panics::end_the_process();
+    fail_beyond_size_limit();
     let arguments: Vec<OsString> = arguments.into_iter().map(Into::into).collect();
     let cli = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli,
@@ -173,6 +175,13 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
             ExitCode::from(usage::exit_code(&error))
         }
     }
+}
+
+/// Makes a write beyond the limit on the size of files (`ulimit -f`, `LimitFSIZE=`) fail instead of ending the process. The
+/// signal is handled rather than ignored: programs that are started find it as it was.
+fn fail_beyond_size_limit() {
+    // Without it, the signal ends the process as before.
+    let _ = signal_hook::flag::register(libc::SIGXFSZ, Arc::default());
 }
 
 /// Returns whether an error means that the reader has closed the output (`pumice status | head`).

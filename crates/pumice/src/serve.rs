@@ -6,6 +6,7 @@ mod endpoints;
 mod http;
 mod inherited;
 mod names;
+mod orphans;
 mod printer;
 mod privileges;
 mod signals;
@@ -110,6 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {
         let signals = signals::watch()?;
+        orphans::reap()?;
         let activated = activated.into_iter().map(|activated| activated.socket).collect();
         Daemon::new(source, config, nbd_config, (workers.clone(), privileges), (signals, activated))?
             .run()

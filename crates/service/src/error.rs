@@ -34,6 +34,17 @@ pub enum ServiceError {
         /// Error of the engine.
         source: drive::Error,
     },
+    /// The drive cannot be opened for writing, because of a limit on the size of files.
+    #[error(
+        "{}: cannot be opened for writing, because {limit}; or use `pumice serve --read-only`, which writes nothing",
+        shown(path)
+    )]
+    SizeLimit {
+        /// Path of the backing.
+        path: PathBuf,
+        /// What limits it.
+        limit: media::SizeLimit,
+    },
     /// A worker thread cannot be started.
     #[error("cannot start worker thread {index}: {source}; try fewer threads")]
     Worker {

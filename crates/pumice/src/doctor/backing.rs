@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use media::{Allocation, Direct, FileMedia, MediaError};
 use rustix::fs::{FallocateFlags, IFlags};
 use service::{Mount, mount_of, mounts};
+use status::shown;
 
 use super::disks::queue_of;
 use super::finding::Finding;
@@ -44,7 +45,7 @@ fn filesystem(patient: &Patient, mount: Option<&Mount>) -> Finding {
         );
     };
     let kind = mount.kind.as_str();
-    let at = format!("{kind} at {}", mount.point.display());
+    let at = format!("{kind} at {}", shown(&mount.point));
     let compressing = mount.has("compress") || mount.has("compress-force");
     match kind {
         "ext4" | "ext3" | "ext2" | "xfs" | "f2fs" | "jfs" => Finding::ok(check, at),

@@ -1,6 +1,7 @@
 //! Checks that space deleted above the drive is freed on the drive.
 
 use service::Mount;
+use status::shown;
 
 use super::Patient;
 use super::finding::Finding;
@@ -51,7 +52,7 @@ pub(super) fn gap(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Findin
     };
     let mut used = 0;
     for (device, mount) in mounted {
-        let at = mount.point.display();
+        let at = shown(&mount.point);
         // In sectors of 512 bytes, whatever the sector size of the disk.
         let sectors = patient.root.number(format!("sys/class/block/{device}/size"));
         let space = rustix::fs::statvfs(patient.root.path(&mount.point));
@@ -80,7 +81,7 @@ pub(super) fn gap(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Findin
 
 fn trim(patient: &Patient, device: &str, mount: &Mount) -> Finding {
     let check = "trim-above";
-    let at = format!("{} at {} (/dev/{device})", mount.kind, mount.point.display());
+    let at = format!("{} at {} (/dev/{device})", mount.kind, shown(&mount.point));
     if patient.root.number(format!("sys/class/block/{device}/queue/discard_max_bytes")) == Some(0) {
         return Finding::warn(
             check,

@@ -24,8 +24,6 @@ pub(super) fn watch() -> Result<Signals> {
     let mut terminate = listen(SignalKind::terminate())?;
     let mut interrupt = listen(SignalKind::interrupt())?;
     let reload = listen(SignalKind::hangup())?;
-    // A write beyond the file size limit (`ulimit -f`, `LimitFSIZE=`) then fails instead of ending the server.
-    drop(listen(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?);
     let trigger = ShutdownTrigger::new();
     let stop = trigger.subscribe();
     tokio::spawn(async move {

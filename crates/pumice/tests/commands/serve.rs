@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
 use crate::common::server::{text, wait_until};
-use crate::common::{Drive, Outcome, in_time, needs, succeed};
+use crate::common::{Drive, Outcome, fails, in_time, needs, succeed};
 
 #[test]
 fn listens_beside_the_drive_for_its_owner_only() -> Outcome {
@@ -321,9 +321,58 @@ fn a_limit_on_the_size_of_files_ends_no_server() -> Outcome {
     command.args(["-c", serve, env!("CARGO_BIN_EXE_pumice"), &text(&drive.path())]);
     let server = drive.start(command, 1);
     let run = in_time("qemu-io", &["-f", "raw", "-c", &format!("write -s {data} 0 32M"), server.uri()]);
-    assert_ne!(run.code, Some(0), "{run:?}");
-    drive.status();
+    assert!((run.stdout + &run.stderr).contains("No space left"), "as on a full backing");
+    let status = drive.status();
+    assert_eq!((&status["state"], &status["backing_full"]), (&"online".into(), &true.into()), "{status}");
+    assert_eq!(status["cleaning"]["segments_bad_count"], 0, "{status}");
     assert_eq!(server.stop().signal(), None);
+    let log = drive.log();
+    assert!(log.contains("files of this process end at 16 MiB; raise that limit (`ulimit -f`"), "{log}");
+    // Without the limit, what was there is still there.
+    assert_eq!(drive.pumice(&["check", "--deep", &text(&drive.path())]).code, Some(0));
+    for (arguments, says) in [
+        ("create new --size 64M", "new: cannot be 64 MiB large: files of this process end at 16 MiB"),
+        ("set-size drive 128M", "cannot be 128 MiB large: files of this process end at 16 MiB"),
+    ] {
+        let command = format!("cd \"$1\"; ulimit -f 16384; exec \"$0\" {arguments}");
+        let run = in_time("bash", &["-c", &command, env!("CARGO_BIN_EXE_pumice"), &text(drive.folder())]);
+        fails(&run, &[says, "LimitFSIZE="]);
+    }
+    assert!(!std::path::Path::new(&drive.file("new")).exists());
+    Ok(())
+}
+
+#[test]
+fn process_1_reaps_what_commands_leave_behind() -> Outcome {
+    let unshare = ["--pid", "--fork", "--kill-child", "--mount-proc"];
+    if !needs(&["unshare"]) || in_time("unshare", &[&unshare[..], &["true"]].concat()).code != Some(0) {
+        eprintln!("skipped: no namespace of processes can be made here");
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    // The command ends at once, and what it leaves behind a moment later. Its parent is the server then.
+    let left = drive.file("left");
+    let on_event = format!("(echo $PPID >>{left}; sleep 0.1) &");
+    let mut command = std::process::Command::new("unshare");
+    command.args(unshare).arg(env!("CARGO_BIN_EXE_pumice")).args(["serve", &text(&drive.path())]);
+    command.args(["--on-event", &on_event]);
+    let server = drive.start(command, 1);
+    wait_until("the command of the event `opened`", || {
+        std::fs::read_to_string(&left).is_ok_and(|it| !it.is_empty())
+    });
+    let root = server.pid();
+    let process_1 = || -> Option<String> {
+        let children = std::fs::read_to_string(format!("/proc/{root}/task/{root}/children")).ok()?;
+        children.split_whitespace().next().map(str::to_string)
+    };
+    let process_1 = process_1().expect("the server below unshare");
+    let children = || std::fs::read_to_string(format!("/proc/{process_1}/task/{process_1}/children"));
+    // Children of all threads are those of the first, which adopts orphans.
+    wait_until("no child is left", || children().is_ok_and(|children| children.trim().is_empty()));
+    let pid = rustix::process::Pid::from_raw(process_1.parse()?).expect("a process");
+    rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
+    wait_until("the server has closed the drive", || drive.log().contains("closed"));
+    assert_eq!(drive.pumice(&["check", &text(&drive.path())]).code, Some(0));
     Ok(())
 }
 

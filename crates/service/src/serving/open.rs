@@ -9,7 +9,7 @@ use media::{AnyMedia, Direct, FileMedia, MediaError};
 use offload::Offload;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use status::StatusReport;
+use status::{StatusReport, shown};
 
 use crate::admission::held::WhenFull;
 use crate::admission::throttle::Throttling;
@@ -117,7 +117,10 @@ pub(crate) async fn open(
 fn failed(path: &Path, media: &AnyMedia, source: drive::Error) -> ServiceError {
     let path = path.to_path_buf();
     match media {
-        AnyMedia::File(file) if file.out_of_space() => ServiceError::BackingFull { path, source },
+        AnyMedia::File(file) if file.out_of_space() => match file.size_limit() {
+            Some(limit) => ServiceError::SizeLimit { path, limit },
+            None => ServiceError::BackingFull { path, source },
+        },
         _ => ServiceError::Drive { path, source },
     }
 }
@@ -134,6 +137,12 @@ pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<F
             Ok(media) => {
                 if let Some(warning) = media.warning() {
                     tracing::warn!("{warning}");
+                }
+                if let Some(limit) = media.size_limit().filter(|_| !settings.read_only) {
+                    tracing::warn!(
+                        drive = %shown(path),
+                        "the drive is larger than files may be: changes are refused when it is full up to there: {limit}"
+                    );
                 }
                 return Ok(media);
             }

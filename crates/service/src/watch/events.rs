@@ -211,7 +211,8 @@ impl Watcher {
             if !self.out_of_space {
                 let message = match backing_full {
                     true => {
-                        "the file system or volume under the drive is full: changes are refused until there is room (docs/space.md)"
+                        "the file system or volume under the drive is full, or its file may not be larger: changes are refused \
+                         until there is room (docs/space.md)"
                     }
                     false => {
                         "out of physical space: writes are refused until data is trimmed or the drive grows; run no fsck before that \

@@ -21,8 +21,8 @@ use crate::watch::events::EventSink;
 
 /// Most writes of a drive that are held: half the requests that a connection may have in flight.
 const WRITES_MAX: u64 = 128;
-/// Most bytes of all held writes of a server: a quarter of the memory for request data, by default.
-const BYTES_MAX: usize = 64 << 20;
+/// Most bytes of all held writes of a server: three quarters of what a connection may hold.
+const BYTES_MAX: usize = 48 << 20;
 /// Interval of comparing space, for room that nobody has announced.
 const LOOK: Duration = Duration::from_millis(100);
 /// Interval of trying again on a backing that was full.
@@ -296,7 +296,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn held_writes_take_bounded_memory() {
         let drive = full(WAIT);
-        let large = async { tokio::join!(drive.write(32 << 20), drive.write(32 << 20)) };
+        let large = async { tokio::join!(drive.write(32 << 20), drive.write(16 << 20)) };
         let small = async {
             after(1).await;
             let start = Instant::now();

@@ -290,7 +290,7 @@ fn a_socket_that_is_not_listened_at_yet_is_not_removed() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
     let folder = drive.runtime_dir();
     std::fs::DirBuilder::new().mode(0o700).create(&folder)?;
-    let path = folder.join("x.sock");
+    let path = folder.join("down-7.sock");
     let guard = std::fs::File::open(&folder)?;
     flock(&guard, FlockOperation::LockExclusive)?;
     let socket = rustix::net::socket(AddressFamily::UNIX, SocketType::STREAM, None)?;

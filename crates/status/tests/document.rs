@@ -23,6 +23,7 @@ fn sample() -> StatusReport {
     };
     report.critical_warning = CriticalWarning { names: vec![Warning::Unknown], ..CriticalWarning::default() };
     report.backing.devices = vec![DeviceReport::default()];
+    report.backing.file = Some(status::FileId::default());
     report.compression.dictionaries = vec![DictionaryReport::default()];
     report.compression.live = vec![LiveReport::default()];
     report.compression.written = vec![status::WrittenReport::default()];
@@ -151,6 +152,7 @@ fn every_key_is_documented_with_its_type() {
             // Null on a drive nobody serves, and before the first scrub, training, or run of settling.
             Some("object or null")
                 if [
+                    "backing.file",
                     "server",
                     "server.scrub",
                     "server.training",

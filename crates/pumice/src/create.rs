@@ -277,9 +277,8 @@ fn options(args: &Args, media: &FileMedia) -> Result<CreateOptions> {
         // Powers of 1000 are rarely a multiple of the block size.
         logical_capacity_bytes: match args.capacity {
             Some(capacity) => capacity.0 / BLOCK * BLOCK,
-            None => {
-                safe_capacity_bytes(&Geometry::new(physical, segment_bytes(args)?)?).min(OWN_FIRST_BLOCK * BLOCK)
-            }
+            None => safe_capacity_bytes(&Geometry::new(physical, segment_bytes(args)?)?)
+                .min(OWN_FIRST_BLOCK * BLOCK),
         },
         sector_bytes: args.sector.parse()?,
         segment_bytes: segment_bytes(args)?,

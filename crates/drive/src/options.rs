@@ -118,6 +118,8 @@ pub struct OpenOptions {
     pub compute: Compute,
     /// Measures the time inside the critical section; `None`: not measured.
     pub clock: Option<Clock>,
+    /// Called before each entry of the critical section: the simulator runs another task there, as another thread could.
+    pub before_entry: Option<fn()>,
     /// A deliberate mistake, to test the simulator.
     pub planted: Planted,
 }
@@ -159,6 +161,7 @@ impl OpenOptions {
             read_cache: None,
             spawner,
             clock: None,
+            before_entry: None,
             planted: Planted::default(),
         }
     }

@@ -78,6 +78,7 @@ pub(crate) struct Shared<M> {
     /// Of this run.
     pub(crate) entropy: u64,
     clock: Option<Clock>,
+    before_entry: Option<fn()>,
     /// Time spent inside the lock, if there is a clock.
     engine_nanoseconds: AtomicU64,
     /// Counted outside the lock.
@@ -202,6 +203,7 @@ impl<M: Media> Shared<M> {
             write_cache: options.write_cache,
             entropy: options.entropy,
             clock: options.clock,
+            before_entry: options.before_entry,
             engine_nanoseconds: AtomicU64::new(0),
             host_read_bytes: AtomicU64::new(0),
             media_read_bytes: AtomicU64::new(0),
@@ -222,6 +224,9 @@ impl<M: Media> Shared<M> {
 
     /// Enters the critical section.
     pub(crate) fn core(&self) -> Entered<'_, M> {
+        if let Some(before_entry) = self.before_entry {
+            before_entry();
+        }
         let core = Some(self.core.lock());
         let mut entered = Entered {
             shared: self,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use drive::Error;
 use media::SimRng;
 
+use crate::doing::Doing;
 use crate::oracle::bytes::{BYTE_HOSTS, SHARED_BYTES, owners_of};
 use crate::requests::{flush, perhaps};
 use crate::{Subject, World};
@@ -58,17 +59,17 @@ async fn change_or_read<S: Subject>(world: &World<S>, rng: &mut SimRng, host: us
             let values = draw_values(rng, len);
             begin(values.clone());
             let request = world.subject.write(offset, &values, fua);
-            ("write of bytes", perhaps(world, rng, drops, "op: write of bytes given up", request).await)
+            (Doing::WriteBytes, perhaps(world, rng, drops, "op: write of bytes given up", request).await)
         }
         8 => {
             begin(vec![0; len]);
             let request = world.subject.trim(offset, len as u64, fua);
-            ("trim of bytes", perhaps(world, rng, drops, "op: trim of bytes given up", request).await)
+            (Doing::TrimBytes, perhaps(world, rng, drops, "op: trim of bytes given up", request).await)
         }
         9 => {
             begin(vec![0; len]);
             let request = world.subject.write_zeroes(offset, len as u64, fua, fua);
-            ("zeroing of bytes", perhaps(world, rng, drops, "op: zeroing of bytes given up", request).await)
+            (Doing::ZeroBytes, perhaps(world, rng, drops, "op: zeroing of bytes given up", request).await)
         }
         10 => return flush(world, rng).await,
         _ => return read(world, rng, host, at..at + len).await,
@@ -104,7 +105,7 @@ async fn read<S: Subject>(world: &World<S>, rng: &mut SimRng, host: usize, range
             let result = world.oracle.lock().read_bytes(host, range.start, &values);
             world.hold(result);
         }
-        Some(Err(error)) => world.judge("read of bytes", &error),
+        Some(Err(error)) => world.judge(Doing::ReadBytes, &error),
         None => {}
     }
 }

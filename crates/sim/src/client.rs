@@ -6,6 +6,7 @@ use drive::Error;
 use media::SimRng;
 
 use crate::content::SECTOR_BYTES;
+use crate::doing::Doing;
 use crate::edge::touch_end;
 use crate::executor::yield_now;
 use crate::extents::ask;
@@ -71,7 +72,7 @@ pub(crate) async fn write<S: Subject>(world: &World<S>, rng: &mut SimRng, fua: b
         match world.subject.maintain().await {
             Ok(true) => world.made_progress(),
             Ok(false) => break,
-            Err(error) => return world.judge("maintain", &error),
+            Err(error) => return world.judge(Doing::Maintain, &error),
         }
     }
     let empty = live() <= nearly_empty;
@@ -88,7 +89,7 @@ pub(crate) async fn change_codec<S: Subject>(world: &World<S>, rng: &mut SimRng)
     world.trace(|| format!("codec {policy}: {result:?}"));
     match result {
         Some(Ok(())) => world.count("op: change of codec"),
-        Some(Err(error)) => world.judge("change of codec", &error),
+        Some(Err(error)) => world.judge(Doing::ChangeOfCodec, &error),
         None => {}
     }
 }
@@ -109,7 +110,7 @@ async fn grow<S: Subject>(world: &World<S>, rng: &mut SimRng) {
         }
         // The drive is already larger.
         Some(Err(Error::Invalid(_))) => world.count("op: growth, refused"),
-        Some(Err(error)) => world.judge("growth", &error),
+        Some(Err(error)) => world.judge(Doing::Growth, &error),
         None => {}
     }
 }

@@ -92,6 +92,10 @@ pub struct Config {
     pub has_bytes: bool,
     /// Conflicts of a request after which others wait for it.
     pub conflicts_before_hold: u32,
+    /// Tasks interrupt others at entries of the engine's critical section, as on several threads.
+    pub switches: bool,
+    /// True if the segments are as large as those of large drives, and mostly empty.
+    pub is_roomy: bool,
     zones: Vec<Zone>,
     /// Ranges written in each round: first sector and length in sectors, of whole blocks.
     pub rounds: Vec<(u64, u64)>,
@@ -161,6 +165,8 @@ impl Config {
             lessons: false,
             has_bytes: false,
             conflicts_before_hold: CONFLICTS_BEFORE_HOLD,
+            switches: false,
+            is_roomy: false,
             zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
             rounds: zones::draw_rounds(rng, logical_bytes.max(physical_bytes)),
             groups: zones::draw_groups(rng, logical_bytes),
@@ -313,6 +319,37 @@ impl Config {
         }
     }
 
+    /// Lets tasks interrupt others at entries of the engine's critical section, in half of the seeds. Drawn from a separate
+    /// generator.
+    pub fn draw_switches(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x5317_c4e5_5317_c4e5;
+        self.switches = SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
+    }
+
+    /// Adds data with a structure to what clients write, in a quarter of the seeds whose data is of several kinds. Drawn
+    /// from a separate generator.
+    pub fn draw_structure(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x57c0_c7ed_57c0_c7ed;
+        let suits = matches!(self.style, Style::Mixed | Style::Sparse | Style::Fill | Style::Churn);
+        if suits && SimRng::new(seed ^ OF_ITS_OWN).chance(1, 4) {
+            self.fillers.extend([Filler::Code, Filler::Columns, Filler::Code, Filler::Columns]);
+        }
+    }
+
+    /// Gives some drives segments of 16 or 64 MiB. They stay mostly empty: to fill them would take too long. Drawn from a
+    /// separate generator.
+    pub fn draw_large_segments(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x1a26_e5e6_1a26_e5e6;
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        let suits = matches!(self.style, Style::Mixed | Style::Sparse) && !self.does_damage();
+        if suits && rng.chance(1, 6) {
+            self.is_roomy = true;
+            self.segment_bytes = [16 << 20, 64 << 20][rng.index(2)];
+            self.physical_bytes = (SEGMENTS_MIN + rng.below(4)) * u64::from(self.segment_bytes);
+            self.backing_bytes = self.physical_bytes;
+        }
+    }
+
     /// Returns whether hosts lose against each other often: they share blocks, which take a while to prepare.
     pub(crate) fn is_contended(&self) -> bool {
         self.has_bytes && self.conflicts_before_hold < CONFLICTS_BEFORE_HOLD
@@ -343,11 +380,10 @@ impl Config {
         self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
     }
 
-    /// Returns whether hosts reach the drive through a server. Not if the backing does lasting damage or the engine
-    /// panics, since both end the server. Not on large or sparse drives either, which take too long.
+    /// Returns whether hosts reach the drive through a server. Not if the backing does lasting damage, whose errors lose
+    /// their reasons on the wire. Not on large or sparse drives either, which take too long. A panic ends the server.
     pub fn is_served(&self) -> bool {
-        let quiet =
-            !self.does_damage() && !self.panics() && !matches!(self.style, Style::Large | Style::Sparse);
+        let quiet = !self.does_damage() && !matches!(self.style, Style::Large | Style::Sparse);
         self.uuid[4].is_multiple_of(6) && quiet
     }
 

@@ -21,15 +21,12 @@ use drive::Error;
 use media::{MediaCounts, SimMedia};
 
 use crate::backing::Overwrites;
+use crate::doing::Doing;
 use crate::wire::LOST;
 
 /// Number of failed writes after which a drive may stop writing: they may have hit both copies of something,
 /// or many segments. Failures of earlier lives count.
 const WRITES_FAILED_MIN: u64 = 2;
-
-/// What a drive can do whatever becomes of data of hosts.
-const NEEDS_NO_DATA: [&str; 7] =
-    ["open", "open to read", "flush", "checkpoint", "close", "growth", "change of codec"];
 
 /// Faults that have struck a backing.
 #[derive(Clone, Copy, Debug)]
@@ -78,8 +75,8 @@ impl Struck {
     }
 
     /// Returns whether the faults excuse this error of a drive that is open or being opened.
-    pub(crate) fn excuses(&self, doing: &str, error: &Error) -> bool {
-        let reads_only = ["read", "extents", "scrub"].contains(&doing);
+    pub(crate) fn excuses(&self, doing: Doing, error: &Error) -> bool {
+        let reads_only = doing.reads_only();
         match error {
             Error::Io(what) if what == LOST => true,
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => {
@@ -96,7 +93,7 @@ impl Struck {
 
     /// The same for a drive that was just opened, with no more faults in effect: only lasting damage is an
     /// excuse.
-    pub(crate) fn excuses_at_rest(&self, doing: &str, error: &Error) -> bool {
+    pub(crate) fn excuses_at_rest(&self, doing: Doing, error: &Error) -> bool {
         match error {
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.may_miss(doing),
             Error::Io(_) => self.unreadable,
@@ -108,17 +105,17 @@ impl Struck {
     /// The same for an opening that failed.
     pub(crate) fn excuses_opening(&self, error: &Error) -> bool {
         match error {
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.may_miss("open"),
+            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.may_miss(Doing::Open),
             Error::NoSpace => self.found_full > 0,
             // Data that is read twice may be damaged in between.
             Error::Io(_) if self.damaged_beyond_data || self.damaged_now => true,
-            error => self.excuses("open", error),
+            error => self.excuses(Doing::Open, error),
         }
     }
 
     /// Returns whether damage explains that this request finds something missing.
-    fn may_miss(&self, doing: &str) -> bool {
-        if NEEDS_NO_DATA.contains(&doing) { self.damaged_beyond_data } else { self.damaged }
+    fn may_miss(&self, doing: Doing) -> bool {
+        if doing.needs_data() { self.damaged } else { self.damaged_beyond_data }
     }
 
     /// Returns whether the drive may refuse all changes in this life.

@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 
 use crate::clock::Clock;
 use crate::panics::Planned;
+use crate::switch::{Came, Companion};
 
 type BoxFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 
@@ -160,6 +161,15 @@ struct Task {
     slowness: u64,
 }
 
+/// A [`Task`] that comes along with another, without its future.
+struct Other {
+    number: usize,
+    waker: Arc<TaskWaker>,
+    is_foreground: bool,
+    rank: u64,
+    slowness: u64,
+}
+
 /// The executor. Dropping it drops its tasks wherever they are, like a crash.
 pub struct Executor {
     queue: Arc<Mutex<Queue>>,
@@ -173,8 +183,21 @@ pub struct Executor {
     clock: Option<Clock>,
     /// Number of steps without progress after which the run is considered stuck.
     patience: u64,
+    /// For tasks that come along with others, if they do.
+    switches: Option<Switches>,
     rng: SimRng,
 }
+
+/// Draws tasks that come along with others ([`switch`](crate::switch)). Its generator is separate.
+struct Switches {
+    rng: SimRng,
+    /// One task in this many is accompanied by another.
+    one_in: u64,
+    count: u64,
+}
+
+/// A task comes along for entries below two to this power.
+const ENTRIES_BITS: u64 = 4;
 
 impl Executor {
     /// Creates an executor without tasks.
@@ -191,8 +214,20 @@ impl Executor {
             policy,
             clock: None,
             patience: STEPS_WITHOUT_PROGRESS_MAX,
+            switches: None,
             rng,
         }
+    }
+
+    /// Lets tasks interrupt others at entries of the engine's critical section, as on several threads.
+    pub fn with_switches(self, mut rng: SimRng) -> Executor {
+        let one_in = [2, 4, 16][rng.index(3)];
+        Executor { switches: Some(Switches { rng, one_in, count: 0 }), ..self }
+    }
+
+    /// Number of times that a task has interrupted another.
+    pub fn switched(&self) -> u64 {
+        self.switches.as_ref().map_or(0, |switches| switches.count)
     }
 
     /// Adds a clock for its tasks.
@@ -377,24 +412,89 @@ impl Executor {
         other.or((!may_wait).then_some(pick))
     }
 
-    /// Polls a task. Returns whether it panicked as planned.
+    /// Polls a task, and perhaps another one in the middle. Returns whether one of them panicked as planned.
     fn poll_one(&mut self, pick: usize) -> bool {
         let number = self.queue.lock().ready.remove(pick);
-        let Some(task) = &mut self.tasks[number] else { return false };
+        let Some(mut task) = self.tasks[number].take() else { return false };
+        let companion = self.draw_companion();
         task.waker.queued.store(false, Ordering::Relaxed);
         let waker = Waker::from(task.waker.clone());
-        let _clock = self.clock.as_ref().map(Clock::enter);
-        let poll = || task.future.as_mut().poll(&mut Context::from_waker(&waker));
-        let polled = catch_unwind(AssertUnwindSafe(poll));
-        if matches!(polled, Ok(Poll::Pending)) {
-            return false;
-        }
-        self.foreground -= usize::from(task.is_foreground);
-        self.tasks[number] = None;
-        match polled {
-            Ok(_) => false,
+        let clock = self.clock.as_ref().map(Clock::enter);
+        let mut poll =
+            || catch_unwind(AssertUnwindSafe(|| task.future.as_mut().poll(&mut Context::from_waker(&waker))));
+        let (polled, came) = match companion {
+            None => (poll(), None),
+            Some((other, companion)) => {
+                let (polled, came) = companion.come_along(poll);
+                (polled, Some((other, came)))
+            }
+        };
+        drop(clock);
+        let interrupter = came.is_some_and(|(other, came)| self.has_come(other, came));
+        let panicked = match polled {
+            Ok(Poll::Pending) => {
+                self.tasks[number] = Some(task);
+                return interrupter;
+            }
+            Ok(Poll::Ready(())) => false,
             Err(panic) if panic.is::<Planned>() => true,
             Err(panic) => resume_unwind(panic),
+        };
+        self.foreground -= usize::from(task.is_foreground);
+        panicked || interrupter
+    }
+
+    /// Draws a ready task that comes along with another, in some cases.
+    fn draw_companion(&mut self) -> Option<(Other, Companion)> {
+        let switches = self.switches.as_mut()?;
+        if !switches.rng.chance(1, switches.one_in) {
+            return None;
+        }
+        let mut queue = self.queue.lock();
+        if queue.ready.is_empty() {
+            return None;
+        }
+        let pick = switches.rng.index(queue.ready.len());
+        let number = queue.ready[pick];
+        // A slow one stays slow.
+        let Task { future, waker, is_foreground, rank, slowness } =
+            self.tasks[number].take_if(|task| task.slowness == 0)?;
+        queue.ready.remove(pick);
+        let (entries, polled_by) = (switches.rng.skewed(ENTRIES_BITS), Waker::from(waker.clone()));
+        let flag = waker.clone();
+        let begin = move || flag.queued.store(false, Ordering::Relaxed);
+        let companion = Companion::new(entries, future, polled_by, begin);
+        Some((Other { number, waker, is_foreground, rank, slowness }, companion))
+    }
+
+    /// Puts a task back that came along with another. Returns whether it has panicked as planned.
+    fn has_come(&mut self, other: Other, came: Came) -> bool {
+        let Other { number, waker, is_foreground, rank, slowness } = other;
+        self.count_switch(&came);
+        match came {
+            Came::Along(future) => {
+                self.tasks[number] = Some(Task { future, waker, is_foreground, rank, slowness });
+                self.queue.lock().wake(number);
+                return false;
+            }
+            Came::Waits(future) => {
+                self.tasks[number] = Some(Task { future, waker, is_foreground, rank, slowness });
+                return false;
+            }
+            Came::Ended => {}
+            Came::Panicked(panic) if panic.is::<Planned>() => {
+                self.foreground -= usize::from(is_foreground);
+                return true;
+            }
+            Came::Panicked(panic) => resume_unwind(panic),
+        }
+        self.foreground -= usize::from(is_foreground);
+        false
+    }
+
+    fn count_switch(&mut self, came: &Came) {
+        if let Some(switches) = &mut self.switches {
+            switches.count += u64::from(!matches!(came, Came::Along(_)));
         }
     }
 

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drive::Error;
 use media::SimRng;
 
+use crate::doing::Doing;
 use crate::requests::perhaps;
 use crate::{Subject, World};
 
@@ -13,36 +14,36 @@ use crate::{Subject, World};
 const MAINTENANCE_DROPS: u64 = 4;
 
 /// Background work, each kind in proportion to its number of entries.
-const USUAL: [&str; 13] = [
-    "maintain",
-    "maintain",
-    "maintain",
-    "clean",
-    "clean",
-    "checkpoint",
-    "settle",
-    "settle",
-    "train",
-    "settle again",
-    "free",
-    "scrub",
-    "budget",
+const USUAL: [Doing; 13] = [
+    Doing::Maintain,
+    Doing::Maintain,
+    Doing::Maintain,
+    Doing::Clean,
+    Doing::Clean,
+    Doing::Checkpoint,
+    Doing::Settle,
+    Doing::Settle,
+    Doing::Train,
+    Doing::SettleAgain,
+    Doing::Free,
+    Doing::Scrub,
+    Doing::Budget,
 ];
 /// The same for drives on which dictionaries are replaced often.
-const LEARNING: [&str; 13] = [
-    "maintain",
-    "clean",
-    "checkpoint",
-    "settle",
-    "settle",
-    "lesson",
-    "lesson",
-    "train",
-    "settle again",
-    "settle again",
-    "free",
-    "scrub",
-    "budget",
+const LEARNING: [Doing; 13] = [
+    Doing::Maintain,
+    Doing::Clean,
+    Doing::Checkpoint,
+    Doing::Settle,
+    Doing::Settle,
+    Doing::Lesson,
+    Doing::Lesson,
+    Doing::Train,
+    Doing::SettleAgain,
+    Doing::SettleAgain,
+    Doing::Free,
+    Doing::Scrub,
+    Doing::Budget,
 ];
 /// Map budgets that are set while a drive is in use.
 const BUDGETS: [u64; 4] = [64 << 10, 96 << 10, 1 << 20, 16 << 20];
@@ -96,17 +97,17 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
         world.set_maintaining(true);
         let names = if learning { LEARNING } else { USUAL };
         let name = match names[rng.index(names.len())] {
-            "train" if !world.config.is_training() => "settle",
+            Doing::Train if !world.config.is_training() => Doing::Settle,
             name => name,
         };
         let old_only = rng.chance(1, 3);
         let budget = BUDGETS[rng.index(BUDGETS.len())];
         let work = async {
             match name {
-                "maintain" => world.subject.maintain().await,
-                "clean" => world.subject.clean().await,
-                "train" => world.subject.train().await,
-                "settle" => {
+                Doing::Maintain => world.subject.maintain().await,
+                Doing::Clean => world.subject.clean().await,
+                Doing::Train => world.subject.train().await,
+                Doing::Settle => {
                     for _ in 0..CUTS {
                         if world.config.cuts_hot && world.subject.cut_hot().await? {
                             world.count("op: cut, did something");
@@ -116,22 +117,22 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
                     unsettled = next;
                     Ok(did)
                 }
-                "settle again" => {
+                Doing::SettleAgain => {
                     let (next, did) = world.subject.settle_again(again).await?;
                     again = next;
                     Ok(did)
                 }
-                "free" => world.subject.free().await,
-                "scrub" => {
+                Doing::Free => world.subject.free().await,
+                Doing::Scrub => {
                     let (next, did) = world.subject.scrub(unverified).await?;
                     unverified = next;
                     Ok(did)
                 }
-                "budget" => {
+                Doing::Budget => {
                     world.subject.set_map_budget(budget);
                     Ok(true)
                 }
-                "lesson" => lesson(&world).await,
+                Doing::Lesson => lesson(&world).await,
                 _ => world.subject.checkpoint().await.map(|()| true),
             }
         };
@@ -143,21 +144,21 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
         let Some(result) = result else { continue };
         match result {
             Ok(true) => world.count(match name {
-                "maintain" => "op: maintain, did something",
-                "clean" => "op: clean, did something",
-                "settle" => "op: settle, did something",
-                "scrub" => "op: scrub, verified something",
-                "budget" => "op: another budget of the map",
-                "train" => "op: train, kept a dictionary",
-                "settle again" => "op: settle again, did something",
-                "free" | "lesson" => "op: free, a dictionary was forgotten",
+                Doing::Maintain => "op: maintain, did something",
+                Doing::Clean => "op: clean, did something",
+                Doing::Settle => "op: settle, did something",
+                Doing::Scrub => "op: scrub, verified something",
+                Doing::Budget => "op: another budget of the map",
+                Doing::Train => "op: train, kept a dictionary",
+                Doing::SettleAgain => "op: settle again, did something",
+                Doing::Free | Doing::Lesson => "op: free, a dictionary was forgotten",
                 _ => "op: checkpoint",
             }),
-            Ok(false) if name == "train" => world.count("op: train, kept nothing"),
+            Ok(false) if name == Doing::Train => world.count("op: train, kept nothing"),
             Ok(false) => world.count("op: maintain, clean or settle, nothing to do"),
             // A full drive may have no space to move anything to.
-            Err(Error::NoSpace) if name == "clean" => world.count("op: clean, no space"),
-            Err(Error::NoSpace) if ["train", "free", "lesson"].contains(&name) => {
+            Err(Error::NoSpace) if name == Doing::Clean => world.count("op: clean, no space"),
+            Err(Error::NoSpace) if [Doing::Train, Doing::Free, Doing::Lesson].contains(&name) => {
                 world.count("op: train, no space")
             }
             Err(error) => world.judge(name, &error),

@@ -4,6 +4,7 @@ use drive::Error;
 use media::SimRng;
 
 use crate::content::{self, Filler, SECTOR_BYTES};
+use crate::doing::Doing;
 use crate::impatient::Impatient;
 use crate::oracle::Kind;
 use crate::wire::LOST;
@@ -66,7 +67,7 @@ pub(crate) async fn write_once<S: Subject>(
     let began = Began::now(world);
     let request = world.subject.write(offset, &data, fua);
     let result = perhaps(world, rng, world.config.drops, "op: write given up", request).await;
-    conclude(world, "write", write, fua, &began, result.as_ref());
+    conclude(world, Doing::Write, write, fua, &began, result.as_ref());
     world.count("op: write");
     world.count(filler.kind());
     if result == Some(Err(Error::NoSpace)) {
@@ -92,11 +93,14 @@ pub(crate) async fn zero_once<S: Subject>(
     let (name, result) = if kind == Kind::Trim {
         world.count("op: trim");
         let request = world.subject.trim(offset, len, fua);
-        ("trim", perhaps(world, rng, world.config.drops, "op: trim given up", request).await)
+        (Doing::Trim, perhaps(world, rng, world.config.drops, "op: trim given up", request).await)
     } else {
         world.count("op: write zeroes");
         let request = world.subject.write_zeroes(offset, len, no_hole, fua);
-        ("write zeroes", perhaps(world, rng, world.config.drops, "op: write zeroes given up", request).await)
+        (
+            Doing::WriteZeroes,
+            perhaps(world, rng, world.config.drops, "op: write zeroes given up", request).await,
+        )
     };
     conclude(world, name, write, fua, &began, result.as_ref());
     world.set_full(world.is_full() && result == Some(Err(Error::NoSpace)));
@@ -121,7 +125,7 @@ impl Began {
 
 fn conclude<S: Subject>(
     world: &World<S>,
-    name: &str,
+    name: Doing,
     write: u32,
     fua: bool,
     began: &Began,
@@ -144,8 +148,9 @@ fn conclude<S: Subject>(
         Err(Error::NoSpace) => {
             world.set_full(true);
             let lost_some = world.subject.bad_segments() > began.bad_segments;
+            let may_be_divided = lost_some || world.lacks_segments();
             let mut oracle = world.oracle.lock();
-            match (lost_some || world.lacks_segments()) && oracle.is_divided(write) {
+            match may_be_divided && oracle.is_divided(write) {
                 // The write may have run out of segments midway.
                 true => oracle.fail(write),
                 false => world.hold(oracle.refuse(write)),
@@ -172,7 +177,7 @@ pub(crate) async fn flush<S: Subject>(world: &World<S>, rng: &mut SimRng) {
     match result {
         Ok(()) if poisoned => world.fail("a flush succeeded after a sync of the backing failed".into()),
         Ok(()) => world.oracle.lock().end_flush(began),
-        Err(error) => world.judge("flush", &error),
+        Err(error) => world.judge(Doing::Flush, &error),
     }
 }
 
@@ -190,6 +195,6 @@ pub(crate) async fn read_range<S: Subject>(world: &World<S>, rng: &mut SimRng, f
             let result = world.oracle.lock().end_read(&reading, &data);
             world.hold(result);
         }
-        Err(error) => world.judge("read", &error),
+        Err(error) => world.judge(Doing::Read, &error),
     }
 }

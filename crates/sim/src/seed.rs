@@ -129,6 +129,11 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         config.draw_bytes(seed);
     }
     config.draw_conflicts(seed);
+    if S::HAS_SPACE {
+        config.draw_large_segments(seed);
+        config.draw_structure(seed);
+        config.draw_switches(seed);
+    }
     let config = Arc::new(config);
     if verbose {
         eprintln!("{config:#?}");
@@ -193,8 +198,13 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
 }
 
 /// Creates the executor for a drive.
-fn executor(config: &Config, rng: SimRng) -> Executor {
+fn executor(config: &Config, mut rng: SimRng) -> Executor {
+    let of_switches = config.switches.then(|| rng.fork());
     let executor = Executor::new(rng);
+    let executor = match of_switches {
+        Some(rng) => executor.with_switches(rng),
+        None => executor,
+    };
     match config {
         config if config.is_served() => executor.with_clock(),
         // Each block moved requires map nodes that evict each other from memory.
@@ -424,6 +434,11 @@ impl<S: Subject> Run<S> {
                 End::Finished => {
                     panics::arm(None);
                     return self.end_quietly(world);
+                }
+                End::Panicked if self.config.is_served() => {
+                    self.count("life: a panic ended the server");
+                    self.crash();
+                    return Ok(LifeEnd::Crash);
                 }
                 End::Panicked => return self.be_poisoned(),
                 End::Cut if branches > 0 => {

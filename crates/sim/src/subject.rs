@@ -11,7 +11,7 @@ use offload::Offload;
 
 use crate::backing::{Backing, Overwrites};
 use crate::later::{self, Later};
-use crate::{Bug, Config, panics};
+use crate::{Bug, Config, panics, switch};
 
 /// Options of one opening of a subject.
 #[derive(Clone)]
@@ -256,6 +256,7 @@ impl Subject for Drive<Backing> {
             options.dictionary_gain_min = 0.0;
         }
         options.clock = opening.may_panic.then_some(panics::clock);
+        options.before_entry = Some(switch::before_entry);
         options.frame_blocks = opening.frame_blocks;
         // Less than the number of beats after which a life without progress is considered stuck.
         options.full_backing_patience_ticks = opening.entropy % 12;

@@ -10,6 +10,7 @@ use media::{MediaCounts, SimMedia};
 use parking_lot::Mutex;
 
 use crate::backing::Overwrites;
+use crate::doing::Doing;
 use crate::excuses::Struck;
 use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
@@ -195,7 +196,7 @@ impl<S: Subject> World<S> {
 
     /// Returns whether a correct drive may return this error, given the faults of its backing. NoSpace is not judged
     /// here.
-    pub fn excuses(&self, doing: &str, error: &Error) -> bool {
+    pub fn excuses(&self, doing: Doing, error: &Error) -> bool {
         let closed = *error == Error::ReadOnly(ReadOnly::Closed) && self.closing.load(Ordering::Relaxed);
         closed || Struck::of(&self.media, &self.overwrites, &self.before).excuses(doing, error)
     }
@@ -213,7 +214,7 @@ impl<S: Subject> World<S> {
     }
 
     /// Counts an error, and fails if nothing excuses it.
-    pub fn judge(&self, doing: &str, error: &Error) {
+    pub fn judge(&self, doing: Doing, error: &Error) {
         self.count(match error {
             Error::Invalid(_) => "error: invalid",
             Error::NoSpace => "error: no space",

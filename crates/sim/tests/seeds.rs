@@ -18,6 +18,8 @@ fn two_hundred_seeds() {
         "order: the newest operation completes next",
         "order: operations complete by priorities",
         "life: panic in the engine",
+        "life: a task interrupted another",
+        "data: with a structure",
         "restart: panic during recovery",
         "rounds: part of a block changed",
         "op: change of codec",

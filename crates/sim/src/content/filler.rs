@@ -42,10 +42,14 @@ pub enum Filler {
         /// Binary logarithm of sectors, 3 (one a block) to 7.
         log: u8,
     },
+    /// Stamped; the rest is machine code: calls of a few functions.
+    Code,
+    /// Stamped; the rest is rows of numbers.
+    Columns,
 }
 
 impl Filler {
-    /// One of each kind.
+    /// One of each kind, but for those that the drive compresses by their structure.
     pub const ALL: [Filler; 8] = [
         Filler::Zero,
         Filler::Byte,
@@ -111,6 +115,7 @@ impl Filler {
             Filler::Periodic { log: 12.., noise: 30.. } => "data: blocks alike, incompressible alone",
             Filler::Periodic { .. } => "data: periodic",
             Filler::Dotted { .. } => "data: one stamp in many sectors",
+            Filler::Code | Filler::Columns => "data: with a structure",
         }
     }
 
@@ -125,6 +130,8 @@ impl Filler {
             Filler::Random => 5,
             Filler::Periodic { log, noise } => 6 | u32::from(log) << 8 | u32::from(noise) << 16,
             Filler::Dotted { log } => 7 | u32::from(log) << 8,
+            Filler::Code => 8,
+            Filler::Columns => 9,
         }
     }
 
@@ -142,6 +149,8 @@ impl Filler {
                 Filler::Periodic { log, noise }
             }
             7 if log <= DOTS_LOG_MAX => Filler::Dotted { log },
+            8 => Filler::Code,
+            9 => Filler::Columns,
             _ => return None,
         };
         (filler.code() == code).then_some(filler)

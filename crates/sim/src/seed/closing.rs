@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::{Run, Stop};
 use crate::client::{read, write, zero};
+use crate::doing::Doing;
 use crate::executor::{Cut, End, yield_now};
 use crate::impatient::Impatient;
 use crate::oracle::{Kind, LifeEnd};
@@ -78,7 +79,7 @@ impl<S: Subject> Run<S> {
                 return self.close_at_last(world);
             }
             Some(Ok(())) => world.oracle.lock().end_flush(began),
-            Some(Err(error)) => world.judge("close", &error),
+            Some(Err(error)) => world.judge(Doing::Close, &error),
         }
         world.failure().map_or(Ok(()), |why| Err(Stop::Failed(why)))?;
         self.crash();
@@ -100,7 +101,7 @@ async fn latecomer<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             6 | 7 => flush(&world, &mut rng).await,
             8 => match world.subject.maintain().await {
                 Ok(_) | Err(Error::NoSpace) => {}
-                Err(error) => world.judge("maintain", &error),
+                Err(error) => world.judge(Doing::Maintain, &error),
             },
             _ => yield_now().await,
         }

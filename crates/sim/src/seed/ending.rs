@@ -5,6 +5,7 @@ use std::sync::Arc;
 use drive::Error;
 
 use super::{Run, Stop, executor};
+use crate::doing::Doing;
 use crate::excuses::Struck;
 use crate::oracle::LifeEnd;
 use crate::{Subject, World, panics};
@@ -29,7 +30,7 @@ impl<S: Subject> Run<S> {
             self.crash();
             return Ok(LifeEnd::Closed);
         };
-        world.judge("close", &error);
+        world.judge(Doing::Close, &error);
         world.failure().map_or(Ok(()), |why| Err(Stop::Failed(why)))?;
         self.crash();
         Ok(LifeEnd::Crash)
@@ -116,6 +117,7 @@ impl<S: Subject> Run<S> {
             }
         }
         self.steps += self.executor.steps();
+        self.counts.lock().add("life: a task interrupted another", self.executor.switched());
         self.executor = executor(&self.config, self.rng.fork());
     }
 

@@ -5,6 +5,7 @@
 use drive::Error;
 
 use super::{Run, Stop};
+use crate::doing::Doing;
 use crate::oracle::LifeEnd;
 use crate::{Opening, Style, Subject};
 
@@ -43,7 +44,7 @@ impl<S: Subject> Run<S> {
             Err(error) => {
                 self.count("read-only: refused");
                 // A full backing, and pages that accept no writes, are no excuse.
-                self.excuse("open to read", &error)?;
+                self.excuse(Doing::OpenToRead, &error)?;
             }
         }
         let after = self.media.counts();

@@ -62,7 +62,10 @@ impl<S: Subject> Run<S> {
     pub(super) fn probe_space(&mut self) -> Result<(), Stop> {
         // Cleaning is most likely to make data larger where parts of frames die.
         let is_framed = self.config.style == Style::Frames;
-        if !self.has_space_rules() || !(is_framed && self.rng.chance(1, 2) || self.rng.chance(1, 5)) {
+        if !self.has_space_rules()
+            || self.config.is_roomy
+            || !(is_framed && self.rng.chance(1, 2) || self.rng.chance(1, 5))
+        {
             return Ok(());
         }
         if is_framed || self.rng.chance(1, 2) {

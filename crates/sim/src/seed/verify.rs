@@ -6,6 +6,7 @@ use media::{Faults, SimOrder};
 
 use super::{Run, Stop, Wiping};
 use crate::content::SECTOR_BYTES;
+use crate::doing::Doing;
 use crate::excuses::Struck;
 use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::oracle::LifeEnd;
@@ -171,7 +172,7 @@ impl<S: Subject> Run<S> {
         let sector = SECTOR_BYTES as u64;
         match self.read(first / sector, count / sector)? {
             Ok(values) => self.oracle.lock().observe_bytes(&values),
-            Err(error) => self.excuse("read of bytes that hosts share", &error)?,
+            Err(error) => self.excuse(Doing::ReadBytes, &error)?,
         }
         Ok(())
     }
@@ -255,7 +256,7 @@ impl<S: Subject> Run<S> {
                 Ok(data) => self.oracle.lock().observe(at, count, Some(&data))?,
                 Err(error) => {
                     self.count("restart: block unreadable");
-                    self.excuse("read after the restart", &error)?;
+                    self.excuse(Doing::Read, &error)?;
                     self.oracle.lock().observe(at, count, None)?;
                 }
             }
@@ -264,7 +265,7 @@ impl<S: Subject> Run<S> {
     }
 
     /// Judges an error of a drive without faults in progress. Only lasting faults of the backing excuse it.
-    pub(super) fn excuse(&self, doing: &str, error: &Error) -> Result<(), Stop> {
+    pub(super) fn excuse(&self, doing: Doing, error: &Error) -> Result<(), Stop> {
         if self.struck().excuses_at_rest(doing, error) {
             Ok(())
         } else {
@@ -291,9 +292,9 @@ impl<S: Subject> Run<S> {
                 }
                 // If the backing cannot be read, the check reports that as a problem.
                 let error = if struck.unreadable { Error::Io(why) } else { Error::Corrupt(why) };
-                self.excuse("check", &error)
+                self.excuse(Doing::Check, &error)
             }
-            Err(error) => self.excuse("check", &error),
+            Err(error) => self.excuse(Doing::Check, &error),
         }
     }
 }

@@ -35,6 +35,8 @@ pub enum PlantedBug {
     UnboundedCleaning,
     /// An opening takes the contents of a cache for those of the medium.
     SyncTrustedAfterError,
+    /// A read looks for records of an open pack on the medium, if the segment did not take a write.
+    OpenPackOverlooked,
     /// A segment that did not take a write is used again.
     BadSegmentForgotten,
     /// A pass that looks for records that need a dictionary skips those that were partly overwritten meanwhile.

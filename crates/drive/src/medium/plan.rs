@@ -8,7 +8,9 @@ use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::medium::load::Fetch;
+use crate::planted::PlantedBug;
 use crate::shared::Shared;
+use crate::state::core::Core;
 use crate::state::log::InMemory;
 use crate::state::segments::State;
 
@@ -134,6 +136,14 @@ struct Run {
     len: usize,
 }
 
+impl Core {
+    /// The planted mistake: what is in memory is judged by the state of the segment.
+    fn is_recent(&self, fetch: &Fetch) -> bool {
+        let segment = self.segments.get(self.segments.of(fetch.entry));
+        segment.unwritten > 0 || segment.state() == State::Open
+    }
+}
+
 impl<M: Media> Shared<M> {
     /// Looks blocks up (loading map nodes as needed) and pins what has to be read.
     pub(crate) async fn plan(&self, first: u64, count: usize) -> Result<Plan, Error> {
@@ -160,9 +170,10 @@ impl<M: Media> Shared<M> {
                         }
                         None => {
                             let fetch = core.fetch(*entry);
-                            let segment = core.segments.get(core.segments.of(*entry));
-                            let recent = segment.unwritten > 0 || segment.state() == State::Open;
-                            match recent.then(|| core.log.in_memory(*entry)).flatten() {
+                            // Whatever state its segment is in: one that took no write may have an open pack.
+                            let asks =
+                                !self.planted.has(PlantedBug::OpenPackOverlooked) || core.is_recent(&fetch);
+                            match asks.then(|| core.log.in_memory(*entry)).flatten() {
                                 Some(memory) => Source::Memory(memory, fetch),
                                 None => Source::Media(fetch),
                             }

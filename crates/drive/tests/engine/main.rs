@@ -19,6 +19,7 @@ mod sparse;
 mod stored;
 
 mod again;
+mod bad_open_pack;
 mod bad_page;
 mod basic;
 mod check;

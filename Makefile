@@ -116,7 +116,7 @@ soak-fio: deps build
 
 # Power cuts under the released program: make power-cuts CUTS=500 MODES=direct,cache (see docs/power-cuts.md).
 CUTS ?= 500
-MODES ?= direct,cache,fsyncgate
+MODES ?= direct,cache,fsyncgate,stale-disk
 power-cuts: deps
 	scripts/power-cuts.sh --cuts $(CUTS) --modes $(MODES)
 

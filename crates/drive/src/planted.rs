@@ -33,10 +33,16 @@ pub enum PlantedBug {
     EdgeUnseen,
     /// Cleaning packs the rest of a frame anew even if that is larger.
     UnboundedCleaning,
-    /// An opening takes the contents of a cache for those of the medium.
+    /// An opening takes the packs that it finds for durable.
     SyncTrustedAfterError,
+    /// An opening takes a pack for durable because another one follows it.
+    FollowedTakenForDurable,
+    /// An opening takes the last checkpoint of a drive that was closed for durable.
+    CloseTrusted,
     /// A read looks for records of an open pack on the medium, if the segment did not take a write.
     OpenPackOverlooked,
+    /// A sealed pack keeps the memory of an open one, and is counted by what it contains.
+    SealedPackKeepsAll,
     /// A segment that did not take a write is used again.
     BadSegmentForgotten,
     /// A pass that looks for records that need a dictionary skips those that were partly overwritten meanwhile.

@@ -32,7 +32,7 @@ use media::{Media, MemoryMedia};
 use stored::{Stored, compress, contents, directory, faults, image_of, manifest, media_of, open_read_only};
 
 /// Release and date for the manifest.
-const WRITTEN: &str = concat!(env!("CARGO_PKG_VERSION"), ", 2026-11-22");
+const WRITTEN: &str = concat!(env!("CARGO_PKG_VERSION"), ", 2026-11-27");
 /// Size of the smallest drive with segments of 512 KiB.
 const PHYSICAL: u64 = 13 * MIB;
 const LOGICAL: u64 = 16 * MIB;
@@ -99,6 +99,7 @@ const KINDS: &[Kind] = &[
         holds: "compatible feature 0: freed space stays allocated",
         make: keep_allocated,
     },
+    Kind { name: "noted", holds: "a last checkpoint that notes that it is durable, closed", make: noted },
 ];
 
 #[test]
@@ -514,6 +515,13 @@ fn wiped() -> Made {
 
 fn sectors() -> Made {
     let mut host = new(&CreateOptions { sector_bytes: 4096, ..options() });
+    some(&mut host);
+    host.close();
+    host.made()
+}
+
+fn noted() -> Made {
+    let mut host = new(&options());
     some(&mut host);
     host.close();
     host.made()

@@ -11,6 +11,9 @@ use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES, Rows, UNIT_BYTES};
 
 const PAGE: PageKind = PageKind { what: WHAT, magic: *b"PUMICHKP", crc_at: 8 };
 const WHAT: &str = "checkpoint";
+const FLAGS_AT: usize = 60;
+const FLAG_CLEAN: u32 = 1;
+const FLAG_DURABLE: u32 = 1 << 1;
 const HEADS_AT: usize = 128;
 const HEAD_BYTES: usize = 20;
 const COUNTERS_AT: usize = 256;
@@ -184,7 +187,7 @@ impl Counters {
 /// ```text
 ///   0  8  magic "PUMICHKP"     8  4  CRC32C of the page, this field as zero     12  4  CRC32C of the table's page checksums
 ///  16 16  drive id            32  8  number (slot = number mod 2)              40  8  sequence number of the cut
-///  48  8  root entry          56  4  segments (rows in the table)              60  4  flags: bit 0 clean
+///  48  8  root entry          56  4  segments (rows in the table)              60  4  flags: bit 0 clean, 1 durable
 ///  64  8  overlay records     72  8  live records, blocks                      80  8  fill blocks
 ///  88  8  generations handed out (counter)                                      96  8  entropy of the run
 /// 104  8  newest sequence number durable when it was written: roll-forward must reach it
@@ -244,6 +247,8 @@ pub struct CheckpointSummary {
     pub segments: u32,
     /// See [`Checkpoint::superblock_update`].
     pub superblock_update: u64,
+    /// The header was written again after a sync of the whole checkpoint had succeeded. False says nothing.
+    pub is_durable: bool,
 }
 
 impl Checkpoint {
@@ -274,7 +279,7 @@ impl Checkpoint {
         put(b, 40, &self.sequence.to_le_bytes());
         put(b, 48, &self.root.0.to_le_bytes());
         put(b, 56, &segments.to_le_bytes());
-        put(b, 60, &u32::from(self.clean).to_le_bytes());
+        put(b, FLAGS_AT, &(if self.clean { FLAG_CLEAN } else { 0 }).to_le_bytes());
         put(b, 64, &self.overlay_records.to_le_bytes());
         put(b, 72, &self.live_blocks.to_le_bytes());
         put(b, 80, &self.fill_blocks.to_le_bytes());
@@ -351,7 +356,16 @@ impl Checkpoint {
             number: u64_at(page, 32),
             segments: u32_at(page, 56),
             superblock_update: u64_at(page, SUPERBLOCK_UPDATE_AT),
+            is_durable: u32_at(page, FLAGS_AT) & FLAG_DURABLE != 0,
         })
+    }
+
+    /// Notes in a header page that a sync of the whole checkpoint has succeeded. Only the first 512 bytes of the page
+    /// change.
+    pub fn note_durable(page: &mut [u8]) {
+        let flags = u32_at(page, FLAGS_AT) | FLAG_DURABLE;
+        put(page, FLAGS_AT, &flags.to_le_bytes());
+        PAGE.seal(page);
     }
 
     /// Reads what [`Checkpoint::encode`] wrote.
@@ -368,7 +382,7 @@ impl Checkpoint {
 
     /// Reads the header page alone. Returns the checkpoint without rows, and what reads these from the table.
     pub fn decode_header(page: &[u8]) -> Result<(Checkpoint, TableReader), DecodeError> {
-        let CheckpointSummary { uuid, number, segments, superblock_update } = Self::decode_summary(page)?;
+        let CheckpointSummary { uuid, number, segments, superblock_update, .. } = Self::decode_summary(page)?;
         let b = &page[..PAGE_BYTES];
         let table = TableReader::new(segments as usize, u32_at(b, 12));
         let mut heads = [HeadPosition::NONE; HEADS];
@@ -402,7 +416,7 @@ impl Checkpoint {
             number,
             sequence,
             root,
-            clean: u32_at(b, 60) & 1 != 0,
+            clean: u32_at(b, FLAGS_AT) & FLAG_CLEAN != 0,
             overlay_records: u64_at(b, 64),
             live_blocks: u64_at(b, 72),
             fill_blocks: u64_at(b, 80),

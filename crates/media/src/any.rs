@@ -44,13 +44,6 @@ impl Media for AnyMedia {
         }
     }
 
-    fn may_show_unsynced(&self) -> bool {
-        match self {
-            AnyMedia::File(media) => media.may_show_unsynced(),
-            AnyMedia::Memory(media) => media.may_show_unsynced(),
-        }
-    }
-
     async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         match self {
             AnyMedia::File(media) => media.discard(offset, len).await,

@@ -21,7 +21,7 @@ pub use buffer::IoBuf;
 pub use file::{Allocation, Direct, FileMedia, LoopSource, MediaError, SizeLimit, UringGuard, UringReactor};
 pub use memory::MemoryMedia;
 pub use simulated::{
-    Faults, IsData, LogNumbers, MediaCounts, ReadLogNumbers, SimCache, SimMedia, SimOrder, SimRead, SimRng,
+    Faults, IsData, LogNumbers, MediaCounts, ReadLogNumbers, SimGhosts, SimMedia, SimOrder, SimRead, SimRng,
     TEAR_BYTES, VOUCH_SYNCS,
 };
 pub use slab::{Slab, SlabBlock};
@@ -55,11 +55,4 @@ pub trait Media: Send + Sync + 'static {
     /// Discards the range: punches a hole or sends a discard to the device. The content of the range is
     /// undefined afterwards. A backing that cannot discard returns `Unsupported`.
     fn discard(&self, offset: u64, len: u64) -> impl Future<Output = io::Result<()>> + Send;
-
-    /// Returns whether reads may return data that never reached the medium although a later sync succeeded. After a
-    /// failed sync a page cache still returns what was lost, also to later processes. Only data that is
-    /// written again and synced is durable then.
-    fn may_show_unsynced(&self) -> bool {
-        false
-    }
 }

@@ -6,7 +6,7 @@
 //! faults. [`Faults`] holds the switch and the probability of each fault.
 //!
 //! 1. **Order.** Operations in flight complete in any order and after any time ([`SimOrder`],
-//!    [`SimMedia::hold`]). A read that races a write to the same pages returns any mixture of their 512-byte
+//!    [`SimMedia::hold`], [`SimMedia::hang`]). A read that races a write to the same pages returns any mixture of their 512-byte
 //!    sectors.
 //! 2. **Power cut** ([`SimMedia::power_cut`]), at any moment. A write is durable if it completed before a
 //!    sync *was issued* and that sync has completed. Every other write, completed or in flight, is present as
@@ -19,10 +19,11 @@
 //! 5. **Read error.** A read fails with EIO: either only once, or for this page until it is rewritten.
 //! 6. **Write error.** A write fails with EIO and leaves any subset of its sectors behind.
 //! 7. **Failed sync.** The unsynced writes become as random as after a power cut, and *the next sync
-//!    succeeds* ("fsyncgate"). On a backing of the kind [`SimCache::Direct`] reads return the actual content.
-//!    On one of the kind [`SimCache::Cached`] reads still return what was lost, in this process and all later
+//!    succeeds* ("fsyncgate"). On a backing of the kind [`SimGhosts::Hidden`] reads return the actual content.
+//!    On one of the kind [`SimGhosts::Shown`] reads still return what was lost, in this process and all later
 //!    ones, page by page until the page is written again or the power is cut. Some of these pages may drop
-//!    out of the cache at once.
+//!    out of the cache at once, and others at any time. The cache may be the page cache, or lie below a backing
+//!    that takes direct I/O (a loop device, a host of virtual machines, a disk), so a drive must not care.
 //! 8. **Full backing.** A write to a page that holds nothing fails with ENOSPC and changes nothing. The
 //!    condition is temporary or permanent.
 //! 9. **Bit rot** in durable data: a flipped bit, a zeroed or a garbage sector. If the backing can tell what is data
@@ -45,10 +46,10 @@
 //! version. In such places fault 10 therefore strikes only once ([`Faults::misdirect_once_below_bytes`]).
 
 mod branch;
-mod cache;
 mod damage;
 mod fate;
 mod faults;
+mod ghosts;
 mod held;
 mod rng;
 mod state;
@@ -61,7 +62,7 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 
-pub use faults::{Faults, MediaCounts, SimCache};
+pub use faults::{Faults, MediaCounts, SimGhosts};
 pub use held::{SimOrder, SimRead};
 pub use rng::SimRng;
 use state::{Answer, InFlight, Request, State, Unsynced};
@@ -113,8 +114,8 @@ impl SimMedia {
     }
 
     /// Sets the kind of the backing (see fault 7).
-    pub fn cached(self, cache: SimCache) -> SimMedia {
-        self.state.lock().cache = cache;
+    pub fn with_ghosts(self, ghosts: SimGhosts) -> SimMedia {
+        self.state.lock().shows = ghosts;
         self
     }
 
@@ -156,10 +157,10 @@ impl SimMedia {
         self.state.lock().ghosts.len()
     }
 
-    /// Number of operations in flight that are not held.
+    /// Number of operations in flight that may complete.
     pub fn in_flight(&self) -> usize {
         let state = self.state.lock();
-        state.in_flight.len() - state.held.len()
+        if state.hangs { 0 } else { state.in_flight.len() - state.held.len() }
     }
 
     /// Number of completed writes and discards, and of writes in flight, that a power cut now could undo.
@@ -205,6 +206,7 @@ impl SimMedia {
                 state.answers.insert(id, answer);
             }
             state.strike();
+            state.fade();
             waker
         };
         if let Some(waker) = waker {
@@ -266,6 +268,7 @@ impl SimMedia {
     fn reborn(&self, mut state: State) -> SimMedia {
         state.answers.clear();
         state.held.clear();
+        state.hangs = false;
         (state.failures, state.failed_syncs_reported) = (0, 0);
         SimMedia { size_bytes: self.size_bytes, state: Mutex::new(state) }
     }
@@ -305,10 +308,6 @@ impl Media for SimMedia {
 
     async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.run(offset, len, Request::Discard { offset, len }).await.result
-    }
-
-    fn may_show_unsynced(&self) -> bool {
-        self.state.lock().cache == SimCache::Cached
     }
 }
 

@@ -28,7 +28,7 @@ struct Arguments {
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     stories: u64,
     /// Modes of the drives, in turn: direct, cache, fsyncgate, stale-disk.
-    #[arg(long, value_delimiter = ',', default_value = "direct,cache,fsyncgate")]
+    #[arg(long, value_delimiter = ',', default_value = "direct,cache,fsyncgate,stale-disk")]
     modes: Vec<Mode>,
     /// The program to test.
     #[arg(long, default_value = "target/release/pumice")]

@@ -58,6 +58,11 @@ fn nothing_durable_is_lost_where_a_cache_shows_what_a_failed_sync_lost() -> Outc
 }
 
 #[test]
+fn nothing_durable_is_lost_on_a_disk_that_shows_what_a_failed_sync_lost() -> Outcome {
+    five_cuts(Mode::StaleDisk)
+}
+
+#[test]
 fn a_disk_that_forgets_what_was_synced_is_noticed() -> Outcome {
     let folder = tempfile::tempdir()?;
     let Some(report) = cut(folder.path(), 40, &[Mode::Direct], true)? else { return Ok(()) };

@@ -169,8 +169,4 @@ impl Media for Backing {
         self.overwrites.note_discard(&(offset..offset + len));
         self.media.discard(offset, len).await
     }
-
-    fn may_show_unsynced(&self) -> bool {
-        self.media.may_show_unsynced()
-    }
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use codec::Policy;
 use drive::ReadCache;
-use media::SimRng;
+use media::{SimGhosts, SimRng};
 
 use crate::content::{Filler, SECTOR_BYTES};
 use crate::ledger::BLOCK_BYTES;
@@ -268,6 +268,16 @@ impl Config {
             self.trouble.full_on_overwrite_ppm = 1000 << rng.below(7);
             // A bad copy excuses no error, so this fault must not hide its effects.
             self.trouble.bad_copy = None;
+        }
+    }
+
+    /// Lets what a failed sync lost be shown for a while only, in half of the seeds that show it. Drawn from a separate
+    /// generator.
+    pub fn draw_fading(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0xfade_d0ff_fade_d0ff;
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        if self.trouble.ghosts == SimGhosts::Shown && rng.chance(1, 2) {
+            self.trouble.faults.fade_ppm = 1000 << rng.below(7);
         }
     }
 

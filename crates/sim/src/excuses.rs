@@ -13,7 +13,8 @@
 //! | backing full | the backing was full in this life |
 //!
 //! An opening reads some data twice. So damage to any in this life excuses an i/o error of it, and damage to more than
-//! data of hosts always does.
+//! data of hosts always does. So does a page that ceases to show what a failed sync had lost. After the opening that
+//! excuses nothing.
 //!
 //! Errors about lack of space on the drive are judged elsewhere.
 
@@ -45,6 +46,8 @@ pub(crate) struct Struck {
     writes_ever_failed: u64,
     syncs_failed: u64,
     found_full: u64,
+    /// What a failed sync had lost was shown at first, and then no more.
+    faded: bool,
 }
 
 impl Struck {
@@ -71,6 +74,7 @@ impl Struck {
             writes_ever_failed: now.write_errors + now.bad_page_errors,
             syncs_failed: now.sync_errors - before.sync_errors,
             found_full: now.full_errors - before.full_errors,
+            faded: now.faded_pages > before.faded_pages,
         }
     }
 
@@ -107,8 +111,8 @@ impl Struck {
         match error {
             Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.may_miss(Doing::Open),
             Error::NoSpace => self.found_full > 0,
-            // Data that is read twice may be damaged in between.
-            Error::Io(_) if self.damaged_beyond_data || self.damaged_now => true,
+            // Data that is read twice may be damaged in between, or be gone.
+            Error::Io(_) if self.damaged_beyond_data || self.damaged_now || self.faded => true,
             error => self.excuses(Doing::Open, error),
         }
     }

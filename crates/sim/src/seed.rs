@@ -3,6 +3,7 @@
 mod branch;
 mod closing;
 mod ending;
+mod hanging;
 mod large;
 mod lessons;
 mod liveness;
@@ -39,6 +40,8 @@ use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 const HIDING: u64 = 0x41dd_e241_dde2_41dd;
 /// Changes the seed for the generator [`Run::looking`].
 const LOOKING: u64 = 0x100c_1e57_100c_1e57;
+/// Changes the seed for the generator [`Run::hanging`].
+const HANGING: u64 = 0x4a46_0b51_4a46_0b51;
 /// Changes the seed for the generator [`Run::overwrites`].
 const OVERWRITES: u64 = 0x0f11_0f11_0f11_0f11;
 /// End of the superblocks on a backing, in bytes. Writes before it contain no log numbers.
@@ -120,6 +123,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
     config.draw_lessons(seed);
     config.draw_maintainers(seed);
     config.draw_full_on_overwrite(seed);
+    config.draw_fading(seed);
     if S::HAS_SPACE {
         config.draw_rot_in_data(seed);
     }
@@ -144,7 +148,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         .vouching_from(SUPERBLOCKS_END_BYTES)
         .reading_log_numbers(read_log_numbers)
         .telling_data(is_host_data)
-        .cached(trouble.cache)
+        .with_ghosts(trouble.ghosts)
         .tearing(trouble.tear_bytes);
     let media = Arc::new(media);
     if S::AVOIDS_BAD_PAGES {
@@ -181,6 +185,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         overwrites: Arc::new(Overwrites::new(SimRng::new(seed ^ OVERWRITES))),
         hiding: SimRng::new(seed ^ HIDING),
         looking: SimRng::new(seed ^ LOOKING),
+        hanging: SimRng::new(seed ^ HANGING),
     };
     let lives = match run.config.style {
         Style::Large if run.config.lessons => run.lessons(),
@@ -253,6 +258,8 @@ struct Run<S> {
     hiding: SimRng,
     /// Generator for read-only openings before an opening. It is separate too.
     looking: SimRng,
+    /// Generator for backings that hang. It is separate too.
+    hanging: SimRng,
 }
 
 impl<S: Subject> Run<S> {
@@ -269,6 +276,7 @@ impl<S: Subject> Run<S> {
                 self.read_back(LifeEnd::Crash)?;
             }
             self.must_serve_again()?;
+            self.perhaps_hang()?;
             self.probe_space()?;
             end = self.live()?;
             // If the backing does lasting damage, the result of an interrupted wipe would prove nothing.

@@ -187,6 +187,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn hold_overruns(&self) -> u64 {
         0
     }
+    /// Memory of data that waits for the backing, in bytes.
+    fn waiting_memory_bytes(&self) -> u64 {
+        0
+    }
     /// Number of segments that it has set aside because they accept no writes.
     fn bad_segments(&self) -> u64 {
         0
@@ -390,6 +394,10 @@ impl Subject for Drive<Backing> {
 
     fn hold_overruns(&self) -> u64 {
         self.status().hold_overruns_count
+    }
+
+    fn waiting_memory_bytes(&self) -> u64 {
+        self.status().unwritten_memory_bytes
     }
 
     fn bad_segments(&self) -> u64 {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use media::{Faults, IoBuf, Media, SimCache, SimMedia, SimRng, TEAR_BYTES};
+use media::{Faults, IoBuf, Media, SimGhosts, SimMedia, SimRng, TEAR_BYTES};
 use sim::executor::{Cut, Executor, NoPulse};
 
 const SIZE: u64 = 1 << 20;
@@ -129,10 +129,9 @@ fn a_failed_sync_loses_writes_and_the_next_one_succeeds() {
 
 /// Content that reads return after a failed sync, in the next process, and after a power cut. The next sync
 /// has succeeded.
-fn after_failed_sync(seed: u64, cache: SimCache) -> [u8; 3] {
+fn after_failed_sync(seed: u64, ghosts: SimGhosts) -> [u8; 3] {
     let faults = Faults { sync_error_ppm: 1_000_000, ..Faults::default() };
-    let media = Arc::new(SimMedia::new(SIZE, SimRng::new(seed), faults).cached(cache));
-    assert_eq!(media.may_show_unsynced(), cache == SimCache::Cached);
+    let media = Arc::new(SimMedia::new(SIZE, SimRng::new(seed), faults).with_ghosts(ghosts));
     on(&media, |media| async move {
         media.write(0, page(1, 1)).await.expect("write");
         assert!(media.sync().await.is_err());
@@ -148,18 +147,38 @@ fn after_failed_sync(seed: u64, cache: SimCache) -> [u8; 3] {
 
 #[test]
 fn a_cache_goes_on_showing_what_a_failed_sync_lost_until_the_power_is_cut() {
-    let cached: BTreeSet<_> = (0..100).map(|seed| after_failed_sync(seed, SimCache::Cached)).collect();
+    let cached: BTreeSet<_> = (0..100).map(|seed| after_failed_sync(seed, SimGhosts::Shown)).collect();
     assert!(cached.contains(&[1, 1, 0]), "lost, and shown to the next process");
     assert!(cached.contains(&[1, 1, 1]), "not lost");
-    let direct: BTreeSet<_> = (0..100).map(|seed| after_failed_sync(seed, SimCache::Direct)).collect();
+    let direct: BTreeSet<_> = (0..100).map(|seed| after_failed_sync(seed, SimGhosts::Hidden)).collect();
     assert_eq!(direct, BTreeSet::from([[0; 3], [1; 3]]), "what is there, at once");
+}
+
+#[test]
+fn what_is_shown_although_it_is_lost_may_fade_at_any_time() {
+    let mut outcomes = BTreeSet::new();
+    for seed in 0..100 {
+        let faults = Faults { sync_error_ppm: 1_000_000, ..Faults::default() };
+        let media = SimMedia::new(SIZE, SimRng::new(seed), faults).with_ghosts(SimGhosts::Shown);
+        let media = Arc::new(media);
+        on(&media, |media| async move {
+            media.write(0, page(1, 1)).await.expect("write");
+            assert!(media.sync().await.is_err());
+        });
+        media.set_faults(Faults { fade_ppm: 1_000_000, ..Faults::default() });
+        // A page fades when an operation ends.
+        let first = shown(&media);
+        outcomes.insert([first, shown(&media)]);
+        assert_eq!((media.ghost_pages(), first), (0, shown(&media).max(first)));
+    }
+    assert_eq!(outcomes, BTreeSet::from([[0, 0], [1, 0], [1, 1]]));
 }
 
 #[test]
 fn what_was_lost_is_durable_once_it_is_written_again() {
     for seed in 0..50 {
         let faults = Faults { sync_error_ppm: 1_000_000, ..Faults::default() };
-        let media = Arc::new(SimMedia::new(SIZE, SimRng::new(seed), faults).cached(SimCache::Cached));
+        let media = Arc::new(SimMedia::new(SIZE, SimRng::new(seed), faults).with_ghosts(SimGhosts::Shown));
         on(&media, |media| async move {
             media.write(0, page(1, 1)).await.expect("write");
             assert!(media.sync().await.is_err());

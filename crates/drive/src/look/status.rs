@@ -137,6 +137,8 @@ pub struct Status {
     pub checkpoint_number: u64,
     pub counters: Counters,
     pub recovered: Recovered,
+    /// Memory of packs that wait for the backing, in bytes.
+    pub unwritten_memory_bytes: u64,
     /// Time inside the critical section; 0 if not measured.
     pub engine_nanoseconds: u64,
     /// Information for the administrator.
@@ -237,6 +239,7 @@ impl<M: Media> Drive<M> {
             checkpoint_number: core.log.checkpoint(),
             counters: core.counters,
             recovered: core.recovered,
+            unwritten_memory_bytes: core.log.in_memory_bytes(),
             engine_nanoseconds: self.0.engine_nanoseconds(),
             notes: core.notes.clone(),
         }

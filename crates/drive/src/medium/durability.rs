@@ -10,6 +10,9 @@ use crate::shared::{Shared, yield_now};
 use crate::state::core::Core;
 use crate::state::log::Log;
 
+/// If no host asks for durability, a sync follows after this part of the log between two checkpoints.
+const UNSYNCED_PART: u64 = 4;
+
 /// Next step of a request that waits for durability.
 enum Next {
     Done,
@@ -17,6 +20,23 @@ enum Next {
     Sync(u64),
     /// Close a gap in the log.
     Checkpoint,
+}
+
+impl Core {
+    /// A sync is about to be issued. Returns up to which pack it will have made the log durable.
+    fn begin_sync(&mut self) -> u64 {
+        assert!(!self.syncing, "two syncs at a time");
+        self.syncing = true;
+        self.log.sync_begins();
+        self.log.written()
+    }
+
+    /// If much was written since the last sync, begins one, so that the next opening has little to write again: what no
+    /// pack calls durable. Returns the same as [`Core::begin_sync`].
+    pub(crate) fn begin_due_sync(&mut self) -> Option<u64> {
+        let is_due = self.log.unsynced_bytes() >= self.checkpoint_bytes / UNSYNCED_PART;
+        (is_due && !self.syncing && self.poisoned.is_none()).then(|| self.begin_sync())
+    }
 }
 
 impl<M: Media> Shared<M> {
@@ -91,7 +111,7 @@ impl<M: Media> Shared<M> {
     }
 
     /// In the background, so that the sync counts even if the request that needs it is dropped.
-    fn sync_in_background(self: &Arc<Self>, mark: u64) {
+    pub(crate) fn sync_in_background(self: &Arc<Self>, mark: u64) {
         let shared = self.clone();
         (self.spawner)(Box::pin(async move { shared.sync(mark).await }));
     }
@@ -113,8 +133,7 @@ impl<M: Media> Shared<M> {
         if core.log.synced_up_to() >= target {
             return Some(Ok(Next::Checkpoint));
         }
-        core.syncing = true;
-        Some(Ok(Next::Sync(core.log.written())))
+        Some(Ok(Next::Sync(core.begin_sync())))
     }
 
     /// Syncs the medium once, for what was written outside the log. Like every sync it waits for the one in progress:
@@ -123,10 +142,7 @@ impl<M: Media> Shared<M> {
         let begun = self.wait_for(|core| match &core.poisoned {
             Some(why) => Some(Err(Error::poisoned(why))),
             None if core.syncing => None,
-            None => {
-                core.syncing = true;
-                Some(Ok((core.syncs_count, core.log.written())))
-            }
+            None => Some(Ok((core.syncs_count, core.begin_sync()))),
         });
         let (done_before, mark) = begun.await?;
         self.sync_in_background(mark);

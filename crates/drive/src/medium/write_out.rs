@@ -44,7 +44,7 @@ impl<M: Media> Shared<M> {
             error = result.as_ref().err().map(tracing::field::display),
             "pack written"
         );
-        {
+        let due = {
             let mut core = self.core();
             let core = &mut *core;
             match result {
@@ -65,8 +65,12 @@ impl<M: Media> Shared<M> {
             if again {
                 core.full_backing.attempted();
             }
-        }
+            core.begin_due_sync()
+        };
         self.progress.notify(usize::MAX);
+        if let Some(mark) = due {
+            self.sync_in_background(mark);
+        }
     }
 
     /// Writes outside the log, one at a time and each to completion, even if the request that needs it is dropped: a

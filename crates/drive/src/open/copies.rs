@@ -7,14 +7,15 @@ use media::{IoBuf, Media};
 
 use crate::error::Error;
 
-/// Writes both copies of a superblock. Returns the same as [`write_copies`].
+/// Writes both copies of a superblock, `first` first. Returns the same as [`write_copies`].
 pub(crate) async fn write_superblock<M: Media>(
     media: &M,
     superblock: &Superblock,
+    first: usize,
 ) -> Result<[Option<Error>; 2], Error> {
     let mut page = IoBuf::zeroed(PAGE_BYTES);
     page.copy_from_slice(&superblock.encode());
-    write_copies(media, [0, 1].map(Geometry::superblock_offset), 0, page).await
+    write_copies(media, [0, 1].map(Geometry::superblock_offset), first, page).await
 }
 
 /// Writes both copies durably, one after the other, `first` first, so that one is whole at any time. One is enough:

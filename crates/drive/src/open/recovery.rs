@@ -10,7 +10,7 @@ use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::medium::write_out::bad_segments_max;
 use crate::open::replay::{DamagedPack, Reader, Tail, Told};
-use crate::open::rewrite::{NotTaken, Rewritten, rewrite};
+use crate::open::rewrite::{Doubted, NotTaken, Rewritten, rewrite};
 use crate::open::slots::{
     Found, copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint, read_superblock,
 };
@@ -51,8 +51,6 @@ impl<M: Media> Drive<M> {
             must_be_newest(&found, bad_copy)?;
         }
         let checkpoint = found.checkpoint;
-        let rewrites = media.may_show_unsynced();
-        let rewrites = rewrites && !options.planted.has(PlantedBug::SyncTrustedAfterError);
         let mut reader = Reader::new(&*media, Bounds::of(&superblock), &checkpoint);
         reader.planted = options.planted;
         let mut tail = reader.tail(&checkpoint).await?;
@@ -90,20 +88,21 @@ impl<M: Media> Drive<M> {
         }
         let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
         // What may be in a cache only is written to the medium before anything builds on it.
-        let rewritten = match rewrites && read_only.is_none() {
-            true => Some(
-                rewrite(&*media, &superblock, (&checkpoint, found.copy_to_write_first), &tail.places).await?,
-            ),
-            false => None,
-        };
-        let table = match &rewritten {
-            Some(rewritten) => {
-                let whole = rewritten.checkpoint.each_ref().map(Option::is_none);
-                Table::of(checkpoint.number, &checkpoint.rows, whole, [None; 2])
+        let rewritten = match read_only {
+            None => {
+                let doubted = Doubted::of(&tail, (&checkpoint, found.is_durable), options.planted);
+                let checkpoint = (&checkpoint, found.copy_to_write_first);
+                rewrite(&*media, &superblock, checkpoint, doubted).await?
             }
-            None => found.table,
+            Some(_) => Rewritten::default(),
         };
-        let table = (table, rewritten.is_some() || found.has_all_rows);
+        let table = match &rewritten.checkpoint {
+            Some(errors) => {
+                let whole = errors.each_ref().map(Option::is_none);
+                (Table::of(checkpoint.number, &checkpoint.rows, whole, [None; 2]), true)
+            }
+            None => (found.table, found.has_all_rows),
+        };
         let mut core = recover(superblock, (&checkpoint, table), &tail, &options, read_only);
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
@@ -118,8 +117,9 @@ impl<M: Media> Drive<M> {
             };
             core.read_only = Some(ReadOnly::Damaged(why));
         }
-        let Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs } =
-            rewritten.unwrap_or_default();
+        let Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs, bytes } = rewritten;
+        core.counters.physical_written_bytes += bytes;
+        let of_checkpoint = of_checkpoint.unwrap_or_default();
         for (what, errors, offsets) in [
             ("the superblock", of_superblock, [0, 1].map(Geometry::superblock_offset)),
             ("a checkpoint", of_checkpoint, core.geometry().checkpoint_offsets(checkpoint.number)),
@@ -247,7 +247,7 @@ fn recover(
     let mut counters: Counters = checkpoint.counters.clamped();
     counters.unclean_opens_count += u64::from(!checkpoint.clean);
     Core {
-        log: Log::new(superblock.log_id(), geometry, tail.sequence, checkpoint.number),
+        log: Log::new(superblock.log_id(), geometry, tail.sequence, checkpoint.number, options.planted),
         superblock: Superblock { worn_bytes: superblock.worn_bytes.min(COUNT_MAX), ..superblock },
         segments,
         table,

@@ -51,6 +51,11 @@ pub(crate) struct Tail {
     pub(crate) touched: Vec<Touched>,
     /// Places of the packs.
     pub(crate) places: Vec<PackPlace>,
+    /// The checkpoint or a pack says that everything up to this number is durable. What says so was written after a
+    /// sync that succeeded, so this holds even if what says so is not durable itself.
+    pub(crate) vouched: u64,
+    /// The same for the checkpoint: a pack knows it.
+    pub(crate) checkpoint_vouched: bool,
     /// Beginning of a write whose rest is in the next pack. It counts only together with it.
     held: Vec<Told>,
     /// Number of the last pack.
@@ -170,7 +175,7 @@ impl<'a, M: Media> Reader<'a, M> {
 
     /// Reads from a checkpoint's cut on.
     pub(crate) async fn tail(mut self, checkpoint: &Checkpoint) -> Result<Tail, Error> {
-        let mut tail = Tail { sequence: checkpoint.sequence, ..Tail::default() };
+        let mut tail = Tail { sequence: checkpoint.sequence, vouched: checkpoint.durable, ..Tail::default() };
         // Everything up to here was durable.
         let mut durable = checkpoint.durable;
         loop {
@@ -205,6 +210,7 @@ impl<'a, M: Media> Reader<'a, M> {
                 tail.damage = Some(format!("pack {wanted} is whole, but tells what cannot be"));
                 return Ok(tail);
             }
+            tail.checkpoint_vouched |= pack.header.checkpoint == checkpoint.number;
             tail.take(pack);
         }
         let missing = tail.sequence + 1;
@@ -374,6 +380,7 @@ impl<'a, M: Media> Reader<'a, M> {
 impl Tail {
     fn take(&mut self, pack: Parsed) {
         self.sequence = pack.header.sequence;
+        self.vouched = self.vouched.max(pack.header.durable);
         self.packs_count += 1;
         self.bytes += u64::from(pack.header.len);
         self.places.push(PackPlace { position: pack.position, len: pack.header.len, crc: pack.crc });

@@ -1,31 +1,73 @@
-//! Making what was read durable if reads may show what never reached the medium.
+//! Making what was read durable: reads may show what never reached the medium.
 //!
-//! After a failed sync, a page cache may continue to show what it could not write, and report success the next time.
-//! A drive that is opened then finds a log that is whole in the cache but not on the medium, and must not build on
-//! it. So everything that recovery relies on is written again, the same bytes to the same places, and synced:
-//! superblock, checkpoint, and the packs after it. A power cut does no harm: durable data is overwritten with itself.
-//! Of superblock and checkpoint one copy is enough. A pack that the medium does not take any more is handled as one
-//! that it did not take: see `rehome.rs`.
+//! After a failed sync, a page cache may continue to show what it could not write, and report success the next time. So may
+//! whatever lies below a backing that takes direct I/O: a loop device, a host that caches a machine's disk, a disk with a
+//! cache of its own. And nobody may have seen that sync fail: its process was killed meanwhile. A drive that is opened then
+//! finds a log that is whole, and is not on the medium, and must not build on it. So whatever recovery relies on is written
+//! again, the same bytes to the same places, and synced: superblock, checkpoint, and the packs after it.
+//!
+//! What is vouched for is not. Packs and checkpoints say up to which pack all are durable, packs say which checkpoint is, and
+//! so does a note in the last checkpoint of a closed drive. All that was written after a sync that succeeded, in a run in
+//! which none had failed. So it holds even if what says so is in a cache only. That a drive was closed says nothing by
+//! itself: its last checkpoint looks the same if the sync of it failed.
+//!
+//! A power cut does no harm: durable data is overwritten with itself. Of superblock and checkpoint one copy is enough. A
+//! pack that the medium does not take any more is handled as one that it did not take: see `rehome.rs`.
 
 use std::sync::Arc;
 
-use layout::{Checkpoint, PAGE_BYTES, Superblock};
+use layout::superblock::SUPERBLOCK_COPIES;
+use layout::{Checkpoint, Geometry, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::open::copies::{sync, with_room, write, write_superblock};
-use crate::open::replay::PackPlace;
+use crate::open::replay::{PackPlace, Tail};
 use crate::open::slots::read_pages;
 use crate::open::whole::write_checkpoint;
+use crate::planted::{Planted, PlantedBug};
 use crate::shared::Shared;
 
-/// Structures and packs that the medium did not take.
+/// What nothing shows to be durable, besides the superblock.
+pub(crate) struct Doubted<'a> {
+    checkpoint: bool,
+    /// The packs that recovery found.
+    packs: &'a [PackPlace],
+    /// Number of the first among them that is in doubt. All behind it are.
+    from: usize,
+}
+
+impl<'a> Doubted<'a> {
+    /// `tail` is the log after a checkpoint, of which a copy may say that it is durable.
+    pub(crate) fn of(
+        tail: &'a Tail,
+        (checkpoint, is_durable): (&Checkpoint, bool),
+        planted: Planted,
+    ) -> Doubted<'a> {
+        let vouched = match planted {
+            planted if planted.has(PlantedBug::SyncTrustedAfterError) => tail.sequence,
+            planted if planted.has(PlantedBug::FollowedTakenForDurable) => tail.sequence.saturating_sub(1),
+            _ => tail.vouched,
+        };
+        let is_closed = checkpoint.clean && planted.has(PlantedBug::CloseTrusted);
+        let from = usize::try_from(vouched.saturating_sub(checkpoint.sequence)).unwrap_or(usize::MAX);
+        Doubted {
+            checkpoint: !tail.checkpoint_vouched && !is_durable && !is_closed,
+            packs: &tail.places,
+            from: from.min(tail.places.len()),
+        }
+    }
+}
+
+/// What was written again, and structures and packs that the medium did not take.
 #[derive(Default)]
 pub(crate) struct Rewritten {
+    /// Bytes written.
+    pub(crate) bytes: u64,
     /// For each copy of the superblock, why it was not taken.
     pub(crate) superblock: [Option<Error>; 2],
-    /// The same for the checkpoint.
-    pub(crate) checkpoint: [Option<Error>; 2],
+    /// The same for the checkpoint, if it was written.
+    pub(crate) checkpoint: Option<[Option<Error>; 2]>,
     /// Packs whose contents have to be written elsewhere.
     pub(crate) packs: Vec<NotTaken>,
 }
@@ -47,18 +89,31 @@ const RUN_BYTES_MAX: u64 = 4 << 20;
 /// Attempts to blank a copy.
 const BLANK_ATTEMPTS: usize = 4;
 
-/// Writes again what recovery found: the superblock, the checkpoint, and packs in their order. Returns what the
-/// medium does not take.
+/// Writes again what recovery found: the superblock, the checkpoint (with the number of the copy to write first), and
+/// packs in their order, as far as they are in doubt. Returns what the medium does not take.
 pub(crate) async fn rewrite<M: Media>(
     media: &M,
     superblock: &Superblock,
     checkpoint: (&Checkpoint, usize),
-    packs: &[PackPlace],
+    Doubted { checkpoint: is_in_doubt, packs, from }: Doubted<'_>,
 ) -> Result<Rewritten, Error> {
-    let of_superblock = with_room(write_superblock(media, superblock).await?)?;
-    let of_checkpoint = with_room(rewrite_checkpoint(media, superblock, checkpoint).await?)?;
-    let mut not_taken = Vec::new();
-    let mut pending = vec![(0, packs.len())];
+    let mut rewritten = Rewritten { bytes: (SUPERBLOCK_COPIES * PAGE_BYTES) as u64, ..Rewritten::default() };
+    let first = superblock_to_write_first(media, superblock).await;
+    rewritten.superblock = with_room(write_superblock(media, superblock, first).await?)?;
+    if is_in_doubt {
+        let answers = with_room(rewrite_checkpoint(media, superblock, checkpoint).await?)?;
+        rewritten.checkpoint = Some(answers);
+        rewritten.bytes += 2 * Checkpoint::encoded_len(checkpoint.0.rows.len()) as u64;
+    }
+    rewritten.bytes += packs[from..].iter().map(|pack| u64::from(pack.len)).sum::<u64>();
+    tracing::debug!(
+        checkpoint = is_in_doubt,
+        packs = packs.len() - from,
+        bytes = rewritten.bytes,
+        "writing again what nothing shows to be durable"
+    );
+    let not_taken = &mut rewritten.packs;
+    let mut pending = vec![(from, packs.len())];
     while let Some((from, until)) = pending.pop() {
         let error = match rewrite_packs(media, &packs[from..until]).await? {
             Ok(()) => continue,
@@ -79,7 +134,24 @@ pub(crate) async fn rewrite<M: Media>(
             return Err(error);
         }
     }
-    Ok(Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs: not_taken })
+    Ok(rewritten)
+}
+
+/// Returns the number of the copy of the superblock to write first, so that one is whole on the medium at any time,
+/// whatever of the other one is in a cache only.
+async fn superblock_to_write_first<M: Media>(media: &M, superblock: &Superblock) -> usize {
+    let mut found = [None, None];
+    for (copy, found) in found.iter_mut().enumerate() {
+        let page = read_pages(media, Geometry::superblock_offset(copy), PAGE_BYTES).await;
+        *found = page.ok().and_then(|page| Superblock::decode(&page).ok());
+    }
+    match found.map(|found| found.map(|found| found == *superblock)) {
+        // The older one is whole.
+        [Some(false), Some(true)] => 1,
+        // There is no older one: only the copy that is not whole now can be spared.
+        [Some(true), None] => 1,
+        _ => 0,
+    }
 }
 
 /// Writes packs again durably, consecutive ones at once. The inner result is that of the medium.

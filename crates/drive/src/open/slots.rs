@@ -46,6 +46,8 @@ pub(crate) struct Found {
     pub(crate) corrected: bool,
     /// Contents of the places of checkpoints.
     pub(crate) table: Table,
+    /// One of its copies notes that it is durable.
+    pub(crate) is_durable: bool,
     /// A place holds the rows of all segments. False if a growth was cut short.
     pub(crate) has_all_rows: bool,
 }
@@ -141,7 +143,7 @@ pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<
 
 /// Returns the valid checkpoint with the highest number.
 pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
-    let Copies { found, mut unread, mut unread_places, shown, outdated, wipes_ahead } =
+    let Copies { found, mut unread, mut unread_places, shown, outdated, wipes_ahead, durable } =
         read_copies(media, superblock).await;
     let none = || {
         match wipes_ahead {
@@ -188,6 +190,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
         wiped: wipes_ahead > 0,
         corrected,
         table,
+        is_durable: durable == newest,
         has_all_rows: whole.contains(&true),
     })
 }
@@ -218,6 +221,8 @@ pub(crate) struct Copies {
     /// Latest incarnation in them, counted from that of the superblock: of wipes that began and may have been
     /// completed.
     pub(crate) wipes_ahead: u64,
+    /// Highest number among the valid ones that are noted to be durable.
+    durable: u64,
 }
 
 /// Reads all copies of checkpoints.
@@ -243,6 +248,9 @@ pub(crate) async fn read_copies<M: Media>(media: &M, superblock: &Superblock) ->
         }
         let wipes = summary.filter(|s| !is_ours(s)).and_then(|s| superblock.wipes_until(&s.uuid));
         copies.wipes_ahead = copies.wipes_ahead.max(wipes.unwrap_or(0));
+        if let Some(durable) = summary.filter(|s| s.is_durable && checkpoint.is_some()) {
+            copies.durable = copies.durable.max(durable.number);
+        }
         copies.found.extend(checkpoint.map(|checkpoint| (copy, checkpoint)));
     }
     copies

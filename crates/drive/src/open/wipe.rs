@@ -95,7 +95,7 @@ impl<M: Media> Drive<M> {
         let of_checkpoint = write_checkpoint(media, geometry, &checkpoint, 0).await?;
         let of_checkpoint = with_room(of_checkpoint)?;
         // From the first copy on it is wiped, even if there is no room for the second.
-        let of_superblock = write_superblock(media, &superblock).await?;
+        let of_superblock = write_superblock(media, &superblock, 0).await?;
         let page = IoBuf::zeroed(PAGE_BYTES);
         let of_old = match write_copies(media, geometry.checkpoint_offsets(number + 1), 0, page).await {
             Ok(errors) => errors,
@@ -166,10 +166,9 @@ async fn spare_number<M: Media>(
 ) -> Result<Spare, Error> {
     let empty = |number| Spare { number, written_bytes: 0, bad: Vec::new() };
     match read_checkpoint(media, superblock).await {
-        Ok(Found { checkpoint, alone, unread, copy_to_write_first, .. }) => {
-            if media.may_show_unsynced() {
+        Ok(Found { checkpoint, is_durable, alone, unread, copy_to_write_first, .. }) => {
+            if !is_durable {
                 rewrite_checkpoint(media, superblock, (&checkpoint, copy_to_write_first)).await?;
-                sync(media).await?;
             }
             let number = checkpoint.number;
             let is_older = alone && unread.is_some() && is_outdated(media, superblock, &checkpoint).await;

@@ -1,7 +1,9 @@
 //! The log: three heads to which packs are appended, in one order.
 
+mod buffers;
 mod failed;
 mod in_memory;
+mod ticks;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,8 +14,10 @@ use layout::{Entry, Geometry, Head, HeadPosition, PAGE_BYTES};
 use media::IoBuf;
 use space::{PACK_HARD_BYTES, PACK_SOFT_BYTES};
 
+use self::buffers::Buffers;
 use self::failed::FailedPack;
 pub(crate) use self::in_memory::InMemory;
+use crate::planted::Planted;
 use crate::state::rules::first_broken;
 use crate::state::segments::{Claim, Segments, State};
 
@@ -103,12 +107,15 @@ pub(crate) struct Log {
     checkpoint: u64,
     /// Sealed packs not yet on the medium, by position.
     in_memory: BTreeMap<u64, Arc<IoBuf>>,
+    /// Memory that they take.
     unwritten_bytes: u64,
+    /// Bytes of packs written since the last sync was issued.
+    unsynced_bytes: u64,
     /// The open pack of the cleaning head holds a record that the host has replaced since. It is sealed before the
     /// host's.
     cleaning_first: bool,
     outbox: Vec<SealedPack>,
-    pool: Vec<IoBuf>,
+    buffers: Buffers,
     tick: u64,
     /// Bytes of log since the cut of the last checkpoint, without the map's: those belong to the checkpoint itself,
     /// and another one would not reduce them.
@@ -117,7 +124,13 @@ pub(crate) struct Log {
 
 impl Log {
     /// A log that continues after `sequence`, with no segments yet.
-    pub(crate) fn new(uuid: [u8; 16], geometry: Geometry, sequence: u64, checkpoint: u64) -> Log {
+    pub(crate) fn new(
+        uuid: [u8; 16],
+        geometry: Geometry,
+        sequence: u64,
+        checkpoint: u64,
+        planted: Planted,
+    ) -> Log {
         let head = || HeadState {
             current: NextSegment::NONE,
             offset: 0,
@@ -147,9 +160,10 @@ impl Log {
             checkpoint,
             in_memory: BTreeMap::new(),
             unwritten_bytes: 0,
+            unsynced_bytes: 0,
             cleaning_first: false,
             outbox: Vec::new(),
-            pool: Vec::new(),
+            buffers: Buffers::new(planted),
             tick: 0,
             since_checkpoint: 0,
         }
@@ -249,7 +263,7 @@ impl Log {
     }
 
     fn open_pack(&mut self, head: Head) {
-        let buf = self.pool.pop().unwrap_or_else(|| IoBuf::zeroed(PACK_HARD_BYTES));
+        let buf = self.buffers.of_open_pack();
         let state = &mut self.heads[head as usize];
         assert!(
             state.open.is_none() && state.current.is_some(),
@@ -470,10 +484,10 @@ impl Log {
             "a pack goes to the filling of a segment that its head has: {filling:?}"
         );
         segments.pack_sealed(header.segment, self.sequence);
-        let buf = Arc::new(open.buf);
+        let buf = Arc::new(self.buffers.of_sealed_pack(open.buf));
         let displaced = self.in_memory.insert(position, buf.clone());
         assert!(displaced.is_none(), "a pack takes the place of one that is not written: {position:#x}");
-        self.unwritten_bytes += len as u64;
+        self.unwritten_bytes += self.buffers.counted_bytes(&buf);
         if head != Head::Map {
             self.since_checkpoint += len as u64;
         }
@@ -493,35 +507,6 @@ impl Log {
         }
     }
 
-    /// A tick: seals the open packs that got nothing since the last one. If no pack states the present durable number
-    /// yet, an empty one does. With it, recovery distinguishes damage from a crash also at the end of the log.
-    pub(crate) fn tick(&mut self, segments: &mut Segments) {
-        if self.owes_durable_number() && self.has_no_open_pack() {
-            self.open_pack(Head::Host);
-            self.seal(Head::Host, segments);
-        }
-        for head in Head::ALL {
-            if self.heads[head as usize].open.as_ref().is_some_and(|open| open.tick < self.tick) {
-                self.seal(head, segments);
-            }
-        }
-        self.tick += 1;
-    }
-
-    /// Returns whether ticks have nothing to do.
-    pub(crate) fn is_at_rest(&self) -> bool {
-        self.has_no_open_pack() && !self.owes_durable_number()
-    }
-
-    fn has_no_open_pack(&self) -> bool {
-        self.heads.iter().all(|head| head.open.is_none())
-    }
-
-    /// Returns whether no pack states the present durable number, and one could.
-    fn owes_durable_number(&self) -> bool {
-        self.durable > self.vouched && self.fits(Head::Host, 0)
-    }
-
     /// Returns the packs to be written.
     pub(crate) fn take_outbox(&mut self) -> Vec<SealedPack> {
         std::mem::take(&mut self.outbox)
@@ -532,11 +517,12 @@ impl Log {
         let was_there = self.in_memory.remove(&pack.position).is_some();
         assert!(was_there, "pack {} was written twice", pack.sequence);
         segments.get_mut(pack.segment).unwritten -= 1;
+        self.unsynced_bytes += pack.buf.len() as u64;
         self.pack_done(pack);
     }
 
     fn pack_done(&mut self, pack: &SealedPack) {
-        self.unwritten_bytes -= pack.buf.len() as u64;
+        self.unwritten_bytes -= self.buffers.counted_bytes(&pack.buf);
         let is_first = pack.sequence > self.written && self.written_early.insert(pack.sequence);
         assert!(is_first, "pack {} was done twice", pack.sequence);
         while self.written_early.remove(&(self.written + 1)) {
@@ -546,13 +532,16 @@ impl Log {
 
     /// Takes the buffer of a written pack back for the next one.
     pub(crate) fn recycle(&mut self, buf: Arc<IoBuf>) {
-        const POOL_BUFFERS: usize = 16;
-        if self.pool.len() < POOL_BUFFERS
-            && let Some(mut buf) = Arc::into_inner(buf)
-        {
-            buf.set_len(PACK_HARD_BYTES);
-            self.pool.push(buf);
-        }
+        self.buffers.recycle(buf);
+    }
+
+    /// A sync is issued.
+    pub(crate) fn sync_begins(&mut self) {
+        self.unsynced_bytes = 0;
+    }
+
+    pub(crate) fn unsynced_bytes(&self) -> u64 {
+        self.unsynced_bytes
     }
 
     /// A sync covered everything up to `sequence`.
@@ -674,6 +663,7 @@ impl Log {
         self.durable
     }
 
+    /// Memory that packs take which wait for the medium, except open ones and those that it did not take.
     pub(crate) fn unwritten_bytes(&self) -> u64 {
         self.unwritten_bytes
     }

@@ -24,6 +24,16 @@ pub(crate) struct Writing {
     since: [u64; COPIES],
 }
 
+impl Writing {
+    /// Returns the header page with a note that a sync of the whole checkpoint has succeeded.
+    pub(crate) fn header_of_durable(&self) -> Arc<IoBuf> {
+        let mut page = IoBuf::zeroed(PAGE_BYTES);
+        page.copy_from_slice(&*self.header);
+        Checkpoint::note_durable(&mut page);
+        Arc::new(page)
+    }
+}
+
 /// Part of a checkpoint.
 #[derive(Debug)]
 pub(crate) struct Part {

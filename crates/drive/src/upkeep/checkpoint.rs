@@ -472,6 +472,11 @@ impl<M: Media> Shared<M> {
             is_doubtful
         };
         self.progress.notify(usize::MAX);
+        if let Some(copy) = written.iter().position(|is_written| clean && *is_written) {
+            let offset = geometry.checkpoint_offset((number % 2) as usize, copy);
+            // Otherwise the next opening writes the checkpoint again.
+            let _ = self.write_to_end(offset, writing.header_of_durable()).await;
+        }
         Ok(if is_doubtful { Attempt::Doubtful } else { Attempt::Committed })
     }
 

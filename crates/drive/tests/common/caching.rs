@@ -1,4 +1,4 @@
-//! A backing behind a cache, like a file in a page cache. Reads return what was written, but only a sync
+//! A backing behind a cache, like a file in a page cache or a loop device. Reads return what was written, but only a sync
 //! makes it durable. A failed sync loses the data it should have made durable: reads still return it, and no
 //! later sync writes it, unless it is written again. After a power cut only the durable content is left.
 #![allow(dead_code, unreachable_pub)]
@@ -135,10 +135,6 @@ impl Media for Caching {
         }
         dirty.fill(false);
         if fails { Err(io::Error::other("injected")) } else { Ok(()) }
-    }
-
-    fn may_show_unsynced(&self) -> bool {
-        true
     }
 
     async fn discard(&self, _offset: u64, _len: u64) -> io::Result<()> {

@@ -16,7 +16,6 @@ trait AnyKind: Send + Sync {
     fn write(&self, offset: u64, buf: Arc<IoBuf>) -> Answer<'_, io::Result<()>>;
     fn sync(&self) -> Answer<'_, io::Result<()>>;
     fn discard(&self, offset: u64, len: u64) -> Answer<'_, io::Result<()>>;
-    fn may_show_unsynced(&self) -> bool;
 }
 
 impl<M: Media> AnyKind for M {
@@ -38,10 +37,6 @@ impl<M: Media> AnyKind for M {
 
     fn discard(&self, offset: u64, len: u64) -> Answer<'_, io::Result<()>> {
         Box::pin(Media::discard(self, offset, len))
-    }
-
-    fn may_show_unsynced(&self) -> bool {
-        Media::may_show_unsynced(self)
     }
 }
 
@@ -72,9 +67,5 @@ impl Media for Erased {
 
     async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.0.discard(offset, len).await
-    }
-
-    fn may_show_unsynced(&self) -> bool {
-        self.0.may_show_unsynced()
     }
 }

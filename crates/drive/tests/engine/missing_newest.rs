@@ -372,10 +372,14 @@ fn a_lost_checkpoint_is_missed_although_the_first_pack_is_damaged() {
 #[test]
 fn a_copy_that_could_not_be_read_is_not_believed_later() {
     let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);
+    media.attempts.lock().clear();
     let drive = tasks.open(&media, |_| {});
     write(&tasks, &drive, 1);
     let before = drive.status().checkpoint_number;
     drop(drive);
+    let mut packs = media.attempts.lock().clone();
+    packs.retain(|at| at.start >= geometry.segments_offset());
+    packs.sort_by_key(|at| at.start);
     let [first, second] = copies(&geometry, before + 1);
     let len = (geometry.checkpoint_offset(1, 0) - geometry.checkpoint_offset(0, 0)) as usize;
     let (kept, _) = tasks.run(media.read(second.start, IoBuf::zeroed(len)));
@@ -385,12 +389,22 @@ fn a_copy_that_could_not_be_read_is_not_believed_later() {
     tasks.run(media.write(second.start, Arc::new(kept))).expect("as it was");
 
     media.unreadable.lock().push(first);
-    media.unwritable.lock().push(geometry.segments_offset()..BACKING);
+    // What the first run wrote can be written again, and nothing else.
+    let mut end = geometry.segments_offset();
+    for pack in &packs {
+        media.unwritable.lock().extend((end < pack.start).then_some(end..pack.start));
+        end = pack.end;
+    }
+    media.unwritable.lock().push(end..BACKING);
     media.attempts.lock().clear();
     tasks.run(opening()).err().expect("no pack can be written");
     media.unreadable.lock().clear();
     media.unwritable.lock().clear();
-    let pack = media.attempts.lock().iter().find(|at| at.start >= geometry.segments_offset()).cloned();
+    let is_new = |at: &&std::ops::Range<u64>| {
+        at.start >= geometry.segments_offset()
+            && packs.iter().all(|pack| at.end <= pack.start || pack.end <= at.start)
+    };
+    let pack = media.attempts.lock().iter().find(is_new).cloned();
     overwrite(&media, &tasks, pack.expect("a pack was tried").start);
     let drive = tasks.run(opening()).expect("opened by the checkpoint before");
     assert_holds(&tasks, &drive, 1);

@@ -200,7 +200,9 @@ fn cut_short_anywhere_it_was_done_or_not() {
             wiped += u64::from(found == [0; 4096]);
             assert_sound(&drive);
             if done {
-                assert!(steps == 7 && wiped >= 2, "{steps} steps, wiped in {wiped}");
+                // Of a drive that was not closed, the last checkpoint is written again before.
+                let expected = if closed { 7 } else { 11 };
+                assert!(steps == expected && wiped >= 2, "{steps} steps, wiped in {wiped}");
                 break;
             }
         }

@@ -54,6 +54,18 @@ fn with(at: usize, value: &[u8]) -> Result<Checkpoint, DecodeError> {
     Checkpoint::decode(&bytes)
 }
 
+#[test]
+fn a_note_that_it_is_durable_changes_the_first_sector_alone() {
+    let (checkpoint, _) = sample();
+    let before = encoded(&checkpoint);
+    let mut bytes = before.clone();
+    assert!(!Checkpoint::decode_summary(&bytes).expect("whole").is_durable);
+    Checkpoint::note_durable(&mut bytes[..PAGE_BYTES]);
+    assert!(Checkpoint::decode_summary(&bytes).expect("whole").is_durable);
+    assert_eq!(Checkpoint::decode(&bytes), Ok(checkpoint));
+    assert!(bytes[512..] == before[512..]);
+}
+
 proptest! {
     #[test]
     fn decodes_what_was_encoded(checkpoint in crate::common::checkpoint(), behind in 0..20_usize) {

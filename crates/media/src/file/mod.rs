@@ -214,10 +214,6 @@ impl Media for FileMedia {
         result
     }
 
-    fn may_show_unsynced(&self) -> bool {
-        !self.backing.direct
-    }
-
     async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.check_writable()?;
         check_range(self.size_bytes(), offset, len)?;

@@ -51,13 +51,14 @@ impl State {
             vouching_from: self.vouching_from,
             failures: self.failures,
             failed_syncs_reported: self.failed_syncs_reported,
-            cache: self.cache,
+            shows: self.shows,
             tear_bytes: self.tear_bytes,
             ghosts: self.ghosts.clone(),
             bad: self.bad.clone(),
             bad_copy: self.bad_copy,
             order: self.order,
             held: Default::default(),
+            hangs: false,
             watched: Default::default(),
         }
     }

@@ -1,14 +1,13 @@
 //! Faults in effect, and counts of events.
 
-/// Content that reads return for writes that no sync has made durable.
+/// Content that reads return for writes that a failed sync lost. No user of a backing can know which kind it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SimCache {
-    /// I/O bypasses the page cache: after a failed sync reads return the content of the medium.
+pub enum SimGhosts {
+    /// That of the medium.
     #[default]
-    Direct,
-    /// Through the page cache: after a failed sync reads still return what was lost, also to later processes,
-    /// until the page is written again or the power is cut.
-    Cached,
+    Hidden,
+    /// What was written, also to later processes, until the page is written again or the power is cut.
+    Shown,
 }
 
 /// The faults in effect. Probabilities are in parts per million. The default has none.
@@ -22,6 +21,9 @@ pub struct Faults {
     pub write_error_ppm: u32,
     /// Fault 7: probability per sync.
     pub sync_error_ppm: u32,
+    /// Fault 7: probability per completed operation that a page which shows what a failed sync lost shows the medium
+    /// from then on.
+    pub fade_ppm: u32,
     /// Fault 8: pages that the backing can hold. `None`: all of them.
     pub full_pages: Option<u64>,
     /// Fault 8: probability, per write that fails for lack of space, that space is added afterwards.
@@ -72,6 +74,8 @@ pub struct MediaCounts {
     pub write_errors: u64,
     /// Occurrences of fault 7.
     pub sync_errors: u64,
+    /// Pages that showed what a failed sync had lost, and show the medium by now although nobody wrote them.
+    pub faded_pages: u64,
     /// Occurrences of fault 8.
     pub full_errors: u64,
     /// Number of times that space was added to a full backing.

@@ -79,6 +79,11 @@ impl SimMedia {
         !std::mem::take(&mut state.held).is_empty()
     }
 
+    /// Sets whether the backing hangs: no operation completes.
+    pub fn hang(&self, hangs: bool) {
+        self.state.lock().hangs = hangs;
+    }
+
     /// Number of held operations.
     pub fn held(&self) -> usize {
         self.state.lock().held.len()
@@ -95,7 +100,7 @@ impl State {
     /// Index of the operation in flight that completes next. `None` if all are held.
     pub(super) fn next_operation(&mut self) -> Option<usize> {
         let count = self.in_flight.len() - self.held.len();
-        if count == 0 {
+        if count == 0 || self.hangs {
             return None;
         }
         let order = if self.rng.chance(1, 4) { SimOrder::Random } else { self.order };

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use super::fate::Fate;
-use super::{Faults, MediaCounts, SimCache, SimOrder, SimRng, TEAR_BYTES};
+use super::{Faults, MediaCounts, SimGhosts, SimOrder, SimRng, TEAR_BYTES};
 use crate::{IoBuf, PAGE_BYTES};
 
 /// Number of durable writes remembered with the content they replaced, for fault 10.
@@ -131,7 +131,7 @@ pub(super) struct State {
     pub(super) failures: u64,
     /// Number of failed syncs that were reported to the user in this life.
     pub(super) failed_syncs_reported: u64,
-    pub(super) cache: SimCache,
+    pub(super) shows: SimGhosts,
     /// Unit in bytes that a power cut leaves old or new; [`TEAR_BYTES`] if 0.
     pub(super) tear_bytes: usize,
     /// Pages whose reads return something other than the durable content, which no sync will change.
@@ -144,6 +144,8 @@ pub(super) struct State {
     pub(super) order: SimOrder,
     /// Operations in flight that do not complete until they are released.
     pub(super) held: BTreeSet<u64>,
+    /// No operation completes.
+    pub(super) hangs: bool,
     /// Number of completed writes to each watched page.
     pub(super) watched: BTreeMap<u64, u64>,
 }

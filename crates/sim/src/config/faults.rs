@@ -1,7 +1,7 @@
 //! Faults of a seed.
 
 use layout::{Checkpoint, Geometry, PAGE_BYTES, Superblock};
-use media::{Faults, SimCache, SimRng, TEAR_BYTES};
+use media::{Faults, SimGhosts, SimRng, TEAR_BYTES};
 
 use crate::executor::SLOTS_END_BYTES;
 
@@ -11,7 +11,7 @@ pub struct Trouble {
     /// Faults in effect while clients work. None in most seeds.
     pub faults: Faults,
     /// Content that reads return after a failed sync.
-    pub cache: SimCache,
+    pub ghosts: SimGhosts,
     /// Unit that a power cut tears writes into, in bytes.
     pub tear_bytes: usize,
     /// True if the backing stays full also while no other faults are in effect.
@@ -64,9 +64,9 @@ impl BadCopy {
 impl Trouble {
     /// No faults other than crashes.
     pub(super) fn none(rng: &mut SimRng) -> Trouble {
-        let cache = if rng.chance(1, 2) { SimCache::Cached } else { SimCache::Direct };
+        let ghosts = if rng.chance(1, 2) { SimGhosts::Shown } else { SimGhosts::Hidden };
         let tear_bytes = if rng.chance(3, 4) { TEAR_BYTES } else { 4096 };
-        Trouble { cache, tear_bytes, ..Trouble::default() }
+        Trouble { ghosts, tear_bytes, ..Trouble::default() }
     }
 
     pub(super) fn draw(rng: &mut SimRng, physical_bytes: u64, segment_bytes: u32) -> Trouble {
@@ -90,7 +90,7 @@ impl Trouble {
             2 | 3 => faults.write_error_ppm = ppm,
             4..7 => {
                 faults.sync_error_ppm = ppm * 8;
-                self.cache = if rng.chance(3, 4) { SimCache::Cached } else { SimCache::Direct };
+                self.ghosts = if rng.chance(3, 4) { SimGhosts::Shown } else { SimGhosts::Hidden };
             }
             7 | 8 => faults.rot_ppm = ppm * 8,
             9 => {

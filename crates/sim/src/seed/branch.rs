@@ -64,6 +64,7 @@ impl<S: Subject> Run<S> {
             capacity: Arc::new(AtomicU64::new(self.capacity.load(Ordering::Relaxed))),
             hiding: self.hiding.fork(),
             looking: self.looking.fork(),
+            hanging: self.hanging.fork(),
         }
     }
 

@@ -87,7 +87,7 @@ impl<S: Subject> Run<S> {
     pub(super) fn crash(&mut self) {
         self.drop_drive();
         self.ledger.crashed();
-        // The next process should read what a page cache still shows although it is lost, so a kill is more
+        // The next process should read what is still shown although it is lost, so a kill is more
         // likely then.
         let ghosts = self.media.ghost_pages();
         let kill = self.rng.chance(if ghosts > 0 { 2 } else { 1 }, 4);
@@ -135,6 +135,7 @@ impl<S: Subject> Run<S> {
             ("fault: read error", media.read_errors - before.read_errors),
             ("fault: write error", media.write_errors - before.write_errors),
             ("fault: sync error", media.sync_errors - before.sync_errors),
+            ("fault: page shows no more what a failed sync lost", media.faded_pages - before.faded_pages),
             ("fault: backing full", media.full_errors - before.full_errors),
             ("backing: room made", media.rooms_made - before.rooms_made),
             ("fault: write to a bad page", media.bad_page_errors - before.bad_page_errors),

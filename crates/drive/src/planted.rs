@@ -67,8 +67,6 @@ pub enum PlantedBug {
     OddWriteTorn,
     /// The status reports a limit that data has passed by more than is kept for small writes.
     LimitLeftBehind,
-    /// Blocks that a request covers in part are compared in one entry of the critical section, and changed in the next.
-    ComparedBefore,
 }
 
 /// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its compiler

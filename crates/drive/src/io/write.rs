@@ -313,9 +313,6 @@ impl<M: Media> Shared<M> {
         let mut urgent = Claim::Urgent;
         let mut looked_up = false;
         loop {
-            if self.planted.has(PlantedBug::ComparedBefore) && !self.core().is_as_read(batch) {
-                return Ok(false);
-            }
             let result = {
                 let mut core = self.core();
                 let must_wait = !holds && core.is_held(batch) && core.writable().is_ok();

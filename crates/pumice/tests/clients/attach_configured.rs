@@ -20,7 +20,8 @@ impl Drives {
     fn create(names: &[&'static str]) -> Drives {
         let drives = Drives { first: Drive::create(&["--size", "32M"]), names: names.to_vec() };
         for name in names {
-            let run = drives.first.pumice(&["create", &drives.path(name), "--size", "32M"]);
+            let run =
+                drives.first.pumice(&["create", &drives.path(name), "--size", "32M", "--capacity", "32M"]);
             assert_eq!(run.code, Some(0), "{run:?}");
         }
         drives

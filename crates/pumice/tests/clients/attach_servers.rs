@@ -73,7 +73,7 @@ fn a_server_that_hangs_delays_no_other_drive() -> Outcome {
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let other = it.drive.file("other");
-    let run = it.drive.pumice(&["create", &other, "--size", "32M"]);
+    let run = it.drive.pumice(&["create", &other, "--size", "32M", "--capacity", "32M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     let server = it.drive.serve_paths(&[Path::new(&other)], &[]);
     let node = it.attach(&[]);
@@ -281,7 +281,7 @@ fn shown(drive: &Drive, command: &[&str], is_right: impl Fn(&Run) -> bool) {
 
 fn attached_on_a_full_filesystem(it: &Attached, mounted: &str) -> Outcome {
     let path = format!("{mounted}/drive");
-    assert_eq!(it.drive.pumice(&["create", &path, "--size", "128M"]).code, Some(0));
+    assert_eq!(it.drive.pumice(&["create", &path, "--size", "128M", "--capacity", "128M"]).code, Some(0));
     let attached = it.drive.pumice(&["attach", &path]);
     assert_eq!(attached.code, Some(0), "{attached:?}");
     let node = attached.stdout.trim().to_string();

@@ -48,7 +48,7 @@ fn drives_come_and_go_while_another_is_written_to() -> Outcome {
     }
     let drive = Drive::create(&["--size", "128M"]);
     for name in ["second", "third"] {
-        let run = drive.pumice(&["create", &drive.file(name), "--size", "64M"]);
+        let run = drive.pumice(&["create", &drive.file(name), "--size", "64M", "--capacity", "64M"]);
         assert_eq!(run.code, Some(0), "{run:?}");
     }
     let config = |names: &[&str]| {

@@ -39,7 +39,7 @@ fn a_line_for_each_drive_that_is_served() {
     let drive = Drive::create(&["--size", "64M"]);
     assert_eq!(lines(&drive, &[]), [format!("{HEADER}\tpath")]);
     let second = drive.folder().join("second");
-    let run = drive.pumice(&["create", &text(&second), "--size", "32M"]);
+    let run = drive.pumice(&["create", &text(&second), "--size", "32M", "--capacity", "32M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     let _server = drive.serve_paths(&[&drive.path(), &second], &[]);
     let mut printed: Vec<String> = lines(&drive, &["--no-header"]);

@@ -11,7 +11,7 @@ use crate::common::{Drive, Outcome, fails, needs, succeed};
 /// Creates another drive beside the first.
 fn create(drive: &Drive, name: &str, size: &str) -> PathBuf {
     let path = drive.folder().join(name);
-    let run = drive.pumice(&["create", &text(&path), "--size", size]);
+    let run = drive.pumice(&["create", &text(&path), "--size", size, "--capacity", size]);
     assert_eq!(run.code, Some(0), "{run:?}");
     path
 }

@@ -63,7 +63,7 @@ fn a_drive_that_cannot_be_opened_is_down_until_a_reload_opens_it() -> Outcome {
     wait_until("the second attempt", || {
         statuses(&drive)[1]["server"]["events"]["recent"].as_array().map(Vec::len) == Some(2)
     });
-    let run = drive.pumice(&["create", &down, "--size", "32M"]);
+    let run = drive.pumice(&["create", &down, "--size", "32M", "--capacity", "32M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     server.ask_to_reload();
     wait_until("the drive is up", || statuses(&drive).iter().all(|drive| drive["state"] == "online"));
@@ -114,7 +114,7 @@ fn a_drive_that_cannot_be_opened_is_unhealthy_and_a_metric() {
     assert!(!metrics.contains(&format!("pumice_physical_used_ratio{{drive=\"{down}\"}}")), "{metrics}");
     let status: Value = serde_json::from_str(&get("status")).expect("JSON");
     assert_eq!(status["drives"][1]["state"], "down");
-    let run = drive.pumice(&["create", &down, "--size", "32M"]);
+    let run = drive.pumice(&["create", &down, "--size", "32M", "--capacity", "32M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     server.ask_to_reload();
     wait_until("it is up", || code("healthz") == "200");
@@ -143,7 +143,7 @@ fn in_use(path: &str) -> media::FileMedia {
 fn a_drive_that_was_in_use_comes_without_a_reload() {
     let drive = Drive::create(&["--size", "64M"]);
     let later = drive.file("later");
-    let run = drive.pumice(&["create", &later, "--size", "32M"]);
+    let run = drive.pumice(&["create", &later, "--size", "32M", "--capacity", "32M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     let other = in_use(&later);
     let server = drive.serve_config(&config(&drive, ""), 1);
@@ -195,7 +195,7 @@ fn drives_are_served_in_the_order_of_the_configuration() {
     let drive = Drive::create(&["--size", "64M"]);
     let mut paths: Vec<String> = ["f", "b", "missing", "e", "c", "d"].map(|name| drive.file(name)).to_vec();
     for path in paths.iter().filter(|path| !path.ends_with("missing")) {
-        let run = drive.pumice(&["create", path, "--size", "32M"]);
+        let run = drive.pumice(&["create", path, "--size", "32M", "--capacity", "32M"]);
         assert_eq!(run.code, Some(0), "{run:?}");
     }
     paths.insert(3, text(&drive.path()));

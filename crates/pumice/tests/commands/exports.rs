@@ -37,7 +37,7 @@ fn size(socket: &Path, name: &str) -> Option<u64> {
 
 fn create(drive: &Drive, name: &str, size: &str) -> PathBuf {
     let path = drive.folder().join(name);
-    let run = drive.pumice(&["create", &text(&path), "--size", size]);
+    let run = drive.pumice(&["create", &text(&path), "--size", size, "--capacity", size]);
     assert_eq!(run.code, Some(0), "{run:?}");
     path
 }

@@ -40,7 +40,7 @@ fn no_room_under_the_drive_is_named_with_the_way_to_read_it() -> Outcome {
 
 fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     let path = format!("{mounted}/drive");
-    let created = drive.pumice(&["create", &path, "--size", "128M"]);
+    let created = drive.pumice(&["create", &path, "--size", "128M", "--capacity", "128M"]);
     assert_eq!(created.code, Some(0));
     assert!(created.stderr.contains("more from the filesystem, which has"), "{created:?}");
     let image = drive.file("image");

@@ -15,7 +15,7 @@ fn a_line_for_each_drive_of_the_servers() {
     assert_eq!((none.code, none.stdout.as_str()), (Some(0), ""), "{none:?}");
     assert!(none.stderr.contains("no drive is being served"), "{none:?}");
     let second = drive.file("a-second-drive");
-    let run = drive.pumice(&["create", &second, "--size", "32M"]);
+    let run = drive.pumice(&["create", &second, "--size", "32M", "--capacity", "32M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     let config = [text(&drive.path()), second.clone(), drive.file("missing")]
         .map(|path| format!("[[drive]]\npath = \"{path}\"\n"))
@@ -55,7 +55,7 @@ fn a_line_for_each_drive_of_the_servers() {
 fn a_server_that_hangs_is_named_and_hides_no_other_drive() -> Outcome {
     let drive = Drive::create(&["--size", "32M"]);
     let idle = drive.file("idle");
-    assert_eq!(drive.pumice(&["create", &idle, "--size", "32M"]).code, Some(0));
+    assert_eq!(drive.pumice(&["create", &idle, "--size", "32M", "--capacity", "32M"]).code, Some(0));
     let server = drive.serve(&[]);
     let path = text(&drive.path());
     let hung = drive.runtime_dir().join("down-7.sock");

@@ -65,7 +65,7 @@ fn no_command_takes_another_file_for_the_drive_of_its_path() -> Outcome {
     // What there is without a path is shown.
     assert_eq!(drive.status_of_server()["uuid"], id);
 
-    let run = drive.pumice(&["create", &text(&path), "--size", "64M"]);
+    let run = drive.pumice(&["create", &text(&path), "--size", "64M", "--capacity", "64M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     all_fail(says(&id, &inode(&path)?));
     std::fs::write(&path, "no drive")?;
@@ -82,7 +82,7 @@ fn no_command_takes_another_file_for_the_drive_of_its_path() -> Outcome {
 fn a_file_that_was_overwritten_with_another_drive_is_told() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
     let (path, other) = (drive.path(), drive.folder().join("other"));
-    let run = drive.pumice(&["create", &text(&other), "--size", "64M"]);
+    let run = drive.pumice(&["create", &text(&other), "--size", "64M", "--capacity", "64M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     let (id, other_id) = (uuid(&drive, &path), uuid(&drive, &other));
     let server = drive.serve(&[]);

@@ -154,7 +154,7 @@ fn several_drives_several_addresses() {
     }
     let drive = Drive::create(&["--size", "64M"]);
     let second = drive.folder().join("second");
-    let run = drive.pumice(&["create", &text(&second), "--size", "32M"]);
+    let run = drive.pumice(&["create", &text(&second), "--size", "32M", "--capacity", "32M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     let socket = format!("unix:{}", drive.file("both"));
     let paths = [drive.path(), second];
@@ -179,7 +179,7 @@ fn each_drive_has_its_own_socket_unless_said() {
     }
     let drive = Drive::create(&["--size", "64M"]);
     let second = drive.folder().join("second");
-    let run = drive.pumice(&["create", &text(&second), "--size", "32M"]);
+    let run = drive.pumice(&["create", &text(&second), "--size", "32M", "--capacity", "32M"]);
     assert_eq!(run.code, Some(0), "{run:?}");
     let server = drive.serve_paths(&[&drive.path(), &second], &[]);
     let sizes: Vec<_> =

@@ -269,10 +269,10 @@ fn sockets_that_do_not_answer_do_not_hide_a_drive() -> Outcome {
     let _server = drive.serve(&[]);
     let folder = drive.runtime_dir();
     let silent: Vec<UnixListener> = (0..20)
-        .map(|number| UnixListener::bind(folder.join(format!("z{number}.sock"))))
+        .map(|number| UnixListener::bind(folder.join(format!("down-9{number}.sock"))))
         .collect::<Result<_, _>>()?;
     assert_eq!(drive.status()["state"], "online");
-    assert!(folder.join("z0.sock").exists(), "somebody listens");
+    assert!(folder.join("down-90.sock").exists(), "somebody listens");
     drop(silent);
     assert_eq!(drive.status()["state"], "online");
     let left = std::fs::read_dir(&folder)?.count();

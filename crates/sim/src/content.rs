@@ -145,7 +145,7 @@ fn stamp_sector(out: &mut [u8], place: u64, write: u32, filler: Filler) {
 fn call(place: u64, at: usize, write: u32) -> u64 {
     const MOVE: u64 = 0xc7_8948;
     let here = (place & 0x7f) * SECTOR_BYTES as u64 + at as u64 + 5;
-    let function = (place ^ at as u64 / 8).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61;
+    let function = (place ^ (at as u64 / 8)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 61;
     let target = 0x2_0000 + function * 0x140 + u64::from(write & 15) * 0x10;
     0xe8 | (target.wrapping_sub(here) & 0xffff_ffff) << 8 | MOVE << 40
 }

@@ -30,6 +30,10 @@ pub enum Error {
     /// The backing holds no drive.
     #[error("there is no Pumice drive here")]
     NotADrive,
+    /// Another process has the drive, may have it, or claims it at the same time. The text names it, and says what to
+    /// do.
+    #[error("{0}")]
+    Owned(String),
     /// The log ends before something that was durable.
     #[error("the log is damaged: {0}")]
     Damaged(String),

@@ -1,5 +1,6 @@
 pub(crate) mod copies;
 pub(crate) mod create;
+pub(crate) mod owner;
 pub(crate) mod recovery;
 pub(crate) mod replay;
 pub(crate) mod resize;

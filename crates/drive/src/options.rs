@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use layout::geometry::validate_capacity;
 use layout::{Geometry, PAGE_BYTES};
+use media::Lease;
 
 use crate::error::Error;
 use crate::planted::Planted;
@@ -120,6 +121,9 @@ pub struct OpenOptions {
     pub clock: Option<Clock>,
     /// Called before each entry of the critical section: the simulator runs another task there, as another thread could.
     pub before_entry: Option<fn()>,
+    /// Requests are answered only while it holds. What is written to the backing is a matter of the
+    /// [`Media`](media::Media). `None` (the default): nobody else can reach the backing.
+    pub lease: Option<Arc<Lease>>,
     /// A deliberate mistake, to test the simulator.
     pub planted: Planted,
 }
@@ -162,6 +166,7 @@ impl OpenOptions {
             spawner,
             clock: None,
             before_entry: None,
+            lease: None,
             planted: Planted::default(),
         }
     }

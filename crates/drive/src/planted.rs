@@ -67,6 +67,10 @@ pub enum PlantedBug {
     OddWriteTorn,
     /// The status reports a limit that data has passed by more than is kept for small writes.
     LimitLeftBehind,
+    /// A drive answers hosts, and writes, although nobody has made sure lately that it is still the owner's.
+    LeaseForgotten,
+    /// An owner takes no notice of challenges.
+    ChallengeUnanswered,
 }
 
 /// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its compiler

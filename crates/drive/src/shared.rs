@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use event_listener::Event;
 use layout::Superblock;
-use media::Media;
+use media::{Lease, Media};
 use offload::Offload;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -75,6 +75,8 @@ pub(crate) struct Shared<M> {
     pub(crate) write_cache: bool,
     /// A copy of the field of the superblock, to check requests without the lock.
     pub(crate) capacity_bytes: AtomicU64,
+    /// See [`OpenOptions::lease`].
+    lease: Option<Arc<Lease>>,
     /// Of this run.
     pub(crate) entropy: u64,
     clock: Option<Clock>,
@@ -201,6 +203,7 @@ impl<M: Media> Shared<M> {
             offload: options.offload.clone(),
             frame_blocks: options.frame_blocks.clamp(1, layout::entry::FRAME_BLOCKS_MAX),
             write_cache: options.write_cache,
+            lease: options.lease.clone(),
             entropy: options.entropy,
             clock: options.clock,
             before_entry: options.before_entry,
@@ -245,6 +248,18 @@ impl<M: Media> Shared<M> {
         self.engine_nanoseconds.load(Ordering::Relaxed)
     }
 
+    /// Passes on the answer to a host, once the drive is known to be this owner's. An error is passed on at any time:
+    /// it promises nothing.
+    pub(crate) async fn acknowledge<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
+        match &self.lease {
+            Some(lease) if answer.is_ok() && !self.planted.has(PlantedBug::LeaseForgotten) => {
+                lease.confirm().await.map_err(|why| Error::poisoned(&why))?;
+                answer
+            }
+            _ => answer,
+        }
+    }
+
     pub(crate) fn superblock(&self) -> Superblock {
         self.core().superblock.clone()
     }
@@ -270,6 +285,12 @@ impl<M: Media> Shared<M> {
 }
 
 impl<M: Media> Drive<M> {
+    /// Another process has the drive now. Nothing is written or answered any more; the reason is in the status.
+    pub fn disown(&self, why: &str) {
+        self.0.core().poison(why.to_string());
+        self.0.progress.notify(usize::MAX);
+    }
+
     /// Refuses ranges outside the drive. Any range of bytes within it is possible, whatever its sector size.
     pub(crate) fn check_range(&self, offset: u64, len: u64) -> Result<(), Error> {
         let capacity = self.0.capacity_bytes.load(Ordering::Relaxed);

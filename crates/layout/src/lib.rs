@@ -1,4 +1,4 @@
-//! Bytes on the backing: superblock, checkpoint, pack, record, map node. Pure encode and decode.
+//! Bytes on the backing: superblock, owner pages, checkpoint, pack, record, map node. Pure encode and decode.
 //!
 //! `docs/format.md` gives the same format as tables, `docs/design/format-overview.md` the reasons. All integers are
 //! little-endian. Every decoder takes bytes from outside: it returns an error for malformed input and never panics.
@@ -12,6 +12,7 @@ pub mod entry;
 pub mod geometry;
 mod limits;
 pub mod node;
+pub mod owner;
 pub mod pack;
 mod page;
 pub mod record;
@@ -24,6 +25,7 @@ pub use checkpoint::{Checkpoint, CheckpointSummary, Counters, HeadPosition, Mix,
 pub use entry::Entry;
 pub use geometry::Geometry;
 pub use node::{LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
+pub use owner::OwnerPage;
 pub use pack::{Head, NextSegment, PackHeader};
 pub use record::{RecordHeader, RecordKind};
 pub use rows::Rows;

@@ -44,6 +44,20 @@ impl Media for AnyMedia {
         }
     }
 
+    async fn read_shared(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
+        match self {
+            AnyMedia::File(media) => media.read_shared(offset, buf).await,
+            AnyMedia::Memory(media) => media.read_shared(offset, buf).await,
+        }
+    }
+
+    async fn write_shared(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
+        match self {
+            AnyMedia::File(media) => media.write_shared(offset, buf).await,
+            AnyMedia::Memory(media) => media.write_shared(offset, buf).await,
+        }
+    }
+
     async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         match self {
             AnyMedia::File(media) => media.discard(offset, len).await,

@@ -8,6 +8,7 @@ mod any;
 mod available;
 mod buffer;
 mod file;
+mod lease;
 mod memory;
 mod pool;
 mod range;
@@ -19,6 +20,7 @@ pub use any::AnyMedia;
 pub use available::available_memory_bytes;
 pub use buffer::IoBuf;
 pub use file::{Allocation, Direct, FileMedia, LoopSource, MediaError, SizeLimit, UringGuard, UringReactor};
+pub use lease::{Changing, Lease, LeaseClock};
 pub use memory::MemoryMedia;
 pub use simulated::{
     Faults, IsData, LogNumbers, MediaCounts, ReadLogNumbers, SimGhosts, SimMedia, SimOrder, SimRead, SimRng,
@@ -55,4 +57,16 @@ pub trait Media: Send + Sync + 'static {
     /// Discards the range: punches a hole or sends a discard to the device. The content of the range is
     /// undefined afterwards. A backing that cannot discard returns `Unsupported`.
     fn discard(&self, offset: u64, len: u64) -> impl Future<Output = io::Result<()>> + Send;
+
+    /// Reads what others have written to the backing, through another path or on another machine: past the caches of
+    /// this one. Otherwise the same as [`Media::read`].
+    fn read_shared(&self, offset: u64, buf: IoBuf) -> impl Future<Output = (IoBuf, io::Result<()>)> + Send {
+        self.read(offset, buf)
+    }
+
+    /// Writes what others are to see soon ([`Media::read_shared`]). It needs no [`Lease`], and is durable only after a
+    /// later [`Media::sync`].
+    fn write_shared(&self, offset: u64, buf: Arc<IoBuf>) -> impl Future<Output = io::Result<()>> + Send {
+        self.write(offset, buf)
+    }
 }

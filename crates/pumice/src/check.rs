@@ -89,7 +89,9 @@ fn examine(args: &Args) -> Result<()> {
         };
         let status = drive.status();
         let report = check(&drive, &status, args.deep).await?;
-        Ok(Found::Open(Box::new(Checked { status, report })))
+        let media = AnyMedia::from(FileMedia::open(&args.path, true, Direct::Auto)?);
+        let owner = drive::find_owner(&media).await;
+        Ok(Found::Open(Box::new(Checked { status, report, owner })))
     })??;
     let mut out = std::io::stdout().lock();
     let printed = match args.json {

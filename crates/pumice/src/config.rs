@@ -79,6 +79,8 @@ pub(crate) struct Overrides {
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) server: ServerOptions,
     pub(crate) drive: DriveOptions,
+    /// See [`service::OpenSettings::take_over`].
+    pub(crate) take_over: bool,
     /// Sockets that the service manager has bound.
     pub(crate) activated: Vec<ActivatedSocket>,
 }

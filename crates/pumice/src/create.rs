@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use ::scan::MapNeeds;
 use ::scan::plan::safe_capacity_bytes;
 use anyhow::{Context, Result, anyhow, bail};
-use drive::{CreateOptions, Drive};
+use drive::CreateOptions;
 use layout::Geometry;
 use layout::geometry::{OWN_FIRST_BLOCK, validate_capacity};
-use media::{Allocation, AnyMedia, Direct, FileMedia, Media};
+use media::{Allocation, Direct, FileMedia, Media};
 use service::{IoChoice, run_here};
 use status::{CapacityPlan, Fit, path_text, shown};
 
@@ -53,6 +53,9 @@ pub(crate) struct Args {
     /// Overwrite existing data: clears both ends of the path and all that other programs recognize there
     #[arg(long)]
     force: bool,
+    /// Overwrite a drive that another machine has open, if its server does not answer
+    #[arg(long, requires = "force")]
+    take_over: bool,
     /// Segment size in bytes
     #[arg(long, value_name = "SIZE", hide = true)]
     segment: Option<Size>,
@@ -74,14 +77,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     // Nothing is written before the options are known to be possible.
     let prepared = options(args, &media).and_then(|options| {
         if existed && args.force {
+            // Before its mark is cleared.
+            let free = |spawner| service::must_be_free(&args.path, &media, args.take_over, spawner);
+            run_here(IoChoice::Auto, free)??;
             clear::clear(&media)?;
         }
         Ok(options)
     });
-    let media = AnyMedia::from(media);
     let created = prepared.and_then(|options| {
-        run_here(IoChoice::Auto, |_| Drive::create(&media, &options))?
-            .map_err(|error| anyhow!("{}: {error}", shown(&args.path)))?;
+        let create = |spawner| service::create(&args.path, &media, &options, args.take_over, spawner);
+        run_here(IoChoice::Auto, create)??;
         Ok(options)
     });
     if created.is_err() {

@@ -54,6 +54,10 @@ pub(crate) struct Args {
     /// Refuse client certificates that these revocation lists name (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     tls_crl: Option<PathBuf>,
+    /// Open drives that another machine has open, if its server does not answer within 5 seconds: only if that machine
+    /// is down
+    #[arg(long, conflicts_with = "read_only")]
+    take_over: bool,
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
@@ -76,6 +80,7 @@ impl Args {
             tls,
             server: self.server.clone(),
             drive: self.drive.clone(),
+            take_over: self.take_over,
             activated: Vec::new(),
         }
     }

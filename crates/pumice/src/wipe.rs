@@ -33,6 +33,9 @@ pub(crate) struct WipeArgs {
     /// Do not discard the space of the old contents
     #[arg(long)]
     no_discard: bool,
+    /// Wipe a drive that another machine has open, if its server does not answer
+    #[arg(long)]
+    take_over: bool,
     /// Print JSON: {"path": ..., "space": ..., "warnings": [...], "may_come_back": ...}
     #[arg(long)]
     json: bool,
@@ -50,6 +53,9 @@ pub(crate) struct FormatArgs {
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
+    /// Wipe a drive that another machine has open, if its server does not answer
+    #[arg(long)]
+    take_over: bool,
     /// Print JSON: {"path": ..., "space": ..., "warnings": [...], "may_come_back": ...}
     #[arg(long)]
     json: bool,
@@ -60,16 +66,32 @@ pub(crate) fn wipe(args: &WipeArgs) -> Result<()> {
         sector_bytes: None,
         logical_capacity_bytes: args.capacity.map(|capacity| capacity.0 / BLOCK * BLOCK),
     };
-    erase(&args.path, options, args.yes, !args.no_discard, args.json)
+    let how =
+        Erasing { yes: args.yes, discard: !args.no_discard, take_over: args.take_over, json: args.json };
+    erase(&args.path, options, &how)
 }
 
 pub(crate) fn format(args: &FormatArgs) -> Result<()> {
     let options = WipeOptions { sector_bytes: Some(args.sector.parse()?), logical_capacity_bytes: None };
-    erase(&args.path, options, args.yes, true, args.json)
+    let how = Erasing { yes: args.yes, discard: true, take_over: args.take_over, json: args.json };
+    erase(&args.path, options, &how)
+}
+
+/// How a drive is erased.
+pub(crate) struct Erasing {
+    /// Without a question.
+    pub(crate) yes: bool,
+    /// The space of the old contents is discarded.
+    pub(crate) discard: bool,
+    /// Also if another machine has the drive, and does not answer.
+    pub(crate) take_over: bool,
+    /// Prints JSON.
+    pub(crate) json: bool,
 }
 
 /// Wipes a drive that is not being served.
-pub(crate) fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool, json: bool) -> Result<()> {
+pub(crate) fn erase(path: &Path, options: WipeOptions, how: &Erasing) -> Result<()> {
+    let Erasing { yes, discard, take_over, json } = *how;
     // What a server has opened by this path may be another file, which would look wiped.
     crate::served::drive(path)?;
     in_use::refuse(path)?;
@@ -86,7 +108,9 @@ pub(crate) fn erase(path: &Path, options: WipeOptions, yes: bool, discard: bool,
         bar.set_length(all);
         bar.set_position(done);
     };
-    let wiped = run_here(IoChoice::Auto, |_| service::wipe(path, options, discard, progress))?;
+    let wiped = run_here(IoChoice::Auto, |spawner| {
+        service::wipe(path, options, (discard, take_over), spawner, progress)
+    })?;
     bar.finish_and_clear();
     let (space, wiped) = wiped?;
     let mut warnings = wiped.not_taken;

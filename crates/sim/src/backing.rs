@@ -7,13 +7,16 @@
 //! **A discard over a write** in flight is a mistake, like two writes to one place: it is left to chance
 //! whether the written data remains.
 
+use std::future::Future;
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use media::{IoBuf, Media, PAGE_BYTES, SimMedia, SimRng};
+use media::{IoBuf, Lease, Media, PAGE_BYTES, SimMedia, SimRng};
 use parking_lot::Mutex;
+
+use crate::rivals::Process;
 
 /// ENOSPC.
 const NO_ROOM: i32 = 28;
@@ -128,12 +131,37 @@ impl Drop for InFlight<'_> {
 pub struct Backing {
     media: Arc<SimMedia>,
     overwrites: Arc<Overwrites>,
+    /// The process that has it open, if there are others.
+    process: Option<Arc<Process>>,
+    lease: Option<Arc<Lease>>,
 }
 
 impl Backing {
     /// Creates the backing of one life.
     pub fn new(media: Arc<SimMedia>, overwrites: Arc<Overwrites>) -> Backing {
-        Backing { media, overwrites }
+        Backing { media, overwrites, process: None, lease: None }
+    }
+
+    /// Creates the backing as one of several processes has it open. What it changes observes the lease.
+    pub(crate) fn of_process(
+        media: Arc<SimMedia>,
+        process: Arc<Process>,
+        lease: Option<Arc<Lease>>,
+    ) -> Backing {
+        Backing { media, overwrites: Arc::default(), process: Some(process), lease }
+    }
+
+    /// Carries out what changes the backing, as a file does.
+    async fn change(
+        &self,
+        process: &Arc<Process>,
+        operation: impl Future<Output = io::Result<()>> + Send + 'static,
+    ) -> io::Result<()> {
+        let Some(lease) = &self.lease else { return process.carry(operation).await };
+        let changing = lease.begin().await?;
+        let result = process.carry(operation).await;
+        changing.end();
+        result
     }
 }
 
@@ -143,10 +171,16 @@ impl Media for Backing {
     }
 
     async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
-        self.media.read(offset, buf).await
+        let Some(process) = &self.process else { return self.media.read(offset, buf).await };
+        let media = self.media.clone();
+        process.carry(async move { media.read(offset, buf).await }).await
     }
 
     async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
+        if let Some(process) = &self.process {
+            let media = self.media.clone();
+            return self.change(process, async move { media.write(offset, buf).await }).await;
+        }
         let _in_flight = self.overwrites.begin_write(offset..offset + buf.len() as u64);
         let pages = (buf.len() / PAGE_BYTES) as u64;
         let Some(arriving) = self.overwrites.refuse(pages) else {
@@ -162,10 +196,16 @@ impl Media for Backing {
     }
 
     async fn sync(&self) -> io::Result<()> {
-        self.media.sync().await
+        let Some(process) = &self.process else { return self.media.sync().await };
+        let media = self.media.clone();
+        self.change(process, async move { media.sync().await }).await
     }
 
     async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        if let Some(process) = &self.process {
+            let media = self.media.clone();
+            return self.change(process, async move { media.discard(offset, len).await }).await;
+        }
         self.overwrites.note_discard(&(offset..offset + len));
         self.media.discard(offset, len).await
     }

@@ -36,6 +36,7 @@ pub mod maintenance;
 pub mod oracle;
 pub mod panics;
 mod requests;
+mod rivals;
 pub mod rounds;
 pub mod seed;
 pub mod served;

@@ -51,6 +51,9 @@ struct Arguments {
     /// Threads.
     #[arg(long, default_value_t = 2)]
     threads: u32,
+    /// Run only the story of two machines that claim one drive.
+    #[arg(long, conflicts_with_all = ["toy", "style"])]
+    rivals: bool,
     /// Test the simulator's toy drive instead of the real one.
     #[arg(long)]
     toy: bool,
@@ -58,7 +61,11 @@ struct Arguments {
 
 impl Arguments {
     fn tested(&self) -> Tested {
-        if self.toy { Tested::Toy } else { Tested::Drive }
+        match (self.toy, self.rivals) {
+            (true, _) => Tested::Toy,
+            (_, true) => Tested::Rivals,
+            _ => Tested::Drive,
+        }
     }
 }
 
@@ -177,7 +184,11 @@ fn find_bug(arguments: &Arguments, bug: Bug) -> bool {
 
 fn command(arguments: &Arguments, seed: u64, bug: Option<Bug>) -> String {
     let features = if cfg!(feature = "planted-bugs") { " --features planted-bugs" } else { "" };
-    let toy = if arguments.toy { " --toy" } else { "" };
+    let toy = match arguments.tested() {
+        Tested::Drive => "",
+        Tested::Rivals => " --rivals",
+        Tested::Toy => " --toy",
+    };
     let bug = bug.map_or(String::new(), |bug| format!(" --bug {}", bug.name()));
     format!("cargo run --release -p sim{features} --{toy}{bug} --seed {seed} --verbose")
 }

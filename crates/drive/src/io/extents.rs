@@ -56,6 +56,6 @@ impl<M: Media> Drive<M> {
             }
         }
         runs.truncate(max.max(1));
-        Ok(runs)
+        self.0.acknowledge(Ok(runs)).await
     }
 }

@@ -15,7 +15,7 @@ impl<M: Media> Drive<M> {
     pub async fn flush(&self) -> Result<(), Error> {
         let is_writable = self.0.core().read_only.is_none();
         self.0.core().counters.flushes_count += u64::from(is_writable);
-        self.0.flush().await
+        self.0.acknowledge(self.0.flush().await).await
     }
 }
 

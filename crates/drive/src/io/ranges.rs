@@ -30,7 +30,8 @@ impl<M: Media> Drive<M> {
         self.check_range(offset, len)?;
         self.0.core().counters.host_trimmed_bytes += len;
         self.set_range(offset, len, Entry::UNMAPPED).await?;
-        if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) }
+        let done = if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) };
+        self.0.acknowledge(done).await
     }
 
     /// Makes a range read as zeros. With `no_hole` it stays allocated (as far as a thin drive allocates zeros).
@@ -48,7 +49,8 @@ impl<M: Media> Drive<M> {
             self.set_range(at, stop - at, if no_hole { Entry::fill(0) } else { Entry::UNMAPPED }).await?;
             at = stop;
         }
-        if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) }
+        let done = if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) };
+        self.0.acknowledge(done).await
     }
 
     async fn set_range(&self, offset: u64, len: u64, entry: Entry) -> Result<(), Error> {

@@ -46,7 +46,8 @@ impl<M: Media> Drive<M> {
             self.0.read_part(at, &mut buf[done..done + span], caching).await?;
             done += span;
         }
-        Ok(())
+        // What was read may be old if another has the drive.
+        self.0.acknowledge(Ok(())).await
     }
 }
 

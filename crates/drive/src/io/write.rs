@@ -41,10 +41,8 @@ impl<M: Media> Drive<M> {
         } else {
             self.write_pieces(offset, data).await?;
         }
-        if fua || !self.0.write_cache {
-            self.0.flush().await?;
-        }
-        Ok(())
+        let done = if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) };
+        self.0.acknowledge(done).await
     }
 
     /// Length of the part of a small write that takes effect at once: all of it, but for the planted mistake.

@@ -60,6 +60,8 @@ impl<M: Media> Shared<M> {
                     core.log.recycle(pack.buf);
                 }
                 Err(error) if lacks_room(&error) => core.full_backing.wait(pack, core.ticks),
+                // The drive was taken over: no place is bad for that.
+                Err(error) if core.poisoned.as_ref() == Some(&error.to_string()) => {}
                 Err(error) => core.pack_failed(pack, &error),
             }
             if again {

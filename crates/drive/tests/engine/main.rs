@@ -54,6 +54,7 @@ mod left_out;
 mod map;
 mod missing_newest;
 mod offload;
+mod owner;
 mod panics;
 mod read_cache;
 mod recovery_memory;

@@ -211,3 +211,43 @@ fn numbers_of_codings_and_leaves() {
     assert_eq!([NodeCoding::Dense, NodeCoding::Sparse, NodeCoding::Runs].map(|c| c as u8), [0, 1, 2]);
     assert_eq!(NodeId::leaf_of(1 << 30).index, 2_097_152);
 }
+
+#[test]
+fn owner_pages_are_where_the_page_says() {
+    use layout::owner::Role;
+    let offsets = [0, 1].map(|copy| Role::ALL.map(|role| Geometry::owner_page_offset(copy, role)));
+    assert_eq!(offsets, [[16_384, 20_480, 24_576], [81_920, 86_016, 90_112]]);
+    let page = layout::OwnerPage {
+        role: Role::Mark,
+        in_force: true,
+        uuid: UUID,
+        run: [0x11; 16],
+        answered: [0x22; 16],
+        sequence: 0x0102,
+        written_unix_seconds: 0x0304,
+        process: layout::owner::Process {
+            machine_id: [0x33; 16],
+            boot_id: [0x44; 16],
+            pid_namespace: 0x0506,
+            pid: 0x0708,
+            started_ticks: 0x090a,
+            backing: [0x0b0c, 0x0d0e],
+            host: "store".into(),
+        },
+    }
+    .encode();
+    for (at, bytes) in [
+        (0, &b"PUMOWNER\x01\x01\0\0"[..]),
+        (16, &UUID),
+        (32, &[0x11; 16]),
+        (48, &[0x22; 16]),
+        (64, &[2, 1, 0, 0, 0, 0, 0, 0, 4, 3, 0, 0, 0, 0, 0, 0]),
+        (80, &[0x33; 16]),
+        (96, &[0x44; 16]),
+        (112, &[6, 5, 0, 0, 0, 0, 0, 0, 10, 9, 0, 0, 0, 0, 0, 0, 8, 7, 0, 0, 5, 0, 0, 0]),
+        (136, &[12, 11, 0, 0, 0, 0, 0, 0, 14, 13, 0, 0, 0, 0, 0, 0]),
+        (152, b"store\0"),
+    ] {
+        assert_eq!(&page[at..at + bytes.len()], bytes, "byte {at}");
+    }
+}

@@ -11,6 +11,7 @@ mod format_reference;
 mod geometry;
 mod mix;
 mod node;
+mod owner;
 mod pack_refusals;
 mod pack_round_trip;
 mod record;

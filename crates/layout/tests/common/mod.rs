@@ -2,12 +2,13 @@
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
+use layout::owner::{Process, Role};
 use layout::pack::{HEADS, PACK_HEADER_BYTES, Place, drive_tag};
 use layout::record::{RECORD_HEADER_BYTES, place_mask};
 use layout::superblock::KNOWN_CODECS;
 use layout::{
-    Checkpoint, Counters, Entry, Features, Geometry, Head, HeadPosition, NextSegment, PAGE_BYTES, PackHeader,
-    RecordHeader, RecordKind, SegmentRow, SegmentUse, Superblock,
+    Checkpoint, Counters, Entry, Features, Geometry, Head, HeadPosition, NextSegment, OwnerPage, PAGE_BYTES,
+    PackHeader, RecordHeader, RecordKind, SegmentRow, SegmentUse, Superblock,
 };
 use proptest::prelude::*;
 
@@ -61,6 +62,33 @@ pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
             }
         },
     )
+}
+
+pub(crate) fn owner_page() -> impl Strategy<Value = OwnerPage> {
+    let role = prop::sample::select(Role::ALL.to_vec());
+    (role, any::<[[u8; 16]; 5]>(), any::<bool>(), 0..=COUNT_MAX, any::<(u32, [u64; 5])>(), "[!-~]{0,64}")
+        .prop_map(
+            |(role, [uuid, run, answered, machine_id, boot_id], in_force, sequence, (pid, numbers), host)| {
+                OwnerPage {
+                    role,
+                    in_force,
+                    uuid,
+                    run,
+                    answered,
+                    sequence,
+                    written_unix_seconds: numbers[0],
+                    process: Process {
+                        machine_id,
+                        boot_id,
+                        pid_namespace: numbers[1],
+                        pid,
+                        started_ticks: numbers[2],
+                        backing: [numbers[3], numbers[4]],
+                        host,
+                    },
+                }
+            },
+        )
 }
 
 pub(crate) fn segment_row() -> impl Strategy<Value = SegmentRow> {

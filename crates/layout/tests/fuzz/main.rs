@@ -9,6 +9,7 @@ mod common;
 mod checkpoint;
 mod harness;
 mod node;
+mod owner;
 mod pack;
 mod record;
 mod superblock;
@@ -26,6 +27,10 @@ fn some<S: Strategy>(strategy: S, encode: impl Fn(S::Value) -> Vec<u8>) -> Vec<V
 
 fn superblocks() -> Vec<Vec<u8>> {
     some(common::superblock(), |superblock| superblock.encode().to_vec())
+}
+
+fn owner_pages() -> Vec<Vec<u8>> {
+    some(common::owner_page(), |page| page.encode().to_vec())
 }
 
 fn checkpoints() -> Vec<Vec<u8>> {
@@ -62,6 +67,11 @@ fn superblock_target() {
 }
 
 #[test]
+fn owner_target() {
+    fuzz("owner_target", &owner_pages(), owner::run);
+}
+
+#[test]
 fn checkpoint_target() {
     fuzz("checkpoint_target", &checkpoints(), checkpoint::run);
 }
@@ -86,6 +96,7 @@ fn node_target() {
 #[ignore = "prepares longer runs: see fuzz/README.md"]
 fn write_corpus() {
     harness::write_corpus("superblock", &superblocks());
+    harness::write_corpus("owner", &owner_pages());
     harness::write_corpus("checkpoint", &checkpoints());
     harness::write_corpus("pack", &packs());
     harness::write_corpus("record", &records());

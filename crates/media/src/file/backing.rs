@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -61,6 +61,33 @@ impl Backing {
             Request::Write { offset, buf } => self.file.write_all_at(buf, *offset),
             Request::Sync => self.file.sync_data(),
             Request::Discard { offset, len } => self.discard(*offset, *len),
+        }
+    }
+
+    /// Drops a range from the page cache, unless it was changed here and is not written yet: what another machine
+    /// wrote there is read from it then. Network file systems ask their server again.
+    pub(super) fn forget_cached(&self, offset: u64, len: u64) -> io::Result<()> {
+        let advice = rustix::fs::Advice::DontNeed;
+        Ok(rustix::fs::fadvise(&self.file, offset, std::num::NonZeroU64::new(len), advice)?)
+    }
+
+    /// Lets the kernel begin to write a range of the page cache to the medium. Does not wait, and so takes no error
+    /// that concerns others.
+    pub(super) fn begin_writeback(&self, offset: u64, len: u64) -> io::Result<()> {
+        let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
+            return Err(io::Error::from(Errno::OVERFLOW));
+        };
+        // SAFETY: the call takes numbers only, and the descriptor is open.
+        let begun =
+            unsafe { libc::sync_file_range(self.file.as_raw_fd(), offset, len, libc::SYNC_FILE_RANGE_WRITE) };
+        match begun {
+            0 => Ok(()),
+            // The file system writes in its own time.
+            _ => match io::Error::last_os_error() {
+                error if error.kind() == io::ErrorKind::Unsupported => Ok(()),
+                error if error.raw_os_error() == Some(libc::ESPIPE) => Ok(()),
+                error => Err(error),
+            },
         }
     }
 

@@ -19,6 +19,7 @@ pub use uring::{UringGuard, UringReactor};
 use std::fs::{File, Metadata};
 use std::io;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,16 +27,18 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 
 use crate::range::check_range;
-use crate::{IoBuf, Media};
+use crate::{IoBuf, Lease, Media};
 use backing::{Backing, Outcome, Request};
 
 /// A regular file or block device, locked against a second server for as long as it is open.
 ///
 /// The size of a regular file is its length, rounded down to whole pages. It grows only by
-/// [`FileMedia::grow`].
-#[derive(Debug)]
+/// [`FileMedia::grow`]. Clones share the open file, which stays locked until the last is dropped.
+#[derive(Clone, Debug)]
 pub struct FileMedia {
     backing: Arc<Backing>,
+    /// Writes, syncs and discards wait for it.
+    lease: Option<Arc<Lease>>,
 }
 
 impl FileMedia {
@@ -52,7 +55,7 @@ impl FileMedia {
     /// See [`MediaError`].
     pub fn open(path: impl AsRef<Path>, read_only: bool, direct: Direct) -> Result<FileMedia, MediaError> {
         let backing = open::open(path.as_ref(), read_only, direct)?;
-        Ok(FileMedia { backing: Arc::new(backing) })
+        Ok(FileMedia { backing: Arc::new(backing), lease: None })
     }
 
     /// Creates a regular file of `size_bytes`, rounded down to whole pages and readable by its owner only,
@@ -67,7 +70,7 @@ impl FileMedia {
         direct: Direct,
     ) -> Result<FileMedia, MediaError> {
         let backing = open::create(path.as_ref(), size_bytes, allocation, direct)?;
-        Ok(FileMedia { backing: Arc::new(backing) })
+        Ok(FileMedia { backing: Arc::new(backing), lease: None })
     }
 
     /// Makes the backing at least `size_bytes` long, rounded down to whole pages. A regular file grows (never
@@ -103,6 +106,25 @@ impl FileMedia {
             Err(Errno::INVAL | Errno::NOTTY) => Ok(()),
             other => Ok(other?),
         }
+    }
+
+    /// Returns the same open backing for one who may change it only as long as a lease holds: writes, syncs and
+    /// discards wait for the lease, and fail once it is lost.
+    pub fn leased(&self, lease: Arc<Lease>) -> FileMedia {
+        FileMedia { backing: self.backing.clone(), lease: Some(lease) }
+    }
+
+    /// Returns the numbers under which the kernel knows the backing, and with it the locks on it: device and inode of
+    /// a file, number of a block device and 0.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn identity(&self) -> io::Result<[u64; 2]> {
+        let metadata = self.backing.file.metadata()?;
+        Ok(match self.backing.block_device {
+            true => [metadata.rdev(), 0],
+            false => [metadata.dev(), metadata.ino()],
+        })
     }
 
     /// The path as it was given.
@@ -170,6 +192,15 @@ impl FileMedia {
         }
     }
 
+    /// Performs a request that changes the backing, if that is allowed.
+    async fn change(&self, request: Request) -> io::Result<()> {
+        let Some(lease) = &self.lease else { return self.perform(request).await.1 };
+        let changing = lease.begin().await?;
+        let result = self.perform(request).await.1;
+        changing.end();
+        result
+    }
+
     async fn perform(&self, request: Request) -> Outcome {
         match uring::submit(&self.backing, request) {
             Ok(ticket) => ticket.await,
@@ -202,13 +233,13 @@ impl Media for FileMedia {
         if buf.is_empty() {
             return Ok(());
         }
-        let result = self.perform(Request::Write { offset, buf }).await.1;
+        let result = self.change(Request::Write { offset, buf }).await;
         self.note(&result);
         result
     }
 
     async fn sync(&self) -> io::Result<()> {
-        let result = self.perform(Request::Sync).await.1;
+        let result = self.change(Request::Sync).await;
         // A file system that allocates late reports lack of space only here.
         self.note(&result);
         result
@@ -220,6 +251,34 @@ impl Media for FileMedia {
         if len == 0 {
             return Ok(());
         }
-        plain::perform(&self.backing, Request::Discard { offset, len }).await.1
+        let Some(lease) = &self.lease else {
+            return plain::perform(&self.backing, Request::Discard { offset, len }).await.1;
+        };
+        let changing = lease.begin().await?;
+        let result = plain::perform(&self.backing, Request::Discard { offset, len }).await.1;
+        changing.end();
+        result
+    }
+
+    async fn read_shared(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
+        if !self.backing.direct
+            && let Err(error) = self.backing.forget_cached(offset, buf.len() as u64)
+        {
+            return (buf, Err(error));
+        }
+        self.read(offset, buf).await
+    }
+
+    async fn write_shared(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
+        self.check_writable()?;
+        let len = buf.len() as u64;
+        check_range(self.size_bytes(), offset, len)?;
+        let result = self.perform(Request::Write { offset, buf }).await.1;
+        self.note(&result);
+        result?;
+        match self.backing.direct {
+            true => Ok(()),
+            false => self.backing.begin_writeback(offset, len),
+        }
     }
 }

@@ -4,7 +4,7 @@ use status::path_text;
 use std::io::{self, Write};
 use std::path::Path;
 
-use drive::{CheckReport, CopyFound, CopyState, Fault, Status, Subject};
+use drive::{CheckReport, CopyFound, CopyState, Fault, OwnerFound, Status, Subject};
 use serde_json::{Value, json};
 
 use crate::human;
@@ -13,6 +13,8 @@ use crate::human;
 pub(super) struct Checked {
     pub(super) status: Status,
     pub(super) report: CheckReport,
+    /// The mark on the backing.
+    pub(super) owner: Option<OwnerFound>,
 }
 
 /// Result of a check.
@@ -95,8 +97,12 @@ fn advice(report: &CheckReport) -> &'static str {
 
 impl Checked {
     fn print(&self, out: &mut impl Write) -> io::Result<()> {
-        let Checked { status, report } = self;
+        let Checked { status, report, owner } = self;
         print_copies(out, &report.superblocks, &report.checkpoints)?;
+        if let Some(owner) = owner {
+            let how = if owner.open { "has not closed the drive" } else { "closed the drive" };
+            writeln!(out, "owner: {}, which {how}", owner.who())?;
+        }
         match (status.recovered.clean, status.recovered.packs_count) {
             (true, _) => writeln!(out, "log: the drive was closed properly")?,
             (false, packs) => writeln!(
@@ -140,12 +146,13 @@ impl Checked {
     }
 
     fn json(&self, path: &Path) -> Value {
-        let Checked { status, report } = self;
+        let Checked { status, report, owner } = self;
         json!({
             "path": path_text(path),
             "opened": true,
             "deep": report.deep,
             "closed_properly": status.recovered.clean,
+            "owner": owner.as_ref().map(|owner| json!({ "open": owner.open, "process": owner.who() })),
             "log_packs_count": status.recovered.packs_count,
             "log_bytes": status.recovered.log_bytes,
             "superblock_copies": copies(&report.superblocks),

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use device::Device;
 use front::Exports;
 use nbd::{Address, ConfigError, Export, Inherited, Offered, ServerConfig, Shared, Sharing};
-use service::{AdminSocket, Drives, Eraser, Erasures, ServedDrive, ServiceError, Workers};
+use service::{AdminSocket, Drives, Eraser, Erasures, OpenSettings, ServedDrive, ServiceError, Workers};
 use status::shown;
 use tokio::task::JoinSet;
 
@@ -234,7 +234,9 @@ impl Daemon {
         &mut self,
         config: &DriveConfig,
     ) -> impl Future<Output = Result<Arc<ServedDrive>>> + Send + 'static {
-        let (path, settings, workers) = (config.path.clone(), config.options.open(), self.workers.clone());
+        let take_over = self.source.overrides.take_over;
+        let settings = OpenSettings { take_over, ..config.options.open() };
+        let (path, workers) = (config.path.clone(), self.workers.clone());
         let index = self.openings;
         self.openings += 1;
         async move { Ok(ServedDrive::open(&path, &settings, &workers, index).await?) }
@@ -442,7 +444,11 @@ fn bind_http(server: &Server, names: &Names) -> Result<Option<HttpListener>> {
 
 /// Returns whether a drive could not be opened because another process uses it.
 fn is_in_use(error: &anyhow::Error) -> bool {
-    matches!(error.downcast_ref(), Some(ServiceError::Media(error)) if error.is_in_use())
+    match error.downcast_ref() {
+        Some(ServiceError::Media(error)) => error.is_in_use(),
+        Some(ServiceError::Drive { source, .. }) => matches!(source, drive::Error::Owned(_)),
+        _ => false,
+    }
 }
 
 /// Runs all futures concurrently and returns their results in order.

@@ -18,13 +18,17 @@ use status::shown;
 use super::card::Card;
 use super::units::gigabytes;
 use crate::output::report_result;
-use crate::{in_use, usage, wipe};
+use crate::wipe::{self, Erasing};
+use crate::{in_use, usage};
 
 /// Time for other processes to close a block device, and interval of attempts.
 const PATIENCE: Duration = Duration::from_secs(1);
 const POLL: Duration = Duration::from_millis(50);
 /// Subcommand of the process behind a block device.
 const BRIDGE: &str = "bridge";
+
+/// Whoever asks for a card to be erased has confirmed it.
+const ERASING: Erasing = Erasing { yes: true, discard: true, take_over: false, json: false };
 
 /// Erases a drive, after a confirmation.
 pub(super) fn erase(card: &Card, options: WipeOptions, force: bool) -> Result<()> {
@@ -34,7 +38,7 @@ pub(super) fn erase(card: &Card, options: WipeOptions, force: bool) -> Result<()
     }
     offline(card, |path| match is_served_by_others(card) {
         true => erase_in_server(path, options, false),
-        false => wipe::erase(path, options, true, true, false),
+        false => wipe::erase(path, options, &ERASING),
     })
 }
 
@@ -57,7 +61,7 @@ pub(super) fn shrink(card: &Card, bytes: u64) -> Result<()> {
             return erase_in_server(path, options, true);
         }
         refuse_data(crate::status::idle(path)?.logical_used_bytes)?;
-        wipe::erase(path, options, true, true, false)
+        wipe::erase(path, options, &ERASING)
     })
 }
 

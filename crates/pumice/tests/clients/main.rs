@@ -25,6 +25,7 @@ mod full_filesystem;
 mod libnbd;
 mod nbdcopy;
 mod nbdinfo;
+mod owner;
 mod qemu;
 mod reload;
 mod tls;

@@ -3,8 +3,8 @@
 
 use std::path::Path;
 
-use drive::{Drive, Spawner, WipeOptions, Wiped};
-use media::AnyMedia;
+use drive::{CreateOptions, Drive, Spawner, WipeOptions, Wiped};
+use media::{AnyMedia, FileMedia, Media};
 use status::StatusReport;
 
 use crate::answer::Answer;
@@ -13,7 +13,8 @@ use crate::client::servers::{change, find_served};
 use crate::error::ServiceError;
 use crate::serving::features::keeps_allocated;
 use crate::serving::grow::{allocation, grow};
-use crate::serving::open::{OpenSettings, inspect, open, open_media};
+use crate::serving::open::{OpenSettings, Opened, inspect, open, open_media};
+use crate::serving::ownership::{Claimed, Ownership};
 use crate::watch::report::report;
 
 /// Sets the logical capacity of the drive at `path`, served or not. Returns the status afterwards.
@@ -33,11 +34,11 @@ pub fn set_capacity(
         let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
         // Opening and closing a drive leaves traces. Not if the change is refused anyway.
         inspect(path, false, spawner.clone()).await?.check_logical_capacity(bytes).map_err(failed)?;
-        let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
-        let changed = drive.set_logical_capacity(bytes).await.map_err(failed);
-        let closed = drive.close().await.map_err(failed);
+        let mut opened = open(path, &OpenSettings::default(), spawner, None).await?;
+        let changed = opened.drive.set_logical_capacity(bytes).await.map_err(failed);
+        let closed = opened.close().await.map_err(failed);
         changed.and(closed)?;
-        Ok(report_of(path, &drive, &media).await)
+        Ok(report_of(path, &opened).await)
     })
 }
 
@@ -60,11 +61,11 @@ pub fn set_codec(
         }
         let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
         let before = inspect(path, false, spawner.clone()).await?.status().codec;
-        let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
-        let changed = drive.set_codec(policy).await.map_err(failed);
-        let closed = drive.close().await.map_err(failed);
+        let mut opened = open(path, &OpenSettings::default(), spawner, None).await?;
+        let changed = opened.drive.set_codec(policy).await.map_err(failed);
+        let closed = opened.close().await.map_err(failed);
         changed.and(closed)?;
-        Ok((before.to_string(), report_of(path, &drive, &media).await))
+        Ok((before.to_string(), report_of(path, &opened).await))
     })
 }
 
@@ -85,17 +86,17 @@ pub fn set_size(
         }
         let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
         inspect(path, false, spawner.clone()).await?.check_physical_size(bytes).map_err(failed)?;
-        let (drive, media) = open(path, &OpenSettings::default(), spawner, None).await?;
-        let changed = grow(path, &drive, &media, bytes, allocation(preallocate)).await;
-        let closed = drive.close().await.map_err(failed);
+        let mut opened = open(path, &OpenSettings::default(), spawner, None).await?;
+        let changed = grow(path, &opened.drive, &opened.media, bytes, allocation(preallocate)).await;
+        let closed = opened.close().await.map_err(failed);
         changed.and(closed)?;
-        Ok(report_of(path, &drive, &media).await)
+        Ok(report_of(path, &opened).await)
     })
 }
 
 /// Reports a drive that was opened here.
-async fn report_of(path: &Path, drive: &Drive<AnyMedia>, media: &AnyMedia) -> StatusReport {
-    report(path, &drive.status(), drive, keeps_allocated(media).await)
+async fn report_of(path: &Path, opened: &Opened) -> StatusReport {
+    report(path, &opened.drive.status(), &opened.drive, keeps_allocated(&opened.media).await)
 }
 
 /// The space of a wiped drive.
@@ -111,6 +112,7 @@ pub enum SpaceAfterWipe {
 
 /// Wipes the drive at `path`, which no server may have. With `discard`, then discards its space in the backing.
 /// `progress` gets the bytes done and the total. Returns the state of the space, and the result of the wipe.
+/// `take_over` as in [`OpenSettings::take_over`].
 ///
 /// # Errors
 ///
@@ -119,19 +121,73 @@ pub enum SpaceAfterWipe {
 pub async fn wipe(
     path: &Path,
     options: WipeOptions,
-    discard: bool,
+    (discard, take_over): (bool, bool),
+    spawner: Spawner,
     progress: impl FnMut(u64, u64),
 ) -> Result<(SpaceAfterWipe, Wiped), ServiceError> {
+    let file = open_media(path, &OpenSettings::default()).await?;
+    let owned = Ownership::claim(path, file, Claimed::Drive, take_over, &spawner).await?;
+    let wiped = wipe_owned(path, options, discard, progress, &owned.media).await;
+    owned.give_back().await;
+    wiped
+}
+
+async fn wipe_owned(
+    path: &Path,
+    options: WipeOptions,
+    discard: bool,
+    progress: impl FnMut(u64, u64),
+    media: &AnyMedia,
+) -> Result<(SpaceAfterWipe, Wiped), ServiceError> {
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
-    let media = open_media(path, &OpenSettings::default()).await?;
-    let wiped = Drive::wipe(&media, options).await.map_err(failed)?;
+    let wiped = Drive::wipe(media, options).await.map_err(failed)?;
     if !discard {
         return Ok((SpaceAfterWipe::Kept, wiped));
     }
-    let space = match Drive::discard_all(&media, progress).await {
+    let space = match Drive::discard_all(media, progress).await {
         Ok(true) => SpaceAfterWipe::Discarded,
         Ok(false) => SpaceAfterWipe::Kept,
         Err(error) => SpaceAfterWipe::Failed(error),
     };
     Ok((space, wiped))
+}
+
+/// Creates a drive on a backing that was opened for writing, whatever is there. `take_over` as in
+/// [`OpenSettings::take_over`].
+///
+/// # Errors
+///
+/// Errors of [`Drive::create`], and if another process has a drive there, by another path or on another machine.
+pub async fn create(
+    path: &Path,
+    media: &FileMedia,
+    options: &CreateOptions,
+    take_over: bool,
+    spawner: Spawner,
+) -> Result<(), ServiceError> {
+    let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+    // Before anything is written.
+    options.validate(media.size_bytes()).map_err(failed)?;
+    let owned =
+        Ownership::claim(path, media.clone(), Claimed::Backing(options.uuid), take_over, &spawner).await?;
+    let created = Drive::create(&*owned.media, options).await;
+    owned.give_back().await;
+    created.map_err(failed)
+}
+
+/// Makes sure that no other process has a drive on a backing that was opened for writing: what is there is going to be cleared,
+/// and the mark of its owner with it. `take_over` as in [`OpenSettings::take_over`].
+///
+/// # Errors
+///
+/// [`drive::Error::Owned`] if one has, by another path or on another machine.
+pub async fn must_be_free(
+    path: &Path,
+    media: &FileMedia,
+    take_over: bool,
+    spawner: Spawner,
+) -> Result<(), ServiceError> {
+    let owned = Ownership::claim(path, media.clone(), Claimed::Backing([0; 16]), take_over, &spawner).await?;
+    owned.give_back().await;
+    Ok(())
 }

@@ -17,6 +17,7 @@ use crate::answer::Answer;
 use crate::error::ServiceError;
 use crate::paths::absolute;
 use crate::serving::features::keeps_allocated;
+use crate::serving::ownership::{Claimed, Ownership};
 use crate::watch::monitor::MonitorSettings;
 use crate::watch::report::idle_report;
 
@@ -35,6 +36,9 @@ pub struct OpenSettings {
     pub read_only: bool,
     /// Opens a drive with a damaged log as it was before the damage. Only with `read_only`.
     pub accept_damage: bool,
+    /// Opens the drive although another machine has it, or had it and did not close it, unless its process there
+    /// answers.
+    pub take_over: bool,
     /// True if I/O bypasses the page cache.
     pub direct: Direct,
     /// Monitoring of a served drive.
@@ -60,6 +64,7 @@ impl Default for OpenSettings {
             write_cache: true,
             read_only: false,
             accept_damage: false,
+            take_over: false,
             direct: Direct::Auto,
             monitor: MonitorSettings::default(),
             throttle: Throttling::default(),
@@ -87,6 +92,30 @@ pub(crate) struct Helpers {
     pub(crate) read_cache: Option<Arc<ReadCache>>,
 }
 
+/// A drive that was opened.
+pub(crate) struct Opened {
+    pub(crate) drive: Drive<AnyMedia>,
+    pub(crate) media: Arc<AnyMedia>,
+    /// `None` if it was opened read-only.
+    ownership: Option<Ownership>,
+}
+
+impl Opened {
+    /// Takes the right to write, which is to be given back when the drive is closed.
+    pub(crate) fn take_ownership(&mut self) -> Option<Ownership> {
+        self.ownership.take()
+    }
+
+    /// Closes the drive, and gives the backing back.
+    pub(crate) async fn close(&mut self) -> Result<(), drive::Error> {
+        let closed = self.drive.close().await;
+        if let Some(ownership) = self.ownership.take() {
+            ownership.give_back().await;
+        }
+        closed
+    }
+}
+
 /// Opens the backing at `path`, locked, and the drive on it. With helpers, long work is passed to them. Otherwise the
 /// calling thread does everything.
 pub(crate) async fn open(
@@ -94,23 +123,44 @@ pub(crate) async fn open(
     settings: &OpenSettings,
     spawner: Spawner,
     helpers: Option<Helpers>,
-) -> Result<(Drive<AnyMedia>, Arc<AnyMedia>), ServiceError> {
-    let media = Arc::new(AnyMedia::from(open_media(path, settings).await?));
+) -> Result<Opened, ServiceError> {
+    let file = open_media(path, settings).await?;
     let entropy = OsRng.try_next_u64().map_err(|error| ServiceError::Entropy(error.to_string()))?;
+    let (media, ownership) = match settings.read_only {
+        true => (Arc::new(AnyMedia::from(file)), None),
+        false => {
+            let claimed = Ownership::claim(path, file, Claimed::Drive, settings.take_over, &spawner).await?;
+            (claimed.media.clone(), Some(claimed))
+        }
+    };
     let mut options = OpenOptions::new(entropy, spawner);
     options.map_budget_bytes = settings.map_budget_bytes;
     options.write_cache = settings.write_cache;
     options.read_only = settings.read_only;
     options.accept_damage = settings.accept_damage;
+    options.lease = ownership.as_ref().map(|ownership| ownership.lease.clone());
     if let Some(helpers) = helpers {
         options.compute = helpers.compute;
         options.offload = helpers.offload;
         options.read_cache = helpers.read_cache;
         options.full_backing_patience_ticks = FULL_BACKING_PATIENCE_TICKS;
     }
-    let opened = Drive::open(media.clone(), options).await;
-    let drive = opened.map_err(|source| failed(path, &media, source))?;
-    Ok((drive, media))
+    match Drive::open(media.clone(), options).await {
+        Ok(drive) => {
+            if let Some(ownership) = &ownership {
+                ownership.opened(&drive);
+            }
+            Ok(Opened { drive, media, ownership })
+        }
+        Err(source) => {
+            let error = failed(path, &media, source);
+            drop(media);
+            if let Some(ownership) = ownership {
+                ownership.give_back().await;
+            }
+            Err(error)
+        }
+    }
 }
 
 /// Returns why the engine refuses to open a drive.
@@ -162,7 +212,7 @@ pub fn inspect(
     spawner: Spawner,
 ) -> Answer<'_, Result<Drive<AnyMedia>, ServiceError>> {
     Box::pin(async move {
-        open(path, &OpenSettings::read_only(accept_damage), spawner, None).await.map(|(drive, _)| drive)
+        open(path, &OpenSettings::read_only(accept_damage), spawner, None).await.map(|opened| opened.drive)
     })
 }
 
@@ -178,7 +228,8 @@ pub fn inspect_status(
     spawner: Spawner,
 ) -> Answer<'_, Result<StatusReport, ServiceError>> {
     Box::pin(async move {
-        let (drive, media) = open(path, &OpenSettings::read_only(accept_damage), spawner, None).await?;
+        let Opened { drive, media, .. } =
+            open(path, &OpenSettings::read_only(accept_damage), spawner, None).await?;
         let path = absolute(path);
         Ok(idle_report(&path, &drive, keeps_allocated(&media).await, accept_damage))
     })

@@ -21,6 +21,7 @@ use crate::serving::gate::Gate;
 use crate::serving::grow::grow;
 use crate::serving::instance::instance;
 use crate::serving::open::{Helpers, OpenSettings, open};
+use crate::serving::ownership::Ownership;
 use crate::upkeep::background::Background;
 use crate::upkeep::improve::{self, Improver};
 use crate::upkeep::scrub::Scrubber;
@@ -62,6 +63,8 @@ pub struct ServedDrive {
     improver: Improver,
     /// Held while the backing grows, which keeps it locked. False once the drive is closed.
     may_grow: Mutex<bool>,
+    /// The right to write to the backing; `None` if it was opened read-only, or is closed.
+    ownership: Mutex<Option<Ownership>>,
 }
 
 impl ServedDrive {
@@ -80,7 +83,7 @@ impl ServedDrive {
             // Clients of the admin socket may be in another directory.
             let path = absolute(path);
             let meter = Arc::new(Meter::default());
-            let (drive, media, keep_allocated) = {
+            let (mut opened, keep_allocated) = {
                 let (path, settings, spawner) = (path.clone(), settings.clone(), workers.spawner());
                 let helpers = Helpers {
                     compute: meter.runner(workers.compute()),
@@ -88,12 +91,13 @@ impl ServedDrive {
                     read_cache: workers.read_cache(),
                 };
                 let opening = workers.spawn_on(index, async move {
-                    let (drive, media) = open(&path, &settings, spawner, Some(helpers)).await?;
-                    let keep_allocated = keeps_allocated(&media).await;
-                    Ok::<_, ServiceError>((drive, media, keep_allocated))
+                    let opened = open(&path, &settings, spawner, Some(helpers)).await?;
+                    let keep_allocated = keeps_allocated(&opened.media).await;
+                    Ok::<_, ServiceError>((opened, keep_allocated))
                 });
                 opening.await.map_err(|_| ServiceError::WorkerGone)??
             };
+            let (drive, media) = (opened.drive.clone(), opened.media.clone());
             let name: Arc<str> = shown(&path).to_string().into();
             let requests = Arc::new(Requests::new(workers.count()));
             let monitor = Monitor::start(&path, (&drive, &media), requests.clone(), &settings.monitor).await;
@@ -142,6 +146,7 @@ impl ServedDrive {
                 eraser: parking_lot::Mutex::default(),
                 background: Mutex::new(Some(background)),
                 may_grow: Mutex::new(true),
+                ownership: Mutex::new(opened.take_ownership()),
             }))
         })
     }
@@ -350,6 +355,9 @@ impl ServedDrive {
             self.monitor.stop().await;
             let closed = self.gate.drive.close().await;
             clock.stop().await;
+            if let Some(ownership) = self.ownership.lock().await.take() {
+                ownership.give_back().await;
+            }
             self.monitor.closed(&closed).await;
             closed.map_err(|source| self.failed(source))
         })

@@ -84,7 +84,8 @@ impl Daemon {
 }
 
 async fn wipe(erasure: &Erasure) -> Result<(), String> {
-    let wiped = service::wipe(&erasure.path, erasure.options, true, |_, _| {}).await;
+    let spawner: drive::Spawner = Arc::new(|future| drop(tokio::spawn(future)));
+    let wiped = service::wipe(&erasure.path, erasure.options, (true, false), spawner, |_, _| {}).await;
     let (space, wiped) = wiped.map_err(|error| error.to_string())?;
     let path = shown(&erasure.path).to_string();
     for warning in wiped.not_taken {

@@ -1,0 +1,203 @@
+//! Claiming a drive, and giving it back.
+
+use std::pin::pin;
+
+use futures::future::{Either, select};
+use layout::OwnerPage;
+use layout::owner::{OWNER_COPIES, Role};
+use media::{Lease, Media};
+
+use super::pages::{Pages, write_page};
+use super::{Claim, Fate, Owner, Surroundings, texts};
+use crate::error::Error;
+use crate::open::slots::{must_allow_writing, must_hold, read_superblock};
+
+/// A contender looks for an answer so many times while it waits.
+const LOOKS_A_WAIT: u64 = 10;
+
+/// How a claim goes on after it has read the mark.
+enum Way {
+    /// Nobody has the drive.
+    AtOnce,
+    /// Somebody may have it, and is asked.
+    Challenge,
+}
+
+impl Claim {
+    /// Claims the drive on a backing that is going to be opened for writing, or wiped.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Owned`] if another process has it, may have it, or claims it at the same time; [`Error::NotADrive`]
+    /// and the errors of a drive that this program may not write to. Nothing but owner pages was written then.
+    pub async fn drive<M: Media>(self, media: &M, around: &dyn Surroundings) -> Result<Owner, Error> {
+        let (superblock, _) = read_superblock(media).await?;
+        must_hold(media, &superblock)?;
+        must_allow_writing(&superblock)?;
+        self.backing(media, superblock.uuid, around).await
+    }
+
+    /// Claims a backing on which a drive with this id is going to be created, whatever is there.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Claim::drive`].
+    pub async fn backing<M: Media>(
+        self,
+        media: &M,
+        uuid: [u8; 16],
+        around: &dyn Surroundings,
+    ) -> Result<Owner, Error> {
+        let lease = Lease::new(self.clock.clone());
+        let mut since = lease.now();
+        let mut pages = Pages::read(media).await?;
+        if let Way::Challenge = self.way(&pages, around)? {
+            (pages, since) = self.challenge(media, uuid, &lease, &pages, around).await?;
+        }
+        let sequence = pages.mark.as_ref().map_or(0, |mark| mark.sequence) + 1;
+        let mark = OwnerPage { sequence, ..self.page(Role::Mark, uuid, around) };
+        write_page(media, &mark).await?;
+        let is_prompt = lease.now() - since <= self.pace.prompt_ns;
+        // Others may have written a mark meanwhile, and be at work by now: as long as a lease lasts, if it took so
+        // long.
+        let pause = if is_prompt { self.pace.settle_ns } else { self.pace.wait_ns };
+        sleep(around, &lease, pause).await;
+        let looked = lease.now();
+        let pages = Pages::read(media).await?;
+        match pages.mark {
+            Some(found) if found.run == self.run => {}
+            found => return Err(texts::at_the_same_time(found.as_ref())),
+        }
+        // The drive has an owner: whoever still waits for an answer begins anew. (Its own challenge, or one that
+        // was left behind.) And on a full file system there must be room for an answer.
+        let is_waiting = pages.challenges.iter().any(|challenge| challenge.in_force);
+        if is_waiting || pages.challenges.len() < OWNER_COPIES {
+            self.withdraw(media, uuid, around).await?;
+        }
+        if pages.answers.len() < OWNER_COPIES {
+            write_page(media, &self.page(Role::Answer, uuid, around)).await?;
+        }
+        lease.extend(looked + self.pace.lease_ns);
+        let lease = std::sync::Arc::new(lease);
+        Ok(Owner { mark, pace: self.pace, planted: self.planted, lease })
+    }
+
+    /// Decides how to go on.
+    fn way(&self, pages: &Pages, around: &dyn Surroundings) -> Result<Way, Error> {
+        let is_challenged = pages
+            .challenges_of_others(self.run)
+            .any(|challenge| around.fate(&challenge.process) != Fate::Gone);
+        let at_once = if is_challenged { Way::Challenge } else { Way::AtOnce };
+        let Some(mark) = pages.mark.as_ref().filter(|mark| mark.in_force) else { return Ok(at_once) };
+        match around.fate(&mark.process) {
+            Fate::Gone => Ok(at_once),
+            Fate::Unseen => Ok(Way::Challenge),
+            Fate::Runs | Fate::Elsewhere if self.take_over => Ok(Way::Challenge),
+            fate => Err(texts::not_asked(mark, &fate)),
+        }
+    }
+
+    /// Asks whoever has the drive, and waits. Returns what is there if nobody has answered, and when that was read.
+    async fn challenge<M: Media>(
+        &self,
+        media: &M,
+        uuid: [u8; 16],
+        lease: &Lease,
+        before: &Pages,
+        around: &dyn Surroundings,
+    ) -> Result<(Pages, u64), Error> {
+        tracing::info!(
+            seconds = self.pace.wait_ns / 1_000_000_000,
+            "the drive may be open elsewhere: waiting for an answer"
+        );
+        write_page(media, &self.page(Role::Challenge, uuid, around)).await?;
+        let asked = lease.now();
+        loop {
+            sleep(around, lease, self.pace.wait_ns / LOOKS_A_WAIT).await;
+            let since = lease.now();
+            let pages = Pages::read(media).await?;
+            let of = |pages: &Pages| pages.mark.as_ref().map(|mark| mark.run);
+            let refused = match &pages.mark {
+                Some(mark) if of(&pages) != of(before) => Some(texts::at_the_same_time(Some(mark))),
+                Some(mark) if pages.is_answered(self.run) => Some(texts::answered(mark)),
+                _ => None,
+            };
+            if let Some(refused) = refused {
+                self.withdraw(media, uuid, around).await?;
+                return Err(refused);
+            }
+            // Not withdrawn: it is the other's now.
+            if let Some(other) = pages.challenges_of_others(self.run).next() {
+                return Err(texts::at_the_same_time(Some(other)));
+            }
+            if !pages.challenges.iter().any(|challenge| challenge.in_force && challenge.run == self.run) {
+                return Err(texts::at_the_same_time(pages.mark.as_ref()));
+            }
+            if since >= asked + self.pace.wait_ns {
+                return Ok((pages, since));
+            }
+        }
+    }
+
+    async fn withdraw<M: Media>(
+        &self,
+        media: &M,
+        uuid: [u8; 16],
+        around: &dyn Surroundings,
+    ) -> Result<(), Error> {
+        write_page(media, &OwnerPage { in_force: false, ..self.page(Role::Challenge, uuid, around) }).await
+    }
+
+    fn page(&self, role: Role, uuid: [u8; 16], around: &dyn Surroundings) -> OwnerPage {
+        OwnerPage {
+            role,
+            in_force: true,
+            uuid,
+            run: self.run,
+            answered: [0; 16],
+            sequence: 0,
+            written_unix_seconds: around.unix_seconds(),
+            process: self.process.clone(),
+        }
+    }
+}
+
+/// Waits until so many nanoseconds have passed by the lease's clock, which is not the one that wakes a sleeper.
+async fn sleep(around: &dyn Surroundings, lease: &Lease, nanoseconds: u64) {
+    let until = lease.now() + nanoseconds;
+    loop {
+        let left = until.saturating_sub(lease.now());
+        if left == 0 {
+            return;
+        }
+        around.sleep(left).await;
+    }
+}
+
+impl Owner {
+    /// Gives the drive back, if nothing can happen to the backing any more and the lease is not lost. From then on the
+    /// lease is. Otherwise the mark stays as it is: the next owner makes sure that this one is gone. Nobody else may
+    /// poll [`Owner::keep`] any more.
+    ///
+    /// # Errors
+    ///
+    /// Errors of the medium.
+    pub async fn give_back<M: Media>(self, media: &M, around: &dyn Surroundings) -> Result<(), Error> {
+        let may = {
+            let kept = pin!(self.keep(media, around, |_, _| ()));
+            let confirmed = pin!(self.lease.confirm());
+            // A medium that cannot be read keeps nobody from ending.
+            let waited = pin!(around.sleep(self.pace.wait_ns));
+            match select(confirmed, select(kept, waited)).await {
+                Either::Left((confirmed, _)) => confirmed.is_ok() && self.lease.is_quiet(),
+                Either::Right(_) => false,
+            }
+        };
+        self.lease.lose("the drive was closed");
+        if !may {
+            return Ok(());
+        }
+        let written_unix_seconds = around.unix_seconds();
+        write_page(media, &OwnerPage { in_force: false, written_unix_seconds, ..self.mark }).await
+    }
+}

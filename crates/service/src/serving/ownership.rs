@@ -1,0 +1,308 @@
+//! The right to write to a backing, as this process gets, keeps and gives it back: [`drive::Claim`] with the machine's
+//! clocks, ids and processes.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use drive::{Claim, Drive, Error, Fate, Owner, Pace, Planted, Sleep, Spawner, Surroundings};
+use layout::owner::Process;
+use media::{AnyMedia, FileMedia};
+use rand::TryRngCore;
+use rand::rngs::OsRng;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+use rustix::time::{ClockId, clock_gettime};
+use status::shown;
+use tokio::sync::{oneshot, watch};
+
+use crate::error::ServiceError;
+
+/// Interval of warnings about a mark that cannot be read, in looks.
+const LOOKS_A_WARNING: u64 = 60;
+
+/// Nanoseconds by a clock that goes on while the machine is suspended.
+fn boot_time_ns() -> u64 {
+    let now = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
+    seconds * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap_or_default()
+}
+
+/// The machine on which this process runs.
+struct Machine {
+    process: Process,
+}
+
+impl Machine {
+    /// This process, which has the backing with this identity open and locked.
+    fn with(backing: [u64; 2]) -> Machine {
+        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        let pid = std::process::id();
+        Machine {
+            process: Process {
+                machine_id: id(&text("/etc/machine-id")),
+                boot_id: id(&text("/proc/sys/kernel/random/boot_id")),
+                pid_namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino()),
+                pid,
+                started_ticks: match Started::of(pid) {
+                    Started::At(ticks) => ticks,
+                    Started::Ended | Started::Hidden => 0,
+                },
+                backing,
+                host: [text("/proc/sys/kernel/hostname"), text("/etc/hostname")]
+                    .concat()
+                    .lines()
+                    .next()
+                    .unwrap_or("")
+                    .to_string(),
+            },
+        }
+    }
+}
+
+/// Reads an id of 32 hexadecimal digits, with or without hyphens. Zeros if it is none.
+fn id(text: &str) -> [u8; 16] {
+    uuid::Uuid::try_parse(text.trim()).map_or([0; 16], uuid::Uuid::into_bytes)
+}
+
+/// When a process of this namespace was started.
+#[derive(Debug, PartialEq, Eq)]
+enum Started {
+    At(u64),
+    /// There is none with this id, or it has ended.
+    Ended,
+    /// There is one, which does not show that.
+    Hidden,
+}
+
+impl Started {
+    fn of(pid: u32) -> Started {
+        let Some(process) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return Started::Ended };
+        // Processes of other users may be hidden in /proc.
+        if test_kill_process(process) == Err(Errno::SRCH) {
+            return Started::Ended;
+        }
+        match fs::read_to_string(format!("/proc/{pid}/stat")).ok().as_deref().and_then(state_and_start) {
+            // A zombie has closed its files.
+            Some(("Z" | "X", _)) => Started::Ended,
+            Some((_, ticks)) => Started::At(ticks),
+            None => Started::Hidden,
+        }
+    }
+}
+
+/// Returns fields 3 and 22 of a line of /proc/PID/stat. The name, in parentheses, may contain anything.
+fn state_and_start(stat: &str) -> Option<(&str, u64)> {
+    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
+    Some((fields.next()?, fields.nth(18)?.parse().ok()?))
+}
+
+impl Surroundings for Machine {
+    fn sleep(&self, nanoseconds: u64) -> Sleep<'_> {
+        Box::pin(tokio::time::sleep(Duration::from_nanos(nanoseconds)))
+    }
+
+    fn fate(&self, other: &Process) -> Fate {
+        let own = &self.process;
+        let is_same = |one: &[u8; 16], two: &[u8; 16]| one == two && *one != [0; 16];
+        if is_same(&own.boot_id, &other.boot_id) {
+            // This process has the lock that the other one had, so that has ended.
+            if own.backing == other.backing {
+                return Fate::Gone;
+            }
+            if own.pid_namespace == other.pid_namespace && own.pid_namespace != 0 {
+                return match Started::of(other.pid) {
+                    Started::At(ticks) if ticks == other.started_ticks => Fate::Runs,
+                    Started::At(_) | Started::Ended => Fate::Gone,
+                    Started::Hidden => Fate::Unseen,
+                };
+            }
+            return Fate::Unseen;
+        }
+        match is_same(&own.machine_id, &other.machine_id) {
+            true => Fate::Unseen,
+            false => Fate::Elsewhere,
+        }
+    }
+
+    fn unix_seconds(&self) -> u64 {
+        status::unix_seconds_now()
+    }
+}
+
+/// What is claimed.
+pub(crate) enum Claimed {
+    /// The drive on the backing.
+    Drive,
+    /// The backing, on which a drive with this id is going to be created.
+    Backing([u8; 16]),
+}
+
+/// A backing that this process may write to, until it is given back. Dropped without that, it is left as by a killed
+/// process.
+pub(crate) struct Ownership {
+    /// The backing, whose writes observe the lease.
+    pub(crate) media: Arc<AnyMedia>,
+    /// The lease, for the answers to hosts.
+    pub(crate) lease: Arc<media::Lease>,
+    drive: Arc<OnceLock<Drive<AnyMedia>>>,
+    stop: watch::Sender<bool>,
+    ended: oneshot::Receiver<Result<(), Error>>,
+}
+
+impl Ownership {
+    /// Claims a backing that was opened for writing, and keeps it in the background.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Claim::drive`].
+    pub(crate) async fn claim(
+        path: &Path,
+        file: FileMedia,
+        what: Claimed,
+        take_over: bool,
+        spawner: &Spawner,
+    ) -> Result<Ownership, ServiceError> {
+        let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+        let backing = file.identity().map_err(|error| failed(Error::Io(error.to_string())))?;
+        let machine = Machine::with(backing);
+        let mut run = [0; 16];
+        OsRng.try_fill_bytes(&mut run).map_err(|error| ServiceError::Entropy(error.to_string()))?;
+        let claim = Claim {
+            run,
+            process: machine.process.clone(),
+            clock: Arc::new(boot_time_ns),
+            take_over,
+            pace: Pace::default(),
+            planted: Planted::default(),
+        };
+        let claimed = match what {
+            Claimed::Drive => claim.drive(&file, &machine).await,
+            Claimed::Backing(uuid) => claim.backing(&file, uuid, &machine).await,
+        };
+        let owner = match claimed {
+            Err(Error::BackingFull) if file.out_of_space() => {
+                return Err(ServiceError::BackingFull {
+                    path: path.to_path_buf(),
+                    source: Error::BackingFull,
+                });
+            }
+            claimed => claimed.map_err(failed)?,
+        };
+        let lease = owner.lease().clone();
+        let media = Arc::new(AnyMedia::from(file.leased(lease.clone())));
+        let drive = Arc::new(OnceLock::new());
+        let (stop, stopped) = watch::channel(false);
+        let (end, ended) = oneshot::channel();
+        let keeping = keep(shown(path).to_string(), (file, machine), owner, drive.clone(), stopped);
+        spawner(Box::pin(async move {
+            // Nobody may wait for it.
+            let _ = end.send(keeping.await);
+        }));
+        Ok(Ownership { media, lease, drive, stop, ended })
+    }
+
+    /// The drive on the backing was opened: it stops if it is taken over.
+    pub(crate) fn opened(&self, drive: &Drive<AnyMedia>) {
+        // Opened once.
+        let _ = self.drive.set(drive.clone());
+    }
+
+    /// Gives the backing back.
+    pub(crate) async fn give_back(self) {
+        let Ownership { media, stop, ended, .. } = self;
+        stop.send_replace(true);
+        if let Ok(Err(error)) = ended.await {
+            tracing::warn!(%error, "the mark of this process on the backing stays: it could not be written");
+        }
+        drop(media);
+    }
+}
+
+/// Keeps a backing until told to stop, then gives it back. If it is lost, the drive on it stops.
+async fn keep(
+    path: String,
+    (file, machine): (FileMedia, Machine),
+    owner: Owner,
+    drive: Arc<OnceLock<Drive<AnyMedia>>>,
+    mut stopped: watch::Receiver<bool>,
+) -> Result<(), Error> {
+    let why = {
+        let failed = |times: u64, error: &Error| {
+            if times % LOOKS_A_WARNING == 1 {
+                tracing::warn!(
+                    drive = %path,
+                    "it cannot be seen whether another process has taken over the drive, so nothing is answered: {error}"
+                );
+            }
+        };
+        tokio::select! {
+            stop = stopped.wait_for(|stop| *stop) => match stop {
+                Ok(_) => None,
+                // It was dropped.
+                Err(_) => return Ok(()),
+            },
+            why = owner.keep(&file, &machine, failed) => Some(why),
+        }
+    };
+    let Some(why) = why else { return owner.give_back(&file, &machine).await };
+    tracing::error!(drive = %path, "{why}; this process writes and answers nothing any more");
+    if let Some(drive) = drive.get() {
+        drive.disown(&why);
+    }
+    owner.lease().lose(&why);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn machine() -> Machine {
+        Machine::with([1, 2])
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_id_and_start() {
+        let own = machine().process;
+        assert!(own.boot_id != [0; 16] && own.started_ticks > 0, "{own:?}");
+        let elsewhere = Process { backing: [1, 3], ..own.clone() };
+        assert_eq!(machine().fate(&elsewhere), Fate::Runs);
+        let earlier = Process { started_ticks: own.started_ticks - 1, ..elsewhere.clone() };
+        assert_eq!(machine().fate(&earlier), Fate::Gone);
+        let mut child = std::process::Command::new("true").spawn().expect("coreutils are installed");
+        let ended = Process { pid: child.id(), ..elsewhere };
+        child.wait().expect("it was started");
+        assert_eq!(machine().fate(&ended), Fate::Gone);
+    }
+
+    #[test]
+    fn who_has_the_lock_knows_that_the_last_one_is_gone() {
+        let own = machine().process;
+        assert_eq!(machine().fate(&own), Fate::Gone);
+        let container = Process { pid_namespace: own.pid_namespace + 1, ..own.clone() };
+        assert_eq!(machine().fate(&container), Fate::Gone);
+        assert_eq!(machine().fate(&Process { backing: [1, 3], ..container }), Fate::Unseen);
+    }
+
+    #[test]
+    fn machines_are_told_apart() {
+        let mut own = machine();
+        own.process.machine_id = [7; 16];
+        let booted = Process { boot_id: [1; 16], ..own.process.clone() };
+        assert_eq!(own.fate(&booted), Fate::Unseen);
+        assert_eq!(own.fate(&Process { machine_id: [2; 16], ..booted.clone() }), Fate::Elsewhere);
+        // Two that are unknown are not the same.
+        own.process.machine_id = [0; 16];
+        assert_eq!(own.fate(&Process { machine_id: [0; 16], ..booted }), Fate::Elsewhere);
+    }
+
+    #[test]
+    fn a_name_does_not_hide_the_fields_behind_it() {
+        let stat = format!("12 (a) b) S {} 4711 0", vec!["0"; 18].join(" "));
+        assert_eq!(state_and_start(&stat), Some(("S", 4711)));
+        assert_eq!(state_and_start("12 (a) S 1"), None);
+    }
+}

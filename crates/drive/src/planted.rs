@@ -63,6 +63,8 @@ pub enum PlantedBug {
     HoldIgnored,
     /// A request that held blocks does not give them back.
     HoldKept,
+    /// An opening forgets that the backing may hold the space of free segments.
+    HeldSpaceForgotten,
     /// A write that begins or ends within a sector takes effect block by block.
     OddWriteTorn,
     /// The status reports a limit that data has passed by more than is kept for small writes.

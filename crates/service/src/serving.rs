@@ -3,6 +3,7 @@
 //! `gate` is the path of a request, `served` a drive with everything that belongs to it, `drives` the list of them,
 //! `down` a drive that could not be opened, `ownership` the right to write to a backing.
 
+pub(crate) mod close;
 pub(crate) mod down;
 pub(crate) mod drives;
 pub(crate) mod erasure;

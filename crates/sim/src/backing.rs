@@ -4,9 +4,13 @@
 //! space for overwrites too. Any write may be refused with ENOSPC, and a part of it, from its beginning, may
 //! have been written all the same.
 //!
+//! **Held space.** It is known which parts of the backing were written and not discarded since: the backing of a thin drive
+//! holds them.
+//!
 //! **A discard over a write** in flight is a mistake, like two writes to one place: it is left to chance
 //! whether the written data remains.
 
+use std::collections::BTreeSet;
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -22,6 +26,9 @@ use crate::rivals::Process;
 const NO_ROOM: i32 = 28;
 /// Most writes refused in a row: two to this power.
 const REFUSALS_BITS: u64 = 6;
+
+/// Parts of the backing that are held or not, in bytes: segments are multiples of it, and begin at such.
+pub const PART_BYTES: u64 = 512 << 10;
 
 /// Rate of this fault, and counts.
 #[derive(Default)]
@@ -40,6 +47,10 @@ struct State {
     refusing: u64,
     in_flight: Vec<(u64, Range<u64>)>,
     next: u64,
+    /// Parts that were written and not discarded since.
+    held: BTreeSet<u64>,
+    /// Parts that were ever written.
+    written: BTreeSet<u64>,
 }
 
 impl Overwrites {
@@ -50,11 +61,17 @@ impl Overwrites {
 
     /// Returns an independent copy, for a copy of the backing.
     pub fn branch(&self) -> Overwrites {
-        let (rng, ppm, refusing) = {
+        let state = {
             let mut state = self.state.lock();
-            (state.rng.fork(), state.ppm, state.refusing)
+            State {
+                rng: state.rng.fork(),
+                ppm: state.ppm,
+                refusing: state.refusing,
+                held: state.held.clone(),
+                written: state.written.clone(),
+                ..State::default()
+            }
         };
-        let state = State { rng, ppm, refusing, ..State::default() };
         Overwrites {
             state: Mutex::new(state),
             refused: AtomicU64::new(self.refused()),
@@ -82,15 +99,25 @@ impl Overwrites {
         self.discards_over_writes.load(Ordering::Relaxed)
     }
 
-    /// Forgets all writes in flight, because the process has ended.
+    /// Forgets all writes in flight, because the process has ended. Discards may be undone, as by a power cut.
     pub fn forget(&self) {
-        self.state.lock().in_flight.clear();
+        let mut state = self.state.lock();
+        state.in_flight.clear();
+        state.held = state.written.clone();
+    }
+
+    /// Number of parts of the backing that are held.
+    pub fn held_parts(&self) -> u64 {
+        self.state.lock().held.len() as u64
     }
 
     fn begin_write(&self, place: Range<u64>) -> InFlight<'_> {
         let mut state = self.state.lock();
         state.next += 1;
         let number = state.next;
+        let parts = place.start / PART_BYTES..place.end.div_ceil(PART_BYTES);
+        state.held.extend(parts.clone());
+        state.written.extend(parts);
         state.in_flight.push((number, place));
         InFlight { all: self, number }
     }
@@ -105,6 +132,11 @@ impl Overwrites {
         *refusing = refusing.checked_sub(1)?;
         self.refused.fetch_add(1, Ordering::Relaxed);
         Some(if rng.chance(1, 2) { rng.below(pages) } else { 0 })
+    }
+
+    fn note_discarded(&self, place: &Range<u64>) {
+        let parts = place.start.div_ceil(PART_BYTES)..place.end / PART_BYTES;
+        self.state.lock().held.retain(|part| !parts.contains(part));
     }
 
     fn note_discard(&self, place: &Range<u64>) {
@@ -207,6 +239,8 @@ impl Media for Backing {
             return self.change(process, async move { media.discard(offset, len).await }).await;
         }
         self.overwrites.note_discard(&(offset..offset + len));
-        self.media.discard(offset, len).await
+        self.media.discard(offset, len).await?;
+        self.overwrites.note_discarded(&(offset..offset + len));
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@ mod branch;
 mod closing;
 mod ending;
 mod hanging;
+mod held;
 mod large;
 mod lessons;
 mod liveness;

@@ -55,6 +55,8 @@ pub struct Space {
     pub reserve_bytes: u64,
     /// Part of it for structures, and lost in segments set aside.
     pub fixed_bytes: u64,
+    /// Number of segments that are free.
+    pub free_segments: u64,
 }
 
 impl Space {
@@ -342,7 +344,9 @@ impl Subject for Drive<Backing> {
     }
 
     async fn close(&self) -> Result<(), Error> {
-        self.close().await
+        self.close().await?;
+        while self.discard_closed().await {}
+        Ok(())
     }
 
     async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
@@ -418,6 +422,7 @@ impl Subject for Drive<Backing> {
             segments: status.segments_count.into(),
             size_bytes: status.physical_size_bytes,
             reserve_bytes: status.physical_reserve_bytes,
+            free_segments: status.segments_free_count.into(),
             fixed_bytes: status.physical_fixed_bytes,
         })
     }

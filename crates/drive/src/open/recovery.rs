@@ -145,7 +145,7 @@ impl<M: Media> Drive<M> {
                 return Err(Error::Io(format!("{what}: {error}")));
             }
         }
-        core.segments.list_free();
+        core.segments.list_free(!checkpoint.clean);
         let read_only = core.read_only.is_some();
         let drive = Drive(Shared::new(media, core, policy, &options));
         // Records that have to be written elsewhere may need them.
@@ -292,7 +292,10 @@ fn recover(
         schedule: crate::state::training_schedule::Schedule::new(options.sample_blocks),
         open_at_retirement: Vec::new(),
         outgoing: Vec::new(),
+        discard_tick: 0,
+        checkpoint_tick: 0,
         discard_unsupported: false,
+        backing_is_short: false,
         notes: Vec::new(),
         recovered: crate::state::recovered::Recovered {
             packs_count: tail.packs_count,

@@ -21,6 +21,8 @@ pub(crate) enum Gain {
     Segments,
     /// Free segments as soon as possible, because requests wait.
     Soon,
+    /// Space for the backing: segments of which less than half lives, so that no more is written than given back.
+    Thin,
     /// Room under the limit, by packing frames with dead blocks anew. Worth it if one of so many parts of a segment
     /// may be gained.
     Room(u32),

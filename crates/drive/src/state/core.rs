@@ -118,8 +118,14 @@ pub(crate) struct Core {
     pub(crate) harvest: crate::state::harvest::Harvest,
     /// A discard is in progress.
     pub(crate) discarding: bool,
+    /// Tick before which no discard is begun.
+    pub(crate) discard_tick: u64,
+    /// Tick of the last checkpoint.
+    pub(crate) checkpoint_tick: u64,
     /// The backing cannot discard.
     pub(crate) discard_unsupported: bool,
+    /// The file system under the drive has little room: only hosts should write to it.
+    pub(crate) backing_is_short: bool,
     pub(crate) notes: Vec<String>,
     pub(crate) recovered: crate::state::recovered::Recovered,
     pub(crate) planted: Planted,

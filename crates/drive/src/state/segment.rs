@@ -40,7 +40,7 @@ pub(crate) struct Segment {
     pub(super) state: State,
     /// Number of its packs that are in memory and not yet on the medium.
     pub(crate) unwritten: u16,
-    /// Freed, but its space was not yet discarded in the backing.
+    /// Freed while being read, and to be discarded in the backing as soon as it is free.
     pub(super) discard: bool,
     /// Cleaned since the last checkpoint. What lives in it are map nodes, which the next checkpoint moves.
     pub(super) cleaned: bool,
@@ -96,6 +96,11 @@ impl Segment {
         self.state
     }
 
+    /// Returns whether it was ever promised to a head, in this run or in one whose checkpoint is known.
+    pub(super) fn was_used(&self) -> bool {
+        self.generation != 0
+    }
+
     /// Returns whether only a checkpoint is missing for it to become free.
     pub(super) fn is_dead(&self) -> bool {
         self.state == State::Sealed && self.live_units == 0
@@ -119,6 +124,18 @@ impl Segment {
         let died = u64::from(self.filled_units) - expected.min(self.filled_units.into());
         // Nearly full segments cost more than they give.
         expected < dense || expected * 100 < full * 97 && died * 100 >= full
+    }
+
+    /// Returns whether it holds something live that cleaning may move and has not tried to move since the last checkpoint.
+    pub(super) fn may_be_cleaned(&self) -> bool {
+        self.state == State::Sealed && self.unwritten == 0 && !self.cleaned && self.live_units > 0
+    }
+
+    /// What is dead in it if less than half of what was written to it lives, else 0. `full` is the capacity of a segment
+    /// in units.
+    pub(super) fn thin_units(&self, full: u64) -> u64 {
+        let (filled, expected) = (full.min(self.filled_units.into()), u64::from(self.expected_units()));
+        if expected * 2 <= filled { filled - expected } else { 0 }
     }
 
     pub(super) fn row(&self) -> SegmentRow {

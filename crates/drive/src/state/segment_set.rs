@@ -4,7 +4,7 @@
 const WORD: usize = u64::BITS as usize;
 
 /// See the module's description.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentSet {
     /// Bits of the members, then of the words of the level below that are not zero, up to a level of one word.
     levels: Vec<Vec<u64>>,
@@ -14,9 +14,15 @@ pub(crate) struct SegmentSet {
 impl SegmentSet {
     /// All segments below `count`.
     pub(crate) fn all(count: u32) -> SegmentSet {
+        let mut set = SegmentSet::none(count);
+        set.insert_from(0, count);
+        set
+    }
+
+    /// An empty set with room for segments below `count`.
+    pub(crate) fn none(count: u32) -> SegmentSet {
         let mut set = SegmentSet::default();
         set.grow(count);
-        set.insert_from(0, count);
         set
     }
 
@@ -107,6 +113,16 @@ impl SegmentSet {
         true
     }
 
+    /// Returns the highest one.
+    pub(crate) fn last(&self) -> Option<u32> {
+        let mut at = 0;
+        for level in self.levels.iter().rev() {
+            let word = *level.get(at)?;
+            at = at * WORD + word.checked_ilog2()? as usize;
+        }
+        (self.len > 0).then_some(at as u32)
+    }
+
     /// Removes the lowest one.
     pub(crate) fn pop_first(&mut self) -> Option<u32> {
         let mut at = 0;
@@ -162,6 +178,7 @@ mod tests {
                 }
                 assert_eq!(set.len() as usize, known.len());
                 assert_eq!(set.contains(segment), known.contains(&segment));
+                assert_eq!(set.last(), known.last().copied());
             }
             assert!((0..room + 70).all(|segment| set.contains(segment) == known.contains(&segment)));
             while let Some(first) = set.pop_first() {

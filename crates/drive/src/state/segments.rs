@@ -35,8 +35,8 @@ pub(crate) struct Segments {
     set_aside: Vec<u32>,
     /// Those cleaned since the last checkpoint.
     cleaned: Vec<u32>,
-    /// Number of free segments that may be discarded in the backing.
-    discards: u32,
+    /// Free segments whose space the backing may still hold, and which may be discarded.
+    discards: SegmentSet,
     /// Freed by the last checkpoint. Only the next checkpoint lets them be discarded: if both copies of the last one
     /// are lost, recovery uses the one before.
     kept_for_fallback: Vec<u32>,
@@ -71,7 +71,7 @@ impl Segments {
             dead: BTreeSet::new(),
             set_aside: Vec::new(),
             cleaned: Vec::new(),
-            discards: 0,
+            discards: SegmentSet::default(),
             kept_for_fallback: Vec::new(),
             pins: Pins::default(),
             live_units: 0,
@@ -94,6 +94,7 @@ impl Segments {
         self.geometry = geometry;
         self.table.grow(count);
         self.free.grow(count);
+        self.discards.grow(count);
         self.pages.resize(count as usize);
         self.pins.grow(count);
         self.data_bytes_max = match self.planted.has(PlantedBug::ReserveForgotten) {
@@ -142,10 +143,11 @@ impl Segments {
     }
 
     /// Builds the list of free segments, after loading and roll-forward have found the used ones.
-    pub(crate) fn list_free(&mut self) {
+    pub(crate) fn list_free(&mut self, is_after_crash: bool) {
         let mut free = SegmentSet::all(self.count());
         self.all(|s| s.state != State::Free).for_each(|segment| _ = free.remove(segment));
         self.free = free;
+        self.list_discards(is_after_crash);
     }
 
     /// Segments in rising order. Most of those that were never used are left out: all segments that are not here are
@@ -317,8 +319,7 @@ impl Segments {
         row.generation = generation;
         row.filled_units = 0;
         row.cleaned = false;
-        let discard = std::mem::take(&mut row.discard);
-        self.discards -= u32::from(discard);
+        self.discards.remove(segment);
         self.set_state(segment, State::Promised);
         Some((segment, generation))
     }
@@ -345,8 +346,10 @@ impl Segments {
 
     fn set_free(&mut self, segment: u32) {
         self.set_state(segment, State::Free);
-        self.discards += u32::from(self.get(segment).discard);
         self.free.insert(segment);
+        if std::mem::take(&mut self.get_mut(segment).discard) {
+            self.discards.insert(segment);
+        }
     }
 
     /// Checks whether the readers of freed segments are done. Returns whether any segment became free.
@@ -370,7 +373,7 @@ impl Segments {
         first_broken(&[
             (lists <= segments, "a segment is on two lists"),
             (self.dead.len() <= segments, "there are more dead segments than segments"),
-            (self.discards as usize <= free, "more segments can be discarded than are free"),
+            (self.discards.len() as usize <= free, "more segments can be discarded than are free"),
         ])
     }
 
@@ -494,14 +497,7 @@ impl Segments {
     pub(crate) fn victim(&self, now: u64, gain: Gain) -> Option<u32> {
         let full = self.segment_units();
         let dense = dense_bytes(self.geometry.segment_bytes) / UNIT_BYTES as u64;
-        let candidate = |s: &Segment| {
-            s.state == State::Sealed
-                && s.unwritten == 0
-                && !s.cleaned
-                && s.live_units > 0
-                && s.is_worth_cleaning(full, dense)
-        };
-        let candidates = self.all(candidate);
+        let candidates = self.all(|s| s.may_be_cleaned() && s.is_worth_cleaning(full, dense));
         match gain {
             Gain::Segments => {
                 let score = |s: &Segment| {
@@ -512,11 +508,20 @@ impl Segments {
                 candidates.max_by(|&a, &b| score(self.get(a)).total_cmp(&score(self.get(b))))
             }
             Gain::Soon => candidates.min_by_key(|&s| self.get(s).expected_units()),
+            Gain::Thin => candidates
+                .filter(|&s| self.get(s).thin_units(full) > 0)
+                .min_by_key(|&s| self.get(s).expected_units()),
             Gain::Room(part) => candidates
                 // A small part of a segment is not worth moving all of it.
                 .filter(|&s| u64::from(self.get(s).repackable_units) * u64::from(part) > full)
                 .max_by_key(|&s| self.get(s).repackable_units),
         }
+    }
+
+    /// Dead units in segments of which less than half lives and that cleaning has not tried since the last checkpoint.
+    pub(crate) fn thin_units(&self) -> u64 {
+        let full = self.segment_units();
+        self.known().filter(|(_, s)| s.may_be_cleaned()).map(|(_, s)| s.thin_units(full)).sum()
     }
 
     /// Begins a cut of the table for a checkpoint. Returns which pages changed since the cut before.

@@ -269,6 +269,7 @@ impl Core {
         assert!(progress.sequence >= self.cut_committed, "the cut of a checkpoint moves forward");
         self.log.checkpoint_durable(progress.number, &progress.heads);
         self.cut_committed = progress.sequence;
+        self.checkpoint_tick = self.ticks;
         self.failed_packs = 0;
         self.skipped_checkpoints = 0;
         self.counters.checkpoints_count += 1;

@@ -18,7 +18,7 @@ use crate::upkeep::clean::Cleaned;
 /// Fewest leaves loaded before a checkpoint that must make the map smaller: a tiny cache keeps as many anyway.
 const LEAVES_A_CHECKPOINT_MIN: u64 = 64;
 /// Attempts at a last checkpoint while others write.
-const CLEAN_CHECKPOINTS_MAX: u32 = 4;
+const CLEAN_CHECKPOINTS_MAX: u32 = 5;
 
 /// The right to maintenance. It has one holder at a time.
 pub(crate) struct Maintenance<M: Media>(Arc<Shared<M>>);
@@ -49,7 +49,7 @@ impl Core {
         }
         if self.full_backing.is_full() {
             // Nothing can be written. A discard may make the missing room.
-            return match self.may_discard() && !self.discarding && self.segments.has_discard() {
+            return match self.may_discard() && self.may_discard_now() {
                 true => Wanted::Discard,
                 false => Wanted::Nothing,
             };
@@ -92,23 +92,24 @@ impl Core {
             if self.owes_accounts() {
                 return Wanted::Account;
             }
-            if self.may_discard() && !self.discarding && self.segments.has_discard() {
-                return Wanted::Discard;
-            }
-            if self.may_discard() && !self.segments.has_discard() && self.segments.keeps_for_fallback() {
-                return Wanted::Checkpoint;
-            }
         }
-        Wanted::Nothing
+        self.wanted_for_backing().unwrap_or(Wanted::Nothing)
     }
 
     /// Returns whether the drive looks more than half full, but may not be: what was overwritten or trimmed under
-    /// leaves that are not loaded counts until they are. Without this, nobody would see the room that a host makes.
+    /// leaves that are not loaded counts until they are. Without this, nobody would see the room that a host makes, and
+    /// the backing would not get it back.
     fn owes_accounts(&self) -> bool {
+        let seems_full = self.taken_units() > self.limit_units() / 2;
+        self.may_account() && (seems_full || self.is_quiet() && self.may_discard())
+    }
+
+    /// Returns whether the accounting is not exact, and can be made so.
+    pub(crate) fn may_account(&self) -> bool {
         let tried = self.accounts_tried == Some(self.log.sequence());
         // Loaded leaves stay in memory until a checkpoint has written them.
         let fits = self.map.dirty_bytes() <= self.map.budget_bytes() / 2;
-        self.map.overlays() > 0 && fits && !tried && self.taken_units() > self.limit_units() / 2
+        self.map.overlays() > 0 && fits && !tried
     }
 
     /// Returns whether cleaning comes before another checkpoint. If the map has outgrown its memory, checkpoints
@@ -220,7 +221,7 @@ impl<M: Media> Drive<M> {
                 }
             }
             Wanted::Account => return Ok(shared.account().await),
-            Wanted::Discard => return Ok(shared.discard_one()),
+            Wanted::Discard => return Ok(shared.discard_some()),
         }
         shared.progress.notify(usize::MAX);
         Ok(true)
@@ -280,7 +281,8 @@ impl<M: Media> Drive<M> {
         self.0.progress.notify(usize::MAX);
     }
 
-    /// Makes everything durable, writes a last checkpoint, and refuses everything from then on.
+    /// Makes everything durable, writes a last checkpoint, and refuses everything from then on. Free space that the
+    /// backing still holds may be given back then: see [`Drive::discard_closed`].
     pub async fn close(&self) -> Result<(), Error> {
         if self.0.core().read_only.is_some() {
             self.0.core().closed = true;
@@ -292,11 +294,18 @@ impl<M: Media> Drive<M> {
         if self.0.core().in_progress.is_some() {
             self.0.write_checkpoint(false).await?;
         }
+        self.0.account_before_closing().await;
+        // What a checkpoint freed is given back after the next, which has nothing but its slot to write.
+        let mut gives_back = true;
         // Requests in flight may write meanwhile. A drive that never comes to rest opens as after a crash.
         for _ in 0..CLEAN_CHECKPOINTS_MAX {
             self.0.write_checkpoint(true).await?;
             let mut core = self.0.core();
             if core.log.host_is_behind(core.cut_committed) {
+                let is_kept = core.may_discard() && core.segments.kept_for_fallback_count() > 0;
+                if is_kept && std::mem::take(&mut gives_back) {
+                    continue;
+                }
                 core.closed = true;
                 return Ok(());
             }
@@ -382,6 +391,7 @@ impl Core {
         match () {
             () if self.wants_room() && is_there() => Gain::ROOM,
             () if self.is_short() => Gain::Soon,
+            () if self.is_quiet() && self.may_discard() && self.has_thin() => Gain::Thin,
             () => Gain::Segments,
         }
     }

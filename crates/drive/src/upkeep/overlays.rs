@@ -34,6 +34,21 @@ impl<M: Media> Shared<M> {
         did
     }
 
+    /// Makes the accounting exact before the drive is closed, so that what died can be given back, unless too many leaves
+    /// would have to be read for that.
+    pub(crate) async fn account_before_closing(self: &Arc<Self>) {
+        /// A disk reads so many in some seconds.
+        const LEAVES_MAX: u64 = 1024;
+        while {
+            let core = self.core();
+            core.may_discard() && core.may_account() && core.map.overlays() <= LEAVES_MAX
+        } {
+            if !self.account().await {
+                return;
+            }
+        }
+    }
+
     /// Loads some leaves of which only changes are in memory. Returns false if none could be loaded, or no room is
     /// left for them.
     pub(crate) async fn loads_overlays(self: &Arc<Self>) -> bool {

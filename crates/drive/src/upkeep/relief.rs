@@ -139,17 +139,24 @@ impl<M: Media> Shared<M> {
         Ok(self.core().segments.host_may_take())
     }
 
-    /// Waits until readers are done with a freed segment. Returns false if they have none.
+    /// Waits until readers are done with a freed segment, or the backing is done with discarding some. Returns false if
+    /// neither has any.
     pub(crate) async fn wait_for_readers(self: &Arc<Self>) -> bool {
-        let before = self.core().segments.waiting_count();
+        let (before, discarding) = {
+            let core = self.core();
+            (core.segments.waiting_count(), core.discarding)
+        };
         // Examined again at each tick, because readers send no notification when they are done.
         self.wait_for(|core| {
             core.segments.review_waiting();
-            let over = core.segments.waiting_count() < before || before == 0 || core.writable().is_err();
+            let over = core.segments.waiting_count() < before
+                || discarding && !core.discarding
+                || before == 0 && !discarding
+                || core.writable().is_err();
             over.then_some(())
         })
         .await;
-        before > 0
+        before > 0 || discarding
     }
 
     /// Too much waits for the medium or for a checkpoint: helps, and waits.

@@ -26,6 +26,7 @@ impl Core {
             && !self.map_wish.waits(self.ticks)
             && self.pace().writers.is_none()
             && self.wanted() == Wanted::Nothing
+            && !self.will_owe_backing()
     }
 }
 

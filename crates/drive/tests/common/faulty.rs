@@ -29,6 +29,8 @@ pub struct Faulty {
     pub full: AtomicBool,
     pub fail_syncs: AtomicBool,
     pub fail_discards: AtomicBool,
+    /// Discards fail because the backing is full.
+    pub full_discards: AtomicBool,
     /// Operations of a kind wait while this is set.
     pub hold_writes: AtomicBool,
     pub hold_syncs: AtomicBool,
@@ -50,6 +52,7 @@ impl Faulty {
             full: AtomicBool::new(false),
             fail_syncs: AtomicBool::new(false),
             fail_discards: AtomicBool::new(false),
+            full_discards: AtomicBool::new(false),
             hold_writes: AtomicBool::new(false),
             hold_syncs: AtomicBool::new(false),
             hold_reads: AtomicBool::new(false),
@@ -57,6 +60,11 @@ impl Faulty {
             syncs: AtomicU64::new(0),
             discards: AtomicU64::new(0),
         }
+    }
+
+    /// Bytes that were written and not discarded since, in pieces of 256 KiB.
+    pub fn held_bytes(&self) -> u64 {
+        self.memory.resident_bytes()
     }
 
     /// Number of writes attempted so far that touch this part of the backing.
@@ -124,6 +132,9 @@ impl Media for Faulty {
         self.discards.fetch_add(1, SeqCst);
         if self.fail_discards.load(SeqCst) {
             return Err(io::ErrorKind::Unsupported.into());
+        }
+        if self.full_discards.load(SeqCst) {
+            return Err(io::ErrorKind::StorageFull.into());
         }
         self.memory.discard(offset, len).await
     }

@@ -335,8 +335,8 @@ fn freed_space_is_given_back_when_idle() {
     let (media, tasks, drive) = idle();
     maintain(&tasks, &drive);
     let discards = media.discards.load(SeqCst);
-    assert!(discards >= 3, "{discards}");
-    assert_eq!(drive.status().counters.discarded_bytes, discards << 20);
+    let discarded = drive.status().counters.discarded_bytes;
+    assert!(discards >= 1 && discarded >= 3 << 20, "{discards} discards of {discarded} bytes");
     assert!(!tasks.run(drive.maintain()).expect("maintain"), "once each");
     write(&tasks, &drive, 5);
     tasks.run(drive.flush()).expect("flush");

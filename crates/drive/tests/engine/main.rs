@@ -39,6 +39,7 @@ mod full;
 mod full_backing;
 mod full_damaged;
 mod full_limit;
+mod give_back;
 mod group_commit;
 mod hanging;
 mod hostile;

@@ -16,6 +16,7 @@ use crate::admission::throttle::Throttling;
 use crate::answer::Answer;
 use crate::error::ServiceError;
 use crate::paths::absolute;
+use crate::serving::close::close;
 use crate::serving::features::keeps_allocated;
 use crate::serving::ownership::{Claimed, Ownership};
 use crate::watch::monitor::MonitorSettings;
@@ -108,7 +109,7 @@ impl Opened {
 
     /// Closes the drive, and gives the backing back.
     pub(crate) async fn close(&mut self) -> Result<(), drive::Error> {
-        let closed = self.drive.close().await;
+        let closed = close(&self.drive).await;
         if let Some(ownership) = self.ownership.take() {
             ownership.give_back().await;
         }

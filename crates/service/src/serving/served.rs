@@ -15,6 +15,7 @@ use crate::answer::Answer;
 use crate::client::attached::{MarkName, is_marked};
 use crate::error::ServiceError;
 use crate::paths::{absolute, id_of_media};
+use crate::serving::close::close;
 use crate::serving::erasure::Eraser;
 use crate::serving::features::keeps_allocated;
 use crate::serving::gate::Gate;
@@ -353,7 +354,7 @@ impl ServedDrive {
             self.improver.stop().await;
             let clock = background.stop_maintenance().await;
             self.monitor.stop().await;
-            let closed = self.gate.drive.close().await;
+            let closed = close(&self.gate.drive).await;
             clock.stop().await;
             if let Some(ownership) = self.ownership.lock().await.take() {
                 ownership.give_back().await;

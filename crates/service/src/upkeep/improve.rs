@@ -442,6 +442,10 @@ impl<M: Media> Shared<M> {
         let now = Instant::now();
         let share = self.percent() / 100.0;
         pass.look_at_hosts(&self.requests, now);
+        if pass.room_asked_at.is_none_or(|at| now.saturating_duration_since(at) >= LOOK) {
+            (pass.room_asked_at, pass.is_short) = (Some(now), room::is_short(&self.path));
+            self.drive.set_backing_is_short(pass.is_short);
+        }
         if share <= 0.0 || self.drive.writable().is_err() {
             self.set_state(SettlingState::Off);
             *pass = pass.switched_off();
@@ -452,9 +456,6 @@ impl<M: Media> Shared<M> {
             return left.min(LOOK);
         }
         pass.not_before = None;
-        if pass.room_asked_at.is_none_or(|at| now.saturating_duration_since(at) >= LOOK) {
-            (pass.room_asked_at, pass.is_short) = (Some(now), room::is_short(&self.path));
-        }
         if pass.is_short {
             self.set_state(SettlingState::Waiting);
             return LOOK;

@@ -15,6 +15,8 @@
 //!    opened.
 //! 4. **Maintenance ends.** A quiet drive, full or not, reaches a state with nothing left to do. It does not
 //!    wear its medium for ever.
+//! 5. **What is free is given back.** After ten quiet seconds the backing holds no more than the segments that are not
+//!    free, whatever earlier lives wrote and discarded (`held.rs`).
 //!
 //! On every drive, with faults or without, used exceeds the limit by at most 1/256 of it, and the parts of the
 //! space fit together ([`Space::check`]).
@@ -84,7 +86,10 @@ impl<S: Subject> Run<S> {
                 self.full_must_serve()?;
             }
         }
-        if self.rng.chance(2, 3) { self.give_annex_up() } else { Ok(()) }
+        if self.rng.chance(2, 3) {
+            self.give_annex_up()?;
+        }
+        if self.rng.chance(1, 2) { self.free_must_be_given_back() } else { Ok(()) }
     }
 
     /// Crashes and opens a drive whose state the oracle already knows.

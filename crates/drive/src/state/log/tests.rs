@@ -13,7 +13,7 @@ fn a_checkpoint_calls_nothing_durable_behind_a_gap_that_its_cut_does_not_cover()
 fn a_promised_segment_that_was_set_aside_stays_so_when_a_head_fills_it() {
     let geometry = Geometry { physical_size_bytes: 64 << 20, segment_bytes: 1 << 20, max_segments: 60 };
     let mut segments = Segments::new(geometry, 1);
-    segments.list_free();
+    segments.list_free(false);
     let mut log = Log::new([7; 16], geometry, 0, 1, Planted::default());
     log.promise_all(&mut segments);
     log.checkpoint_durable(1, &log.positions());

@@ -1,49 +1,84 @@
-//! Free segments whose space may be discarded in the backing.
+//! Free segments whose space the backing may still hold.
 
-use super::{Segments, State};
+use std::ops::Range;
+
+use super::{SegmentSet, Segments, State};
+use crate::planted::PlantedBug;
 
 impl Segments {
-    /// Takes a free segment whose space may be discarded in the backing. It leaves the free list until
-    /// [`Segments::discarded`]. The highest is taken, because it is handed out last.
-    pub(crate) fn take_for_discard(&mut self) -> Option<u32> {
-        if self.discards == 0 {
-            return None;
+    /// Takes the highest run of neighbouring free segments whose space the backing may still hold, at most `most` of
+    /// them. They leave the free list until [`Segments::discarded`]. The highest are taken, because they are handed out
+    /// last.
+    pub(crate) fn take_for_discard(&mut self, most: u32) -> Option<Range<u32>> {
+        let last = self.discards.last()?;
+        let mut first = last;
+        while first > 0 && last + 1 - first < most && self.discards.contains(first - 1) {
+            first -= 1;
         }
-        let segment = self.all(|s| s.discard).rev().find(|s| self.free.contains(*s))?;
-        self.free.remove(segment);
-        assert!(self.get(segment).state == State::Free && self.get(segment).live_units == 0);
-        self.get_mut(segment).discard = false;
-        self.discards -= 1;
-        Some(segment)
-    }
-
-    /// Returns a segment to the free list after a discard.
-    pub(crate) fn discarded(&mut self, segment: u32) {
-        // It may have been set aside in the meantime.
-        if self.get(segment).state() == State::Free {
-            self.free.insert(segment);
+        for segment in first..=last {
+            self.discards.remove(segment);
+            self.free.remove(segment);
+            let row = self.get(segment);
+            assert!(
+                row.state() == State::Free && row.live_units() == 0,
+                "segment {segment} is in use: {row:?}"
+            );
         }
+        Some(first..last + 1)
     }
 
-    /// Returns whether freed space could be discarded.
-    pub(crate) fn has_discard(&self) -> bool {
-        self.discards > 0
+    /// Returns segments to the free list after a discard. If it failed for a reason that may pass, their space is still
+    /// held. Returns how many of them this drive has ever written to.
+    pub(crate) fn discarded(&mut self, segments: Range<u32>, is_held: bool) -> u32 {
+        let mut used = 0;
+        for segment in segments {
+            let row = self.get(segment);
+            used += u32::from(row.was_used());
+            // It may have been set aside in the meantime.
+            if row.state() == State::Free {
+                self.free.insert(segment);
+                if is_held {
+                    self.discards.insert(segment);
+                }
+            }
+        }
+        used
     }
 
-    /// Returns whether another checkpoint would let freed space be discarded.
-    pub(crate) fn keeps_for_fallback(&self) -> bool {
-        !self.kept_for_fallback.is_empty()
+    /// Number of free segments that may be discarded now.
+    pub(crate) fn discards_count(&self) -> u32 {
+        self.discards.len()
+    }
+
+    /// Number of freed segments that may be discarded once another checkpoint is durable.
+    pub(crate) fn kept_for_fallback_count(&self) -> u32 {
+        self.kept_for_fallback.len() as u32
     }
 
     /// Another checkpoint is durable: what the one before it freed may be discarded, if it is still free.
     pub(crate) fn let_discard(&mut self) {
         for segment in std::mem::take(&mut self.kept_for_fallback) {
-            let row = self.table.get_mut(segment);
-            let is_free = row.state == State::Free;
-            if is_free && !row.discard || row.state == State::Waiting {
-                row.discard = true;
-                self.discards += u32::from(is_free);
+            match self.get(segment).state() {
+                State::Free => self.discards.insert(segment),
+                State::Waiting => self.get_mut(segment).discard = true,
+                _ => {}
             }
+        }
+    }
+
+    /// At an opening: earlier runs did not record what they discarded. Free segments that were ever written to may be
+    /// held by the backing; after a crash any of them, because the newest uses are not recorded either.
+    pub(super) fn list_discards(&mut self, is_after_crash: bool) {
+        self.discards = match is_after_crash {
+            true => self.free.clone(),
+            false => {
+                let mut set = SegmentSet::none(self.count());
+                self.all(|s| s.state == State::Free && s.was_used()).for_each(|segment| set.insert(segment));
+                set
+            }
+        };
+        if self.planted.has(PlantedBug::HeldSpaceForgotten) {
+            self.discards = SegmentSet::none(self.count());
         }
     }
 }

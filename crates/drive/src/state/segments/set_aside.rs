@@ -11,9 +11,8 @@ impl Segments {
             self.set_aside.push(segment);
             // Readers that leave it must not make it free.
             self.waiting.retain(|waiting| *waiting != segment);
-            if self.free.remove(segment) {
-                self.discards -= u32::from(self.get(segment).discard);
-            }
+            self.free.remove(segment);
+            self.discards.remove(segment);
         }
         self.set_state(segment, state);
     }

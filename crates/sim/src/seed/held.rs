@@ -1,0 +1,42 @@
+//! The oracle of space, rule 5: free segments are given back to the backing.
+
+use super::{Run, Stop};
+use crate::Subject;
+use crate::backing::PART_BYTES;
+
+/// Ticks after which a quiet drive gives back all that is free.
+const QUIET_TICKS: u32 = 1100;
+/// Ticks between two looks for work.
+const TICKS_A_LOOK: u32 = 50;
+/// Segments of which it is not known that they were written: a crash while the drive was being opened forgets the ones
+/// that its heads were in.
+const UNKNOWN_SEGMENTS: u64 = 3;
+
+impl<S: Subject> Run<S> {
+    /// Checks the rule. The drive is quiet.
+    pub(super) fn free_must_be_given_back(&mut self) -> Result<(), Stop> {
+        // The clock of a served drive is its server's.
+        if self.config.is_served() {
+            return Ok(());
+        }
+        self.flush_quietly()?;
+        for _ in 0..QUIET_TICKS / TICKS_A_LOOK {
+            if let Some(drive) = &self.drive {
+                (0..TICKS_A_LOOK).for_each(|_| drive.tick());
+            }
+            self.maintenance_must_end()?;
+        }
+        let space = self.space()?;
+        let held = self.overwrites.held_parts() * PART_BYTES;
+        let in_use = (space.segments - space.free_segments + UNKNOWN_SEGMENTS) * space.segment_bytes
+            + space.fixed_bytes;
+        if held > in_use {
+            return Err(Stop::Failed(format!(
+                "a quiet drive has not given back what is free: its backing holds {held} bytes, and {in_use} are \
+                 not free"
+            )));
+        }
+        self.count("space: free segments were given back");
+        Ok(())
+    }
+}

@@ -38,6 +38,7 @@ pub use shared::Drive;
 pub use state::read_cache::ReadCache;
 pub use state::recovered::Recovered;
 pub use state::tally::{Share, Written};
+pub use upkeep::make_settled::SETTLE_PRICE_MAX;
 pub use upkeep::recompress::{Settle, SettleStep};
 pub use upkeep::train::{DictionaryStatus, Trained};
 

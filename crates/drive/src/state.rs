@@ -33,3 +33,4 @@ pub(crate) mod structure;
 pub(crate) mod table;
 pub(crate) mod tally;
 pub(crate) mod training_schedule;
+pub(crate) mod vain;

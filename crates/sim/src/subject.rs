@@ -303,7 +303,7 @@ impl Subject for Drive<Backing> {
     }
 
     async fn settle(&self, block: u64, old_only: bool) -> Result<(u64, bool), Error> {
-        let which = if old_only { Settle::OlderThan(16) } else { Settle::All };
+        let which = if old_only { Settle::Worthwhile(Some(16)) } else { Settle::All };
         let step = self.settle_step(block, which).await?;
         Ok((step.next_block.unwrap_or(0), step.blocks_count > 0))
     }

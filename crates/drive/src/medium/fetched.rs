@@ -13,7 +13,7 @@ use crate::state::dictionaries::Dictionaries;
 /// More would delay requests at the medium.
 const READS_AT_ONCE: usize = 4;
 
-/// Adjacent blocks with everything that was read for them. The remaining work keeps a processor busy and needs no
+/// Adjacent blocks with everything that was read for them, in memory: no segment is kept for it. The remaining work keeps a processor busy and needs no
 /// drive.
 pub(crate) struct Fetched {
     plan: Plan,
@@ -23,8 +23,10 @@ pub(crate) struct Fetched {
 impl<M: Media> Shared<M> {
     /// Reads blocks without decoding them.
     pub(crate) async fn fetch_blocks(&self, first: u64, count: usize) -> Result<Fetched, Error> {
-        let plan = self.plan(first, count).await?;
+        let mut plan = self.plan(first, count).await?;
         let runs = self.fetch_runs(&plan, READS_AT_ONCE).await?;
+        // A processor may be busy with other things for minutes before this is decoded.
+        plan.release();
         Ok(Fetched { plan, runs })
     }
 }

@@ -71,7 +71,8 @@ pub(crate) struct Fetch {
     pub(crate) generation: u32,
     /// A frame that is to be cached.
     pub(crate) keep: bool,
-    pub(crate) _pin: Pin,
+    /// Held until the record was read: its place is not written meanwhile.
+    pub(crate) pin: Option<Pin>,
 }
 
 impl Core {
@@ -80,7 +81,7 @@ impl Core {
         let segment = self.segments.of(entry);
         let generation = self.segments.get(segment).generation();
         let mask = mask_of(self.geometry(), self.log.tag(), generation, entry.position_bytes());
-        Fetch { entry, mask, generation, keep: false, _pin: self.segments.pin(segment) }
+        Fetch { entry, mask, generation, keep: false, pin: Some(self.segments.pin(segment)) }
     }
 }
 

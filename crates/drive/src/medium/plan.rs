@@ -60,6 +60,15 @@ pub(crate) struct Part {
 }
 
 impl Plan {
+    /// Everything was read: segments need not be kept for it any more.
+    pub(crate) fn release(&mut self) {
+        for source in &mut self.sources {
+            if let Source::Memory(_, fetch) | Source::Media(fetch) = source {
+                fetch.pin = None;
+            }
+        }
+    }
+
     /// Returns the source of a block, or of the previous block if that is the same.
     fn source_of(&self, block: u64) -> usize {
         let mut source = (block - self.first) as usize;

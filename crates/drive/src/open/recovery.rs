@@ -288,6 +288,7 @@ fn recover(
         dictionary_places_wanted: false,
         freeing: None,
         freeing_passes: 0,
+        vain: Default::default(),
         dictionaries: Vec::new(),
         schedule: crate::state::training_schedule::Schedule::new(options.sample_blocks),
         open_at_retirement: Vec::new(),

@@ -103,6 +103,8 @@ pub(crate) struct Core {
     /// Retired dictionaries for which the segments that may need them are not counted yet. Records that need them may
     /// still be written.
     pub(crate) outgoing: Vec<u16>,
+    /// Where settling found nothing worth writing.
+    pub(crate) vain: crate::state::vain::Vain,
     /// When dictionaries are trained next.
     pub(crate) schedule: crate::state::training_schedule::Schedule,
     /// Training found dictionaries worth keeping, but there is no place for them.
@@ -408,6 +410,7 @@ impl Core {
                 };
                 let entry = self.log.append(Head::Host, header, payload);
                 self.written.add(header, batch.level);
+                self.vain.changed(header.block, header.block + header.blocks());
                 self.publish_record(header.block, entry, header.left_out);
                 self.note_retired(header);
             }

@@ -10,6 +10,7 @@ use media::Media;
 use crate::error::Error;
 use crate::shared::Shared;
 use crate::state::batch::Batch;
+use crate::state::pins::Pin;
 use crate::state::recipe::Recipe;
 
 /// Most blocks of a settled frame. Groups of this size are examined together.
@@ -23,12 +24,24 @@ const WITHOUT_DICTIONARY: (i8, u64) = (8, 4);
 /// Single blocks may take this many eighths of what settled frames would.
 const GROWTH_MAX_EIGHTHS: u64 = 9;
 
+/// Most bytes that settling in the background writes to gain one.
+pub const SETTLE_PRICE_MAX: u64 = 32;
+
+/// Gain from which settling is worth writing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Worth {
+    /// Nothing becomes larger.
+    Any,
+    /// See [`SETTLE_PRICE_MAX`].
+    Price,
+}
+
 /// The records that a step recompresses, with the reason: see [`Settle`](crate::Settle).
 #[derive(Clone, Debug)]
 pub(crate) enum Pick {
     /// Data that is not settled; if a number is given, in sealed segments whose newest pack is this far behind. While
     /// there is not much room, single blocks that gain as frames too.
-    Unsettled(Option<u64>),
+    Unsettled(Option<u64>, Worth),
     /// Data that gains, in segments whose newest pack is not above this.
     Again(u64),
     /// Data that needs one of these dictionaries, in segments whose newest pack is not above this.
@@ -44,15 +57,16 @@ impl<M: Media> Shared<M> {
         self: &Arc<Self>,
         first: u64,
         expected: &[Entry],
+        pins: Vec<Pin>,
         pick: &Pick,
     ) -> Result<Made, Error> {
         let fetched = self.fetch_blocks(first, expected.len()).await?;
+        drop(pins);
         let (recipes, dictionaries) = (self.strong_recipes(), self.dictionaries.clone());
         let usual = Recipe { frame_blocks: GROUP_BLOCKS, settled: true, ..self.kept_recipe() };
         let (expected, pick) = (expected.to_vec(), pick.clone());
         let (needing, gain_min) = (matches!(pick, Pick::Needing(..)), self.dictionary_gain_min);
-        // What was fetched is returned: its buffers and pins are released here, not whenever the other thread gets to
-        // it.
+        // What was fetched is returned: its buffers are released here, not whenever the other thread gets to it.
         let made = self.compute(move || {
             let mut batch = Batch::take();
             let mut levels = Vec::new();
@@ -90,8 +104,11 @@ impl<M: Media> Shared<M> {
                 // What cutting is compared with: settled frames, if they are smaller than what is there.
                 let mut least = before;
                 let gains = |after: u64, way: Way, least: u64| match (&pick, way) {
-                    (Pick::Unsettled(_), _) if !are_settled => after <= before,
-                    (Pick::Unsettled(_) | Pick::Again(_), _) => after as f64 * gain_min <= before as f64,
+                    (Pick::Unsettled(_, Worth::Any), _) if !are_settled => after <= before,
+                    (Pick::Unsettled(_, Worth::Price), _) if !are_settled => {
+                        before.saturating_sub(after) * SETTLE_PRICE_MAX >= after
+                    }
+                    (Pick::Unsettled(..) | Pick::Again(_), _) => after as f64 * gain_min <= before as f64,
                     (Pick::Needing(..), _) => true,
                     (Pick::Hot, Way::Single) => after * 8 <= least * GROWTH_MAX_EIGHTHS,
                     (Pick::Hot, _) => after <= before,
@@ -101,12 +118,15 @@ impl<M: Media> Shared<M> {
                 // What was written as large frames may be smaller as such only, and nothing may be smaller than what
                 // is there: then it is settled as it is.
                 let ways = match pick {
-                    Pick::Unsettled(_) if !are_settled => {
+                    Pick::Unsettled(_, Worth::Any) if !are_settled => {
                         &[Way::Strongest, Way::StrongestLarge, Way::Usual][..]
+                    }
+                    Pick::Unsettled(_, Worth::Price) if !are_settled => {
+                        &[Way::Strongest, Way::StrongestLarge]
                     }
                     // What was cut gains by frames, whatever the dictionaries are.
                     Pick::Again(_) if are_single => &[Way::Single],
-                    Pick::Unsettled(_) | Pick::Again(_) | Pick::Needing(..) => &[Way::Strongest],
+                    Pick::Unsettled(..) | Pick::Again(_) | Pick::Needing(..) => &[Way::Strongest],
                     Pick::Hot if are_settled => &[Way::Single],
                     // To compare with; and if cutting loses too much, it is settled.
                     Pick::Hot => &[Way::Strongest, Way::Single, Way::Strongest],

@@ -16,7 +16,8 @@ use crate::state::core::Core;
 use crate::state::map::Missing;
 use crate::state::pins::Pin;
 use crate::state::segments::{Claim, State};
-use crate::upkeep::make_settled::{GROUP_BLOCKS, Made, Pick, occupied_units};
+use crate::state::vain::Circumstances;
+use crate::upkeep::make_settled::{GROUP_BLOCKS, Made, Pick, Worth, occupied_units};
 
 /// Leaves examined in one step if there is nothing to do: one in each critical section, and some that are empty.
 const LEAVES_A_STEP: usize = 16;
@@ -31,8 +32,11 @@ const BLOCKS_A_STEP: u64 = 32;
 pub enum Settle {
     /// Everything that is not settled.
     All,
-    /// Only data in segments that were not written for this number of packs.
-    OlderThan(u64),
+    /// The same, but only groups of blocks that become smaller by one byte for at most
+    /// [`SETTLE_PRICE_MAX`](crate::SETTLE_PRICE_MAX) bytes written, and if a number is given, only data in segments that
+    /// were not written for this number of packs. Where nothing is worthwhile, it looks again only when a host has written
+    /// there.
+    Worthwhile(Option<u64>),
     /// Data settled before the dictionaries in use, if it becomes smaller by 3 % now. See
     /// [`Drive::gain_of_settling_again`].
     Again,
@@ -55,8 +59,7 @@ pub struct SettleStep {
 
 /// Result of the search for work.
 enum Looked {
-    /// Consecutive blocks to settle within a leaf, with their entries. Their segments are pinned, so that an equal
-    /// entry later means an unchanged block.
+    /// Consecutive blocks to settle within a leaf, with their entries. Their segments are pinned, to be read.
     Work(u64, Vec<Entry>, Vec<Pin>),
     /// Nothing up to this block.
     Nothing(u64),
@@ -72,8 +75,8 @@ impl<M: Media> Drive<M> {
     /// Errors of the medium. The drive is as it was, except for what earlier steps did.
     pub async fn settle_step(&self, block: u64, which: Settle) -> Result<SettleStep, Error> {
         let pick = match which {
-            Settle::All => Pick::Unsettled(None),
-            Settle::OlderThan(packs) => Pick::Unsettled(Some(packs)),
+            Settle::All => Pick::Unsettled(None, Worth::Any),
+            Settle::Worthwhile(packs) => Pick::Unsettled(packs, Worth::Price),
             Settle::Again => match self.0.dictionaries.catalog().adopted_at {
                 0 => return Ok(SettleStep::default()),
                 adopted_at => Pick::Again(adopted_at),
@@ -127,27 +130,40 @@ impl<M: Media> Shared<M> {
                 }
             }
         };
-        Ok(shared.settle_found(first, expected, pins, pick).await?.0)
+        let count = expected.len() as u64;
+        let (step, made) = shared.settle_found(first, expected, pins, pick).await?;
+        if matches!(pick, Pick::Unsettled(_, Worth::Price)) {
+            shared.core().vain.looked(first, first + count, !made);
+        }
+        Ok(step)
     }
 
     /// Recompresses the blocks from `first` on that had the `expected` entries (others are left out), unless they change
     /// meanwhile. Their segments are pinned. Returns the step, which is to begin with `first` again if it was
-    /// interrupted, and whether anything was to be replaced.
+    /// interrupted, and whether anything was to be replaced. The pins are held until everything is read. After that, a
+    /// block is unchanged if it has the same entry, in the same filling of the segment.
     pub(crate) async fn settle_found(
         self: &Arc<Self>,
         first: u64,
         expected: Vec<Entry>,
-        mut pins: Vec<Pin>,
+        pins: Vec<Pin>,
         pick: &Pick,
     ) -> Result<(SettleStep, bool), Error> {
         let shared = self;
+        let generations = shared.core().generations_of(&expected);
         let end = first + expected.len() as u64;
         let mut step = SettleStep { next_block: shared.next_block(end), ..SettleStep::default() };
-        let Made { batch, levels, .. } = shared.make_settled(first, &expected, pick).await?;
+        let Made { batch, levels, .. } = shared.make_settled(first, &expected, pins, pick).await?;
         let mut at = 0;
         while at < batch.items.len() {
-            let stop =
-                shared.core().append_settled(&batch, &levels, &mut at, (first, &expected), pick, &mut step);
+            let stop = shared.core().append_settled(
+                &batch,
+                &levels,
+                &mut at,
+                (first, &expected, &generations),
+                pick,
+                &mut step,
+            );
             match stop {
                 Stop::Done => continue,
                 Stop::Missing(missing) => match shared.load(missing).await {
@@ -159,11 +175,7 @@ impl<M: Media> Shared<M> {
                 },
                 Stop::NoRoom => step.no_room = true,
                 Stop::Changed => {}
-                Stop::Wait => {
-                    // A checkpoint may have to wait for the readers of a segment, but not for this one.
-                    pins.clear();
-                    shared.relieve().await?;
-                }
+                Stop::Wait => shared.relieve().await?,
             }
             step.next_block = Some(first);
             break;
@@ -198,13 +210,25 @@ impl Core {
         let blocks = self.blocks();
         let group = GROUP_BLOCKS;
         let mut at = block / group * group;
+        let weighs = matches!(pick, Pick::Unsettled(_, Worth::Price));
+        if weighs {
+            let (has_room, dictionaries) = (self.has_room(), self.dictionaries.clone());
+            self.vain.review(Circumstances { blocks, has_room, dictionaries });
+        }
         for _ in 0..ABSENT_A_LOOK {
             if at >= blocks {
                 break;
             }
+            if let Some(end) = self.vain.end_of_part(at).filter(|_| weighs) {
+                at = end;
+                continue;
+            }
             let leaf = NodeId { level: LEAF_LEVEL, ..NodeId::leaf_of(at) };
             let leaf_end = blocks.min((leaf.index + 1) * NODE_ENTRIES as u64);
             if self.map.is_absent(leaf) {
+                if weighs {
+                    self.vain.looked(at, leaf_end, true);
+                }
                 at = leaf_end;
                 continue;
             }
@@ -216,9 +240,13 @@ impl Core {
             for (first, some) in
                 (at..).step_by(BLOCKS_A_STEP as usize).zip(entries.chunks_mut(BLOCKS_A_STEP as usize))
             {
-                some.chunks_mut(group as usize).for_each(|group| self.pick(group, pick));
+                let mut waits = false;
+                some.chunks_mut(group as usize).for_each(|group| waits |= self.pick(group, pick));
                 let pins = self.pins_of(some);
                 if pins.is_empty() {
+                    if weighs {
+                        self.vain.looked(first, first + some.len() as u64, !waits);
+                    }
                     continue;
                 }
                 return Looked::Work(first, some.to_vec(), pins);
@@ -226,6 +254,11 @@ impl Core {
             return Looked::Nothing(leaf_end);
         }
         Looked::Nothing(at)
+    }
+
+    /// Returns the fillings of the segments that blocks' records are in.
+    pub(crate) fn generations_of(&self, entries: &[Entry]) -> Vec<u32> {
+        entries.iter().map(|entry| self.segments.generation_of(*entry)).collect()
     }
 
     /// Pins the segments of records.
@@ -237,17 +270,17 @@ impl Core {
         segments.into_iter().map(|segment| self.segments.pin(segment)).collect()
     }
 
-    /// Keeps only those of a group's entries that are to be settled.
-    pub(crate) fn pick(&self, group: &mut [Entry], pick: &Pick) {
+    /// Keeps only those of a group's entries that are to be settled. Returns whether others have to wait.
+    pub(crate) fn pick(&self, group: &mut [Entry], pick: &Pick) -> bool {
         let may = |entry: &Entry| {
-            let tries_raw = matches!(pick, Pick::Unsettled(_)) && entry.is_put_off();
+            let tries_raw = matches!(pick, Pick::Unsettled(..)) && entry.is_put_off();
             if !entry.is_record() || entry.is_raw() && !tries_raw {
                 return false;
             }
             let segment = self.segments.get(self.segments.of(*entry));
             let old = match pick {
-                Pick::Unsettled(None) | Pick::Hot => true,
-                Pick::Unsettled(Some(packs)) => {
+                Pick::Unsettled(None, _) | Pick::Hot => true,
+                Pick::Unsettled(Some(packs), _) => {
                     segment.state() == State::Sealed && segment.last_sequence() + packs <= self.log.sequence()
                 }
                 Pick::Again(until) | Pick::Needing(until, _) => segment.last_sequence() <= *until,
@@ -256,24 +289,27 @@ impl Core {
         };
         // Blocks that were cut for who reads them at random, when space is needed.
         let is_cut = |entry: &Entry| entry.is_settled() && !entry.is_frame();
-        let joins = matches!(pick, Pick::Unsettled(_))
+        let joins = matches!(pick, Pick::Unsettled(..))
             && !self.has_room()
             && group.windows(2).any(|pair| pair.iter().all(is_cut));
         // These decide. Of the others, neighbours are included.
         let wants = |entry: &Entry| match pick {
-            Pick::Unsettled(_) => !entry.is_settled() || joins && is_cut(entry),
+            Pick::Unsettled(..) => !entry.is_settled() || joins && is_cut(entry),
             Pick::Again(_) => entry.is_settled(),
             Pick::Needing(..) => true,
             Pick::Hot => entry.is_frame(),
         };
         let records = group.iter().filter(|entry| entry.is_record()).count();
         let wanted = group.iter().filter(|entry| wants(entry) && may(entry)).count();
+        let waits =
+            group.iter().any(|entry| entry.is_record() && !entry.is_raw() && wants(entry) && !may(entry));
         let whole = wanted > 0 && wanted * 2 >= records && !matches!(pick, Pick::Hot);
         for entry in group.iter_mut() {
             if wanted == 0 || !may(entry) || !wants(entry) && !whole {
                 *entry = Entry::UNMAPPED;
             }
         }
+        waits
     }
 
     /// Appends recompressed items from `at` on, as long as their blocks are unchanged: the blocks from `first` on had
@@ -283,7 +319,7 @@ impl Core {
         batch: &Batch,
         levels: &[(usize, Option<i8>)],
         at: &mut usize,
-        (first, expected): (u64, &[Entry]),
+        (first, expected, generations): (u64, &[Entry], &[u32]),
         pick: &Pick,
         step: &mut SettleStep,
     ) -> Stop {
@@ -318,7 +354,8 @@ impl Core {
                 return Stop::Missing(missing);
             }
             let is_trusted = matches!(pick, Pick::Hot) && self.planted.has(PlantedBug::CutUnseen);
-            if now != before && !is_trusted {
+            let same = now == before && self.generations_of(&now) == generations[place..place + before.len()];
+            if !same && !is_trusted {
                 if matches!(pick, Pick::Needing(..)) && !self.planted.has(PlantedBug::OverwrittenPassedOver) {
                     // Its other blocks need what they needed: a search for that must not miss them.
                     return Stop::Changed;

@@ -57,7 +57,7 @@ impl<M: Media> Drive<M> {
                 continue;
             }
             let was = occupied_units(&expected, 0..expected.len()) * UNIT_BYTES as u64;
-            let made = shared.make_settled(group, &expected, &pick).await?;
+            let made = shared.make_settled(group, &expected, Vec::new(), &pick).await?;
             // What gains too little stays as it is.
             let gained = made.gained_bytes;
             before += was;

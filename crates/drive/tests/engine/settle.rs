@@ -87,8 +87,8 @@ fn what_is_not_old_enough_waits() {
     let data = text_like(3, 800 * BLOCK);
     write_blocks(&drive, &data);
     run(drive.flush()).expect("flush");
-    assert_eq!(settle(&drive, Settle::OlderThan(1 << 40)).blocks_count, 0);
-    assert!(settle(&drive, Settle::OlderThan(0)).blocks_count > 0, "sealed segments");
+    assert_eq!(settle(&drive, Settle::Worthwhile(Some(1 << 40))).blocks_count, 0);
+    assert!(settle(&drive, Settle::Worthwhile(Some(0))).blocks_count > 0, "sealed segments");
     assert!(contents(&drive, data.len()) == data);
     assert_sound(&drive);
 }
@@ -223,6 +223,74 @@ fn a_write_in_between_wins() {
     let again = open(&media, 2);
     assert!(contents(&again, data.len()) == data);
     assert_sound(&again);
+}
+
+/// Compression waits for an idle processor, perhaps for minutes. Checkpoints and cleaning do not wait for it.
+#[test]
+fn no_segment_is_kept_while_something_is_compressed() {
+    let media = new_media(codec::Policy::Auto);
+    let late: Arc<std::sync::Mutex<Option<Work>>> = Arc::default();
+    let keep = late.clone();
+    let options = drive::OpenOptions {
+        compute: Arc::new(move |work| *keep.lock().expect("a lock") = Some(work)),
+        ..drive::OpenOptions::new(1, common::spawner())
+    };
+    let drive = run(Drive::open(erased(media.clone()), options)).expect("open");
+    // The first segment is full.
+    let mut data = random(7, 400 * BLOCK);
+    data[..32 * BLOCK].copy_from_slice(&text_like(3, 32 * BLOCK));
+    write_blocks(&drive, &data);
+    run(drive.flush()).expect("flush");
+    let mut step = Box::pin(drive.settle_step(0, Settle::All));
+    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(step.as_mut().poll(&mut context).is_pending());
+    data = random(8, data.len());
+    for round in 0..4 {
+        // The segments are freed, and filled again.
+        data[..BLOCK].copy_from_slice(&text_like(round, BLOCK));
+        write_blocks(&drive, &data);
+        run(drive.flush()).expect("flush");
+        run(drive.checkpoint()).expect("checkpoint");
+        assert_eq!(drive.status().segments_waiting_count, 0, "a freed segment is kept");
+    }
+    let work = late.lock().expect("a lock").take().expect("work to be done");
+    work();
+    assert_eq!(run(step.as_mut()).expect("settle").blocks_count, 0);
+    drop(step);
+    assert!(contents(&drive, data.len()) == data);
+    assert_sound(&drive);
+}
+
+/// In the background, data is not written again for next to nothing.
+#[test]
+fn what_gains_too_little_is_not_written_again() {
+    const LEN: usize = 256 * BLOCK;
+    let (_, drive) = new_drive();
+    let mut data = fio_like(3, LEN, 50);
+    write_large(&drive, &data);
+    let before = drive.status().counters.physical_written_bytes;
+    let step = settle(&drive, Settle::Worthwhile(None));
+    assert_eq!(step.blocks_count, 0, "{step:?}");
+    run(drive.flush()).expect("flush");
+    assert_eq!(drive.status().counters.physical_written_bytes, before);
+    // What a host writes is looked at, and what gains is written.
+    let text = text_like(9, 8 * BLOCK);
+    for i in 0..8 {
+        let block = &text[i * BLOCK..][..BLOCK];
+        run(drive.write(((64 + i) * BLOCK) as u64, block, false)).expect("write");
+        data[(64 + i) * BLOCK..][..BLOCK].copy_from_slice(block);
+    }
+    run(drive.flush()).expect("flush");
+    let step = settle(&drive, Settle::Worthwhile(None));
+    assert_eq!(step.blocks_count, 8, "{step:?}");
+    let (before, after) = (step.before_bytes, step.after_bytes);
+    assert!((before - after) * drive::SETTLE_PRICE_MAX >= after, "{after} of {before}");
+    assert_eq!(settle(&drive, Settle::Worthwhile(None)).blocks_count, 0);
+    assert!(contents(&drive, data.len()) == data);
+    assert_sound(&drive);
+    // Who asks for it gets all of it.
+    assert!(settle(&drive, Settle::All).blocks_count > 0);
+    assert!(contents(&drive, data.len()) == data);
 }
 
 /// What gains little is stored uncompressed at first, and compressed when it is settled. What gains nothing is neither

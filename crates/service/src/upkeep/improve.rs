@@ -47,6 +47,9 @@ const FORGET_INTERVAL: Duration = Duration::from_secs(60);
 const ROOM_POLL: Duration = Duration::from_millis(20);
 const ROOM_PATIENCE: Duration = Duration::from_secs(60);
 
+/// After a pass that cost too much, hosts write this part of the capacity before the next.
+const DEAR_PART: u64 = 64;
+
 use pass::{Pass, Reason, cold_packs};
 use rate::Rate;
 
@@ -536,6 +539,8 @@ impl<M: Media> Shared<M> {
     async fn survey_and_settle(&self, pass: &mut Pass, now: Instant) -> Result<Duration, Error> {
         self.survey_if_due(pass, now).await;
         let (which, reason) = self.what_to_settle(pass, now);
+        let counters = self.drive.status().counters;
+        pass.cost.look(counters.host_written_bytes);
         let Some(block) = pass.next.or_else(|| pass.begin(reason, now)) else {
             return self.settle_again(pass).await;
         };
@@ -543,6 +548,16 @@ impl<M: Media> Shared<M> {
         let step = self.settle(block, which).await?;
         pass.found |= step.blocks_count > 0;
         pass.next = step.next_block;
+        pass.cost.count(step.before_bytes.saturating_sub(step.after_bytes));
+        // Hosts are quiet, so all that is written is for this: also what cleaning has to move.
+        if matches!(reason, Reason::Old(..)) {
+            pass.cost.begin_anew();
+        } else if pass.cost.is_too_high(counters.physical_written_bytes) {
+            let gained = pass.cost.gained_bytes;
+            tracing::info!(drive = %shown(&self.path), gained, "settling gains too little for what it writes");
+            let part = self.drive.logical_capacity_bytes() / DEAR_PART;
+            pass.give_up(counters.host_written_bytes + part);
+        }
         let mut memory = self.memory.lock();
         memory.settling.position_bytes = step.next_block.unwrap_or(0) * BLOCK_BYTES as u64;
         if step.no_room {
@@ -565,7 +580,7 @@ impl<M: Media> Shared<M> {
     /// Returns the data that is cold now, and the state that this depends on.
     fn what_to_settle(&self, pass: &Pass, now: Instant) -> (Settle, Reason) {
         if pass.is_quiet(now) {
-            return (Settle::All, Reason::All(pass.seen));
+            return (Settle::Worthwhile(None), Reason::All(pass.seen));
         }
         let status = self.drive.status();
         let packs = cold_packs(
@@ -573,6 +588,6 @@ impl<M: Media> Shared<M> {
             status.counters.physical_written_bytes,
             status.sequence,
         );
-        (Settle::OlderThan(packs), Reason::Old(packs, status.sequence))
+        (Settle::Worthwhile(Some(packs)), Reason::Old(packs, status.sequence))
     }
 }

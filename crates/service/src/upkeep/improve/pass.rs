@@ -14,12 +14,51 @@ const COLD_PART: u64 = 4;
 /// Smallest and largest assumed size of a pack.
 const PACK_BYTES: (u64, u64) = (4 << 10, 512 << 10);
 
+/// What a pass may write to the backing for each byte that it gains, on a drive that hosts leave alone: on a full drive
+/// cleaning has to move many bytes for each that settling writes.
+const PRICE_MAX: u64 = 64;
+/// Bytes written before the price is judged. It is all that a pass writes if nothing is gained.
+const UNJUDGED_BYTES: u64 = 4 << 20;
+
+/// Cost and gain of a pass.
+#[derive(Default)]
+pub(super) struct Cost {
+    /// Bytes written to the backing before it began; `None`: it has not begun.
+    from_bytes: Option<u64>,
+    pub(super) gained_bytes: u64,
+    /// A pass was too dear. None is begun before hosts have written so much.
+    wait_until_written: Option<u64>,
+}
+
+impl Cost {
+    /// Hosts have written so much in all.
+    pub(super) fn look(&mut self, host_written_bytes: u64) {
+        self.wait_until_written = self.wait_until_written.filter(|until| host_written_bytes < *until);
+    }
+
+    pub(super) fn count(&mut self, gained_bytes: u64) {
+        self.gained_bytes += gained_bytes;
+    }
+
+    /// What was written by now is not counted: hosts wrote, too.
+    pub(super) fn begin_anew(&mut self) {
+        (self.from_bytes, self.gained_bytes) = (None, 0);
+    }
+
+    /// Returns whether the pass has cost too much by now. `written_bytes` is what was ever written to the backing.
+    pub(super) fn is_too_high(&mut self, written_bytes: u64) -> bool {
+        let from = *self.from_bytes.get_or_insert(written_bytes);
+        written_bytes.saturating_sub(from) > UNJUDGED_BYTES + PRICE_MAX * self.gained_bytes
+    }
+}
+
 /// Position of a pass, and when the next work may be done.
 #[derive(Default)]
 pub(super) struct Pass {
     /// Next block of the pass; `None` between passes.
     pub(super) next: Option<u64>,
     pub(super) found: bool,
+    pub(super) cost: Cost,
     /// State for which the last pass found nothing on the whole drive. While it is unchanged, another pass would
     /// find nothing either.
     pub(super) nothing: Option<Reason>,
@@ -87,14 +126,22 @@ impl Pass {
         let same = |before: &Reason| matches!(before, Reason::All(_)) == matches!(reason, Reason::All(_));
         let resting =
             self.rest_until.is_some_and(|until| now < until) && self.nothing.as_ref().is_some_and(same);
-        if resting || self.nothing == Some(reason) {
+        if resting || self.nothing == Some(reason) || self.cost.wait_until_written.is_some() {
             return None;
         }
         debug_assert!(self.next.is_none(), "a pass begins when none is under way");
         self.nothing = None;
         self.found = false;
+        self.cost = Cost::default();
         self.begun = Some(reason);
         Some(0)
+    }
+
+    /// Ends a pass that costs too much.
+    pub(super) fn give_up(&mut self, until_host_written_bytes: u64) {
+        self.next = None;
+        self.found = false;
+        self.cost = Cost { wait_until_written: Some(until_host_written_bytes), ..Cost::default() };
     }
 }
 
@@ -143,6 +190,24 @@ mod tests {
         assert_eq!(pass.begin(Reason::All(3), now), Some(0));
         (pass.nothing, pass.rest_until) = (Some(Reason::Old(10, 100)), Some(now + REST));
         assert_eq!(pass.begin(Reason::Old(10, 101), now + REST), Some(0));
+    }
+
+    #[test]
+    fn a_pass_that_costs_too_much_ends_until_hosts_have_written_much() {
+        let (mut pass, now) = (Pass::default(), Instant::now());
+        let before = 7 << 30;
+        assert_eq!(pass.begin(Reason::All(7), now), Some(0));
+        assert!(!pass.cost.is_too_high(before), "it begins");
+        pass.cost.count(1 << 20);
+        assert!(!pass.cost.is_too_high(before + UNJUDGED_BYTES + (PRICE_MAX << 20)), "it gained as much");
+        assert!(pass.cost.is_too_high(before + UNJUDGED_BYTES + (PRICE_MAX << 20) + 1));
+        pass.give_up(1000);
+        assert_eq!(pass.next, None);
+        pass.cost.look(999);
+        assert_eq!(pass.begin(Reason::All(8), now), None);
+        pass.cost.look(1000);
+        assert_eq!(pass.begin(Reason::All(8), now), Some(0));
+        assert!(!pass.cost.is_too_high(before), "counted anew");
     }
 
     #[test]

@@ -1,13 +1,22 @@
 //! Linux Magazine: zeros against random data, and what its readers objected: full, fragmented and untrimmed, then trimmed.
+//! A full drive of compressible data is overwritten before and after it was settled, as drives are that were ever idle.
 
 use super::{Conclusions, Plan, Planned, Seen};
 use crate::error::Result;
 use crate::finding::{Finding, Needs};
 use crate::fio::{Amount, Data, Job, Pattern};
-use crate::scene::{Scene, Step};
+use crate::scene::{Action, Scene, Step};
 use crate::value::{over, shown};
 
 const RANDOM: Data = Data::Compressible(0);
+/// Data that a full drive is overwritten with, and its capacity over its physical size.
+const HALF: Data = Data::Compressible(50);
+const HALF_EXPANSION: f64 = 1.6;
+const UNSETTLED: &str = "full, overwritten";
+const SETTLED: &str = "settled, full, overwritten";
+const OVERWRITE: &str = "overwrite 16K at random";
+/// Least speed of the settled drive, over that of the other.
+const SETTLED_GOAL: f64 = 0.8;
 
 pub(super) fn scenes(_: &Plan<'_>) -> Result<Planned> {
     let stream = |data| {
@@ -28,10 +37,20 @@ pub(super) fn scenes(_: &Plan<'_>) -> Result<Planned> {
         Step::prepare("trim", Job { block_kib: 1024, ..Job::sequential(Pattern::Trim, RANDOM) }),
         Step::job("write trimmed", Job::sequential(Pattern::Write, RANDOM)),
     ];
+    let overwritten = |name, is_settled| {
+        let mut steps = vec![Step::prepare("fill", Job::sequential(Pattern::Write, HALF))];
+        if is_settled {
+            steps.push(Step { name: "settle".to_string(), action: Action::Settle, is_shown: false });
+        }
+        steps.push(Step::job(OVERWRITE, Job { block_kib: 16, ..Job::random(Pattern::RandomWrite, HALF) }));
+        Scene::new(name, steps).expanded(HALF_EXPANSION).for_drives()
+    };
     Ok(Planned::from(vec![
         Scene::new("zeros", stream(Data::Zeros)),
         Scene::new("random data", stream(RANDOM)),
         Scene::new("full, then trimmed", objection).for_drives(),
+        overwritten(UNSETTLED, false),
+        overwritten(SETTLED, true),
     ]))
 }
 
@@ -81,5 +100,14 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         Needs::AtLeast(1.0),
         "TRIM gives all space back, but segments are cleaned and discarded while the next writes run",
     ));
-    Conclusions { findings, ..Conclusions::default() }
+    let [settled, unsettled] = [SETTLED, UNSETTLED].map(|scene| seen.speed(scene, OVERWRITE));
+    let notes = over(settled, unsettled).map(|share| {
+        let (settled, unsettled, share, goal) =
+            (shown(settled), shown(unsettled), share.median() * 100.0, SETTLED_GOAL * 100.0);
+        format!(
+            "{SETTLED}: {settled:.0} MB/s, {share:.0} % of the {unsettled:.0} MB/s of the same drive unsettled (goal: at \
+             least {goal:.0} %)"
+        )
+    });
+    Conclusions { findings, notes: notes.into_iter().collect(), ..Conclusions::default() }
 }

@@ -202,22 +202,56 @@ impl Batch {
         self.add_run(recipe, seen.block, data, None);
     }
 
-    /// Adds the `wanted` blocks of a group (one bit per block) in the way that makes them smallest: by any of the
-    /// recipes, runs of neighbours separately, or all as one frame that leaves the others out. The group begins at a
-    /// multiple of its length if it is a frame's.
-    pub(crate) fn add_smallest(&mut self, recipes: &[Recipe], first: u64, data: &[u8], wanted: u8) {
-        let mark = self.mark();
-        let mut best = None;
-        for recipe in recipes {
-            for as_one in [false, true] {
-                let bytes = self.try_group(recipe, (first, wanted), data, as_one);
-                self.go_back(&mark);
-                best =
-                    best.into_iter().chain(bytes.map(|bytes| (bytes, recipe, as_one))).min_by_key(|it| it.0);
+    /// Adds the `wanted` blocks of a group (one bit per block) in the way that makes them smallest: each way is a recipe,
+    /// and whether all become one frame that leaves the others out, or runs of neighbours records of their own. The
+    /// group begins at a multiple of its length if it is a frame's.
+    pub(crate) fn add_smallest<'a>(
+        &mut self,
+        ways: impl IntoIterator<Item = (&'a Recipe, bool)>,
+        first: u64,
+        data: &[u8],
+        wanted: u8,
+    ) {
+        let mut best: Option<Batch> = None;
+        for (recipe, as_one) in ways {
+            let mut one = Batch::take();
+            let bytes = one.try_group(recipe, (first, wanted), data, as_one);
+            let least = best.as_ref().map_or(usize::MAX, |best| best.log_bytes);
+            let rest = match bytes.is_some_and(|bytes| bytes < least) {
+                true => best.replace(one),
+                false => Some(one),
+            };
+            rest.into_iter().for_each(Batch::give_back);
+        }
+        if let Some(best) = best {
+            self.append(&best);
+            best.give_back();
+        }
+    }
+
+    /// Adds what another batch holds. Nothing of it is in a host's buffer.
+    fn append(&mut self, other: &Batch) {
+        let start = self.scratch.len();
+        self.scratch.extend_from_slice(&other.scratch);
+        self.level = other.level;
+        for item in &other.items {
+            match item {
+                Item::Range { header, count, entry, .. } => self.add_range(header.block, *count, *entry),
+                Item::Data { header, payload } => {
+                    let payload = match payload {
+                        Payload::Scratch(range) => Payload::Scratch(start + range.start..start + range.end),
+                        Payload::Source(range) => Payload::Source(range.clone()),
+                    };
+                    self.log_bytes += header.record_len();
+                    self.data_bytes += header.record_len();
+                    self.items.push(Item::Data { header: *header, payload });
+                }
             }
         }
-        if let Some((_, recipe, as_one)) = best {
-            self.try_group(recipe, (first, wanted), data, as_one);
+        for id in &other.dictionaries {
+            if !self.dictionaries.contains(id) {
+                self.dictionaries.push(*id);
+            }
         }
     }
 

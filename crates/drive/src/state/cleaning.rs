@@ -18,6 +18,8 @@ pub(crate) struct Pass {
     /// Units that stay: live map nodes, until the next checkpoint writes them elsewhere, and records that would only
     /// become larger.
     pub(crate) left_units: u64,
+    /// A write would be refused if nothing is gained: what is packed anew is made as small as possible.
+    pub(crate) thorough: bool,
     /// Records that need a retired dictionary may be moved as they are.
     pub(crate) as_is: bool,
     /// Retired dictionaries that the remaining records need.

@@ -150,7 +150,7 @@ impl<M: Media> Shared<M> {
         if again {
             // What stayed moves now.
             work.at = core.geometry().segment_offset(work.segment);
-            work.pass = Pass { as_is: true, ..Pass::default() };
+            work.pass = Pass { as_is: true, thorough: work.pass.thorough, ..Pass::default() };
             if core.is_at_hand(&work) {
                 work.pin = Some(core.segments.pin(work.segment));
                 core.cleaning = Some(work);
@@ -303,7 +303,7 @@ impl<M: Media> Shared<M> {
         if is_whole && is_current {
             return Some(Fate::Move(found.header));
         }
-        let anew = self.make_anew(found, payload, blocks, is_current);
+        let anew = self.make_anew(found, payload, blocks, is_current, pass.thorough);
         let size = anew.as_ref().map_or(usize::MAX, |batch| batch.log_bytes);
         let size = if self.planted.has(PlantedBug::UnboundedCleaning) { size.min(1) } else { size };
         if size < found.header.record_len()
@@ -324,23 +324,33 @@ impl<M: Media> Shared<M> {
         Some(Fate::Move(header))
     }
 
-    /// Packs the live blocks of a record anew.
+    /// Packs the live blocks of a record anew. Requests wait for cleaning, so it compresses them twice at most, as quickly
+    /// as the host's data: what becomes larger by that moves as it is. If it has to be `thorough`, in all ways.
     fn make_anew(
         self: &Arc<Self>,
         found: &Found,
         payload: &[u8],
         live: u8,
         is_current: bool,
+        thorough: bool,
     ) -> Option<Batch> {
         let dictionary = self.dictionaries.of(found.header.extra).ok()?;
         let contents = decode_verified(&found.header, payload, dictionary.as_ref()).ok()?;
-        // As good as what is there: it may be settled, or need a dictionary that is not in use.
-        let recipes = match is_current && !found.header.is_settled() {
-            true => vec![self.kept_recipe()],
-            false => self.all_recipes(),
+        let recipes = match () {
+            () if thorough => self.all_recipes(),
+            () if is_current => vec![self.kept_recipe()],
+            // Without a retired dictionary it is larger, unless it is compressed well. Few records need one.
+            () => vec![self.kept_recipe(), self.strongest_recipe(&contents)],
         };
+        let as_one: &[bool] = match () {
+            () if thorough => &[false, true],
+            // Neighbours are a frame, or two: holes would only add to it.
+            () if !is_current || is_run(live) => &[false],
+            () => &[true, false],
+        };
+        let ways = recipes.iter().flat_map(|recipe| as_one.iter().map(move |as_one| (recipe, *as_one)));
         let mut batch = Batch::take();
-        batch.add_smallest(&recipes, found.header.block, &contents, live);
+        batch.add_smallest(ways, found.header.block, &contents, live);
         Some(batch)
     }
 
@@ -395,7 +405,7 @@ impl Core {
             generation: self.segments.get(segment).generation(),
             at: self.geometry().segment_offset(segment),
             window: None,
-            pass: Pass { as_is: self.is_short(), ..Pass::default() },
+            pass: Pass { as_is: self.is_short(), thorough: gain == Gain::LAST_ROOM, ..Pass::default() },
             stuck: false,
             is_new: true,
             pin: Some(self.segments.pin(segment)),
@@ -676,6 +686,12 @@ impl Core {
 
 fn node_of(found: &Found) -> NodeId {
     NodeId { level: found.header.extra as u8, index: found.header.block }
+}
+
+/// Returns whether blocks, one bit each, are neighbours.
+fn is_run(blocks: u8) -> bool {
+    let from_first = u16::from(blocks) >> blocks.trailing_zeros().min(7);
+    (from_first + 1).is_power_of_two()
 }
 
 /// Returns all blocks of a data record, one bit each.

@@ -138,7 +138,8 @@ impl Group {
         let bit = |block: u64| 1 << (block - self.first);
         let data = self.seen.iter().filter(|seen| seen.entry.is_record()).map(|seen| seen.block);
         let wanted = data.chain(written).fold(0, |bits, block| bits | bit(block));
-        batch.add_smallest(recipes, self.first, &self.contents, wanted);
+        let ways = recipes.iter().flat_map(|recipe| [(recipe, false), (recipe, true)]);
+        batch.add_smallest(ways, self.first, &self.contents, wanted);
         let rely = self.seen.iter().filter(|seen| wanted >> (seen.block - self.first) & 1 != 0);
         batch.expected.extend(rely);
     }

@@ -194,7 +194,12 @@ impl<M: Media> Shared<M> {
         vec![larger(&with), larger(&without), with, without, whole, usual]
     }
 
-    /// The same with dictionaries that are not in use any more, for data that they fit better.
+    /// Returns how cold blocks with these contents are compressed.
+    pub(crate) fn strongest_recipe(self: &Arc<Self>, data: &[u8]) -> Recipe {
+        strongest(&self.strong_recipes(), data).clone()
+    }
+
+    /// The same as [`Shared::all_recipes`] with dictionaries that are not in use any more, for data that they fit better.
     pub(crate) fn recipes_of(self: &Arc<Self>, dictionaries: Vec<Dictionary>) -> Vec<Recipe> {
         if dictionaries.is_empty() || !matches!(self.codec(), Policy::Auto | Policy::Zstd(_)) {
             return Vec::new();

@@ -293,6 +293,35 @@ fn what_gains_too_little_is_not_written_again() {
     assert!(contents(&drive, data.len()) == data);
 }
 
+/// Requests wait for cleaning, so it compresses what is left of settled frames quickly. Settling looks at it later.
+#[test]
+fn cleaning_packs_what_is_left_of_settled_frames_quickly() {
+    let (_, drive) = new_drive();
+    let mut data = text_like(3, 1600 * BLOCK);
+    write_large(&drive, &data);
+    assert_eq!(settle(&drive, Settle::All).blocks_count, 1600);
+    run(drive.flush()).expect("flush");
+    assert_eq!(drive.status().composition.fresh.iter().map(|it| it.logical_bytes).sum::<u64>(), 0);
+    // Two of four blocks die.
+    for block in (0..1600).filter(|block| block % 4 < 2) {
+        run(drive.trim((block * BLOCK) as u64, BLOCK as u64, false)).expect("trim");
+        data[block * BLOCK..][..BLOCK].fill(0);
+    }
+    run(drive.flush()).expect("flush");
+    run(drive.checkpoint()).expect("checkpoint");
+    let before = drive.space().0;
+    while run(drive.clean()).expect("clean") {}
+    run(drive.checkpoint()).expect("checkpoint");
+    let composition = drive.status().composition;
+    let fresh = composition.fresh[1].logical_bytes;
+    assert!(fresh > 700 * BLOCK as u64, "{composition:?}");
+    let after = drive.space().0;
+    assert!(after * 10 < before * 8, "{after} of {before}");
+    assert!(contents(&drive, data.len()) == data);
+    assert_sound(&drive);
+    assert_eq!(settle(&drive, Settle::Worthwhile(None)).blocks_count * BLOCK as u64, fresh, "they gain");
+}
+
 /// What gains little is stored uncompressed at first, and compressed when it is settled. What gains nothing is neither
 /// put off nor looked at again.
 #[test]

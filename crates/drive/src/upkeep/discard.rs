@@ -160,7 +160,8 @@ impl<M: Media> Drive<M> {
             let core = shared.core();
             !core.closed || core.read_only.is_some() || core.poisoned.is_some() || !core.may_discard()
         };
-        if done || shared.wait_for(|core| (!core.discarding).then(|| core.ticks < core.discard_tick)).await {
+        if done || shared.wait_for(|core| (!core.discarding).then_some(core.ticks < core.discard_tick)).await
+        {
             return false;
         }
         if !shared.discard_some() {

@@ -49,7 +49,7 @@ pub fn full_report(path: &str) -> StatusReport {
         path: PathBuf::from(path),
         state: DriveState::Online,
         compression_ratio: 2.5,
-        logical_available_bytes: Some(1),
+        logical_available_bytes: 1,
         stored_compression_ratio: Some(2.5),
         expected_compression_ratio: Some(2.5),
         recently_written: RecentlyWritten { compression_ratio: Some(2.5), ..RecentlyWritten::default() },

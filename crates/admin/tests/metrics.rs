@@ -70,7 +70,14 @@ fn every_drive_and_kind_has_its_own_series() {
 
 #[test]
 fn what_is_unknown_is_absent() {
-    let text = admin::render(&monitored(vec![StatusReport::default()]));
+    // More capacity than any data fits into.
+    let drive = StatusReport {
+        logical_capacity_bytes: 1 << 30,
+        logical_available_bytes: 1 << 20,
+        physical_limit_bytes: 1 << 20,
+        ..StatusReport::default()
+    };
+    let text = admin::render(&monitored(vec![drive]));
     let series = series(&text);
     for absent in [
         "pumice_compression_ratio",

@@ -99,15 +99,32 @@ impl StatusReport {
         recent.compression_ratio = ratio(recent.logical_bytes, recent.physical_bytes);
         let known = [self.stored_compression_ratio, self.recently_written.compression_ratio];
         self.expected_compression_ratio = known.into_iter().flatten().reduce(f64::min);
-        let left = self.physical_limit_bytes.saturating_sub(self.physical_used_bytes);
-        let capacity = self.logical_capacity_bytes.saturating_sub(self.logical_used_bytes);
-        let holds = |ratio: f64| (left as f64 * ratio) as u64;
+        let (any_bytes, capacity) = self.any_data_bytes();
         self.logical_available_bytes = match self.expected_compression_ratio {
-            _ if holds(INCOMPRESSIBLE_RATIO) >= capacity => Some(capacity),
-            // Full, whatever the data.
-            _ if left == 0 => Some(0),
-            ratio => ratio.map(|ratio| holds(ratio).min(capacity)),
+            Some(ratio) if any_bytes < capacity => {
+                ((self.physical_left_bytes() as f64 * ratio) as u64).min(capacity)
+            }
+            _ => any_bytes,
         };
+    }
+
+    /// Returns whether [`StatusReport::logical_available_bytes`] is what can be written. Otherwise it is what can be written of data
+    /// that does not compress, because no ratio is known.
+    pub fn logical_available_is_known(&self) -> bool {
+        let (any_bytes, capacity) = self.any_data_bytes();
+        // All of the capacity, or nothing, whatever the data.
+        self.expected_compression_ratio.is_some() || any_bytes >= capacity || self.physical_left_bytes() == 0
+    }
+
+    fn physical_left_bytes(&self) -> u64 {
+        self.physical_limit_bytes.saturating_sub(self.physical_used_bytes)
+    }
+
+    /// Logical bytes of data of any kind that can still be written, and those that the capacity leaves.
+    fn any_data_bytes(&self) -> (u64, u64) {
+        let capacity = self.logical_capacity_bytes.saturating_sub(self.logical_used_bytes);
+        let holds = (self.physical_left_bytes() as f64 * INCOMPRESSIBLE_RATIO) as u64;
+        (holds.min(capacity), capacity)
     }
 
     /// Compares the capacity with the data.
@@ -161,7 +178,8 @@ mod tests {
         let plan = report.capacity_plan();
         assert!((plan.needed_ratio - 21.9).abs() < 0.1, "{plan:?}");
         assert!(matches!(plan.fit, Fit::TooMuch { ratio, .. } if ratio < 1.0), "{plan:?}");
-        let available = report.logical_available_bytes.expect("there is enough data");
+        assert!(report.logical_available_is_known(), "there is enough data");
+        let available = report.logical_available_bytes;
         assert!(available <= 360 * MIB, "{available}");
     }
 
@@ -169,7 +187,11 @@ mod tests {
     fn too_little_data_is_not_known() {
         let report = of_zeros(20);
         assert_eq!(report.capacity_plan().fit, Fit::Unknown);
-        assert_eq!((report.logical_available_bytes, report.expected_compression_ratio), (None, None));
+        assert_eq!(report.expected_compression_ratio, None);
+        assert!(!report.logical_available_is_known());
+        // What any data fits.
+        let left = report.physical_limit_bytes - report.physical_used_bytes;
+        assert_eq!(report.logical_available_bytes, (left as f64 * INCOMPRESSIBLE_RATIO) as u64);
         assert_eq!(report.ratios_text(|_| String::new()), None);
     }
 
@@ -185,7 +207,7 @@ mod tests {
         };
         report.estimate();
         assert_eq!(report.expected_compression_ratio, Some(1.0));
-        assert_eq!(report.logical_available_bytes, Some(320 * MIB));
+        assert_eq!(report.logical_available_bytes, 320 * MIB);
         // And if it compresses better, what is stored counts.
         report.recently_written.physical_bytes = MIB;
         report.estimate();
@@ -203,9 +225,11 @@ mod tests {
         };
         report.estimate();
         assert_eq!(report.capacity_plan().fit, Fit::Any);
-        assert_eq!(report.logical_available_bytes, Some(400 * MIB));
+        assert_eq!(report.logical_available_bytes, 400 * MIB);
+        assert!(report.logical_available_is_known());
         report.physical_used_bytes = 430 * MIB;
         report.estimate();
-        assert_eq!(report.logical_available_bytes, Some(0));
+        assert_eq!(report.logical_available_bytes, 0);
+        assert!(report.logical_available_is_known());
     }
 }

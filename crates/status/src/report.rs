@@ -50,8 +50,9 @@ pub struct StatusReport {
     pub logical_used_bytes: u64,
     /// Part of `logical_used_bytes`: fills, which take no space.
     pub logical_fill_bytes: u64,
-    /// Data that can still be written at the expected compression ratio; `None` if that is unknown and matters.
-    pub logical_available_bytes: Option<u64>,
+    /// Data that can still be written at the expected compression ratio; if that is unknown, data that does not compress. See
+    /// [`StatusReport::logical_available_is_known`]. Always a number: older programs take nothing else.
+    pub logical_available_bytes: u64,
     pub physical_size_bytes: u64,
     /// Space that host data and map may fill.
     pub physical_limit_bytes: u64,

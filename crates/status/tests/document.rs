@@ -240,7 +240,6 @@ fn what_may_be_null_has_the_type_that_is_documented() {
         run.reason = Some("x".into());
     }
     report.incarnation = Some(1);
-    report.logical_available_bytes = Some(1);
     report.stored_compression_ratio = Some(1.0);
     report.expected_compression_ratio = Some(1.0);
     report.recently_written.window_seconds = Some(1.0);

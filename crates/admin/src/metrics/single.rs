@@ -32,7 +32,7 @@ pub(super) const SINGLES: &[Single] = singles! {
     Gauge "pumice_logical_fill_bytes" "Logical space in use by blocks of one repeated word (mostly zeros), which take no physical space."
         = |d| Some(d.logical_fill_bytes as f64);
     Gauge "pumice_logical_available_bytes" "Logical space that can still be written at the expected compression ratio; absent if that is unknown; while the backing is full, once it has room."
-        = |d| d.logical_available_bytes.map(|bytes| bytes as f64);
+        = |d| d.logical_available_is_known().then_some(d.logical_available_bytes as f64);
     Gauge "pumice_physical_size_bytes" "Physical size: space of the backing that the drive may use."
         = |d| Some(d.physical_size_bytes as f64);
     Gauge "pumice_physical_limit_bytes"

@@ -32,9 +32,9 @@ impl Attachment {
         // Commands that look at all devices have each open for a moment.
         let since = Instant::now();
         // What was taken from the drive has users of another one.
-        let is_its = node::lost(&self.record, &self.folder).is_none();
+        let is_its = || node::lost(&self.record, &self.folder).is_none();
         while !force
-            && is_its
+            && is_its()
             && let Some(user) = user()
         {
             if since.elapsed() >= GLANCE {

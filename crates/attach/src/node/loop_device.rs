@@ -181,15 +181,27 @@ fn configuration(file: &OwnedFd, shape: &Shape, name: &str) -> [u8; LOOP_CONFIG_
     config
 }
 
-/// Returns whether a loop device has a file in a folder.
-fn has_file_in(name: &str, folder: &Path) -> bool {
-    let file = Path::new("/sys/block").join(name).join("loop/backing_file");
-    fs::read_to_string(file).is_ok_and(|file| Path::new(file.trim_end()).starts_with(folder))
+/// File of a loop device, as sysfs shows it.
+fn backing_file(name: &str) -> Option<PathBuf> {
+    let shown = fs::read_to_string(Path::new("/sys/block").join(name).join("loop/backing_file")).ok()?;
+    Some(PathBuf::from(shown.trim_end()))
 }
 
-/// Returns whether a file as sysfs shows it, that of a loop device, is the one in the folder of an attachment.
-pub(super) fn is_file_in(shown: &str, folder: &Path) -> bool {
-    Path::new(shown.trim_end()).starts_with(folder.join(MOUNT))
+/// Path of the mount point in the folder of an attachment as sysfs shows it: without links. What is mounted there is not asked.
+fn real_mount(folder: &Path) -> PathBuf {
+    fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf()).join(MOUNT)
+}
+
+/// Path that sysfs shows of a file whose file system is not mounted anywhere any more (`umount --lazy`).
+fn unmounted_file() -> PathBuf {
+    Path::new("/").join(FILE_NAME)
+}
+
+/// Returns whether a file of a loop device, as sysfs shows it, may be the one in the folder of an attachment. If in doubt, it is.
+pub(super) fn may_be_in(shown: &Path, folder: &Path) -> bool {
+    // Whatever way leads to the folder, also from another root.
+    let tail = Path::new(folder.file_name().unwrap_or_default()).join(MOUNT).join(FILE_NAME);
+    shown.starts_with(real_mount(folder)) || shown.ends_with(tail) || shown == unmounted_file()
 }
 
 impl Node for LoopNode {
@@ -216,7 +228,11 @@ impl Node for LoopNode {
     }
 
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError> {
-        clear(&self.path, &self.file.folder, patience, force)?;
+        let mount = real_mount(self.file.folder.parent().unwrap_or(&self.file.folder));
+        let unmounted = unmounted_file();
+        // A file that is there by this path is another's.
+        let is_its = |file: &Path| file.starts_with(&mount) || (file == unmounted && !unmounted.exists());
+        clear(&self.path, is_its, patience, force)?;
         self.file
             .unmount(patience)
             .map_err(|source| AttachError::system("cannot unmount the FUSE file", source))
@@ -224,10 +240,17 @@ impl Node for LoopNode {
 }
 
 /// Removes the partitions of a loop device, takes the file from it, and waits until it is gone: the kernel does so when the last process
-/// closes it. With `force`, partitions that are open do not keep the file: the kernel removes them with it.
-fn clear(path: &Path, folder: &Path, patience: Duration, force: bool) -> Result<(), AttachError> {
+/// closes it. With `force`, partitions that are open do not keep the file: the kernel removes them with it. A device whose file is not
+/// one that `is_its` is left alone.
+fn clear(
+    path: &Path,
+    is_its: impl Fn(&Path) -> bool,
+    patience: Duration,
+    force: bool,
+) -> Result<(), AttachError> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    if !has_file_in(name, folder) {
+    let has_its = || backing_file(name).is_some_and(|file| is_its(&file));
+    if !has_its() {
         return Ok(());
     }
     let failed = |error: Errno| AttachError::system(path.display(), error.into());
@@ -238,7 +261,7 @@ fn clear(path: &Path, folder: &Path, patience: Duration, force: bool) -> Result<
     kernel::loop_clear(&device).map_err(failed)?;
     drop(device);
     let since = Instant::now();
-    while has_file_in(name, folder) {
+    while has_its() {
         if since.elapsed() >= patience {
             return Err(AttachError::Refused(format!("{}: another process has it open", path.display())));
         }
@@ -275,10 +298,11 @@ pub(super) fn end_requests(folder: &Path) {
 /// have been killed before it recorded its own.
 pub(super) fn clear_stale(folder: &Path, force: bool) -> Result<(), AttachError> {
     end_requests(folder);
-    let mount = folder.join(MOUNT);
+    let mount = real_mount(folder);
+    let is_its = |file: &Path| file.starts_with(&mount);
     for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
         let name = entry.file_name();
-        clear(&device(&name.to_string_lossy()), &mount, Duration::from_secs(1), force)?;
+        clear(&device(&name.to_string_lossy()), is_its, Duration::from_secs(1), force)?;
     }
     // It may not be mounted.
     let _ = rustix::mount::unmount(&mount, UnmountFlags::DETACH | UnmountFlags::FORCE);

@@ -56,6 +56,8 @@ const NODE_APPEARS: Duration = Duration::from_secs(5);
 pub(super) struct NbdNode {
     path: PathBuf,
     index: u32,
+    /// Who has connected the device, as sysfs shows this process. `None` if it does not.
+    connected_by: Option<String>,
     /// The device is this node's: once it is given back, another attachment may have it.
     is_connected: bool,
     family: Family,
@@ -87,7 +89,8 @@ impl NbdNode {
         let index = connect(&family, shape, &theirs);
         let index = index.inspect_err(|_| sockets.iter().for_each(|socket| socket.shut()))?;
         let path = device(&format!("nbd{index}"));
-        let mut node = NbdNode { path, index, is_connected: true, family, sockets, threads };
+        let connected_by = shown_process(index);
+        let mut node = NbdNode { path, index, connected_by, is_connected: true, family, sockets, threads };
         node.wait_until_it_appears()?;
         Ok(node)
     }
@@ -108,12 +111,19 @@ impl NbdNode {
         Ok(())
     }
 
+    /// Returns whether the device was taken from this process (`nbd-client -d`). Another one may have it by now.
+    fn is_taken(&self) -> bool {
+        self.connected_by.is_some() && shown_process(self.index) != self.connected_by
+    }
+
     fn disconnect(&mut self) {
         if !std::mem::replace(&mut self.is_connected, false) {
             return;
         }
-        // The kernel may have disconnected it already.
-        let _ = self.family.command(DISCONNECT, &Attributes::default().add_u32(INDEX, self.index));
+        if !self.is_taken() {
+            // The kernel may have disconnected it already.
+            let _ = self.family.command(DISCONNECT, &Attributes::default().add_u32(INDEX, self.index));
+        }
         for socket in &self.sockets {
             socket.shut();
         }
@@ -122,6 +132,11 @@ impl NbdNode {
             let _ = thread.join();
         }
     }
+}
+
+/// Process that has connected a device, as the kernel numbers it: in a container, not as it is known there.
+fn shown_process(index: u32) -> Option<String> {
+    fs::read_to_string(format!("/sys/block/nbd{index}/pid")).ok().map(|shown| shown.trim_end().to_string())
 }
 
 /// Finds the driver, loading its module if necessary.
@@ -179,6 +194,9 @@ impl Node for NbdNode {
     }
 
     fn resize(&mut self, size_bytes: u64) -> Result<(), AttachError> {
+        if self.is_taken() {
+            return Err(AttachError::Refused(format!("{} was taken from the drive", self.path.display())));
+        }
         let attributes = Attributes::default().add_u32(INDEX, self.index).add_u64(SIZE_BYTES, size_bytes);
         self.family
             .command(RECONFIGURE, &attributes)
@@ -186,6 +204,11 @@ impl Node for NbdNode {
     }
 
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError> {
+        // What is another's stays.
+        if self.is_taken() {
+            self.disconnect();
+            return Ok(());
+        }
         let failed = |error: Errno| AttachError::system(self.path.display(), error.into());
         // A claim: a file system cannot be mounted from now on.
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
@@ -196,8 +219,8 @@ impl Node for NbdNode {
             .or_else(|error| if force { Ok(()) } else { Err(error) })?;
         self.disconnect();
         drop(claimed);
-        let (since, name) = (Instant::now(), format!("nbd{}", self.index));
-        while Path::new("/sys/block").join(&name).join("pid").exists() {
+        let since = Instant::now();
+        while shown_process(self.index).is_some() && !self.is_taken() {
             if since.elapsed() >= patience {
                 return Err(AttachError::Refused(format!(
                     "{}: another process has it open",
@@ -228,8 +251,7 @@ pub(super) fn clear(node: &Path, record: &Record) -> Result<(), AttachError> {
     let is_anothers = process::started(pid).is_some_and(|started| Some(started) != record.bridge_started);
     let index = node.file_name().and_then(|name| name.to_str()?.strip_prefix("nbd")?.parse().ok());
     if let (Some(index), Ok(family)) = (index, find_family())
-        && fs::read_to_string(format!("/sys/block/nbd{index}/pid"))
-            .is_ok_and(|shown| shown.trim_end() == pid.to_string())
+        && shown_process(index) == Some(pid.to_string())
     {
         if is_anothers {
             let node = node.display();

@@ -2,6 +2,7 @@
 //! one given to it: the node, and all names that lead to it, are another's then.
 
 use std::fs;
+use std::io;
 use std::path::Path;
 
 use super::{Way, loop_device};
@@ -24,12 +25,15 @@ fn lost_in(sys: &Path, record: &Record, folder: &Path) -> Option<String> {
     let (shown, device) = (node.display(), block.join(name));
     match way {
         Way::Loop => match fs::read_to_string(device.join("loop/backing_file")) {
-            Ok(file) if loop_device::is_file_in(&file, folder) => None,
-            Ok(file) => {
-                let file = status::shown(Path::new(file.trim_end())).to_string();
-                Some(format!("{shown} was taken from it, and is the device of {file} now"))
+            Ok(file) if !file.trim_end().is_empty() => {
+                let file = Path::new(file.trim_end());
+                let other =
+                    (!loop_device::may_be_in(file, folder)).then(|| status::shown(file).to_string())?;
+                Some(format!("{shown} was taken from it, and is the device of {other} now"))
             }
-            Err(_) => Some(format!("{shown} was taken from it (`losetup -d`?)")),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => None,
+            // It has none.
+            _ => Some(format!("{shown} was taken from it (`losetup -d`?)")),
         },
         Way::Nbd => match fs::read_to_string(device.join("pid")) {
             Ok(pid) if pid.trim() == record.bridge_pid.to_string() => None,
@@ -85,7 +89,40 @@ mod tests {
         write("block/nbd2/pid", "78\n")?;
         assert!(lost(&a_loop).is_some_and(|why| why.contains("/srv/image")));
         assert!(lost(&nbd).is_some_and(|why| why.contains("process 78")));
+        write("block/loop3/loop/backing_file", "\n")?;
+        assert!(lost(&a_loop).is_some_and(|why| why.contains("losetup -d")), "it has no file");
         assert_eq!(lost(&Record { node: None, ..a_loop }), None, "it is being made");
+        Ok(())
+    }
+
+    #[test]
+    fn a_loop_device_is_the_drive_s_by_whatever_path_its_file_is_shown() -> std::io::Result<()> {
+        let sys = tempfile::tempdir()?;
+        let runs = fs::canonicalize(sys.path())?;
+        let (real, link) = (runs.join("run/drive-1"), runs.join("drive-link"));
+        fs::create_dir_all(&real)?;
+        std::os::unix::fs::symlink(&real, &link)?;
+        std::os::unix::fs::symlink("run", runs.join("var"))?;
+        let device = sys.path().join("block/loop3/loop");
+        fs::create_dir_all(&device)?;
+        let record = Record {
+            node: Some(PathBuf::from("/dev/loop3")),
+            way: Some(Way::Loop),
+            ..Record::new(PathBuf::from("/srv/drive"))
+        };
+        let is_lost = |file: &str, folder: &Path| {
+            fs::write(device.join("backing_file"), format!("{file}\n"))?;
+            std::io::Result::Ok(lost_in(sys.path(), &record, folder).is_some())
+        };
+        let resolved = real.join("file/drive").display().to_string();
+        for folder in [&real, &link, &runs.join("var/drive-1")] {
+            assert!(!is_lost(&resolved, folder)?, "{}", folder.display());
+            assert!(!is_lost("/drive", folder)?, "unmounted lazily");
+            for other in ["/srv/image", "/srv/drive", "/run/drive-2/file/drive"] {
+                assert!(is_lost(other, folder)?, "{other}");
+            }
+        }
+        assert!(!is_lost("/host/run/drive-1/file/drive", &real)?, "seen from another root");
         Ok(())
     }
 }

@@ -48,6 +48,8 @@ const ENOTSUPP: Errno = Errno::from_raw_os_error(524);
 pub(super) struct UblkNode {
     id: u32,
     path: PathBuf,
+    /// See [`mark`].
+    mark: u64,
     control: UblkControl,
     /// `None` once the device is removed, and until it is taken over.
     threads: Option<Vec<JoinHandle<()>>>,
@@ -64,7 +66,8 @@ impl UblkNode {
     ) -> Result<UblkNode, AttachError> {
         let mut control = open_control()?;
         let queues = processors::each(QUEUES_MAX) as u16;
-        let mut info = new_device(queues, mark(&drive.identity.uuid));
+        let mark = mark(&drive.identity.uuid);
+        let mut info = new_device(queues, mark);
         control.send(UblkCommand::Add, u32::MAX, &mut info, 0).map_err(|error| match error {
             error if is_unknown(error) => AttachError::Missing(
                 "the kernel's ublk driver is too old: Linux 6.5 or newer is needed".to_string(),
@@ -76,7 +79,8 @@ impl UblkNode {
         })?;
         let info = Info::decode(&info);
         let path = device(&format!("ublkb{}", info.id));
-        let mut node = UblkNode { id: info.id, path, control, threads: Some(Vec::new()), is_kept: false };
+        let threads = Some(Vec::new());
+        let mut node = UblkNode { id: info.id, path, mark, control, threads, is_kept: false };
         note(&node.path)?;
         node.command(UblkCommand::SetParameters, &mut parameters(&drive.shape), 0)?;
         let queues = idle_queues(info, relay)?;
@@ -98,10 +102,11 @@ impl UblkNode {
         let refused = |why: &str| AttachError::Refused(format!("{}: {why}", path.display()));
         let id = number(path).ok_or_else(|| refused("no ublk device"))?;
         let (path_owned, control) = (path.to_path_buf(), open_control()?);
-        let mut node = UblkNode { id, path: path_owned, control, threads: None, is_kept: true };
+        let mark = mark(&drive.identity.uuid);
+        let mut node = UblkNode { id, path: path_owned, mark, control, threads: None, is_kept: true };
         let info =
             info(&mut node.control, id).map_err(|error| AttachError::system(path.display(), error.into()))?;
-        if info.mark != mark(&drive.identity.uuid) {
+        if info.mark != mark {
             return Err(refused(&unfit("it belongs to another drive than the one that is being served now")));
         }
         let mut bytes = empty_parameters();
@@ -197,14 +202,29 @@ impl UblkNode {
         Ok(())
     }
 
+    /// Returns whether another program has removed the device. The number may be another one's by now; not before the queues have
+    /// closed it.
+    fn is_taken(&mut self) -> bool {
+        match info(&mut self.control, self.id) {
+            Ok(info) => info.mark != self.mark,
+            Err(error) => error == Errno::NODEV,
+        }
+    }
+
     fn delete(&mut self, claimed: Option<OwnedFd>) -> Result<(), AttachError> {
         let Some(threads) = self.threads.take() else { return Ok(()) };
-        // A device that was not started cannot be stopped.
-        let _ = self.control.send(UblkCommand::Stop, self.id, &mut [], 0);
+        let is_taken = self.is_taken();
+        if !is_taken {
+            // A device that was not started cannot be stopped.
+            let _ = self.control.send(UblkCommand::Stop, self.id, &mut [], 0);
+        }
         drop(claimed);
         for thread in threads {
             // A panic was reported by the thread.
             let _ = thread.join();
+        }
+        if is_taken {
+            return Ok(());
         }
         delete(&mut self.control, self.id)
             .map_err(|error| AttachError::system(self.path.display(), error.into()))
@@ -217,6 +237,9 @@ impl Node for UblkNode {
     }
 
     fn resize(&mut self, size_bytes: u64) -> Result<(), AttachError> {
+        if self.is_taken() {
+            return Err(AttachError::Refused(format!("{} was taken from the drive", self.path.display())));
+        }
         let resized =
             self.control.send(UblkCommand::UpdateSize, self.id, &mut [], size_bytes >> SECTOR_SHIFT);
         resized.map_err(|error| match error {
@@ -233,6 +256,9 @@ impl Node for UblkNode {
     }
 
     fn remove(&mut self, _patience: Duration, force: bool) -> Result<(), AttachError> {
+        if self.is_taken() {
+            return self.delete(None);
+        }
         let failed = |error: Errno| AttachError::system(self.path.display(), error.into());
         let claimed = claim(&self.path).map_err(failed)?;
         // Requests of a server that was given up fail.

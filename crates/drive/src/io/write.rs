@@ -311,7 +311,7 @@ impl<M: Media> Shared<M> {
         let mut urgent = Claim::Urgent;
         let mut looked_up = false;
         loop {
-            let result = {
+            let (result, away) = {
                 let mut core = self.core();
                 let must_wait = !holds && core.is_held(batch) && core.writable().is_ok();
                 let overruns = !holds && core.changes_held(batch);
@@ -324,7 +324,7 @@ impl<M: Media> Shared<M> {
                     core.held.overruns_count += u64::from(overruns);
                     core.counters.host_written_bytes += source.len() as u64;
                 }
-                result
+                (result, core.away())
             };
             if let Err(stall) = &result {
                 tracing::debug!(?stall, "not appended");
@@ -350,7 +350,7 @@ impl<M: Media> Shared<M> {
                     if !made && last_try {
                         urgent = Claim::Last;
                     }
-                    if attempts == 0 || !(made || last_try || self.wait_for_readers().await) {
+                    if attempts == 0 || !(made || last_try || self.wait_for_readers(away).await) {
                         return Err(Error::NoSpace);
                     }
                 }

@@ -145,7 +145,9 @@ impl<M: Media> Drive<M> {
                 return Err(Error::Io(format!("{what}: {error}")));
             }
         }
-        core.segments.list_free(!checkpoint.clean);
+        // Nor does a drive that is new, or was wiped, know what the backing held before.
+        let knows_use = checkpoint.clean && checkpoint.counters.opens_count > 0;
+        core.segments.list_free(!knows_use);
         let read_only = core.read_only.is_some();
         let drive = Drive(Shared::new(media, core, policy, &options));
         // Records that have to be written elsewhere may need them.

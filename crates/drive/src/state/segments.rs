@@ -143,11 +143,11 @@ impl Segments {
     }
 
     /// Builds the list of free segments, after loading and roll-forward have found the used ones.
-    pub(crate) fn list_free(&mut self, is_after_crash: bool) {
+    pub(crate) fn list_free(&mut self, may_hold_any: bool) {
         let mut free = SegmentSet::all(self.count());
         self.all(|s| s.state != State::Free).for_each(|segment| _ = free.remove(segment));
         self.free = free;
-        self.list_discards(is_after_crash);
+        self.list_discards(may_hold_any);
     }
 
     /// Segments in rising order. Most of those that were never used are left out: all segments that are not here are

@@ -370,13 +370,13 @@ impl<M: Media> Shared<M> {
             }
         }
         loop {
-            let step = {
+            let (step, away) = {
                 let mut core = self.core();
                 if core.log.has_failed() {
                     core.abandon_checkpoint();
                     return Ok(Attempt::PackFailed);
                 }
-                core.checkpoint_step()
+                (core.checkpoint_step(), core.away())
             };
             match step {
                 Step::More => yield_now().await,
@@ -403,7 +403,7 @@ impl<M: Media> Shared<M> {
                     .await?;
                 }
                 // What readers still use becomes free.
-                Step::NoSegment if self.wait_for_readers().await => self.core().writable()?,
+                Step::NoSegment if self.wait_for_readers(away).await => self.core().writable()?,
                 Step::NoSegment if is_extra => {
                     self.core().abandon_checkpoint();
                     return Err(Error::NoSpace);

@@ -37,6 +37,23 @@ impl Effort {
     }
 }
 
+/// Segments that will be free without a checkpoint. Seen in the same entry in which a segment was missing: they may
+/// come back before anybody looks again.
+#[derive(Clone, Copy)]
+pub(crate) struct Away {
+    /// Freed segments that readers still use.
+    waiting: u32,
+    /// The backing discards some.
+    discarding: bool,
+}
+
+impl Core {
+    /// Returns what is away now.
+    pub(crate) fn away(&self) -> Away {
+        Away { waiting: self.segments.waiting_count(), discarding: self.discarding }
+    }
+}
+
 impl<M: Media> Shared<M> {
     /// Physical space seems full. But what changes to leaves not loaded have replaced may still count as live, and
     /// the unwritten map is estimated: makes both more exact. Returns false if that gained nothing, or `effort` is
@@ -139,13 +156,10 @@ impl<M: Media> Shared<M> {
         Ok(self.core().segments.host_may_take())
     }
 
-    /// Waits until readers are done with a freed segment, or the backing is done with discarding some. Returns false if
-    /// neither has any.
-    pub(crate) async fn wait_for_readers(self: &Arc<Self>) -> bool {
-        let (before, discarding) = {
-            let core = self.core();
-            (core.segments.waiting_count(), core.discarding)
-        };
+    /// Waits until readers are done with a freed segment, or the backing is done with discarding some, of those that were
+    /// `away` when a segment was missing. Returns false if there were none.
+    pub(crate) async fn wait_for_readers(self: &Arc<Self>, away: Away) -> bool {
+        let Away { waiting: before, discarding } = away;
         // Examined again at each tick, because readers send no notification when they are done.
         self.wait_for(|core| {
             core.segments.review_waiting();

@@ -164,7 +164,8 @@ fn an_owner_answers_and_keeps_its_drive() {
 fn an_owner_that_was_stopped_for_too_long_has_lost_its_drive() {
     let (media, around) = (Arc::new(created()), Around::default());
     let owner = around.take(1, &media).expect("nobody has it");
-    let mut options = OpenOptions::new(1, Arc::new(|future| block_on(future)));
+    let mut options =
+        OpenOptions::new(1, Arc::new(|future| _ = std::thread::spawn(move || block_on(future))));
     options.lease = Some(owner.lease().clone());
     let drive = block_on(Drive::open(media.clone(), options)).expect("opened");
     beside(&owner, &media, &around, drive.write(0, &[1; 4096], true)).expect("written");

@@ -194,7 +194,7 @@ impl Daemon {
         let mut last = None;
         loop {
             for (at, config) in to_open.by_ref().take(most - openings.len()) {
-                let opening = self.opening(config);
+                let opening = self.opening(config, self.source.overrides.take_over);
                 openings.spawn(async move { (at, opening.await) });
             }
             // A panic ends the process.
@@ -225,7 +225,8 @@ impl Daemon {
 
     /// Opens a drive and offers it. `own` are its previous exports at its own addresses, if any.
     async fn open_drive(&mut self, config: DriveConfig, own: Option<Exports>) -> Result<()> {
-        let drive = self.opening(&config).await?;
+        // Whoever asked to take a drive over meant the start: its owner may be another one by now.
+        let drive = self.opening(&config, false).await?;
         self.offer(config, drive, own).await
     }
 
@@ -233,8 +234,8 @@ impl Daemon {
     fn opening(
         &mut self,
         config: &DriveConfig,
+        take_over: bool,
     ) -> impl Future<Output = Result<Arc<ServedDrive>>> + Send + 'static {
-        let take_over = self.source.overrides.take_over;
         let settings = OpenSettings { take_over, ..config.options.open() };
         let (path, workers) = (config.path.clone(), self.workers.clone());
         let index = self.openings;

@@ -148,7 +148,8 @@ fn space(table: &mut Values, drive: &StatusReport) {
     table.bytes("logical capacity", drive.logical_capacity_bytes);
     table.bytes("logical used", drive.logical_used_bytes);
     table.bytes("  of it zeros and fills", drive.logical_fill_bytes);
-    let available = drive.logical_available_bytes.map_or(UNKNOWN.to_string(), exact);
+    let at_least = if drive.logical_available_is_known() { "" } else { "at least " };
+    let available = format!("{at_least}{}", exact(drive.logical_available_bytes));
     table.row(
         "logical available",
         match drive.backing_full {
@@ -373,7 +374,10 @@ mod tests {
     fn without_room_below_the_drive_nothing_can_be_written() {
         let drive = StatusReport {
             backing_full: true,
-            logical_available_bytes: Some(3 << 30),
+            logical_available_bytes: 3 << 30,
+            expected_compression_ratio: Some(2.0),
+            logical_capacity_bytes: 4 << 30,
+            physical_limit_bytes: 2 << 30,
             ..StatusReport::default()
         };
         let available = |drive: &StatusReport| {
@@ -386,5 +390,7 @@ mod tests {
         assert_eq!(available(&drive), Some(shown));
         let drive = StatusReport { backing_full: false, ..drive };
         assert_eq!(available(&drive).as_deref(), Some("3.00 GiB (3221225472)"));
+        let drive = StatusReport { expected_compression_ratio: None, ..drive };
+        assert_eq!(available(&drive).as_deref(), Some("at least 3.00 GiB (3221225472)"));
     }
 }

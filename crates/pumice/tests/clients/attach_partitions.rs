@@ -3,10 +3,12 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::PoisonError;
 
 use crate::attach::{Attached, usable};
 use crate::common::server::wait_until;
 use crate::common::{Outcome, fails, in_time, needs, succeed};
+use crate::filesystems::ONE;
 
 /// Writes a table of one partition, from 1 MiB on, of 64 MiB. Returns whether this kernel reads it; otherwise, the partition is made by hand.
 fn partition(node: &str) -> Outcome<bool> {
@@ -43,6 +45,7 @@ fn partitions_are_listed_and_go_with_the_device() -> Outcome {
     if !usable() || !needs(&["blockdev", "addpart"]) {
         return Ok(());
     }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "256M"]);
     let node = it.attach(&[]);
     let is_read = partition(&node)?;
@@ -87,6 +90,7 @@ fn a_node_that_was_taken_from_a_drive_is_not_named() -> Outcome {
     if !usable() || !needs(&["losetup"]) {
         return Ok(());
     }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
     let list = || it.drive.pumice(&["list"]).stdout;

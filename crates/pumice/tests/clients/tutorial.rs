@@ -267,8 +267,10 @@ impl Machine {
         for line in shown.output.iter().filter(|line| !line.is_empty() && *line != "...") {
             let line = self.here(line);
             if starts_with(&SAME_OUTPUT) && !line.starts_with("protocol:") {
-                let found = run.stdout.lines().any(|found| found.trim_end() == line);
-                assert!(found, "{command}: {line:?} is not in\n{}", run.stdout);
+                // A terminal shows warnings, too.
+                let mut lines = run.stdout.lines().chain(run.stderr.lines());
+                let found = lines.any(|found| found.trim_end() == line);
+                assert!(found, "{command}: {line:?} is not in\n{}{}", run.stdout, run.stderr);
             } else if starts_with(&SAME_LABELS) {
                 // The second word of `doctor` is the check; its verdict depends on the machine.
                 let is_doctor = command.starts_with("pumice doctor");

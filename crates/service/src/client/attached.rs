@@ -41,13 +41,20 @@ impl AttachedMark {
     /// Marks a drive as attached by this process.
     ///
     /// # Errors
-    /// `AddrInUse` if another process has marked it, with its process id in the message. Other errors of the system.
+    /// `AddrInUse` if another process of root or of this user has marked it, with its process id in the message. Other errors of
+    /// the system, or if a process of another user has the name.
     pub fn set(name: &MarkName) -> io::Result<AttachedMark> {
         let listener =
             UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name.0)?).map_err(|error| {
                 match (error.kind(), holder(name)) {
-                    (kind @ io::ErrorKind::AddrInUse, Ok(Holder::Process { pid, .. })) => {
+                    (kind @ io::ErrorKind::AddrInUse, Ok(Holder::Process { pid, user }))
+                        if is_trusted(user) =>
+                    {
                         io::Error::new(kind, format!("attached by another process, {pid}"))
+                    }
+                    // Any user can take the name. It must not keep the drive from being attached.
+                    (io::ErrorKind::AddrInUse, _) => {
+                        io::Error::other("the mark of the drive is taken by a stranger")
                     }
                     _ => error,
                 }
@@ -95,11 +102,15 @@ fn holder(name: &MarkName) -> io::Result<Holder> {
     Ok(Holder::Process { pid: found.pid.as_raw_nonzero().get(), user: found.uid.as_raw() })
 }
 
+/// Returns whether the word of a process of this user counts: root, or the own one.
+fn is_trusted(user: u32) -> bool {
+    user == 0 || user == rustix::process::geteuid().as_raw()
+}
+
 /// Returns whether a bridge of root or of this process's user has marked a drive as attached. Does not block.
 pub(crate) fn is_marked(name: &MarkName) -> bool {
-    let own = rustix::process::geteuid().as_raw();
     match holder(name) {
-        Ok(Holder::Process { user, .. }) => user == 0 || user == own,
+        Ok(Holder::Process { user, .. }) => is_trusted(user),
         Ok(Holder::Unknown) => true,
         Ok(Holder::Nobody) => false,
         Err(error) => {

@@ -50,27 +50,46 @@ fn look(path: &Path) -> There {
     }
 }
 
+/// Returns whether a process has other mounts than this one. `false` if that cannot be seen.
+fn is_in_other_namespace(pid: u32) -> bool {
+    let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt"));
+    matches!((of(&pid.to_string()), of("self")), (Ok(theirs), Ok(ours)) if theirs != ours)
+}
+
 impl OtherFile {
     /// Returns the report if its drive is the one at `path`, `None` if it is of another path. Reads the superblock at `path`.
     ///
     /// A file or device is the same whatever path leads to it: links, bind mounts, a new name after it was renamed. A drive that is
-    /// down has no file: its path decides.
+    /// down has no file: its path decides. So it does for a server in another mount namespace that has its file in place, if nothing is
+    /// at `path` here; if another file is, that is not its drive.
     ///
     /// # Errors
     ///
     /// If the server has opened the drive by `path`, and something else is there now, or another drive in the same file.
     pub(super) fn check(path: &Path, report: StatusReport) -> Result<Option<StatusReport>, Box<OtherFile>> {
+        OtherFile::check_among(path, report, is_in_other_namespace)
+    }
+
+    /// As [`OtherFile::check`], told which processes are in another mount namespace.
+    fn check_among(
+        path: &Path,
+        report: StatusReport,
+        is_in_other_namespace: impl Fn(u32) -> bool,
+    ) -> Result<Option<StatusReport>, Box<OtherFile>> {
         if report.state == DriveState::Down {
             return Ok(is_at(&report, path).then_some(report));
         }
         let held = report.backing.file.clone();
         let there = look(path);
+        let pid = report.server.as_ref().map_or(0, |server| server.pid);
+        // Of a server that sees its file at its path, which may lead to something else here.
+        let is_elsewhere = || report.backing.place == BackingPlace::InPlace && is_in_other_namespace(pid);
         let other = |found, found_drive| {
             Box::new(OtherFile {
                 path: path.to_path_buf(),
                 found,
                 found_drive,
-                pid: report.server.as_ref().map_or(0, |server| server.pid),
+                pid,
                 held: held.clone(),
                 held_drive: report.uuid.clone(),
                 is_deleted: report.backing.place == BackingPlace::Deleted,
@@ -80,7 +99,7 @@ impl OtherFile {
             (There::This(found), Some(held)) => found == held,
             // Of an older program, which says only where its file is.
             (There::This(_), None) => is_at(&report, path) && report.backing.place.advice().is_none(),
-            (There::Nothing, _) => false,
+            (There::Nothing, _) => report.path == absolute(path) && is_elsewhere(),
             (There::Unknown, _) => report.path == absolute(path),
         };
         let found = match there {
@@ -88,7 +107,10 @@ impl OtherFile {
             There::Nothing | There::Unknown => None,
         };
         if !is_its {
-            return if is_at(&report, path) { Err(other(found, drive_id(path))) } else { Ok(None) };
+            return match is_at(&report, path) && !is_elsewhere() {
+                true => Err(other(found, drive_id(path))),
+                false => Ok(None),
+            };
         }
         // The file may have been overwritten with another drive. A superblock that cannot be read says nothing.
         match drive_id(path).filter(|id| *id != report.uuid) {
@@ -132,6 +154,8 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
+    use status::ServerReport;
+
     use super::*;
 
     type Outcome = Result<(), Box<dyn std::error::Error>>;
@@ -165,6 +189,37 @@ mod tests {
         assert!(missing.reason().contains("nothing is at this path"), "{missing}");
         // A link that leads nowhere.
         assert!(!is_its("link").expect("it leads nowhere, and was not its path"));
+        Ok(())
+    }
+
+    #[test]
+    fn a_server_in_another_mount_namespace_has_paths_of_its_own() -> Outcome {
+        let own = std::process::id();
+        assert!(!is_in_other_namespace(own));
+        assert!(!is_in_other_namespace(u32::MAX), "no such process");
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("drive");
+        fs::write(&path, "a drive")?;
+        let mut held = report(&path)?;
+        held.backing.place = BackingPlace::InPlace;
+        held.server = Some(ServerReport { pid: own, ..ServerReport::default() });
+        let found = |path: &Path, held: &StatusReport, is_elsewhere: bool| {
+            let found = OtherFile::check_among(path, held.clone(), |pid| pid == own && is_elsewhere);
+            found.map(|report| report.is_some())
+        };
+        // Here the path leads nowhere.
+        fs::rename(&path, folder.path().join("renamed"))?;
+        assert!(found(&path, &held, true)?);
+        assert!(found(&path, &held, false).is_err());
+        assert!(OtherFile::check(&path, held.clone()).is_err(), "in our namespace");
+        assert!(!found(&folder.path().join("nothing"), &held, true)?, "another path");
+        // Here another file is there.
+        fs::write(&path, "another")?;
+        assert!(!found(&path, &held, true)?);
+        assert!(found(&path, &held, false).is_err());
+        // It does not see its file either.
+        held.backing.place = BackingPlace::Replaced;
+        assert!(found(&path, &held, true).is_err());
         Ok(())
     }
 

@@ -75,7 +75,7 @@ pub(crate) fn report(
         logical_capacity_bytes: status.logical_capacity_bytes,
         logical_used_bytes: status.logical_used_bytes,
         logical_fill_bytes: status.logical_fill_bytes,
-        logical_available_bytes: None,
+        logical_available_bytes: 0,
         physical_size_bytes: status.physical_size_bytes,
         physical_limit_bytes: limit,
         physical_used_bytes: status.physical_used_bytes,

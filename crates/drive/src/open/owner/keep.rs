@@ -11,10 +11,14 @@ use super::{Owner, Surroundings, texts};
 use crate::error::Error;
 use crate::planted::PlantedBug;
 
+/// Time for which looks at the mark may fail. A backing that recovers sooner costs a pause.
+const FAILING_MAX_NS: u64 = 30_000_000_000;
+
 impl Owner {
     /// Keeps the drive for as long as the future is polled. Returns why it is lost. The lease is suspended then.
     ///
-    /// `failed` is told of looks that failed, in a row: as long as they do, nothing is written or answered.
+    /// `failed` is told of looks that failed, in a row: as long as they do, nothing is written or answered. After 30
+    /// seconds of them the drive counts as lost, so that requests and a close fail instead of waiting for ever.
     pub async fn keep<M: Media>(
         &self,
         media: &M,
@@ -22,12 +26,12 @@ impl Owner {
         mut failed: impl FnMut(u64, &Error),
     ) -> String {
         let mut answered = Answered::default();
-        let mut failures = 0;
+        let (mut failures, mut failing_since) = (0, None);
         loop {
             let since = self.lease.now();
             let mut pause = self.pace.look_ns;
             match self.look(media, since, &mut answered, around).await {
-                Ok(Look::Mine) => failures = 0,
+                Ok(Look::Mine) => (failures, failing_since) = (0, None),
                 Ok(Look::Answered) => pause = self.pace.settle_ns,
                 Ok(Look::Lost(why)) => {
                     self.lease.suspend();
@@ -36,6 +40,10 @@ impl Owner {
                 Err(error) => {
                     failures += 1;
                     failed(failures, &error);
+                    if since.saturating_sub(*failing_since.get_or_insert(since)) >= FAILING_MAX_NS {
+                        self.lease.suspend();
+                        return texts::unreadable(&error);
+                    }
                 }
             }
             around.sleep(pause).await;

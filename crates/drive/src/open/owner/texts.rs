@@ -87,6 +87,13 @@ fn utc(unix_seconds: u64) -> String {
     format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02}:{second:02} UTC")
 }
 
+/// The mark could not be read for too long.
+pub(super) fn unreadable(error: &Error) -> String {
+    format!(
+        "the backing could not be read for 30 seconds, so another process may have taken over the drive: {error}"
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

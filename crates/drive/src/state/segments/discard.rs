@@ -68,8 +68,8 @@ impl Segments {
 
     /// At an opening: earlier runs did not record what they discarded. Free segments that were ever written to may be
     /// held by the backing; after a crash any of them, because the newest uses are not recorded either.
-    pub(super) fn list_discards(&mut self, is_after_crash: bool) {
-        self.discards = match is_after_crash {
+    pub(super) fn list_discards(&mut self, may_hold_any: bool) {
+        self.discards = match may_hold_any {
             true => self.free.clone(),
             false => {
                 let mut set = SegmentSet::none(self.count());

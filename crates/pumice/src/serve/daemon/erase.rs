@@ -56,6 +56,9 @@ impl Daemon {
                 "its server could not open it again, for lack of privileges: stop that first".to_string()
             );
         }
+        if open.drive.is_attached() {
+            return Err("attached: detach it first".to_string());
+        }
         let since = std::time::Instant::now();
         while open.clients(&self.common) > 0 && since.elapsed() < LEAVING {
             tokio::time::sleep(POLL).await;

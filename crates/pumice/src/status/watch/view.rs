@@ -122,14 +122,18 @@ fn lines(drive: &Watched) -> Vec<Line<'static>> {
         human::bytes(report.physical_free_bytes),
         human::bytes(report.physical_limit_bytes),
     );
-    let writable_bytes = if report.backing_full { Some(0) } else { report.logical_available_bytes };
+    let (at_least, writable_bytes) = match report.backing_full {
+        true => ("", 0),
+        false if report.logical_available_is_known() => ("", report.logical_available_bytes),
+        false => ("at least ", report.logical_available_bytes),
+    };
     let expected =
         report.expected_compression_ratio.map_or(UNKNOWN_RATIO.to_string(), |it| format!("{it:.2}:1"));
     let logical = format!(
-        "{} of {}, {} can be written at {expected}",
+        "{} of {}, {at_least}{} can be written at {expected}",
         human::bytes(report.logical_used_bytes),
         human::bytes(report.logical_capacity_bytes),
-        writable_bytes.map_or("an unknown amount".to_string(), human::bytes),
+        human::bytes(writable_bytes),
     );
     let hosts = format!(
         "{} written in {:.0} requests, {} read in {:.0}, each second",
@@ -304,7 +308,7 @@ mod tests {
     #[test]
     fn without_room_below_the_drive_nothing_can_be_written() {
         let mut full = report("/srv/a", 1, 0.3);
-        (full.backing_full, full.logical_available_bytes) = (true, Some(1 << 30));
+        (full.backing_full, full.logical_available_bytes) = (true, 1 << 30);
         let mut history = History::default();
         history.look(vec![full]);
         let text = screen(130, 40, &history, 0);

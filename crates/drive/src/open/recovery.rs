@@ -297,6 +297,7 @@ fn recover(
         outgoing: Vec::new(),
         discard_tick: 0,
         checkpoint_tick: 0,
+        quiet_checkpoints: (0, 0),
         discard_unsupported: false,
         backing_is_short: false,
         notes: Vec::new(),

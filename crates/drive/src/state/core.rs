@@ -124,6 +124,8 @@ pub(crate) struct Core {
     pub(crate) discard_tick: u64,
     /// Tick of the last checkpoint.
     pub(crate) checkpoint_tick: u64,
+    /// Checkpoints since hosts changed something at this tick.
+    pub(crate) quiet_checkpoints: (u64, u32),
     /// The backing cannot discard.
     pub(crate) discard_unsupported: bool,
     /// The file system under the drive has little room: only hosts should write to it.

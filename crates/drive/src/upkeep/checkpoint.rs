@@ -270,6 +270,7 @@ impl Core {
         self.log.checkpoint_durable(progress.number, &progress.heads);
         self.cut_committed = progress.sequence;
         self.checkpoint_tick = self.ticks;
+        self.note_quiet_checkpoint();
         self.failed_packs = 0;
         self.skipped_checkpoints = 0;
         self.counters.checkpoints_count += 1;

@@ -101,7 +101,7 @@ impl Core {
     /// the backing would not get it back.
     fn owes_accounts(&self) -> bool {
         let seems_full = self.taken_units() > self.limit_units() / 2;
-        self.may_account() && (seems_full || self.is_quiet() && self.may_discard())
+        self.may_account() && (seems_full || self.is_quiet() && self.may_discard() && self.may_tidy_up())
     }
 
     /// Returns whether the accounting is not exact, and can be made so.

@@ -25,6 +25,9 @@ const BUSY_TICKS: u64 = 1000;
 const BUSY_DISCARD_TICKS: u64 = 16;
 /// Ticks after which a discard that found no room is tried again.
 const RETRY_TICKS: u64 = 500;
+/// Most checkpoints for the backing while hosts change nothing: so many, and one for so many segments.
+const QUIET_CHECKPOINTS_MIN: u32 = 64;
+const QUIET_CHECKPOINTS_PART: u32 = 4;
 /// Largest discard: a device may take long for one, and requests wait behind it.
 const DISCARD_MAX_BYTES: u64 = 256 << 20;
 /// A quiet drive cleans thin segments if they hold at least this much dead space, and a part of what lives.
@@ -57,6 +60,7 @@ impl Core {
         let is_much = bytes(dead) >= DEAD_AT_A_PAUSE_BYTES;
         match () {
             () if self.may_discard_now() => Some(Wanted::Discard),
+            () if !self.may_tidy_up() => None,
             () if kept > 0 && discards == 0 && !self.discarding => Some(Wanted::Checkpoint),
             () if dead > 0 && (is_much || is_quiet && !self.has_thin()) => Some(Wanted::Checkpoint),
             () if is_quiet && self.has_thin() => Some(Wanted::Clean),
@@ -74,6 +78,20 @@ impl Core {
             || self.may_account()
             || self.has_thin();
         self.may_discard() && waits && (!self.is_quiet() || self.discarding || self.ticks < self.discard_tick)
+    }
+
+    pub(crate) fn note_quiet_checkpoint(&mut self) {
+        let count =
+            if self.quiet_checkpoints.0 == self.last_host_tick { self.quiet_checkpoints.1 } else { 0 };
+        self.quiet_checkpoints = (self.last_host_tick, count + 1);
+    }
+
+    /// Returns whether the drive may write to give space back. With hardly any memory for the map, what one checkpoint
+    /// frees the next one takes, so there is an end to it until hosts change something.
+    pub(crate) fn may_tidy_up(&self) -> bool {
+        let (since, count) = self.quiet_checkpoints;
+        let most = QUIET_CHECKPOINTS_MIN + self.segments.count() / QUIET_CHECKPOINTS_PART;
+        since != self.last_host_tick || count < most
     }
 
     /// Returns whether hosts have changed nothing for long.

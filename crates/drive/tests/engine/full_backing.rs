@@ -71,7 +71,8 @@ fn nothing_is_lost_and_the_drive_goes_on_once_there_is_room() {
     ticks(&drive, &tasks, PATIENCE);
     assert_eq!(tasks.run(drive.flush()), Err(Error::BackingFull));
     // Background work does not run in vain.
-    assert_eq!(tasks.run(drive.maintain()), Ok(false));
+    let works = (0..100).take_while(|_| tasks.run(drive.maintain()) == Ok(true)).count();
+    assert!(works < 100, "a new drive discards what is free, and no more");
     let attempts = media.attempts.lock().len();
     ticks(&drive, &tasks, 160);
     assert!(

@@ -128,6 +128,8 @@ fn nor_what_a_bridge_has_attached_that_is_away() {
 fn what_others_may_write_is_not_attached() {
     let served = Served::start(false);
     let mut other = served.other();
+    // The server knows it by then.
+    assert_eq!(write(&mut other), 0);
     let refused = served.attach(false).expect_err("refused").to_string();
     let user = format!("(user {})", rustix::process::geteuid().as_raw());
     assert!(refused.contains("other clients have write access") && refused.contains(&user), "{refused}");

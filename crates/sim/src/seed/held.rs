@@ -8,9 +8,9 @@ use crate::backing::PART_BYTES;
 const QUIET_TICKS: u32 = 1100;
 /// Ticks between two looks for work.
 const TICKS_A_LOOK: u32 = 50;
-/// Segments of which it is not known that they were written: a crash while the drive was being opened forgets the ones
-/// that its heads were in.
-const UNKNOWN_SEGMENTS: u64 = 3;
+/// Segments of which it is not known that they were written: a crash while a drive that was closed is being opened
+/// forgets the ones that its three heads were in. Two such crashes in a row may leave different ones.
+const UNKNOWN_SEGMENTS: u64 = 6;
 
 impl<S: Subject> Run<S> {
     /// Checks the rule. The drive is quiet.

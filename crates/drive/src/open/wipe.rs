@@ -31,6 +31,23 @@ pub struct WipeOptions {
     pub logical_capacity_bytes: Option<u64>,
 }
 
+impl WipeOptions {
+    /// Checks the settings, before anything is written.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Invalid`] for impossible ones.
+    pub fn validate(&self) -> Result<(), Error> {
+        if let Some(bytes) = self.sector_bytes.filter(|bytes| *bytes != 512 && *bytes != 4096) {
+            return Err(Error::Invalid(format!(
+                "invalid sector size of {bytes} bytes: expected 512 or 4096"
+            )));
+        }
+        let capacity = self.logical_capacity_bytes.map_or(Ok(()), validate_capacity);
+        capacity.map_err(|error| Error::Invalid(error.to_string()))
+    }
+}
+
 /// Result of a wipe that was done.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wiped {
@@ -65,16 +82,10 @@ impl<M: Media> Drive<M> {
         }
         // It stays, and it must be possible to open it.
         policy_of(superblock.codec_policy, superblock.codec_level)?;
-        if let Some(bytes) = options.sector_bytes {
-            if bytes != 512 && bytes != 4096 {
-                return Err(Error::Invalid(format!("sector size of {bytes} bytes: 512 or 4096 it is")));
-            }
-            superblock.sector_bytes = bytes;
-        }
-        if let Some(bytes) = options.logical_capacity_bytes {
-            validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))?;
-            superblock.logical_capacity_bytes = bytes;
-        }
+        options.validate()?;
+        superblock.sector_bytes = options.sector_bytes.unwrap_or(superblock.sector_bytes);
+        superblock.logical_capacity_bytes =
+            options.logical_capacity_bytes.unwrap_or(superblock.logical_capacity_bytes);
         // What is read now may be in a cache only (after a kill without a power cut), and the slot that is written
         // next is the one to fall back on if it is.
         sync(media).await?;

@@ -179,7 +179,7 @@ fn serve_opens_no_drive_that_it_cannot_offer() -> Outcome {
         (&["--nbd", "tcp:0.0.0.0:0"], 1, "--insecure"),
         (&["--http", "0.0.0.0:0"], 1, "--insecure"),
         (&["--http", &taken["tcp:".len()..]], 1, "in use"),
-        (&["--admin", "unix:none/below"], 1, "/none: create it, or choose another path"),
+        (&["--admin", "unix:none/below"], 1, "no directory none: create it, or choose another path"),
         (&["--admin", &long], 1, "at most 107"),
         (&["--admin", "unix:text"], 1, "text"),
         (&["--admin", "unix:taken"], 1, "another server"),

@@ -125,6 +125,9 @@ pub async fn wipe(
     spawner: Spawner,
     progress: impl FnMut(u64, u64),
 ) -> Result<(SpaceAfterWipe, Wiped), ServiceError> {
+    let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+    // Before anything is written.
+    options.validate().map_err(failed)?;
     let file = open_media(path, &OpenSettings::default()).await?;
     let owned = Ownership::claim(path, file, Claimed::Drive, take_over, &spawner).await?;
     let wiped = wipe_owned(path, options, discard, progress, &owned.media).await;

@@ -222,13 +222,11 @@ mod tests {
     }
 
     #[test]
-    fn structured_sectors_are_compressed_by_their_structure() {
-        for filler in [Filler::Code, Filler::Columns] {
-            let mut bytes = vec![0; 8 * BLOCK];
-            fill(&mut bytes, 64, 9, filler);
-            let codec = Compressor::new(Policy::Auto).compress(&bytes, None, &mut Vec::new());
-            assert_eq!(codec, CodecId::Structured, "{filler:?}");
-        }
+    fn columns_are_compressed_by_their_structure() {
+        let mut bytes = vec![0; 8 * BLOCK];
+        fill(&mut bytes, 64, 9, Filler::Columns);
+        let codec = Compressor::new(Policy::Auto).compress(&bytes, None, &mut Vec::new());
+        assert_eq!(codec, CodecId::Structured);
     }
 
     /// The drive stores it uncompressed at first, and smaller when it is settled.

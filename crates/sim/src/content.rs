@@ -221,14 +221,6 @@ mod tests {
         (units(&bytes), alone)
     }
 
-    #[test]
-    fn columns_are_compressed_by_their_structure() {
-        let mut bytes = vec![0; 8 * BLOCK];
-        fill(&mut bytes, 64, 9, Filler::Columns);
-        let codec = Compressor::new(Policy::Auto).compress(&bytes, None, &mut Vec::new());
-        assert_eq!(codec, CodecId::Structured);
-    }
-
     /// The drive stores it uncompressed at first, and smaller when it is settled.
     #[test]
     fn some_random_sectors_gain_little() {

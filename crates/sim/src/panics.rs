@@ -11,6 +11,8 @@ thread_local! {
     /// Entries until the panic. `None`: never. Seeds do not share threads.
     static ARMED: Cell<Option<u64>> = const { Cell::new(None) };
     static IS_INSIDE: Cell<bool> = const { Cell::new(false) };
+    /// True from the panic until the next call of [`arm`].
+    static HAS_STRUCK: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Payload of a planned panic.
@@ -18,7 +20,14 @@ pub struct Planned;
 
 /// Arms a panic after this many entries. `None` disarms. Returns the previous value.
 pub fn arm(entries: Option<u64>) -> Option<u64> {
+    HAS_STRUCK.set(false);
     ARMED.replace(entries)
+}
+
+/// Returns whether the armed panic has struck. A task that was inside another one's poll when it panicked leaves the other
+/// a drive that refuses changes.
+pub fn has_struck() -> bool {
+    HAS_STRUCK.get()
 }
 
 /// Clock for [`drive::OpenOptions::clock`].
@@ -32,6 +41,7 @@ pub fn clock() -> u64 {
         Some(0) => {
             ARMED.set(None);
             IS_INSIDE.set(false);
+            HAS_STRUCK.set(true);
             resume_unwind(Box::new(Planned))
         }
         Some(left) => ARMED.set(Some(left - 1)),

@@ -14,7 +14,7 @@ use crate::doing::Doing;
 use crate::excuses::Struck;
 use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
-use crate::{Config, Counts, Subject};
+use crate::{Config, Counts, Subject, panics};
 
 /// Number of beats after which a drive must have reacted to a failed sync.
 const POISON_BEATS: u64 = 10;
@@ -198,7 +198,8 @@ impl<S: Subject> World<S> {
     /// here.
     pub fn excuses(&self, doing: Doing, error: &Error) -> bool {
         let closed = *error == Error::ReadOnly(ReadOnly::Closed) && self.closing.load(Ordering::Relaxed);
-        closed || Struck::of(&self.media, &self.overwrites, &self.before).excuses(doing, error)
+        let poisoned = panics::has_struck() && matches!(error, Error::ReadOnly(ReadOnly::Poisoned(_)));
+        closed || poisoned || Struck::of(&self.media, &self.overwrites, &self.before).excuses(doing, error)
     }
 
     /// Returns whether segments may have been set aside, or cannot be cleaned because they are unreadable. A full

@@ -432,6 +432,7 @@ impl Subject for Drive<Backing> {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let status = self.status();
         let counters = status.counters;
+        let structured = status.written.iter().filter(|way| way.codec == codec::CodecId::Structured);
         vec![
             ("drive: checkpoints", counters.checkpoints_count),
             ("drive: segments cleaned", counters.segments_cleaned_count),
@@ -444,6 +445,7 @@ impl Subject for Drive<Backing> {
             ("drive: requests that held blocks", status.holds_count),
             ("drive: waits for held blocks", status.hold_waits_count),
             ("drive: blocks out of the read cache", status.read_cache_hits_count),
+            ("drive: blocks stored by their structure", structured.map(|way| way.share.logical_bytes / 4096).sum()),
         ]
     }
 

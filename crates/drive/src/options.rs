@@ -124,6 +124,9 @@ pub struct OpenOptions {
     /// Requests are answered only while it holds. What is written to the backing is a matter of the
     /// [`Media`](media::Media). `None` (the default): nobody else can reach the backing.
     pub lease: Option<Arc<Lease>>,
+    /// The run before did not close the drive: its owner's mark says so. The backing may then hold the space of any free
+    /// segment, whatever the newest checkpoint says.
+    pub left_open: bool,
     /// A deliberate mistake, to test the simulator.
     pub planted: Planted,
 }
@@ -167,6 +170,7 @@ impl OpenOptions {
             clock: None,
             before_entry: None,
             lease: None,
+            left_open: false,
             planted: Planted::default(),
         }
     }

@@ -14,6 +14,7 @@ const WHAT: &str = "checkpoint";
 const FLAGS_AT: usize = 60;
 const FLAG_CLEAN: u32 = 1;
 const FLAG_DURABLE: u32 = 1 << 1;
+const FLAG_MAY_HOLD_MORE: u32 = 1 << 2;
 const HEADS_AT: usize = 128;
 const HEAD_BYTES: usize = 20;
 const COUNTERS_AT: usize = 256;
@@ -187,7 +188,7 @@ impl Counters {
 /// ```text
 ///   0  8  magic "PUMICHKP"     8  4  CRC32C of the page, this field as zero     12  4  CRC32C of the table's page checksums
 ///  16 16  drive id            32  8  number (slot = number mod 2)              40  8  sequence number of the cut
-///  48  8  root entry          56  4  segments (rows in the table)              60  4  flags: bit 0 clean, 1 durable
+///  48  8  root entry          56  4  segments (rows in the table)              60  4  flags: bit 0 clean, 1 durable, 2 may hold more
 ///  64  8  overlay records     72  8  live records, blocks                      80  8  fill blocks
 ///  88  8  generations handed out (counter)                                      96  8  entropy of the run
 /// 104  8  newest sequence number durable when it was written: roll-forward must reach it
@@ -210,6 +211,8 @@ pub struct Checkpoint {
     pub root: Entry,
     /// Nothing was written after it: the drive was closed.
     pub clean: bool,
+    /// The backing may hold the space of free segments that no row knows to have been used.
+    pub may_hold_more: bool,
     /// Overlay records that belong to it; they follow on the map head.
     pub overlay_records: u64,
     /// Blocks that have a record.
@@ -279,7 +282,9 @@ impl Checkpoint {
         put(b, 40, &self.sequence.to_le_bytes());
         put(b, 48, &self.root.0.to_le_bytes());
         put(b, 56, &segments.to_le_bytes());
-        put(b, FLAGS_AT, &(if self.clean { FLAG_CLEAN } else { 0 }).to_le_bytes());
+        let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
+        let flags = flag(self.clean, FLAG_CLEAN) | flag(self.may_hold_more, FLAG_MAY_HOLD_MORE);
+        put(b, FLAGS_AT, &flags.to_le_bytes());
         put(b, 64, &self.overlay_records.to_le_bytes());
         put(b, 72, &self.live_blocks.to_le_bytes());
         put(b, 80, &self.fill_blocks.to_le_bytes());
@@ -417,6 +422,7 @@ impl Checkpoint {
             sequence,
             root,
             clean: u32_at(b, FLAGS_AT) & FLAG_CLEAN != 0,
+            may_hold_more: u32_at(b, FLAGS_AT) & FLAG_MAY_HOLD_MORE != 0,
             overlay_records: u64_at(b, 64),
             live_blocks: u64_at(b, 72),
             fill_blocks: u64_at(b, 80),

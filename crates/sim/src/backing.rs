@@ -10,7 +10,7 @@
 //! **A discard over a write** in flight is a mistake, like two writes to one place: it is left to chance
 //! whether the written data remains.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -49,8 +49,10 @@ struct State {
     next: u64,
     /// Parts that were written and not discarded since.
     held: BTreeSet<u64>,
-    /// Parts that were ever written.
+    /// Parts that were written and not discarded durably since.
     written: BTreeSet<u64>,
+    /// Parts that were discarded and not written since, nor synced, and the numbers of these discards.
+    discarded: BTreeMap<u64, u64>,
 }
 
 impl Overwrites {
@@ -69,6 +71,7 @@ impl Overwrites {
                 refusing: state.refusing,
                 held: state.held.clone(),
                 written: state.written.clone(),
+                discarded: state.discarded.clone(),
                 ..State::default()
             }
         };
@@ -99,10 +102,12 @@ impl Overwrites {
         self.discards_over_writes.load(Ordering::Relaxed)
     }
 
-    /// Forgets all writes in flight, because the process has ended. Discards may be undone, as by a power cut.
+    /// Forgets all writes in flight, because the process has ended. Discards may be undone, as by a power cut, if no sync
+    /// followed.
     pub fn forget(&self) {
         let mut state = self.state.lock();
         state.in_flight.clear();
+        state.discarded.clear();
         state.held = state.written.clone();
     }
 
@@ -117,6 +122,7 @@ impl Overwrites {
         let number = state.next;
         let parts = place.start / PART_BYTES..place.end.div_ceil(PART_BYTES);
         state.held.extend(parts.clone());
+        state.discarded.retain(|part, _| !parts.contains(part));
         state.written.extend(parts);
         state.in_flight.push((number, place));
         InFlight { all: self, number }
@@ -136,7 +142,26 @@ impl Overwrites {
 
     fn note_discarded(&self, place: &Range<u64>) {
         let parts = place.start.div_ceil(PART_BYTES)..place.end / PART_BYTES;
-        self.state.lock().held.retain(|part| !parts.contains(part));
+        let mut state = self.state.lock();
+        state.held.retain(|part| !parts.contains(part));
+        state.next += 1;
+        let number = state.next;
+        state.discarded.extend(parts.map(|part| (part, number)));
+    }
+
+    /// Returns what a sync that begins now makes durable.
+    fn begin_sync(&self) -> BTreeMap<u64, u64> {
+        self.state.lock().discarded.clone()
+    }
+
+    fn end_sync(&self, durable: &BTreeMap<u64, u64>) {
+        let mut state = self.state.lock();
+        for (part, number) in durable {
+            if state.discarded.get(part) == Some(number) {
+                state.discarded.remove(part);
+                state.written.remove(part);
+            }
+        }
     }
 
     fn note_discard(&self, place: &Range<u64>) {
@@ -228,7 +253,12 @@ impl Media for Backing {
     }
 
     async fn sync(&self) -> io::Result<()> {
-        let Some(process) = &self.process else { return self.media.sync().await };
+        let Some(process) = &self.process else {
+            let discarded = self.overwrites.begin_sync();
+            self.media.sync().await?;
+            self.overwrites.end_sync(&discarded);
+            return Ok(());
+        };
         let media = self.media.clone();
         self.change(process, async move { media.sync().await }).await
     }

@@ -177,6 +177,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         before: MediaCounts::default(),
         wiping: None,
         ledger,
+        left_open: false,
         is_full: false,
         stays_full,
         slices: SLICES_MAX,
@@ -240,6 +241,8 @@ struct Run<S> {
     wiping: Option<Wiping>,
     /// Content of the annex.
     ledger: Ledger,
+    /// The life before did not close the drive.
+    left_open: bool,
     /// The drive has refused a block, and nothing was discarded since.
     is_full: bool,
     /// The backing is full, and stays so.

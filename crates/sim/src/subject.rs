@@ -26,6 +26,8 @@ pub struct Opening {
     pub frame_blocks: u64,
     /// True if a compression device may be used.
     pub may_offload: bool,
+    /// The life before did not close the drive.
+    pub left_open: bool,
     /// True if armed panics strike.
     pub may_panic: bool,
     /// Spawner of background work.
@@ -262,6 +264,7 @@ impl Subject for Drive<Backing> {
             options.dictionary_gain_min = 0.0;
         }
         options.clock = opening.may_panic.then_some(panics::clock);
+        options.left_open = opening.left_open;
         options.before_entry = Some(switch::before_entry);
         options.frame_blocks = opening.frame_blocks;
         // Less than the number of beats after which a life without progress is considered stuck.
@@ -445,7 +448,10 @@ impl Subject for Drive<Backing> {
             ("drive: requests that held blocks", status.holds_count),
             ("drive: waits for held blocks", status.hold_waits_count),
             ("drive: blocks out of the read cache", status.read_cache_hits_count),
-            ("drive: blocks stored by their structure", structured.map(|way| way.share.logical_bytes / 4096).sum()),
+            (
+                "drive: blocks stored by their structure",
+                structured.map(|way| way.share.logical_bytes / 4096).sum(),
+            ),
         ]
     }
 

@@ -80,6 +80,7 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Rows)
         sequence: 0,
         root: Entry::UNMAPPED,
         clean: true,
+        may_hold_more: true,
         overlay_records: 0,
         live_blocks: 0,
         mix: layout::Mix::default(),

@@ -132,9 +132,15 @@ pub struct Owner {
     pace: Pace,
     planted: Planted,
     lease: Arc<Lease>,
+    left_open: bool,
 }
 
 impl Owner {
+    /// Returns whether the owner before has not given the drive back, for [`OpenOptions::left_open`](crate::OpenOptions).
+    pub fn left_open(&self) -> bool {
+        self.left_open
+    }
+
     /// The lease, which whatever writes to the backing observes.
     pub fn lease(&self) -> &Arc<Lease> {
         &self.lease

@@ -145,9 +145,11 @@ impl<M: Media> Drive<M> {
                 return Err(Error::Io(format!("{what}: {error}")));
             }
         }
-        // Nor does a drive that is new, or was wiped, know what the backing held before.
-        let knows_use = checkpoint.clean && checkpoint.counters.opens_count > 0;
-        core.segments.list_free(!knows_use);
+        // After a crash the newest uses of segments are not recorded. Nor does a drive that is new, or was wiped, know what the
+        // backing held before.
+        let has_crashed = !checkpoint.clean || options.left_open;
+        let may_hold_others = has_crashed || checkpoint.counters.opens_count == 0 || checkpoint.may_hold_more;
+        core.segments.list_free(may_hold_others);
         let read_only = core.read_only.is_some();
         let drive = Drive(Shared::new(media, core, policy, &options));
         // Records that have to be written elsewhere may need them.

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeSet, VecDeque};
 
+use crate::state::segments::OthersHeld;
 use layout::pack::HEADS;
 use layout::{Counters, HeadPosition, LEAF_LEVEL, NodeId, ROOT};
 
@@ -10,6 +11,7 @@ pub(crate) struct InProgress {
     pub(crate) number: u64,
     pub(crate) sequence: u64,
     pub(crate) clean: bool,
+    pub(crate) others_held: OthersHeld,
     pub(crate) heads: [HeadPosition; HEADS],
     pub(crate) counters: Counters,
     pub(crate) live_blocks: u64,

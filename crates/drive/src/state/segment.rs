@@ -131,11 +131,11 @@ impl Segment {
         self.state == State::Sealed && self.unwritten == 0 && !self.cleaned && self.live_units > 0
     }
 
-    /// What is dead in it if less than half of what was written to it lives, else 0. `full` is the capacity of a segment
-    /// in units.
+    /// What is dead in it if that is at least a quarter of what was written to it, else 0. `full` is the capacity of a
+    /// segment in units.
     pub(super) fn thin_units(&self, full: u64) -> u64 {
         let (filled, expected) = (full.min(self.filled_units.into()), u64::from(self.expected_units()));
-        if expected * 2 <= filled { filled - expected } else { 0 }
+        if expected * 4 <= filled * 3 { filled - expected } else { 0 }
     }
 
     pub(super) fn row(&self) -> SegmentRow {

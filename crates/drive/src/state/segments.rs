@@ -21,6 +21,8 @@ pub(crate) use crate::state::segment::{Segment, State};
 use crate::state::segment_set::SegmentSet;
 use crate::state::segment_table::SegmentTable;
 
+pub(crate) use discard::OthersHeld;
+
 pub(crate) struct Segments {
     geometry: Geometry,
     table: SegmentTable,
@@ -37,6 +39,8 @@ pub(crate) struct Segments {
     cleaned: Vec<u32>,
     /// Free segments whose space the backing may still hold, and which may be discarded.
     discards: SegmentSet,
+    /// Whether the backing may hold others that are free, too.
+    others_held: OthersHeld,
     /// Freed by the last checkpoint. Only the next checkpoint lets them be discarded: if both copies of the last one
     /// are lost, recovery uses the one before.
     kept_for_fallback: Vec<u32>,
@@ -72,6 +76,7 @@ impl Segments {
             set_aside: Vec::new(),
             cleaned: Vec::new(),
             discards: SegmentSet::default(),
+            others_held: OthersHeld::No,
             kept_for_fallback: Vec::new(),
             pins: Pins::default(),
             live_units: 0,
@@ -143,11 +148,11 @@ impl Segments {
     }
 
     /// Builds the list of free segments, after loading and roll-forward have found the used ones.
-    pub(crate) fn list_free(&mut self, may_hold_any: bool) {
+    pub(crate) fn list_free(&mut self, may_hold_others: bool) {
         let mut free = SegmentSet::all(self.count());
         self.all(|s| s.state != State::Free).for_each(|segment| _ = free.remove(segment));
         self.free = free;
-        self.list_discards(may_hold_any);
+        self.list_discards(may_hold_others);
     }
 
     /// Segments in rising order. Most of those that were never used are left out: all segments that are not here are
@@ -518,7 +523,7 @@ impl Segments {
         }
     }
 
-    /// Dead units in segments of which less than half lives and that cleaning has not tried since the last checkpoint.
+    /// Dead units in segments of which at least a quarter is dead and that cleaning has not tried since the last checkpoint.
     pub(crate) fn thin_units(&self) -> u64 {
         let full = self.segment_units();
         self.known().filter(|(_, s)| s.may_be_cleaned()).map(|(_, s)| s.thin_units(full)).sum()

@@ -24,7 +24,7 @@ use crate::state::core::Core;
 use crate::state::cut::InProgress;
 use crate::state::map::{Map, Missing};
 use crate::state::node::Base;
-use crate::state::segments::{Claim, State};
+use crate::state::segments::{Claim, OthersHeld, State};
 use crate::state::table::{COPIES, Writing};
 
 /// Nodes written in one critical section.
@@ -65,6 +65,7 @@ impl Core {
             number,
             sequence: self.log.sequence(),
             clean,
+            others_held: self.segments.others_held(),
             heads: self.log.positions(),
             counters: self.counters,
             live_blocks: self.map.live_blocks,
@@ -236,6 +237,7 @@ impl Core {
             root: self.map.root_image(),
             // Not if somebody writes while the drive is being closed.
             clean: progress.clean && self.log.host_is_behind(progress.sequence),
+            may_hold_more: progress.others_held == OthersHeld::MayBe,
             overlay_records: progress.overlay_records,
             live_blocks: progress.live_blocks,
             mix: progress.mix,
@@ -275,6 +277,9 @@ impl Core {
         self.skipped_checkpoints = 0;
         self.counters.checkpoints_count += 1;
         self.segments.let_discard();
+        if progress.others_held == OthersHeld::Discarded {
+            self.segments.set_no_others_held();
+        }
         for segment in progress.dead {
             // What was live at the cut and died since is not included. What was dead stays dead.
             if self.segments.get(segment).state() == State::Sealed {
@@ -427,6 +432,13 @@ impl<M: Media> Shared<M> {
         }
         let target = self.core().log.sequence();
         self.synced(target).await?;
+        let has_discarded = |core: &Core| {
+            core.in_progress.as_ref().is_some_and(|progress| progress.others_held == OthersHeld::Discarded)
+        };
+        if has_discarded(&self.core()) {
+            // Before a checkpoint says so.
+            self.sync_once().await?;
+        }
         let (encoded, geometry) = {
             let mut core = self.core();
             if core.log.has_failed() {

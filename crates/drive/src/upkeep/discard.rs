@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use layout::UNIT_BYTES;
 use media::Media;
 
 use crate::error::lacks_room;
@@ -18,8 +19,7 @@ use crate::upkeep::decide::Wanted;
 const QUIET_TICKS: u64 = 1000;
 /// Dead space for which a shorter pause of the host is enough.
 const DEAD_AT_A_PAUSE_BYTES: u64 = 8 << 20;
-/// Space that is given back although the host never pauses, in steps with so many ticks between them.
-const DEAD_WHEN_BUSY_BYTES: u64 = 64 << 20;
+/// Ticks between two checkpoints for the backing of a drive whose host never pauses.
 const BUSY_TICKS: u64 = 1000;
 /// Ticks between two discards on a drive in use.
 const BUSY_DISCARD_TICKS: u64 = 16;
@@ -30,9 +30,9 @@ const QUIET_CHECKPOINTS_MIN: u32 = 64;
 const QUIET_CHECKPOINTS_PART: u32 = 4;
 /// Largest discard: a device may take long for one, and requests wait behind it.
 const DISCARD_MAX_BYTES: u64 = 256 << 20;
-/// A quiet drive cleans thin segments if they hold at least this much dead space, and a part of what lives.
-const THIN_BYTES: u64 = 16 << 20;
-const THIN_PART: u64 = 64;
+/// Dead space that matters: at least so much, and a part of what lives.
+const MUCH_BYTES: u64 = 16 << 20;
+const MUCH_PART: u64 = 64;
 
 impl Core {
     /// Returns the next step to give free space back to the backing, if it is time for one.
@@ -45,14 +45,12 @@ impl Core {
         let dead = self.segments.dead_count();
         if !self.is_idle() {
             let since = self.ticks - self.checkpoint_tick;
-            let may_wait =
-                bytes(discards + kept + dead) < DEAD_WHEN_BUSY_BYTES || self.discards_at_once() == 0;
+            let is_much = |segments| bytes(segments) >= self.much_units() * UNIT_BYTES as u64;
+            let may_wait = !is_much(discards + kept + dead) || self.discards_at_once() == 0;
             return match () {
                 () if may_wait => None,
                 () if self.may_discard_now() => Some(Wanted::Discard),
-                () if since >= BUSY_TICKS && bytes(kept + dead) >= DEAD_WHEN_BUSY_BYTES => {
-                    Some(Wanted::Checkpoint)
-                }
+                () if since >= BUSY_TICKS && is_much(kept + dead) => Some(Wanted::Checkpoint),
                 () => None,
             };
         }
@@ -99,15 +97,18 @@ impl Core {
         self.ticks - self.last_host_tick > QUIET_TICKS
     }
 
-    /// Returns whether cleaning segments that are less than half alive would give much back.
+    /// Units of dead space that are worth some writing.
+    fn much_units(&self) -> u64 {
+        (MUCH_BYTES / UNIT_BYTES as u64).max(self.segments.live_units() / MUCH_PART)
+    }
+
+    /// Returns whether cleaning segments that are a quarter dead, or more, would give much back.
     pub(crate) fn has_thin(&self) -> bool {
         if self.backing_is_short {
             // It writes before it frees.
             return false;
         }
-        let unit = layout::UNIT_BYTES as u64;
-        let least = (THIN_BYTES / unit).max(self.segments.live_units() / THIN_PART);
-        self.segments.thin_units() >= least && !self.cleans_in_vain(CLEANED_IN_VAIN_MAX)
+        self.segments.thin_units() >= self.much_units() && !self.cleans_in_vain(CLEANED_IN_VAIN_MAX)
     }
 
     pub(crate) fn may_discard_now(&self) -> bool {
@@ -156,7 +157,10 @@ impl<M: Media> Shared<M> {
                     () => core.ticks + BUSY_DISCARD_TICKS,
                 };
                 match result {
-                    Ok(()) => core.counters.discarded_bytes += u64::from(used) * segment_bytes,
+                    Ok(()) => {
+                        core.counters.discarded_bytes += u64::from(used) * segment_bytes;
+                        core.segments.note_discard();
+                    }
                     Err(_) if is_held => {}
                     // Not worth an error: the space is merely not discarded.
                     Err(_) => core.discard_unsupported = true,

@@ -282,10 +282,10 @@ fn thin_segments_are_cleaned_on_a_quiet_drive() {
     let written = host.drive().status().counters.physical_written_bytes - before;
     assert!(written < 16 * MIB, "{written} bytes written to give {} back", BIG - BIG / 16);
     host.must_come_to_rest();
-    // Segments of which more than half lives are left alone.
+    // Segments of which more than three quarters live are left alone.
     let host = Host::new();
     host.write(0, BIG);
-    for at in (0..BIG).step_by(16 << 10) {
+    for at in (0..BIG).step_by(32 << 10) {
         host.trim(at, BLOCK);
     }
     host.tasks.run(host.drive().flush()).expect("flush");
@@ -294,4 +294,31 @@ fn thin_segments_are_cleaned_on_a_quiet_drive() {
     host.pass(30 * TICKS_A_SECOND);
     let written = host.drive().status().counters.physical_written_bytes - before;
     assert!(written < MIB, "{written} bytes written for nothing");
+}
+
+/// What is dead in segments that are half alive comes back, too, for at most three bytes written for each.
+#[test]
+fn what_died_in_pieces_comes_back() {
+    for (piece, dead) in [(256 << 10, 128 << 10), (MIB, 480 << 10), (4 * MIB, 3 * MIB), (16 << 10, 2 * BLOCK)]
+    {
+        let mut host = Host::new();
+        host.write(0, BIG);
+        for at in (0..BIG).step_by(piece as usize) {
+            host.trim(at, dead / BLOCK * BLOCK);
+        }
+        host.tasks.run(host.drive().flush()).expect("flush");
+        host.pass(30 * TICKS_A_SECOND);
+        let what = format!("{dead} of each {piece} bytes");
+        host.must_have_given_back(&what);
+        let status = host.drive().status();
+        let given = BIG.saturating_sub(host.media.held_bytes());
+        assert!(
+            status.counters.cleaning_written_bytes <= 3 * given + MIB,
+            "{what}: {} bytes moved to give {given} back",
+            status.counters.cleaning_written_bytes
+        );
+        host.must_come_to_rest();
+        host.close();
+        host.must_have_given_back(&what);
+    }
 }

@@ -161,6 +161,7 @@ pub(crate) fn checkpoint() -> impl Strategy<Value = Checkpoint> {
                 sequence,
                 root,
                 clean: n.1,
+                may_hold_more: n.0 & 1 != 0,
                 overlay_records: n.2,
                 live_blocks: n.3,
                 fill_blocks: n.4,

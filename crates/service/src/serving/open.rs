@@ -140,6 +140,7 @@ pub(crate) async fn open(
     options.read_only = settings.read_only;
     options.accept_damage = settings.accept_damage;
     options.lease = ownership.as_ref().map(|ownership| ownership.lease.clone());
+    options.left_open = ownership.as_ref().is_some_and(|ownership| ownership.left_open);
     if let Some(helpers) = helpers {
         options.compute = helpers.compute;
         options.offload = helpers.offload;

@@ -147,6 +147,8 @@ pub(crate) struct Ownership {
     pub(crate) media: Arc<AnyMedia>,
     /// The lease, for the answers to hosts.
     pub(crate) lease: Arc<media::Lease>,
+    /// The owner before has not given the drive back.
+    pub(crate) left_open: bool,
     drive: Arc<OnceLock<Drive<AnyMedia>>>,
     stop: watch::Sender<bool>,
     ended: oneshot::Receiver<Result<(), Error>>,
@@ -191,7 +193,7 @@ impl Ownership {
             }
             claimed => claimed.map_err(failed)?,
         };
-        let lease = owner.lease().clone();
+        let (lease, left_open) = (owner.lease().clone(), owner.left_open());
         let media = Arc::new(AnyMedia::from(file.leased(lease.clone())));
         let drive = Arc::new(OnceLock::new());
         let (stop, stopped) = watch::channel(false);
@@ -201,7 +203,7 @@ impl Ownership {
             // Nobody may wait for it.
             let _ = end.send(keeping.await);
         }));
-        Ok(Ownership { media, lease, drive, stop, ended })
+        Ok(Ownership { media, lease, left_open, drive, stop, ended })
     }
 
     /// The drive on the backing was opened: it stops if it is taken over.

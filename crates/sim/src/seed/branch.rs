@@ -55,6 +55,7 @@ impl<S: Subject> Run<S> {
             before: Struck::counts(&self.media, &self.overwrites),
             wiping: None,
             ledger: self.ledger.clone(),
+            left_open: self.left_open,
             is_full: self.is_full,
             stays_full: self.stays_full,
             slices: 0,

@@ -43,6 +43,7 @@ impl<S: Subject> Run<S> {
         let closed = self.do_now("close", async move { closing.close().await })?;
         self.trace(|| format!("close: {closed:?}"));
         if closed.is_ok() {
+            self.left_open = false;
             self.count("life: closed");
             self.ledger.flushed();
             let late =

@@ -3,14 +3,14 @@
 use super::{Run, Stop};
 use crate::Subject;
 use crate::backing::PART_BYTES;
+use crate::executor::yield_now;
 
 /// Ticks after which a quiet drive gives back all that is free.
 const QUIET_TICKS: u32 = 1100;
 /// Ticks between two looks for work.
 const TICKS_A_LOOK: u32 = 50;
-/// Segments of which it is not known that they were written: a crash while a drive that was closed is being opened
-/// forgets the ones that its three heads were in. Two such crashes in a row may leave different ones.
-const UNKNOWN_SEGMENTS: u64 = 6;
+/// Steps of the executor after each look.
+const STEPS_A_LOOK: u32 = 32;
 
 impl<S: Subject> Run<S> {
     /// Checks the rule. The drive is quiet.
@@ -28,13 +28,18 @@ impl<S: Subject> Run<S> {
                 (0..TICKS_A_LOOK).for_each(|_| drive.tick());
             }
             self.maintenance_must_end()?;
+            // A discard is in flight for steps of the executor, not for ticks.
+            self.do_now("wait", async {
+                for _ in 0..STEPS_A_LOOK {
+                    yield_now().await;
+                }
+            })?;
             if look < quiet {
                 continue;
             }
             let space = self.space()?;
             let held = self.overwrites.held_parts() * PART_BYTES;
-            let in_use = (space.segments - space.free_segments + UNKNOWN_SEGMENTS) * space.segment_bytes
-                + space.fixed_bytes;
+            let in_use = (space.segments - space.free_segments) * space.segment_bytes + space.fixed_bytes;
             if held <= in_use {
                 break;
             }

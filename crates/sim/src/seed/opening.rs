@@ -42,6 +42,7 @@ impl<S: Subject> Run<S> {
             rescue,
             frame_blocks: self.config.draw_frame_blocks(&mut self.rng),
             may_offload: self.config.style != Style::Large,
+            left_open: self.left_open,
             may_panic: self.config.panics(),
             spawner: self.executor.spawner(),
             overwrites: self.overwrites.clone(),
@@ -64,6 +65,7 @@ impl<S: Subject> Run<S> {
             let hidden = self.hide_copies()?;
             let cut = if cuts < OPEN_CUTS_MAX { self.draw_early_cut() } else { Cut::Never };
             let opening = self.opening(false);
+            self.left_open = true;
             let (media, config) = (self.media.clone(), self.config.clone());
             let open = async move { S::open(media, &config, opening).await };
             panics::arm(self.draw_panic(4));

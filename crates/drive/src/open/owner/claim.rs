@@ -54,6 +54,7 @@ impl Claim {
         if let Way::Challenge = self.way(&pages, around)? {
             (pages, since) = self.challenge(media, uuid, &lease, &pages, around).await?;
         }
+        let left_open = pages.mark.as_ref().is_some_and(|mark| mark.in_force);
         let sequence = pages.mark.as_ref().map_or(0, |mark| mark.sequence) + 1;
         let mark = OwnerPage { sequence, ..self.page(Role::Mark, uuid, around) };
         write_page(media, &mark).await?;
@@ -79,7 +80,7 @@ impl Claim {
         }
         lease.extend(looked + self.pace.lease_ns);
         let lease = std::sync::Arc::new(lease);
-        Ok(Owner { mark, pace: self.pace, planted: self.planted, lease })
+        Ok(Owner { mark, pace: self.pace, planted: self.planted, lease, left_open })
     }
 
     /// Decides how to go on.

@@ -5,6 +5,18 @@ use std::ops::Range;
 use super::{SegmentSet, Segments, State};
 use crate::planted::PlantedBug;
 
+/// Whether the backing may hold free segments that no row knows to have been used: by a run that did not close the drive, or
+/// before the drive was made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OthersHeld {
+    /// It holds none.
+    No,
+    /// It may. [`Segments::take_for_discard`] offers them.
+    MayBe,
+    /// All were discarded, which only a sync makes durable.
+    Discarded,
+}
+
 impl Segments {
     /// Takes the highest run of neighbouring free segments whose space the backing may still hold, at most `most` of
     /// them. They leave the free list until [`Segments::discarded`]. The highest are taken, because they are handed out
@@ -45,6 +57,22 @@ impl Segments {
         used
     }
 
+    pub(crate) fn others_held(&self) -> OthersHeld {
+        self.others_held
+    }
+
+    /// A discard has succeeded, and no other is in flight.
+    pub(crate) fn note_discard(&mut self) {
+        if self.discards.len() == 0 && self.others_held == OthersHeld::MayBe {
+            self.others_held = OthersHeld::Discarded;
+        }
+    }
+
+    /// A checkpoint is durable that says that the backing holds no others.
+    pub(crate) fn set_no_others_held(&mut self) {
+        self.others_held = OthersHeld::No;
+    }
+
     /// Number of free segments that may be discarded now.
     pub(crate) fn discards_count(&self) -> u32 {
         self.discards.len()
@@ -66,10 +94,11 @@ impl Segments {
         }
     }
 
-    /// At an opening: earlier runs did not record what they discarded. Free segments that were ever written to may be
-    /// held by the backing; after a crash any of them, because the newest uses are not recorded either.
-    pub(super) fn list_discards(&mut self, may_hold_any: bool) {
-        self.discards = match may_hold_any {
+    /// At an opening: runs do not record what they discard. The backing may hold free segments that were ever written to, and
+    /// any of them if it may hold others.
+    pub(super) fn list_discards(&mut self, may_hold_others: bool) {
+        self.others_held = if may_hold_others { OthersHeld::MayBe } else { OthersHeld::No };
+        self.discards = match may_hold_others {
             true => self.free.clone(),
             false => {
                 let mut set = SegmentSet::none(self.count());

@@ -31,6 +31,7 @@ const FRAMES: &str = "drive/src/state/frame_cache.rs";
 const HEAT: &str = "drive/src/state/heat.rs";
 const SAMPLE: &str = "drive/src/state/sample.rs";
 const TICKET: &str = "media/src/file/uring/ticket.rs";
+const LEASE: &str = "media/src/lease.rs";
 const SLOTS: &str = "nbd/src/slots.rs";
 
 const MISTAKES: &[Mistake] = &[
@@ -105,6 +106,49 @@ const MISTAKES: &[Mistake] = &[
             return Poll::Pending;
         }
 ",
+    ),
+    mistake(
+        "lease_counts_after_looking",
+        LEASE,
+        "let before = self.under_way.fetch_add(OPERATION, Ordering::Acquire);",
+        "let before = self.under_way.load(Ordering::Acquire);
+        self.under_way.fetch_add(OPERATION, Ordering::Acquire);",
+    ),
+    mistake(
+        "lease_ends_relaxed",
+        LEASE,
+        "self.lease.under_way.fetch_sub(OPERATION, Ordering::Release);",
+        "self.lease.under_way.fetch_sub(OPERATION, Ordering::Relaxed);",
+    ),
+    mistake(
+        "lease_looked_at_before_the_end",
+        LEASE,
+        "let until = self.end(why)?;
+        let rest = Lease::new(self.clock.clone());
+        rest.extend(until);
+        self.is_quiet().then_some(rest)",
+        "let is_quiet = self.is_quiet();
+        let until = self.end(why)?;
+        let rest = Lease::new(self.clock.clone());
+        rest.extend(until);
+        is_quiet.then_some(rest)",
+    ),
+    mistake(
+        "lease_extended_without_the_lock",
+        LEASE,
+        "let lost = self.lost.lock();
+            if lost.is_some()",
+        "let is_lost = self.lost.lock().is_some();
+            if is_lost",
+    ),
+    mistake(
+        "lease_extended_in_silence",
+        LEASE,
+        "self.until.store(until, Ordering::Release);
+        }
+        self.changed.notify(usize::MAX);",
+        "self.until.store(until, Ordering::Release);
+        }",
     ),
     mistake(
         "slots_set_relaxed",

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::{FileMedia, IoBuf, Media, MemoryMedia};
+use crate::{FileMedia, IoBuf, Lease, Media, MemoryMedia};
 
 /// A backing whose kind is chosen at run time, dispatched without a table of function pointers. The drives of
 /// a server use this type.
@@ -55,6 +55,13 @@ impl Media for AnyMedia {
         match self {
             AnyMedia::File(media) => media.write_shared(offset, buf).await,
             AnyMedia::Memory(media) => media.write_shared(offset, buf).await,
+        }
+    }
+
+    async fn write_while(&self, lease: &Arc<Lease>, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
+        match self {
+            AnyMedia::File(media) => media.write_while(lease, offset, buf).await,
+            AnyMedia::Memory(media) => media.write_while(lease, offset, buf).await,
         }
     }
 

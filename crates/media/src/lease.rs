@@ -5,14 +5,19 @@
 //! See `docs/design/durability.md`, *One owner*.
 
 use std::io;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU64};
-use std::sync::{Arc, OnceLock};
 
-use tokio::sync::Notify;
+use event_listener::Event;
 
-/// A clock in nanoseconds that never goes back, and goes on while the machine is suspended.
-pub type LeaseClock = Arc<dyn Fn() -> u64 + Send + Sync>;
+use crate::sync::{AtomicU64, Mutex, Ordering};
+
+/// A clock in nanoseconds that never goes back, and counts time for which the machine is suspended.
+pub type LeaseClock = std::sync::Arc<dyn Fn() -> u64 + Send + Sync>;
+
+/// Set in [`Lease::under_way`] once the lease is lost or closed. In the same word as the count, so that an operation
+/// is counted before the end, or sees the end.
+const ENDED: u64 = 1;
+/// One operation in [`Lease::under_way`].
+const OPERATION: u64 = 2;
 
 /// A right to write that ends by itself. Shared by those who use it and the one who extends it.
 pub struct Lease {
@@ -20,12 +25,10 @@ pub struct Lease {
     /// By the clock. 0: not now, or no more.
     until: AtomicU64,
     /// Why it is lost for good.
-    lost: OnceLock<String>,
-    changed: Notify,
-    /// Operations that change the backing, between their begin and their end.
-    in_flight: AtomicU64,
-    /// Somebody stopped waiting for such an operation: it may still happen.
-    abandoned: AtomicBool,
+    lost: Mutex<Option<String>>,
+    changed: Event,
+    /// Operations that change the backing, between their begin and their end; and [`ENDED`].
+    under_way: AtomicU64,
 }
 
 impl Lease {
@@ -34,10 +37,9 @@ impl Lease {
         Lease {
             clock,
             until: AtomicU64::new(0),
-            lost: OnceLock::new(),
-            changed: Notify::new(),
-            in_flight: AtomicU64::new(0),
-            abandoned: AtomicBool::new(false),
+            lost: Mutex::new(None),
+            changed: Event::new(),
+            under_way: AtomicU64::new(0),
         }
     }
 
@@ -46,30 +48,63 @@ impl Lease {
         (self.clock)()
     }
 
-    /// Returns whether it holds at this moment.
+    /// Returns whether it holds at this moment. To be asked last, just before the kernel is given an operation:
+    /// whoever asks earlier may be stopped in between.
     pub fn holds(&self) -> bool {
-        self.now() < self.until.load(Relaxed)
+        self.now() < self.until.load(Ordering::Relaxed)
     }
 
-    /// Lets it hold until this time. To be called by one task alone.
+    /// Lets it hold until this time.
     pub fn extend(&self, until: u64) {
-        if self.lost.get().is_none() {
-            self.until.store(until, Release);
-            self.changed.notify_waiters();
+        {
+            // Held while it is stored: a lease that is lost is never extended.
+            let lost = self.lost.lock();
+            if lost.is_some() {
+                return;
+            }
+            self.until.store(until, Ordering::Release);
         }
+        self.changed.notify(usize::MAX);
     }
 
     /// Ends it. Whoever needs it waits, until it is extended or lost.
     pub fn suspend(&self) {
-        self.until.store(0, Release);
+        self.until.store(0, Ordering::Release);
     }
 
-    /// Ends it for good. Whoever needs it gets this reason.
+    /// Ends it for good. Whoever needs it gets this reason. Whether anything can still happen to the backing is to be
+    /// asked afterwards ([`Lease::is_quiet`]).
     pub fn lose(&self, why: &str) {
-        // The first reason stays.
-        let _ = self.lost.set(why.to_string());
-        self.suspend();
-        self.changed.notify_waiters();
+        self.end(why);
+    }
+
+    /// Ends it for good, in order to give the backing back. Returns what is left of it, for the last write, as a lease
+    /// that nobody extends; `None` if it was lost before, or if an operation is still under way.
+    pub fn close(&self, why: &str) -> Option<Lease> {
+        let until = self.end(why)?;
+        let rest = Lease::new(self.clock.clone());
+        rest.extend(until);
+        self.is_quiet().then_some(rest)
+    }
+
+    /// Returns until when it was to hold, unless it had ended for good before.
+    fn end(&self, why: &str) -> Option<u64> {
+        let until = {
+            let mut lost = self.lost.lock();
+            // The first reason stays.
+            let is_first = lost.is_none();
+            lost.get_or_insert_with(|| why.to_string());
+            self.under_way.fetch_or(ENDED, Ordering::AcqRel);
+            let until = self.until.swap(0, Ordering::AcqRel);
+            is_first.then_some(until)
+        };
+        self.changed.notify(usize::MAX);
+        until
+    }
+
+    /// Returns why it is lost for good, if it is.
+    pub fn lost(&self) -> Option<String> {
+        self.lost.lock().clone()
     }
 
     /// Returns once it holds.
@@ -82,11 +117,10 @@ impl Lease {
             if self.holds() {
                 return Ok(());
             }
-            let mut changed = std::pin::pin!(self.changed.notified());
-            // Before it looks again, so that no change is missed.
-            changed.as_mut().enable();
-            if let Some(why) = self.lost.get() {
-                return Err(why.clone());
+            let changed = self.changed.listen();
+            // Again, so that no change is missed.
+            if let Some(why) = self.lost() {
+                return Err(why);
             }
             if !self.holds() {
                 changed.await;
@@ -94,101 +128,46 @@ impl Lease {
         }
     }
 
-    /// Begins an operation that changes the backing, once the lease holds.
+    /// Begins an operation that changes the backing. It may be given to the kernel if the lease holds at that moment
+    /// ([`Lease::holds`]).
     ///
     /// # Errors
     ///
     /// The reason, if it is lost for good.
-    pub async fn begin(&self) -> io::Result<Changing<'_>> {
-        self.confirm().await.map_err(io::Error::other)?;
-        self.in_flight.fetch_add(1, Relaxed);
-        Ok(Changing { lease: self, ended: false })
+    pub fn begin(&self) -> io::Result<Changing<'_>> {
+        // Counted first: whoever ends the lease, and then finds it quiet, has ended it before this.
+        let before = self.under_way.fetch_add(OPERATION, Ordering::Acquire);
+        let changing = Changing { lease: self };
+        if before & ENDED == 0 {
+            return Ok(changing);
+        }
+        changing.end();
+        Err(io::Error::other(self.lost().unwrap_or_default()))
     }
 
-    /// Returns whether every operation that was begun has ended: nothing will happen to the backing any more.
+    /// Returns whether every operation that was begun has ended. Once the lease is lost, nothing will happen to the
+    /// backing any more then.
     pub fn is_quiet(&self) -> bool {
-        self.in_flight.load(Acquire) == 0 && !self.abandoned.load(Relaxed)
+        self.under_way.load(Ordering::Acquire) < OPERATION
     }
 }
 
 impl std::fmt::Debug for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Lease(until {} ns)", self.until.load(Relaxed))
+        write!(f, "Lease(until {} ns)", self.until.load(Ordering::Relaxed))
     }
 }
 
-/// An operation that changes the backing.
+/// An operation that changes the backing. If it is dropped without an end, somebody stopped waiting for it: it may
+/// still happen, and counts as under way for ever.
+#[must_use = "an operation that is not ended counts as under way for ever"]
 pub struct Changing<'a> {
     lease: &'a Lease,
-    ended: bool,
 }
 
 impl Changing<'_> {
     /// The operation has ended.
-    pub fn end(mut self) {
-        self.ended = true;
-    }
-}
-
-impl Drop for Changing<'_> {
-    fn drop(&mut self) {
-        if !self.ended {
-            self.lease.abandoned.store(true, Relaxed);
-        }
-        self.lease.in_flight.fetch_sub(1, Release);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::task::{Context, Poll, Waker};
-
-    use super::*;
-
-    fn at(now: &Arc<AtomicU64>) -> Lease {
-        let now = now.clone();
-        Lease::new(Arc::new(move || now.load(Relaxed)))
-    }
-
-    #[test]
-    fn it_ends_by_itself_and_goes_on_when_it_is_extended() {
-        let now = Arc::new(AtomicU64::new(10));
-        let lease = at(&now);
-        assert!(!lease.holds(), "nobody made sure yet");
-        lease.extend(15);
-        assert!(lease.holds());
-        now.store(15, Relaxed);
-        assert!(!lease.holds());
-        let mut context = Context::from_waker(Waker::noop());
-        let mut waiting = std::pin::pin!(lease.confirm());
-        assert!(waiting.as_mut().poll(&mut context).is_pending());
-        lease.extend(20);
-        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(Ok(())));
-    }
-
-    #[test]
-    fn what_is_lost_never_comes_back() {
-        let lease = at(&Arc::default());
-        let mut context = Context::from_waker(Waker::noop());
-        let mut waiting = std::pin::pin!(lease.confirm());
-        assert!(waiting.as_mut().poll(&mut context).is_pending());
-        lease.lose("another host took the drive");
-        lease.extend(u64::MAX);
-        lease.lose("a later reason");
-        assert!(!lease.holds());
-        let why = "another host took the drive".to_string();
-        assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(Err(why)));
-    }
-
-    #[tokio::test]
-    async fn it_knows_what_may_still_happen() {
-        let lease = at(&Arc::default());
-        lease.extend(u64::MAX);
-        let changing = lease.begin().await.expect("it holds");
-        assert!(!lease.is_quiet());
-        changing.end();
-        assert!(lease.is_quiet());
-        drop(lease.begin().await.expect("it holds"));
-        assert!(!lease.is_quiet(), "nobody knows whether that has happened");
+    pub fn end(self) {
+        self.lease.under_way.fetch_sub(OPERATION, Ordering::Release);
     }
 }

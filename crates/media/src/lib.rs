@@ -69,4 +69,23 @@ pub trait Media: Send + Sync + 'static {
     fn write_shared(&self, offset: u64, buf: Arc<IoBuf>) -> impl Future<Output = io::Result<()>> + Send {
         self.write(offset, buf)
     }
+
+    /// Writes if the lease holds when the write begins, and fails otherwise. Durable only after a later
+    /// [`Media::sync`].
+    fn write_while(
+        &self,
+        lease: &Arc<Lease>,
+        offset: u64,
+        buf: Arc<IoBuf>,
+    ) -> impl Future<Output = io::Result<()>> + Send {
+        async move {
+            match lease.holds() {
+                true => self.write(offset, buf).await,
+                false => Err(io::Error::other(LEASE_ENDED)),
+            }
+        }
+    }
 }
+
+/// Error of a write that its lease did not allow.
+pub(crate) const LEASE_ENDED: &str = "the right to write to the backing ended";

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use media::{IoBuf, Lease, Media, PAGE_BYTES, SimMedia, SimRng};
 use parking_lot::Mutex;
 
+use crate::Bug;
 use crate::rivals::Process;
 
 /// ENOSPC.
@@ -191,12 +192,14 @@ pub struct Backing {
     /// The process that has it open, if there are others.
     process: Option<Arc<Process>>,
     lease: Option<Arc<Lease>>,
+    /// See [`Bug::LeaseCheckedEarly`].
+    checks_early: bool,
 }
 
 impl Backing {
     /// Creates the backing of one life.
     pub fn new(media: Arc<SimMedia>, overwrites: Arc<Overwrites>) -> Backing {
-        Backing { media, overwrites, process: None, lease: None }
+        Backing { media, overwrites, process: None, lease: None, checks_early: false }
     }
 
     /// Creates the backing as one of several processes has it open. What it changes observes the lease.
@@ -204,21 +207,39 @@ impl Backing {
         media: Arc<SimMedia>,
         process: Arc<Process>,
         lease: Option<Arc<Lease>>,
+        bug: Option<Bug>,
     ) -> Backing {
-        Backing { media, overwrites: Arc::default(), process: Some(process), lease }
+        Backing {
+            process: Some(process),
+            lease,
+            checks_early: bug == Some(Bug::LeaseCheckedEarly),
+            ..Backing::new(media, Arc::default())
+        }
     }
 
-    /// Carries out what changes the backing, as a file does.
-    async fn change(
+    /// Carries out what changes the backing, as a file does: it is queued, and given to the kernel if the lease holds
+    /// by then.
+    async fn change<F: Future<Output = io::Result<()>> + Send + 'static>(
         &self,
         process: &Arc<Process>,
-        operation: impl Future<Output = io::Result<()>> + Send + 'static,
+        operation: impl Fn() -> F,
     ) -> io::Result<()> {
-        let Some(lease) = &self.lease else { return process.carry(operation).await };
-        let changing = lease.begin().await?;
-        let result = process.carry(operation).await;
-        changing.end();
-        result
+        let Some(lease) = &self.lease else {
+            process.queue().await;
+            return process.carry(operation()).await;
+        };
+        loop {
+            let changing = lease.begin()?;
+            let held_before = lease.holds();
+            process.queue().await;
+            let may = if self.checks_early { held_before } else { lease.holds() };
+            let result = if may { Some(process.carry(operation()).await) } else { None };
+            changing.end();
+            match result {
+                Some(result) => return result,
+                None => lease.confirm().await.map_err(io::Error::other)?,
+            }
+        }
     }
 }
 
@@ -235,8 +256,11 @@ impl Media for Backing {
 
     async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
         if let Some(process) = &self.process {
-            let media = self.media.clone();
-            return self.change(process, async move { media.write(offset, buf).await }).await;
+            let write = || {
+                let (media, buf) = (self.media.clone(), buf.clone());
+                async move { media.write(offset, buf).await }
+            };
+            return self.change(process, write).await;
         }
         let _in_flight = self.overwrites.begin_write(offset..offset + buf.len() as u64);
         let pages = (buf.len() / PAGE_BYTES) as u64;
@@ -252,6 +276,21 @@ impl Media for Backing {
         Err(io::Error::from_raw_os_error(NO_ROOM))
     }
 
+    async fn write_while(&self, lease: &Arc<Lease>, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
+        if let Some(process) = &self.process {
+            process.queue().await;
+        }
+        if !lease.holds() {
+            return Err(io::Error::other("the lease has ended"));
+        }
+        let media = self.media.clone();
+        let write = async move { media.write(offset, buf).await };
+        match &self.process {
+            Some(process) => process.carry(write).await,
+            None => write.await,
+        }
+    }
+
     async fn sync(&self) -> io::Result<()> {
         let Some(process) = &self.process else {
             let discarded = self.overwrites.begin_sync();
@@ -259,14 +298,20 @@ impl Media for Backing {
             self.overwrites.end_sync(&discarded);
             return Ok(());
         };
-        let media = self.media.clone();
-        self.change(process, async move { media.sync().await }).await
+        let sync = || {
+            let media = self.media.clone();
+            async move { media.sync().await }
+        };
+        self.change(process, sync).await
     }
 
     async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         if let Some(process) = &self.process {
-            let media = self.media.clone();
-            return self.change(process, async move { media.discard(offset, len).await }).await;
+            let discard = || {
+                let media = self.media.clone();
+                async move { media.discard(offset, len).await }
+            };
+            return self.change(process, discard).await;
         }
         self.overwrites.note_discard(&(offset..offset + len));
         self.media.discard(offset, len).await?;

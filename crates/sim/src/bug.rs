@@ -12,12 +12,14 @@ pub enum Bug {
     FuaForgotten,
     /// The server takes each client to be there, also one that has left.
     FenceBlind,
+    /// The backing looks at the lease when it queues a change, and not when it gives it to the kernel.
+    LeaseCheckedEarly,
 }
 
 impl Bug {
     /// All planted mistakes.
     pub fn all() -> impl Iterator<Item = Bug> {
-        PlantedBug::iter().map(Bug::Drive).chain([Bug::FuaForgotten, Bug::FenceBlind])
+        PlantedBug::iter().map(Bug::Drive).chain([Bug::FuaForgotten, Bug::FenceBlind, Bug::LeaseCheckedEarly])
     }
 
     /// Name on the command line.
@@ -26,6 +28,7 @@ impl Bug {
             Bug::Drive(bug) => bug.into(),
             Bug::FuaForgotten => "fua-forgotten",
             Bug::FenceBlind => "fence-blind",
+            Bug::LeaseCheckedEarly => "lease-checked-early",
         }
     }
 
@@ -34,11 +37,11 @@ impl Bug {
         Bug::all().find(|bug| bug.name() == name)
     }
 
-    /// Returns the mistake for the engine to make. `None` if it is a mistake of the server.
+    /// Returns the mistake for the engine to make. `None` if it is a mistake of the server or its backing.
     pub fn of_drive(self) -> Option<PlantedBug> {
         match self {
             Bug::Drive(bug) => Some(bug),
-            Bug::FuaForgotten | Bug::FenceBlind => None,
+            Bug::FuaForgotten | Bug::FenceBlind | Bug::LeaseCheckedEarly => None,
         }
     }
 }

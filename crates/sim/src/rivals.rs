@@ -1,9 +1,9 @@
 //! Two machines, one backing: both claim the same drive, again and again, while they are stopped, killed and told to
 //! take it over. See `drive::Claim`.
 //!
-//! Time passes for all, a little faster or slower by the clock of each. A machine that is stopped does nothing, but
-//! what it has given to its kernel goes on, and ends before much time passes: what a page on the backing cannot
-//! prevent is not asked for here.
+//! Time passes for all, a little faster or slower by the clock of each. A machine is stopped anywhere, often between
+//! queueing a change of the backing and giving it to its kernel. It does nothing then. What it has given to its kernel
+//! continues, and ends before much time passes: a page on the backing cannot prevent that.
 //!
 //! The oracle: once a drive that was claimed later has answered a host, no drive that was claimed earlier answers any
 //! more, to reads either. Whoever opens the drive finds each block as it was last written durably, or as somebody
@@ -221,7 +221,10 @@ async fn fate(story: Arc<Story>, process: Arc<Process>, mut rng: SimRng, stops: 
         machine.rest(rng.below(4 * SECOND)).await;
         if *stops > 0 && rng.chance(1, 2) {
             *stops -= 1;
-            process.stop(true);
+            match rng.chance(1, 2) {
+                true => process.stop(true),
+                false => process.stop_in_queue(1 + rng.below(6)).await,
+            }
             let most = [SECOND / 4, 3 * SECOND, 12 * SECOND, 20 * SECOND][rng.index(4)];
             machine.rest(rng.below(most)).await;
             process.stop(false);
@@ -229,13 +232,20 @@ async fn fate(story: Arc<Story>, process: Arc<Process>, mut rng: SimRng, stops: 
     }
     match rng.chance(2, 3) {
         true => process.end(),
-        false => process.close(),
+        false => {
+            process.close();
+            if rng.chance(1, 2) {
+                process.stop_in_queue(1 + rng.below(20)).await;
+                machine.rest(rng.below(20 * SECOND)).await;
+                process.stop(false);
+            }
+        }
     }
 }
 
 /// A process claims the drive, uses it, and closes it unless it is killed.
 async fn life(story: Arc<Story>, process: Arc<Process>, mut rng: SimRng) {
-    let raw = Backing::of_process(story.media.clone(), process.clone(), None);
+    let raw = Backing::of_process(story.media.clone(), process.clone(), None, story.bug);
     let owner = match process.claim(&mut rng, story.planted()).drive(&raw, &*process).await {
         Ok(owner) => owner,
         Err(Error::Owned(why)) => {
@@ -254,7 +264,7 @@ async fn life(story: Arc<Story>, process: Arc<Process>, mut rng: SimRng) {
     story.trace(process.machine().time(), || format!("{} has claim {claim}", process.name()));
     let observed = story.bug != Some(Bug::Drive(drive::PlantedBug::LeaseForgotten));
     let lease = observed.then(|| owner.lease().clone());
-    let media = Arc::new(Backing::of_process(story.media.clone(), process.clone(), lease));
+    let media = Arc::new(Backing::of_process(story.media.clone(), process.clone(), lease, story.bug));
     let opened = Mutex::new(None);
     let using = async {
         let mut options = OpenOptions::new(rng.next_u64(), process.spawner());

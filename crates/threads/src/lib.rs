@@ -15,6 +15,7 @@
 #![allow(
     dead_code,
     unexpected_cfgs,
+    unreachable_pub,
     clippy::all,
     reason = "of each file only a part is used here; its own crate checks it"
 )]
@@ -36,6 +37,11 @@ mod wait {
 }
 mod ticket {
     #[path = "../../../media/src/file/uring/ticket.rs"]
+    mod code;
+    pub(crate) mod model;
+}
+mod lease {
+    #[path = "../../../media/src/lease.rs"]
     mod code;
     pub(crate) mod model;
 }

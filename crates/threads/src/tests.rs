@@ -29,6 +29,7 @@ hold! {
     pins: a_segment_is_written_after_its_readers, segments_are_counted_apart, growth_keeps_readers;
     wait: a_change_is_seen, the_second_change_is_seen, a_right_goes_round, what_is_stored_outside_the_lock_is_seen;
     ticket: an_outcome_arrives, the_last_waker_counts, a_dropped_ticket_leaves_the_buffer_to_the_ring;
+    lease: the_last_write_is_the_last, a_lost_lease_is_not_extended;
     slots: one_is_finished;
     frame_cache: frames_are_whole;
     heat: a_hot_group_is_entered_once, what_is_streamed_meanwhile_comes_again;
@@ -39,6 +40,7 @@ hold! {
 hold! {
     Some(PREEMPTIONS_MAX);
     wait: a_change_is_seen_by_all, who_gives_up_wakes_others;
+    lease: who_waits_for_a_lease_is_told;
     slots: both_are_finished;
     sample: a_sample_fills_up;
 }
@@ -54,6 +56,11 @@ found! {
     ticket_woken_first by an_outcome_arrives: NOBODY_RUNS;
     ticket_keeps_its_first_waker by the_last_waker_counts: NOBODY_RUNS;
     ticket_registers_without_looking by an_outcome_arrives: NOBODY_RUNS;
+    lease_counts_after_looking by the_last_write_is_the_last: CAUSALITY;
+    lease_ends_relaxed by the_last_write_is_the_last: CAUSALITY;
+    lease_looked_at_before_the_end by the_last_write_is_the_last: CAUSALITY;
+    lease_extended_without_the_lock by a_lost_lease_is_not_extended: "a lost lease holds";
+    lease_extended_in_silence by who_waits_for_a_lease_is_told: NOBODY_RUNS;
     slots_set_relaxed by both_are_finished: CAUSALITY;
     slots_taken_relaxed by both_are_finished: CAUSALITY;
     slots_taken_in_two_steps by both_are_finished: NOBODY_RUNS;

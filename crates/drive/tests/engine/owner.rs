@@ -24,6 +24,8 @@ const UUID: [u8; 16] = *b"a drive that has";
 struct Around {
     now: Arc<AtomicU64>,
     fate: Option<Fate>,
+    /// The process is stopped for so long just before it writes an owner page.
+    stop_ns: u64,
 }
 
 impl Surroundings for Around {
@@ -48,6 +50,7 @@ impl Surroundings for Around {
     }
 
     fn unix_seconds(&self) -> u64 {
+        self.now.fetch_add(self.stop_ns, Ordering::Relaxed);
         1_795_795_199
     }
 }
@@ -192,6 +195,17 @@ fn an_owner_that_was_stopped_for_too_long_has_lost_its_drive() {
     // It leaves the mark of the other.
     block_on(owner.give_back(&*media, &around)).expect("nothing to do");
     assert!(block_on(find_owner(&*media)).is_some_and(|found| found.open && found.process.pid == 2));
+}
+
+#[test]
+fn an_owner_that_was_stopped_while_it_closes_leaves_the_mark() {
+    let (media, around) = (created(), Around::default());
+    let owner = around.take(1, &media).expect("nobody has it");
+    // By then another one may have the drive.
+    let stopped = Around { stop_ns: Pace::default().lease_ns, ..around.clone() };
+    block_on(owner.give_back(&media, &stopped)).expect("nothing to do");
+    assert!(block_on(find_owner(&media)).expect("a mark").open);
+    std::mem::forget(around.with(Fate::Unseen).take(2, &media).expect("it does not answer"));
 }
 
 #[test]

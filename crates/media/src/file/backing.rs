@@ -14,7 +14,7 @@ use rustix::io::Errno;
 
 use super::below::Below;
 use super::interrupted::retry_interrupted;
-use crate::IoBuf;
+use crate::{IoBuf, Lease};
 
 /// An open backing. Its lock ends with the last reference, so every operation in flight holds one.
 #[derive(Debug)]
@@ -50,21 +50,63 @@ pub(crate) enum Request {
     Discard { offset: u64, len: u64 },
 }
 
-/// Result of a request. The request is returned with its buffer.
-pub(crate) type Outcome = (Request, io::Result<()>);
+/// A request for a backing, and the lease that must hold when the kernel is given it.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(super) backing: Arc<Backing>,
+    /// `None`: at any time.
+    pub(super) lease: Option<Arc<Lease>>,
+    pub(super) request: Request,
+}
+
+impl Order {
+    /// Returns whether the kernel may be given it at this moment.
+    pub(super) fn may_begin(&self) -> bool {
+        self.lease.as_ref().is_none_or(|lease| lease.holds())
+    }
+
+    /// Performs it on this thread and blocks until it is done.
+    pub(super) fn perform(mut self) -> Outcome {
+        let Order { backing, lease, request } = &mut self;
+        let holds = || lease.as_ref().is_none_or(|lease| lease.holds());
+        let result = backing.perform(request, &holds);
+        (self.request, result)
+    }
+}
+
+/// Result of a request, `None` if not all of it was given to the kernel: it may be repeated. The request is returned
+/// with its buffer.
+pub(crate) type Outcome = (Request, Option<io::Result<()>>);
 
 impl Backing {
-    /// Performs `request` on this thread and blocks until it is done.
-    pub(super) fn perform(&self, request: &mut Request) -> io::Result<()> {
+    /// Performs `request` on this thread and blocks until it is done. Asks before each system call whether it may be
+    /// made, and returns `None` if not.
+    fn perform(&self, request: &mut Request, may: &dyn Fn() -> bool) -> Option<io::Result<()>> {
         match request {
-            Request::Read { offset, buf } => self.file.read_exact_at(buf, *offset),
-            Request::Write { offset, buf } => self.file.write_all_at(buf, *offset),
-            Request::Sync => self.file.sync_data(),
-            Request::Discard { offset, len } => self.discard(*offset, *len),
+            Request::Read { offset, buf } => may().then(|| self.file.read_exact_at(buf, *offset)),
+            Request::Write { offset, buf } => self.write_all(*offset, buf, may),
+            Request::Sync => may().then(|| self.file.sync_data()),
+            Request::Discard { offset, len } => may().then(|| self.discard(*offset, *len)),
         }
     }
 
-    /// Drops a range from the page cache, unless it was changed here and is not written yet: what another machine
+    fn write_all(&self, offset: u64, buf: &[u8], may: &dyn Fn() -> bool) -> Option<io::Result<()>> {
+        let mut done = 0;
+        while done < buf.len() {
+            if !may() {
+                return None;
+            }
+            match self.file.write_at(&buf[done..], offset + done as u64) {
+                Ok(0) => return Some(Err(io::ErrorKind::WriteZero.into())),
+                Ok(written) => done += written,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Some(Err(error)),
+            }
+        }
+        Some(Ok(()))
+    }
+
+    /// Drops a range (of `len` 0: all behind `offset`) from the page cache, unless it was changed here and is not written yet: what another machine
     /// wrote there is read from it then. Network file systems ask their server again.
     pub(super) fn forget_cached(&self, offset: u64, len: u64) -> io::Result<()> {
         let advice = rustix::fs::Advice::DontNeed;

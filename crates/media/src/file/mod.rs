@@ -27,8 +27,8 @@ use std::sync::atomic::Ordering;
 use rustix::io::Errno;
 
 use crate::range::check_range;
-use crate::{IoBuf, Lease, Media};
-use backing::{Backing, Outcome, Request};
+use crate::{IoBuf, LEASE_ENDED, Lease, Media};
+use backing::{Backing, Order, Request};
 
 /// A regular file or block device, locked against a second server for as long as it is open.
 ///
@@ -37,7 +37,7 @@ use backing::{Backing, Outcome, Request};
 #[derive(Clone, Debug)]
 pub struct FileMedia {
     backing: Arc<Backing>,
-    /// Writes, syncs and discards wait for it.
+    /// Writes, syncs and discards are given to the kernel only while it holds.
     lease: Option<Arc<Lease>>,
 }
 
@@ -78,9 +78,29 @@ impl FileMedia {
     /// may be larger than requested, or smaller if a block device has not grown that far.
     ///
     /// # Errors
-    /// See [`MediaError`]. The size is unchanged then.
+    /// See [`MediaError`]. The size is unchanged then. A file whose lease does not hold ([`FileMedia::leased`]) does not
+    /// grow: this does not wait for it.
     pub fn grow(&self, size_bytes: u64, allocation: Allocation) -> Result<u64, MediaError> {
-        open::grow(&self.backing, size_bytes, allocation)
+        let Some(lease) = &self.lease else {
+            return open::grow(&self.backing, size_bytes, allocation, || true);
+        };
+        let failed = |error| MediaError::from_io(&self.backing.path, "grow it", error);
+        let changing = lease.begin().map_err(failed)?;
+        let grown = open::grow(&self.backing, size_bytes, allocation, || lease.holds());
+        changing.end();
+        grown
+    }
+
+    /// Drops what the page cache holds of the backing and is not dirty, so that it is read again: another machine may
+    /// have written to it. Does nothing with direct I/O. Blocks.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub fn forget_cached(&self) -> io::Result<()> {
+        match self.backing.direct {
+            true => Ok(()),
+            false => self.backing.forget_cached(0, 0),
+        }
     }
 
     /// Opens the same file or device once more, whatever its path leads to by now, for reading and (unless the backing
@@ -192,19 +212,42 @@ impl FileMedia {
         }
     }
 
-    /// Performs a request that changes the backing, if that is allowed.
-    async fn change(&self, request: Request) -> io::Result<()> {
+    /// Performs a request that changes the backing. It waits until the lease holds at the moment at which the kernel is
+    /// given it.
+    async fn change(&self, mut request: Request) -> io::Result<()> {
         let Some(lease) = &self.lease else { return self.perform(request).await.1 };
-        let changing = lease.begin().await?;
-        let result = self.perform(request).await.1;
-        changing.end();
-        result
+        loop {
+            let changing = lease.begin()?;
+            let (back, result) = self.attempt(request, Some(lease.clone())).await;
+            changing.end();
+            match result {
+                Some(result) => return result,
+                None => request = back,
+            }
+            lease.confirm().await.map_err(io::Error::other)?;
+        }
     }
 
-    async fn perform(&self, request: Request) -> Outcome {
-        match uring::submit(&self.backing, request) {
-            Ok(ticket) => ticket.await,
-            Err(request) => plain::perform(&self.backing, request).await,
+    /// Performs a request, at any time.
+    async fn perform(&self, mut request: Request) -> (Request, io::Result<()>) {
+        loop {
+            match self.attempt(request, None).await {
+                (request, Some(result)) => return (request, result),
+                // A ring gave up.
+                (back, None) => request = back,
+            }
+        }
+    }
+
+    /// Performs a request if the lease holds when the kernel is given it.
+    async fn attempt(&self, request: Request, lease: Option<Arc<Lease>>) -> backing::Outcome {
+        let order = Order { backing: self.backing.clone(), lease, request };
+        match &order.request {
+            Request::Discard { .. } => plain::perform(order).await,
+            _ => match uring::submit(order) {
+                Ok(ticket) => ticket.await,
+                Err(order) => plain::perform(order).await,
+            },
         }
     }
 }
@@ -251,13 +294,7 @@ impl Media for FileMedia {
         if len == 0 {
             return Ok(());
         }
-        let Some(lease) = &self.lease else {
-            return plain::perform(&self.backing, Request::Discard { offset, len }).await.1;
-        };
-        let changing = lease.begin().await?;
-        let result = plain::perform(&self.backing, Request::Discard { offset, len }).await.1;
-        changing.end();
-        result
+        self.change(Request::Discard { offset, len }).await
     }
 
     async fn read_shared(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
@@ -267,6 +304,23 @@ impl Media for FileMedia {
             return (buf, Err(error));
         }
         self.read(offset, buf).await
+    }
+
+    async fn write_while(&self, lease: &Arc<Lease>, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
+        self.check_writable()?;
+        check_range(self.size_bytes(), offset, buf.len() as u64)?;
+        let mut request = Request::Write { offset, buf };
+        // Repeated if a ring gave up.
+        while lease.holds() {
+            match self.attempt(request, Some(lease.clone())).await {
+                (_, Some(result)) => {
+                    self.note(&result);
+                    return result;
+                }
+                (back, None) => request = back,
+            }
+        }
+        Err(io::Error::other(LEASE_ENDED))
     }
 
     async fn write_shared(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {

@@ -15,7 +15,7 @@ use super::error::MediaError;
 use super::interrupted::retry_interrupted;
 use super::lock::{Span, lock};
 use super::size_limit::SizeLimit;
-use crate::{IoBuf, PAGE_BYTES};
+use crate::{IoBuf, LEASE_ENDED, PAGE_BYTES};
 
 /// Choice of direct I/O (`O_DIRECT`), which bypasses the page cache.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -139,8 +139,13 @@ fn finish_create(
 }
 
 /// Makes an open backing at least `size_bytes` long: a file grows, the size of a block device is read again.
-/// Durable on return. Returns the resulting size.
-pub(super) fn grow(backing: &Backing, size_bytes: u64, allocation: Allocation) -> Result<u64, MediaError> {
+/// Durable on return. Returns the resulting size. `may_change` says whether the file is still this process's to change.
+pub(super) fn grow(
+    backing: &Backing,
+    size_bytes: u64,
+    allocation: Allocation,
+    may_change: impl Fn() -> bool,
+) -> Result<u64, MediaError> {
     let (file, path) = (&backing.file, &backing.path);
     let size_bytes = whole_pages(path, size_bytes)?;
     if backing.read_only {
@@ -152,9 +157,14 @@ pub(super) fn grow(backing: &Backing, size_bytes: u64, allocation: Allocation) -
     } else {
         let len = file.metadata().map_err(|error| MediaError::from_io(path, "get its size", error))?.len();
         if len < size_bytes {
+            if !may_change() {
+                return Err(MediaError::from_io(path, "grow it", std::io::Error::other(LEASE_ENDED)));
+            }
             if let Err(error) = set_size(file, path, size_bytes, allocation) {
-                // Releases what preallocation took before it failed.
-                let _ = rustix::fs::ftruncate(file, len);
+                // Releases what preallocation took before it failed. Another owner may have made it longer by now.
+                if may_change() {
+                    let _ = rustix::fs::ftruncate(file, len);
+                }
                 return Err(error);
             }
             file.sync_all().map_err(|error| MediaError::from_io(path, "sync it", error))?;

@@ -1,29 +1,20 @@
 //! The plain back end: blocking system calls, for threads without a ring.
 
 use std::io;
-use std::sync::Arc;
 
 use tokio::runtime::Handle;
 
-use super::backing::{Backing, Outcome, Request};
+use super::backing::{Order, Outcome, Request};
 use crate::IoBuf;
 
-/// Performs `request`: on tokio's blocking pool inside a runtime, otherwise on this thread.
-pub(super) async fn perform(backing: &Arc<Backing>, mut request: Request) -> Outcome {
-    let Ok(runtime) = Handle::try_current() else {
-        let result = backing.perform(&mut request);
-        return (request, result);
-    };
-    let stand_in = stand_in(&request);
-    let backing = Arc::clone(backing);
-    let task = runtime.spawn_blocking(move || {
-        let result = backing.perform(&mut request);
-        (request, result)
-    });
-    match task.await {
+/// Performs a request: on tokio's blocking pool inside a runtime, otherwise on this thread.
+pub(super) async fn perform(order: Order) -> Outcome {
+    let Ok(runtime) = Handle::try_current() else { return order.perform() };
+    let stand_in = stand_in(&order.request);
+    match runtime.spawn_blocking(move || order.perform()).await {
         Ok(outcome) => outcome,
         // The runtime shut down and dropped the request with its buffer. The caller still gets a buffer back.
-        Err(lost) => (stand_in(), Err(io::Error::other(lost))),
+        Err(lost) => (stand_in(), Some(Err(io::Error::other(lost)))),
     }
 }
 

@@ -150,6 +150,7 @@ impl Machine {
             stopped: AtomicBool::new(false),
             ended: AtomicBool::new(false),
             closes: AtomicBool::new(false),
+            stops_after: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
             wakers: Mutex::default(),
         })
@@ -163,6 +164,8 @@ pub(crate) struct Process {
     stopped: AtomicBool,
     ended: AtomicBool,
     closes: AtomicBool,
+    /// Changes of the backing to be queued until it stops; 0: it does not.
+    stops_after: AtomicU64,
     /// Operations that it has given to the kernel.
     in_flight: AtomicU64,
     /// Of its tasks, to be woken when it goes on or ends.
@@ -182,6 +185,30 @@ impl Process {
     pub(crate) fn stop(&self, stopped: bool) {
         self.stopped.store(stopped, Ordering::Relaxed);
         self.wake();
+    }
+
+    /// Stops it when it has queued so many more changes of the backing, before it gives the last one to its kernel. Returns
+    /// once it is stopped, or has ended, or after a while.
+    pub(crate) async fn stop_in_queue(&self, changes: u64) {
+        const WAIT_MILLISECONDS: u64 = 2000;
+        self.stops_after.store(changes, Ordering::Relaxed);
+        let until = self.machine.time.now() + WAIT_MILLISECONDS * MILLISECOND;
+        while self.machine.time.now() < until && !self.stopped.load(Ordering::Relaxed) && !self.has_ended() {
+            self.machine.rest(1).await;
+        }
+        self.stops_after.store(0, Ordering::Relaxed);
+    }
+
+    /// A change of the backing is queued.
+    pub(crate) async fn queue(&self) {
+        match self.stops_after.load(Ordering::Relaxed) {
+            0 => return,
+            1 => self.stop(true),
+            _ => {}
+        }
+        self.stops_after.fetch_sub(1, Ordering::Relaxed);
+        // If it was stopped, it returns here later.
+        self.pause(1).await;
     }
 
     /// Ends it, wherever it is. What it has given to the kernel goes on.

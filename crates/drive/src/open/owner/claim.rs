@@ -1,19 +1,23 @@
 //! Claiming a drive, and giving it back.
 
 use std::pin::pin;
+use std::sync::Arc;
 
 use futures::future::{Either, select};
 use layout::OwnerPage;
 use layout::owner::{OWNER_COPIES, Role};
 use media::{Lease, Media};
 
-use super::pages::{Pages, write_page};
+use super::pages::{Pages, write_page, write_page_while};
 use super::{Claim, Fate, Owner, Surroundings, texts};
 use crate::error::Error;
 use crate::open::slots::{must_allow_writing, must_hold, read_superblock};
 
 /// A contender looks for an answer so many times while it waits.
 const LOOKS_A_WAIT: u64 = 10;
+
+/// Reason of the end of a lease whose drive was given back.
+const CLOSED: &str = "the drive was closed";
 
 /// How a claim goes on after it has read the mark.
 enum Way {
@@ -79,7 +83,7 @@ impl Claim {
             write_page(media, &self.page(Role::Answer, uuid, around)).await?;
         }
         lease.extend(looked + self.pace.lease_ns);
-        let lease = std::sync::Arc::new(lease);
+        let lease = Arc::new(lease);
         Ok(Owner { mark, pace: self.pace, planted: self.planted, lease, left_open })
     }
 
@@ -184,21 +188,24 @@ impl Owner {
     ///
     /// Errors of the medium.
     pub async fn give_back<M: Media>(self, media: &M, around: &dyn Surroundings) -> Result<(), Error> {
-        let may = {
+        let confirmed = {
             let kept = pin!(self.keep(media, around, |_, _| ()));
             let confirmed = pin!(self.lease.confirm());
             // A medium that cannot be read keeps nobody from ending.
             let waited = pin!(around.sleep(self.pace.wait_ns));
             match select(confirmed, select(kept, waited)).await {
-                Either::Left((confirmed, _)) => confirmed.is_ok() && self.lease.is_quiet(),
+                Either::Left((confirmed, _)) => confirmed.is_ok(),
                 Either::Right(_) => false,
             }
         };
-        self.lease.lose("the drive was closed");
-        if !may {
-            return Ok(());
-        }
+        // From now on nothing begins but the write of the mark, and that only as long as the drive is this owner's: it
+        // may be stopped here, and another one's mark be in that place by then.
+        let Some(rest) = self.lease.close(CLOSED).filter(|_| confirmed).map(Arc::new) else { return Ok(()) };
         let written_unix_seconds = around.unix_seconds();
-        write_page(media, &OwnerPage { in_force: false, written_unix_seconds, ..self.mark }).await
+        let closed = OwnerPage { in_force: false, written_unix_seconds, ..self.mark };
+        match write_page_while(media, &rest, &closed).await {
+            Err(error) if rest.holds() => Err(error),
+            _ => Ok(()),
+        }
     }
 }

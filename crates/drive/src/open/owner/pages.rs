@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use layout::owner::{OWNER_BYTES, OWNER_COPIES, Role};
 use layout::{Geometry, OwnerPage, PAGE_BYTES};
-use media::{IoBuf, Media};
+use media::{IoBuf, Lease, Media};
 
 use crate::error::Error;
 use crate::open::copies::{sync, write_copies};
@@ -87,6 +87,25 @@ pub(super) async fn write_page<M: Media>(media: &M, page: &OwnerPage) -> Result<
     let mut buf = IoBuf::zeroed(PAGE_BYTES);
     buf.copy_from_slice(&page.encode());
     write_copies(media, offsets, 0, buf).await.map(drop)
+}
+
+/// Writes an owner page durably, each copy only if the lease holds by then.
+pub(super) async fn write_page_while<M: Media>(
+    media: &M,
+    lease: &Arc<Lease>,
+    page: &OwnerPage,
+) -> Result<(), Error> {
+    let mut buf = IoBuf::zeroed(PAGE_BYTES);
+    buf.copy_from_slice(&page.encode());
+    let buf = Arc::new(buf);
+    let mut written = Err(Error::Io("no copy".into()));
+    for copy in 0..OWNER_COPIES {
+        let offset = Geometry::owner_page_offset(copy, page.role);
+        let result = media.write_while(lease, offset, buf.clone()).await;
+        written = written.or(result.map_err(|error| Error::io("writing", offset, &error)));
+    }
+    written?;
+    media.sync().await.map_err(|error| Error::Io(error.to_string()))
 }
 
 /// Writes an owner page for others to see. It need not be durable, and a sync beside those of the engine could take an

@@ -21,14 +21,13 @@ mod ticket;
 use std::cell::RefCell;
 use std::io;
 use std::marker::PhantomData;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 use tokio::runtime::{Handle, RuntimeFlavor};
 use tokio::task::AbortHandle;
 
-use super::backing::{Backing, Request};
+use super::backing::Order;
 use pump::Pump;
 use ring::{Finished, Ring};
 pub(super) use ticket::Ticket;
@@ -120,9 +119,9 @@ fn uninstall(id: u64) {
     }
 }
 
-/// Passes `request` to this thread's ring. Returns it if there is no ring that would be driven.
-pub(super) fn submit(backing: &Arc<Backing>, request: Request) -> Result<Ticket, Request> {
-    let mut request = Some(request);
+/// Passes a request to this thread's ring. Returns it if there is no ring that would be driven.
+pub(super) fn submit(order: Order) -> Result<Ticket, Order> {
+    let mut order = Some(order);
     let pushed = INSTALLED.try_with(|installed| {
         let mut installed = installed.borrow_mut();
         let installed = installed.as_mut().filter(|it| !it.ring.broken())?;
@@ -130,7 +129,7 @@ pub(super) fn submit(backing: &Arc<Backing>, request: Request) -> Result<Ticket,
         if Handle::try_current().ok()?.id() != installed.runtime {
             return None;
         }
-        let ticket = installed.ring.push(Arc::clone(backing), request.take()?);
+        let ticket = installed.ring.push(order.take()?);
         let finished = match installed.ring.full() {
             true => installed.ring.drive(),
             false => Vec::new(),
@@ -143,12 +142,12 @@ pub(super) fn submit(backing: &Arc<Backing>, request: Request) -> Result<Ticket,
         }
         Some((ticket, finished))
     });
-    match (pushed, request) {
+    match (pushed, order) {
         (Ok(Some((ticket, finished))), _) => {
             ring::finish(finished);
             Ok(ticket)
         }
-        (_, Some(request)) => Err(request),
+        (_, Some(order)) => Err(order),
         (_, None) => unreachable!("a request that was taken has a ticket"),
     }
 }

@@ -10,7 +10,7 @@ use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::event::EventfdFlags;
 use rustix::io::Errno;
 
-use super::super::backing::{Backing, Outcome, Request};
+use super::super::backing::{Order, Outcome, Request};
 use super::ticket::{Slot, Ticket, pair};
 use crate::PAGE_BYTES;
 
@@ -44,8 +44,7 @@ pub(super) fn finish(finished: Finished) {
 
 /// A request in progress, with all that the kernel may access before its completion.
 struct Operation {
-    backing: Arc<Backing>,
-    request: Request,
+    order: Order,
     /// Bytes already transferred.
     done: usize,
     slot: Arc<Slot>,
@@ -122,10 +121,10 @@ impl Ring {
         self.table.queue.len() >= batch && self.table.in_flight < self.completions_max()
     }
 
-    /// Queues `request` for the next `drive`.
-    pub(super) fn push(&mut self, backing: Arc<Backing>, request: Request) -> Ticket {
+    /// Queues a request for the next `drive`.
+    pub(super) fn push(&mut self, order: Order) -> Ticket {
         let (slot, ticket) = pair();
-        self.table.insert(Operation { backing, request, done: 0, slot });
+        self.table.insert(Operation { order, done: 0, slot });
         ticket
     }
 
@@ -190,9 +189,17 @@ impl Ring {
         std::mem::take(&mut self.table.finished)
     }
 
-    /// Moves queued operations into the submission queue while that and the completion queue have room.
+    /// Moves queued operations into the submission queue while that and the completion queue have room. To be called
+    /// just before `enter`: an operation that may not begin at this moment comes back undone.
     fn prepare(&mut self) {
         if self.broken {
+            return;
+        }
+        // What the kernel did not take at the last call cannot be removed from the submission queue. If some of it may
+        // not begin any more, nothing is submitted any more.
+        if self.table.queue.iter().take(self.prepared).any(|&index| !self.table.may_begin(index)) {
+            self.give_up();
+            self.table.return_queued();
             return;
         }
         let completions_max = self.completions_max();
@@ -200,6 +207,11 @@ impl Ring {
         while let Some(&index) = self.table.queue.get(self.prepared)
             && self.table.in_flight + self.prepared < completions_max
         {
+            if !self.table.may_begin(index) {
+                self.table.queue.remove(self.prepared);
+                self.table.remove(index, None);
+                continue;
+            }
             let Some(operation) = &mut self.table.operations[index as usize] else {
                 unreachable!("a queued operation is in the table")
             };
@@ -240,16 +252,21 @@ impl Ring {
             Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::AGAIN | Errno::BUSY)) => false,
             // The kernel will not process the rest of the submission queue. Nothing is submitted any more.
             Err(_) => {
-                self.broken = true;
-                self.prepared = 0;
+                self.give_up();
                 false
             }
         };
         self.collect();
         if self.broken {
-            self.table.fail_queued();
+            self.table.return_queued();
         }
         taken
+    }
+
+    /// Submits nothing any more.
+    fn give_up(&mut self) {
+        self.broken = true;
+        self.prepared = 0;
     }
 
     fn collect(&mut self) {
@@ -287,10 +304,16 @@ impl Table {
         self.queue.push_back(index);
     }
 
-    fn remove(&mut self, index: u32, result: io::Result<()>) {
+    /// Returns whether the kernel may be given an operation at this moment.
+    fn may_begin(&self, index: u32) -> bool {
+        self.operations[index as usize].as_ref().is_none_or(|operation| operation.order.may_begin())
+    }
+
+    /// Removes an operation with its result; `None`: the kernel was not given all of it.
+    fn remove(&mut self, index: u32, result: Option<io::Result<()>>) {
         if let Some(operation) = self.operations[index as usize].take() {
             self.free.push(index);
-            self.finished.push((operation.slot, (operation.request, result)));
+            self.finished.push((operation.slot, (operation.order.request, result)));
         }
     }
 
@@ -301,14 +324,15 @@ impl Table {
             unreachable!("a completion is of an operation in the table")
         };
         match operation.advance(result) {
-            Some(result) => self.remove(index, result),
+            Some(result) => self.remove(index, Some(result)),
             None => self.queue.push_back(index),
         }
     }
 
-    fn fail_queued(&mut self) {
+    /// Returns what is queued to its callers, who find another way.
+    fn return_queued(&mut self) {
         while let Some(index) = self.queue.pop_front() {
-            self.remove(index, Err(io::Error::other("the kernel refuses requests through io_uring")));
+            self.remove(index, None);
         }
     }
 }
@@ -316,8 +340,8 @@ impl Table {
 impl Operation {
     /// Returns the submission for the rest of this operation.
     fn entry(&mut self) -> squeue::Entry {
-        let file = types::Fd(self.backing.file.as_raw_fd());
-        match &mut self.request {
+        let file = types::Fd(self.order.backing.file.as_raw_fd());
+        match &mut self.order.request {
             Request::Read { offset, buf } => {
                 let rest = &mut buf[self.done..];
                 let len = rest.len().min(SUBMISSION_BYTES_MAX) as u32;
@@ -341,7 +365,7 @@ impl Operation {
                 error => Some(Err(error.into())),
             };
         }
-        let (len, at_end) = match &self.request {
+        let (len, at_end) = match &self.order.request {
             Request::Read { buf, .. } => (buf.len(), io::ErrorKind::UnexpectedEof),
             Request::Write { buf, .. } => (buf.len(), io::ErrorKind::WriteZero),
             Request::Sync | Request::Discard { .. } => return Some(Ok(())),
@@ -351,7 +375,7 @@ impl Operation {
             return Some(Ok(()));
         }
         let mut progress = result as usize;
-        if self.backing.direct {
+        if self.order.backing.direct {
             // Direct I/O can only continue at a page boundary: a partly transferred page is repeated.
             let part = self.done % PAGE_BYTES;
             self.done -= part;

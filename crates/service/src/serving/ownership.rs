@@ -206,10 +206,14 @@ impl Ownership {
         Ok(Ownership { media, lease, left_open, drive, stop, ended })
     }
 
-    /// The drive on the backing was opened: it stops if it is taken over.
+    /// The drive on the backing was opened: it stops if it is taken over, or was meanwhile.
     pub(crate) fn opened(&self, drive: &Drive<AnyMedia>) {
         // Opened once.
         let _ = self.drive.set(drive.clone());
+        // After it is set: either this sees the loss, or whoever sees the loss sees the drive.
+        if let Some(why) = self.lease.lost() {
+            drive.disown(&why);
+        }
     }
 
     /// Gives the backing back.
@@ -251,15 +255,22 @@ async fn keep(
     };
     let Some(why) = why else { return owner.give_back(&file, &machine).await };
     tracing::error!(drive = %path, "{why}; this process writes and answers nothing any more");
-    if let Some(drive) = drive.get() {
-        drive.disown(&why);
-    }
+    let disown = || drive.get().inspect(|drive| drive.disown(&why));
+    // Before writes fail by the loss, so that the drive shows the reason. Again after it, for a drive that was opened in
+    // between.
+    disown();
     owner.lease().lose(&why);
+    disown();
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use drive::{CreateOptions, OpenOptions, State};
+    use layout::Geometry;
+    use layout::owner::{OWNER_BYTES, OWNER_COPIES};
+    use media::{Allocation, Direct, IoBuf, Media};
+
     use super::*;
 
     fn machine() -> Machine {
@@ -299,6 +310,43 @@ mod tests {
         // Two that are unknown are not the same.
         own.process.machine_id = [0; 16];
         assert_eq!(own.fate(&Process { machine_id: [0; 16], ..booted }), Fate::Elsewhere);
+    }
+
+    #[tokio::test]
+    async fn a_drive_that_is_lost_while_it_is_opened_stops() {
+        const BYTES: u64 = 64 << 20;
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("drive");
+        let file = FileMedia::create(&path, BYTES, Allocation::Sparse, Direct::Auto).expect("created");
+        let options = CreateOptions {
+            physical_size_bytes: BYTES,
+            logical_capacity_bytes: BYTES,
+            sector_bytes: 512,
+            segment_bytes: None,
+            codec: codec::Policy::default(),
+            uuid: [1; 16],
+            created_unix_seconds: 0,
+            endurance_bytes: 0,
+            keep_allocated: false,
+        };
+        Drive::create(&file, &options).await.expect("created");
+        let spawner: Spawner = Arc::new(|future| _ = tokio::spawn(future));
+        let owned = Ownership::claim(&path, file.clone(), Claimed::Drive, false, &spawner).await;
+        let owned = owned.expect("nobody has it");
+        let mut options = OpenOptions::new(1, spawner);
+        options.lease = Some(owned.lease.clone());
+        let drive = Drive::open(owned.media.clone(), options).await.expect("opened");
+        // Somebody else writes there before the server knows its drive.
+        for copy in 0..OWNER_COPIES {
+            let blank = Arc::new(IoBuf::zeroed(OWNER_BYTES));
+            file.write(Geometry::owner_offset(copy), blank).await.expect("written");
+        }
+        owned.lease.suspend();
+        let why = owned.lease.confirm().await.expect_err("the mark is gone");
+        assert_eq!(drive.status().state, State::Online);
+        owned.opened(&drive);
+        assert_eq!(drive.status().state, State::Poisoned(why));
+        owned.give_back().await;
     }
 
     #[test]

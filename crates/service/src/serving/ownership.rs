@@ -193,6 +193,13 @@ impl Ownership {
             }
             claimed => claimed.map_err(failed)?,
         };
+        // Another machine may have had the drive since this one read it last.
+        let cached = file.clone();
+        let forgotten = tokio::task::spawn_blocking(move || cached.forget_cached()).await;
+        let forgotten = forgotten.unwrap_or_else(|lost| Err(std::io::Error::other(lost)));
+        forgotten.map_err(|error| {
+            failed(Error::Io(format!("cannot drop cached pages of the backing: {error}")))
+        })?;
         let (lease, left_open) = (owner.lease().clone(), owner.left_open());
         let media = Arc::new(AnyMedia::from(file.leased(lease.clone())));
         let drive = Arc::new(OnceLock::new());

@@ -182,7 +182,14 @@ fn failed(path: &Path, media: &AnyMedia, source: drive::Error) -> ServiceError {
 pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<FileMedia, MediaError> {
     let since = Instant::now();
     loop {
-        match FileMedia::open(path, settings.read_only, settings.direct) {
+        // Looking for a lock that is busy takes up to half a second, and a file system may block for longer.
+        let (read_only, direct, at) = (settings.read_only, settings.direct, path.to_path_buf());
+        let opened = tokio::task::spawn_blocking(move || FileMedia::open(at, read_only, direct)).await;
+        let opened = opened.unwrap_or_else(|lost| {
+            let (path, source) = (path.to_path_buf(), std::io::Error::other(lost));
+            Err(MediaError::Io { path, action: "open it", source })
+        });
+        match opened {
             Err(error) if error.is_in_use() && since.elapsed() < LOCK_PATIENCE => {
                 tokio::time::sleep(LOCK_POLL).await;
             }
@@ -235,4 +242,36 @@ pub fn inspect_status(
         let path = absolute(path);
         Ok(idle_report(&path, &drive, keeps_allocated(&media).await, accept_damage))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use media::Allocation;
+    use tokio::runtime::{Builder, Handle};
+    use tokio::sync::oneshot;
+
+    use super::*;
+
+    #[test]
+    fn opening_a_backing_blocks_no_worker() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("drive");
+        drop(FileMedia::create(&path, 1 << 20, Allocation::Sparse, Direct::Auto).expect("created"));
+        let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
+        runtime.expect("a runtime").block_on(async {
+            // Nobody is there who may block.
+            let (free, freed) = oneshot::channel::<()>();
+            Handle::current().spawn_blocking(|| freed.blocking_recv());
+            let settings = OpenSettings::default();
+            let mut opening = pin!(open_media(&path, &settings));
+            let at_once = std::future::poll_fn(|context| {
+                std::task::Poll::Ready(opening.as_mut().poll(context).is_ready())
+            });
+            assert!(!at_once.await, "it was opened on the thread of the worker");
+            free.send(()).expect("it waits");
+            opening.await.expect("opened");
+        });
+    }
 }

@@ -87,7 +87,10 @@ pub fn set_size(
         let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
         inspect(path, false, spawner.clone()).await?.check_physical_size(bytes).map_err(failed)?;
         let mut opened = open(path, &OpenSettings::default(), spawner, None).await?;
-        let changed = grow(path, &opened.drive, &opened.media, bytes, allocation(preallocate)).await;
+        let changed = {
+            let backing = (&opened.media, opened.lease().map(|lease| &**lease));
+            grow(path, &opened.drive, backing, bytes, allocation(preallocate)).await
+        };
         let closed = opened.close().await.map_err(failed);
         changed.and(closed)?;
         Ok(report_of(path, &opened).await)

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use drive::Drive;
-use media::{Allocation, AnyMedia, Media};
+use media::{Allocation, AnyMedia, Lease, Media};
+use status::shown;
 
 use crate::error::ServiceError;
 
@@ -13,11 +14,11 @@ pub(crate) fn allocation(preallocate: bool) -> Allocation {
     if preallocate { Allocation::Preallocated } else { Allocation::Sparse }
 }
 
-/// Makes the backing long enough, then lets the drive use it.
+/// Makes the backing long enough, then lets the drive use it. A drive that another process has taken over does not grow.
 pub(crate) async fn grow(
     path: &Path,
     drive: &Drive<AnyMedia>,
-    media: &Arc<AnyMedia>,
+    (media, lease): (&Arc<AnyMedia>, Option<&Lease>),
     bytes: u64,
     allocation: Allocation,
 ) -> Result<(), ServiceError> {
@@ -27,6 +28,10 @@ pub(crate) async fn grow(
     if let AnyMedia::File(file) = &**media
         && file.size_bytes() < bytes
     {
+        if let Some(lease) = lease {
+            // Waits for the next look at the mark, if there was none lately. The file is not changed without a lease.
+            lease.confirm().await.map_err(|why| ServiceError::Refused(format!("{}: {why}", shown(path))))?;
+        }
         let (media, before) = (media.clone(), file.size_bytes());
         // Allocating much space takes a while.
         let grown = tokio::task::spawn_blocking(move || match &*media {

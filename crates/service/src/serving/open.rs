@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use drive::{Compute, Drive, OpenOptions, ReadCache, Spawner};
-use media::{AnyMedia, Direct, FileMedia, MediaError};
+use media::{AnyMedia, Direct, FileMedia, Lease, MediaError};
 use offload::Offload;
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -102,6 +102,11 @@ pub(crate) struct Opened {
 }
 
 impl Opened {
+    /// The lease of the backing. `None` if it was opened read-only.
+    pub(crate) fn lease(&self) -> Option<&Arc<Lease>> {
+        self.ownership.as_ref().map(|ownership| &ownership.lease)
+    }
+
     /// Takes the right to write, which is to be given back when the drive is closed.
     pub(crate) fn take_ownership(&mut self) -> Option<Ownership> {
         self.ownership.take()

@@ -275,7 +275,9 @@ impl ServedDrive {
                 return Err(ServiceError::Refused(format!("{}: the drive was closed", shown(&self.path))));
             }
             let before = self.gate.drive.status().physical_size_bytes;
-            grow(&self.path, &self.gate.drive, &self.media, bytes, allocation).await?;
+            let lease = self.ownership.lock().await.as_ref().map(|ownership| ownership.lease.clone());
+            let backing = (&self.media, lease.as_deref());
+            grow(&self.path, &self.gate.drive, backing, bytes, allocation).await?;
             self.gate.held.room_made();
             tracing::info!(drive = %shown(&self.path), before, now = bytes, "physical size");
             Ok(())

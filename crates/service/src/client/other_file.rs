@@ -50,8 +50,12 @@ fn look(path: &Path) -> There {
     }
 }
 
-/// Returns whether a process has other mounts than this one. `false` if that cannot be seen.
+/// Returns whether a process has other mounts than this one. `false` if that cannot be seen, except for process 0: a peer
+/// that has no id here is in another container.
 fn is_in_other_namespace(pid: u32) -> bool {
+    if pid == 0 {
+        return true;
+    }
     let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt"));
     matches!((of(&pid.to_string()), of("self")), (Ok(theirs), Ok(ours)) if theirs != ours)
 }
@@ -81,15 +85,16 @@ impl OtherFile {
         }
         let held = report.backing.file.clone();
         let there = look(path);
-        let pid = report.server.as_ref().map_or(0, |server| server.pid);
+        let pid = report.server.as_ref().map(|server| server.pid);
         // Of a server that sees its file at its path, which may lead to something else here.
-        let is_elsewhere = || report.backing.place == BackingPlace::InPlace && is_in_other_namespace(pid);
+        let is_elsewhere =
+            || report.backing.place == BackingPlace::InPlace && pid.is_some_and(&is_in_other_namespace);
         let other = |found, found_drive| {
             Box::new(OtherFile {
                 path: path.to_path_buf(),
                 found,
                 found_drive,
-                pid,
+                pid: pid.unwrap_or_default(),
                 held: held.clone(),
                 held_drive: report.uuid.clone(),
                 is_deleted: report.backing.place == BackingPlace::Deleted,
@@ -197,6 +202,7 @@ mod tests {
         let own = std::process::id();
         assert!(!is_in_other_namespace(own));
         assert!(!is_in_other_namespace(u32::MAX), "no such process");
+        assert!(is_in_other_namespace(0), "a peer that cannot be seen");
         let folder = tempfile::tempdir()?;
         let path = folder.path().join("drive");
         fs::write(&path, "a drive")?;

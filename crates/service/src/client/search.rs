@@ -18,8 +18,8 @@ use crate::client::exchange::{PATIENCE, Together};
 use crate::client::other_file::OtherFile;
 use crate::client::runtime_dir::runtime_dirs;
 use crate::client::servers::{
-    ANSWERS_MAX_BYTES, FoundDrives, LOOK_PATIENCE, SilentServer, ask_status, is_at, parse_status, peer,
-    receive_status, sockets_in,
+    ANSWERS_MAX_BYTES, FoundDrives, LOOK_PATIENCE, SilentServer, is_at, parse_status, peer, receive_status,
+    sockets_in,
 };
 use crate::error::ServiceError;
 use crate::paths::absolute;
@@ -341,13 +341,7 @@ impl DriveSearch {
 
     /// The drive as the server at a socket reports it, if that has it open.
     fn ask(&self, socket: &Path) -> Option<StatusReport> {
-        match ask_status(socket) {
-            Ok(answer) => self.drive_in(answer),
-            Err(_) => {
-                socket_file::remove_if_dead(socket);
-                None
-            }
-        }
+        self.answer_of(socket, None).ok().flatten()
     }
 
     /// As [`DriveSearch::ask`], for one of many servers that are asked at a time.
@@ -366,13 +360,20 @@ impl DriveSearch {
                 parse_status(&answer, ANSWERS_MAX_BYTES)?
             };
             // Not under that lock: drives of others may lie where a look at a path does not end.
-            Ok(parsed.and_then(|answer| self.drive_in(answer)))
+            Ok(parsed.and_then(|answer| self.drive_in(answer, pid)))
         };
         ask()
             .or_else(|error| SilentServer::failed(socket, pid, since.elapsed(), &error).map_or(Ok(None), Err))
     }
 
-    fn drive_in(&self, mut answer: StatusAnswer) -> Option<StatusReport> {
+    /// The drive in the answer of a server, whose process has this id here. The answer names the id that the server knows
+    /// of itself, which in a container is that of another process here.
+    fn drive_in(&self, mut answer: StatusAnswer, pid: Option<u32>) -> Option<StatusReport> {
+        for report in &mut answer.drives {
+            if let (Some(pid), Some(server)) = (pid, &mut report.server) {
+                server.pid = pid;
+            }
+        }
         if self.is_exact {
             return self.exact_drive_in(answer);
         }
@@ -449,6 +450,28 @@ mod tests {
     fn search(dir: &tempfile::TempDir, path: &str, glance: Duration) -> DriveSearch {
         let search = DriveSearch::in_dirs(Path::new(path), vec![dir.path().to_path_buf()]);
         DriveSearch { glance, patience: LONG, ..search }
+    }
+
+    #[test]
+    fn a_server_is_known_by_its_process_id_here() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let listener = UnixListener::bind(dir.path().join("down-1.sock")).expect("bound");
+        // As in a container: it takes itself for process 1.
+        let server = Some(status::ServerReport { pid: 1, ..status::ServerReport::default() });
+        let drives = vec![StatusReport { path: "/drive".into(), server, ..StatusReport::default() }];
+        let answer = serde_json::to_string(&StatusAnswer { drives }).expect("JSON");
+        thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let _ = BufReader::new(&stream).read_line(&mut String::new());
+                let _ = writeln!(&stream, "{answer}");
+            }
+        });
+        let drive = search(&dir, "/drive", LONG);
+        // The second time it is asked without a search.
+        for _ in 0..2 {
+            let found = drive.find().expect("found");
+            assert_eq!(found.server.expect("a server").pid, std::process::id());
+        }
     }
 
     #[test]

@@ -51,6 +51,8 @@ pub const RETURNS: u8 = 1;
 
 /// Longest time that a change of another client waits for the bridge.
 pub const PATIENCE: Duration = Duration::from_secs(30);
+/// Most changes of which the bridge has not heard. Those of clients that have left count too. More wait.
+const OPEN_MAX: usize = 1 << 16;
 /// Interval of looks whether a bridge that is away lives.
 const LOOK: Duration = Duration::from_secs(1);
 
@@ -205,7 +207,7 @@ impl Changes {
     pub(crate) async fn admit(&self, sharing: &Sharing) -> Result<(), DeviceError> {
         let may = |state: &mut State| match state {
             State { is_silent: true, .. } => Some(Err(silent())),
-            State { is_ready: true, .. } => Some(Ok(())),
+            State { is_ready: true, open, .. } if open.len() < OPEN_MAX => Some(Ok(())),
             state => self.is_gone(state, sharing).then_some(Ok(())),
         };
         self.wait(may).await.unwrap_or_else(|| Err(silent()))
@@ -428,6 +430,22 @@ mod tests {
         is_marked.store(false, Ordering::Relaxed);
         assert_eq!(within(2, telling.as_mut()).await, Some(Ok(())));
         assert_eq!(within(0, foreign.tell((0, 512))).await, Some(Ok(())), "nobody has to hear of anything");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_of_clients_that_leave_are_bounded() {
+        let Shared { fence, foreign, .. } = shared();
+        let _attached = fence.attach(false, true).expect("nobody else");
+        let carrier = Carrier::new(&fence, 1);
+        carrier.ready();
+        for _ in 0..OPEN_MAX {
+            assert_eq!(within(0, foreign.admit()).await, Some(Ok(())));
+            // The client leaves before the bridge has heard of its change.
+            assert!(futures::FutureExt::now_or_never(foreign.tell((0, 512))).is_none());
+        }
+        assert!(within(1, foreign.admit()).await.is_none(), "no more are taken");
+        carrier.heard(1);
+        assert_eq!(within(1, foreign.admit()).await, Some(Ok(())));
     }
 
     #[tokio::test(start_paused = true)]

@@ -85,9 +85,10 @@ pub(crate) struct Member {
     fence: Arc<Fence>,
     number: u64,
     asked: Arc<Asked>,
-    answered: watch::Sender<u64>,
     /// It is a connection of the bridge.
     attached: Option<Attached>,
+    /// Dropped last: whoever waits for the end of the member finds the device detached then.
+    answered: watch::Sender<u64>,
 }
 
 /// The fences of all devices of a server. An export at another address of the same device has the same fence.
@@ -343,6 +344,28 @@ mod tests {
             Poll::Ready(number) => Some(number),
             Poll::Pending => None,
         }
+    }
+
+    #[test]
+    fn who_waits_for_the_bridge_to_leave_finds_the_device_detached() {
+        struct Waiter(Arc<Fence>, AtomicBool);
+        impl std::task::Wake for Waiter {
+            fn wake(self: Arc<Self>) {
+                self.1.store(!self.0.is_attached(), Ordering::Relaxed);
+            }
+        }
+        let fence = Arc::new(Fence::default());
+        let attached = fence.attach(false, false).expect("nobody else");
+        let writer = Writer { number: 1, peer: Peer::Unknown };
+        let joined = fence.ask().join(writer, Some(attached), &Sharing::default());
+        let (bridge, _) = joined.expect("it is the bridge");
+        let waiter = Arc::new(Waiter(Arc::clone(&fence), AtomicBool::new(false)));
+        let mut question = fence.ask();
+        let mut waiting = std::pin::pin!(question.answered());
+        let waker = Waker::from(Arc::clone(&waiter));
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        drop(bridge);
+        assert!(waiter.1.load(Ordering::Relaxed), "it was woken while the device was attached");
     }
 
     #[tokio::test]

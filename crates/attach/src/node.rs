@@ -151,7 +151,9 @@ pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path, force: bool) -
             _ => {}
         }
     }
-    loop_device::clear_stale(folder, force)
+    let recorded = record.filter(|record| record.way == Some(Way::Loop));
+    let recorded = recorded.and_then(|record| record.node.as_deref());
+    loop_device::clear_stale(recorded, folder, force)
 }
 
 /// Path of a device node for a kernel name.

@@ -85,7 +85,16 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         refuse_other_file(path, &found)?;
     }
     if !answers(&found, args.force)? {
-        found = find()?;
+        let before = std::mem::replace(&mut found, find()?);
+        // Whoever waited ten seconds, and killed its bridge, meant that one.
+        if found.record.path != before.record.path {
+            bail!(
+                "{}: is the device of {} by now, and was that of {}; detach it by its drive",
+                shown(path),
+                shown(&found.record.path),
+                shown(&before.record.path)
+            );
+        }
     }
     if !args.force && args.bridge.is_none() {
         refuse_loss(&found)?;

@@ -197,6 +197,13 @@ fn unmounted_file() -> PathBuf {
     Path::new("/").join(FILE_NAME)
 }
 
+/// Returns whether a file of a loop device, as sysfs shows it, is one that a killed bridge left: in its mount point, or, of the
+/// device that it recorded, where a file is shown that is not mounted any more. Any other bridge's may be shown there too.
+fn is_left(file: &Path, mount: &Path, unmounted: Option<&Path>) -> bool {
+    // A file that is there by this path is another's.
+    file.starts_with(mount) || unmounted.is_some_and(|unmounted| file == unmounted && !unmounted.exists())
+}
+
 /// Returns whether a file of a loop device, as sysfs shows it, may be the one in the folder of an attachment. If in doubt, it is.
 pub(super) fn may_be_in(shown: &Path, folder: &Path) -> bool {
     // Whatever way leads to the folder, also from another root.
@@ -230,8 +237,7 @@ impl Node for LoopNode {
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError> {
         let mount = real_mount(self.file.folder.parent().unwrap_or(&self.file.folder));
         let unmounted = unmounted_file();
-        // A file that is there by this path is another's.
-        let is_its = |file: &Path| file.starts_with(&mount) || (file == unmounted && !unmounted.exists());
+        let is_its = |file: &Path| is_left(file, &mount, Some(&unmounted));
         clear(&self.path, is_its, patience, force)?;
         self.file
             .unmount(patience)
@@ -295,14 +301,15 @@ pub(super) fn end_requests(folder: &Path) {
 }
 
 /// Removes what a killed bridge left in the folder of an attachment: all loop devices with a file in it, because the bridge may
-/// have been killed before it recorded its own.
-pub(super) fn clear_stale(folder: &Path, force: bool) -> Result<(), AttachError> {
+/// have been killed before it recorded its own. And the one that it `recorded`, if its file system is not mounted any more.
+pub(super) fn clear_stale(recorded: Option<&Path>, folder: &Path, force: bool) -> Result<(), AttachError> {
     end_requests(folder);
-    let mount = real_mount(folder);
-    let is_its = |file: &Path| file.starts_with(&mount);
+    let (mount, unmounted) = (real_mount(folder), unmounted_file());
     for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        clear(&device(&name.to_string_lossy()), is_its, Duration::from_secs(1), force)?;
+        let device = device(&entry.file_name().to_string_lossy());
+        let is_recorded = recorded == Some(device.as_path());
+        let is_its = |file: &Path| is_left(file, &mount, is_recorded.then_some(unmounted.as_path()));
+        clear(&device, is_its, Duration::from_secs(1), force)?;
     }
     // It may not be mounted.
     let _ = rustix::mount::unmount(&mount, UnmountFlags::DETACH | UnmountFlags::FORCE);
@@ -367,6 +374,17 @@ impl Drop for Mounted {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_killed_bridge_left_is_known_after_a_lazy_unmount() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (mount, gone) = (dir.path().join("file"), dir.path().join("gone"));
+        assert!(is_left(&mount.join(FILE_NAME), &mount, None), "mounted");
+        assert!(!is_left(&gone, &mount, None), "of a device that it did not record");
+        assert!(is_left(&gone, &mount, Some(&gone)), "unmounted lazily");
+        fs::write(&gone, "another's").expect("written");
+        assert!(!is_left(&gone, &mount, Some(&gone)), "a file that is there");
+    }
 
     #[test]
     fn each_drive_has_a_name_of_its_own() -> io::Result<()> {

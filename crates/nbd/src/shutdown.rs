@@ -39,4 +39,9 @@ impl Shutdown {
         // An error means that the trigger was dropped, which also requests shutdown.
         let _ = self.0.wait_for(|requested| *requested).await;
     }
+
+    /// Returns whether shutdown is requested.
+    pub fn is_requested(&self) -> bool {
+        *self.0.borrow() || self.0.has_changed().is_err()
+    }
 }

@@ -1,6 +1,7 @@
 //! `pumice wipe` and `pumice format`
 
 use std::io::{BufRead, IsTerminal, Write};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
@@ -107,6 +108,7 @@ pub(crate) fn erase(path: &Path, options: WipeOptions, how: &Erasing) -> Result<
     let progress = |done, all| {
         bar.set_length(all);
         bar.set_position(done);
+        ControlFlow::Continue(())
     };
     let wiped = run_here(IoChoice::Auto, |spawner| {
         service::wipe(path, options, (discard, take_over), spawner, progress)

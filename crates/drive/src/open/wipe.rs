@@ -6,6 +6,8 @@
 //! leaves the drive as it was, or wiped. Then the newest checkpoint of the old incarnation is blanked: if the new
 //! superblock is lost, of which the backing may have taken one copy only, the old one leads to nothing any more.
 
+use std::ops::ControlFlow;
+
 use layout::geometry::validate_capacity;
 use layout::{Features, PAGE_BYTES, Rows, SegmentUse, Superblock};
 use media::{IoBuf, Media};
@@ -58,7 +60,7 @@ pub struct Wiped {
 }
 
 /// Bytes discarded at once.
-const DISCARD_BYTES: u64 = 1 << 30;
+const DISCARD_BYTES: u64 = 256 << 20;
 
 impl<M: Media> Drive<M> {
     /// Wipes the drive on `media`, which no server may have open: all data and statistics, except the bytes written
@@ -127,12 +129,16 @@ impl<M: Media> Drive<M> {
     }
 
     /// Discards the space of all segments of a drive that was just wiped. `progress` gets the number of bytes done,
-    /// and of all. Returns false if the backing cannot discard. May be abandoned at any time, and is optional.
+    /// and of all, before each piece of at most 256 MiB, and may end the work. Returns false if it did, or if the backing
+    /// cannot discard. May be abandoned at any time, and is optional.
     ///
     /// # Errors
     ///
     /// [`Error::Invalid`] unless the drive is empty and closed; errors of the medium.
-    pub async fn discard_all(media: &M, mut progress: impl FnMut(u64, u64)) -> Result<bool, Error> {
+    pub async fn discard_all(
+        media: &M,
+        mut progress: impl FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<bool, Error> {
         let (superblock, _) = read_superblock(media).await?;
         let checkpoint = read_checkpoint(media, &superblock).await?.checkpoint;
         if !checkpoint.root.is_unmapped() || checkpoint.sequence > 0 || !checkpoint.clean {
@@ -144,7 +150,9 @@ impl<M: Media> Drive<M> {
         let (start, end) = (superblock.geometry.segments_offset(), superblock.geometry.physical_size_bytes);
         let mut at = start;
         while at < end {
-            progress(at - start, end - start);
+            if progress(at - start, end - start).is_break() {
+                return Ok(false);
+            }
             let len = DISCARD_BYTES.min(end - at);
             match media.discard(at, len).await {
                 Ok(()) => {}
@@ -153,7 +161,7 @@ impl<M: Media> Drive<M> {
             }
             at += len;
         }
-        progress(end - start, end - start);
+        let _ = progress(end - start, end - start);
         Ok(true)
     }
 }

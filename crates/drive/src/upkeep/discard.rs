@@ -30,6 +30,8 @@ const QUIET_CHECKPOINTS_MIN: u32 = 64;
 const QUIET_CHECKPOINTS_PART: u32 = 4;
 /// Largest discard: a device may take long for one, and requests wait behind it.
 const DISCARD_MAX_BYTES: u64 = 256 << 20;
+/// Largest discard of a closed drive. Its server ends between two of them.
+const CLOSED_DISCARD_MAX_BYTES: u64 = 64 << 20;
 /// Dead space that matters: at least so much, and a part of what lives.
 const MUCH_BYTES: u64 = 16 << 20;
 const MUCH_PART: u64 = 64;
@@ -117,7 +119,8 @@ impl Core {
 
     /// Number of segments that one discard may take. Meanwhile nobody can have them.
     fn discards_at_once(&self) -> u32 {
-        let most = (DISCARD_MAX_BYTES / u64::from(self.geometry().segment_bytes)).max(1) as u32;
+        let most_bytes = if self.closed { CLOSED_DISCARD_MAX_BYTES } else { DISCARD_MAX_BYTES };
+        let most = (most_bytes / u64::from(self.geometry().segment_bytes)).max(1) as u32;
         if self.closed || self.full_backing.is_full() {
             return most;
         }

@@ -41,7 +41,8 @@ fn discards(keep_allocated: bool) -> (u64, u64) {
     }
     let idle = media.discards.load(SeqCst);
     tasks.run(Drive::wipe(&*media, WipeOptions::default())).expect("wipe");
-    let discarded = tasks.run(Drive::discard_all(&*media, |_, _| {})).expect("discard");
+    let discarded =
+        tasks.run(Drive::discard_all(&*media, |_, _| std::ops::ControlFlow::Continue(()))).expect("discard");
     assert_eq!(discarded, !keep_allocated);
     (idle, media.discards.load(SeqCst) - idle)
 }

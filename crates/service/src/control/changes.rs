@@ -1,6 +1,7 @@
 //! Changes of a drive as a whole: capacity, size, codec, wipe. A drive that a server has open is changed there,
 //! through its admin socket; any other is opened here for the change.
 
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use drive::{CreateOptions, Drive, Spawner, WipeOptions, Wiped};
@@ -126,7 +127,7 @@ pub async fn wipe(
     options: WipeOptions,
     (discard, take_over): (bool, bool),
     spawner: Spawner,
-    progress: impl FnMut(u64, u64),
+    progress: impl FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<(SpaceAfterWipe, Wiped), ServiceError> {
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
     // Before anything is written.
@@ -142,7 +143,7 @@ async fn wipe_owned(
     path: &Path,
     options: WipeOptions,
     discard: bool,
-    progress: impl FnMut(u64, u64),
+    progress: impl FnMut(u64, u64) -> ControlFlow<()>,
     media: &AnyMedia,
 ) -> Result<(SpaceAfterWipe, Wiped), ServiceError> {
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };

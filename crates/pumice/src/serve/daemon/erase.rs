@@ -1,5 +1,8 @@
 //! Erasing a drive that is being served: it is withdrawn from clients, closed, wiped, and opened again as it was.
 
+use std::ops::ControlFlow;
+
+use nbd::Shutdown;
 use service::Erasure;
 use status::StatusReport;
 
@@ -21,7 +24,7 @@ impl Daemon {
         let config = self.open[at].config.clone();
         let (own, closed) = self.close_drive(at).await;
         let wiped = match closed {
-            Ok(()) => wipe(erasure).await,
+            Ok(()) => wipe(erasure, self.signals.stop.clone()).await,
             Err(error) => Err(one_line(&error)),
         };
         // Whatever came of it, its clients come back.
@@ -86,9 +89,12 @@ impl Daemon {
     }
 }
 
-async fn wipe(erasure: &Erasure) -> Result<(), String> {
+/// Wipes a drive that is not open. If the server is to stop, the old space is not discarded to its end.
+async fn wipe(erasure: &Erasure, stop: Shutdown) -> Result<(), String> {
     let spawner: drive::Spawner = Arc::new(|future| drop(tokio::spawn(future)));
-    let wiped = service::wipe(&erasure.path, erasure.options, (true, false), spawner, |_, _| {}).await;
+    let progress =
+        |_, _| if stop.is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+    let wiped = service::wipe(&erasure.path, erasure.options, (true, false), spawner, progress).await;
     let (space, wiped) = wiped.map_err(|error| error.to_string())?;
     let path = shown(&erasure.path).to_string();
     for warning in wiped.not_taken {

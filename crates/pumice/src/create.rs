@@ -13,7 +13,7 @@ use drive::CreateOptions;
 use layout::Geometry;
 use layout::geometry::{OWN_FIRST_BLOCK, validate_capacity};
 use media::{Allocation, Direct, FileMedia, Media};
-use service::{IoChoice, run_here};
+use service::{IoChoice, Prepare, run_here};
 use status::{CapacityPlan, Fit, path_text, shown};
 
 use crate::free_space::{free_bytes, missing_bytes};
@@ -75,17 +75,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         refuse_contents(&media)?;
     }
     // Nothing is written before the options are known to be possible.
-    let prepared = options(args, &media).and_then(|options| {
-        if existed && args.force {
-            // Before its mark is cleared.
-            let free = |spawner| service::must_be_free(&args.path, &media, args.take_over, spawner);
-            run_here(IoChoice::Auto, free)??;
-            clear::clear(&media)?;
-        }
-        Ok(options)
-    });
-    let created = prepared.and_then(|options| {
-        let create = |spawner| service::create(&args.path, &media, &options, args.take_over, spawner);
+    let created = options(args, &media).and_then(|options| {
+        let prepare = prepare(media.clone(), existed, args.force);
+        let create =
+            |spawner| service::create(&args.path, &media, &options, args.take_over, prepare, spawner);
         run_here(IoChoice::Auto, create)??;
         Ok(options)
     });
@@ -108,6 +101,19 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         usage::complain(&format!("warning: {}: {warning}", shown(&args.path)));
     }
     Ok(())
+}
+
+/// Returns what is done to the backing once it is claimed.
+fn prepare(media: FileMedia, existed: bool, force: bool) -> Prepare {
+    Box::new(move |may_change| {
+        let prepared = match (existed, force) {
+            (false, _) => Ok(()),
+            (true, true) => clear::clear(&media, may_change),
+            // Another machine may have created a drive since it was looked at.
+            (true, false) => refuse_contents(&media),
+        };
+        prepared.map_err(|error| format!("{error:#}"))
+    })
 }
 
 /// Returns a warning if not all data fits into the capacity.
@@ -295,4 +301,90 @@ fn options(args: &Args, media: &FileMedia) -> Result<CreateOptions> {
     };
     options.validate(media.size_bytes()).map_err(|error| anyhow!("{path}: {error}"))?;
     Ok(options)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::FileExt;
+
+    use drive::find_owner;
+    use tokio::runtime::Handle;
+
+    use super::*;
+
+    /// A path, and a backing there that is full of something, with an ext4 filesystem at the beginning.
+    fn used(folder: &Path) -> (PathBuf, FileMedia) {
+        const BYTES: usize = 64 << 20;
+        let path = folder.join("disk");
+        let mut bytes = vec![0xa5; BYTES];
+        bytes[0x438..0x43a].copy_from_slice(b"\x53\xef");
+        std::fs::write(&path, bytes).expect("written");
+        let media = FileMedia::open(&path, false, Direct::Auto).expect("opened");
+        (path, media)
+    }
+
+    fn create_on(path: &Path, media: &FileMedia, prepare: Prepare) -> Result<()> {
+        let path = path.to_path_buf();
+        let args = Args {
+            path: path.clone(),
+            size: None,
+            capacity: None,
+            sector: "512".into(),
+            codec: codec::Policy::default(),
+            endurance: None,
+            preallocate: false,
+            force: true,
+            take_over: false,
+            segment: None,
+            json: false,
+        };
+        let options = options(&args, media)?;
+        Ok(run_here(IoChoice::Auto, |spawner| {
+            service::create(&path, media, &options, false, prepare, spawner)
+        })??)
+    }
+
+    #[test]
+    fn clearing_leaves_the_claim() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, media) = used(dir.path());
+        let seen = media.clone();
+        let clear = Box::new(move |may_change: &service::MayChange| {
+            let is_claimed = || Handle::current().block_on(find_owner(&seen)).is_some_and(|owner| owner.open);
+            assert!(is_claimed());
+            prepare(seen.clone(), true, true)(may_change)?;
+            assert!(is_claimed(), "the mark was cleared");
+            Ok(())
+        });
+        create_on(&path, &media, clear).expect("created");
+        drop(media);
+        // Both ends are blank but for the drive.
+        let bytes = std::fs::read(&path).expect("read");
+        assert!(!bytes[..1 << 20].windows(64).any(|window| window == [0xa5; 64]));
+        assert!(bytes[bytes.len() - (1 << 20)..].iter().all(|byte| *byte == 0));
+    }
+
+    #[test]
+    fn a_drive_that_appears_before_the_claim_stays() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, media) = used(dir.path());
+        create_on(&path, &media, prepare(media.clone(), true, true)).expect("created");
+        let error = create_on(&path, &media, prepare(media.clone(), true, false)).expect_err("a drive");
+        assert!(error.to_string().contains("holds a Pumice drive"), "{error}");
+    }
+
+    #[test]
+    fn owner_pages_alone_are_no_contents() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, media) = used(dir.path());
+        create_on(&path, &media, prepare(media.clone(), true, true)).expect("created");
+        drop(media);
+        let file = File::options().write(true).open(&path).expect("opened");
+        for (start, end) in [(0, 16), (28, 80), (92, 1024)] {
+            let zeros = vec![0; (end - start) << 10];
+            file.write_all_at(&zeros, (start << 10) as u64).expect("written");
+        }
+        let media = FileMedia::open(&path, false, Direct::Auto).expect("opened");
+        refuse_contents(&media).expect("only the owner is left");
+    }
 }

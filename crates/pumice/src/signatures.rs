@@ -11,6 +11,9 @@ use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use layout::owner::{OWNER_COPIES, Role};
+use layout::{Geometry, OwnerPage};
+
 /// Bytes examined at the beginning. Labels, superblocks and tables of all common formats begin there.
 pub(crate) const HEAD_BYTES: u64 = 1 << 20;
 /// Bytes examined at the end: backup partition tables, RAID superblocks, ZFS labels.
@@ -125,7 +128,8 @@ pub(crate) fn find(mut file: &File, path: &Path) -> io::Result<Vec<Found>> {
         let mut bytes = vec![0; length as usize];
         file.read_exact_at(&mut bytes, offset).map(|()| bytes)
     };
-    let head = read(0, HEAD_BYTES.min(size))?;
+    let mut head = read(0, HEAD_BYTES.min(size))?;
+    blank_owner_pages(&mut head);
     let tail = read(size - TAIL_BYTES.min(size), TAIL_BYTES.min(size))?;
     let here = in_ends(size, &head, &tail);
     if here.iter().any(|found| found.what == DRIVE) {
@@ -143,6 +147,19 @@ pub(crate) fn find(mut file: &File, path: &Path) -> io::Result<Vec<Found>> {
     }
     all.sort_by_key(|found| found.offset);
     Ok(all)
+}
+
+/// Clears owner pages: by themselves they are no contents. A claim looks at them.
+fn blank_owner_pages(head: &mut [u8]) {
+    for copy in 0..OWNER_COPIES {
+        for role in Role::ALL {
+            let at = Geometry::owner_page_offset(copy, role) as usize;
+            let page = head.get_mut(at..at + layout::PAGE_BYTES);
+            if let Some(page) = page.filter(|page| OwnerPage::decode(page).is_ok()) {
+                page.fill(0);
+            }
+        }
+    }
 }
 
 /// Returns what is recognized in something of `size` bytes that begins with `head` and ends with `tail`. Nothing if both are

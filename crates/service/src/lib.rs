@@ -40,7 +40,9 @@ pub use client::servers::{
     FoundDrives, SilentServer, ask_status, change, find_drive_patiently, find_drives, find_served,
 };
 pub use control::admin::AdminSocket;
-pub use control::changes::{SpaceAfterWipe, create, must_be_free, set_capacity, set_codec, set_size, wipe};
+pub use control::changes::{
+    MayChange, Prepare, SpaceAfterWipe, create, set_capacity, set_codec, set_size, wipe,
+};
 pub use error::ServiceError;
 pub use serving::down::DownDrive;
 pub use serving::drives::Drives;

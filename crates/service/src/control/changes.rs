@@ -3,10 +3,12 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::Arc;
 
 use drive::{CreateOptions, Drive, Spawner, WipeOptions, Wiped};
-use media::{AnyMedia, FileMedia, Media};
+use media::{AnyMedia, FileMedia, Lease, Media};
 use status::StatusReport;
+use tokio::runtime::Handle;
 
 use crate::answer::Answer;
 use crate::client::protocol::Change;
@@ -159,17 +161,40 @@ async fn wipe_owned(
     Ok((space, wiped))
 }
 
-/// Creates a drive on a backing that was opened for writing, whatever is there. `take_over` as in
+/// The right to change a backing, for code that blocks its thread.
+pub struct MayChange {
+    lease: Arc<Lease>,
+    runtime: Handle,
+}
+
+impl MayChange {
+    /// Waits until the backing may be changed. To be called just before each write.
+    ///
+    /// # Errors
+    ///
+    /// The reason, if another process has the backing now.
+    pub fn confirm(&self) -> Result<(), String> {
+        self.runtime.block_on(self.lease.confirm())
+    }
+}
+
+/// Prepares a backing for a new drive, on a thread of its own: it clears what is there, or refuses it by an error. The
+/// owner pages ([`layout::owner`]) hold the claim, and must stay.
+pub type Prepare = Box<dyn FnOnce(&MayChange) -> Result<(), String> + Send>;
+
+/// Creates a drive on a backing that was opened for writing, once that is claimed and then prepared. `take_over` as in
 /// [`OpenSettings::take_over`].
 ///
 /// # Errors
 ///
-/// Errors of [`Drive::create`], and if another process has a drive there, by another path or on another machine.
+/// Errors of [`Drive::create`] and of `prepare`, and if another process has a drive there, by another path or on another
+/// machine.
 pub async fn create(
     path: &Path,
     media: &FileMedia,
     options: &CreateOptions,
     take_over: bool,
+    prepare: Prepare,
     spawner: Spawner,
 ) -> Result<(), ServiceError> {
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
@@ -177,24 +202,14 @@ pub async fn create(
     options.validate(media.size_bytes()).map_err(failed)?;
     let owned =
         Ownership::claim(path, media.clone(), Claimed::Backing(options.uuid), take_over, &spawner).await?;
-    let created = Drive::create(&*owned.media, options).await;
+    let right = MayChange { lease: owned.lease.clone(), runtime: Handle::current() };
+    // Elsewhere than here, where the mark is looked at meanwhile.
+    let prepared = tokio::task::spawn_blocking(move || prepare(&right)).await;
+    let created = match prepared {
+        Ok(Ok(())) => Drive::create(&*owned.media, options).await.map_err(failed),
+        Ok(Err(why)) => Err(ServiceError::Refused(why)),
+        Err(_) => Err(ServiceError::WorkerGone),
+    };
     owned.give_back().await;
-    created.map_err(failed)
-}
-
-/// Makes sure that no other process has a drive on a backing that was opened for writing: what is there is going to be cleared,
-/// and the mark of its owner with it. `take_over` as in [`OpenSettings::take_over`].
-///
-/// # Errors
-///
-/// [`drive::Error::Owned`] if one has, by another path or on another machine.
-pub async fn must_be_free(
-    path: &Path,
-    media: &FileMedia,
-    take_over: bool,
-    spawner: Spawner,
-) -> Result<(), ServiceError> {
-    let owned = Ownership::claim(path, media.clone(), Claimed::Backing([0; 16]), take_over, &spawner).await?;
-    owned.give_back().await;
-    Ok(())
+    created
 }

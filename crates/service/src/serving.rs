@@ -12,6 +12,7 @@ pub(crate) mod gate;
 pub(crate) mod grow;
 pub(crate) mod instance;
 pub(crate) mod open;
+pub(crate) mod opening;
 pub(crate) mod ownership;
 pub(crate) mod served;
 pub(crate) mod unthreaded;

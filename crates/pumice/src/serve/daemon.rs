@@ -30,6 +30,8 @@ use crate::usage::one_line;
 
 /// Wait for requests in flight when a drive is closed.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Wait, when the server stops, for drives that are being opened: they are closed then.
+const OPENING: Duration = Duration::from_secs(10);
 /// Additional wait for clients to disconnect.
 const PARTING: Duration = Duration::from_secs(2);
 
@@ -127,10 +129,7 @@ impl Daemon {
         };
         // Commands for events must not run as root.
         let held = service::hold_commands().await;
-        let opened = tokio::select! {
-            opened = self.open_all() => opened.map(|()| true),
-            () = stop.requested() => Ok(false),
-        };
+        let opened = self.open_all().await;
         let of_drives = self.open.iter().filter_map(|open| open.admin.as_ref());
         let backings = self.open.iter().map(|open| open.config.path.as_path());
         let given_up = self.privileges.give_up(backings, of_drives.chain(&self.down_admin), &held);
@@ -145,6 +144,11 @@ impl Daemon {
         let drives: Vec<_> = self.open.iter().map(|open| open.drive.clone()).collect();
         let closed = together(drives.into_iter().map(async |drive| close(&drive).await)).await;
         together(self.drives.down().into_iter().map(async |drive| drive.finish().await)).await;
+        if tokio::time::timeout(OPENING, self.workers.openings_ended()).await.is_err() {
+            tracing::warn!(
+                "stopped while a drive was being opened: another machine cannot open it without --take-over"
+            );
+        }
         let mut failures = closed.into_iter().filter_map(Result::err);
         let first = failures.next();
         failures.for_each(|error| tracing::error!("{}", one_line(&error)));
@@ -181,8 +185,10 @@ impl Daemon {
     }
 
     /// Opens the drives of the configuration. A drive in the file that cannot be opened is reported as down, and the
-    /// others are served. A failure of a drive named on the command line ends the server.
-    async fn open_all(&mut self) -> Result<()> {
+    /// others are served. A failure of a drive named on the command line ends the server. Returns false if a stop is
+    /// requested before all are open.
+    async fn open_all(&mut self) -> Result<bool> {
+        let mut stop = self.signals.stop.clone();
         let tolerant = self.source.file.is_some() && self.source.overrides.paths.is_empty();
         // An opening keeps a worker busy. If the first failure ends the server, drives are opened one at a time, so
         // that the remaining ones are not touched.
@@ -197,8 +203,15 @@ impl Daemon {
                 let opening = self.opening(config, self.source.overrides.take_over);
                 openings.spawn(async move { (at, opening.await) });
             }
+            let joined = tokio::select! {
+                joined = openings.join_next() => joined,
+                () = stop.requested() => {
+                    close_all(opened.into_values(), openings).await;
+                    return Ok(false);
+                }
+            };
             // A panic ends the process.
-            let Some(Ok((at, drive))) = openings.join_next().await else { break };
+            let Some(Ok((at, drive))) = joined else { break };
             opened.insert(at, drive);
             while let Some(drive) = opened.remove(&next) {
                 let config = &configs[next];
@@ -219,7 +232,7 @@ impl Daemon {
         }
         match last {
             Some(error) if self.open.is_empty() => Err(error),
-            _ => Ok(()),
+            _ => Ok(true),
         }
     }
 
@@ -503,6 +516,23 @@ fn export(config: &DriveConfig, drive: &Arc<ServedDrive>) -> Export<ServedDrive>
             },
         },
     }
+}
+
+/// Closes drives that are not offered yet. Those that are still being opened are closed when they are open.
+async fn close_all(
+    opened: impl Iterator<Item = Result<Arc<ServedDrive>>>,
+    mut openings: JoinSet<(usize, Result<Arc<ServedDrive>>)>,
+) {
+    let mut drives: Vec<_> = opened.flatten().collect();
+    openings.abort_all();
+    while let Some(joined) = openings.join_next().await {
+        // Or it was aborted while it waited.
+        if let Ok((_, Ok(drive))) = joined {
+            drives.push(drive);
+        }
+    }
+    let closed = together(drives.into_iter().map(async |drive| close(&drive).await)).await;
+    closed.into_iter().filter_map(Result::err).for_each(|error| tracing::error!("{}", one_line(&error)));
 }
 
 async fn close(drive: &Arc<ServedDrive>) -> Result<()> {

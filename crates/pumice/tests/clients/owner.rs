@@ -1,10 +1,10 @@
 //! One owner: a drive that two processes reach by two paths of an overlay, which have locks of their own, as if they
 //! were on two machines. Machines are told apart by files mounted over the machine id and the boot id.
 
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -261,5 +261,31 @@ fn a_server_that_was_stopped_while_another_took_its_drive_over_answers_nothing_m
     let log = all.drive.log();
     assert!(log.contains("taken over by process") && log.contains("event=\"poisoned\""), "{log}");
     assert_eq!(all.drive.pumice(&["check", &text(&all.upper()), "--deep"]).code, Some(0));
+    Ok(())
+}
+
+#[test]
+fn a_server_that_is_stopped_while_it_opens_a_drive_gives_it_back() -> Outcome {
+    let Some(all) = TwoPaths::make() else { return Ok(()) };
+    all.serve((1, 1), &all.merged(), "one", &[]).kill();
+    // After a boot the drive is challenged, which takes five seconds.
+    let mut command = all.on(1, 3);
+    let socket = format!("unix:{}", all.drive.file("two"));
+    command.arg("serve").arg(all.upper()).args(["--nbd", &socket]).stderr(Stdio::piped());
+    command.env("PUMICE_RUNTIME_DIR", all.drive.file("stopped-run")).env(USER, own_user());
+    let mut server = command.spawn()?;
+    let mut log = BufReader::new(server.stderr.take().expect("piped")).lines();
+    let asks = |line: std::io::Result<String>| line.is_ok_and(|line| line.contains("waiting for an answer"));
+    assert!(log.by_ref().any(asks), "it asks");
+    let pid = i32::try_from(server.id()).ok().and_then(Pid::from_raw).expect("a process id");
+    kill_process(pid, Signal::TERM)?;
+    let rest: Vec<String> = log.map_while(Result::ok).collect();
+    assert!(server.wait()?.success(), "{rest:?}");
+    if rest.iter().any(|line| line.contains("while a drive was being opened")) {
+        eprintln!("skipped: opening took longer than ten seconds");
+        return Ok(());
+    }
+    let other = all.serve((2, 2), &all.merged(), "three", &[]);
+    assert!(other.stop().success());
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! Opening the drive at a path.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -95,6 +95,8 @@ pub(crate) struct Helpers {
 
 /// A drive that was opened.
 pub(crate) struct Opened {
+    /// As it was given.
+    pub(crate) path: PathBuf,
     pub(crate) drive: Drive<AnyMedia>,
     pub(crate) media: Arc<AnyMedia>,
     /// `None` if it was opened read-only.
@@ -157,7 +159,7 @@ pub(crate) async fn open(
             if let Some(ownership) = &ownership {
                 ownership.opened(&drive);
             }
-            Ok(Opened { drive, media, ownership })
+            Ok(Opened { path: path.to_path_buf(), drive, media, ownership })
         }
         Err(source) => {
             let error = failed(path, &media, source);

@@ -22,6 +22,7 @@ use crate::serving::gate::Gate;
 use crate::serving::grow::grow;
 use crate::serving::instance::instance;
 use crate::serving::open::{Helpers, OpenSettings, open};
+use crate::serving::opening::Untaken;
 use crate::serving::ownership::Ownership;
 use crate::upkeep::background::Background;
 use crate::upkeep::improve::{self, Improver};
@@ -84,24 +85,29 @@ impl ServedDrive {
             // Clients of the admin socket may be in another directory.
             let path = absolute(path);
             let meter = Arc::new(Meter::default());
-            let (mut opened, keep_allocated) = {
+            let (untaken, keep_allocated) = {
                 let (path, settings, spawner) = (path.clone(), settings.clone(), workers.spawner());
                 let helpers = Helpers {
                     compute: meter.runner(workers.compute()),
                     offload: workers.offload(),
                     read_cache: workers.read_cache(),
                 };
+                let begun = workers.openings().begin();
+                // It runs to its end, also if nobody waits for it any more.
                 let opening = workers.spawn_on(index, async move {
                     let opened = open(&path, &settings, spawner, Some(helpers)).await?;
-                    let keep_allocated = keeps_allocated(&opened.media).await;
-                    Ok::<_, ServiceError>((opened, keep_allocated))
+                    let untaken = Untaken::new(opened, begun);
+                    let keep_allocated = keeps_allocated(&untaken.get().media).await;
+                    Ok::<_, ServiceError>((untaken, keep_allocated))
                 });
                 opening.await.map_err(|_| ServiceError::WorkerGone)??
             };
-            let (drive, media) = (opened.drive.clone(), opened.media.clone());
+            let (drive, media) = (untaken.get().drive.clone(), untaken.get().media.clone());
             let name: Arc<str> = shown(&path).to_string().into();
             let requests = Arc::new(Requests::new(workers.count()));
             let monitor = Monitor::start(&path, (&drive, &media), requests.clone(), &settings.monitor).await;
+            // Nothing waits from here on.
+            let mut opened = untaken.take();
             let gate = Gate {
                 drive: drive.clone(),
                 requests: requests.clone(),

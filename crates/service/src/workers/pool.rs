@@ -21,6 +21,7 @@ use tokio::task::JoinHandle;
 
 use crate::admission::held::HeldBytes;
 use crate::error::ServiceError;
+use crate::serving::opening::Openings;
 use crate::workers::busy::{Share, measure};
 use crate::workers::compute::{ComputeQueue, ComputeThreads};
 
@@ -63,6 +64,7 @@ pub struct Workers {
     offload: Option<(String, Arc<dyn Offload>)>,
     read_cache: Option<Arc<ReadCache>>,
     held_bytes: Arc<HeldBytes>,
+    openings: Openings,
 }
 
 impl Workers {
@@ -84,6 +86,7 @@ impl Workers {
             offload: None,
             read_cache: None,
             held_bytes: Arc::default(),
+            openings: Openings::default(),
         };
         let mut choice = io;
         for index in 0..count {
@@ -139,6 +142,17 @@ impl Workers {
     /// Returns the account of the memory of held writes of all drives.
     pub(crate) fn held_bytes(&self) -> Arc<HeldBytes> {
         self.held_bytes.clone()
+    }
+
+    /// Returns the drives that are being opened.
+    pub(crate) fn openings(&self) -> &Openings {
+        &self.openings
+    }
+
+    /// Waits until no drive is being opened. One for which nobody waits any more is closed by then. An opening takes as
+    /// long as the recovery of the drive, and five seconds longer if another process may have it.
+    pub async fn openings_ended(&self) {
+        self.openings.ended().await;
     }
 
     /// Number of threads.

@@ -1,0 +1,87 @@
+//! A drive that is being opened for somebody who may stop waiting for it. It is closed then: its backing is given back,
+//! instead of being left as by a killed process.
+
+use std::sync::Arc;
+
+use status::shown;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+
+use crate::serving::open::Opened;
+
+/// Drives of a server that are being opened, and those that are closed because nobody waits for them any more.
+#[derive(Clone)]
+pub(crate) struct Openings(Arc<watch::Sender<usize>>);
+
+impl Default for Openings {
+    fn default() -> Self {
+        Openings(Arc::new(watch::Sender::new(0)))
+    }
+}
+
+impl Openings {
+    /// Counts one more, until what is returned is dropped.
+    pub(crate) fn begin(&self) -> Opening {
+        self.0.send_modify(|count| *count += 1);
+        Opening(self.clone())
+    }
+
+    /// Waits until there is none.
+    pub(crate) async fn ended(&self) {
+        // The sender lives as long as this.
+        let _ = self.0.subscribe().wait_for(|count| *count == 0).await;
+    }
+}
+
+/// A drive that is being opened.
+pub(crate) struct Opening(Openings);
+
+impl Drop for Opening {
+    fn drop(&mut self) {
+        self.0.0.send_modify(|count| *count -= 1);
+    }
+}
+
+/// A drive that was opened, and has to be taken. If it is dropped before, it is closed on its worker.
+pub(crate) struct Untaken {
+    opened: Option<(Opened, Opening)>,
+    worker: Handle,
+}
+
+impl Untaken {
+    /// On the worker that has opened the drive.
+    pub(crate) fn new(opened: Opened, opening: Opening) -> Untaken {
+        Untaken { opened: Some((opened, opening)), worker: Handle::current() }
+    }
+
+    /// The drive.
+    pub(crate) fn get(&self) -> &Opened {
+        match &self.opened {
+            Some((opened, _)) => opened,
+            None => unreachable!("it is there until it is taken or dropped"),
+        }
+    }
+
+    /// Takes the drive. From now on the caller closes it.
+    pub(crate) fn take(mut self) -> Opened {
+        match self.opened.take() {
+            Some((opened, _)) => opened,
+            None => unreachable!("it is taken once"),
+        }
+    }
+}
+
+impl Drop for Untaken {
+    fn drop(&mut self) {
+        let Some((mut opened, opening)) = self.opened.take() else { return };
+        // If the worker has ended, the drive is left as by a killed process.
+        drop(self.worker.spawn(async move {
+            let path = opened.path.clone();
+            match opened.close().await {
+                Ok(()) => tracing::info!(drive = %shown(&path), "closed: it was opened for nobody"),
+                Err(error) => tracing::error!(drive = %shown(&path), %error, "not closed properly"),
+            }
+            drop(opening);
+        }));
+    }
+}

@@ -95,12 +95,12 @@ fn main() {
         let drive = new_drive();
         let mut written = fill(&drive, percent, 0);
         // Settling makes room for more.
-        while is_settled {
+        if is_settled {
             settle(&drive);
-            if used_percent(&drive) > percent - 1.0 {
-                break;
+            while used_percent(&drive) <= percent - 1.0 {
+                written = fill(&drive, percent, written);
+                settle(&drive);
             }
-            written = fill(&drive, percent, written);
         }
         let blocks = written / BLOCK as u64;
         let before = drive.status().counters;

@@ -170,7 +170,7 @@ impl<M: Media> Drive<M> {
         counts.then(|| {
             let what =
                 format!("damaged records in the newest log: {records}; a deep check says what is lost");
-            Fault::new(what)
+            Fault { subject: Subject::Log, ..Fault::new(what) }
         })
     }
 

@@ -5,13 +5,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use drive::Error;
 use media::SimRng;
 
 use crate::doing::Doing;
 use crate::oracle::bytes::{BYTE_HOSTS, SHARED_BYTES, owners_of};
 use crate::requests::{flush, perhaps};
-use crate::{Subject, World};
+use crate::{Error, Subject, World};
 
 /// Longest range of a host that owns the rest of its neighbourhood, as two to this power.
 const LEN_BITS: u64 = 12;

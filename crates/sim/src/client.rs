@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use drive::Error;
 use media::SimRng;
 
 use crate::content::SECTOR_BYTES;
@@ -12,7 +11,7 @@ use crate::executor::yield_now;
 use crate::extents::ask;
 use crate::oracle::Kind;
 use crate::requests::{flush, perhaps, read_range, write_once, zero_once};
-use crate::{Style, Subject, World};
+use crate::{Error, Style, Subject, World};
 
 /// A drive with less data than this share of its size has no excuse for being out of space.
 const NEARLY_EMPTY_PERCENT: u64 = 20;

@@ -390,11 +390,10 @@ impl Config {
         self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
     }
 
-    /// Returns whether hosts reach the drive through a server. Not if the backing does lasting damage, whose errors lose
-    /// their reasons on the wire. Not on large or sparse drives either, which take too long. A panic ends the server.
+    /// Returns whether hosts reach the drive through a server. Not on large or sparse drives, which take too long. A panic
+    /// ends the server.
     pub fn is_served(&self) -> bool {
-        let quiet = !self.does_damage() && !matches!(self.style, Style::Large | Style::Sparse);
-        self.uuid[4].is_multiple_of(6) && quiet
+        self.uuid[4].is_multiple_of(6) && !matches!(self.style, Style::Large | Style::Sparse)
     }
 
     /// Returns whether planned panics of the engine occur.

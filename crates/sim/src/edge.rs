@@ -1,14 +1,13 @@
 //! A host that goes to the end of the drive: the last blocks, those after the former end of a grown drive,
 //! and those beyond the end.
 
-use drive::Error;
 use media::SimRng;
 
 use crate::content::SECTOR_BYTES;
 use crate::extents::ask_range;
 use crate::oracle::Kind;
 use crate::requests::{read_range, write_once, zero_once};
-use crate::{Subject, World};
+use crate::{Error, Subject, World};
 
 /// Largest distance from the end, in sectors: two to this power.
 const REACH_BITS: u64 = 9;

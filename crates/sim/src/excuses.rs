@@ -7,6 +7,7 @@
 //! | corrupt, damaged, no drive, for the rest | durable data was changed; or a sync failed in this life, which loses written data |
 //! | i/o, for a request that only reads | a read that failed in this life |
 //! | i/o | any operation of the backing that failed in this life |
+//! | failed or damaged, which is all that a server says | what excuses i/o, or corrupt |
 //! | read-only | a sync that failed in this life |
 //! | read-only | a write that failed in this life and was not the first one to fail |
 //! | read-only | unusable segments: damaged, and not only in data of hosts, or unreadable |
@@ -18,12 +19,11 @@
 //!
 //! Errors about lack of space on the drive are judged elsewhere.
 
-use drive::Error;
 use media::{MediaCounts, SimMedia};
 
+use crate::Error;
 use crate::backing::Overwrites;
 use crate::doing::Doing;
-use crate::wire::LOST;
 
 /// Number of failed writes after which a drive may stop writing: they may have hit both copies of something,
 /// or many segments. Failures of earlier lives count.
@@ -82,14 +82,16 @@ impl Struck {
     pub(crate) fn excuses(&self, doing: Doing, error: &Error) -> bool {
         let reads_only = doing.reads_only();
         match error {
-            Error::Io(what) if what == LOST => true,
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => {
-                self.may_miss(doing) || self.syncs_failed > 0
+            Error::ConnectionLost => true,
+            Error::Damaged(_) => self.may_miss(doing) || self.syncs_failed > 0,
+            // Either of them.
+            Error::FailedOrDamaged(_) => {
+                let [failed, damaged] = [Error::Io, Error::Damaged].map(|of| of(String::new()));
+                self.excuses(doing, &failed) || self.excuses(doing, &damaged)
             }
             Error::Io(_) if reads_only => self.reads_failed > 0,
             Error::Io(_) => self.reads_failed + self.writes_failed + self.syncs_failed + self.found_full > 0,
-            Error::ReadOnly(_) if reads_only => false,
-            Error::ReadOnly(_) => self.may_give_up(),
+            Error::ReadOnly(_) | Error::NotPermitted => !reads_only && self.may_give_up(),
             Error::BackingFull => self.found_full > 0 && !reads_only,
             _ => false,
         }
@@ -99,9 +101,10 @@ impl Struck {
     /// excuse.
     pub(crate) fn excuses_at_rest(&self, doing: Doing, error: &Error) -> bool {
         match error {
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.may_miss(doing),
+            Error::Damaged(_) => self.may_miss(doing),
             Error::Io(_) => self.unreadable,
-            Error::ReadOnly(_) => self.may_give_up(),
+            Error::FailedOrDamaged(_) => self.unreadable || self.may_miss(doing),
+            Error::ReadOnly(_) | Error::NotPermitted => self.may_give_up(),
             _ => false,
         }
     }
@@ -109,7 +112,7 @@ impl Struck {
     /// The same for an opening that failed.
     pub(crate) fn excuses_opening(&self, error: &Error) -> bool {
         match error {
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => self.may_miss(Doing::Open),
+            Error::Damaged(_) => self.may_miss(Doing::Open),
             Error::NoSpace => self.found_full > 0,
             // Data that is read twice may be damaged in between, or be gone.
             Error::Io(_) if self.damaged_beyond_data || self.damaged_now || self.faded => true,

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use drive::Error;
 use media::SimRng;
 
 use crate::client::read;
@@ -10,7 +9,7 @@ use crate::content::{Filler, SECTOR_BYTES};
 use crate::executor::yield_now;
 use crate::oracle::{ATOMIC_BYTES_MAX, Kind};
 use crate::requests::{flush, write_once, zero_once};
-use crate::{Subject, World};
+use crate::{Error, Subject, World};
 
 /// Refused writes in a row after which the drive counts as full.
 const REFUSALS: u32 = 2;

@@ -2,12 +2,11 @@
 
 use std::sync::Arc;
 
-use drive::Error;
 use media::SimRng;
 
 use crate::doing::Doing;
 use crate::requests::perhaps;
-use crate::{Subject, World};
+use crate::{Error, Subject, World};
 
 /// Maintenance is given up this many times as often as requests: it is rarer, and has more points to
 /// interrupt.

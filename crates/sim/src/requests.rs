@@ -1,14 +1,12 @@
 //! Single requests of a host, which are recorded in the oracle and whose replies it judges.
 
-use drive::Error;
 use media::SimRng;
 
 use crate::content::{self, Filler, SECTOR_BYTES};
 use crate::doing::Doing;
 use crate::impatient::Impatient;
 use crate::oracle::Kind;
-use crate::wire::LOST;
-use crate::{Subject, World};
+use crate::{Error, Subject, World};
 
 /// Name of the counter of writes to a full drive.
 const FULL_WRITE: &str = "op: write, drive full";
@@ -158,7 +156,7 @@ fn conclude<S: Subject>(
         }
         Err(error) => {
             world.oracle.lock().fail(write);
-            if matches!(error, Error::Io(what) if what == LOST) {
+            if *error == Error::ConnectionLost {
                 world.lose(write);
             }
             world.judge(name, error);

@@ -393,7 +393,10 @@ impl<S: Subject> Run<S> {
             }
         }
         if self.config.is_served() {
-            self.count("life: hosts come over NBD");
+            self.count(match self.config.does_damage() {
+                true => "life: hosts come over NBD, and the backing fails",
+                false => "life: hosts come over NBD",
+            });
         }
         for number in 0..self.config.maintainers {
             if number > 0 {

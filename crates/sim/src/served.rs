@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use codec::Policy;
-use drive::{Drive, Error, Spawner};
+use drive::{Drive, Fault, Spawner};
 use futures::lock::Mutex as AsyncMutex;
 use media::{SimMedia, SimRng};
 use nbd::{Access, Export, Peer, Presence, ServerConfig, ShutdownTrigger, serve_connection};
@@ -16,7 +16,7 @@ use tokio::sync::Notify;
 use crate::backing::Backing;
 use crate::subject::{Opening, Space};
 use crate::wire::{Command, FLAG_FUA, FLAG_NO_HOLE, Wire};
-use crate::{Bug, Config, Subject};
+use crate::{Bug, Config, Error, Subject};
 
 /// Number of connections that hosts share.
 const WIRES: usize = 3;
@@ -167,7 +167,7 @@ impl Server {
                 }
                 // It timed out, or connections that were just cut still have all the places.
                 Err(_) if attempts > 0 => is_lost.store(true, Ordering::Relaxed),
-                Err(error) => return Err(Error::Io(error.to_string())),
+                Err(error) => return Err(Error::NoConnection(error.to_string())),
             }
         };
         *place = Some(wire.clone());
@@ -231,31 +231,35 @@ impl Subject for Served {
     }
 
     async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        let Some(server) = &self.server else { return self.drive.read(offset, buf).await };
+        let Some(server) = &self.server else { return Ok(self.drive.read(offset, buf).await?) };
         let data = server.request(Command::Read, 0, (offset, buf.len() as u64), &[]).await?;
         buf.copy_from_slice(&data);
         Ok(())
     }
 
     async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), Error> {
-        let Some(server) = &self.server else { return self.drive.write(offset, data, fua).await };
+        let Some(server) = &self.server else { return Ok(self.drive.write(offset, data, fua).await?) };
         let range = (offset, data.len() as u64);
         server.request(Command::Write, flag(fua, FLAG_FUA), range, data).await.map(drop)
     }
 
     async fn flush(&self) -> Result<(), Error> {
-        let Some(server) = &self.server else { return self.drive.flush().await };
-        server.request(Command::Flush, 0, (0, 0), &[]).await.map(drop)
+        let Some(server) = &self.server else { return Ok(self.drive.flush().await?) };
+        match server.request(Command::Flush, 0, (0, 0), &[]).await {
+            // A flush takes no room of the drive. It is the backing that has none.
+            Err(Error::NoSpace) => Err(Error::BackingFull),
+            answer => answer.map(drop),
+        }
     }
 
     async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Error> {
-        let Some(server) = &self.server else { return self.drive.trim(offset, len, fua).await };
+        let Some(server) = &self.server else { return Ok(self.drive.trim(offset, len, fua).await?) };
         server.request_range(Command::Trim, flag(fua, FLAG_FUA), (offset, len)).await
     }
 
     async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
         let Some(server) = &self.server else {
-            return self.drive.write_zeroes(offset, len, no_hole, fua).await;
+            return Ok(self.drive.write_zeroes(offset, len, no_hole, fua).await?);
         };
         let flags = flag(fua, FLAG_FUA) | flag(no_hole, FLAG_NO_HOLE);
         server.request_range(Command::WriteZeroes, flags, (offset, len)).await
@@ -279,19 +283,19 @@ impl Subject for Served {
         if let Some(server) = &self.server {
             server.stop().await;
         }
-        self.drive.close().await
+        Ok(self.drive.close().await?)
     }
 
     async fn maintain(&self) -> Result<bool, Error> {
-        self.drive.maintain().await
+        Ok(self.drive.maintain().await?)
     }
 
     async fn clean(&self) -> Result<bool, Error> {
-        self.drive.clean().await
+        Ok(self.drive.clean().await?)
     }
 
     async fn checkpoint(&self) -> Result<(), Error> {
-        self.drive.checkpoint().await
+        Ok(self.drive.checkpoint().await?)
     }
 
     async fn settle(&self, block: u64, old_only: bool) -> Result<(u64, bool), Error> {
@@ -321,16 +325,16 @@ impl Subject for Served {
         }
     }
 
-    async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
+    async fn check(&self, deep: bool) -> Result<Vec<Fault>, Error> {
         if let Some(server) = &self.server {
             // Nothing may change during the check.
             server.stop_background().await;
         }
-        self.drive.check(deep).await
+        Subject::check(&self.drive, deep).await
     }
 
     async fn set_codec(&self, policy: Policy) -> Result<(), Error> {
-        self.drive.set_codec(policy).await
+        Ok(self.drive.set_codec(policy).await?)
     }
 
     async fn extents(&self, offset: u64, len: u64) -> Result<Vec<(u64, bool)>, Error> {
@@ -363,6 +367,10 @@ impl Subject for Served {
 
     fn hold_overruns(&self) -> u64 {
         self.drive.hold_overruns()
+    }
+
+    fn waiting_memory_bytes(&self) -> u64 {
+        self.drive.waiting_memory_bytes()
     }
 
     fn bad_segments(&self) -> u64 {

@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use codec::Policy;
 use device::ExtentKind;
-use drive::{CreateOptions, Drive, Error, OpenOptions, Settle, Spawner, WipeOptions};
+use drive::{CheckOptions, CreateOptions, Drive, Fault, OpenOptions, Settle, Spawner, WipeOptions};
 use media::SimMedia;
 use offload::Offload;
 
 use crate::backing::{Backing, Overwrites};
 use crate::later::{self, Later};
-use crate::{Bug, Config, panics, switch};
+use crate::{Bug, Config, Error, panics, switch};
 
 /// Options of one opening of a subject.
 #[derive(Clone)]
@@ -108,7 +108,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn checkpoint(&self) -> impl Future<Output = Result<(), Error>> + Send;
     fn tick(&self);
     fn close(&self) -> impl Future<Output = Result<(), Error>> + Send;
-    fn check(&self, deep: bool) -> impl Future<Output = Result<Vec<String>, Error>> + Send;
+    fn check(&self, deep: bool) -> impl Future<Output = Result<Vec<Fault>, Error>> + Send;
     /// Compresses some data again, from this block on. Returns where to continue, and whether anything was
     /// done.
     fn settle(
@@ -237,7 +237,7 @@ impl Subject for Drive<Backing> {
             endurance_bytes: 0,
             keep_allocated: false,
         };
-        Drive::<SimMedia>::create(media, &options).await
+        Ok(Drive::<SimMedia>::create(media, &options).await?)
     }
 
     async fn open(media: Arc<SimMedia>, config: &Config, opening: Opening) -> Result<Self, Error> {
@@ -270,39 +270,39 @@ impl Subject for Drive<Backing> {
         // Less than the number of beats after which a life without progress is considered stuck.
         options.full_backing_patience_ticks = opening.entropy % 12;
         options.planted = drive::Planted::new(opening.bug.and_then(Bug::of_drive));
-        Drive::open(Arc::new(Backing::new(media, opening.overwrites)), options).await
+        Ok(Drive::open(Arc::new(Backing::new(media, opening.overwrites)), options).await?)
     }
 
     async fn read(&self, offset: u64, buf: &mut [u8]) -> Result<(), Error> {
-        self.read(offset, buf).await
+        Ok(self.read(offset, buf).await?)
     }
 
     async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), Error> {
-        self.write(offset, data, fua).await
+        Ok(self.write(offset, data, fua).await?)
     }
 
     async fn flush(&self) -> Result<(), Error> {
-        self.flush().await
+        Ok(self.flush().await?)
     }
 
     async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Error> {
-        self.trim(offset, len, fua).await
+        Ok(self.trim(offset, len, fua).await?)
     }
 
     async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
-        self.write_zeroes(offset, len, no_hole, fua).await
+        Ok(self.write_zeroes(offset, len, no_hole, fua).await?)
     }
 
     async fn maintain(&self) -> Result<bool, Error> {
-        self.maintain().await
+        Ok(self.maintain().await?)
     }
 
     async fn clean(&self) -> Result<bool, Error> {
-        self.clean().await
+        Ok(self.clean().await?)
     }
 
     async fn checkpoint(&self) -> Result<(), Error> {
-        self.checkpoint().await
+        Ok(self.checkpoint().await?)
     }
 
     async fn settle(&self, block: u64, old_only: bool) -> Result<(u64, bool), Error> {
@@ -352,12 +352,13 @@ impl Subject for Drive<Backing> {
         Ok(())
     }
 
-    async fn check(&self, deep: bool) -> Result<Vec<String>, Error> {
-        self.check(deep).await
+    async fn check(&self, deep: bool) -> Result<Vec<Fault>, Error> {
+        let options = CheckOptions { deep, ..CheckOptions::default() };
+        Ok(self.examine(options, |_| {}).await?.faults)
     }
 
     async fn set_codec(&self, policy: Policy) -> Result<(), Error> {
-        self.set_codec(policy).await
+        Ok(self.set_codec(policy).await?)
     }
 
     async fn extents(&self, offset: u64, len: u64) -> Result<Vec<(u64, bool)>, Error> {
@@ -369,12 +370,7 @@ impl Subject for Drive<Backing> {
         let step = self.scrub_step(block).await?;
         match step.faults.first() {
             None => Ok((step.next_block.unwrap_or(0), step.records_count > 0)),
-            Some(fault) => {
-                let unread = Error::Io(String::new()).to_string();
-                let why = fault.to_string();
-                // The reason is only available as the text of the fault.
-                Err(if why.contains(&unread) { Error::Io(why) } else { Error::Corrupt(why) })
-            }
+            Some(fault) => Err(Error::FailedOrDamaged(fault.to_string())),
         }
     }
 
@@ -384,11 +380,12 @@ impl Subject for Drive<Backing> {
 
     async fn grow(&self, physical: u64, logical: u64) -> Result<(), Error> {
         self.set_physical_size(physical).await?;
-        self.set_logical_capacity(logical).await
+        Ok(self.set_logical_capacity(logical).await?)
     }
 
     async fn wipe(media: Arc<SimMedia>) -> Result<(), Error> {
-        Drive::<SimMedia>::wipe(&*media, WipeOptions::default()).await.map(drop)
+        Drive::<SimMedia>::wipe(&*media, WipeOptions::default()).await?;
+        Ok(())
     }
 
     const CAN_WIPE: bool = true;

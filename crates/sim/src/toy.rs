@@ -11,14 +11,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use drive::{Error, PlantedBug, ReadOnly};
+use drive::{Fault, PlantedBug, ReadOnly};
 use futures::channel::oneshot;
 use futures::lock::Mutex as Gate;
 use media::{Media, PAGE_BYTES, SimMedia};
 use parking_lot::Mutex;
 
 use crate::executor::yield_now;
-use crate::{Bug, Config, Opening, Subject};
+use crate::{Bug, Config, Error, Opening, Subject};
 use log::{Entry, Kind, pages};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -401,7 +401,7 @@ impl Subject for Toy {
         Ok(())
     }
 
-    async fn check(&self, _deep: bool) -> Result<Vec<String>, Error> {
+    async fn check(&self, _deep: bool) -> Result<Vec<Fault>, Error> {
         Ok(Vec::new())
     }
 

@@ -5,15 +5,13 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use drive::{Error, Spawner};
+use drive::Spawner;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, split};
 use tokio::sync::{Notify, mpsc, oneshot};
 
-/// Error of a request whose connection was lost. The request may or may not have taken effect, and may still
-/// do so until another connection was established.
-pub const LOST: &str = "the connection was lost";
+use crate::Error;
 
 const OPTION_MAGIC: &[u8; 8] = b"IHAVEOPT";
 const OPTION_EXPORT_NAME: u32 = 1;
@@ -120,7 +118,7 @@ impl Wire {
     /// Sends a request and waits for its reply. Returns the data of a READ.
     ///
     /// # Errors
-    /// The error in the reply, or an input/output error with the text [`LOST`] if there was no reply.
+    /// The error in the reply, or [`Error::ConnectionLost`] if there was no reply.
     pub async fn request(
         &self,
         command: Command,
@@ -140,14 +138,13 @@ impl Wire {
         let payload_bytes = if command == Command::Read { len as usize } else { 0 };
         let (answer, answered) = oneshot::channel();
         self.state.waiting.lock().insert(cookie, Waiting { payload_bytes, answer });
-        let lost = || Error::Io(LOST.into());
         if self.is_lost() || self.requests.send(request).is_err() {
-            return Err(lost());
+            return Err(Error::ConnectionLost);
         }
         match answered.await {
             Ok(Ok(data)) => Ok(data),
             Ok(Err(errno)) => Err(error_of(errno)),
-            Err(_) => Err(lost()),
+            Err(_) => Err(Error::ConnectionLost),
         }
     }
 }
@@ -161,10 +158,11 @@ impl Drop for Wire {
 /// Converts an error number of the protocol to the drive's error.
 fn error_of(errno: u32) -> Error {
     match errno {
-        1 => Error::ReadOnly(drive::ReadOnly::Requested),
+        1 => Error::NotPermitted,
+        5 => Error::FailedOrDamaged("by NBD".into()),
         22 => Error::Invalid("by NBD".into()),
         28 => Error::NoSpace,
-        other => Error::Io(format!("error {other} by NBD")),
+        other => Error::Answered(other),
     }
 }
 

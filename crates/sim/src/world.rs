@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
-use drive::{Error, ReadOnly};
+use drive::ReadOnly;
 use media::{MediaCounts, SimMedia};
 use parking_lot::Mutex;
 
@@ -14,7 +14,7 @@ use crate::doing::Doing;
 use crate::excuses::Struck;
 use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
-use crate::{Config, Counts, Subject, panics};
+use crate::{Config, Counts, Error, Subject, panics};
 
 /// Number of beats after which a drive must have reacted to a failed sync.
 const POISON_BEATS: u64 = 10;
@@ -221,9 +221,11 @@ impl<S: Subject> World<S> {
             Error::NoSpace => "error: no space",
             Error::BackingFull => "error: backing full",
             Error::ReadOnly(ReadOnly::Closed) => "error: closed",
-            Error::ReadOnly(_) => "error: read-only",
+            Error::ReadOnly(_) | Error::NotPermitted => "error: read-only",
             Error::Io(_) => "error: i/o",
-            Error::Corrupt(_) | Error::Damaged(_) | Error::NotADrive => "error: corrupt",
+            Error::Damaged(_) => "error: corrupt",
+            Error::FailedOrDamaged(_) => "error: i/o or corrupt",
+            Error::ConnectionLost => "error: connection lost",
             _ => "error: another",
         });
         if !self.excuses(doing, error) {

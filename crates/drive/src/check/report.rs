@@ -117,6 +117,8 @@ pub enum Subject {
     Map,
     /// Data of hosts.
     Data,
+    /// Damaged data that recovery has met in the newest log.
+    Log,
     /// The dictionaries, or their catalog.
     Dictionaries,
     /// What the drive counts, and all else.

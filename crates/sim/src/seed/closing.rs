@@ -6,7 +6,6 @@
 
 use std::sync::Arc;
 
-use drive::Error;
 use media::SimRng;
 use parking_lot::Mutex;
 
@@ -17,7 +16,7 @@ use crate::executor::{Cut, End, yield_now};
 use crate::impatient::Impatient;
 use crate::oracle::{Kind, LifeEnd};
 use crate::requests::flush;
-use crate::{Subject, World};
+use crate::{Error, Subject, World};
 
 /// Most requests of each client while the drive is closed.
 const REQUESTS_MAX: u64 = 8;

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 
-use drive::Error;
-
 use super::{Run, Stop, executor};
 use crate::doing::Doing;
 use crate::excuses::Struck;
 use crate::oracle::LifeEnd;
-use crate::{Subject, World, panics};
+use crate::{Error, Subject, World, panics};
 
 impl<S: Subject> Run<S> {
     /// Ends the life in a random way while nothing is in flight.
@@ -76,7 +74,7 @@ impl<S: Subject> Run<S> {
             self.attempt("checkpoint after a panic", |drive| async move { drive.checkpoint().await })?;
         for (what, result) in [("write", wrote), ("trim", trimmed), ("flush", flushed), ("checkpoint", kept)]
         {
-            if !matches!(result, Err(Error::ReadOnly(_))) {
+            if !result.as_ref().is_err_and(Error::is_read_only) {
                 return Err(Stop::Failed(format!("after a panic inside the engine, {what}: {result:?}")));
             }
         }

@@ -3,12 +3,10 @@
 //! Writes are taken or wait, and what waits for the backing takes no more memory than a drive may use, however small its
 //! packs are. When the backing works again, nothing is lost.
 
-use drive::Error;
-
 use super::{Run, Stop, Ticker};
-use crate::Subject;
 use crate::content::Filler;
 use crate::executor::Cut;
+use crate::{Error, Subject};
 
 /// One opening in this many is followed by a hang, where it can be judged.
 const ONE_IN: u64 = 3;

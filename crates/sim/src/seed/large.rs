@@ -5,12 +5,10 @@
 //! of [`super::space`]. Codec and frames stay the same in all lives, so that the same bytes take the same
 //! space again.
 
-use drive::Error;
-
 use super::{Run, Stop};
-use crate::Subject;
 use crate::content::Filler;
 use crate::ledger::Piece;
+use crate::{Error, Subject};
 
 /// Blocks of a write that fills the drive: the largest atomic write.
 const PIECE_BLOCKS: u64 = 64;
@@ -129,7 +127,7 @@ impl<S: Subject> Run<S> {
         Ok(())
     }
 
-    fn read_samples(&mut self) -> Result<(), Stop> {
+    pub(super) fn read_samples(&mut self) -> Result<(), Stop> {
         let pieces = self.ledger.pieces().len();
         for _ in 0..SAMPLES {
             let Some(&piece) = self.ledger.pieces().get(self.rng.index(pieces)) else { return Ok(()) };

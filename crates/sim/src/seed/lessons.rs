@@ -7,7 +7,6 @@
 use std::sync::Arc;
 
 use codec::testdata;
-use drive::Error;
 use futures::future::join4;
 use media::SimRng;
 use parking_lot::Mutex;
@@ -18,7 +17,7 @@ use super::{Run, Stop};
 use crate::content::{self, Filler, SECTOR_BYTES};
 use crate::ledger::BLOCK_BYTES;
 use crate::oracle::{Kind, Oracle};
-use crate::{Subject, later};
+use crate::{Error, Subject, later};
 
 /// Number of blocks of one kind of data.
 const BLOCKS_A_KIND: u64 = 96;

@@ -7,12 +7,10 @@
 //! it was opened, it does after the next opening. Only lasting damage is an excuse. Lack of space is an
 //! excuse for a write; then TRIM of a whole block works.
 
-use drive::Error;
-
 use super::{Run, Stop};
-use crate::Subject;
 use crate::content::Filler;
 use crate::ledger::BLOCK_BYTES;
+use crate::{Error, Subject};
 
 /// Openings after which a drive whose backing has no more faults must accept writes.
 const ATTEMPTS_MAX: u32 = 3;

@@ -2,12 +2,12 @@
 //!
 //! They are done on a copy of the backing, so that the rest of a seed does not depend on them.
 
-use drive::Error;
+use drive::Subject as Part;
 
 use super::{Run, Stop};
 use crate::doing::Doing;
 use crate::oracle::LifeEnd;
-use crate::{Opening, Style, Subject};
+use crate::{Error, Opening, Style, Subject};
 
 /// One opening for writing in this many is preceded by an opening for reading only.
 const ONE_IN: u64 = 8;
@@ -65,7 +65,7 @@ impl<S: Subject> Run<S> {
         let problems = self.attempt("check", |drive| async move { drive.check(deep).await })?;
         let problems =
             problems.map_err(|error| Stop::Failed(format!("check of a drive open to be read: {error}")))?;
-        match problems.into_iter().find(|problem| !problem.contains("of the backing, copy ")) {
+        match problems.into_iter().find(|fault| fault.subject != Part::Copy) {
             None => Ok(()),
             Some(problem) => Err(Stop::Failed(format!("check of a drive open to be read: {problem}"))),
         }
@@ -86,7 +86,7 @@ impl<S: Subject> Run<S> {
         let trimmed = self
             .attempt("trim while open to be read", |drive| async move { drive.trim(0, 4096, false).await })?;
         for result in [wrote, trimmed] {
-            if !matches!(result, Err(Error::ReadOnly(_))) {
+            if !result.as_ref().is_err_and(Error::is_read_only) {
                 return Err(Stop::Failed(format!("a drive opened to be read answers a write: {result:?}")));
             }
         }

@@ -1,13 +1,12 @@
 //! Creation, opening and wiping of the drive, with crashes in the middle.
 
-use drive::Error;
 use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{Geometry, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use super::{Run, Stop, Wiping};
 use crate::executor::{Cut, End, NoPulse};
-use crate::{Opening, Style, Subject, panics};
+use crate::{Error, Opening, Style, Subject, panics};
 
 /// Most steps of a wipe before its power cut: about as many as a wipe takes.
 const WIPE_STEPS: u64 = 72;

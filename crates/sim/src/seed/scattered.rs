@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 
-use drive::Error;
 use futures::StreamExt;
 use futures::future::join;
 use futures::stream;
@@ -16,10 +15,10 @@ use parking_lot::Mutex;
 
 use super::sliced::conclude;
 use super::{Run, Stop};
-use crate::Subject;
 use crate::content::{self, Filler, SECTOR_BYTES};
 use crate::ledger::BLOCK_BYTES;
 use crate::oracle::{Kind, Oracle};
+use crate::{Error, Subject};
 
 /// Number of requests in flight.
 const DEPTH: usize = 32;

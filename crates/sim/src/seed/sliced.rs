@@ -7,13 +7,12 @@
 
 use std::sync::Arc;
 
-use drive::Error;
 use parking_lot::Mutex;
 
 use super::{Run, Stop, Ticker};
-use crate::Subject;
 use crate::executor::{Cut, End};
 use crate::oracle::{LifeEnd, Oracle};
+use crate::{Error, Subject};
 
 /// One piece of work in this many is interrupted. Checking a whole drive takes as long as many pieces of
 /// work.

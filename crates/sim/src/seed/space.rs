@@ -24,13 +24,11 @@
 //! Writes go to the annex, which no client touches, and are recorded in the
 //! [`Ledger`](crate::ledger::Ledger).
 
-use drive::Error;
-
 use super::{Run, Stop};
 use crate::content::Filler;
 use crate::ledger::{BLOCK_BYTES, Piece};
 use crate::subject::Space;
-use crate::{Style, Subject};
+use crate::{Error, Style, Subject};
 
 /// Bytes of an incompressible block with its header.
 const RAW_BYTES: u64 = BLOCK_BYTES + 16;
@@ -399,7 +397,7 @@ impl<S: Subject> Run<S> {
         Err(Stop::Failed(format!("maintenance of a quiet drive has not ended after {most} pieces of work")))
     }
 
-    /// Compares the content of the annex with the ledger.
+    /// Compares the content of the annex with the ledger, or parts of it if it is large.
     pub(super) fn read_annex(&mut self) -> Result<(), Stop> {
         if self.is_damaged() || self.is_unreadable() {
             return Ok(());

@@ -3,7 +3,6 @@
 //! drive), and it can be opened again. Data that does not need the node is available throughout, and all
 //! other data once the node can be read again.
 
-use drive::Error;
 use layout::node::{NODE_ENTRIES, ROOT_LEVEL, decode_node};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::superblock::SUPERBLOCK_COPIES;
@@ -12,8 +11,8 @@ use media::{IoBuf, Media};
 
 use super::scattered::Written;
 use super::{Run, Stop};
-use crate::Subject;
 use crate::oracle::LifeEnd;
+use crate::{Error, Subject};
 
 /// Requests per round while the node cannot be read.
 const REQUESTS: usize = 128;

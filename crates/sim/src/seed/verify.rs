@@ -1,7 +1,7 @@
 //! Comparison of a drive that was just opened with the oracle, and of its errors with the faults of its
 //! backing.
 
-use drive::Error;
+use drive::Subject as Part;
 use media::{Faults, SimOrder};
 
 use super::{Run, Stop, Wiping};
@@ -10,7 +10,7 @@ use crate::doing::Doing;
 use crate::excuses::Struck;
 use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::oracle::LifeEnd;
-use crate::{Opening, Subject};
+use crate::{Error, Opening, Subject};
 
 /// Bytes read back at a time after a restart.
 const READ_BACK_BYTES_MAX: u64 = 256 * 1024;
@@ -22,8 +22,6 @@ const OPEN_ERRORS_MAX: u32 = 4;
 /// are full: the three heads occupy three and are promised three more, and the map needs two.
 const BAD_SEGMENTS_MIN: u64 = 4;
 
-/// Part of what a check that is not deep says about damaged data of hosts.
-const DAMAGED_DATA: &str = "damaged records in the newest log";
 /// Most problems of a check that are printed.
 const PROBLEMS_SHOWN_MAX: usize = 6;
 
@@ -116,7 +114,7 @@ impl<S: Subject> Run<S> {
             match self.read(first, count)? {
                 Ok(data) => self.oracle.lock().must_have_been_written(first, &data)?,
                 // Data of hosts may be damaged.
-                Err(Error::Corrupt(_)) if self.is_damaged() => {}
+                Err(Error::Damaged(_)) if self.is_damaged() => {}
                 Err(error) => {
                     let why = format!("read fails on {on}, and nothing excuses it: {error}");
                     return Err(Stop::Failed(why));
@@ -281,17 +279,18 @@ impl<S: Subject> Run<S> {
             Ok(problems) if problems.is_empty() => Ok(()),
             Ok(problems) => {
                 self.count("outcome: check found problems");
-                let some: Vec<&str> = problems.iter().take(PROBLEMS_SHOWN_MAX).map(String::as_str).collect();
+                let some: Vec<String> =
+                    problems.iter().take(PROBLEMS_SHOWN_MAX).map(ToString::to_string).collect();
                 let why = format!("{} problems:\n    {}", problems.len(), some.join("\n    "));
                 let struck = self.struck();
                 let reads_damage = deep || struck.damaged_beyond_data || struck.unreadable;
                 if !reads_damage
-                    && let Some(problem) = problems.iter().find(|problem| !problem.contains(DAMAGED_DATA))
+                    && let Some(problem) = problems.iter().find(|fault| fault.subject != Part::Log)
                 {
                     return Err(Stop::Failed(format!("check: nothing excuses this problem: {problem}")));
                 }
                 // If the backing cannot be read, the check reports that as a problem.
-                let error = if struck.unreadable { Error::Io(why) } else { Error::Corrupt(why) };
+                let error = if struck.unreadable { Error::Io(why) } else { Error::Damaged(why) };
                 self.excuse(Doing::Check, &error)
             }
             Err(error) => self.excuse(Doing::Check, &error),

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use drive::Error;
 use media::{IoBuf, Media, PAGE_BYTES, SimMedia};
 
 use super::log::{Entry, Kind, pages};
 use super::{PAGE, State};
+use crate::Error;
 
 const READ_BYTES: u64 = 256 << 10;
 
@@ -43,9 +43,9 @@ pub(super) async fn recover(media: &SimMedia, accept_damage: bool, trusting: boo
     }
     let generation = best.as_ref().map_or(0, |best| best.generation);
     if let Some((_, why)) = damages.into_iter().find(|(of, _)| *of >= generation && !accept_damage) {
-        return Err(Error::Corrupt(why));
+        return Err(Error::Damaged(why));
     }
-    let mut state = best.ok_or_else(|| Error::Corrupt("no complete snapshot".into()))?;
+    let mut state = best.ok_or_else(|| Error::Damaged("no complete snapshot".into()))?;
     (state.generation, state.next) = newest;
     state.durable = state.next - 1;
     state.snapshots = 0;

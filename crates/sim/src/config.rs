@@ -86,6 +86,8 @@ pub struct Config {
     pub scattered: bool,
     /// Bytes of incompressible data in each block of such a drive.
     pub record_bytes: usize,
+    /// True if a large drive's backing fails: it is filled, and clients use it as they use small ones.
+    pub is_troubled: bool,
     /// True if dictionaries and data that needs them are used instead of the workload of the style.
     pub lessons: bool,
     /// True if hosts that know no sectors share two blocks.
@@ -162,6 +164,7 @@ impl Config {
             },
             scattered: false,
             record_bytes: BLOCK_BYTES as usize,
+            is_troubled: false,
             lessons: false,
             has_bytes: false,
             conflicts_before_hold: CONFLICTS_BEFORE_HOLD,
@@ -218,12 +221,28 @@ impl Config {
         }
     }
 
+    /// Lets the backing of a third of the large drives fail. Drawn from a separate generator.
+    pub fn draw_trouble_of_large(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x1a26_ebad_1a26_ebad;
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        if self.style == Style::Large && rng.chance(1, 3) {
+            self.is_troubled = true;
+            self.trouble = Trouble::draw(rng, self.physical_bytes, self.segment_bytes);
+            self.logical_bytes = LEAF_BYTES << (2 + rng.below(4));
+            self.zones = vec![
+                Zone { start: 0, len: self.logical_bytes },
+                Zone { start: LEAF_BYTES, len: LEAF_BYTES },
+                Zone { start: 0, len: 64 << 10 },
+            ];
+        }
+    }
+
     /// Turns some of the large drives into huge ones, with a map much larger than its memory. Drawn from a
     /// separate generator.
     pub fn draw_scattered(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x5ca7_7e2e_d5ca_77e2;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
-        if self.style == Style::Large && rng.chance(1, 3) {
+        if self.style == Style::Large && !self.is_troubled && rng.chance(1, 3) {
             self.scattered = true;
             self.logical_bytes = 1 << (34 + rng.below(7));
             self.map_budget_bytes = (64 << 10) << rng.below(4);
@@ -243,7 +262,7 @@ impl Config {
     pub fn draw_lessons(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x1e55_0115_1e55_0115;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
-        if self.style == Style::Large && !self.scattered && rng.chance(1, 2) {
+        if self.style == Style::Large && !self.is_troubled && !self.scattered && rng.chance(1, 2) {
             self.lessons = true;
             self.codec = [Policy::Auto, Policy::Auto, Policy::Zstd(3)][rng.index(3)];
             self.physical_bytes = (SEGMENTS_MIN + rng.below(32)) * u64::from(self.segment_bytes);
@@ -264,7 +283,7 @@ impl Config {
     pub fn draw_full_on_overwrite(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x0f11_5ace_0f11_5ace;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
-        if self.style != Style::Large && rng.chance(1, 12) {
+        if (self.style != Style::Large || self.is_troubled) && rng.chance(1, 12) {
             self.trouble.full_on_overwrite_ppm = 1000 << rng.below(7);
             // A bad copy excuses no error, so this fault must not hide its effects.
             self.trouble.bad_copy = None;
@@ -289,7 +308,7 @@ impl Config {
         let faults = &mut self.trouble.faults;
         if faults.rot_ppm > 0 {
             faults.rot_in_data_only = rng.chance(2, 3);
-        } else if self.style != Style::Large && rng.chance(1, 12) {
+        } else if (self.style != Style::Large || self.is_troubled) && rng.chance(1, 12) {
             faults.rot_in_data_only = true;
             faults.rot_ppm = 500 << rng.below(6);
         }
@@ -427,7 +446,9 @@ impl Config {
 
     /// Draws the number of moments in a life at which a crash is tried on a copy.
     pub fn draw_branches(&self, rng: &mut SimRng) -> u32 {
-        [0, 16, 48, 128][rng.index(4)]
+        // To open and check a large drive takes a while.
+        let most = if self.is_troubled { [0, 2, 6, 16] } else { [0, 16, 48, 128] };
+        most[rng.index(4)]
     }
 
     /// Draws the filler of the next write.

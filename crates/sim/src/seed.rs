@@ -13,6 +13,7 @@ mod opening;
 mod scattered;
 mod sliced;
 mod space;
+mod troubled;
 mod upper;
 mod verify;
 
@@ -120,6 +121,9 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
     if S::AVOIDS_BAD_PAGES {
         config.draw_bad_copy(seed);
     }
+    if S::HAS_SPACE {
+        config.draw_trouble_of_large(seed);
+    }
     config.draw_scattered(seed);
     config.draw_lessons(seed);
     config.draw_maintainers(seed);
@@ -152,7 +156,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         .with_ghosts(trouble.ghosts)
         .tearing(trouble.tear_bytes);
     let media = Arc::new(media);
-    if S::AVOIDS_BAD_PAGES {
+    if S::AVOIDS_BAD_PAGES && !config.is_troubled {
         trouble.bad_bytes.iter().for_each(|&byte| media.make_bad(byte));
     }
     let stays_full = trouble.stays_full;
@@ -192,7 +196,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
     let lives = match run.config.style {
         Style::Large if run.config.lessons => run.lessons(),
         Style::Large if run.config.scattered => run.scattered_lives(),
-        Style::Large => run.large_lives(),
+        Style::Large if !run.config.is_troubled => run.large_lives(),
         _ => run.lives(),
     };
     let failure = match lives {
@@ -215,7 +219,7 @@ fn executor(config: &Config, mut rng: SimRng) -> Executor {
     match config {
         config if config.is_served() => executor.with_clock(),
         // Each block moved requires map nodes that evict each other from memory.
-        config if config.scattered => executor.with_patience(8),
+        config if config.scattered || config.is_troubled => executor.with_patience(8),
         _ => executor,
     }
 }
@@ -269,6 +273,9 @@ struct Run<S> {
 impl<S: Subject> Run<S> {
     fn lives(&mut self) -> Result<(), Stop> {
         self.create()?;
+        if self.config.is_troubled {
+            self.fill_before_trouble()?;
+        }
         let mut end = LifeEnd::Closed;
         for _ in 0..self.config.lives {
             self.open()?;
@@ -293,7 +300,8 @@ impl<S: Subject> Run<S> {
         self.lift_fullness();
         self.must_serve_again()?;
         self.probe_space()?;
-        self.check(true)
+        self.check(true)?;
+        if self.config.is_troubled { self.read_whole_annex() } else { Ok(()) }
     }
 
     fn count(&self, name: &'static str) {

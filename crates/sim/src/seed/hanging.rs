@@ -22,7 +22,7 @@ impl<S: Subject> Run<S> {
     pub(super) fn perhaps_hang(&mut self) -> Result<(), Stop> {
         let config = &self.config;
         let suits = config.write_cache && !config.is_faulty() && !config.is_served() && !config.panics();
-        if !suits || config.style == crate::Style::Large || !self.hanging.chance(1, ONE_IN) {
+        if !suits || !self.hanging.chance(1, ONE_IN) {
             return Ok(());
         }
         // The toy reports none.

@@ -25,7 +25,8 @@ impl<S: Subject> Run<S> {
     pub(super) fn large_lives(&mut self) -> Result<(), Stop> {
         self.create()?;
         self.open()?;
-        self.fill_large()?;
+        let percent = [60, 90, 101, 101][self.rng.index(4)];
+        self.fill_large(percent)?;
         if self.rng.chance(2, 3) {
             self.unravel_some()?;
         }
@@ -40,6 +41,7 @@ impl<S: Subject> Run<S> {
             self.open()?;
             self.count(if self.is_full { "large: opened full" } else { "large: opened" });
             self.read_samples()?;
+            self.perhaps_hang()?;
             self.full_must_serve()?;
             if self.rng.chance(1, 8) {
                 self.free_must_be_had()?;
@@ -54,9 +56,8 @@ impl<S: Subject> Run<S> {
         })
     }
 
-    /// Writes data of several kinds until the drive refuses, or is as full as the seed requires.
-    fn fill_large(&mut self) -> Result<(), Stop> {
-        let percent = [60, 90, 101, 101][self.rng.index(4)];
+    /// Writes data of several kinds until the drive refuses, or this share of what it can hold is taken.
+    pub(super) fn fill_large(&mut self, percent: u64) -> Result<(), Stop> {
         // Number of writes in 8 with blocks that compress only together, and with text.
         let (alike, text) = [(8, 0), (6, 1), (6, 0), (2, 2)][self.rng.index(4)];
         let maintenance = [0, 0, 1, 4][self.rng.index(4)];
@@ -130,7 +131,7 @@ impl<S: Subject> Run<S> {
     pub(super) fn read_samples(&mut self) -> Result<(), Stop> {
         let pieces = self.ledger.pieces().len();
         for _ in 0..SAMPLES {
-            let Some(&piece) = self.ledger.pieces().get(self.rng.index(pieces)) else { return Ok(()) };
+            let Some(&piece) = self.ledger.pieces().get(self.rng.index(pieces.max(1))) else { return Ok(()) };
             self.read_annex_at(piece.first, piece.count)?;
         }
         Ok(())

@@ -399,6 +399,14 @@ impl<S: Subject> Run<S> {
 
     /// Compares the content of the annex with the ledger, or parts of it if it is large.
     pub(super) fn read_annex(&mut self) -> Result<(), Stop> {
+        if !self.config.is_troubled {
+            return self.read_whole_annex();
+        }
+        if self.is_damaged() || self.is_unreadable() { Ok(()) } else { self.read_samples() }
+    }
+
+    /// Compares the content of the annex with the ledger.
+    pub(super) fn read_whole_annex(&mut self) -> Result<(), Stop> {
         if self.is_damaged() || self.is_unreadable() {
             return Ok(());
         }

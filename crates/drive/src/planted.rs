@@ -73,6 +73,8 @@ pub enum PlantedBug {
     LeaseForgotten,
     /// An owner takes no notice of challenges.
     ChallengeUnanswered,
+    /// Cleaning chooses the segment with most that lives, and not the one with most to gain.
+    FullestCleaned,
 }
 
 /// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its compiler

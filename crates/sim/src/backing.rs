@@ -37,6 +37,7 @@ pub struct Overwrites {
     state: Mutex<State>,
     refused: AtomicU64,
     discards_over_writes: AtomicU64,
+    written_bytes: AtomicU64,
 }
 
 #[derive(Default)]
@@ -80,6 +81,7 @@ impl Overwrites {
             state: Mutex::new(state),
             refused: AtomicU64::new(self.refused()),
             discards_over_writes: AtomicU64::new(0),
+            written_bytes: AtomicU64::new(0),
         }
     }
 
@@ -96,6 +98,11 @@ impl Overwrites {
     /// Number of writes refused so far.
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Bytes of all writes that were begun, in this life and earlier.
+    pub fn written_bytes(&self) -> u64 {
+        self.written_bytes.load(Ordering::Relaxed)
     }
 
     /// Number of discards of places to which a write was in flight.
@@ -118,6 +125,7 @@ impl Overwrites {
     }
 
     fn begin_write(&self, place: Range<u64>) -> InFlight<'_> {
+        self.written_bytes.fetch_add(place.end - place.start, Ordering::Relaxed);
         let mut state = self.state.lock();
         state.next += 1;
         let number = state.next;

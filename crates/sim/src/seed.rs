@@ -1,6 +1,7 @@
 //! One seed: the lives of one drive, from creation through crashes to the final check.
 
 mod branch;
+mod brim;
 mod closing;
 mod ending;
 mod hanging;
@@ -44,6 +45,8 @@ const HIDING: u64 = 0x41dd_e241_dde2_41dd;
 const LOOKING: u64 = 0x100c_1e57_100c_1e57;
 /// Changes the seed for the generator [`Run::hanging`].
 const HANGING: u64 = 0x4a46_0b51_4a46_0b51;
+/// Changes the seed for the generator [`Run::brim`].
+const BRIM: u64 = 0xb219_f0ff_b219_f0ff;
 /// Changes the seed for the generator [`Run::overwrites`].
 const OVERWRITES: u64 = 0x0f11_0f11_0f11_0f11;
 /// End of the superblocks on a backing, in bytes. Writes before it contain no log numbers.
@@ -192,6 +195,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         hiding: SimRng::new(seed ^ HIDING),
         looking: SimRng::new(seed ^ LOOKING),
         hanging: SimRng::new(seed ^ HANGING),
+        brim: SimRng::new(seed ^ BRIM),
     };
     let lives = match run.config.style {
         Style::Large if run.config.lessons => run.lessons(),
@@ -268,6 +272,8 @@ struct Run<S> {
     looking: SimRng,
     /// Generator for backings that hang. It is separate too.
     hanging: SimRng,
+    /// Generator for drives filled to the brim. It is separate too.
+    brim: SimRng,
 }
 
 impl<S: Subject> Run<S> {

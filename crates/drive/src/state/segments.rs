@@ -503,6 +503,9 @@ impl Segments {
         let full = self.segment_units();
         let dense = dense_bytes(self.geometry.segment_bytes) / UNIT_BYTES as u64;
         let candidates = self.all(|s| s.may_be_cleaned() && s.is_worth_cleaning(full, dense));
+        if self.planted.has(PlantedBug::FullestCleaned) && matches!(gain, Gain::Segments | Gain::Soon) {
+            return candidates.max_by_key(|&s| self.get(s).expected_units());
+        }
         match gain {
             Gain::Segments => {
                 let score = |s: &Segment| {

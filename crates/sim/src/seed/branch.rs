@@ -66,6 +66,7 @@ impl<S: Subject> Run<S> {
             hiding: self.hiding.fork(),
             looking: self.looking.fork(),
             hanging: self.hanging.fork(),
+            brim: self.brim.fork(),
         }
     }
 

@@ -53,7 +53,8 @@ impl<S: Subject> Run<S> {
         let piece = self.ledger.draft(self.ledger.fresh_block(), 1, Filler::Random);
         self.put(piece, true)?.map_err(|error| {
             Stop::Failed(format!("a drive from which everything was trimmed takes nothing: {error}"))
-        })
+        })?;
+        self.overwrite_at_the_brim()
     }
 
     /// Writes data of several kinds until the drive refuses, or this share of what it can hold is taken.

@@ -47,6 +47,8 @@ const LOOKING: u64 = 0x100c_1e57_100c_1e57;
 const HANGING: u64 = 0x4a46_0b51_4a46_0b51;
 /// Changes the seed for the generator [`Run::brim`].
 const BRIM: u64 = 0xb219_f0ff_b219_f0ff;
+/// Changes the seed for the generator [`Run::vain`].
+const VAIN: u64 = 0xc105_ed00_c105_ed00;
 /// Changes the seed for the generator [`Run::overwrites`].
 const OVERWRITES: u64 = 0x0f11_0f11_0f11_0f11;
 /// End of the superblocks on a backing, in bytes. Writes before it contain no log numbers.
@@ -196,6 +198,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         looking: SimRng::new(seed ^ LOOKING),
         hanging: SimRng::new(seed ^ HANGING),
         brim: SimRng::new(seed ^ BRIM),
+        vain: SimRng::new(seed ^ VAIN),
     };
     let lives = match run.config.style {
         Style::Large if run.config.lessons => run.lessons(),
@@ -274,6 +277,8 @@ struct Run<S> {
     hanging: SimRng,
     /// Generator for drives filled to the brim. It is separate too.
     brim: SimRng,
+    /// Generator for closings whose last sync fails. It is separate too.
+    vain: SimRng,
 }
 
 impl<S: Subject> Run<S> {
@@ -294,6 +299,7 @@ impl<S: Subject> Run<S> {
             }
             self.must_serve_again()?;
             self.perhaps_hang()?;
+            self.perhaps_close_in_vain()?;
             self.probe_space()?;
             end = self.live()?;
             // If the backing does lasting damage, the result of an interrupted wipe would prove nothing.

@@ -192,9 +192,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
         0
     }
     /// Memory of data that waits for the backing, in bytes.
-    fn waiting_memory_bytes(&self) -> u64 {
-        0
-    }
+    fn waiting_memory_bytes(&self) -> u64;
     /// Number of segments that it has set aside because they accept no writes.
     fn bad_segments(&self) -> u64 {
         0

@@ -405,6 +405,10 @@ impl Subject for Toy {
         Ok(Vec::new())
     }
 
+    fn waiting_memory_bytes(&self) -> u64 {
+        0
+    }
+
     fn bugs() -> Vec<Bug> {
         use PlantedBug::{ApplyStaleMove, DropTrim, IgnoreTornPack, ReuseSegmentEarly, SkipFlush};
         [SkipFlush, ApplyStaleMove, ReuseSegmentEarly, IgnoreTornPack, DropTrim].map(Bug::Drive).into()

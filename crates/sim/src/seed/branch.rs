@@ -67,6 +67,7 @@ impl<S: Subject> Run<S> {
             looking: self.looking.fork(),
             hanging: self.hanging.fork(),
             brim: self.brim.fork(),
+            vain: self.vain.fork(),
         }
     }
 

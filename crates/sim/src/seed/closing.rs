@@ -1,15 +1,18 @@
 //! Closing that is disturbed: the power is cut meanwhile, requests come until the drive is closed and after,
 //! or closing is given up.
 //!
+//! Or the sync of the last checkpoint fails. Reads may show that checkpoint until the power is cut, and it looks like that
+//! of any closed drive.
+//!
 //! Everything acknowledged before closing began is durable once it has ended. Concurrent requests are
 //! processed as usual, or refused because the drive is closed.
 
 use std::sync::Arc;
 
-use media::SimRng;
+use media::{Faults, SimRng};
 use parking_lot::Mutex;
 
-use super::{Run, Stop};
+use super::{Run, Stop, Ticker};
 use crate::client::{read, write, zero};
 use crate::doing::Doing;
 use crate::executor::{Cut, End, yield_now};
@@ -24,7 +27,48 @@ const REQUESTS_MAX: u64 = 8;
 /// hundred steps.
 const CUT_STEPS_BITS: u64 = 9;
 
+/// One opening in this many is followed by such a closing, in seeds whose syncs fail.
+const IN_VAIN_ONE_IN: u64 = 2;
+/// All of them, in parts per million.
+const ALL_PPM: u32 = 1_000_000;
+
 impl<S: Subject> Run<S> {
+    /// Closes the drive, which was just opened, and lets the first sync of its last checkpoint fail, in some cases. Then
+    /// opens it again.
+    pub(super) fn perhaps_close_in_vain(&mut self) -> Result<(), Stop> {
+        if self.config.trouble.faults.sync_error_ppm == 0 || !self.vain.chance(1, IN_VAIN_ONE_IN) {
+            return Ok(());
+        }
+        let Some(drive) = self.drive.clone() else { return Ok(()) };
+        let ticker = Ticker(Some(drive.clone()));
+        let closed = Arc::new(Mutex::new(None));
+        let slot = closed.clone();
+        self.executor.spawn(async move {
+            let answer = drive.close().await;
+            *slot.lock() = Some(answer);
+        });
+        let mut end = self.executor.run(&self.media, &ticker, Cut::AtSlot(0, 0));
+        if end == End::Cut {
+            self.media.set_faults(Faults { sync_error_ppm: ALL_PPM, ..self.faults_at_rest() });
+            end = self.executor.run(&self.media, &ticker, Cut::Never);
+            self.calm();
+        }
+        self.must_not_overlap()?;
+        let answer = closed.lock().take();
+        match (end, answer) {
+            (End::Finished, Some(Err(error))) if self.struck().excuses(Doing::Close, &error) => {
+                self.count("close: the sync of the last checkpoint failed");
+            }
+            (End::Finished, Some(Ok(()))) => self.count("close: nothing to write"),
+            (end, answer) => {
+                return Err(Stop::Failed(format!("close whose sync fails: {end:?}, {answer:?}")));
+            }
+        }
+        self.crash();
+        self.open()?;
+        self.read_back(LifeEnd::Crash)
+    }
+
     /// Closes the drive with one or more of these disturbances.
     pub(super) fn close_disturbed(&mut self, world: &Arc<World<S>>) -> Result<LifeEnd, Stop> {
         // A server that shuts down accepts no requests.

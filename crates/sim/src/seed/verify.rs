@@ -47,9 +47,14 @@ impl<S: Subject> Run<S> {
     pub(super) fn calm(&mut self) {
         self.media.set_order(SimOrder::Random);
         self.overwrites.set_ppm(0);
+        self.media.set_faults(self.faults_at_rest());
+    }
+
+    /// Returns the faults that are in effect at any time.
+    pub(super) fn faults_at_rest(&self) -> Faults {
         let faults = &self.config.trouble.faults;
         let full_pages = faults.full_pages.filter(|_| self.stays_full);
-        self.media.set_faults(Faults { no_discard: faults.no_discard, full_pages, ..Faults::default() });
+        Faults { no_discard: faults.no_discard, full_pages, ..Faults::default() }
     }
 
     /// Makes space on the backing from now on.

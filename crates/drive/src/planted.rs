@@ -75,6 +75,8 @@ pub enum PlantedBug {
     ChallengeUnanswered,
     /// Cleaning chooses the segment with most that lives, and not the one with most to gain.
     FullestCleaned,
+    /// The blocks that a request merges are compared in one critical section, and replaced in the next.
+    ComparedEarly,
 }
 
 /// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its compiler

@@ -311,6 +311,9 @@ impl<M: Media> Shared<M> {
         let mut urgent = Claim::Urgent;
         let mut looked_up = false;
         loop {
+            if self.planted.has(PlantedBug::ComparedEarly) && !self.core().is_as_expected(batch) {
+                return Ok(false);
+            }
             let (result, away) = {
                 let mut core = self.core();
                 let must_wait = !holds && core.is_held(batch) && core.writable().is_ok();

@@ -351,8 +351,8 @@ impl Core {
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES || self.must_checkpoint() {
             return Err(Stall::Busy);
         }
-        let unseen = self.planted.has(PlantedBug::EdgeUnseen);
-        if !unseen && !batch.expected.iter().all(|seen| self.is_as_seen(seen)) {
+        let unseen = self.planted.has(PlantedBug::EdgeUnseen) || self.planted.has(PlantedBug::ComparedEarly);
+        if !unseen && !self.is_as_expected(batch) {
             return Err(Stall::Conflict);
         }
         // Retired meanwhile. To forget a dictionary, the drive must know that nothing new needs it.
@@ -441,6 +441,11 @@ impl Core {
         };
         let mut held = self.held.blocks().iter();
         held.any(|block| batch.items.iter().any(|item| changes(item, *block)))
+    }
+
+    /// Returns whether all blocks that a batch merges are as they were.
+    pub(crate) fn is_as_expected(&self, batch: &Batch) -> bool {
+        batch.expected.iter().all(|seen| self.is_as_seen(seen))
     }
 
     /// Returns whether a block still has the record that it was read from: the same entry, in the same filling of its

@@ -86,6 +86,8 @@ pub struct Config {
     pub scattered: bool,
     /// Bytes of incompressible data in each block of such a drive.
     pub record_bytes: usize,
+    /// True if a host reads what was written last, over and over.
+    pub echoes: bool,
     /// True if a large drive's backing fails: it is filled, and clients use it as they use small ones.
     pub is_troubled: bool,
     /// True if dictionaries and data that needs them are used instead of the workload of the style.
@@ -164,6 +166,7 @@ impl Config {
             },
             scattered: false,
             record_bytes: BLOCK_BYTES as usize,
+            echoes: false,
             is_troubled: false,
             lessons: false,
             has_bytes: false,
@@ -336,6 +339,16 @@ impl Config {
         let suits = matches!(self.style, Style::Mixed | Style::Churn | Style::Frames | Style::Rounds);
         let quiet = !self.does_damage() && !self.panics() && !self.is_served();
         self.has_bytes = suits && quiet && SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
+    }
+
+    /// Lets a host read what was written last in half of the seeds whose writes fail: what the backing did not take is in
+    /// memory for a while. Drawn from a separate generator.
+    pub fn draw_echo(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0xec40_0ec4_0ec4_00ec;
+        let faults = &self.trouble.faults;
+        let fails =
+            faults.write_error_ppm > 0 || faults.bad_page_ppm > 0 || !self.trouble.bad_bytes.is_empty();
+        self.echoes = fails && SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
     }
 
     /// Lets requests wait for one that has lost against others once, twice or three times, in three quarters of the seeds.

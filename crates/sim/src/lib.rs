@@ -20,6 +20,7 @@ mod config;
 pub mod content;
 mod counts;
 mod doing;
+mod echo;
 mod edge;
 mod error;
 mod excuses;

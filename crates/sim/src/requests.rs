@@ -68,8 +68,10 @@ pub(crate) async fn write_once<S: Subject>(
     conclude(world, Doing::Write, write, fua, &began, result.as_ref());
     world.count("op: write");
     world.count(filler.kind());
-    if result == Some(Err(Error::NoSpace)) {
-        world.count("outcome: write refused for space");
+    match result {
+        Some(Ok(())) => world.note_written(first, count),
+        Some(Err(Error::NoSpace)) => world.count("outcome: write refused for space"),
+        _ => {}
     }
     result
 }

@@ -27,6 +27,7 @@ use parking_lot::Mutex;
 use crate::backing::Overwrites;
 use crate::bytes::{byte_host, draw_owners};
 use crate::client::client;
+use crate::echo::echo;
 use crate::executor::{Cut, End, Executor, Pulse, SLOTS_END_BYTES};
 use crate::full::filler;
 use crate::groups::weaver;
@@ -49,6 +50,8 @@ const HANGING: u64 = 0x4a46_0b51_4a46_0b51;
 const BRIM: u64 = 0xb219_f0ff_b219_f0ff;
 /// Changes the seed for the generator [`Run::vain`].
 const VAIN: u64 = 0xc105_ed00_c105_ed00;
+/// Changes the seed for the generator [`Run::echoing`].
+const ECHOING: u64 = 0x0ec4_01ec_0ec4_01ec;
 /// Changes the seed for the generator [`Run::overwrites`].
 const OVERWRITES: u64 = 0x0f11_0f11_0f11_0f11;
 /// End of the superblocks on a backing, in bytes. Writes before it contain no log numbers.
@@ -138,6 +141,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         config.draw_rot_in_data(seed);
     }
     config.draw_read_cache(seed);
+    config.draw_echo(seed);
     config.draw_cuts(seed);
     if S::HAS_SPACE {
         config.draw_bytes(seed);
@@ -199,6 +203,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         hanging: SimRng::new(seed ^ HANGING),
         brim: SimRng::new(seed ^ BRIM),
         vain: SimRng::new(seed ^ VAIN),
+        echoing: SimRng::new(seed ^ ECHOING),
     };
     let lives = match run.config.style {
         Style::Large if run.config.lessons => run.lessons(),
@@ -279,6 +284,8 @@ struct Run<S> {
     brim: SimRng,
     /// Generator for closings whose last sync fails. It is separate too.
     vain: SimRng,
+    /// Generator for the host that reads what was written last. It is separate too.
+    echoing: SimRng,
 }
 
 impl<S: Subject> Run<S> {
@@ -396,6 +403,10 @@ impl<S: Subject> Run<S> {
         if self.config.read_cache.is_some() || self.config.cuts_hot {
             self.count("life: hot blocks are read");
             self.executor.spawn(reader(world.clone(), self.rng.fork()));
+        }
+        if self.config.echoes {
+            self.count("life: what was written last is read");
+            self.executor.spawn(echo(world.clone(), self.echoing.fork()));
         }
         if self.config.has_bytes {
             self.count("life: hosts of bytes share blocks");

@@ -1,12 +1,13 @@
 //! State that the clients of one life of a drive share.
 
+use std::collections::VecDeque;
 use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 
 use drive::ReadOnly;
-use media::{MediaCounts, SimMedia};
+use media::{MediaCounts, SimMedia, SimRng};
 use parking_lot::Mutex;
 
 use crate::backing::Overwrites;
@@ -18,6 +19,9 @@ use crate::{Config, Counts, Error, Subject, panics};
 
 /// Number of beats after which a drive must have reacted to a failed sync.
 const POISON_BEATS: u64 = 10;
+
+/// Number of writes that count as the newest.
+const NEWEST: usize = 4;
 
 /// A drive that is open, and everything that observes it.
 pub struct World<S> {
@@ -51,6 +55,8 @@ pub struct World<S> {
     maintaining: AtomicU64,
     closing: AtomicBool,
     full: AtomicBool,
+    /// The newest writes that were acknowledged: first sector and number of sectors.
+    newest: Mutex<VecDeque<(u64, u64)>>,
     /// Writes whose connections were lost, with the numbers of connections begun until then.
     lost: Mutex<Vec<(u32, u64)>>,
     bell: Mutex<Vec<Waker>>,
@@ -88,6 +94,7 @@ impl<S: Subject> World<S> {
             maintaining: AtomicU64::new(0),
             closing: AtomicBool::new(false),
             full: AtomicBool::new(false),
+            newest: Mutex::default(),
             lost: Mutex::default(),
             bell: Mutex::new(Vec::new()),
         }
@@ -185,6 +192,19 @@ impl<S: Subject> World<S> {
     /// Returns whether a write was refused for lack of space, and none was freed since.
     pub fn is_full(&self) -> bool {
         self.full.load(Ordering::Relaxed)
+    }
+
+    /// Records an acknowledged write: first sector and number of sectors.
+    pub fn note_written(&self, first: u64, count: u64) {
+        let mut newest = self.newest.lock();
+        newest.truncate(NEWEST - 1);
+        newest.push_front((first, count));
+    }
+
+    /// Draws one of the newest writes, mostly the last.
+    pub fn draw_newest(&self, rng: &mut SimRng) -> Option<(u64, u64)> {
+        let newest = self.newest.lock();
+        newest.get(rng.skewed(2) as usize % newest.len().max(1)).copied()
     }
 
     /// Returns whether a failed sync was reported to the drive long enough ago. (After a failed write the drive may

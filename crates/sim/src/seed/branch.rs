@@ -68,6 +68,7 @@ impl<S: Subject> Run<S> {
             hanging: self.hanging.fork(),
             brim: self.brim.fork(),
             vain: self.vain.fork(),
+            echoing: self.echoing.fork(),
         }
     }
 

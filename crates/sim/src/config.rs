@@ -459,8 +459,13 @@ impl Config {
 
     /// Draws the number of moments in a life at which a crash is tried on a copy.
     pub fn draw_branches(&self, rng: &mut SimRng) -> u32 {
-        // To open and check a large drive takes a while.
-        let most = if self.is_troubled { [0, 2, 6, 16] } else { [0, 16, 48, 128] };
+        let most = match self {
+            // To open and check a large drive takes a while.
+            config if config.is_troubled => [0, 2, 6, 16],
+            // So does reading a damaged one block by block over NBD.
+            config if config.is_served() && config.does_damage() => [0, 4, 12, 32],
+            _ => [0, 16, 48, 128],
+        };
         most[rng.index(4)]
     }
 

@@ -65,6 +65,8 @@ pub enum PlantedBug {
     HoldKept,
     /// An opening forgets that the backing may hold the space of free segments.
     HeldSpaceForgotten,
+    /// An opening after a close takes it that each free segment which was ever used has a row that says so.
+    OthersHeldForgotten,
     /// A write that begins or ends within a sector takes effect block by block.
     OddWriteTorn,
     /// The status reports a limit that data has passed by more than is kept for small writes.

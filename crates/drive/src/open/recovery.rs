@@ -147,8 +147,9 @@ impl<M: Media> Drive<M> {
         }
         // After a crash the newest uses of segments are not recorded. Nor does a drive that is new, or was wiped, know what the
         // backing held before.
-        let has_crashed = !checkpoint.clean || options.left_open;
-        let may_hold_others = has_crashed || checkpoint.counters.opens_count == 0 || checkpoint.may_hold_more;
+        let is_told = options.left_open || checkpoint.may_hold_more;
+        let is_told = is_told && !options.planted.has(PlantedBug::OthersHeldForgotten);
+        let may_hold_others = !checkpoint.clean || is_told || checkpoint.counters.opens_count == 0;
         core.segments.list_free(may_hold_others);
         let read_only = core.read_only.is_some();
         let drive = Drive(Shared::new(media, core, policy, &options));

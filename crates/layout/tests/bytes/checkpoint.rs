@@ -30,6 +30,7 @@ fn sample() -> (Checkpoint, Geometry) {
         sequence: 400,
         root: Entry::record(geometry.segment_offset(3), 4112),
         clean: false,
+        may_hold_more: false,
         overlay_records: 2,
         live_blocks: 1000,
         mix: Default::default(),

@@ -194,6 +194,7 @@ pub(crate) fn checkpoint_of(rows: Vec<SegmentRow>) -> Checkpoint {
         sequence: 0,
         root: Entry::UNMAPPED,
         clean: false,
+        may_hold_more: false,
         overlay_records: 0,
         live_blocks: 0,
         fill_blocks: 0,

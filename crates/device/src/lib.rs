@@ -1,7 +1,11 @@
 //! The interface between front-ends (NBD, others later) and drives: a block device with asynchronous
 //! operations.
 
+mod requester;
+
 use std::future::Future;
+
+pub use requester::{Connection, Requester, Stay};
 
 /// Properties of a block device as a host sees them.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,7 +84,8 @@ pub enum ReadOnly {
 /// A block device. All offsets and lengths are in bytes. Any range within the capacity is possible: a request that covers a
 /// sector or block in part keeps the rest of it, whatever other requests write there at the time.
 ///
-/// Requests may run concurrently and finish in any order. A future, once polled, should be driven to its end.
+/// Requests may run concurrently and finish in any order. A change may wait before it begins. It ends with
+/// [`DeviceError::Shutdown`], and has changed nothing, if its [requester](Requester) leaves meanwhile. A future, once polled, should be driven to its end.
 /// One that is dropped early leaves its range as if the request were still in flight: old, new or (over 256
 /// KiB) a mixture of old and new units of 256 KiB.
 pub trait Device: Send + Sync + 'static {
@@ -96,6 +101,7 @@ pub trait Device: Send + Sync + 'static {
         offset: u64,
         data: &[u8],
         fua: bool,
+        requester: &Requester,
     ) -> impl Future<Output = Result<(), DeviceError>> + Send;
 
     /// Makes every write that returned before this call durable.
@@ -103,7 +109,13 @@ pub trait Device: Send + Sync + 'static {
 
     /// Discards the range. It reads as zeros from now on: whole 4 KiB blocks, and the bytes of blocks that
     /// are only partly covered.
-    fn trim(&self, offset: u64, len: u64, fua: bool) -> impl Future<Output = Result<(), DeviceError>> + Send;
+    fn trim(
+        &self,
+        offset: u64,
+        len: u64,
+        fua: bool,
+        requester: &Requester,
+    ) -> impl Future<Output = Result<(), DeviceError>> + Send;
 
     /// Makes the range read as zeros. With `no_hole` it stays allocated. Always fast, because no payload is
     /// written.
@@ -113,6 +125,7 @@ pub trait Device: Send + Sync + 'static {
         len: u64,
         no_hole: bool,
         fua: bool,
+        requester: &Requester,
     ) -> impl Future<Output = Result<(), DeviceError>> + Send;
 
     /// Returns the content of the range as runs from `offset` on: at least one, at most `max`, together at

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use device::Device;
+use device::{Device, Stay};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
@@ -238,6 +238,15 @@ impl<F: Future<Output = ()>> Limits<'_, F> {
     }
 }
 
+/// What requests that wait have to know of their client. One of which a TCP socket cannot tell may have left.
+fn stay(presence: Presence, is_ending: bool) -> Stay {
+    match presence {
+        Presence::Left | Presence::MayHaveLeft => Stay::Left,
+        Presence::Here | Presence::Unread | Presence::SendsNoMore if is_ending => Stay::Ending,
+        Presence::Here | Presence::Unread | Presence::SendsNoMore => Stay::Here,
+    }
+}
+
 /// Runs the transmission phase with its timers.
 #[tracing::instrument(level = "debug", skip_all, fields(export = ?entry.export.name))]
 async fn transmit<S, D>(
@@ -265,9 +274,15 @@ where
     let carrier =
         member.as_ref().filter(|_| is_bridge).map(|member| Carrier::new(member.fence(), member.number()));
     let writer = member.clone();
-    let long_ranges = Semaphore::new(LONG_RANGES_MAX);
-    let executor =
-        Executor { device: &export.device, member, delivery: delivery.clone(), foreign, long_ranges };
+    let requests = device::Connection::new();
+    let executor = Executor {
+        device: &export.device,
+        member,
+        delivery: delivery.clone(),
+        foreign,
+        long_ranges: Semaphore::new(LONG_RANGES_MAX),
+        requester: requests.requester(),
+    };
     let run = |place, request, buffer| execute(&executor, place, request, buffer);
     let mut transmission =
         Transmission::new(stream, &*export.device, run, helpers, *session, limit, lease).carrying(carrier);
@@ -279,6 +294,8 @@ where
     // The client sends no more requests, and another one waits until those that it has sent are done.
     let mut ending = false;
     let mut closing = false;
+    // Requests that wait know that the connection ends.
+    let mut is_ended = false;
     // The bridge of an attached device was asked to flush and leave.
     let mut leaving = false;
     let mut moved_bytes = 0;
@@ -298,6 +315,13 @@ where
         }
         if !transmission.is_closing() && writer.as_ref().is_some_and(|writer| writer.is_expelled()) {
             transmission.fail(ConnectionError::Attached);
+        }
+        // What waits, for its turn or in the socket, must not begin once the client has left.
+        if requests.poll_asked(cx) || transmission.is_at_limit() {
+            requests.answer(|| stay(presence(transmission.stream()), is_ended));
+            if requests.has_left() {
+                transmission.close();
+            }
         }
         // Before more requests are taken, and again after.
         for is_done in [false, true] {
@@ -326,6 +350,13 @@ where
             && let Some(delivery) = delivery
         {
             delivery.close();
+        }
+        if !is_ended && (leaving || transmission.is_closing()) {
+            is_ended = true;
+            requests.answer(|| match transmission.is_broken() {
+                true => Stay::Left,
+                false => stay(presence(transmission.stream()), true),
+            });
         }
         let asked = answers.as_ref().is_some_and(Answers::is_due);
         if !closing && (ending || leaving || transmission.is_closing()) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use device::{Device, DeviceError, Extent};
+use device::{Device, DeviceError, Extent, Requester};
 use tokio::sync::Semaphore;
 use tracing::Instrument;
 
@@ -47,6 +47,8 @@ pub(crate) struct Executor<'a, D> {
     pub(crate) foreign: Option<Foreign>,
     /// [`LONG_RANGES_MAX`] permits.
     pub(crate) long_ranges: Semaphore,
+    /// The client.
+    pub(crate) requester: Requester,
 }
 
 /// Runs `request` of a connection, at `place` if there is one. `buffer` holds the data of a WRITE, or receives that of a
@@ -88,13 +90,20 @@ async fn carry_out_in_turn<D: Device>(
     request: Request,
     buffer: Buffer,
 ) -> Finished {
-    let Executor { long_ranges, .. } = executor;
-    let _turn = if is_long_range(&request.operation) { long_ranges.acquire().await.ok() } else { None };
+    let Executor { long_ranges, requester, .. } = executor;
+    let refused = |buffer, error| Finished { request, buffer, result: Err(error), is_delivered: false };
+    let _turn = match is_long_range(&request.operation) {
+        true => match requester.during(long_ranges.acquire()).await {
+            Ok(turn) => turn.ok(),
+            Err(left) => return refused(buffer, left),
+        },
+        false => None,
+    };
     let Some((foreign, range)) = executor.foreign.as_ref().zip(request.operation.change()) else {
         return carry_out_at(executor, place, request, buffer).await;
     };
-    if let Err(error) = foreign.admit().await {
-        return Finished { request, buffer, result: Err(error), is_delivered: false };
+    if let Err(error) = requester.during(foreign.admit()).await.flatten() {
+        return refused(buffer, error);
     }
     let finished = carry_out_at(executor, place, request, buffer).await;
     match finished.result.is_ok().then_some(foreign.tell(range)) {
@@ -110,23 +119,25 @@ async fn carry_out_at<D: Device>(
     request: Request,
     buffer: Buffer,
 ) -> Finished {
-    let Executor { device, member, .. } = executor;
+    let Executor { device, member, requester, .. } = executor;
     let delivery = match request.operation {
         Operation::Read { deliver: true, .. } => executor.delivery.as_ref(),
         _ => None,
     };
     let Some(handle) = place.as_ref().and_then(Place::handle) else {
-        let finished = carry_out(&***device, delivery.map(|device| &**device), request, buffer).await;
+        let finished =
+            carry_out(&***device, requester, delivery.map(|device| &**device), request, buffer).await;
         // A place on this thread counts until the request is done.
         drop(place);
         return finished;
     };
     let bytes = buffer.as_slice().len();
     let (device, member, delivery) = (Arc::clone(device), member.clone(), delivery.cloned());
+    let requester = requester.clone();
     let request_there = async move {
         // A thread that works at the request when the connection is dropped ends it only later.
         let _member = member;
-        carry_out(&*device, delivery.as_deref(), request, buffer).await
+        carry_out(&*device, &requester, delivery.as_deref(), request, buffer).await
     }
     .instrument(tracing::Span::current());
     Running::start(&handle, place, request_there).result().await.unwrap_or_else(|| {
@@ -139,6 +150,7 @@ async fn carry_out_at<D: Device>(
 /// Runs `request` on the device. What is read goes to `delivery`, if there is one, and if that takes it.
 async fn carry_out<D: Device>(
     device: &D,
+    requester: &Requester,
     delivery: Option<&FuseDevice>,
     request: Request,
     mut buffer: Buffer,
@@ -150,11 +162,11 @@ async fn carry_out<D: Device>(
     );
     let result = match request.operation {
         Operation::Read { offset, .. } => device.read(offset, buffer.as_mut_slice()).await,
-        Operation::Write { offset, fua, .. } => device.write(offset, buffer.as_slice(), fua).await,
+        Operation::Write { offset, fua, .. } => device.write(offset, buffer.as_slice(), fua, requester).await,
         Operation::Flush => device.flush().await,
-        Operation::Trim { offset, length, fua } => device.trim(offset, length, fua).await,
+        Operation::Trim { offset, length, fua } => device.trim(offset, length, fua, requester).await,
         Operation::WriteZeroes { offset, length, no_hole, fua } => {
-            device.write_zeroes(offset, length, no_hole, fua).await
+            device.write_zeroes(offset, length, no_hole, fua, requester).await
         }
         Operation::Cache | Operation::Disc => Ok(()),
         Operation::BlockStatus { offset, length, max_extents } => {

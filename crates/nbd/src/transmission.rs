@@ -98,6 +98,8 @@ pub(crate) struct Transmission<'a, S, D, E, F> {
     memory: Memory<'a>,
     /// No more requests are taken because of a disconnect request, end of stream, shutdown or failure.
     closing: bool,
+    /// The last requests wait for a place or for memory: nothing is received.
+    is_at_limit: bool,
     /// The socket is unusable.
     broken: bool,
     failure: Option<ConnectionError>,
@@ -150,6 +152,7 @@ where
             needs_flush: false,
             memory: Memory::new(lease),
             closing: false,
+            is_at_limit: false,
             broken: false,
             failure: None,
             moved_bytes: 0,
@@ -178,6 +181,16 @@ where
 
     pub(crate) fn is_closing(&self) -> bool {
         self.closing
+    }
+
+    /// Returns true if requests wait for a place or for memory. The end of the stream is not seen meanwhile.
+    pub(crate) fn is_at_limit(&self) -> bool {
+        self.is_at_limit
+    }
+
+    /// Returns true if the socket is unusable.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.broken
     }
 
     pub(crate) fn moved_bytes(&self) -> u64 {
@@ -238,6 +251,7 @@ where
             let mut progress = self.poll_finished();
             self.take_changes(cx);
             let hungry = !self.closing && self.take_requests(cx);
+            self.is_at_limit = !self.closing && !hungry;
             progress |= self.poll_send(cx);
             if hungry && !self.closing {
                 progress |= self.poll_receive(cx);

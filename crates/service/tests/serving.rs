@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use device::{Device, DeviceError};
+use device::{Device, DeviceError, Requester};
 use media::{Allocation, AnyMedia, Direct, FileMedia};
 use service::{AdminSocket, IoChoice, OpenSettings, ServedDrive, Workers, ask_status, inspect, run_here};
 
@@ -70,7 +70,7 @@ async fn write_and_read_on_every_worker(
         workers.spawn_on(index, async move {
             let offset = (index as u64) << 20;
             let data = vec![index as u8 + 1; 100 << 10];
-            drive.write(offset, &data, index == 1).await?;
+            drive.write(offset, &data, index == 1, &Requester::default()).await?;
             drive.flush().await?;
             let mut back = vec![0; data.len()];
             drive.read(offset, &mut back).await?;
@@ -106,7 +106,7 @@ fn plain_system_calls_do_as_well() -> Outcome {
 fn a_write_reaches_the_backing_without_being_asked() -> Outcome {
     served(IoChoice::Auto, async |_, drive, _| {
         let before = drive.report().physical_written_bytes;
-        drive.write(0, &[7; 4096], false).await?;
+        drive.write(0, &[7; 4096], false, &Requester::default()).await?;
         while drive.report().physical_written_bytes == before {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -118,7 +118,7 @@ fn a_write_reaches_the_backing_without_being_asked() -> Outcome {
 fn a_closed_drive_refuses_and_is_clean() -> Outcome {
     let dir = with_worker(async |path, workers| {
         let drive = ServedDrive::open(path, &OpenSettings::default(), workers, 0).await?;
-        drive.write(4096, &[9; 8192], false).await?;
+        drive.write(4096, &[9; 8192], false, &Requester::default()).await?;
         drive.close(PATIENCE).await?;
         drive.close(PATIENCE).await?;
         assert_eq!(drive.flush().await, Err(DeviceError::Shutdown));

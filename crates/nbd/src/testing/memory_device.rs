@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use device::{Device, DeviceError, Extent, ExtentKind, Geometry, ReadOnly};
+use device::{Device, DeviceError, Extent, ExtentKind, Geometry, ReadOnly, Requester};
 use tokio::sync::Notify;
 
 /// Unit of allocation, in bytes.
@@ -39,6 +39,9 @@ pub struct MemoryDevice {
     delay: Mutex<Duration>,
     delayed: AtomicU64,
     holds: AtomicBool,
+    /// Changes wait before they begin.
+    waits: AtomicBool,
+    begun: Notify,
     released: Notify,
     flushes: AtomicU64,
     durable_writes: AtomicU64,
@@ -66,6 +69,8 @@ impl MemoryDevice {
             delay: Mutex::new(Duration::ZERO),
             delayed: AtomicU64::new(0),
             holds: AtomicBool::new(false),
+            waits: AtomicBool::new(false),
+            begun: Notify::new(),
             released: Notify::new(),
             flushes: AtomicU64::new(0),
             durable_writes: AtomicU64::new(0),
@@ -106,12 +111,33 @@ impl MemoryDevice {
         self.mark_slow();
     }
 
+    /// Sets whether changes that come from now on wait for [`MemoryDevice::begin`] before they begin, as those that are
+    /// throttled do.
+    pub fn wait(&self, waits: bool) {
+        self.waits.store(waits, Ordering::Relaxed);
+    }
+
+    /// Lets all changes begin that wait, if their clients are there.
+    pub fn begin(&self) {
+        self.begun.notify_waiters();
+    }
+
+    /// Waits before a change.
+    async fn admit(&self, requester: &Requester) -> Result<(), DeviceError> {
+        if !self.waits.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let begun = self.begun.notified();
+        self.delayed.fetch_add(1, Ordering::Relaxed);
+        requester.during(begun).await
+    }
+
     /// Lets all requests go on that were held.
     pub fn release(&self) {
         self.released.notify_waiters();
     }
 
-    /// Number of requests so far that were delayed or held, or are.
+    /// Number of requests so far that were delayed or held, or had to wait, or are.
     pub fn delayed(&self) -> u64 {
         self.delayed.load(Ordering::Relaxed)
     }
@@ -245,7 +271,14 @@ impl Device for MemoryDevice {
         })
     }
 
-    async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
+    async fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        fua: bool,
+        requester: &Requester,
+    ) -> Result<(), DeviceError> {
+        self.admit(requester).await?;
         self.interfere().await?;
         self.may_write(fua)?;
         if !self.meets(data.len()) {
@@ -264,11 +297,19 @@ impl Device for MemoryDevice {
         Ok(())
     }
 
-    async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), DeviceError> {
-        self.write_zeroes(offset, len, false, fua).await
+    async fn trim(&self, offset: u64, len: u64, fua: bool, requester: &Requester) -> Result<(), DeviceError> {
+        self.write_zeroes(offset, len, false, fua, requester).await
     }
 
-    async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), DeviceError> {
+    async fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        no_hole: bool,
+        fua: bool,
+        requester: &Requester,
+    ) -> Result<(), DeviceError> {
+        self.admit(requester).await?;
         self.interfere().await?;
         self.may_write(fua)?;
         self.for_chunks(offset, len, |chunk, within, _| {

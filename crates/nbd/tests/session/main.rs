@@ -11,6 +11,7 @@ mod extended;
 mod fence;
 mod handshake;
 mod helped;
+mod left;
 mod limits;
 mod listeners;
 mod live_exports;

@@ -4,6 +4,9 @@
 //! is tried, in the order in which they were held. A write that comes meanwhile is tried first, so that what needs no
 //! room, such as an overwrite, passes.
 //!
+//! A held write is given up as soon as the connection of its client ends, and asks whether the client is there before it
+//! is tried again: another client may have written the same place meanwhile.
+//!
 //! Held writes keep their data. Their number, and their bytes in all drives of a server, are bounded: what exceeds that
 //! is refused at once, and reads, TRIM and flushes always find memory.
 
@@ -11,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use device::{DeviceError, Requester, Stay};
 use drive::Error;
 use parking_lot::Mutex;
 use status::EventKind;
@@ -137,34 +141,49 @@ impl Held {
 
     /// Makes a write of `bytes`. If there is no room for it, holds it until there is or its time is over. `space` returns
     /// used space and limit.
+    ///
+    /// # Errors
+    /// [`DeviceError::Shutdown`] if the connection of its client ended while it was held. It has changed nothing.
     pub(crate) async fn make<F: Future<Output = Result<(), Error>>>(
         &self,
         bytes: usize,
+        requester: &Requester,
         space: impl Fn() -> (u64, u64),
         mut write: impl FnMut() -> F,
-    ) -> Result<(), Error> {
-        let WhenFull::Wait(longest) = self.when_full else { return write().await };
+    ) -> Result<Result<(), Error>, DeviceError> {
+        let WhenFull::Wait(longest) = self.when_full else { return Ok(write().await) };
         let mut seen = self.rooms.load(Ordering::SeqCst);
         let mut error = match write().await {
             Err(error) if lacks_room(&error) => error,
-            result => return result,
+            result => return Ok(result),
         };
-        let Some(_counted) = self.hold(bytes) else { return Err(error) };
-        let end = tokio::time::sleep(longest);
-        tokio::pin!(end);
+        let Some(_counted) = self.hold(bytes) else { return Ok(Err(error)) };
+        let (end, left) = (tokio::time::sleep(longest), requester.ends());
+        tokio::pin!(end, left);
         let _turn = tokio::select! {
             biased;
-            () = &mut end => return Err(error),
+            () = &mut left => return Err(DeviceError::Shutdown),
+            () = &mut end => return Ok(Err(error)),
             turn = self.turn.lock() => turn,
         };
         loop {
             tokio::select! {
                 biased;
-                () = &mut end => return Err(error),
+                () = &mut left => return Err(DeviceError::Shutdown),
+                () = &mut end => return Ok(Err(error)),
                 () = self.may_fit(seen, bytes, &error, &space) => {}
             }
             if self.over.load(Ordering::SeqCst) {
-                return Err(error);
+                return Ok(Err(error));
+            }
+            // Its connection may not have noticed yet.
+            tokio::select! {
+                biased;
+                () = &mut end => return Ok(Err(error)),
+                stay = requester.ask() => match stay {
+                    Stay::Here => {}
+                    Stay::Ending | Stay::Left => return Err(DeviceError::Shutdown),
+                },
             }
             seen = self.rooms.load(Ordering::SeqCst);
             match write().await {
@@ -172,7 +191,7 @@ impl Held {
                 result => {
                     // The next one may fit, too.
                     self.room_made();
-                    return result;
+                    return Ok(result);
                 }
             }
         }
@@ -206,6 +225,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicU32;
 
+    use device::Connection;
+
     /// A drive with room for so many writes.
     struct Full {
         room: AtomicU64,
@@ -226,6 +247,14 @@ mod tests {
 
     impl Full {
         async fn write(&self, bytes: usize) -> Result<(), Error> {
+            self.write_for(bytes, &Requester::default()).await.expect("nobody leaves")
+        }
+
+        async fn write_for(
+            &self,
+            bytes: usize,
+            requester: &Requester,
+        ) -> Result<Result<(), Error>, DeviceError> {
             let write = || async {
                 self.tried.fetch_add(1, Ordering::Relaxed);
                 let taken =
@@ -233,7 +262,7 @@ mod tests {
                 taken.map(drop).map_err(|_| Error::NoSpace)
             };
             let space = || (1 << 20, (1 << 20) + self.room.load(Ordering::Relaxed) * (4 << 20));
-            self.held.make(bytes, space, write).await
+            self.held.make(bytes, requester, space, write).await
         }
 
         fn trim(&self, writes: u64) {
@@ -291,6 +320,56 @@ mod tests {
         assert_eq!((first, second), ((Err(Error::NoSpace), 60), (Err(Error::NoSpace), 70)));
         assert_eq!(drive.tried.load(Ordering::Relaxed), 2, "without room nothing is tried");
         assert_eq!(drive.held.counts(), (0, 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_write_of_a_connection_that_ends_is_given_up_at_once() {
+        for stay in [Stay::Ending, Stay::Left] {
+            let (drive, start) = (full(WAIT), Instant::now());
+            let connection = Connection::new();
+            let requester = connection.requester();
+            let end = async {
+                after(1).await;
+                connection.answer(|| stay);
+            };
+            // The second waits for its turn.
+            let other = Requester::default();
+            let another = async {
+                after(2).await;
+                assert_eq!(drive.held.counts(), (1, 3));
+                drive.trim(1);
+            };
+            let (one, two, kept, ..) = tokio::join!(
+                drive.write_for(4096, &requester),
+                drive.write_for(4096, &requester),
+                drive.write_for(4096, &other),
+                end,
+                another
+            );
+            let gone = Err(DeviceError::Shutdown);
+            assert_eq!((one, two, kept), (gone.clone(), gone, Ok(Ok(()))), "{stay:?}");
+            assert_eq!(start.elapsed().as_secs(), 2, "{stay:?}");
+        }
+    }
+
+    /// The connection may not have noticed yet that its client has left when there is room.
+    #[tokio::test(start_paused = true)]
+    async fn a_held_write_is_not_tried_before_its_client_is_known_to_be_there() {
+        for (stay, tried) in [(Stay::Here, 2), (Stay::Left, 1)] {
+            let drive = full(WAIT);
+            let connection = Connection::new();
+            let requester = connection.requester();
+            let room = async {
+                after(1).await;
+                drive.trim(1);
+                after(1).await;
+                assert_eq!(drive.tried.load(Ordering::Relaxed), 1);
+                connection.answer(|| stay);
+            };
+            let (result, ()) = tokio::join!(drive.write_for(4096, &requester), room);
+            let expected = if stay == Stay::Here { Ok(Ok(())) } else { Err(DeviceError::Shutdown) };
+            assert_eq!((result, drive.tried.load(Ordering::Relaxed)), (expected, tried));
+        }
     }
 
     #[tokio::test(start_paused = true)]

@@ -10,7 +10,7 @@ use crate::admission::pacer::Pacer;
 use crate::admission::throttle::Throttle;
 use crate::watch::latency::Kind;
 use crate::watch::requests::Requests;
-use device::{Device, DeviceError, Extent, Geometry};
+use device::{Device, DeviceError, Extent, Geometry, Requester};
 
 /// Largest request that a host should send: what NBD clients may send to any server.
 const MAX_TRANSFER_BYTES: u32 = 32 << 20;
@@ -42,12 +42,19 @@ fn edge_bytes(offset: u64, len: u64) -> u64 {
 
 impl<M: Media> Gate<M> {
     /// Waits until a writer may write so much.
-    async fn admit(&self, bytes: u64) {
+    ///
+    /// # Errors
+    /// If it leaves meanwhile.
+    async fn admit(&self, bytes: u64, requester: &Requester) -> Result<(), DeviceError> {
         let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-        if bytes > 0 {
+        if bytes == 0 {
+            return Ok(());
+        }
+        let wait = async {
             self.throttle.admit(bytes).await;
             self.pacer.admit(bytes).await;
-        }
+        };
+        requester.during(wait).await
     }
 }
 
@@ -68,11 +75,17 @@ impl<M: Media> Device for Gate<M> {
         request.end(self.drive.read(offset, buf).await)
     }
 
-    async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
+    async fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        fua: bool,
+        requester: &Requester,
+    ) -> Result<(), DeviceError> {
         let request = self.requests.begin(Kind::Write)?;
-        self.admit(covered_bytes(offset, data.len() as u64)).await;
+        self.admit(covered_bytes(offset, data.len() as u64), requester).await?;
         let write = || self.drive.write(offset, data, fua);
-        request.end(self.held.make(data.len(), || self.drive.space(), write).await)
+        request.end(self.held.make(data.len(), requester, || self.drive.space(), write).await?)
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {
@@ -80,18 +93,25 @@ impl<M: Media> Device for Gate<M> {
         request.end(self.drive.flush().await)
     }
 
-    async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), DeviceError> {
+    async fn trim(&self, offset: u64, len: u64, fua: bool, _: &Requester) -> Result<(), DeviceError> {
         let request = self.requests.begin(Kind::Trim)?;
         let trimmed = self.drive.trim(offset, len, fua).await;
         self.held.room_made();
         request.end(trimmed)
     }
 
-    async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), DeviceError> {
+    async fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        no_hole: bool,
+        fua: bool,
+        requester: &Requester,
+    ) -> Result<(), DeviceError> {
         let request = self.requests.begin(Kind::Trim)?;
-        self.admit(edge_bytes(offset, len)).await;
+        self.admit(edge_bytes(offset, len), requester).await?;
         let write = || self.drive.write_zeroes(offset, len, no_hole, fua);
-        let written = self.held.make(0, || self.drive.space(), write).await;
+        let written = self.held.make(0, requester, || self.drive.space(), write).await?;
         self.held.room_made();
         request.end(written)
     }

@@ -34,7 +34,7 @@ use crate::watch::report::report;
 use crate::watch::requests::Requests;
 use crate::workers::compute::{Meter, thread_time};
 use crate::workers::pool::Workers;
-use device::{Device, DeviceError, Extent, Geometry};
+use device::{Device, DeviceError, Extent, Geometry, Requester};
 
 /// A drive on its workers: a [`Device`] that counts its requests and can be closed while clients are connected.
 pub struct ServedDrive {
@@ -382,20 +382,33 @@ impl Device for ServedDrive {
         self.gate.read(offset, buf).await
     }
 
-    async fn write(&self, offset: u64, data: &[u8], fua: bool) -> Result<(), DeviceError> {
-        self.gate.write(offset, data, fua).await
+    async fn write(
+        &self,
+        offset: u64,
+        data: &[u8],
+        fua: bool,
+        requester: &Requester,
+    ) -> Result<(), DeviceError> {
+        self.gate.write(offset, data, fua, requester).await
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {
         self.gate.flush().await
     }
 
-    async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), DeviceError> {
-        self.gate.trim(offset, len, fua).await
+    async fn trim(&self, offset: u64, len: u64, fua: bool, requester: &Requester) -> Result<(), DeviceError> {
+        self.gate.trim(offset, len, fua, requester).await
     }
 
-    async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), DeviceError> {
-        self.gate.write_zeroes(offset, len, no_hole, fua).await
+    async fn write_zeroes(
+        &self,
+        offset: u64,
+        len: u64,
+        no_hole: bool,
+        fua: bool,
+        requester: &Requester,
+    ) -> Result<(), DeviceError> {
+        self.gate.write_zeroes(offset, len, no_hole, fua, requester).await
     }
 
     async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {

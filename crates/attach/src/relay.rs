@@ -10,9 +10,9 @@
 //! came over closed ones is under way any more. Once a server answers again,
 //!
 //! 1. the journal is made again: what is valid of the changes that may not be durable;
-//! 2. changes that were in flight are made again, in the order of their arrival, and answered;
-//! 3. all of that is flushed;
-//! 4. all other requests are passed on.
+//! 2. it is flushed;
+//! 3. all that was in flight is sent again, together: a write that the server holds for lack of space delays nothing else;
+//! 4. all other requests are passed on, as ever: none that overlaps a change in flight.
 //!
 //! So the node shows no error, and loses no acknowledged write. The way back may be interrupted anywhere and begun anew, with
 //! whatever the server kept of what was not flushed: no byte becomes again what it was before its last acknowledged change. Changes of overlapping ranges are never in flight together:

@@ -265,6 +265,15 @@ fn read(relay: &Relay, offset: u64, length: u32) -> Vec<u8> {
     relay.call(Operation::Read { offset, length }, LIMIT).expect("data")
 }
 
+/// Waits until so many writes are not answered.
+fn wait_for_held(fake: &Fake, count: usize) {
+    let since = Instant::now();
+    while fake.held.lock().expect("sound").as_ref().map_or(0, Vec::len) < count {
+        assert!(since.elapsed() < LIMIT, "{count} writes did not come");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn random(seed: u64) -> impl FnMut(u64) -> u64 {
     let mut state = seed;
     move |below| {
@@ -324,6 +333,30 @@ fn what_was_acknowledged_survives_kills() {
     relay.call(Operation::Flush, LIMIT).expect("flushed");
     assert_eq!(relay.journal_bytes(), 0);
     assert!(*fake.durable.lock().expect("sound") == expected);
+}
+
+/// The server holds it for lack of space, and a TRIM may make some.
+#[test]
+fn a_write_that_was_in_flight_holds_up_only_what_overlaps_it() {
+    let fake = Fake::new();
+    let relay = relay(&fake, 16 << 10, LIMIT);
+    *fake.held.lock().expect("sound") = Some(Vec::new());
+    let written = submit(&relay, write(0, vec![1; 512]));
+    wait_for_held(&fake, 1);
+    fake.kill();
+    wait_for_held(&fake, 2);
+    let trim = |offset| Operation::Trim { offset, length: 512, fua: false };
+    let overlapping = submit(&relay, trim(0));
+    assert_eq!(relay.call(trim(4096), LIMIT), Ok(Vec::new()));
+    assert_eq!(read(&relay, 8192, 512), [0; 512]);
+    assert!(written.try_recv().is_err() && overlapping.try_recv().is_err());
+    let (mut stream, reply) =
+        fake.held.lock().expect("sound").take().and_then(|mut held| held.pop()).expect("held");
+    stream.write_all(&reply).expect("sent");
+    for outcome in [written, overlapping] {
+        assert_eq!(outcome.recv_timeout(LIMIT).expect("an answer"), Ok(Vec::new()));
+    }
+    assert_eq!(read(&relay, 0, 512), [0; 512]);
 }
 
 /// Blocks hold the number of the write. A server that is killed keeps some of what was not flushed; connections break while it

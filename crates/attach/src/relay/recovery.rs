@@ -78,31 +78,22 @@ fn broken(error: io::Error) -> String {
     format!("the connection broke: {error}")
 }
 
-/// Makes changes again that the server may not have. One whose `opening` of the drive is that of the last connections that were
+/// Makes changes again that were acknowledged and that the server may not have, and flushes. One whose `opening` of the drive is that of the last connections that were
 /// used has all that was acknowledged: it is only flushed.
 fn make_up(shared: &Shared, links: &Arc<[Link]>, opening: Option<&String>) -> Result<(), String> {
-    let (journal, changes) = {
+    let journal = {
         let mut state = shared.state.lock();
         if !matches!(state.phase, Phase::Waiting { .. }) {
             return Err("given up".to_string());
         }
         state.recovering = Some(links.clone());
         let lives_on = opening.is_some() && opening == state.opening.as_ref();
-        let acknowledged = if lives_on { Vec::new() } else { state.journal.pieces() };
-        (acknowledged, state.changes_in_flight())
+        if lives_on { Vec::new() } else { state.journal.pieces() }
     };
     let first = links.first().ok_or("no connection")?;
     let mut replies = first.replies().map_err(broken)?;
     let count = journal.len();
     make_again(journal, |change| call(first, &mut replies, 0, change).map_err(broken))?;
-    for (cookie, change) in changes {
-        let outcome = call(first, &mut replies, cookie, &change).map_err(broken)?;
-        if outcome == Err(Errno::SHUTDOWN) {
-            return Err("the server is closing".to_string());
-        }
-        let finished = shared.state.lock().finish(cookie, outcome);
-        finished.into_iter().for_each(|(done, outcome)| done(outcome));
-    }
     let covers = shared.state.lock().journal.next();
     again(first, &mut replies, &Operation::Flush).map_err(|why| format!("cannot flush: {why}"))?;
     shared.state.lock().journal.forget(covers);

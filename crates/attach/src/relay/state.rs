@@ -329,12 +329,6 @@ impl State {
         }
     }
 
-    /// Changes in flight, in the order of their arrival.
-    pub(super) fn changes_in_flight(&self) -> Vec<(u64, Arc<Operation>)> {
-        let changes = self.flight.iter().filter(|(_, pending)| pending.operation.changes().is_some());
-        changes.map(|(cookie, pending)| (*cookie, pending.operation.clone())).collect()
-    }
-
     /// Uses new connections. Returns their number, and the requests in flight, to be sent again.
     pub(super) fn connect(&mut self, links: Arc<[Link]>) -> (u64, Vec<Send>) {
         self.links = links;

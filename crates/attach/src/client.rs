@@ -132,8 +132,9 @@ pub fn chosen(choose: impl Fn(&Record) -> bool) -> Vec<Attachment> {
 /// Returns the attachment with this node or drive.
 pub fn find(path: &Path) -> Option<Attachment> {
     let is_node = |it: &Record| it.node.as_deref().is_some_and(|node| is_same(node, path));
-    let found = chosen(|record| is_node(record) || record.is_of(path));
-    // A node may be another's by now.
+    let mut found = chosen(|record| is_node(record) || record.is_of(path));
+    // A node may be another's by now, and a path may lead to another file.
+    found.sort_by_key(|it| it.lost.is_some());
     found.into_iter().find(|it| is_node(&it.record) || it.record.is_of(path))
 }
 
@@ -221,10 +222,11 @@ fn process(record: &Record) -> Process {
 /// Returns why a bridge says nothing, if it was stopped.
 fn silence(record: &Record) -> Option<String> {
     let pid = record.bridge_pid;
-    let what = "was stopped (SIGSTOP, or a debugger)";
-    process(record)
-        .is_stopped()
-        .then(|| format!("its bridge, process {pid}, {what}; `kill -CONT {pid}` resumes it"))
+    process(record).is_stopped().then(|| stopped("bridge", pid))
+}
+
+fn stopped(what: &str, pid: u32) -> String {
+    format!("its {what}, process {pid}, was stopped (SIGSTOP, or a debugger); `kill -CONT {pid}` resumes it")
 }
 
 /// Returns whether two paths lead to the same file or device.
@@ -240,6 +242,11 @@ impl Record {
     /// Returns whether the drive at `path` is attached by it, whatever path it was given.
     pub fn is_of(&self, path: &Path) -> bool {
         is_same(&self.path, path)
+    }
+
+    /// Returns whether its path leads to another file by now.
+    pub fn is_replaced(&self) -> bool {
+        self.backing.is_some_and(|backing| file_id(&self.path).is_some_and(|it| it != backing))
     }
 
     /// As [`Record::is_of`], also if that is only the path by which its server has the drive.
@@ -304,6 +311,12 @@ impl Attachment {
     /// Process id of the server that its bridge has started, if that runs. The record may name its predecessor.
     pub fn own_server(&self) -> Option<u32> {
         left(&self.folder, &self.record).map(|server| server.pid)
+    }
+
+    /// Returns why the server that its bridge has started does nothing, if it was stopped.
+    pub fn stopped_server(&self) -> Option<String> {
+        let server = place::server(&self.folder).filter(|server| server.is_stopped())?;
+        Some(stopped("server", server.pid))
     }
 
     /// Detaches the drive. The caller has checked that nothing is mounted, unless it is forced while the device waits for a bridge. With

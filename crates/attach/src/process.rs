@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 /// Time for a process that was killed to end.
 const KILLED: Duration = Duration::from_secs(10);
+/// Time for one that was stopped to be resumed, before it is killed.
+const STOPPED: Duration = Duration::from_secs(10);
 
 /// A process, which no other one with its id is taken for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,10 +31,11 @@ impl Process {
         !wait_for_end(self.pid, self.started, Duration::ZERO)
     }
 
-    /// Ends the process by SIGTERM; if that takes longer than `patience` and it may be killed, by SIGKILL. Returns false if it does not
-    /// end.
+    /// Ends the process by SIGTERM; if that takes longer than `patience` and it may be killed, by SIGKILL. One that was stopped takes
+    /// no notice of SIGTERM: it is killed after ten seconds. Returns false if it does not end.
     pub(crate) fn end(self, patience: Duration, may_kill: bool) -> bool {
         self.signal(Signal::TERM);
+        let patience = if may_kill && self.is_stopped() { patience.min(STOPPED) } else { patience };
         if wait_for_end(self.pid, self.started, patience) {
             return true;
         }
@@ -144,7 +147,7 @@ mod tests {
         }
         assert!(!other.is_stopped());
         assert!(
-            process.end(Duration::from_millis(100), true) && !process.is_running(),
+            process.end(Duration::from_secs(3600), true) && !process.is_running(),
             "it takes no notice of SIGTERM"
         );
         child.wait().expect("ended");

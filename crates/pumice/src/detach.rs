@@ -42,7 +42,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "path")]
     configured: bool,
     /// Detach although the server is gone: what is not flushed is lost. Kill a bridge that does not answer for 10 seconds. Also a mounted device without a bridge: its requests fail. Also
-    /// a drive whose backing was deleted: all of it is lost
+    /// a drive whose backing was deleted: all of it is lost. Also, by its path, a drive whose device was taken from it while another file is at the path
     #[arg(long)]
     force: bool,
     /// Wait so long, in seconds, for all together, until it is not in use any more [default: 10 for processes that have it open; 0 if it is mounted, swap space or part of another device]
@@ -67,9 +67,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             return Ok(found);
         }
         if let Some(lost) = client::find_lost(path) {
+            let option = if lost.record.is_replaced() { "--force " } else { "" };
             let (drive, why) = (shown(&lost.record.path), lost.lost.map(|(_, why)| why).unwrap_or_default());
             bail!(
-                "{}: was the device of {drive}: {why}; `pumice detach {drive}` removes what is left",
+                "{}: was the device of {drive}: {why}; `pumice detach {option}{drive}` removes what is left",
                 shown(path)
             );
         }
@@ -80,9 +81,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.bridge.as_ref().is_some_and(|bridge| *bridge != pid.to_string()) {
         bail!("{}: attached by another process: {pid}", shown(path));
     }
+    if !args.force
+        && let Some(why) = found.stopped_server()
+    {
+        bail!("{}: {why}; --force kills it, and what is not flushed is lost", shown(path));
+    }
     // A unit that stops ends the server in any case, and has named its process.
     if args.bridge.is_none() {
-        refuse_other_file(path, &found)?;
+        refuse_other_file(path, &found, args.force)?;
     }
     if !answers(&found, args.force)? {
         let before = std::mem::replace(&mut found, find()?);
@@ -104,14 +110,32 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Refuses a path that leads to another file than that of the attached drive. Not one at which nothing is: that can mean no other drive.
-fn refuse_other_file(path: &Path, found: &Attachment) -> Result<()> {
+/// Nor by `force` if its device was taken from it: nothing else names it then.
+fn refuse_other_file(path: &Path, found: &Attachment, force: bool) -> Result<()> {
     if !found.record.is_of(path) || !path.exists() {
         return Ok(());
     }
     match DriveSearch::new(path).find_exactly_patiently() {
-        Err(error @ ServiceError::OtherFile(_)) => {
-            let node = found.record.node.clone().unwrap_or_default();
-            bail!("{error}; to detach that drive, name its device, {}", node.display())
+        Err(ServiceError::OtherFile(error)) => {
+            if let Some(node) = &found.record.node {
+                bail!("{error}; to detach that drive, name its device, {}", node.display());
+            }
+            let (path, pid) = (shown(path), found.record.bridge_pid);
+            let lost = match loses(found) {
+                Some(_) => "all of its data is lost, because its backing was deleted; what",
+                None => "what",
+            };
+            if force {
+                let drive = &error.held_drive;
+                complain(&format!(
+                    "drive {drive}, whose path was {path}, is detached: {lost} is at that path now is not touched"
+                ));
+                return Ok(());
+            }
+            bail!(
+                "{error}; its device was taken from it: `pumice detach --force {path}` ends its bridge, process {pid}: {lost} is at \
+                 that path now is not touched"
+            )
         }
         // Without a server, nothing else has the file.
         Err(_) | Ok(_) => Ok(()),
@@ -120,7 +144,19 @@ fn refuse_other_file(path: &Path, found: &Attachment) -> Result<()> {
 
 /// Refuses a drive whose backing was deleted if its server ends with the attachment: the file is gone then.
 fn refuse_loss(found: &Attachment) -> Result<()> {
-    let Some(started) = found.own_server() else { return Ok(()) };
+    if let Some(server) = loses(found) {
+        bail!(
+            "{}: its backing was deleted, and detaching ends its server (process {server}), with which all data is lost; copy it \
+             first (docs/space.md), or use --force",
+            shown(&found.record.path)
+        );
+    }
+    Ok(())
+}
+
+/// Returns the process id of the server of an attachment if that ends with it, and has a backing that was deleted.
+fn loses(found: &Attachment) -> Option<u32> {
+    let started = found.own_server()?;
     let is_reported = || {
         let report = DriveSearch::new(&found.record.path).find_patiently();
         report.is_some_and(|report| {
@@ -129,14 +165,9 @@ fn refuse_loss(found: &Attachment) -> Result<()> {
         })
     };
     let open_files = PathBuf::from(format!("/proc/{started}/fd"));
-    if is_open_and_deleted(&open_files, &found.record.path, found.record.backing) || is_reported() {
-        bail!(
-            "{}: its backing was deleted, and detaching ends its server (process {started}), with which all data is lost; copy it \
-             first (docs/space.md), or use --force",
-            shown(&found.record.path)
-        );
-    }
-    Ok(())
+    let is_deleted =
+        is_open_and_deleted(&open_files, &found.record.path, found.record.backing) || is_reported();
+    is_deleted.then_some(started)
 }
 
 /// Returns whether a process, by its folder of open files, has the backing of a drive that was deleted. `backing`: file system and

@@ -120,3 +120,39 @@ fn a_node_that_was_taken_from_a_drive_is_not_named() -> Outcome {
     }
     Ok(())
 }
+
+/// Neither the node nor the path names the drive alone.
+#[test]
+fn a_drive_without_its_node_and_its_path_is_detached_by_force() -> Outcome {
+    if !usable() || !needs(&["losetup"]) {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let (path, node) = (it.path(), it.attach(&[]));
+    fs::remove_file(&path)?;
+    succeed_create(&it, &path);
+    let other = fs::read(&path)?;
+    succeed("losetup", &["--detach", &node]);
+    wait_until("its end", || !Path::new(&format!("/sys/block/{}/loop", &node[5..])).exists());
+    let way_out = format!("`pumice detach --force {path}`");
+    fails(&it.drive.pumice(&["detach", &node]), &[&way_out]);
+    fails(
+        &it.drive.pumice(&["detach", &path]),
+        &["leads to", "was taken from it", &way_out, "all of its data is lost"],
+    );
+    let detached = it.drive.pumice(&["detach", "--force", &path]);
+    assert_eq!(detached.code, Some(0), "{detached:?}");
+    assert!(detached.stderr.contains("all of its data is lost"), "{detached:?}");
+    assert!(fs::read(&path)? == other, "the other drive was touched");
+    fails(&it.drive.pumice(&["detach", "--force", &path]), &["not attached"]);
+    // What is there now can be attached.
+    let node = it.attach(&[]);
+    it.detach(&node);
+    Ok(())
+}
+
+fn succeed_create(it: &Attached, path: &str) {
+    let created = it.drive.pumice(&["create", path, "--size", "64M"]);
+    assert_eq!(created.code, Some(0), "{created:?}");
+}

@@ -31,8 +31,8 @@ impl Process {
         !wait_for_end(self.pid, self.started, Duration::ZERO)
     }
 
-    /// Ends the process by SIGTERM; if that takes longer than `patience` and it may be killed, by SIGKILL. One that was stopped takes
-    /// no notice of SIGTERM: it is killed after ten seconds. Returns false if it does not end.
+    /// Ends the process by SIGTERM; if that takes longer than `patience` and it may be killed, by SIGKILL. One that was
+    /// stopped takes no notice of SIGTERM: it is killed after ten seconds. Returns false if it does not end.
     pub(crate) fn end(self, patience: Duration, may_kill: bool) -> bool {
         self.signal(Signal::TERM);
         let patience = if may_kill && self.is_stopped() { patience.min(STOPPED) } else { patience };

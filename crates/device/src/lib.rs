@@ -85,9 +85,9 @@ pub enum ReadOnly {
 /// sector or block in part keeps the rest of it, whatever other requests write there at the time.
 ///
 /// Requests may run concurrently and finish in any order. A change may wait before it begins. It ends with
-/// [`DeviceError::Shutdown`], and has changed nothing, if its [requester](Requester) leaves meanwhile. A future, once polled, should be driven to its end.
-/// One that is dropped early leaves its range as if the request were still in flight: old, new or (over 256
-/// KiB) a mixture of old and new units of 256 KiB.
+/// [`DeviceError::Shutdown`], and has changed nothing, if its [requester](Requester) leaves meanwhile. A future, once
+/// polled, should be driven to its end. One that is dropped early leaves its range as if the request were still in
+/// flight: old, new or (over 256 KiB) a mixture of old and new units of 256 KiB.
 pub trait Device: Send + Sync + 'static {
     /// Current properties of the device (the capacity can grow while it is served).
     fn geometry(&self) -> Geometry;

@@ -133,8 +133,8 @@ fn refuse_other_file(path: &Path, found: &Attachment, force: bool) -> Result<()>
                 return Ok(());
             }
             bail!(
-                "{error}; its device was taken from it: `pumice detach --force {path}` ends its bridge, process {pid}: {lost} is at \
-                 that path now is not touched"
+                "{error}; its device was taken from it: `pumice detach --force {path}` ends its bridge, process {pid}: \
+                 {lost} is at that path now is not touched"
             )
         }
         // Without a server, nothing else has the file.

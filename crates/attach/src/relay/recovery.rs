@@ -78,8 +78,8 @@ fn broken(error: io::Error) -> String {
     format!("the connection broke: {error}")
 }
 
-/// Makes changes again that were acknowledged and that the server may not have, and flushes. One whose `opening` of the drive is that of the last connections that were
-/// used has all that was acknowledged: it is only flushed.
+/// Makes changes again that were acknowledged and that the server may not have, and flushes. One whose `opening` of the
+/// drive is that of the last connections that were used has all that was acknowledged: it is only flushed.
 fn make_up(shared: &Shared, links: &Arc<[Link]>, opening: Option<&String>) -> Result<(), String> {
     let journal = {
         let mut state = shared.state.lock();

@@ -1,4 +1,5 @@
-//! A whole drive with damage, opened read-only. The body is the one that `cargo test -p drive --test fuzz` runs.
+//! A whole drive with damage, opened read-only. The body is the one that `cargo test -p drive --test fuzz`
+//! runs.
 
 #![no_main]
 

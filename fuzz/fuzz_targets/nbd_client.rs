@@ -1,4 +1,5 @@
-//! The NBD client of `pumice scan` against a server that sends any bytes, from the greeting on or after a negotiation.
+//! The NBD client of `pumice scan` against a server that sends any bytes, from the greeting on or after a
+//! negotiation.
 
 #![no_main]
 

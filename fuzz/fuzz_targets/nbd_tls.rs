@@ -1,4 +1,5 @@
-//! A connection to an NBD server that requires TLS: bytes of a client in place of the TLS handshake, or within TLS.
+//! A connection to an NBD server that requires TLS: bytes of a client in place of the TLS handshake, or
+//! within TLS.
 
 #![no_main]
 

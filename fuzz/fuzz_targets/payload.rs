@@ -1,4 +1,5 @@
-//! Payloads of every codec, and dictionaries. The body is the one that `cargo test -p codec --test fuzz` runs.
+//! Payloads of every codec, and dictionaries. The body is the one that `cargo test -p codec --test fuzz`
+//! runs.
 
 #![no_main]
 

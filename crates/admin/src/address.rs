@@ -8,8 +8,8 @@ use std::str::FromStr;
 /// A listening address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HttpAddress {
-    /// A host name or IP address without brackets, and a port (0: any free one). As text `HOST:PORT`, with IPv6 addresses in
-    /// brackets.
+    /// A host name or IP address without brackets, and a port (0: any free one). As text `HOST:PORT`, with
+    /// IPv6 addresses in brackets.
     Tcp(String, u16),
     /// Path of a Unix socket. As text `unix:SOCKET`.
     Unix(PathBuf),
@@ -48,8 +48,8 @@ fn split_port(text: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Returns the host of a request: of the value of its `Host` header, or of the authority of its target (RFC 9110, section
-/// 7.2: a host as in a URI, then possibly a port). Without brackets. `None` if it is not one.
+/// Returns the host of a request: of the value of its `Host` header, or of the authority of its target (RFC
+/// 9110, section 7.2: a host as in a URI, then possibly a port). Without brackets. `None` if it is not one.
 pub(crate) fn host_of(value: &str) -> Option<&str> {
     let (host, port) = match value.strip_prefix('[') {
         Some(bracketed) => bracketed.split_once(']').filter(|(host, _)| host.parse::<Ipv6Addr>().is_ok())?,
@@ -66,8 +66,8 @@ pub(crate) fn host_of(value: &str) -> Option<&str> {
     (is_ended && host.bytes().all(is_named)).then_some(host)
 }
 
-/// Returns whether a host names this machine: an IP address, `localhost` or `name`. A page of another origin that has its
-/// own name resolve to a loopback address (DNS rebinding) sends that name.
+/// Returns whether a host names this machine: an IP address, `localhost` or `name`. A page of another origin
+/// that has its own name resolve to a loopback address (DNS rebinding) sends that name.
 pub(crate) fn is_here(host: &str, name: &str) -> bool {
     let is = |name: &str| host.eq_ignore_ascii_case(name);
     host.parse::<IpAddr>().is_ok() || is("localhost") || is(name)

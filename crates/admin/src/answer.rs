@@ -59,8 +59,9 @@ pub(crate) fn answer<B>(
     }
 }
 
-/// Returns the hosts that a request names: that of its `Host` header, and that of a target with one (`GET http://HOST/PATH`).
-/// `None` if one of them is invalid or the header is there twice, or is missing in HTTP/1.1 (RFC 9112, section 3.2).
+/// Returns the hosts that a request names: that of its `Host` header, and that of a target with one
+/// (`GET http://HOST/PATH`). `None` if one of them is invalid or the header is there twice, or is missing in
+/// HTTP/1.1 (RFC 9112, section 3.2).
 fn hosts<B>(request: &Request<B>) -> Option<Vec<&str>> {
     let values: Vec<&HeaderValue> = request.headers().get_all(HOST).iter().collect();
     if values.len() > 1 || values.is_empty() && request.version() > Version::HTTP_10 {
@@ -80,10 +81,10 @@ fn status(drives: Vec<StatusReport>) -> Response<Full<Bytes>> {
     }
 }
 
-/// Returns the response to `/healthz`: status 200 if all drives are healthy, otherwise 503 with a line for each
-/// drive that is not. A full drive is healthy, because it can be read, trimmed and overwritten. A drive that is
-/// read-only by request is healthy too, and one whose backing was deleted: whoever restarts what is not healthy would
-/// lose it.
+/// Returns the response to `/healthz`: status 200 if all drives are healthy, otherwise 503 with a line for
+/// each drive that is not. A full drive is healthy, because it can be read, trimmed and overwritten. A drive
+/// that is read-only by request is healthy too, and one whose backing was deleted: whoever restarts what is
+/// not healthy would lose it.
 fn health(drives: &[StatusReport]) -> Response<Full<Bytes>> {
     let is_unhealthy = |drive: &&StatusReport| match drive.state {
         DriveState::Online | DriveState::ReadOnly => drive.critical_warning.has(Warning::ReadOnly),

@@ -1,8 +1,8 @@
 //! The text format of Prometheus (*Exposition formats*, version 0.0.4).
 //!
-//! Our metrics are not counted here but read from reports at each scrape, with labels that come and go with the
-//! drives, and `promtool check metrics` reads this format. The maintained client libraries either count for
-//! themselves or write OpenMetrics only, so the few lines of the format are written here.
+//! Our metrics are not counted here but read from reports at each scrape, with labels that come and go with
+//! the drives, and `promtool check metrics` reads this format. The maintained client libraries either count
+//! for themselves or write OpenMetrics only, so the few lines of the format are written here.
 
 use std::fmt::Write;
 

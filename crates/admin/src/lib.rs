@@ -1,5 +1,5 @@
-//! Monitoring over HTTP: `/metrics` for Prometheus, `/healthz`, `/status` as JSON. All of it is read-only: changes of
-//! drives go through the admin socket.
+//! Monitoring over HTTP: `/metrics` for Prometheus, `/healthz`, `/status` as JSON. All of it is read-only:
+//! changes of drives go through the admin socket.
 //!
 //! This crate does not depend on drives. The caller passes a function that returns their reports.
 

@@ -1,7 +1,7 @@
 //! Connections of HTTP clients, with limits on their number, duration and request size.
 //!
-//! One request per connection. Slow clients are disconnected, and if there are too many connections the oldest is
-//! closed, so that clients which hold connections open do not exclude others.
+//! One request per connection. Slow clients are disconnected, and if there are too many connections the
+//! oldest is closed, so that clients which hold connections open do not exclude others.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -68,8 +68,8 @@ pub enum HttpError {
 
 /// A bound socket.
 enum Socket {
-    /// Name that clients may use for this machine in addition to `localhost` and IP addresses; `None`: any name,
-    /// because the network is trusted.
+    /// Name that clients may use for this machine in addition to `localhost` and IP addresses; `None`: any
+    /// name, because the network is trusted.
     Tcp(TcpListener, Option<String>),
     /// The file is removed before the socket is closed.
     Unix { _file: SocketFile, listener: UnixListener },
@@ -94,8 +94,8 @@ impl Drop for HttpServer {
 }
 
 impl HttpListener {
-    /// Binds the address, on the current runtime. TCP beyond this machine needs `insecure`. A Unix socket is for this user only.
-    /// Resolving the name of a host may take long; see [`HttpListener::bind_at`].
+    /// Binds the address, on the current runtime. TCP beyond this machine needs `insecure`. A Unix socket is
+    /// for this user only. Resolving the name of a host may take long; see [`HttpListener::bind_at`].
     ///
     /// # Errors
     /// [`HttpError`] if the address would be open to the network, is unknown or in use.
@@ -103,7 +103,8 @@ impl HttpListener {
         HttpListener::bind_at(address, insecure, |host, port| Ok((host, port).to_socket_addrs()?.collect()))
     }
 
-    /// Binds the address as [`HttpListener::bind`] does. `resolve` returns the addresses of a host and port, if it has one.
+    /// Binds the address as [`HttpListener::bind`] does. `resolve` returns the addresses of a host and port,
+    /// if it has one.
     ///
     /// # Errors
     /// As for [`HttpListener::bind`].
@@ -194,7 +195,8 @@ impl Socket {
         })
     }
 
-    /// Name that clients may use for this machine in addition to `localhost` and IP addresses; `None`: any name.
+    /// Name that clients may use for this machine in addition to `localhost` and IP addresses; `None`: any
+    /// name.
     fn host(&self) -> Option<Arc<str>> {
         match self {
             Socket::Tcp(_, name) => name.as_deref().map(Arc::from),

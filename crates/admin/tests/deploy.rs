@@ -1,5 +1,5 @@
-//! Files of `deploy` for Prometheus and Grafana: every metric they name is exported, every alert is tested, and the tools
-//! that it is for accept it.
+//! Files of `deploy` for Prometheus and Grafana: every metric they name is exported, every alert is tested,
+//! and the tools that it is for accept it.
 
 mod common;
 

@@ -1,9 +1,10 @@
 //! The bridge: a process for one attachment, from the making of its node to its removal.
 //!
-//! It is started by `attach` ([`crate::client::start`]). Its standard output has one line, the result; its standard input
-//! decides: `keep`, or the end of the stream before that. In the latter case, also if `attach` is killed, the bridge takes down
-//! everything it has made; but not a node that it has taken over from a bridge that was killed. Nor does an error remove that, or a
-//! node that was kept and waits for another bridge: the process ends, and the node waits.
+//! It is started by `attach` ([`crate::client::start`]). Its standard output has one line, the result; its
+//! standard input decides: `keep`, or the end of the stream before that. In the latter case, also if `attach`
+//! is killed, the bridge takes down everything it has made; but not a node that it has taken over from a
+//! bridge that was killed. Nor does an error remove that, or a node that was kept and waits for another
+//! bridge: the process ends, and the node waits.
 
 mod control;
 mod make;
@@ -256,8 +257,8 @@ impl Attachment {
         }
     }
 
-    /// Looks at the drive as a server reports it. Another drive that is served from this path, or another server than that of the
-    /// connections, is not looked at.
+    /// Looks at the drive as a server reports it. Another drive that is served from this path, or another
+    /// server than that of the connections, is not looked at.
     fn see(&mut self, report: &StatusReport) {
         self.look_at_node();
         if let Some(published) = &mut self.published {
@@ -295,7 +296,8 @@ impl Attachment {
     fn note(&mut self, record: Record) {
         if record != self.record {
             self.record = record;
-            // An older record names a server that is gone, and an older state of the drive: nothing wrong follows from it.
+            // An older record names a server that is gone, and an older state of the drive: nothing wrong
+            // follows from it.
             let _ = self.record.write(&self.folder);
         }
     }

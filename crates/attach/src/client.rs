@@ -38,8 +38,8 @@ const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 /// Time for a bridge to detach: flushing, closing, the end of the server.
 const DETACH_PATIENCE: Duration = Duration::from_secs(300);
 
-/// A bridge that was just started. Dropping it without [`NewBridge::keep`] makes the bridge undo everything, and waits for that. One
-/// that has taken over a device undoes nothing: it stays.
+/// A bridge that was just started. Dropping it without [`NewBridge::keep`] makes the bridge undo everything,
+/// and waits for that. One that has taken over a device undoes nothing: it stays.
 pub struct NewBridge {
     child: Child,
     input: Option<ChildStdin>,
@@ -122,7 +122,8 @@ pub fn all() -> Vec<Attachment> {
     chosen(|_| true)
 }
 
-/// Returns the attachments with such records, in the order of their drives' paths. Bridges of others are not asked: they may hang.
+/// Returns the attachments with such records, in the order of their drives' paths. Bridges of others are not
+/// asked: they may hang.
 pub fn chosen(choose: impl Fn(&Record) -> bool) -> Vec<Attachment> {
     let mut records = place::all();
     records.retain(|(_, record)| choose(record));
@@ -261,8 +262,8 @@ impl Attachment {
         self.record.is_of(path)
     }
 
-    /// Returns why its bridge lives and does nothing: it was stopped, or does not answer for some seconds. `None` if it answers, or
-    /// has ended. If it is to be killed, it has ten seconds in any case.
+    /// Returns why its bridge lives and does nothing: it was stopped, or does not answer for some seconds.
+    /// `None` if it answers, or has ended. If it is to be killed, it has ten seconds in any case.
     pub fn hangs(&self, is_to_be_killed: bool) -> Option<String> {
         let since = Instant::now();
         while self.is_silent && matches!(place::lock(&self.folder), Ok(None)) {
@@ -308,7 +309,8 @@ impl Attachment {
         self.status.state == State::Unattended || (self.is_silent && self.record.way == Some(Way::Ublk))
     }
 
-    /// Process id of the server that its bridge has started, if that runs. The record may name its predecessor.
+    /// Process id of the server that its bridge has started, if that runs. The record may name its
+    /// predecessor.
     pub fn own_server(&self) -> Option<u32> {
         left(&self.folder, &self.record).map(|server| server.pid)
     }
@@ -319,8 +321,8 @@ impl Attachment {
         Some(stopped("server", server.pid))
     }
 
-    /// Detaches the drive. The caller has checked that nothing is mounted, unless it is forced while the device waits for a bridge. With
-    /// `force`, what cannot be flushed is lost.
+    /// Detaches the drive. The caller has checked that nothing is mounted, unless it is forced while the
+    /// device waits for a bridge. With `force`, what cannot be flushed is lost.
     ///
     /// # Errors
     /// If it is in use, or cannot be flushed.

@@ -25,8 +25,8 @@ pub(crate) use ublk_queue::{UblkEvent, UblkQueue, UblkRequest, UblkRing};
 /// Interval between attempts of a call that the kernel could not carry out.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// Returns whether a submission to io_uring that failed so is to be made again: a signal came, memory is short, or completions
-/// have to be taken first.
+/// Returns whether a submission to io_uring that failed so is to be made again: a signal came, memory is
+/// short, or completions have to be taken first.
 fn passes(error: &io::Error) -> bool {
     let error = Errno::from_io_error(error);
     [Errno::INTR, Errno::AGAIN, Errno::BUSY].iter().any(|passing| error == Some(*passing))
@@ -37,7 +37,8 @@ const STDERR: i32 = 2;
 
 /// Makes a file the standard error of this process.
 pub(crate) fn stderr_to(file: &File) -> io::Result<()> {
-    // SAFETY: it is not closed here, only what is behind it is replaced, as others that use it by its number expect.
+    // SAFETY: it is not closed here, only what is behind it is replaced, as others that use it by its number
+    // expect.
     let mut stderr = ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(STDERR) });
     Ok(rustix::io::dup2(file, &mut stderr)?)
 }

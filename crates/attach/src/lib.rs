@@ -1,11 +1,13 @@
-//! Block device nodes for drives. A process of its own, the *bridge*, stands between the kernel and the drive's server:
+//! Block device nodes for drives. A process of its own, the *bridge*, stands between the kernel and the
+//! drive's server:
 //!
 //! ```text
 //! filesystem -- /dev/ublkbN -- node (ublk) -- relay -- NBD, Unix socket -- pumice serve -- backing
 //!                              |----------- bridge -----------|
 //! ```
 //!
-//! * [`relay`] survives the death of the server: it holds requests, and makes again what was acknowledged and lost.
+//! * [`relay`] survives the death of the server: it holds requests, and makes again what was acknowledged and
+//!   lost.
 //! * [`node`] makes the device.
 //! * [`bridge`] is the process: it finds or starts the server, makes the node, answers `status` and `detach`.
 //! * [`client`] starts bridges, lists them and talks to them.

@@ -37,8 +37,8 @@ impl Link {
         Ok(Replies { stream, agreed: self.agreed })
     }
 
-    /// Sends requests, each with its cookie, by as few system calls as possible. If one was sent only in part, the connection
-    /// is ended.
+    /// Sends requests, each with its cookie, by as few system calls as possible. If one was sent only in
+    /// part, the connection is ended.
     pub(crate) fn send(&self, requests: &[(u64, &Operation)]) -> io::Result<()> {
         let headers: Vec<_> =
             requests.iter().map(|(cookie, operation)| self.header(*cookie, operation)).collect();
@@ -134,8 +134,8 @@ pub(crate) struct Replies {
 }
 
 impl Replies {
-    /// Waits for a message. `length` returns the length of the data that the request with a cookie is to read; `None` if there
-    /// is no such request.
+    /// Waits for a message. `length` returns the length of the data that the request with a cookie is to
+    /// read; `None` if there is no such request.
     pub(crate) fn next(&mut self, length: impl FnOnce(u64) -> Option<u32>) -> io::Result<Message> {
         let invalid = |what| io::Error::new(io::ErrorKind::InvalidData, what);
         let mut header = [0; SIMPLE_REPLY_BYTES];

@@ -88,9 +88,9 @@ pub(crate) trait Node: Send {
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError>;
 }
 
-/// Makes a node. `folder` is for its files. `last` is the node that the drive had before; a loop device has the same number again if that
-/// is free. `note` is told the path of a node that would outlive this process, before there is
-/// one.
+/// Makes a node. `folder` is for its files. `last` is the node that the drive had before; a loop device has
+/// the same number again if that is free. `note` is told the path of a node that would outlive this process,
+/// before there is one.
 pub(crate) fn make(
     way: Way,
     relay: &Arc<Relay>,
@@ -119,8 +119,8 @@ pub(crate) fn waiting(record: &Record, ways: &[Way]) -> Result<Option<PathBuf>, 
     Ok(ublk_device::waits(node, &drive.uuid)?.then(|| node.to_path_buf()))
 }
 
-/// Takes over the node of a killed bridge. Returns what it shows as well. `last`: how far an earlier attempt has got. `note` is
-/// told how far this one gets, before it does.
+/// Takes over the node of a killed bridge. Returns what it shows as well. `last`: how far an earlier attempt
+/// has got. `note` is told how far this one gets, before it does.
 pub(crate) fn recover(
     path: &Path,
     relay: &Arc<Relay>,
@@ -132,8 +132,8 @@ pub(crate) fn recover(
     Ok((Box::new(node), shape))
 }
 
-/// Ends the requests that wait for a bridge that was killed, unless another one can take its node over. The caller has the folder's
-/// lock.
+/// Ends the requests that wait for a bridge that was killed, unless another one can take its node over. The
+/// caller has the folder's lock.
 pub(crate) fn end_requests(record: &Record, folder: &Path) {
     if record.way == Some(Way::Loop) {
         loop_device::end_requests(folder);

@@ -13,8 +13,8 @@ use crate::identity::Identity;
 use crate::node::{Shape, Takeover, Way, waiting};
 use crate::process::{self, Process};
 
-/// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that one away to its
-/// user.
+/// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that
+/// one away to its user.
 const SUFFIX: &str = "-attach";
 const RECORD: &str = "attachment.json";
 const LOCK: &str = "lock";
@@ -71,8 +71,8 @@ pub struct Record {
 /// What is known of an attachment that was taken over from a killed bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenOver {
-    /// The server of the killed bridge had the drive still. Otherwise writes that were acknowledged and not flushed are lost, as
-    /// at a power cut.
+    /// The server of the killed bridge had the drive still. Otherwise writes that were acknowledged and not
+    /// flushed are lost, as at a power cut.
     pub is_complete: bool,
 }
 
@@ -196,8 +196,8 @@ impl Record {
     }
 }
 
-/// Writes the record of an attachment, unless another one has the same drive: there may be several paths to it. Returns the record
-/// of the other one.
+/// Writes the record of an attachment, unless another one has the same drive: there may be several paths to
+/// it. Returns the record of the other one.
 ///
 /// # Errors
 /// If the record cannot be written.

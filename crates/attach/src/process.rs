@@ -31,8 +31,9 @@ impl Process {
         !wait_for_end(self.pid, self.started, Duration::ZERO)
     }
 
-    /// Ends the process by SIGTERM; if that takes longer than `patience` and it may be killed, by SIGKILL. One that was
-    /// stopped takes no notice of SIGTERM: it is killed after ten seconds. Returns false if it does not end.
+    /// Ends the process by SIGTERM; if that takes longer than `patience` and it may be killed, by SIGKILL.
+    /// One that was stopped takes no notice of SIGTERM: it is killed after ten seconds. Returns false if it
+    /// does not end.
     pub(crate) fn end(self, patience: Duration, may_kill: bool) -> bool {
         self.signal(Signal::TERM);
         let patience = if may_kill && self.is_stopped() { patience.min(STOPPED) } else { patience };
@@ -69,7 +70,8 @@ impl Process {
     }
 }
 
-/// Returns when a process was started, in ticks since the start of the machine; `None` if there is none with this id.
+/// Returns when a process was started, in ticks since the start of the machine; `None` if there is none with
+/// this id.
 pub(crate) fn started(pid: u32) -> Option<u64> {
     started_and_state(pid).map(|(started, _)| started)
 }
@@ -77,15 +79,16 @@ pub(crate) fn started(pid: u32) -> Option<u64> {
 /// Returns the start of a process as [`started`], and its state.
 fn started_and_state(pid: u32) -> Option<(u64, char)> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it may contain anything. The start is field 22 of `proc_pid_stat(5)`, the next one field 3.
+    // The name before it may contain anything. The start is field 22 of `proc_pid_stat(5)`, the next one
+    // field 3.
     let (_, fields) = stat.rsplit_once(')')?;
     let mut fields = fields.split_ascii_whitespace();
     let state = fields.next()?.chars().next()?;
     Some((fields.nth(22 - 4)?.parse().ok()?, state))
 }
 
-/// Waits until a process has ended: the kernel has closed all its files by then, and its sockets. Returns false if it has not
-/// in time. `started`: its start; another process with this id is not waited for.
+/// Waits until a process has ended: the kernel has closed all its files by then, and its sockets. Returns
+/// false if it has not in time. `started`: its start; another process with this id is not waited for.
 pub(crate) fn wait_for_end(pid: u32, started: Option<u64>, patience: Duration) -> bool {
     let is_it = || started.is_some() && self::started(pid) == started;
     let id = i32::try_from(pid).ok().and_then(Pid::from_raw);

@@ -1,4 +1,5 @@
-//! The relay between the kernel and the drive's server. It hides that a server is killed, restarted or upgraded.
+//! The relay between the kernel and the drive's server. It hides that a server is killed, restarted or
+//! upgraded.
 //!
 //! ```text
 //! node (FUSE, nbd, ublk) -- submit --> relay -- NBD, some connections --> server
@@ -6,17 +7,19 @@
 //!                                        journal: acknowledged, not flushed
 //! ```
 //!
-//! When a connection ends, all are closed, and requests are held. The server accepts a new connection only when nothing that
-//! came over closed ones is under way any more. Once a server answers again,
+//! When a connection ends, all are closed, and requests are held. The server accepts a new connection only
+//! when nothing that came over closed ones is under way any more. Once a server answers again,
 //!
 //! 1. the journal is made again: what is valid of the changes that may not be durable;
 //! 2. it is flushed;
-//! 3. all that was in flight is sent again, together: a write that the server holds for lack of space delays nothing else;
+//! 3. all that was in flight is sent again, together: a write that the server holds for lack of space delays
+//!    nothing else;
 //! 4. all other requests are passed on, as ever: none that overlaps a change in flight.
 //!
-//! So the node shows no error, and loses no acknowledged write. The way back may be interrupted anywhere and begun anew, with
-//! whatever the server kept of what was not flushed: no byte becomes again what it was before its last acknowledged change. Changes of overlapping ranges are never in flight together:
-//! the server could apply them in one order and acknowledge them in the other.
+//! So the node shows no error, and loses no acknowledged write. The way back may be interrupted anywhere and
+//! begun anew, with whatever the server kept of what was not flushed: no byte becomes again what it was
+//! before its last acknowledged change. Changes of overlapping ranges are never in flight together: the
+//! server could apply them in one order and acknowledge them in the other.
 
 mod journal;
 mod recovery;
@@ -37,7 +40,8 @@ use crate::link::{Link, Message, Replies, Reply};
 use crate::operation::{Done, Operation, Outcome};
 use state::{Phase, Send, State};
 
-/// Time without a change after which the journal is flushed. A file system that is idle has nothing to make again.
+/// Time without a change after which the journal is flushed. A file system that is idle has nothing to make
+/// again.
 const IDLE: Duration = Duration::from_secs(1);
 /// Interval between own flushes that fail.
 const FLUSH_AGAIN: Duration = Duration::from_secs(1);
@@ -57,16 +61,16 @@ pub struct Connected {
     pub streams: Vec<UnixStream>,
     /// What the server has agreed to over all of them.
     pub agreed: Agreed,
-    /// The opening of the drive by the server, unlike any other: as long as it lasts, what was acknowledged is there. `None` if it is
-    /// not known.
+    /// The opening of the drive by the server, unlike any other: as long as it lasts, what was acknowledged
+    /// is there. `None` if it is not known.
     pub opening: Option<String>,
 }
 
 /// Finds the server of a drive.
 pub trait Server: std::marker::Send + 'static {
-    /// Connects to the server, starting it if that is the relay's task. All earlier connections are closed by then. What
-    /// came over them must have ended when this returns: it would otherwise overwrite what comes over the new ones. The server is
-    /// asked to deliver what it reads to `device`, if there is one.
+    /// Connects to the server, starting it if that is the relay's task. All earlier connections are closed by
+    /// then. What came over them must have ended when this returns: it would otherwise overwrite what comes
+    /// over the new ones. The server is asked to deliver what it reads to `device`, if there is one.
     ///
     /// # Errors
     /// The reason, in one line. It is tried again.
@@ -146,8 +150,8 @@ impl Relay {
         self.shared.reconnect(patience)
     }
 
-    /// Passes a read on, of one byte at least, whose data answers the FUSE request `unique`. Where the server delivers the data, `done`
-    /// is called without any.
+    /// Passes a read on, of one byte at least, whose data answers the FUSE request `unique`. Where the server
+    /// delivers the data, `done` is called without any.
     pub fn submit_read_of(&self, unique: u64, offset: u64, length: u32, done: Done) {
         let operation = Operation::Read { offset, length };
         self.shared.submit([(Some(unique | delivery::COOKIE_BIT), operation, done)]);
@@ -171,7 +175,8 @@ impl Relay {
         }
     }
 
-    /// Disconnects. Requests that are not answered, and later ones, fail. The server is not looked for any more.
+    /// Disconnects. Requests that are not answered, and later ones, fail. The server is not looked for any
+    /// more.
     pub fn close(&self) {
         let links = self.shared.fail(Phase::Ended);
         for link in links.iter() {
@@ -222,12 +227,14 @@ impl Shared {
         sends.sort_by_key(|send| send.link_index);
         for sends in sends.chunk_by(|one, next| one.link_index == next.link_index) {
             let requests: Vec<_> = sends.iter().map(|send| (send.cookie, &*send.operation)).collect();
-            // If that fails, its reader sees the end of the connection, and the requests are sent again over the next one.
+            // If that fails, its reader sees the end of the connection, and the requests are sent again over
+            // the next one.
             let _ = sends[0].link().send(&requests);
         }
     }
 
-    /// Uses connections from now on, and sends what is in flight over them. The server has all that was acknowledged.
+    /// Uses connections from now on, and sends what is in flight over them. The server has all that was
+    /// acknowledged.
     fn install(self: &Arc<Self>, links: Arc<[Link]>, opening: Option<String>) -> io::Result<()> {
         let replies: Vec<Replies> = links.iter().map(Link::replies).collect::<io::Result<_>>()?;
         let ready = (!links.is_empty()).then(|| links.clone());
@@ -291,7 +298,8 @@ impl Shared {
         self.lose(epoch);
     }
 
-    /// Takes something else than a reply. Returns false if it came over connections that are not used any more.
+    /// Takes something else than a reply. Returns false if it came over connections that are not used any
+    /// more.
     fn take_notice(&self, epoch: u64, notice: &Message) -> bool {
         let mut state = self.state.lock();
         if state.epoch != epoch || !matches!(state.phase, Phase::Connected) {
@@ -369,8 +377,8 @@ impl Shared {
                 state.links.iter().for_each(Link::disconnect);
                 self.wait_for_server(&mut state);
             } else if let Some((links, number)) = state.next_heard() {
-                // Not by whoever reads: the server may take nothing before its replies are read. If it fails, the reader of the
-                // connection sees its end.
+                // Not by whoever reads: the server may take nothing before its replies are read. If it fails,
+                // the reader of the connection sees its end.
                 parking_lot::MutexGuard::unlocked(&mut state, || _ = links[0].heard(number));
             } else if let Some(send) = state.release() {
                 parking_lot::MutexGuard::unlocked(&mut state, || self.send(vec![send]));

@@ -25,18 +25,20 @@ use crate::process::Process;
 use crate::processors;
 use crate::relay::{Connected, Server};
 
-/// Connections to a server: one for every two processors, up to this number. Over fewer connections, more answers come in one
-/// piece.
+/// Connections to a server: one for every two processors, up to this number. Over fewer connections, more
+/// answers come in one piece.
 const CONNECTIONS_MAX: usize = 4;
-/// Requests that the kernel holds on their way to the server, in bytes. By its default, 208 KiB, a thread that sends a large write
-/// waits in the middle of it, and with it all behind it.
+/// Requests that the kernel holds on their way to the server, in bytes. By its default, 208 KiB, a thread
+/// that sends a large write waits in the middle of it, and with it all behind it.
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 /// Time limit of connecting.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Time limit of negotiating: the server answers once requests of closed connections have ended. It commonly drops them after 10
-/// seconds, and refuses after 60. Shorter than that: it is tried again, and a server that hangs does not delay a detach for long.
+/// Time limit of negotiating: the server answers once requests of closed connections have ended. It commonly
+/// drops them after 10 seconds, and refuses after 60. Shorter than that: it is tried again, and a server that
+/// hangs does not delay a detach for long.
 const NEGOTIATION: Duration = Duration::from_secs(20);
-/// Time for what came over closed connections to end in a server of an older program, which does not wait for that by itself.
+/// Time for what came over closed connections to end in a server of an older program, which does not wait for
+/// that by itself.
 const OLDER_ENDS: Duration = Duration::from_millis(500);
 /// Interval between starts of a server that ends.
 const START_AGAIN: Duration = Duration::from_secs(1);
@@ -122,15 +124,16 @@ impl Started {
         self.server.lock().as_ref().map(|server| server.process.pid)
     }
 
-    /// The process id of a server that an earlier bridge has started, if that runs and has not served the drive yet.
+    /// The process id of a server that an earlier bridge has started, if that runs and has not served the
+    /// drive yet.
     pub(crate) fn left(&self) -> Option<u32> {
         let server = self.server.lock();
         let left = server.as_ref().filter(|server| server.child.is_none() && !server.has_served)?;
         left.process.is_running().then_some(left.process.pid)
     }
 
-    /// Stops the server and waits until it has closed its drive. One that hangs is killed only if it `may_kill`: what it has
-    /// acknowledged and not flushed is lost then.
+    /// Stops the server and waits until it has closed its drive. One that hangs is killed only if it
+    /// `may_kill`: what it has acknowledged and not flushed is lost then.
     ///
     /// # Errors
     /// If it does not end.
@@ -187,7 +190,8 @@ pub(crate) fn left(folder: &Path, record: &Record) -> Option<Process> {
     }
 }
 
-/// The drive as its server last reported it, and which server that was. The bridge notes what it sees meanwhile.
+/// The drive as its server last reported it, and which server that was. The bridge notes what it sees
+/// meanwhile.
 #[derive(Clone, Default)]
 pub(crate) struct Known(Arc<Mutex<Option<Served>>>);
 
@@ -202,7 +206,8 @@ pub(crate) struct Served {
 }
 
 impl Known {
-    /// Notes a later state if it is that of the server of the last connections. Returns all that is known then.
+    /// Notes a later state if it is that of the server of the last connections. Returns all that is known
+    /// then.
     pub(crate) fn note(&self, report: &StatusReport) -> Option<Served> {
         let mut known = self.0.lock();
         let served = known.as_mut()?;
@@ -278,8 +283,8 @@ impl DriveServer {
         Some((Drive { identity: served.identity.clone(), shape: self.shape.clone()? }, served))
     }
 
-    /// Connects for the first time. If nobody serves the drive within `wait`, starts a server. Failures are not accepted before
-    /// `insist`. `given_up` ends the waiting.
+    /// Connects for the first time. If nobody serves the drive within `wait`, starts a server. Failures are
+    /// not accepted before `insist`. `given_up` ends the waiting.
     pub(crate) fn first(
         &mut self,
         wait: Duration,
@@ -287,8 +292,8 @@ impl DriveServer {
         given_up: impl Fn() -> bool,
     ) -> Result<Connected, String> {
         let since = Instant::now();
-        // Before a server is started, one that is slow has time to answer. Asked before each attempt: a server that becomes ready
-        // meanwhile is tried again.
+        // Before a server is started, one that is slow has time to answer. Asked before each attempt: a
+        // server that becomes ready meanwhile is tried again.
         let mut is_served = if self.is_fixed {
             self.search.find_patiently().is_some()
         } else {
@@ -341,7 +346,8 @@ impl DriveServer {
         }
     }
 
-    /// Returns whether the server that was started runs. If it has ended and never served the drive, notes the reason.
+    /// Returns whether the server that was started runs. If it has ended and never served the drive, notes
+    /// the reason.
     fn runs(&mut self) -> bool {
         let mut started = self.started.server.lock();
         let Some(server) = &mut *started else { return false };
@@ -519,7 +525,8 @@ fn unanswered(error: &io::Error) -> String {
     }
 }
 
-/// The opening of a drive by its server, unlike any other before or after; `None` if the server does not tell: an older program.
+/// The opening of a drive by its server, unlike any other before or after; `None` if the server does not
+/// tell: an older program.
 pub(crate) fn instance(report: &StatusReport) -> Option<&String> {
     report.server.as_ref().map(|server| &server.instance).filter(|instance| !instance.is_empty())
 }
@@ -538,7 +545,8 @@ pub(crate) fn shape(report: &StatusReport) -> Shape {
     }
 }
 
-/// Unix socket and export name of a drive. One without TLS: a certificate proves nothing that the file of the socket does not.
+/// Unix socket and export name of a drive. One without TLS: a certificate proves nothing that the file of the
+/// socket does not.
 fn endpoint(report: &StatusReport) -> Result<(PathBuf, String), String> {
     let uris = report.server.iter().flat_map(|server| &server.nbd_uris);
     let exports = uris.filter_map(|uri| ExportUri::parse(uri).ok()).filter(|export| !export.has_tls());

@@ -1,5 +1,5 @@
-//! What administrators of ScaleFlux's drives find under its names: numbers of drives, links `/dev/sfdvNn1`, and files
-//! with the values that its driver shows in sysfs.
+//! What administrators of ScaleFlux's drives find under its names: numbers of drives, links `/dev/sfdvNn1`,
+//! and files with the values that its driver shows in sysfs.
 //!
 //! The run-time directory, root's own and readable by all:
 //!
@@ -8,7 +8,8 @@
 //! /run/pumice-sfx/sfdv0n1/sfx_smart_features/sfx_capacity_stat  and other values, while it is attached
 //! ```
 //!
-//! Source of names and values: Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational Storage Drives*, 2022.
+//! Source of names and values: Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational Storage
+//! Drives*, 2022.
 
 mod link;
 mod numbers;

@@ -24,8 +24,9 @@ struct Found {
     leads_to: Device,
 }
 
-/// Returns the processes, except this one, that have the device node at `path` open, or one of its partitions, as `ID (NAME)`; of a
-/// partition `ID (NAME), by /dev/loop0p1`. Without root, only those of this user.
+/// Returns the processes, except this one, that have the device node at `path` open, or one of its
+/// partitions, as `ID (NAME)`; of a partition `ID (NAME), by /dev/loop0p1`. Without root, only those of this
+/// user.
 pub fn openers(path: &Path) -> Vec<String> {
     let Some(device) = device_at(path) else { return Vec::new() };
     let parts: Vec<_> =
@@ -41,8 +42,9 @@ pub fn openers(path: &Path) -> Vec<String> {
     processes().filter_map(opened).collect()
 }
 
-/// Returns who has the device at `path`, or a partition of it, to itself, if nobody has it open and nothing is known to be mounted there: a file system
-/// that was unmounted lazily, or that is mounted where this process does not see it. Reads nothing from the device.
+/// Returns who has the device at `path`, or a partition of it, to itself, if nobody has it open and nothing
+/// is known to be mounted there: a file system that was unmounted lazily, or that is mounted where this
+/// process does not see it. Reads nothing from the device.
 pub fn hidden_claim(path: &Path) -> Option<String> {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::empty()) {

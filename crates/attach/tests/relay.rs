@@ -41,7 +41,8 @@ struct Fake {
     flushes: AtomicUsize,
     /// Requests until connections break, although the server lives.
     breaks_after: AtomicUsize,
-    /// What of each block that was not flushed a killed server has kept all the same: none, or every other one.
+    /// What of each block that was not flushed a killed server has kept all the same: none, or every other
+    /// one.
     keeps_some: AtomicBool,
     /// Delivers what it reads, where that is asked for.
     delivers: AtomicBool,
@@ -291,7 +292,8 @@ fn what_was_acknowledged_survives_kills() {
     let mut expected = vec![0_u8; SIZE];
     let mut random = random(1);
     for round in 0..60 {
-        // Overlapping changes, many in flight, some of them while there is no server, one by one and together.
+        // Overlapping changes, many in flight, some of them while there is no server, one by one and
+        // together.
         let (mut waiting, mut together) = (Vec::new(), Vec::new());
         for step in 0..40 {
             let (offset, length) = (random(SIZE as u64 - 4096), 1 + random(4096));
@@ -359,8 +361,8 @@ fn a_write_that_was_in_flight_holds_up_only_what_overlaps_it() {
     assert_eq!(read(&relay, 0, 512), [0; 512]);
 }
 
-/// Blocks hold the number of the write. A server that is killed keeps some of what was not flushed; connections break while it
-/// lives; the way back is interrupted, by both.
+/// Blocks hold the number of the write. A server that is killed keeps some of what was not flushed;
+/// connections break while it lives; the way back is interrupted, by both.
 #[test]
 fn no_block_becomes_what_it_was() {
     type Versions = Arc<Mutex<Vec<u32>>>;
@@ -632,7 +634,8 @@ fn a_server_that_closes_is_not_seen() {
         assert!(since.elapsed() < LIMIT, "it sees that the server closes");
         std::thread::sleep(Duration::from_millis(1));
     }
-    // It tries again, and closes each connection before it makes another one: the server waits for what came over closed ones.
+    // It tries again, and closes each connection before it makes another one: the server waits for what came
+    // over closed ones.
     let connections = || fake.connections.lock().expect("sound").len();
     while connections() < 8 {
         assert!(since.elapsed() < LIMIT, "it tries again");

@@ -93,8 +93,8 @@ pub(crate) fn scene_seconds(scene: &Scene, pace: Pace, size_bytes: u64, job_seco
     steps.sum::<f64>() + asks + pauses + SETUP_SECONDS
 }
 
-/// Time of timed jobs with which the usual number of rounds fits, in whole seconds. `to_steady`: once, with those that write
-/// as often as it may take until they are steady.
+/// Time of timed jobs with which the usual number of rounds fits, in whole seconds. `to_steady`: once, with
+/// those that write as often as it may take until they are steady.
 pub(crate) fn job_seconds<'a>(
     scenes: impl Iterator<Item = (&'a Scene, Pace)> + Clone,
     size_bytes: u64,

@@ -14,8 +14,8 @@ use crate::stats::Figure;
 /// Least difference that counts, as a share: what quiet rounds of the same thing differ by.
 const NOISE: f64 = 0.03;
 
-/// Least rounds of each run that can show a difference: by chance, the four rounds of one run lie all above or all below
-/// those of the other in 2 of 70 cases.
+/// Least rounds of each run that can show a difference: by chance, the four rounds of one run lie all above
+/// or all below those of the other in 2 of 70 cases.
 const ROUNDS_MIN: u32 = 4;
 
 /// Version of the JSON of a comparison. It changes when a reader of an older one would misread it.
@@ -89,8 +89,8 @@ pub struct Difference {
     pub change_share: f64,
     /// Whether the rounds of both overlap, or the medians differ by less than 3 %.
     pub is_noise: bool,
-    /// Whether that can be told: both runs have four rounds at least, and if it is a speed or a CPU time, both machines were
-    /// quiet.
+    /// Whether that can be told: both runs have four rounds at least, and if it is a speed or a CPU time,
+    /// both machines were quiet.
     pub is_known: bool,
 }
 
@@ -114,8 +114,8 @@ impl Difference {
         self.is_known && !self.is_noise
     }
 
-    /// Probability that rounds of the same thing do not overlap: 2 of all ways to choose which rounds are of the first
-    /// run.
+    /// Probability that rounds of the same thing do not overlap: 2 of all ways to choose which rounds are of
+    /// the first run.
     fn chance(&self) -> f64 {
         let (one, other) = (self.before.count, self.after.count);
         let ways: f64 = (1..=one).map(|at| f64::from(other + at) / f64::from(at)).product();
@@ -198,7 +198,8 @@ fn caveats(files: [&str; 2], runs: [&Run; 2]) -> Vec<String> {
         let on = [one, other].map(|run| run.fio_processors.as_deref().unwrap_or("all"));
         found.push(format!("fio ran on different processors (--fio-cpus): {} and {}", on[0], on[1]));
     }
-    // Runs of other suites have none; those of the suite s3 without its name are of before there was another one.
+    // Runs of other suites have none; those of the suite s3 without its name are of before there was another
+    // one.
     let clients = [one, other].map(|run| run.s3_client.as_deref().unwrap_or(objects::OWN));
     if clients[0] != clients[1] {
         found.push(format!("different clients of S3 (--s3-client): {} and {}", clients[0], clients[1]));

@@ -37,7 +37,8 @@ pub enum BenchError {
         /// for.
         was_killed: bool,
     },
-    /// A program did its work, in which there was too little for figures: nothing has failed, and nothing was measured.
+    /// A program did its work, in which there was too little for figures: nothing has failed, and nothing was
+    /// measured.
     #[error("{program}: {TOO_FEW}, {requests}: {remedy}")]
     TooFew {
         /// The program.

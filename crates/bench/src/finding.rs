@@ -98,8 +98,8 @@ impl Finding {
         }
     }
 
-    /// Compares a quantity with what a statement needs. `why` is the reason if it does not hold. Without one it was not
-    /// measured. `busy` is the share of the processors that others used.
+    /// Compares a quantity with what a statement needs. `why` is the reason if it does not hold. Without one
+    /// it was not measured. `busy` is the share of the processors that others used.
     pub(crate) fn judge(
         name: &str,
         value: Option<Value>,
@@ -119,8 +119,9 @@ impl Finding {
         Finding::of(statement, ours(value.median()), verdict, &why)
     }
 
-    /// Blames a failure for what was not measured. If nothing else was left out (`is_certain`) the statement does not
-    /// hold: nothing is true of a drive that fails, and nothing can be claimed against a rival that failed.
+    /// Blames a failure for what was not measured. If nothing else was left out (`is_certain`) the statement
+    /// does not hold: nothing is true of a drive that fails, and nothing can be claimed against a rival that
+    /// failed.
     pub(crate) fn blame(&mut self, failed: &FailedScene, is_certain: bool) {
         if self.why != NOT_MEASURED {
             return;
@@ -132,7 +133,8 @@ impl Finding {
         }
     }
 
-    /// Makes a statement that seems to hold, or is within noise, one that does not: something failed that it also needs.
+    /// Makes a statement that seems to hold, or is within noise, one that does not: something failed that it
+    /// also needs.
     pub(crate) fn fails_by(self, failed: &FailedScene) -> Finding {
         let (verdict, why) = match self.verdict {
             Verdict::DoesNot => (self.verdict, format!("{}; {}", self.why, failed.text())),

@@ -11,7 +11,8 @@ use crate::process::{self, Stop};
 pub(crate) use job::{Amount, Data, Job, Pattern};
 pub(crate) use output::Measured;
 
-/// Oldest fio with all options that are used: the engine `nbd` came with 3.14, its results per command with 3.20.
+/// Oldest fio with all options that are used: the engine `nbd` came with 3.14, its results per command with
+/// 3.20.
 const OLDEST: (u32, u32) = (3, 20);
 const OLDEST_TEXT: &str = "3.20";
 /// Time beyond that of a job after which fio is given up.

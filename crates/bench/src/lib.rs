@@ -1,11 +1,11 @@
 //! Experiments of published documents, repeated with fio on Pumice drives and other stores.
 //!
-//! A suite is data: scenes of steps, and a function that compares what was measured with what a document states.
-//! [`Session::run`] runs the scenes in rounds, target by target, and returns a [`Run`]: the document behind `pumice
-//! bench --json`. [`comparison()`], [`scorecard()`], [`text()`] and [`page()`] show runs.
+//! A suite is data: scenes of steps, and a function that compares what was measured with what a document
+//! states. [`Session::run`] runs the scenes in rounds, target by target, and returns a [`Run`]: the document
+//! behind `pumice bench --json`. [`comparison()`], [`scorecard()`], [`text()`] and [`page()`] show runs.
 //!
-//! Pumice itself is one of the programs that are run: this crate starts `pumice create`, `serve` and `status`, as a user
-//! would.
+//! Pumice itself is one of the programs that are run: this crate starts `pumice create`, `serve` and
+//! `status`, as a user would.
 
 #![forbid(unsafe_code)]
 

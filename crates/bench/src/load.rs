@@ -4,8 +4,8 @@ use std::fs;
 
 use crate::process;
 
-/// Processor time of the machine, and of this process with its children and the servers of targets, at one moment, in
-/// seconds.
+/// Processor time of the machine, and of this process with its children and the servers of targets, at one
+/// moment, in seconds.
 pub(crate) struct Load {
     busy_seconds: f64,
     all_seconds: f64,
@@ -28,8 +28,8 @@ impl Load {
         }
     }
 
-    /// Share of the processors that others used since then, kernel threads among them; `None` if no time has passed.
-    /// `more_seconds` are of own processes that are not to be seen here.
+    /// Share of the processors that others used since then, kernel threads among them; `None` if no time has
+    /// passed. `more_seconds` are of own processes that are not to be seen here.
     pub(crate) fn others_since(&self, more_seconds: f64) -> Option<f64> {
         let now = Load::now(self.pids.clone());
         let all = now.all_seconds - self.all_seconds;
@@ -38,8 +38,9 @@ impl Load {
     }
 }
 
-/// Ticks that all processors were busy, and all ticks, from `/proc/stat` (`proc_stat(5)`): user, nice, system, idle,
-/// iowait, irq, softirq, steal. Time that was stolen by the host of a virtual machine counts as busy.
+/// Ticks that all processors were busy, and all ticks, from `/proc/stat` (`proc_stat(5)`): user, nice,
+/// system, idle, iowait, irq, softirq, steal. Time that was stolen by the host of a virtual machine counts as
+/// busy.
 fn times(stat: &str) -> Option<(u64, u64)> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let ticks: Vec<u64> = line.split_whitespace().take(8).map(|it| it.parse().ok()).collect::<Option<_>>()?;

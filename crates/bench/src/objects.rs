@@ -133,7 +133,8 @@ impl Access {
         Ok(access)
     }
 
-    /// Whether the bucket is there. Fails if the gateway cannot be asked, or does not answer within ten seconds.
+    /// Whether the bucket is there. Fails if the gateway cannot be asked, or does not answer within ten
+    /// seconds.
     pub(crate) fn is_there(&self) -> Result<bool> {
         self.gateway.has_bucket(ANSWER, &self.stop)
     }
@@ -300,7 +301,8 @@ impl Shared {
     }
 }
 
-/// Runs a job: puts all objects of `bytes` once, or gets them in turns for `seconds`. No object is begun after `seconds`.
+/// Runs a job: puts all objects of `bytes` once, or gets them in turns for `seconds`. No object is begun
+/// after `seconds`.
 pub(crate) fn run(
     job: &ObjectJob,
     access: &Arc<Access>,

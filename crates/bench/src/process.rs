@@ -53,8 +53,9 @@ pub(crate) fn need(program: &str, package: &'static str) -> Result<PathBuf> {
     find(program).ok_or_else(|| BenchError::Missing { program: program.to_string(), package })
 }
 
-/// A command that the kernel ends by `signal` (`KILL` or `TERM`) when the thread that started it ends: SIGKILL or a panic
-/// of this program leaves no process behind. `setpriv` of util-linux sets it; without it the program runs all the same.
+/// A command that the kernel ends by `signal` (`KILL` or `TERM`) when the thread that started it ends:
+/// SIGKILL or a panic of this program leaves no process behind. `setpriv` of util-linux sets it; without it
+/// the program runs all the same.
 fn command<S: AsRef<OsStr>>(program: &Path, arguments: &[S], signal: &str) -> Command {
     let mut command = match find("setpriv") {
         Some(setpriv) if program.is_file() => {
@@ -240,8 +241,8 @@ pub(crate) fn exists(pid: u32) -> bool {
     Path::new(&format!("/proc/{pid}/stat")).exists()
 }
 
-/// User and system time of a process so far, in seconds (`proc_pid_stat(5)`, fields 14 to 17); 0 if it is gone.
-/// `children`: with those that it waited for.
+/// User and system time of a process so far, in seconds (`proc_pid_stat(5)`, fields 14 to 17); 0 if it is
+/// gone. `children`: with those that it waited for.
 pub(crate) fn cpu_seconds(pid: u32, children: bool) -> f64 {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
     stat_ticks(&stat, children).unwrap_or(0) as f64 / rustix::param::clock_ticks_per_second() as f64
@@ -254,9 +255,9 @@ fn stat_ticks(stat: &str, children: bool) -> Option<u64> {
     times.iter().map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
-/// User and system time so far, in seconds, of the kernel threads that do the work of btrfs and loop devices: threads of
-/// these names, and workers that are bound to no processor. The kernel does not say whose work such a worker does: that of
-/// other file systems is among it.
+/// User and system time so far, in seconds, of the kernel threads that do the work of btrfs and loop devices:
+/// threads of these names, and workers that are bound to no processor. The kernel does not say whose work
+/// such a worker does: that of other file systems is among it.
 pub(crate) fn kernel_cpu_seconds() -> f64 {
     /// Parent of all kernel threads.
     const KTHREADD: &str = "2";

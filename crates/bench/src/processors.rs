@@ -11,7 +11,8 @@ pub(crate) fn note(pids: &[u32], fio: Option<&str>) -> Option<String> {
     servers.dedup();
     let own = allowed("self").unwrap_or_default();
     let fio = fio.unwrap_or(&own);
-    // Servers that may run where this program may are not confined, though both may be in a part of the machine.
+    // Servers that may run where this program may are not confined, though both may be in a part of the
+    // machine.
     let is_free = |list: &str| list == all || list == own;
     if is_free(fio) && servers.iter().all(|list| is_free(list)) {
         return None;

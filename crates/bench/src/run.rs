@@ -113,7 +113,8 @@ impl FailedScene {
     }
 }
 
-/// A target with its headline figures: medians of one step of the suite, sequential writes of compressible data.
+/// A target with its headline figures: medians of one step of the suite, sequential writes of compressible
+/// data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct RunTarget {
     /// Its name.
@@ -188,8 +189,8 @@ pub struct Sample {
     pub physical_used_bytes: Option<u64>,
     /// Bytes written to the backing for each byte written by the host, during the step.
     pub write_amplification: Option<f64>,
-    /// Whether the servers came to rest after the step, so that all their work for it is counted; `None` where nobody
-    /// waited.
+    /// Whether the servers came to rest after the step, so that all their work for it is counted; `None`
+    /// where nobody waited.
     #[serde(default)]
     pub came_to_rest: Option<bool>,
     /// How steady it was at its end, where that was asked; the figures are those of the last five rounds.
@@ -250,7 +251,8 @@ impl Run {
         Ok(run)
     }
 
-    /// Whether jobs that write for a time were repeated until they were steady (`--steady-state`); `None` if there were none.
+    /// Whether jobs that write for a time were repeated until they were steady (`--steady-state`); `None` if
+    /// there were none.
     pub(crate) fn is_to_steady(&self) -> Option<bool> {
         let samples = || self.series.iter().flat_map(|series| &series.samples);
         samples().next()?;
@@ -277,8 +279,8 @@ impl Run {
         self.series(scene, step, target)?.requests_per_second.map(Value::speed)
     }
 
-    /// Returns written bytes over those they take, of a step that wrote each byte once. Zeros are no data, so there is no
-    /// ratio of them.
+    /// Returns written bytes over those they take, of a step that wrote each byte once. Zeros are no data, so
+    /// there is no ratio of them.
     pub(crate) fn written_over_used(&self, scene: &str, step: &str, target: &str) -> Option<Value> {
         let series = self.series(scene, step, target)?;
         let one = |it: &Sample| Some(it.bytes as f64 / it.physical_used_bytes?.max(1) as f64);

@@ -1,4 +1,5 @@
-//! The scorecard: all statements of the documents, and what runs say about them. Where Pumice loses stands first.
+//! The scorecard: all statements of the documents, and what runs say about them. Where Pumice loses stands
+//! first.
 
 use std::fmt::Write as _;
 

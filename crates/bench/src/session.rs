@@ -25,12 +25,13 @@ use crate::suite::{DataSet, Plan, Suite};
 use crate::target::{self, Target};
 use turns::{Turn, fail, reversed_targets, turns};
 
-/// Time that a job that runs once over a store may take in any case, in seconds; more if the run has more time left.
+/// Time that a job that runs once over a store may take in any case, in seconds; more if the run has more
+/// time left.
 const ONCE_SECONDS: u32 = 120;
 /// Longest time of such a job.
 const ONCE_SECONDS_MAX: u32 = 3600;
-/// Longest wait for servers to come to rest after a step, and what counts as rest: so much of a processor, during so long,
-/// twice.
+/// Longest wait for servers to come to rest after a step, and what counts as rest: so much of a processor,
+/// during so long, twice.
 const REST_MAX: Duration = Duration::from_secs(5);
 const REST_SHARE: f64 = 0.08;
 const REST_LOOK: Duration = Duration::from_millis(200);
@@ -80,8 +81,8 @@ pub struct Progress {
     pub left: Duration,
 }
 
-/// Looks whether a target may be written to, before each scene; says why not. Its second argument is true if nothing
-/// was written to the target yet. A request to stop should end it.
+/// Looks whether a target may be written to, before each scene; says why not. Its second argument is true if
+/// nothing was written to the target yet. A request to stop should end it.
 pub type Check<'a> = dyn Fn(&Target, bool) -> Result<(), String> + 'a;
 
 /// A run of a suite.
@@ -125,7 +126,8 @@ impl<'a> Session<'a> {
         Session { check, ..self }
     }
 
-    /// Runs the suite until the time is up or it is stopped. A run that is stopped is returned with what was measured.
+    /// Runs the suite until the time is up or it is stopped. A run that is stopped is returned with what was
+    /// measured.
     ///
     /// # Errors
     /// Fails if a target cannot take part, or if nothing at all was measured.

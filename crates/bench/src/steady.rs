@@ -1,5 +1,6 @@
-//! Steady state, after SNIA, *Solid State Storage Performance Test Specification* (PTS), section "Steady State": the last five
-//! rounds of a job range by at most 20 % of their mean, and the straight line that fits them best by at most 10 %.
+//! Steady state, after SNIA, *Solid State Storage Performance Test Specification* (PTS), section "Steady
+//! State": the last five rounds of a job range by at most 20 % of their mean, and the straight line that fits
+//! them best by at most 10 %.
 
 use serde::{Deserialize, Serialize};
 

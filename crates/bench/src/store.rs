@@ -177,8 +177,8 @@ pub(crate) struct Workshop<'a> {
 }
 
 impl Workshop<'_> {
-    /// Size of a server's cache of decompressed blocks: the default is for drives a thousand times larger. It is
-    /// the same small part of the stores that are made here.
+    /// Size of a server's cache of decompressed blocks: the default is for drives a thousand times larger. It
+    /// is the same small part of the stores that are made here.
     pub(crate) fn read_cache(&self) -> String {
         /// Default of `pumice serve`, and the least that it uses.
         const DEFAULT_BYTES: u64 = 64 << 20;
@@ -228,8 +228,8 @@ impl Workshop<'_> {
     }
 }
 
-/// Most bytes that the store of a target takes where it is made, whatever the data compresses to, at a size of `size_bytes`: that of
-/// its files, unless they have more than jobs can fill.
+/// Most bytes that the store of a target takes where it is made, whatever the data compresses to, at a size
+/// of `size_bytes`: that of its files, unless they have more than jobs can fill.
 pub(crate) fn most_bytes(target: &Target, size_bytes: u64) -> u64 {
     match &target.kind {
         Kind::Pumice { .. } => pumice::sizes(size_bytes, None).0,
@@ -290,7 +290,8 @@ pub(crate) fn lacks_limit() -> Option<String> {
 /// Drops what the page cache has of a file. Others' files stay there.
 fn drop_cached(path: &Path) {
     let Ok(file) = std::fs::File::open(path) else { return };
-    // Only what is on the disk can be dropped. A failure leaves the cache as it is, as on file systems without one.
+    // Only what is on the disk can be dropped. A failure leaves the cache as it is, as on file systems
+    // without one.
     let _ = file.sync_all();
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
 }

@@ -22,7 +22,8 @@ const SCHEME_NVME_TCP: &str = "nvme-tcp://";
 pub enum Kind {
     /// A Pumice drive: a file, or one that is made for each scene.
     Pumice {
-        /// The drive. One that does not exist is made for the run and removed after it. `None`: in the working folder.
+        /// The drive. One that does not exist is made for the run and removed after it. `None`: in the
+        /// working folder.
         path: Option<PathBuf>,
         /// Codec of drives that are made.
         codec: Option<String>,
@@ -188,7 +189,8 @@ pub fn distinct(targets: &[Target]) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// Numbers of what a path leads to: of a device, wherever its node is, or of a file, whatever its name. `None` if nothing is there.
+/// Numbers of what a path leads to: of a device, wherever its node is, or of a file, whatever its name.
+/// `None` if nothing is there.
 pub(crate) fn file_id(path: &Path) -> Option<(u64, u64)> {
     let found = path.metadata().ok()?;
     Some(if found.file_type().is_block_device() { (0, found.rdev()) } else { (found.dev(), found.ino()) })

@@ -7,7 +7,8 @@ const ROUNDS_MIN: u32 = 3;
 /// Share by which a speed of fewer rounds may be wrong.
 const UNKNOWN_NOISE: f64 = 0.3;
 
-/// A measured quantity. Speeds and CPU times depend on what else the machine does; ratios and amplification do not.
+/// A measured quantity. Speeds and CPU times depend on what else the machine does; ratios and amplification
+/// do not.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Value {
     pub(crate) figure: Figure,
@@ -65,8 +66,9 @@ impl Value {
         }
     }
 
-    /// The range in which it may lie, on a machine of which others used the share `busy`: the lowest and the highest
-    /// round, and for each speed what others may have taken away. Of a quotient of two speeds both may be wrong.
+    /// The range in which it may lie, on a machine of which others used the share `busy`: the lowest and the
+    /// highest round, and for each speed what others may have taken away. Of a quotient of two speeds both
+    /// may be wrong.
     pub(crate) fn range(&self, busy: f64) -> (f64, f64) {
         let few = if self.figure.count < ROUNDS_MIN { UNKNOWN_NOISE } else { 0.0 };
         let others = busy / (1.0 - busy).max(0.1);

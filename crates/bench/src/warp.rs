@@ -26,8 +26,9 @@ const PUT_SECONDS_MAX: u32 = 10;
 const BESIDES_SECONDS: f64 = 4.0;
 /// Time beyond that of a job after which warp is given up.
 const LATE: Duration = Duration::from_secs(60);
-/// Pieces that the analysis cuts a job into: before 1.1 it has no figures of a job unless two of them fit between the end
-/// of each client's first request and the begin of each one's last. By default they are of a second.
+/// Pieces that the analysis cuts a job into: before 1.1 it has no figures of a job unless two of them fit
+/// between the end of each client's first request and the begin of each one's last. By default they are of a
+/// second.
 const PIECES: &str = "--analyze.dur=100ms";
 /// Name of the file with results, without what warp adds to it.
 const RESULTS: &str = "warp-results";
@@ -128,8 +129,8 @@ impl Warp {
             return Err(BenchError::program("warp", problem));
         }
         access.will_be_put_to();
-        // Without figures, too, and if it ended well, as it does if requests fail: the gateway may be storing what one without
-        // an answer brought.
+        // Without figures, too, and if it ended well, as it does if requests fail: the gateway may be storing
+        // what one without an answer brought.
         self.measure(job, access, seconds, folder, stop).inspect_err(|_| access.was_cut())
     }
 

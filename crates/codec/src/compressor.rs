@@ -29,10 +29,11 @@ pub struct Compressor {
 /// Effort that [`Compressor::compress_structured`] spends on the choice of a transform.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Effort {
-    /// A look at samples: a few per cent of the time of zstd 1 on frames without structure, and up to 5 us on a block.
+    /// A look at samples: a few per cent of the time of zstd 1 on frames without structure, and up to 5 us on
+    /// a block.
     Foreground,
-    /// The transforms that could gain are tried, which takes several times as long as compression without one.
-    /// Text is recognised and costs nothing.
+    /// The transforms that could gain are tried, which takes several times as long as compression without
+    /// one. Text is recognised and costs nothing.
     Settling,
 }
 
@@ -52,8 +53,8 @@ enum Engine {
     Deflate(deflate::Encoder),
 }
 
-/// Returns whether data has equal words at a distance that is a power of two, as equal blocks have. A part of it need
-/// not show that.
+/// Returns whether data has equal words at a distance that is a power of two, as equal blocks have. A part of
+/// it need not show that.
 fn repeats_in_steps(data: &[u8]) -> bool {
     let distances = std::iter::successors(Some(REPEATS_FROM_BYTES), |distance| Some(distance * 2));
     distances.take_while(|distance| *distance <= data.len() / 2).any(|distance| {
@@ -134,9 +135,9 @@ impl Compressor {
         id
     }
 
-    /// Returns whether compression of a frame of [`Kind::Doubtful`](crate::Kind::Doubtful) blocks by zstd would
-    /// probably save less than an eighth, judged by a part of it, with the structure that can be seen in it.
-    /// False for short data, which is compressed as quickly as judged.
+    /// Returns whether compression of a frame of [`Kind::Doubtful`](crate::Kind::Doubtful) blocks by zstd
+    /// would probably save less than an eighth, judged by a part of it, with the structure that can be seen
+    /// in it. False for short data, which is compressed as quickly as judged.
     pub fn gains_little(&mut self, input: &[u8], dictionary: Option<&Dictionary>) -> bool {
         let Engine::Zstd(encoder) = &mut self.engine else { return false };
         let part_bytes = input.len() / JUDGED_PART;
@@ -152,8 +153,8 @@ impl Compressor {
         self.structure.compress(encoder, part, dictionary, Effort::Foreground, scratch).is_none()
     }
 
-    /// As [`Compressor::compress_tested`]. With a policy of zstd it also uses [`CodecId::Structured`] where that is
-    /// smaller, judged with the given effort. Other policies do as before.
+    /// As [`Compressor::compress_tested`]. With a policy of zstd it also uses [`CodecId::Structured`] where
+    /// that is smaller, judged with the given effort. Other policies do as before.
     pub fn compress_structured(
         &mut self,
         input: &[u8],

@@ -12,8 +12,9 @@ const SAMPLE_BYTES: usize = 16;
 /// on average, with a standard deviation of 22.6. The limit is 4.4 deviations away, so one random block in 15
 /// 000 is compressed in vain.
 const PAIRS_MIN: u32 = (1732 - 512) / 2;
-/// The number from which entropy coding, or what repeats, is certain to save more than little: 3.5 times what random
-/// bytes have. fio's buffers, of which 5 to 10 % can be saved, have up to 1,750, programs and databases 3,000 and more.
+/// The number from which entropy coding, or what repeats, is certain to save more than little: 3.5 times what
+/// random bytes have. fio's buffers, of which 5 to 10 % can be saved, have up to 1,750, programs and
+/// databases 3,000 and more.
 const PAIRS_CERTAIN: u32 = 1800;
 /// Number of pairs within a sample of one repeated byte.
 const PAIRS_OF_SAMPLE: u32 = (SAMPLE_BYTES * (SAMPLE_BYTES - 1) / 2) as u32;
@@ -21,11 +22,11 @@ const PAIRS_OF_SAMPLE: u32 = (SAMPLE_BYTES * (SAMPLE_BYTES - 1) / 2) as u32;
 /// Quick test whether a block is not worth compressing, because its byte values are distributed as evenly as
 /// random ones.
 ///
-/// It takes about 160 ns for 4 KiB of random data in the cache (zstd level 1 takes 2400 ns to find out), and less for
-/// other data. It is false for data that entropy coding shrinks by 2.5 % or more, or with 8 % or more in runs
-/// (floats, weights, camera noise, tables of hashes with keys). It does not detect random data that repeats
-/// at a distance (a random 2 KiB twice). Such a block is stored raw, which only costs space. A frame is
-/// called incompressible only if every block in it is, and a block under 512 bytes never.
+/// It takes about 160 ns for 4 KiB of random data in the cache (zstd level 1 takes 2400 ns to find out), and
+/// less for other data. It is false for data that entropy coding shrinks by 2.5 % or more, or with 8 % or
+/// more in runs (floats, weights, camera noise, tables of hashes with keys). It does not detect random data
+/// that repeats at a distance (a random 2 KiB twice). Such a block is stored raw, which only costs space. A
+/// frame is called incompressible only if every block in it is, and a block under 512 bytes never.
 pub fn looks_incompressible(block: &[u8]) -> bool {
     if block.len() < SAMPLES * SAMPLE_BYTES {
         return false;
@@ -33,8 +34,8 @@ pub fn looks_incompressible(block: &[u8]) -> bool {
     block.chunks(PIECE_BYTES).all(|piece| piece.len() < SAMPLES * SAMPLE_BYTES || is_even(piece))
 }
 
-/// Returns whether the byte values of a block are distributed nearly as evenly as random ones, so that little may be
-/// gained. True for all that [`looks_incompressible`], false for blocks under 512 bytes.
+/// Returns whether the byte values of a block are distributed nearly as evenly as random ones, so that little
+/// may be gained. True for all that [`looks_incompressible`], false for blocks under 512 bytes.
 pub(crate) fn looks_doubtful(block: &[u8]) -> bool {
     block.len() >= SAMPLES * SAMPLE_BYTES && has_fewer_pairs(block, PAIRS_CERTAIN)
 }
@@ -43,7 +44,8 @@ fn is_even(piece: &[u8]) -> bool {
     has_fewer_pairs(piece, PAIRS_MIN)
 }
 
-/// Windows of data of which is judged what is left of it without runs, spread evenly: of blocks and of frames.
+/// Windows of data of which is judged what is left of it without runs, spread evenly: of blocks and of
+/// frames.
 const REST_WINDOWS: (usize, usize) = (64, 128);
 /// Windows after which it is looked whether enough is known.
 const REST_LOOK: usize = 8;
@@ -52,12 +54,12 @@ const REST_MIN: u32 = 256;
 /// Equal bytes at an end of a window that show a run: not one in a million of random windows has them.
 const RUN_BYTES: usize = 4;
 
-/// Returns whether what is left of data without its runs of one byte has byte values as evenly distributed as random
-/// ones, so that entropy coding of them gains nothing. False if there is little of it.
+/// Returns whether what is left of data without its runs of one byte has byte values as evenly distributed as
+/// random ones, so that entropy coding of them gains nothing. False if there is little of it.
 ///
-/// Bytes with up to an eighth more pairs than random ones count as even, and with up to a quarter more where few were sampled:
-/// entropy coding of those would save 1 or 2 %, and zstd does not code for less than 1.6. (In fio's buffers, each eighth byte
-/// has only 32 values.)
+/// Bytes with up to an eighth more pairs than random ones count as even, and with up to a quarter more where
+/// few were sampled: entropy coding of those would save 1 or 2 %, and zstd does not code for less than 1.6.
+/// (In fio's buffers, each eighth byte has only 32 values.)
 pub(crate) fn rest_is_even(data: &[u8]) -> bool {
     let windows = if data.len() < 2 * PIECE_BYTES { REST_WINDOWS.0 } else { REST_WINDOWS.1 };
     let step = data.len() / windows;
@@ -99,8 +101,8 @@ fn has_fewer_pairs(piece: &[u8], limit: u32) -> bool {
     let mut counts = [0_u8; 256];
     let mut pairs = 0;
     let step = piece.len() / SAMPLES;
-    // All samples are requested at once. If the block is in no cache, waiting for one after the other takes longer than
-    // the rest of this function. Compressing or copying the block then finds it in the cache.
+    // All samples are requested at once. If the block is in no cache, waiting for one after the other takes
+    // longer than the rest of this function. Compressing or copying the block then finds it in the cache.
     black_box((0..SAMPLES).fold(0, |all, number| all | piece[number * step]));
     for number in 0..SAMPLES {
         // The samples are not taken in order: data is often compressible only at one end, or in a part of

@@ -88,8 +88,8 @@ pub(crate) fn decompress_prefix(
 ) -> Result<usize, CodecError> {
     let (source_bytes, destination_bytes) = lengths(payload, out)?;
     let wanted_bytes = c_int::try_from(wanted_bytes).unwrap_or(c_int::MAX).min(destination_bytes);
-    // A hostile payload may have a match at distance 0. Unlike LZ4_decompress_safe, this function then leaves what was there
-    // before, which may be of another drive.
+    // A hostile payload may have a match at distance 0. Unlike LZ4_decompress_safe, this function then leaves
+    // what was there before, which may be of another drive.
     out[..wanted_bytes as usize].fill(0);
     // SAFETY: as in `decompress`; `wanted_bytes` is at most the destination's length.
     let written = unsafe {

@@ -1,4 +1,5 @@
-//! An estimate of what a dictionary could give to samples, found in a small part of the time that training takes.
+//! An estimate of what a dictionary could give to samples, found in a small part of the time that training
+//! takes.
 
 use std::collections::HashSet;
 
@@ -10,11 +11,13 @@ const MATCH_BYTES: usize = 5;
 /// One of so many different strings is looked at.
 const SAMPLED: u64 = 8;
 
-/// Estimates how much dictionaries trained on the samples `seen` can [gain](crate::gain) for the samples `held`.
+/// Estimates how much dictionaries trained on the samples `seen` can [gain](crate::gain) for the samples
+/// `held`.
 ///
-/// A dictionary gives two things: strings, and entropy tables. Strings save no more bytes than there are in strings that
-/// samples of both have, and mostly far less. What tables give is measured with one of hardly any content. Those of trained
-/// dictionaries, and of several, have been seen to give up to four times as much: ask for a third of the least gain that is wanted.
+/// A dictionary gives two things: strings, and entropy tables. Strings save no more bytes than there are in
+/// strings that samples of both have, and mostly far less. What tables give is measured with one of hardly
+/// any content. Those of trained dictionaries, and of several, have been seen to give up to four times as
+/// much: ask for a third of the least gain that is wanted.
 pub fn promise(seen: &[&[u8]], held: &[&[u8]], level: i8) -> f64 {
     let none = stored_bytes(held, level, |_| None);
     let tables = tables(seen, level).ok().and_then(|bytes| Dictionary::new(1, bytes).ok());
@@ -24,8 +27,8 @@ pub fn promise(seen: &[&[u8]], held: &[&[u8]], level: i8) -> f64 {
     if left == 0 { 1.0 } else { (none as f64 / left as f64).max(1.0) }
 }
 
-/// Returns about how many bytes of the samples `held` are in strings that are in some of the samples `seen` as well, and not
-/// earlier in their own sample.
+/// Returns about how many bytes of the samples `held` are in strings that are in some of the samples `seen`
+/// as well, and not earlier in their own sample.
 fn common_bytes(seen: &[&[u8]], held: &[&[u8]]) -> usize {
     let known: HashSet<u64> = seen.iter().flat_map(|sample| strings(sample)).collect();
     let mut own = HashSet::new();
@@ -38,8 +41,8 @@ fn common_bytes(seen: &[&[u8]], held: &[&[u8]]) -> usize {
     common * SAMPLED as usize * MATCH_BYTES
 }
 
-/// Strings of a sample, one of [`SAMPLED`]. Which ones depends on their bytes only, so that equal ones are found. Runs of a
-/// byte are left out: they cost next to nothing as it is.
+/// Strings of a sample, one of [`SAMPLED`]. Which ones depends on their bytes only, so that equal ones are
+/// found. Runs of a byte are left out: they cost next to nothing as it is.
 fn strings(sample: &[u8]) -> impl Iterator<Item = u64> {
     sample.windows(MATCH_BYTES).filter_map(|window| {
         if window[0] == window[MATCH_BYTES - 1] && window.iter().all(|byte| *byte == window[0]) {

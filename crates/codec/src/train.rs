@@ -74,8 +74,8 @@ pub fn train(samples: &[&[u8]], max_bytes: usize, level: i8) -> Result<Vec<u8>, 
         zParams: for_level(level),
     };
     let mut dictionary = vec![0_u8; max_bytes];
-    // SAFETY: the buffers are live and passed with their own lengths; the lengths of the samples sum up to that of
-    // their bytes; `parameters` is written to and not kept.
+    // SAFETY: the buffers are live and passed with their own lengths; the lengths of the samples sum up to
+    // that of their bytes; `parameters` is written to and not kept.
     let length = unsafe {
         ZDICT_optimizeTrainFromBuffer_fastCover(
             dictionary.as_mut_ptr().cast::<c_void>(),
@@ -89,14 +89,14 @@ pub fn train(samples: &[&[u8]], max_bytes: usize, level: i8) -> Result<Vec<u8>, 
     joined.made(dictionary, length)
 }
 
-/// As [`train`], but only of zstd's entropy tables, and hardly any content: what a dictionary gives to samples that have
-/// no strings in common. Takes a small part of the time.
+/// As [`train`], but only of zstd's entropy tables, and hardly any content: what a dictionary gives to
+/// samples that have no strings in common. Takes a small part of the time.
 pub(crate) fn tables(samples: &[&[u8]], level: i8) -> Result<Vec<u8>, TrainError> {
     let joined = Joined::new(samples)?;
     let content = &joined.bytes[..joined.bytes.len().min(TRAINED_BYTES_MIN)];
     let mut dictionary = vec![0_u8; TABLES_BYTES_MAX];
-    // SAFETY: the buffers are live and passed with their own lengths; the lengths of the samples sum up to that of
-    // their bytes.
+    // SAFETY: the buffers are live and passed with their own lengths; the lengths of the samples sum up to
+    // that of their bytes.
     let length = unsafe {
         ZDICT_finalizeDictionary(
             dictionary.as_mut_ptr().cast::<c_void>(),

@@ -68,7 +68,8 @@ fn errors_name_codec_and_lengths() {
     }
 }
 
-/// A match at distance 0 copies a byte to itself: whatever the destination held before, of another drive perhaps.
+/// A match at distance 0 copies a byte to itself: whatever the destination held before, of another drive
+/// perhaps.
 #[test]
 fn nothing_of_the_destination_s_former_contents_is_returned() {
     let length = |first: &mut Vec<u8>, len: usize| {

@@ -1,4 +1,5 @@
-//! The estimate of what dictionaries can give: not far below what they do give, and next to nothing where nothing is in common.
+//! The estimate of what dictionaries can give: not far below what they do give, and next to nothing where
+//! nothing is in common.
 
 use codec::{Dictionary, gain_of_several, promise, testdata, train, train_several};
 
@@ -27,7 +28,8 @@ fn records(words: usize, noise: usize) -> Vec<u8> {
     data
 }
 
-/// Blocks of few bytes of which some are frequent, and zeros behind them: without common strings, dictionaries give them tables.
+/// Blocks of few bytes of which some are frequent, and zeros behind them: without common strings,
+/// dictionaries give them tables.
 fn sparse(bytes: usize, spread: f64) -> Vec<u8> {
     let random = testdata::random(9, 4 << 20);
     let skewed = random.chunks(2).map(|pair| {

@@ -96,8 +96,8 @@ fn tiny_blocks_are_raw() {
     }
 }
 
-/// Frames of blocks whose bytes are distributed nearly evenly are judged by a part, and blocks that are alike gain
-/// whatever the part says.
+/// Frames of blocks whose bytes are distributed nearly evenly are judged by a part, and blocks that are alike
+/// gain whatever the part says.
 #[test]
 fn little_gain_is_foreseen() {
     let gains_little = |data: &[u8]| Compressor::new(Policy::Auto).gains_little(data, None);

@@ -1,5 +1,5 @@
-//! The codec for structured data: it restores every input, makes numbers, records and code smaller than zstd alone,
-//! and leaves text alone.
+//! The codec for structured data: it restores every input, makes numbers, records and code smaller than zstd
+//! alone, and leaves text alone.
 
 use codec::{
     CodecError, CodecId, Coded, Compressor, Decompressor, Dictionary, Effort, FRAME_BYTES_MAX, Policy,
@@ -243,7 +243,8 @@ fn a_dictionary_is_named_where_it_is_used() {
     assert_eq!(out, numbers);
 }
 
-/// Damage after the wanted blocks is not noticed, which shows that decoding stops early where a transform allows it.
+/// Damage after the wanted blocks is not noticed, which shows that decoding stops early where a transform
+/// allows it.
 #[test]
 fn decoding_of_code_and_differences_stops_early() {
     for make in [testdata::x86_code as Make, testdata::smooth, picture] {

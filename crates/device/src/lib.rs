@@ -12,7 +12,8 @@ pub use requester::{Connection, Requester, Stay};
 pub struct Geometry {
     /// Size in bytes, a multiple of `sector_bytes`.
     pub capacity_bytes: u64,
-    /// Smallest unit that hosts should address: 512 or 4096 bytes. Requests of other ranges are possible, and slower.
+    /// Smallest unit that hosts should address: 512 or 4096 bytes. Requests of other ranges are possible, and
+    /// slower.
     pub sector_bytes: u32,
     /// Preferred alignment and size of requests, in bytes.
     pub preferred_bytes: u32,
@@ -72,8 +73,8 @@ pub enum ReadOnly {
     /// Its stored data is damaged, and it was opened nevertheless. The text describes the damage.
     #[error("{0}")]
     Damaged(String),
-    /// A write or sync of the medium failed, or the engine panicked: no change is accepted until it is opened again. The
-    /// text describes the failure.
+    /// A write or sync of the medium failed, or the engine panicked: no change is accepted until it is opened
+    /// again. The text describes the failure.
     #[error("{0}")]
     Poisoned(String),
     /// It was closed.
@@ -81,13 +82,14 @@ pub enum ReadOnly {
     Closed,
 }
 
-/// A block device. All offsets and lengths are in bytes. Any range within the capacity is possible: a request that covers a
-/// sector or block in part keeps the rest of it, whatever other requests write there at the time.
+/// A block device. All offsets and lengths are in bytes. Any range within the capacity is possible: a request
+/// that covers a sector or block in part keeps the rest of it, whatever other requests write there at the
+/// time.
 ///
 /// Requests may run concurrently and finish in any order. A change may wait before it begins. It ends with
-/// [`DeviceError::Shutdown`], and has changed nothing, if its [requester](Requester) leaves meanwhile. A future, once
-/// polled, should be driven to its end. One that is dropped early leaves its range as if the request were still in
-/// flight: old, new or (over 256 KiB) a mixture of old and new units of 256 KiB.
+/// [`DeviceError::Shutdown`], and has changed nothing, if its [requester](Requester) leaves meanwhile. A
+/// future, once polled, should be driven to its end. One that is dropped early leaves its range as if the
+/// request were still in flight: old, new or (over 256 KiB) a mixture of old and new units of 256 KiB.
 pub trait Device: Send + Sync + 'static {
     /// Current properties of the device (the capacity can grow while it is served).
     fn geometry(&self) -> Geometry;

@@ -1,8 +1,8 @@
 //! The client that a request comes from, for requests that wait before they begin.
 //!
-//! A request may wait for minutes until the device can begin it. If its client leaves meanwhile, another client may
-//! write the same place, and the request would undo that. So whatever waits is given up as soon as the client has
-//! left, and asks whether the client is there once it could begin:
+//! A request may wait for minutes until the device can begin it. If its client leaves meanwhile, another
+//! client may write the same place, and the request would undo that. So whatever waits is given up as soon as
+//! the client has left, and asks whether the client is there once it could begin:
 //!
 //! ```text
 //! request      -- waits --> ask --------------------------> begin, or fail with Shutdown
@@ -77,8 +77,8 @@ impl Connection {
         Requester(Some(Arc::clone(&self.0)))
     }
 
-    /// Returns whether requests ask for the client. Otherwise the next one that asks wakes the task. Then call
-    /// [`Connection::answer`].
+    /// Returns whether requests ask for the client. Otherwise the next one that asks wakes the task. Then
+    /// call [`Connection::answer`].
     pub fn poll_asked(&self, cx: &mut Context<'_>) -> bool {
         // First: a question after the look below wakes the task.
         self.0.task.register(cx.waker());
@@ -90,7 +90,8 @@ impl Connection {
         self.0.known.borrow().stay == Stay::Left
     }
 
-    /// Answers all questions so far. `look` returns what is known of the client now. Who has left does not come back.
+    /// Answers all questions so far. `look` returns what is known of the client now. Who has left does not
+    /// come back.
     pub fn answer(&self, look: impl FnOnce() -> Stay) {
         // First: what is asked after the look is not answered by it.
         let answered = self.0.asked.load(Ordering::SeqCst);

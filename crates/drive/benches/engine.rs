@@ -1,10 +1,13 @@
-//! The engine on memory media against the bare codec and checksum over the same bytes, as ratios within one run.
+//! The engine on memory media against the bare codec and checksum over the same bytes, as ratios within one
+//! run.
 //!
-//! If requests are long enough that the drive compresses blocks together, the bare side compresses the same frames.
+//! If requests are long enough that the drive compresses blocks together, the bare side compresses the same
+//! frames.
 //!
-//! `cargo bench -p drive` prints the tables of docs/lab/engine.md. Each figure is the median of several rounds in which
-//! the two sides take turns, because machines are shared and noisy. `-- single "lz4 fio"` runs the lines of one codec and
-//! kind of data, `-- engine`, `-- space`, `-- cores` and `-- threads` the other tables.
+//! `cargo bench -p drive` prints the tables of docs/lab/engine.md. Each figure is the median of several
+//! rounds in which the two sides take turns, because machines are shared and noisy. `-- single "lz4 fio"`
+//! runs the lines of one codec and kind of data, `-- engine`, `-- space`, `-- cores` and `-- threads` the
+//! other tables.
 #![allow(clippy::print_stdout)]
 
 mod common;
@@ -73,7 +76,8 @@ fn scattered(i: usize, count: usize) -> usize {
     (i.wrapping_mul(0x9e37_79b1) ^ i >> 3) % count
 }
 
-/// Bytes that a drive compresses as one of requests of that size, at a multiple of it: blocks alone, or frames.
+/// Bytes that a drive compresses as one of requests of that size, at a multiple of it: blocks alone, or
+/// frames.
 fn unit_of(request: usize) -> usize {
     request.min(32 * 1024)
 }

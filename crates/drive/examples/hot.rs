@@ -1,8 +1,9 @@
-//! Random reads of 4 KiB over a hot set, with and without the read cache: a Zipf distribution over a tenth of the data.
-//! Then, without it, before and after the frames that are read often were cut: over the same set, and over all data.
+//! Random reads of 4 KiB over a hot set, with and without the read cache: a Zipf distribution over a tenth of
+//! the data. Then, without it, before and after the frames that are read often were cut: over the same set,
+//! and over all data.
 //!
-//! `cargo run --release -p drive --example hot -- [MIB [READS [FILE]]]`: a drive of MIB (default 256) of the file's bytes,
-//! or of text, in memory, one thread. The sides take turns; time is CPU time of the thread.
+//! `cargo run --release -p drive --example hot -- [MIB [READS [FILE]]]`: a drive of MIB (default 256) of the
+//! file's bytes, or of text, in memory, one thread. The sides take turns; time is CPU time of the thread.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 

@@ -1,7 +1,7 @@
 //! Compression of a corpus by the drive: ratios out of its status, and the processor time of reading.
 //!
-//! `cargo run --release -p drive --example reach -- DIR [foreground|own|all|fio|speed]`: each file of DIR on a drive of its own, then all of
-//! them on one. Media are memory, one thread; time is CPU time of the thread.
+//! `cargo run --release -p drive --example reach -- DIR [foreground|own|all|fio|speed]`: each file of DIR on
+//! a drive of its own, then all of them on one. Media are memory, one thread; time is CPU time of the thread.
 
 #![allow(clippy::print_stdout, reason = "a program")]
 
@@ -113,8 +113,8 @@ fn read_times(drive: &Drive<MemoryMedia>, bytes: usize) -> [f64; 2] {
     })
 }
 
-/// Size of the data compressed by the bare codec, in bytes: zstd 1 in units of 32 KiB; zstd 1 with a dictionary, trained on every 17th
-/// block, at 4 KiB; zstd 3 in units of 128 KiB, each rounded up to 4 KiB.
+/// Size of the data compressed by the bare codec, in bytes: zstd 1 in units of 32 KiB; zstd 1 with a
+/// dictionary, trained on every 17th block, at 4 KiB; zstd 3 in units of 128 KiB, each rounded up to 4 KiB.
 fn bare(data: &[u8]) -> [u64; 3] {
     let sum = |level: i8, unit: usize, round: usize, dictionary: Option<&Dictionary>| -> u64 {
         let mut compressor = Compressor::uncut(Policy::Zstd(level));
@@ -239,8 +239,9 @@ fn process_cpu() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// MB/s of sequential writes with two threads, and of the bare codec on as many: medians of seven rounds, taking turns. Each
-/// drive is written over again and again. `only` names the one way that is looked at, for profiles.
+/// MB/s of sequential writes with two threads, and of the bare codec on as many: medians of seven rounds,
+/// taking turns. Each drive is written over again and again. `only` names the one way that is looked at, for
+/// profiles.
 fn speed(files: &[(String, Vec<u8>)], only: Option<&str>) {
     const ROUNDS: usize = 7;
     /// Written in a round, at least: the quick ones would be over too soon to be measured.

@@ -1,8 +1,9 @@
 //! Checking every structure of a drive. Nothing is repaired.
 //!
-//! The map is walked as it is on the medium, with the changes in memory on top, and compared with the segment table.
-//! Nodes and records are read in the order of their places, neighbours with one read, many reads at a time. Memory
-//! stays bounded: records are compared segment by segment, in several passes if there are too many for one.
+//! The map is walked as it is on the medium, with the changes in memory on top, and compared with the segment
+//! table. Nodes and records are read in the order of their places, neighbours with one read, many reads at a
+//! time. Memory stays bounded: records are compared segment by segment, in several passes if there are too
+//! many for one.
 
 mod copies;
 mod own;
@@ -38,7 +39,8 @@ const DEFAULT_MEMORY_BYTES: u64 = 128 << 20;
 pub struct CheckOptions {
     /// Also read, verify and decompress every record.
     pub deep: bool,
-    /// Memory for comparing records, in bytes (16 per record). What does not fit takes another walk over the map.
+    /// Memory for comparing records, in bytes (16 per record). What does not fit takes another walk over the
+    /// map.
     pub memory_bytes: u64,
 }
 
@@ -58,10 +60,10 @@ struct Live {
 }
 
 impl<M: Media> Drive<M> {
-    /// Checks that superblock and checkpoints have all their copies, that every map node can be read, that the
-    /// segment table is the sum of the live records, that no two map entries overlap, and that free segments hold
-    /// nothing live. A deep check also reads, verifies and decompresses every record. `progress` is called from time
-    /// to time. The drive must be quiet.
+    /// Checks that superblock and checkpoints have all their copies, that every map node can be read, that
+    /// the segment table is the sum of the live records, that no two map entries overlap, and that free
+    /// segments hold nothing live. A deep check also reads, verifies and decompresses every record.
+    /// `progress` is called from time to time. The drive must be quiet.
     pub async fn examine(
         &self,
         options: CheckOptions,
@@ -161,8 +163,8 @@ impl<M: Media> Drive<M> {
         Ok(report.faults.iter().map(Fault::to_string).collect())
     }
 
-    /// Damaged data that recovery has met. A deep check finds each record by itself; on a drive that was opened for writing it
-    /// is like damage anywhere else, and may have been written anew.
+    /// Damaged data that recovery has met. A deep check finds each record by itself; on a drive that was
+    /// opened for writing it is like damage anywhere else, and may have been written anew.
     fn damage_in_log(&self, deep: bool) -> Option<Fault> {
         let core = self.0.core();
         let records = core.recovered.damaged_records_count;

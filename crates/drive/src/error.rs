@@ -14,8 +14,8 @@ pub enum Error {
     /// Physical space cannot hold the write; nothing was changed.
     #[error("no space left on the drive")]
     NoSpace,
-    /// The backing has no room: a full file system or pool under a sparse file or thin volume. The change may have
-    /// happened or may still happen, and is not durable.
+    /// The backing has no room: a full file system or pool under a sparse file or thin volume. The change may
+    /// have happened or may still happen, and is not durable.
     #[error("no space left on the file system or volume under the drive")]
     BackingFull,
     /// The drive accepts no changes.
@@ -24,14 +24,15 @@ pub enum Error {
     /// The medium failed.
     #[error("input/output error: {0}")]
     Io(String),
-    /// Recovery needs more memory than [`OpenOptions::recovery_bytes_max`](crate::OpenOptions::recovery_bytes_max).
+    /// Recovery needs more memory than
+    /// [`OpenOptions::recovery_bytes_max`](crate::OpenOptions::recovery_bytes_max).
     #[error("not enough memory: {0}")]
     Memory(String),
     /// The backing holds no drive.
     #[error("there is no Pumice drive here")]
     NotADrive,
-    /// Another process has the drive, may have it, or claims it at the same time. The text names it, and says what to
-    /// do.
+    /// Another process has the drive, may have it, or claims it at the same time. The text names it, and says
+    /// what to do.
     #[error("{0}")]
     Owned(String),
     /// The log ends before something that was durable.
@@ -60,8 +61,8 @@ impl Error {
     }
 }
 
-/// Returns whether a write failed because the backing has no room: also if its file may not be as large. The segment is
-/// as good as any other then.
+/// Returns whether a write failed because the backing has no room: also if its file may not be as large. The
+/// segment is as good as any other then.
 pub(crate) fn lacks_room(error: &io::Error) -> bool {
     matches!(
         error.kind(),

@@ -1,9 +1,9 @@
 //! The engine of a drive: map, log, cleaning, space, recovery.
 //!
-//! It has no threads, clock, randomness or sockets of its own: they are passed in. All state is in [`core`], behind
-//! one lock that is held only for short, bounded work. Compression, checksums, decompression and waiting for the
-//! medium happen in the futures of the requests, on whatever thread polls them. `docs/design.md` is the introduction,
-//! `docs/design/` the reference.
+//! It has no threads, clock, randomness or sockets of its own: they are passed in. All state is in [`core`],
+//! behind one lock that is held only for short, bounded work. Compression, checksums, decompression and
+//! waiting for the medium happen in the futures of the requests, on whatever thread polls them.
+//! `docs/design.md` is the introduction, `docs/design/` the reference.
 
 #![forbid(unsafe_code)]
 

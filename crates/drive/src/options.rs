@@ -12,11 +12,13 @@ use crate::error::Error;
 use crate::planted::Planted;
 use crate::state::read_cache::ReadCache;
 
-/// Runs a future to completion in the background: `tokio::spawn` in a server, the seeded executor in the simulator.
+/// Runs a future to completion in the background: `tokio::spawn` in a server, the seeded executor in the
+/// simulator.
 pub type Spawner = Arc<dyn Fn(Pin<Box<dyn Future<Output = ()> + Send>>) + Send + Sync>;
 
-/// Runs work that keeps a processor busy for a long time, such as training a dictionary, and that only the future
-/// waits for that requested it: a thread of its own in a server, one task among others in the simulator.
+/// Runs work that keeps a processor busy for a long time, such as training a dictionary, and that only the
+/// future waits for that requested it: a thread of its own in a server, one task among others in the
+/// simulator.
 pub type Compute = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
 
 /// A monotonic clock in nanoseconds, for measurements only. Nothing that the engine does depends on it.
@@ -77,39 +79,42 @@ pub struct OpenOptions {
     /// A (random) number never used before for this drive. It makes what this run writes distinguishable from
     /// everything that earlier runs left behind.
     pub entropy: u64,
-    /// Memory for map nodes and, a sixteenth of it up to 512 KiB, for recently read frames, in bytes. At least 64 KiB
-    /// are used for each.
+    /// Memory for map nodes and, a sixteenth of it up to 512 KiB, for recently read frames, in bytes. At
+    /// least 64 KiB are used for each.
     pub map_budget_bytes: u64,
     /// Nothing is written. Recovery happens in memory.
     pub read_only: bool,
-    /// Opens a drive with a damaged log as it was before the damage. Its state names the loss. Only with `read_only`.
+    /// Opens a drive with a damaged log as it was before the damage. Its state names the loss. Only with
+    /// `read_only`.
     pub accept_damage: bool,
-    /// Acknowledge writes when they are in memory (the default). If false, every write is durable before it returns.
+    /// Acknowledge writes when they are in memory (the default). If false, every write is durable before it
+    /// returns.
     pub write_cache: bool,
     /// Most adjacent blocks that a write compresses as one frame: 1 (none), 2, 4 or 8.
     pub frame_blocks: u64,
     /// Checkpoint after this many bytes of log. Bounds what recovery has to read.
     pub checkpoint_bytes: u64,
-    /// Most memory for the map while the log of a drive that is opened read-only is rolled forward, in bytes. By default
-    /// half of what is available when the options are made, so that an image that nobody trusts ends in an error. Four
-    /// times the budget of the map are always allowed. A drive that is opened for writing has no limit.
+    /// Most memory for the map while the log of a drive that is opened read-only is rolled forward, in bytes.
+    /// By default half of what is available when the options are made, so that an image that nobody trusts
+    /// ends in an error. Four times the budget of the map are always allowed. A drive that is opened for
+    /// writing has no limit.
     pub recovery_bytes_max: u64,
     /// Blocks of 4096 bytes in the sample for training dictionaries; 0: none are trained.
     pub sample_blocks: usize,
-    /// Dictionaries are kept, and settled data is settled again with them, if data becomes smaller by this factor:
-    /// 1.03 unless the simulator wants this to happen more often.
+    /// Dictionaries are kept, and settled data is settled again with them, if data becomes smaller by this
+    /// factor: 1.03 unless the simulator wants this to happen more often.
     pub dictionary_gain_min: f64,
-    /// Random reads of a group of blocks from which on its frames are cut small: 8 unless the simulator wants this to
-    /// happen more often.
+    /// Random reads of a group of blocks from which on its frames are cut small: 8 unless the simulator wants
+    /// this to happen more often.
     pub hot_reads: u8,
-    /// Times that a request is made anew because others changed a block that it covers in part, after which they wait for it:
-    /// 8 unless the simulator wants this to happen more often.
+    /// Times that a request is made anew because others changed a block that it covers in part, after which
+    /// they wait for it: 8 unless the simulator wants this to happen more often.
     pub conflicts_before_hold: u32,
-    /// Compresses what hosts write in place of the processor, which does all other work. `None`: there is no such
-    /// device.
+    /// Compresses what hosts write in place of the processor, which does all other work. `None`: there is no
+    /// such device.
     pub offload: Option<Arc<dyn offload::Offload>>,
-    /// If the backing has no room: how many ticks a request for durability waits before it is refused. Changes are
-    /// refused at once. 0 (the default) if nobody calls [`Drive::tick`](crate::Drive::tick).
+    /// If the backing has no room: how many ticks a request for durability waits before it is refused.
+    /// Changes are refused at once. 0 (the default) if nobody calls [`Drive::tick`](crate::Drive::tick).
     pub full_backing_patience_ticks: u64,
     /// Cache of decompressed blocks, which drives may share. `None` (the default): there is none.
     pub read_cache: Option<Arc<ReadCache>>,
@@ -119,13 +124,14 @@ pub struct OpenOptions {
     pub compute: Compute,
     /// Measures the time inside the critical section; `None`: not measured.
     pub clock: Option<Clock>,
-    /// Called before each entry of the critical section: the simulator runs another task there, as another thread could.
+    /// Called before each entry of the critical section: the simulator runs another task there, as another
+    /// thread could.
     pub before_entry: Option<fn()>,
     /// Requests are answered only while it holds. What is written to the backing is a matter of the
     /// [`Media`](media::Media). `None` (the default): nobody else can reach the backing.
     pub lease: Option<Arc<Lease>>,
-    /// The run before did not close the drive: its owner's mark says so. The backing may then hold the space of any free
-    /// segment, whatever the newest checkpoint says.
+    /// The run before did not close the drive: its owner's mark says so. The backing may then hold the space
+    /// of any free segment, whatever the newest checkpoint says.
     pub left_open: bool,
     /// A deliberate mistake, to test the simulator.
     pub planted: Planted,
@@ -139,7 +145,8 @@ pub(crate) const DEFAULT_SAMPLE_BLOCKS: usize = 1024;
 pub(crate) const DEFAULT_DICTIONARY_GAIN_MIN: f64 = 1.03;
 /// Default of [`OpenOptions::hot_reads`]: cutting a frame costs as much as some fifty reads of its blocks.
 pub(crate) const DEFAULT_HOT_READS: u8 = 8;
-/// Default of [`OpenOptions::conflicts_before_hold`]: conflicts of small requests are rare and short, and mostly one is all.
+/// Default of [`OpenOptions::conflicts_before_hold`]: conflicts of small requests are rare and short, and
+/// mostly one is all.
 pub(crate) const DEFAULT_CONFLICTS_BEFORE_HOLD: u32 = 8;
 /// Default of [`OpenOptions::frame_blocks`]: 32 KiB.
 pub(crate) const DEFAULT_FRAME_BLOCKS: u64 = 8;

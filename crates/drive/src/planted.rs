@@ -8,7 +8,8 @@ use strum::{EnumIter, IntoStaticStr};
 pub enum PlantedBug {
     /// FLUSH returns without waiting for the medium.
     SkipFlush,
-    /// A pack of moved records may come after the host's pack that overwrites them, so that they are applied on top.
+    /// A pack of moved records may come after the host's pack that overwrites them, so that they are applied
+    /// on top.
     ApplyStaleMove,
     /// A segment is written again before the checkpoint that freed it is durable.
     ReuseSegmentEarly,
@@ -24,10 +25,11 @@ pub enum PlantedBug {
     StaleFrame,
     /// A block in the read cache is found by its record's place, whichever filling of the segment that is in.
     StaleBlock,
-    /// Each block of a frame counts a share of its length as live, rounded down: blocks with a share of 0 keep no
-    /// segment.
+    /// Each block of a frame counts a share of its length as live, rounded down: blocks with a share of 0
+    /// keep no segment.
     ZeroShareFrame,
-    /// A block read to be merged is identified by its entry alone, and readers of a segment are not waited for.
+    /// A block read to be merged is identified by its entry alone, and readers of a segment are not waited
+    /// for.
     DroppedPin,
     /// A block that a request covers in part is not compared with what its new contents were made from.
     EdgeUnseen,
@@ -45,7 +47,8 @@ pub enum PlantedBug {
     SealedPackKeepsAll,
     /// A segment that did not take a write is used again.
     BadSegmentForgotten,
-    /// A pass that looks for records that need a dictionary skips those that were partly overwritten meanwhile.
+    /// A pass that looks for records that need a dictionary skips those that were partly overwritten
+    /// meanwhile.
     OverwrittenPassedOver,
     /// An opening continues from an older checkpoint although a newer one may exist that could not be read.
     OlderCheckpointAccepted,
@@ -81,8 +84,8 @@ pub enum PlantedBug {
     ComparedEarly,
 }
 
-/// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its compiler
-/// knows that.
+/// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its
+/// compiler knows that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planted {
     #[cfg(feature = "planted-bugs")]

@@ -1,4 +1,5 @@
-//! State that all clones of a drive share: the medium, the core behind its lock, and the events that requests wait for.
+//! State that all clones of a drive share: the medium, the core behind its lock, and the events that requests
+//! wait for.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
@@ -27,8 +28,8 @@ use crate::wait::wait_until;
 
 /// A drive. Clones share it.
 ///
-/// Offsets and lengths are in bytes; any range within the capacity is legal. Requests may run concurrently and finish in any
-/// order; their futures may be polled on any thread.
+/// Offsets and lengths are in bytes; any range within the capacity is legal. Requests may run concurrently
+/// and finish in any order; their futures may be polled on any thread.
 pub struct Drive<M>(pub(crate) Arc<Shared<M>>);
 
 impl<M> Clone for Drive<M> {
@@ -248,8 +249,8 @@ impl<M: Media> Shared<M> {
         self.engine_nanoseconds.load(Ordering::Relaxed)
     }
 
-    /// Passes on the answer to a host, once the drive is known to be this owner's. An error is passed on at any time:
-    /// it promises nothing.
+    /// Passes on the answer to a host, once the drive is known to be this owner's. An error is passed on at
+    /// any time: it promises nothing.
     pub(crate) async fn acknowledge<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
         match &self.lease {
             Some(lease) if answer.is_ok() && !self.planted.has(PlantedBug::LeaseForgotten) => {
@@ -285,7 +286,8 @@ impl<M: Media> Shared<M> {
 }
 
 impl<M: Media> Drive<M> {
-    /// Another process has the drive now. Nothing is written or answered any more; the reason is in the status.
+    /// Another process has the drive now. Nothing is written or answered any more; the reason is in the
+    /// status.
     pub fn disown(&self, why: &str) {
         self.0.core().poison(why.to_string());
         self.0.progress.notify(usize::MAX);

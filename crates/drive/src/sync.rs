@@ -1,4 +1,5 @@
-//! Primitives of what threads share outside the lock. The model checker replaces them by its own (`crates/threads`).
+//! Primitives of what threads share outside the lock. The model checker replaces them by its own
+//! (`crates/threads`).
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
 

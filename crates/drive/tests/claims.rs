@@ -35,8 +35,8 @@ fn read(media: &Sparse, offset: u64, len: usize) -> IoBuf {
     buf
 }
 
-/// A drive of 64 MiB with a few blocks of data whose superblock says 64 TiB. `segments` are the rows that the header of
-/// its checkpoints claims; `None`: those that it has.
+/// A drive of 64 MiB with a few blocks of data whose superblock says 64 TiB. `segments` are the rows that the
+/// header of its checkpoints claims; `None`: those that it has.
 fn claiming(segments: Option<u32>) -> Arc<Sparse> {
     let media = Arc::new(Sparse::new(TIB_64, Arc::default()));
     let options = CreateOptions { segment_bytes: Some(1 << 20), ..create_options(SMALL, SMALL) };

@@ -1,7 +1,8 @@
 //! NBD in front of served drives.
 //!
-//! The server of the protocol is generic over the device, and requests run in its futures: for a [`ServedDrive`] that is the
-//! whole engine. It is compiled for them here, once, and not in each program that serves drives.
+//! The server of the protocol is generic over the device, and requests run in its futures: for a
+//! [`ServedDrive`] that is the whole engine. It is compiled for them here, once, and not in each program that
+//! serves drives.
 
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
 //! The catalog of dictionaries: what the drive keeps for itself, as blocks beyond any capacity.
 //!
-//! Blocks from [`OWN_FIRST_BLOCK`] on are written, mapped, moved and checked like any
-//! others; no host reaches them. The first holds the catalog, the second its copy. Each dictionary has a slot of 32 blocks:
-//! its bytes, and again as a copy.
+//! Blocks from [`OWN_FIRST_BLOCK`] on are written, mapped, moved and checked like any others; no host reaches
+//! them. The first holds the catalog, the second its copy. Each dictionary has a slot of 32 blocks: its
+//! bytes, and again as a copy.
 
 use crate::bytes::{put, u16_at, u32_at, u64_at};
 use crate::geometry::OWN_FIRST_BLOCK;
@@ -47,8 +47,8 @@ pub struct CatalogEntry {
 pub struct Catalog {
     /// The id given last: ids are not used again before all others were.
     pub last_id: u16,
-    /// When the dictionaries in use came: packs above this sequence number were written with them. 0: not known (a
-    /// program that did not tell wrote it), or there are none.
+    /// When the dictionaries in use came: packs above this sequence number were written with them. 0: not
+    /// known (a program that did not tell wrote it), or there are none.
     pub adopted_at: u64,
     /// Slots; `None`: empty.
     pub slots: [Option<CatalogEntry>; CATALOG_SLOTS],

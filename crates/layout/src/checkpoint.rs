@@ -36,7 +36,8 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// Counts `count` blocks of a record as live. Counts read from a checkpoint may be anything: they never overflow.
+    /// Counts `count` blocks of a record as live. Counts read from a checkpoint may be anything: they never
+    /// overflow.
     pub fn add_blocks(&mut self, entry: Entry, count: u64) {
         let blocks = &mut self.blocks[entry.class()];
         *blocks = blocks.saturating_add(count);
@@ -172,7 +173,8 @@ counters! {
     corrected_reads_count,
     /// Openings for writing.
     opens_count,
-    /// Time it was open for writing, as far as checkpoints recorded it: a crash loses what passed since the last one.
+    /// Time it was open for writing, as far as checkpoints recorded it: a crash loses what passed since the
+    /// last one.
     powered_seconds,
 }
 
@@ -225,7 +227,8 @@ pub struct Checkpoint {
     pub generations: u64,
     /// Entropy of the run that wrote it.
     pub entropy: u64,
-    /// Newest pack that was durable when it was written: its nodes and overlays lie in the packs from the cut to here.
+    /// Newest pack that was durable when it was written: its nodes and overlays lie in the packs from the cut
+    /// to here.
     pub durable: u64,
     /// Update number of the superblock when it was written: an older superblock is outdated. 0: not recorded.
     pub superblock_update: u64,
@@ -271,8 +274,8 @@ impl Checkpoint {
         self.encode_header(self.rows.len() as u32, table_crc(&crcs), header);
     }
 
-    /// Writes the header page alone, for a table of `segments` rows whose pages have these checksums: `table_crc` is
-    /// [`crate::table::table_crc`] of them. The checkpoint's own rows are not used.
+    /// Writes the header page alone, for a table of `segments` rows whose pages have these checksums:
+    /// `table_crc` is [`crate::table::table_crc`] of them. The checkpoint's own rows are not used.
     pub fn encode_header(&self, segments: u32, table_crc: u32, out: &mut [u8]) {
         let b = &mut out[..PAGE_BYTES];
         b.fill(0);
@@ -317,8 +320,8 @@ impl Checkpoint {
         PAGE.seal(b);
     }
 
-    /// Refuses what cannot be on a drive of these sizes, although its checksums hold. [`Checkpoint::decode`] knows no
-    /// sizes; whoever goes on to use rows, heads and root as places calls this first.
+    /// Refuses what cannot be on a drive of these sizes, although its checksums hold. [`Checkpoint::decode`]
+    /// knows no sizes; whoever goes on to use rows, heads and root as places calls this first.
     pub fn validate(&self, geometry: &Geometry) -> Result<(), DecodeError> {
         let bad = |why| Err(DecodeError::Field(WHAT, why));
         if self.rows.len() != geometry.segments() as usize {
@@ -351,7 +354,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Reads what a header page says about its checkpoint, once its checksum holds. The table may still be torn.
+    /// Reads what a header page says about its checkpoint, once its checksum holds. The table may still be
+    /// torn.
     pub fn decode_summary(page: &[u8]) -> Result<CheckpointSummary, DecodeError> {
         let page = PAGE.verify(page)?;
         let mut uuid = [0; 16];
@@ -365,8 +369,8 @@ impl Checkpoint {
         })
     }
 
-    /// Notes in a header page that a sync of the whole checkpoint has succeeded. Only the first 512 bytes of the page
-    /// change.
+    /// Notes in a header page that a sync of the whole checkpoint has succeeded. Only the first 512 bytes of
+    /// the page change.
     pub fn note_durable(page: &mut [u8]) {
         let flags = u32_at(page, FLAGS_AT) | FLAG_DURABLE;
         put(page, FLAGS_AT, &flags.to_le_bytes());

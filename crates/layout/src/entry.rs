@@ -55,8 +55,8 @@ impl Entry {
         Entry(KIND_RECORD << KIND_SHIFT | units << UNITS_SHIFT | position)
     }
 
-    /// A frame of `blocks` (2, 4 or 8) at `position_bytes` (a multiple of 16) of `len_bytes` (a multiple of 32, up to
-    /// 32,736).
+    /// A frame of `blocks` (2, 4 or 8) at `position_bytes` (a multiple of 16) of `len_bytes` (a multiple of
+    /// 32, up to 32,736).
     pub fn frame(position_bytes: u64, len_bytes: usize, blocks: u64) -> Entry {
         let steps = (len_bytes / FRAME_STEP_BYTES) as u64;
         let position = position_bytes / UNIT_BYTES as u64;
@@ -74,8 +74,8 @@ impl Entry {
         }
     }
 
-    /// The same record, said to be settled: compressed as well as the drive can, nothing is gained by doing it again. An
-    /// uncompressed block is said to be put off.
+    /// The same record, said to be settled: compressed as well as the drive can, nothing is gained by doing
+    /// it again. An uncompressed block is said to be put off.
     #[must_use]
     pub fn settled(self) -> Entry {
         match self.kind() {
@@ -99,8 +99,8 @@ impl Entry {
         self.kind() == KIND_RECORD && self.units() == RAW_UNITS
     }
 
-    /// Returns whether this is an uncompressed block that may be smaller compressed, which was put off until it is
-    /// settled.
+    /// Returns whether this is an uncompressed block that may be smaller compressed, which was put off until
+    /// it is settled.
     pub fn is_put_off(self) -> bool {
         self.is_raw() && self.0 & SETTLED != 0
     }
@@ -163,15 +163,15 @@ impl Entry {
         block & !(self.blocks() - 1)
     }
 
-    /// Returns whether two blocks with this entry belong to one record. Two frames may have the same entry in a map that
-    /// no correct drive wrote.
+    /// Returns whether two blocks with this entry belong to one record. Two frames may have the same entry in
+    /// a map that no correct drive wrote.
     pub fn joins(self, block: u64, other: u64) -> bool {
         self.is_frame() && self.first_block(block) == self.first_block(other)
     }
 
-    /// Equal share of one block in the units of its record. Of a frame, the remainder of the division goes to the first blocks.
-    /// The live units of a segment count whole records; shares are for estimates only, such as its repackable units.
-    /// `block` may be a block's number or its slot in a leaf.
+    /// Equal share of one block in the units of its record. Of a frame, the remainder of the division goes to
+    /// the first blocks. The live units of a segment count whole records; shares are for estimates only, such
+    /// as its repackable units. `block` may be a block's number or its slot in a leaf.
     pub fn share_units(self, block: u64) -> u32 {
         if !self.is_frame() {
             return self.units();
@@ -180,8 +180,8 @@ impl Entry {
         units / blocks + u32::from(((block % u64::from(blocks)) as u32) < units % blocks)
     }
 
-    /// Which of [`CLASSES`] kinds of record this is: 0 stored raw, 1 to 4 one block or a frame of 2, 4 or 8, 5 to 8 the same
-    /// settled.
+    /// Which of [`CLASSES`] kinds of record this is: 0 stored raw, 1 to 4 one block or a frame of 2, 4 or 8,
+    /// 5 to 8 the same settled.
     pub fn class(self) -> usize {
         if self.is_raw() {
             return 0;

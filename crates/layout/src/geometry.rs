@@ -22,7 +22,8 @@ const MAX_SEGMENTS: u32 = 1 << 26;
 const MAX_PHYSICAL_BYTES: u64 = 1 << 53;
 /// Most blocks of logical space: four levels of 512 entries.
 pub const MAX_BLOCKS: u64 = 512 * 512 * 512 * 512;
-/// From this block on, up to [`MAX_BLOCKS`], lies what the drive keeps for itself: one leaf, see [`crate::catalog`].
+/// From this block on, up to [`MAX_BLOCKS`], lies what the drive keeps for itself: one leaf, see
+/// [`crate::catalog`].
 pub const OWN_FIRST_BLOCK: u64 = MAX_BLOCKS - 512;
 
 /// The sizes everything else follows from.
@@ -45,8 +46,8 @@ impl Geometry {
             256..4096 => 16 << 20,
             _ => LARGEST_USUAL_SEGMENT_BYTES,
         });
-        // Multiplied before it is divided: what is left over of a segment grows fourfold too. No bytes in a segment are
-        // refused below.
+        // Multiplied before it is divided: what is left over of a segment grows fourfold too. No bytes in a
+        // segment are refused below.
         let max_segments =
             physical_size_bytes.saturating_mul(4).checked_div(u64::from(segment_bytes)).unwrap_or(0);
         let max_segments = u32::try_from(max_segments)
@@ -129,8 +130,9 @@ impl Geometry {
         (segment < u64::from(self.segments())).then_some((segment as u32, offset as u32))
     }
 
-    /// Returns whether an entry is a record that lies wholly within one segment. An entry read from the backing has to
-    /// pass this (or be unmapped, or a fill) before anything is done with its position: a checksum proves no origin.
+    /// Returns whether an entry is a record that lies wholly within one segment. An entry read from the
+    /// backing has to pass this (or be unmapped, or a fill) before anything is done with its position: a
+    /// checksum proves no origin.
     pub fn holds(&self, entry: Entry) -> bool {
         entry.is_record()
             && entry.is_valid()

@@ -55,7 +55,8 @@ pub enum NodeCoding {
     Dense = 0,
     /// Only the mapped ones: 2 bytes of slot, 8 of entry, in rising order of slots.
     Sparse = 1,
-    /// Runs of equal entries (fills): 2 bytes of first slot, 2 of count, 8 of entry, in rising order of slots.
+    /// Runs of equal entries (fills): 2 bytes of first slot, 2 of count, 8 of entry, in rising order of
+    /// slots.
     Runs = 2,
 }
 
@@ -66,8 +67,8 @@ const RUN_BYTES: usize = 12;
 /// From so many mapped entries on, dense is smaller than sparse.
 const DENSE_FROM: usize = NODE_ENTRIES * 8 / PAIR_BYTES;
 
-/// Appends a node's payload to `out`, in the smallest coding; `mapped` gives (slot, entry) in rising order, mapped ones
-/// only.
+/// Appends a node's payload to `out`, in the smallest coding; `mapped` gives (slot, entry) in rising order,
+/// mapped ones only.
 pub fn encode_node<I: Iterator<Item = (u16, Entry)>>(
     mapped: impl Fn() -> I,
     out: &mut Vec<u8>,
@@ -177,8 +178,8 @@ pub enum OverlayCoding {
     Runs = 2,
 }
 
-/// Appends an overlay's payload to `out`, in the smaller coding; `changes` gives (slot, entry) in rising order, unmapped
-/// ones too.
+/// Appends an overlay's payload to `out`, in the smaller coding; `changes` gives (slot, entry) in rising
+/// order, unmapped ones too.
 pub fn encode_overlay<I: Iterator<Item = (u16, Entry)>>(
     changes: impl Fn() -> I,
     out: &mut Vec<u8>,

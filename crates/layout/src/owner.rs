@@ -1,12 +1,13 @@
-//! Owner pages: who has a drive open for writing. File locks do not reach from one machine to another, nor from one
-//! path of an overlay to the other; a page on the backing does.
+//! Owner pages: who has a drive open for writing. File locks do not reach from one machine to another, nor
+//! from one path of an overlay to the other; a page on the backing does.
 //!
-//! There are three of them side by side, in two copies. Only the process that has the drive, or takes it, writes the
-//! *mark*. A process that wants the drive and finds somebody's mark writes a *challenge*. Who has the drive writes the
-//! *answer* to it. Each has one writer at a time, so that nobody has to read before writing: between the two, a
-//! process can be stopped.
+//! There are three of them side by side, in two copies. Only the process that has the drive, or takes it,
+//! writes the *mark*. A process that wants the drive and finds somebody's mark writes a *challenge*. Who has
+//! the drive writes the *answer* to it. Each has one writer at a time, so that nobody has to read before
+//! writing: between the two, a process can be stopped.
 //!
-//! All fields are in the first 512 bytes of the page, the rest is zero: a power cut leaves the old page or the new one.
+//! All fields are in the first 512 bytes of the page, the rest is zero: a power cut leaves the old page or
+//! the new one.
 
 use crate::bytes::{put, u32_at, u64_at};
 use crate::limits::{COUNT_MAX, SUPERBLOCK_COPIES};

@@ -70,8 +70,8 @@ impl NextSegment {
 /// 108  4  CRC32C of the headers of all records, in order, then of bytes 0..108
 /// ```
 ///
-/// The checksum covers each record's header, which holds the checksum of that record's payload: together they cover
-/// every byte that means anything, and a payload is summed only once.
+/// The checksum covers each record's header, which holds the checksum of that record's payload: together they
+/// cover every byte that means anything, and a payload is summed only once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PackHeader {
     /// Head it belongs to.
@@ -98,14 +98,14 @@ pub struct PackHeader {
     pub checkpoint: u64,
     /// Segments promised to the heads.
     pub next: [NextSegment; HEADS],
-    /// Number of records at its end that belong to a write whose rest is in the pack with the next sequence number. They
-    /// take effect only if that pack is whole. Zero unless the head is [`Head::Host`].
+    /// Number of records at its end that belong to a write whose rest is in the pack with the next sequence
+    /// number. They take effect only if that pack is whole. Zero unless the head is [`Head::Host`].
     pub continued: u32,
 }
 
 impl PackHeader {
-    /// Writes the header to the first [`PACK_HEADER_BYTES`] of `out`; `records_crc` is the running CRC32C over the
-    /// headers of the pack's records in order (0 for none).
+    /// Writes the header to the first [`PACK_HEADER_BYTES`] of `out`; `records_crc` is the running CRC32C
+    /// over the headers of the pack's records in order (0 for none).
     pub fn encode(&self, records_crc: u32, out: &mut [u8]) {
         debug_assert_eq!(
             self.used.next_multiple_of(PAGE_BYTES as u32),
@@ -239,8 +239,9 @@ pub fn decode_pack(
     Ok(header)
 }
 
-/// Decodes a pack whose own header and records' headers are right, while some payloads may not be: what was written where is
-/// known. `each` is called for every record with its offset in the pack, its header, and its payload if that is right.
+/// Decodes a pack whose own header and records' headers are right, while some payloads may not be: what was
+/// written where is known. `each` is called for every record with its offset in the pack, its header, and its
+/// payload if that is right.
 ///
 /// A power cut leaves such packs too. Who takes one must know that it was durable.
 pub fn decode_damaged_pack(

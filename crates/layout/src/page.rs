@@ -1,4 +1,5 @@
-//! Pages that begin with a magic number and carry a checksum of themselves: superblock, checkpoint header, catalog.
+//! Pages that begin with a magic number and carry a checksum of themselves: superblock, checkpoint header,
+//! catalog.
 
 use crate::bytes::{put, u32_at};
 use crate::{DecodeError, PAGE_BYTES};

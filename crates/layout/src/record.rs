@@ -10,7 +10,8 @@ pub const RECORD_HEADER_BYTES: usize = 16;
 pub const RANGE_PAYLOAD_BYTES: usize = 16;
 /// Data records: bits of the codec byte that name the codec.
 const CODEC_MASK: u8 = 0x0f;
-/// Data records: from this bit of the codec byte on, in three bits, stands the binary logarithm of the number of blocks.
+/// Data records: from this bit of the codec byte on, in three bits, stands the binary logarithm of the number
+/// of blocks.
 const BLOCKS_SHIFT: u32 = 4;
 /// Number of the codec of uncompressed blocks.
 const RAW: u8 = 0;
@@ -27,8 +28,8 @@ pub enum RecordKind {
     Range = 2,
     /// A map node: `block` is its index, the extra field its level.
     Node = 3,
-    /// Changes to a leaf that was not in memory when a checkpoint was taken: (slot, entry) pairs. `block` is the
-    /// leaf's index; extra bit 0: everything the leaf held before is gone.
+    /// Changes to a leaf that was not in memory when a checkpoint was taken: (slot, entry) pairs. `block` is
+    /// the leaf's index; extra bit 0: everything the leaf held before is gone.
     Overlay = 4,
 }
 
@@ -46,16 +47,16 @@ pub struct RecordHeader {
     pub crc: u32,
     /// Block number, node index or leaf index: 40 bits.
     pub block: u64,
-    /// Blocks of a frame to which this record does not apply, because they were dead (overwritten or trimmed) when cleaning
-    /// moved it: bit n for block `block + n`. Zero in all other records.
+    /// Blocks of a frame to which this record does not apply, because they were dead (overwritten or trimmed)
+    /// when cleaning moved it: bit n for block `block + n`. Zero in all other records.
     pub left_out: u8,
     /// Bytes of payload.
     pub payload_len: u16,
     /// Kind.
     pub kind: RecordKind,
-    /// Coding of the payload. In data records the lower four bits name the codec, the three above the number of
-    /// blocks (see [`RecordHeader::blocks`]), and the highest says whether it is settled, or put off if it is
-    /// uncompressed.
+    /// Coding of the payload. In data records the lower four bits name the codec, the three above the number
+    /// of blocks (see [`RecordHeader::blocks`]), and the highest says whether it is settled, or put off if it
+    /// is uncompressed.
     pub codec: u8,
     /// Level of a node, flags of an overlay, dictionary of data (0: none); zero in ranges.
     pub extra: u16,
@@ -75,7 +76,8 @@ impl RecordHeader {
         if self.kind == RecordKind::Data { 1 << (self.codec >> BLOCKS_SHIFT & 7) } else { 1 }
     }
 
-    /// Returns whether a data record takes effect for `block`: it is one of the record's [`blocks`](Self::blocks), and not left out.
+    /// Returns whether a data record takes effect for `block`: it is one of the record's
+    /// [`blocks`](Self::blocks), and not left out.
     pub fn applies_to(&self, block: u64) -> bool {
         block.checked_sub(self.block).is_some_and(|n| n < self.blocks() && self.left_out >> n & 1 == 0)
     }
@@ -94,8 +96,8 @@ impl RecordHeader {
         self.kind == RecordKind::Data && self.codec & SETTLED != 0
     }
 
-    /// The codec byte of a data record. With codec 0, `settled` means that compressing was put off. `blocks` must be 1, 2,
-    /// 4 or 8, `codec_number` below 16.
+    /// The codec byte of a data record. With codec 0, `settled` means that compressing was put off. `blocks`
+    /// must be 1, 2, 4 or 8, `codec_number` below 16.
     pub fn data_codec(codec_number: u8, blocks: u64, settled: bool) -> u8 {
         assert!(codec_number <= CODEC_MASK && blocks.is_power_of_two() && blocks <= FRAME_BLOCKS_MAX);
         let settled = if settled { SETTLED } else { 0 };
@@ -216,8 +218,8 @@ pub fn decode_range(payload: &[u8]) -> Result<(u64, Entry), DecodeError> {
     Ok((blocks, entry))
 }
 
-/// Mask with which a record's checksum is XORed at its place: a record left over from an earlier filling of the segment,
-/// or written to a wrong place, fails its check although it is whole.
+/// Mask with which a record's checksum is XORed at its place: a record left over from an earlier filling of
+/// the segment, or written to a wrong place, fails its check although it is whole.
 ///
 /// The constants are odd 64-bit multipliers of the kind used by multiplicative hashing (Knuth, TAOCP 3, 6.4).
 #[inline]

@@ -9,8 +9,8 @@ type Page = [SegmentRow; ROWS_A_PAGE];
 const BLANK_PAGE: Page = [SegmentRow::BLANK; ROWS_A_PAGE];
 static BLANK: Page = BLANK_PAGE;
 
-/// Rows of a segment table. A drive may have millions of segments of which few were ever used: pages whose rows are all
-/// [`SegmentRow::BLANK`] take 8 bytes, other ones 24 bytes a row.
+/// Rows of a segment table. A drive may have millions of segments of which few were ever used: pages whose
+/// rows are all [`SegmentRow::BLANK`] take 8 bytes, other ones 24 bytes a row.
 #[derive(Clone, Debug, Default)]
 pub struct Rows {
     len: usize,
@@ -59,8 +59,8 @@ impl Rows {
         (0..self.pages.len()).flat_map(|page| self.page(page))
     }
 
-    /// Rows that differ from [`SegmentRow::BLANK`], with their segments, in rising order. Takes time in proportion to
-    /// the pages in memory.
+    /// Rows that differ from [`SegmentRow::BLANK`], with their segments, in rising order. Takes time in
+    /// proportion to the pages in memory.
     pub fn used(&self) -> impl Iterator<Item = (u32, &SegmentRow)> {
         let pages = (0..self.pages.len()).filter(|page| self.pages[*page].is_some());
         let rows = pages.flat_map(|page| (page * ROWS_A_PAGE..).zip(self.page(page)));

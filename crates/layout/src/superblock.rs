@@ -59,7 +59,8 @@ pub struct Superblock {
     pub codecs: u32,
 }
 
-/// Additions to the format that a drive uses, a bit each, in three groups: what may a program do that does not know the bit?
+/// Additions to the format that a drive uses, a bit each, in three groups: what may a program do that does
+/// not know the bit?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Features {
     /// A program that does not know the bit must not open the drive.
@@ -90,9 +91,9 @@ pub const KNOWN_CODECS: u32 = 0b1_1111;
 const WHAT: &str = "superblock";
 
 impl Superblock {
-    /// The id that packs and checkpoints carry: the drive's own, and another after each wipe, so that whatever lay on the
-    /// backing before is no part of the drive any more. The first eight bytes are XORed with the incarnation, mixed by
-    /// splitmix64's finaliser (Steele et al. 2014), which maps 0 to 0.
+    /// The id that packs and checkpoints carry: the drive's own, and another after each wipe, so that
+    /// whatever lay on the backing before is no part of the drive any more. The first eight bytes are XORed
+    /// with the incarnation, mixed by splitmix64's finaliser (Steele et al. 2014), which maps 0 to 0.
     pub fn log_id(&self) -> [u8; 16] {
         self.log_id_of(self.incarnation)
     }

@@ -1,8 +1,8 @@
 //! The table of segments: a row for each segment, in pages that have a checksum each.
 //!
-//! A checkpoint writes only those pages that differ from what its slot holds, so its cost follows what changed. Its header
-//! page covers the checksums of all pages: a page left from an earlier checkpoint, or written to the place of another one,
-//! makes that copy of the checkpoint invalid.
+//! A checkpoint writes only those pages that differ from what its slot holds, so its cost follows what
+//! changed. Its header page covers the checksums of all pages: a page left from an earlier checkpoint, or
+//! written to the place of another one, makes that copy of the checkpoint invalid.
 //!
 //! ```text
 //!   0  4  CRC32C of the page, this field as zero    4  4  number of the page, from 0 on
@@ -45,15 +45,15 @@ pub enum SegmentUse {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentRow {
-    /// Sum of the lengths of the records in it that have a live block, in 16-byte units. A frame counts whole until its last
-    /// block dies.
+    /// Sum of the lengths of the records in it that have a live block, in 16-byte units. A frame counts whole
+    /// until its last block dies.
     pub live_units: u32,
     /// Number of this filling.
     pub generation: u32,
     /// Sequence number of the last pack written to it.
     pub last_sequence: u64,
-    /// Estimate of the live units that dead blocks of frames take: what cleaning may gain by compressing the live blocks
-    /// anew. Never more than the equal shares of those dead blocks; 0 is always allowed.
+    /// Estimate of the live units that dead blocks of frames take: what cleaning may gain by compressing the
+    /// live blocks anew. Never more than the equal shares of those dead blocks; 0 is always allowed.
     pub repackable_units: u32,
     /// Its use.
     pub usage: SegmentUse,
@@ -79,7 +79,8 @@ impl SegmentRow {
         put(out, 20, &[self.usage as u8, 0, 0, 0]);
     }
 
-    /// Reads a row. Whether it fits the drive's segments is for [`Checkpoint::validate`](crate::Checkpoint::validate).
+    /// Reads a row. Whether it fits the drive's segments is for
+    /// [`Checkpoint::validate`](crate::Checkpoint::validate).
     pub fn decode(b: &[u8]) -> Result<SegmentRow, DecodeError> {
         if b.len() < ROW_BYTES {
             return Err(DecodeError::Truncated(ROW));
@@ -120,14 +121,15 @@ pub fn page_of(segment: u32) -> usize {
     segment as usize / ROWS_A_PAGE
 }
 
-/// The segments whose rows are on page number `page`, which must be below [`table_pages`], of a table of `rows` rows.
+/// The segments whose rows are on page number `page`, which must be below [`table_pages`], of a table of
+/// `rows` rows.
 pub fn page_rows(page: usize, rows: usize) -> Range<usize> {
     assert!(page < table_pages(rows), "a page behind the table");
     page * ROWS_A_PAGE..rows.min((page + 1) * ROWS_A_PAGE)
 }
 
-/// Writes page number `page` of the table, with up to [`ROWS_A_PAGE`] rows, to the first page of `out`. Returns its
-/// checksum.
+/// Writes page number `page` of the table, with up to [`ROWS_A_PAGE`] rows, to the first page of `out`.
+/// Returns its checksum.
 pub fn encode_page(page: usize, rows: &[SegmentRow], out: &mut [u8]) -> u32 {
     assert!(rows.len() <= ROWS_A_PAGE, "more rows than a page has room for");
     let b = &mut out[..PAGE_BYTES];
@@ -146,8 +148,8 @@ pub fn table_crc(page_crcs: &[u32]) -> u32 {
     page_crcs.iter().fold(0, |crc, page| crc32c::crc32c_append(crc, &page.to_le_bytes()))
 }
 
-/// Reads a table page by page, so that memory grows only with pages that are there and whole, whatever number of rows a
-/// header page claims.
+/// Reads a table page by page, so that memory grows only with pages that are there and whole, whatever number
+/// of rows a header page claims.
 #[derive(Debug)]
 pub struct TableReader {
     /// Rows that the table has.
@@ -165,8 +167,8 @@ impl TableReader {
         TableReader { count, expected_crc, rows: Rows::default(), pages: 0, crc: 0 }
     }
 
-    /// Reads the next pages of the table. What follows the last page is ignored, and so is a part of a page at the end
-    /// of `bytes`.
+    /// Reads the next pages of the table. What follows the last page is ignored, and so is a part of a page
+    /// at the end of `bytes`.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut rows = [SegmentRow::BLANK; ROWS_A_PAGE];
         let left = table_pages(self.count) - self.pages;

@@ -24,8 +24,8 @@ impl LogLimit {
         LogLimit::default()
     }
 
-    /// Returns the number of messages held back since the last one that passed, or `None` if this one must be held back
-    /// too.
+    /// Returns the number of messages held back since the last one that passed, or `None` if this one must be
+    /// held back too.
     pub fn pass(&self) -> Option<u64> {
         let mut state = self.0.lock();
         let now = Instant::now();

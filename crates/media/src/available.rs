@@ -6,9 +6,9 @@ use std::path::Path;
 /// Mount point of control groups.
 const CGROUPS: &str = "/sys/fs/cgroup";
 
-/// Returns how much memory the kernel could give to this process without swapping, in bytes: `MemAvailable` of the
-/// machine, or the limit of a control group (version 2) of the process if that is less. `None` if the kernel does not
-/// tell.
+/// Returns how much memory the kernel could give to this process without swapping, in bytes: `MemAvailable`
+/// of the machine, or the limit of a control group (version 2) of the process if that is less. `None` if the
+/// kernel does not tell.
 pub fn available_memory_bytes() -> Option<u64> {
     let machine = of_machine(&fs::read_to_string("/proc/meminfo").ok()?)?;
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
@@ -23,8 +23,8 @@ fn of_machine(meminfo: &str) -> Option<u64> {
     Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? * 1024)
 }
 
-/// Returns the limit of a control group; `None`: it has none. What the group has taken already is not subtracted: most of
-/// that may be page cache, which the kernel drops.
+/// Returns the limit of a control group; `None`: it has none. What the group has taken already is not
+/// subtracted: most of that may be page cache, which the kernel drops.
 fn of_group(group: &Path) -> Option<u64> {
     fs::read_to_string(group.join("memory.max")).ok()?.trim().parse().ok()
 }

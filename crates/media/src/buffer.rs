@@ -81,7 +81,8 @@ impl IoBuf {
 
 impl Drop for IoBuf {
     fn drop(&mut self) {
-        // SAFETY: the allocation has this capacity, is initialised since `take`, and nobody uses it after this.
+        // SAFETY: the allocation has this capacity, is initialised since `take`, and nobody uses it after
+        // this.
         let kept = unsafe { pool::give(self.ptr, self.capacity) };
         if !kept {
             // SAFETY: allocated in `take` with this very layout, and the pool did not take it.

@@ -1,6 +1,6 @@
-//! The right to write to a backing that other machines reach too. It ends by itself at a certain time, unless somebody
-//! who made sure that it still holds extends it. What a process does after it was stopped for a while waits until
-//! then.
+//! The right to write to a backing that other machines reach too. It ends by itself at a certain time, unless
+//! somebody who made sure that it still holds extends it. What a process does after it was stopped for a
+//! while waits until then.
 //!
 //! See `docs/design/durability.md`, *One owner*.
 
@@ -13,8 +13,8 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 /// A clock in nanoseconds that never goes back, and counts time for which the machine is suspended.
 pub type LeaseClock = std::sync::Arc<dyn Fn() -> u64 + Send + Sync>;
 
-/// Set in [`Lease::under_way`] once the lease is lost or closed. In the same word as the count, so that an operation
-/// is counted before the end, or sees the end.
+/// Set in [`Lease::under_way`] once the lease is lost or closed. In the same word as the count, so that an
+/// operation is counted before the end, or sees the end.
 const ENDED: u64 = 1;
 /// One operation in [`Lease::under_way`].
 const OPERATION: u64 = 2;
@@ -48,8 +48,8 @@ impl Lease {
         (self.clock)()
     }
 
-    /// Returns whether it holds at this moment. To be asked last, just before the kernel is given an operation:
-    /// whoever asks earlier may be stopped in between.
+    /// Returns whether it holds at this moment. To be asked last, just before the kernel is given an
+    /// operation: whoever asks earlier may be stopped in between.
     pub fn holds(&self) -> bool {
         self.now() < self.until.load(Ordering::Relaxed)
     }
@@ -72,14 +72,14 @@ impl Lease {
         self.until.store(0, Ordering::Release);
     }
 
-    /// Ends it for good. Whoever needs it gets this reason. Whether anything can still happen to the backing is to be
-    /// asked afterwards ([`Lease::is_quiet`]).
+    /// Ends it for good. Whoever needs it gets this reason. Whether anything can still happen to the backing
+    /// is to be asked afterwards ([`Lease::is_quiet`]).
     pub fn lose(&self, why: &str) {
         self.end(why);
     }
 
-    /// Ends it for good, in order to give the backing back. Returns what is left of it, for the last write, as a lease
-    /// that nobody extends; `None` if it was lost before, or if an operation is still under way.
+    /// Ends it for good, in order to give the backing back. Returns what is left of it, for the last write,
+    /// as a lease that nobody extends; `None` if it was lost before, or if an operation is still under way.
     pub fn close(&self, why: &str) -> Option<Lease> {
         let until = self.end(why)?;
         let rest = Lease::new(self.clock.clone());
@@ -128,8 +128,8 @@ impl Lease {
         }
     }
 
-    /// Begins an operation that changes the backing. It may be given to the kernel if the lease holds at that moment
-    /// ([`Lease::holds`]).
+    /// Begins an operation that changes the backing. It may be given to the kernel if the lease holds at that
+    /// moment ([`Lease::holds`]).
     ///
     /// # Errors
     ///
@@ -145,8 +145,8 @@ impl Lease {
         Err(io::Error::other(self.lost().unwrap_or_default()))
     }
 
-    /// Returns whether every operation that was begun has ended. Once the lease is lost, nothing will happen to the
-    /// backing any more then.
+    /// Returns whether every operation that was begun has ended. Once the lease is lost, nothing will happen
+    /// to the backing any more then.
     pub fn is_quiet(&self) -> bool {
         self.under_way.load(Ordering::Acquire) < OPERATION
     }
@@ -158,8 +158,8 @@ impl std::fmt::Debug for Lease {
     }
 }
 
-/// An operation that changes the backing. If it is dropped without an end, somebody stopped waiting for it: it may
-/// still happen, and counts as under way for ever.
+/// An operation that changes the backing. If it is dropped without an end, somebody stopped waiting for it:
+/// it may still happen, and counts as under way for ever.
 #[must_use = "an operation that is not ended counts as under way for ever"]
 pub struct Changing<'a> {
     lease: &'a Lease,

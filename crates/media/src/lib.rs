@@ -58,14 +58,14 @@ pub trait Media: Send + Sync + 'static {
     /// undefined afterwards. A backing that cannot discard returns `Unsupported`.
     fn discard(&self, offset: u64, len: u64) -> impl Future<Output = io::Result<()>> + Send;
 
-    /// Reads what others have written to the backing, through another path or on another machine: past the caches of
-    /// this one. Otherwise the same as [`Media::read`].
+    /// Reads what others have written to the backing, through another path or on another machine: past the
+    /// caches of this one. Otherwise the same as [`Media::read`].
     fn read_shared(&self, offset: u64, buf: IoBuf) -> impl Future<Output = (IoBuf, io::Result<()>)> + Send {
         self.read(offset, buf)
     }
 
-    /// Writes what others are to see soon ([`Media::read_shared`]). It needs no [`Lease`], and is durable only after a
-    /// later [`Media::sync`].
+    /// Writes what others are to see soon ([`Media::read_shared`]). It needs no [`Lease`], and is durable
+    /// only after a later [`Media::sync`].
     fn write_shared(&self, offset: u64, buf: Arc<IoBuf>) -> impl Future<Output = io::Result<()>> + Send {
         self.write(offset, buf)
     }

@@ -6,8 +6,8 @@
 //! faults. [`Faults`] holds the switch and the probability of each fault.
 //!
 //! 1. **Order.** Operations in flight complete in any order and after any time ([`SimOrder`],
-//!    [`SimMedia::hold`], [`SimMedia::hang`]). A read that races a write to the same pages returns any mixture of their 512-byte
-//!    sectors.
+//!    [`SimMedia::hold`], [`SimMedia::hang`]). A read that races a write to the same pages returns any
+//!    mixture of their 512-byte sectors.
 //! 2. **Power cut** ([`SimMedia::power_cut`]), at any moment. A write is durable if it completed before a
 //!    sync *was issued* and that sync has completed. Every other write, completed or in flight, is present as
 //!    a whole, not at all, or torn: any subset of its 512-byte sectors. A sector is never half old and half
@@ -19,15 +19,16 @@
 //! 5. **Read error.** A read fails with EIO: either only once, or for this page until it is rewritten.
 //! 6. **Write error.** A write fails with EIO and leaves any subset of its sectors behind.
 //! 7. **Failed sync.** The unsynced writes become as random as after a power cut, and *the next sync
-//!    succeeds* ("fsyncgate"). On a backing of the kind [`SimGhosts::Hidden`] reads return the actual content.
-//!    On one of the kind [`SimGhosts::Shown`] reads still return what was lost, in this process and all later
-//!    ones, page by page until the page is written again or the power is cut. Some of these pages may drop
-//!    out of the cache at once, and others at any time. The cache may be the page cache, or lie below a backing
-//!    that takes direct I/O (a loop device, a host of virtual machines, a disk), so a drive must not care.
+//!    succeeds* ("fsyncgate"). On a backing of the kind [`SimGhosts::Hidden`] reads return the actual
+//!    content. On one of the kind [`SimGhosts::Shown`] reads still return what was lost, in this process and
+//!    all later ones, page by page until the page is written again or the power is cut. Some of these pages
+//!    may drop out of the cache at once, and others at any time. The cache may be the page cache, or lie
+//!    below a backing that takes direct I/O (a loop device, a host of virtual machines, a disk), so a drive
+//!    must not care.
 //! 8. **Full backing.** A write to a page that holds nothing fails with ENOSPC and changes nothing. The
 //!    condition is temporary or permanent.
-//! 9. **Bit rot** in durable data: a flipped bit, a zeroed or a garbage sector. If the backing can tell what is data
-//!    ([`SimMedia::telling_data`]), occurrences that changed nothing else are counted apart.
+//! 9. **Bit rot** in durable data: a flipped bit, a zeroed or a garbage sector. If the backing can tell what
+//!    is data ([`SimMedia::telling_data`]), occurrences that changed nothing else are counted apart.
 //! 10. **Lost and misdirected writes.** A write reported durable turns out to hold the previous content. Its
 //!     data may be at another page-aligned place, over the content of that place.
 //! 11. **Bad pages.** A page accepts no more writes: every write that touches it fails with EIO, in this

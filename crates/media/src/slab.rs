@@ -1,8 +1,9 @@
 //! Memory for blocks of one size that are kept for long, such as those of a cache.
 //!
-//! A cache that allocates block by block grows a page at a time: each block costs a page fault, and in threads other than the
-//! first one a system call of the C library's allocator as well. A slab gets memory from the kernel for many blocks at once,
-//! with its pages, and uses it again for other blocks. It gives nothing back before it is dropped.
+//! A cache that allocates block by block grows a page at a time: each block costs a page fault, and in
+//! threads other than the first one a system call of the C library's allocator as well. A slab gets memory
+//! from the kernel for many blocks at once, with its pages, and uses it again for other blocks. It gives
+//! nothing back before it is dropped.
 
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -49,8 +50,8 @@ unsafe impl Send for SlabBlock {}
 unsafe impl Sync for SlabBlock {}
 
 impl Slab {
-    /// Creates an empty slab for blocks of `block_bytes`, a multiple of [`PAGE_BYTES`], which gets memory for `chunk_blocks`
-    /// blocks at a time.
+    /// Creates an empty slab for blocks of `block_bytes`, a multiple of [`PAGE_BYTES`], which gets memory for
+    /// `chunk_blocks` blocks at a time.
     ///
     /// # Panics
     /// If a size is 0, or not a multiple of [`PAGE_BYTES`].
@@ -99,7 +100,8 @@ impl Slab {
 impl Drop for Slab {
     fn drop(&mut self) {
         for Chunk(chunk) in self.state.get_mut().chunks.drain(..) {
-            // SAFETY: a mapping of this length, made by `spare`. Each block holds the slab, so there is none any more.
+            // SAFETY: a mapping of this length, made by `spare`. Each block holds the slab, so there is none
+            // any more.
             let unmapped = unsafe { munmap(chunk.as_ptr().cast(), self.chunk_bytes) };
             debug_assert!(unmapped.is_ok());
         }

@@ -1,9 +1,9 @@
 //! Answers of a connection in transmission to the questions of the [fence](crate::fence).
 //!
-//! The end of a TCP connection does not reach the server while data before it finds no room. A client of which the socket
-//! holds unread data is therefore taken to be there only when its data was read, or when it has sent so much since it was
-//! asked for that it cannot have left before. That takes at most the grace period: a client that is there, and sends more
-//! than the device takes, must not keep others out.
+//! The end of a TCP connection does not reach the server while data before it finds no room. A client of
+//! which the socket holds unread data is therefore taken to be there only when its data was read, or when it
+//! has sent so much since it was asked for that it cannot have left before. That takes at most the grace
+//! period: a client that is there, and sends more than the device takes, must not keep others out.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use crate::fence::{Member, Questions};
 use crate::presence::Presence;
 
-/// More than a client that has left can have left behind: the system's largest receive buffer here and its largest send
-/// buffer there (6 MiB and 4 MiB in Linux, unless configured otherwise).
+/// More than a client that has left can have left behind: the system's largest receive buffer here and its
+/// largest send buffer there (6 MiB and 4 MiB in Linux, unless configured otherwise).
 const LEFT_BEHIND_BYTES_MAX: u64 = 64 << 20;
 
 /// A question that has no answer yet.
@@ -47,7 +47,8 @@ impl Answers {
         !self.due.is_empty()
     }
 
-    /// Answers questions if the client is there. Returns what was found of it, or `None` if there was no question.
+    /// Answers questions if the client is there. Returns what was found of it, or `None` if there was no
+    /// question.
     pub(crate) fn poll(
         &mut self,
         cx: &mut Context<'_>,

@@ -1,8 +1,10 @@
-//! Attachment: one client, the bridge of `pumice attach`, has a block device on the export, with a file system perhaps.
+//! Attachment: one client, the bridge of `pumice attach`, has a block device on the export, with a file
+//! system perhaps.
 //!
-//! The bridge keeps what was acknowledged and not flushed, and makes it again after a server was killed. A write of another
-//! client to the same place would be undone then. So others may only read, unless the operator
-//! [allows](Sharing::shared_writes) them to write. Then each change of others waits until the bridge has heard of it:
+//! The bridge keeps what was acknowledged and not flushed, and makes it again after a server was killed. A
+//! write of another client to the same place would be undone then. So others may only read, unless the
+//! operator [allows](Sharing::shared_writes) them to write. Then each change of others waits until the bridge
+//! has heard of it:
 //!
 //! ```text
 //! other client   -- write F ----> server: carried out
@@ -11,21 +13,24 @@
 //!                <-- acknowledged --
 //! ```
 //!
-//! A private extension of the protocol, for clients over Unix sockets, without TLS, of the server's own user or root:
+//! A private extension of the protocol, for clients over Unix sockets, without TLS, of the server's own user
+//! or root:
 //!
-//! 1. The client sends [`OPT_ATTACH`](crate::protocol::OPT_ATTACH) with one byte: [`RETURNS`] if it had the export attached before. The
-//!    server agrees. Every connection of a bridge does this.
-//! 2. The export is refused if other clients have write access. A bridge that returns is not refused: they are disconnected.
-//! 3. The client sends [`CMD_READY`](crate::protocol::CMD_READY) over one of its connections, once it has made again all that it has
-//!    to. Changes of others are not carried out before.
+//! 1. The client sends [`OPT_ATTACH`](crate::protocol::OPT_ATTACH) with one byte: [`RETURNS`] if it had the
+//!    export attached before. The server agrees. Every connection of a bridge does this.
+//! 2. The export is refused if other clients have write access. A bridge that returns is not refused: they
+//!    are disconnected.
+//! 3. The client sends [`CMD_READY`](crate::protocol::CMD_READY) over one of its connections, once it has
+//!    made again all that it has to. Changes of others are not carried out before.
 //! 4. The server sends [`Changed`](crate::reply::Changed), over any of the connections. The client sends
-//!    [`CMD_HEARD`](crate::protocol::CMD_HEARD) with the number of the notice as its cookie. Neither command has a reply.
-//! 5. Before it closes the export, the server sends [`Closing`](crate::reply::Closing), and serves the bridge for up to its grace period. The
-//!    client flushes, so that it has nothing to make again, and leaves.
+//!    [`CMD_HEARD`](crate::protocol::CMD_HEARD) with the number of the notice as its cookie. Neither command
+//!    has a reply.
+//! 5. Before it closes the export, the server sends [`Closing`](crate::reply::Closing), and serves the bridge
+//!    for up to its grace period. The client flushes, so that it has nothing to make again, and leaves.
 //!
-//! A bridge that is away, because its connections were lost or the server was restarted, leaves a [mark](Sharing::is_marked). As
-//! long as there is one, it counts as attached. A bridge that lives and does not answer for [`PATIENCE`] makes changes of others
-//! fail, at once from then on, until it answers.
+//! A bridge that is away, because its connections were lost or the server was restarted, leaves a
+//! [mark](Sharing::is_marked). As long as there is one, it counts as attached. A bridge that lives and does
+//! not answer for [`PATIENCE`] makes changes of others fail, at once from then on, until it answers.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -61,7 +66,8 @@ const LOOK: Duration = Duration::from_secs(1);
 pub struct Sharing {
     /// Others may write. Nothing coordinates them with what is mounted on the device.
     pub shared_writes: bool,
-    /// Returns whether a bridge on this machine has the device attached, connected or not. `None`: bridges leave no marks.
+    /// Returns whether a bridge on this machine has the device attached, connected or not. `None`: bridges
+    /// leave no marks.
     pub mark: Option<Arc<dyn Fn() -> bool + Send + Sync>>,
 }
 

@@ -1,7 +1,7 @@
 //! Record of clients that came and left, or were refused: counters, and lines in the log.
 //!
-//! Each client that is admitted has a line when it connects and when it leaves. Refusals can come in floods and
-//! have at most one line in ten seconds for each peer and reason.
+//! Each client that is admitted has a line when it connects and when it leaves. Refusals can come in floods
+//! and have at most one line in ten seconds for each peer and reason.
 
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -43,7 +43,8 @@ impl Audit {
         self.connected.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a refusal, and logs it unless one of this peer for this reason was logged within the last ten seconds.
+    /// Counts a refusal, and logs it unless one of this peer for this reason was logged within the last ten
+    /// seconds.
     pub(crate) fn refused(&self, reason: RefusalReason, client: Refused<'_>, detail: &dyn Display) {
         self.refused[reason as usize].fetch_add(1, Ordering::Relaxed);
         let Refused { peer, identity, export } = client;

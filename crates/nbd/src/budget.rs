@@ -96,8 +96,8 @@ impl<'a> Lease<'a> {
         self.held_bytes
     }
 
-    /// Returns true if memory that is not needed at the moment may be kept: it is within the reserve, or half of
-    /// the total is free and no connection waits.
+    /// Returns true if memory that is not needed at the moment may be kept: it is within the reserve, or half
+    /// of the total is free and no connection waits.
     pub(crate) fn is_plenty(&self) -> bool {
         self.held_bytes <= CONNECTION_RESERVE_BYTES
             || !self.budget.is_contended()

@@ -42,7 +42,8 @@ fn class_of(footprint: usize) -> usize {
     (footprint / SMALLEST_BYTES).trailing_zeros() as usize
 }
 
-/// The memory for request data of a connection. Buffers in use and those kept for reuse are charged to its lease.
+/// The memory for request data of a connection. Buffers in use and those kept for reuse are charged to its
+/// lease.
 pub(crate) struct Memory<'a> {
     lease: Lease<'a>,
     /// Kept buffers, by size.
@@ -68,8 +69,8 @@ impl<'a> Memory<'a> {
         self.lease.held_bytes() - self.kept_bytes
     }
 
-    /// Returns a buffer of `len` bytes with unspecified content: zeros, or old data of this connection. Pending as
-    /// [`Lease::poll_take`].
+    /// Returns a buffer of `len` bytes with unspecified content: zeros, or old data of this connection.
+    /// Pending as [`Lease::poll_take`].
     pub(crate) fn poll_buffer(&mut self, cx: &mut Context<'_>, len: usize) -> Poll<Buffer> {
         let footprint = footprint_bytes(len);
         if footprint == 0 {

@@ -46,16 +46,17 @@ pub struct ServerConfig {
     /// replies or sends nothing of a payload it announced. It is disconnected only if another connection
     /// waits for memory.
     pub stall_timeout: Duration,
-    /// Time without a request, with nothing in flight, after which a client past its handshake is disconnected.
-    /// `None`: clients may be idle for ever.
+    /// Time without a request, with nothing in flight, after which a client past its handshake is
+    /// disconnected. `None`: clients may be idle for ever.
     pub idle_timeout: Option<Duration>,
-    /// Longest time from shutdown (or the client's disconnect request, or the moment when another client waits for the end
-    /// of one that has left) to closing, even if replies are left.
+    /// Longest time from shutdown (or the client's disconnect request, or the moment when another client
+    /// waits for the end of one that has left) to closing, even if replies are left.
     pub shutdown_grace: Duration,
-    /// Longest time that a client which chose an export waits for requests of other connections that have ended. Longer than
-    /// [`ServerConfig::shutdown_grace`], after which such connections drop them.
+    /// Longest time that a client which chose an export waits for requests of other connections that have
+    /// ended. Longer than [`ServerConfig::shutdown_grace`], after which such connections drop them.
     pub fence_timeout: Duration,
-    /// Worker threads that share large requests of a stream. `None`: each connection uses its own thread only.
+    /// Worker threads that share large requests of a stream. `None`: each connection uses its own thread
+    /// only.
     pub helpers: Option<Arc<Helpers>>,
 }
 
@@ -106,8 +107,8 @@ pub enum ConfigError {
 }
 
 impl ServerConfig {
-    /// Longest time for a handshake while handshakes hold more than three quarters of all places, or no place is
-    /// free: a tenth of [`ServerConfig::handshake_timeout`], and at least a second.
+    /// Longest time for a handshake while handshakes hold more than three quarters of all places, or no place
+    /// is free: a tenth of [`ServerConfig::handshake_timeout`], and at least a second.
     pub fn handshake_timeout_scarce(&self) -> Duration {
         (self.handshake_timeout / 10).max(Duration::from_secs(1))
     }

@@ -44,8 +44,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// Everything runs within the returned future: device futures are polled by it and are dropped with it (see
 /// [`Device`] for the consequences), so let it finish. Requires the timer of a tokio runtime. The connection
-/// and its memory are charged to `shared`; the connection also counts for `peer`. `presence` returns what the stream
-/// knows of its client now: requests of a client that has left must not be carried out after those of the next one.
+/// and its memory are charged to `shared`; the connection also counts for `peer`. `presence` returns what the
+/// stream knows of its client now: requests of a client that has left must not be carried out after those of
+/// the next one.
 ///
 /// # Errors
 /// The reason why the connection ended, unless the client disconnected or shutdown was requested. The caller
@@ -65,8 +66,8 @@ where
     serve_admitted(stream, presence, None, admission, shared, shutdown).await
 }
 
-/// Serves a client that has a place. `presence` returns what the stream knows of the client now; `receive` takes a descriptor
-/// from it, if such streams can carry one.
+/// Serves a client that has a place. `presence` returns what the stream knows of the client now; `receive`
+/// takes a descriptor from it, if such streams can carry one.
 #[tracing::instrument(
     name = "client",
     level = "debug",
@@ -143,8 +144,8 @@ where
     }
 }
 
-/// Runs the transmission phase once no request of a client that has left is under way, and records its beginning and its
-/// end.
+/// Runs the transmission phase once no request of a client that has left is under way, and records its
+/// beginning and its end.
 async fn carry<S, D>(
     client: &Client,
     stream: &mut S,
@@ -164,7 +165,8 @@ where
     let begun = tokio::select! {
         biased;
         begun = entry.begin(Writer { number: *number, peer: *peer }, stream, &presence, &shared.resources.config) => begun,
-        // Neither the removal nor the shutdown waits for other connections, or for a client that does not read.
+        // Neither the removal nor the shutdown waits for other connections, or for a client that does not
+        // read.
         () = end.requested() => return Ok(()),
         () = shutdown.requested() => return Ok(()),
     };
@@ -334,7 +336,8 @@ where
                     Some(Presence::Left) => {
                         transmission.close();
                         if is_done {
-                            // It may be over now, and nothing else might happen on it before the grace period ends.
+                            // It may be over now, and nothing else might happen on it before the grace period
+                            // ends.
                             cx.waker().wake_by_ref();
                         }
                     }
@@ -345,7 +348,8 @@ where
                 return Poll::Ready(result);
             }
         }
-        // Otherwise the file system of a client that was killed would wait for requests that are under way here.
+        // Otherwise the file system of a client that was killed would wait for requests that are under way
+        // here.
         if transmission.is_closing()
             && let Some(delivery) = delivery
         {

@@ -1,18 +1,21 @@
-//! Delivery: the data of reads goes from the server to where it is awaited, the FUSE device of a client on this machine, past
-//! the socket. That saves two copies of all data, and a process the work of passing it on.
+//! Delivery: the data of reads goes from the server to where it is awaited, the FUSE device of a client on
+//! this machine, past the socket. That saves two copies of all data, and a process the work of passing it on.
 //!
-//! A private extension of the protocol, for clients over Unix sockets, without TLS, of the server's own user or root:
+//! A private extension of the protocol, for clients over Unix sockets, without TLS, of the server's own user
+//! or root:
 //!
 //! 1. The client sends [`OPT_DELIVER`](crate::protocol::OPT_DELIVER), without data. The server agrees.
-//! 2. The client sends one byte, and with it the descriptor of its FUSE device (`SCM_RIGHTS`). The server says whether it takes it.
-//! 3. From then on the client may set [`CMD_FLAG_DELIVER`](crate::protocol::CMD_FLAG_DELIVER) in a read. Its cookie is the number of
-//!    the FUSE request that it is for, with [`COOKIE_BIT`] set. What was read is written to the device as the answer to that request.
-//! 4. The client is told so by a [notice](crate::reply::Delivered), late and together with others: nobody waits for it. Failed reads, and
-//!    data that the device does not take, come by the socket as ever.
+//! 2. The client sends one byte, and with it the descriptor of its FUSE device (`SCM_RIGHTS`). The server
+//!    says whether it takes it.
+//! 3. From then on the client may set [`CMD_FLAG_DELIVER`](crate::protocol::CMD_FLAG_DELIVER) in a read. Its
+//!    cookie is the number of the FUSE request that it is for, with [`COOKIE_BIT`] set. What was read is
+//!    written to the device as the answer to that request.
+//! 4. The client is told so by a [notice](crate::reply::Delivered), late and together with others: nobody
+//!    waits for it. Failed reads, and data that the device does not take, come by the socket as ever.
 //!
-//! A request may be answered twice, for instance by a server and by the one that follows it: the kernel never uses a number again,
-//! and refuses an answer to what is answered. Connections with simple replies only. The server closes the descriptor as soon as it
-//! sees that the client has left.
+//! A request may be answered twice, for instance by a server and by the one that follows it: the kernel never
+//! uses a number again, and refuses an answer to what is answered. Connections with simple replies only. The
+//! server closes the descriptor as soon as it sees that the client has left.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -29,8 +32,8 @@ use rustix::net::{
 };
 use tokio::io::Interest;
 
-/// Bit of the cookie of a read that is to be delivered. Numbers of FUSE requests, which count up from 2, do not have it. (The bit
-/// above it would be `FUSE_UNIQUE_RESEND`.)
+/// Bit of the cookie of a read that is to be delivered. Numbers of FUSE requests, which count up from 2, do
+/// not have it. (The bit above it would be `FUSE_UNIQUE_RESEND`.)
 pub const COOKIE_BIT: u64 = 1 << 62;
 
 /// Number of the device `/dev/fuse`.
@@ -43,8 +46,9 @@ const DESCRIPTOR_BYTE: u8 = b'd';
 /// Receives a byte from a stream, and the descriptor that came with it, if one did.
 pub(crate) type Receive<S> = fn(&S, &mut Context<'_>) -> Poll<io::Result<Option<OwnedFd>>>;
 
-/// A descriptor of `/dev/fuse`, by which requests of a FUSE file system are answered. It must be the very one, or a duplicate of it,
-/// by which the client receives them: others do not know them, which looks as if they were answered.
+/// A descriptor of `/dev/fuse`, by which requests of a FUSE file system are answered. It must be the very
+/// one, or a duplicate of it, by which the client receives them: others do not know them, which looks as if
+/// they were answered.
 #[derive(Debug)]
 pub struct FuseDevice(RwLock<Option<OwnedFd>>);
 
@@ -62,7 +66,8 @@ impl FuseDevice {
         Ok(FuseDevice(RwLock::new(Some(descriptor))))
     }
 
-    /// Answers the read with number `unique`. Returns whether it is answered, now or before. If not, nothing more goes to the device.
+    /// Answers the read with number `unique`. Returns whether it is answered, now or before. If not, nothing
+    /// more goes to the device.
     pub(crate) fn answer(&self, unique: u64, data: &[u8]) -> bool {
         let answered = match &*self.0.read() {
             Some(device) => write(device.as_fd(), unique, data),
@@ -76,8 +81,8 @@ impl FuseDevice {
         answered.is_ok()
     }
 
-    /// Closes the descriptor. The kernel ends the file system's requests when the last one is closed, which must not wait for
-    /// requests of a client that has left. Returns whether it was open.
+    /// Closes the descriptor. The kernel ends the file system's requests when the last one is closed, which
+    /// must not wait for requests of a client that has left. Returns whether it was open.
     pub(crate) fn close(&self) -> bool {
         self.0.write().take().is_some()
     }

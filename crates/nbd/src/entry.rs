@@ -1,5 +1,5 @@
-//! The step from the handshake into transmission: behind the [fence](crate::fence), then the reply that lets the client
-//! send requests.
+//! The step from the handshake into transmission: behind the [fence](crate::fence), then the reply that lets
+//! the client send requests.
 
 use std::io;
 use std::sync::Arc;
@@ -45,8 +45,8 @@ pub(crate) struct Entry<D> {
 
 /// Result of the step.
 pub(crate) enum Begun {
-    /// The client may send requests. With the membership of the connection, which is to be kept until its last request has
-    /// ended; without one, the client may only read.
+    /// The client may send requests. With the membership of the connection, which is to be kept until its
+    /// last request has ended; without one, the client may only read.
     Transmission(Option<Arc<Member>>),
     /// The client has left. Nothing that it sent is carried out.
     Left,
@@ -97,13 +97,14 @@ impl<D: Device> Entry<D> {
         match presence(stream) {
             Presence::Left => Ok(Begun::Left),
             Presence::MayHaveLeft if is_overtaken => Err(ConnectionError::Overtaken),
-            // A client that sends no more may have sent all its requests ahead. Whoever asks waits for them, too.
+            // A client that sends no more may have sent all its requests ahead. Whoever asks waits for them,
+            // too.
             _ => Ok(Begun::Transmission(Some(member))),
         }
     }
 
-    /// Attaches the device, for a bridge. One that returns has a device that is in use: others lose their write access, and are
-    /// waited for. Returns `None` if the client left in the meantime.
+    /// Attaches the device, for a bridge. One that returns has a device that is in use: others lose their
+    /// write access, and are waited for. Returns `None` if the client left in the meantime.
     async fn attach<S: AsyncWrite + Unpin>(
         &self,
         question: &mut Question,

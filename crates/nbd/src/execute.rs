@@ -14,8 +14,8 @@ use crate::helpers::{Place, Running};
 use crate::protocol::{Errno, MAX_PAYLOAD_BYTES};
 use crate::request::Operation;
 
-/// Most trims and zeroings of more than the longest write that the device works at for a connection. They take up to minutes
-/// and hold no memory of the client's.
+/// Most trims and zeroings of more than the longest write that the device works at for a connection. They
+/// take up to minutes and hold no memory of the client's.
 pub(crate) const LONG_RANGES_MAX: usize = 8;
 
 /// A request that passed the checks.
@@ -51,8 +51,8 @@ pub(crate) struct Executor<'a, D> {
     pub(crate) requester: Requester,
 }
 
-/// Runs `request` of a connection, at `place` if there is one. `buffer` holds the data of a WRITE, or receives that of a
-/// READ.
+/// Runs `request` of a connection, at `place` if there is one. `buffer` holds the data of a WRITE, or
+/// receives that of a READ.
 pub(crate) async fn execute<D: Device>(
     executor: &Executor<'_, D>,
     place: Option<Place>,
@@ -141,7 +141,8 @@ async fn carry_out_at<D: Device>(
     }
     .instrument(tracing::Span::current());
     Running::start(&handle, place, request_there).result().await.unwrap_or_else(|| {
-        // The buffer is gone with the thread. What was charged for it is given back with one of the same size.
+        // The buffer is gone with the thread. What was charged for it is given back with one of the same
+        // size.
         let result = Err(DeviceError::Shutdown);
         Finished { request, buffer: Buffer::zeroed(bytes), result, is_delivered: false }
     })

@@ -105,8 +105,8 @@ impl<D> Drop for Chosen<D> {
     }
 }
 
-/// Exports among which clients of an address choose, and what all connections of the server share: configuration, places,
-/// memory.
+/// Exports among which clients of an address choose, and what all connections of the server share:
+/// configuration, places, memory.
 pub struct Shared<D> {
     offers: RwLock<Arc<[Arc<Offered<D>>]>>,
     /// Names of all configured exports, in order, whether offered now or not.
@@ -148,8 +148,8 @@ impl<D: Device> Shared<D> {
         Ok(Self::with(Resources::new(config)?, tls))
     }
 
-    /// Creates an empty set of other exports of the same server, for other addresses. Limits apply to the clients of both
-    /// together.
+    /// Creates an empty set of other exports of the same server, for other addresses. Limits apply to the
+    /// clients of both together.
     pub fn others(&self) -> Arc<Self> {
         Self::with(Arc::clone(&self.resources), self.tls())
     }
@@ -227,8 +227,8 @@ impl<D: Device> Shared<D> {
         offers.iter().find(|export| export.name == name).cloned()
     }
 
-    /// Replaces the TLS configuration of future connections, for example with renewed certificates. Clients that would
-    /// no longer be admitted are disconnected. It does not turn TLS on or off.
+    /// Replaces the TLS configuration of future connections, for example with renewed certificates. Clients
+    /// that would no longer be admitted are disconnected. It does not turn TLS on or off.
     pub fn renew_tls(&self, tls: TlsPolicy) {
         let mut now = self.tls.write();
         if !matches!((&*now, &tls), (TlsPolicy::Required(_), TlsPolicy::Required(_))) {
@@ -241,8 +241,8 @@ impl<D: Device> Shared<D> {
         }
     }
 
-    /// Changes who may use an export. Clients that may do less than they asked for are disconnected, after the replies
-    /// to their requests in flight.
+    /// Changes who may use an export. Clients that may do less than they asked for are disconnected, after
+    /// the replies to their requests in flight.
     pub fn set_access(&self, name: &str, access: Access) {
         if let Some(export) = self.offers.read().iter().find(|export| export.name == name) {
             export.sessions.set_access(access, name);

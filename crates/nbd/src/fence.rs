@@ -1,12 +1,12 @@
-//! The fence before transmission: no request of a client that has left is carried out after the next client of the
-//! device has begun.
+//! The fence before transmission: no request of a client that has left is carried out after the next client
+//! of the device has begun.
 //!
-//! A client that loses its connection connects again and makes its unanswered requests again. The first copy of such a
-//! request may still be under way, or unread in the socket. If it were carried out after a later write to the same place
-//! was acknowledged, that write would be lost.
+//! A client that loses its connection connects again and makes its unanswered requests again. The first copy
+//! of such a request may still be under way, or unread in the socket. If it were carried out after a later
+//! write to the same place was acknowledged, that write would be lost.
 //!
-//! So a connection asks all others of the device whether their clients are there, and waits until each has answered or is
-//! over:
+//! So a connection asks all others of the device whether their clients are there, and waits until each has
+//! answered or is over:
 //!
 //! ```text
 //! new connection    OPT_GO -> ask n -> wait: each member has answered n, or is over -> reply to OPT_GO -> member
@@ -14,13 +14,13 @@
 //!                              \-> client has left: take no more requests, complete those under way -> over
 //! ```
 //!
-//! A connection asks before it becomes a member, and looks for its own client after that, before it takes a request. So
-//! whoever asks later either finds it among the members, or it finds that its client has left. Connections never wait for
-//! each other, because only members are waited for. Members wait for nobody: neither for another connection, nor for a
-//! client that does not take the reply to OPT_GO.
+//! A connection asks before it becomes a member, and looks for its own client after that, before it takes a
+//! request. So whoever asks later either finds it among the members, or it finds that its client has left.
+//! Connections never wait for each other, because only members are waited for. Members wait for nobody:
+//! neither for another connection, nor for a client that does not take the reply to OPT_GO.
 //!
-//! A client that may only read leaves nothing behind that could undo a write, and writes nothing that could be undone. Its
-//! connection neither asks nor becomes a member.
+//! A client that may only read leaves nothing behind that could undo a write, and writes nothing that could
+//! be undone. Its connection neither asks nor becomes a member.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -37,8 +37,8 @@ use crate::error::ConnectionError;
 use crate::peer::Peer;
 use crate::presence::Presence;
 
-/// Time beyond [`ServerConfig::shutdown_grace`](crate::ServerConfig::shutdown_grace) for the threads of a connection that is
-/// over to drop its requests.
+/// Time beyond [`ServerConfig::shutdown_grace`](crate::ServerConfig::shutdown_grace) for the threads of a
+/// connection that is over to drop its requests.
 pub(crate) const DROP_TIME: Duration = Duration::from_secs(2);
 
 /// Connections in transmission of one device, at all addresses of a server.
@@ -94,8 +94,8 @@ pub(crate) struct Member {
 /// The fences of all devices of a server. An export at another address of the same device has the same fence.
 #[derive(Debug, Default)]
 pub(crate) struct Fences {
-    /// By the addresses of the devices. An export keeps both its device and its fence, so the address is that device's for
-    /// as long as the fence lives.
+    /// By the addresses of the devices. An export keeps both its device and its fence, so the address is that
+    /// device's for as long as the fence lives.
     fences: Mutex<HashMap<usize, Weak<Fence>>>,
 }
 
@@ -124,8 +124,8 @@ impl Fence {
         self.state.lock().bridge_connections > 0
     }
 
-    /// Attaches the device for a connection of its bridge. If it `expels`, members that are no connections of the bridge are to
-    /// be disconnected.
+    /// Attaches the device for a connection of its bridge. If it `expels`, members that are no connections of
+    /// the bridge are to be disconnected.
     ///
     /// # Errors
     /// Those members, if there are any and they may not `share` the device.
@@ -187,8 +187,8 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Waits until no request of a client that has left is under way or will be taken. Call it again if it was dropped
-    /// before.
+    /// Waits until no request of a client that has left is under way or will be taken. Call it again if it
+    /// was dropped before.
     pub(crate) async fn answered(&mut self) {
         let number = self.number;
         while let Some((_, answered)) = self.members.last_mut() {
@@ -217,7 +217,8 @@ impl Question {
         found
     }
 
-    /// Returns whether somebody may have asked after the client had left. Whoever did does not wait for this connection.
+    /// Returns whether somebody may have asked after the client had left. Whoever did does not wait for this
+    /// connection.
     pub(crate) fn is_overtaken(&self) -> bool {
         self.fence.state.lock().asked != self.seen
     }
@@ -231,7 +232,8 @@ impl Question {
     }
 
     /// Makes a connection a member. It then finds out whether its own client is still there. Returns
-    /// [`Question::is_overtaken`] with it: all that ask later wait for this connection. `attached`: it is one of the bridge.
+    /// [`Question::is_overtaken`] with it: all that ask later wait for this connection. `attached`: it is one
+    /// of the bridge.
     ///
     /// # Errors
     /// [`ConnectionError::Attached`] if the device was attached and is not shared.
@@ -308,8 +310,8 @@ pub(crate) struct Questions {
 }
 
 impl Questions {
-    /// Returns the number of the last question, if there is one since the last call. Otherwise the next one wakes the task. A
-    /// connection asks this whenever anything happens on it, so it takes no lock.
+    /// Returns the number of the last question, if there is one since the last call. Otherwise the next one
+    /// wakes the task. A connection asks this whenever anything happens on it, so it takes no lock.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<u64> {
         // First: a question after the look below wakes the task.
         self.asked.waker.register(cx.waker());

@@ -28,7 +28,8 @@ use crate::reply::ReplyStyle;
 use crate::request::Session;
 use crate::sessions::Client;
 
-/// Longest data of an option that is parsed, in bytes: any export name with thousands of information requests.
+/// Longest data of an option that is parsed, in bytes: any export name with thousands of information
+/// requests.
 const OPTION_BYTES_MAX: u32 = 64 << 10;
 /// Longest data of an option that is skipped, in bytes; more closes the connection.
 const SKIPPED_BYTES_MAX: u32 = 1 << 20;
@@ -347,8 +348,8 @@ impl<'a, D: Device> Handshake<'a, D> {
         Some((export, right))
     }
 
-    /// Begins a session. Returns `None` if the client may not any more: what it may do can have changed since it was
-    /// asked.
+    /// Begins a session. Returns `None` if the client may not any more: what it may do can have changed since
+    /// it was asked.
     fn choose(&mut self, export: Arc<Offered<D>>, right: Right) -> Option<Chosen<D>> {
         let chosen = Chosen::new(export, self.client, right)?;
         match self.shared.tls() {

@@ -1,11 +1,12 @@
-//! Threads that help connections with large requests, so that one stream uses all cores that nobody else uses.
+//! Threads that help connections with large requests, so that one stream uses all cores that nobody else
+//! uses.
 //!
-//! A connection lives on one worker thread. Compressing 128 KiB takes ten times as long as receiving them, so the
-//! requests of a stream are dealt out among its own thread and helpers. Small requests, and large ones that are alone,
-//! stay where they are: waking another thread would take longer than it saves.
+//! A connection lives on one worker thread. Compressing 128 KiB takes ten times as long as receiving them, so
+//! the requests of a stream are dealt out among its own thread and helpers. Small requests, and large ones
+//! that are alone, stay where they are: waking another thread would take longer than it saves.
 //!
-//! For each other worker that has work of its own, one helper is left out. A database on another connection then
-//! finds its core as free as before.
+//! For each other worker that has work of its own, one helper is left out. A database on another connection
+//! then finds its core as free as before.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
@@ -14,8 +15,8 @@ use std::thread::ThreadId;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-/// Requests that a helper has more than this thread before this thread carries one out itself: one that it works at, and
-/// one that is next while this thread receives nothing.
+/// Requests that a helper has more than this thread before this thread carries one out itself: one that it
+/// works at, and one that is next while this thread receives nothing.
 const LEAD: usize = 1;
 /// Share of a processor, in thousandths, from which on a worker keeps a core to itself.
 const OCCUPIED_FROM: u32 = 50;
@@ -57,8 +58,8 @@ enum At {
 }
 
 impl Helpers {
-    /// Creates the set of these threads: the workers, on which connections live, and the runtimes of the helpers. They
-    /// must outlive all connections.
+    /// Creates the set of these threads: the workers, on which connections live, and the runtimes of the
+    /// helpers. They must outlive all connections.
     pub fn new(
         workers: impl IntoIterator<Item = Worker>,
         helpers: impl IntoIterator<Item = Handle>,
@@ -67,8 +68,8 @@ impl Helpers {
         Helpers { workers: workers.into_iter().collect(), helpers: helpers.into_iter().map(helper).collect() }
     }
 
-    /// Takes a place for a large request of a connection of this thread: at the helper with the fewest, or here if
-    /// that has enough, or if there is none.
+    /// Takes a place for a large request of a connection of this thread: at the helper with the fewest, or
+    /// here if that has enough, or if there is none.
     pub(crate) fn place(self: &Arc<Self>) -> Option<Place> {
         let here = std::thread::current().id();
         let is_occupied =
@@ -102,7 +103,8 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Returns the runtime of the helper that the place is at, or `None` if it is on the thread of the connection.
+    /// Returns the runtime of the helper that the place is at, or `None` if it is on the thread of the
+    /// connection.
     pub(crate) fn handle(&self) -> Option<Handle> {
         match self.at {
             At::Worker(_) => None,
@@ -122,7 +124,8 @@ impl Drop for Place {
 pub(crate) struct Running<T>(JoinHandle<T>);
 
 impl<T: Send + 'static> Running<T> {
-    /// Runs a request of a helper, whose place it takes along. One that is dropped here is dropped there, too.
+    /// Runs a request of a helper, whose place it takes along. One that is dropped here is dropped there,
+    /// too.
     pub(crate) fn start(
         handle: &Handle,
         place: Option<Place>,

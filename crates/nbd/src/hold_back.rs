@@ -12,12 +12,13 @@ use crate::refusal::RefusalReason;
 
 /// Shortest time between two messages about a peer for one reason: that of [`LogLimit`].
 const INTERVAL: Duration = Duration::from_secs(10);
-/// Most pairs of peer and reason that are limited separately at a time. Bounds the memory, and the log during a
-/// flood from many addresses.
+/// Most pairs of peer and reason that are limited separately at a time. Bounds the memory, and the log during
+/// a flood from many addresses.
 const PEERS_MAX: usize = 256;
 
-/// Lets a message about a peer pass at most once in ten seconds for each reason. While more pairs of peer and reason than
-/// [`PEERS_MAX`] had a message within ten seconds, further ones share one message in ten seconds for each reason.
+/// Lets a message about a peer pass at most once in ten seconds for each reason. While more pairs of peer and
+/// reason than [`PEERS_MAX`] had a message within ten seconds, further ones share one message in ten seconds
+/// for each reason.
 #[derive(Debug, Default)]
 pub(crate) struct HoldBack {
     peers: Mutex<HashMap<(Peer, RefusalReason), Last>>,
@@ -32,8 +33,8 @@ struct Last {
 }
 
 impl HoldBack {
-    /// Returns the number of messages held back since the last one that passed, or `None` if this one must be held
-    /// back too.
+    /// Returns the number of messages held back since the last one that passed, or `None` if this one must be
+    /// held back too.
     pub(crate) fn pass(&self, peer: Peer, reason: RefusalReason) -> Option<u64> {
         let now = Instant::now();
         let is_recent = |last: &Last| now - last.at < INTERVAL;

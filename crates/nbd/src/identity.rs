@@ -107,7 +107,8 @@ impl Identity {
     }
 }
 
-/// Shows the DNS names (the first ones if there are very many), or the fingerprint of a certificate without any.
+/// Shows the DNS names (the first ones if there are very many), or the fingerprint of a certificate without
+/// any.
 impl fmt::Display for Identity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.names.is_empty() {

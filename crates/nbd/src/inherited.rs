@@ -12,7 +12,8 @@ use crate::address::Address;
 use crate::config::ServerConfig;
 use crate::listener::{ListenError, Listener};
 
-/// A listening socket that another process has bound. Whoever bound it keeps it: its file stays when the server ends.
+/// A listening socket that another process has bound. Whoever bound it keeps it: its file stays when the
+/// server ends.
 #[derive(Debug)]
 pub struct Inherited {
     socket: OwnedFd,

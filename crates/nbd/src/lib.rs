@@ -1,8 +1,8 @@
 //! Server and client of the NBD protocol. The server offers [`device::Device`]s to any NBD client, over Unix
 //! sockets or TCP, with or without TLS.
 //!
-//! It implements the fixed newstyle protocol of the NBD specification: simple and structured replies, extended
-//! headers (64-bit lengths), `base:allocation`, and every command but RESIZE.
+//! It implements the fixed newstyle protocol of the NBD specification: simple and structured replies,
+//! extended headers (64-bit lengths), `base:allocation`, and every command but RESIZE.
 //!
 //! * [`Shared`] holds what is served: [`Export`]s, a [`ServerConfig`], and the memory that all connections
 //!   share. Exports can be added and removed while it serves.
@@ -11,8 +11,8 @@
 //! * [`Listener`], [`Acceptor`], [`Accepted`] and [`Admitted`] bring clients to worker threads. [`Server`]
 //!   has its own worker threads.
 //! * [`client`] reads exports. It also negotiates for programs that send their own requests.
-//! * [`protocol`], [`request`], [`extended`], [`reply`], [`option`] and [`option_reply`] implement the wire format as pure
-//!   functions.
+//! * [`protocol`], [`request`], [`extended`], [`reply`], [`option`] and [`option_reply`] implement the wire
+//!   format as pure functions.
 //!
 //! ```text
 //! socket -> input -> request::check -> Device future (polled at once, else a slot) -> output -> socket
@@ -20,9 +20,9 @@
 //! ```
 //!
 //! Memory: a connection has a receive buffer (16 KiB idle, at most 256 KiB), holds request data of at most
-//! `connection_buffer_bytes_max`, and keeps up to 16 MiB of buffers for reuse until they were not needed for a
-//! second, while half of all is free. All connections together hold, buffers that are kept included, at most
-//! `total_buffer_bytes_max`, plus [`CONNECTION_RESERVE_BYTES`] each.
+//! `connection_buffer_bytes_max`, and keeps up to 16 MiB of buffers for reuse until they were not needed for
+//! a second, while half of all is free. All connections together hold, buffers that are kept included, at
+//! most `total_buffer_bytes_max`, plus [`CONNECTION_RESERVE_BYTES`] each.
 //!
 //! # A service with worker threads of its own
 //!

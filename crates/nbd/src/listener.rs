@@ -148,9 +148,9 @@ impl Listener {
         Ok(Self { socket: Socket::Tcp(listener), address: address.clone() })
     }
 
-    /// Checks that not just anyone on a network could be a client at an address, which is not resolved: `is_networked` says
-    /// whether it has a listener that is. Such an address needs TLS with client certificates, unless the configuration
-    /// explicitly allows less.
+    /// Checks that not just anyone on a network could be a client at an address, which is not resolved:
+    /// `is_networked` says whether it has a listener that is. Such an address needs TLS with client
+    /// certificates, unless the configuration explicitly allows less.
     ///
     /// # Errors
     /// [`ListenError`] if the address would be open to the network.
@@ -192,8 +192,8 @@ impl Listener {
         Ok(Self { socket: Socket::Tcp(listener), address: Address::Tcp(host.to_owned(), port) })
     }
 
-    /// Returns whether any user of this machine, or anyone on the network, can be a client without a certificate: over TCP,
-    /// or on a Unix socket that another process has bound and made writable for all.
+    /// Returns whether any user of this machine, or anyone on the network, can be a client without a
+    /// certificate: over TCP, or on a Unix socket that another process has bound and made writable for all.
     pub fn is_open(&self, config: &ServerConfig) -> bool {
         let authenticated = matches!(&config.tls, TlsPolicy::Required(tls) if tls.authenticates_clients());
         let is_reachable = match (&self.socket, &self.address) {

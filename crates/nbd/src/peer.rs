@@ -18,14 +18,15 @@ pub enum Peer {
 const HOST_BITS: u32 = 64;
 /// Bits of an IPv4 address.
 const IPV4_BITS: u32 = 32;
-/// `64:ff9b::/96` without its last 32 bits: the prefix for IPv4 addresses that a translator (NAT64) has put into IPv6
-/// addresses (RFC 6052, 2.1).
+/// `64:ff9b::/96` without its last 32 bits: the prefix for IPv4 addresses that a translator (NAT64) has put
+/// into IPv6 addresses (RFC 6052, 2.1).
 const TRANSLATED: u128 = 0x0064_ff9b_0000_0000_0000_0000;
 
 impl Peer {
-    /// Returns the peer that limits count. Of an IPv6 address, that is its network of 64 bits, which one machine usually
-    /// has to itself: it has as many addresses there as it likes. Link-local addresses (`fe80::/10`), which all have the same
-    /// network, are counted each, and IPv4 addresses in IPv6 addresses as themselves.
+    /// Returns the peer that limits count. Of an IPv6 address, that is its network of 64 bits, which one
+    /// machine usually has to itself: it has as many addresses there as it likes. Link-local addresses
+    /// (`fe80::/10`), which all have the same network, are counted each, and IPv4 addresses in IPv6 addresses
+    /// as themselves.
     pub(crate) fn counted(self) -> Peer {
         match self {
             Peer::Address(address) => Peer::Address(match address.to_canonical() {

@@ -10,12 +10,13 @@ use rustix::io::{Errno, ioctl_fionread};
 pub enum Presence {
     /// The connection is open, as far as the socket knows.
     Here,
-    /// As before, but data is unread. The end of the connection may wait behind it, at the client, until the socket has
-    /// room.
+    /// As before, but data is unread. The end of the connection may wait behind it, at the client, until the
+    /// socket has room.
     Unread,
     /// The client sends nothing more after what the socket holds, and still waits for replies.
     SendsNoMore,
-    /// The client sends nothing more. It may wait for replies, or may have closed the connection: a TCP socket cannot tell.
+    /// The client sends nothing more. It may wait for replies, or may have closed the connection: a TCP
+    /// socket cannot tell.
     MayHaveLeft,
     /// The connection is closed or broken. Nobody gets replies.
     Left,

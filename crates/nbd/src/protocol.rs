@@ -20,9 +20,11 @@ pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
 /// Begins a notice that the data of a read was delivered. Not of the specification: see [`crate::delivery`].
 pub const DELIVERED_MAGIC: u32 = 0x5055_4d44;
 
-/// Begins a notice that another client has changed a range. Not of the specification: see [`crate::attachment`].
+/// Begins a notice that another client has changed a range. Not of the specification: see
+/// [`crate::attachment`].
 pub const CHANGED_MAGIC: u32 = 0x5055_4d45;
-/// Begins a notice that the server is about to close the export. Not of the specification: see [`crate::attachment`].
+/// Begins a notice that the server is about to close the export. Not of the specification: see
+/// [`crate::attachment`].
 pub const CLOSING_MAGIC: u32 = 0x5055_4d46;
 
 /// Handshake flag: the server speaks fixed newstyle.
@@ -75,10 +77,12 @@ pub const OPT_LIST_META_CONTEXT: u32 = 9;
 pub const OPT_SET_META_CONTEXT: u32 = 10;
 /// Use extended headers (64-bit lengths).
 pub const OPT_EXTENDED_HEADERS: u32 = 11;
-/// Take the FUSE device of the client, whose descriptor follows. Not of the specification: see [`crate::delivery`].
+/// Take the FUSE device of the client, whose descriptor follows. Not of the specification: see
+/// [`crate::delivery`].
 pub const OPT_DELIVER: u32 = 0x5055_4d49;
 
-/// Tell the server that the client is the bridge of an attached drive. Not of the specification: see [`crate::attachment`].
+/// Tell the server that the client is the bridge of an attached drive. Not of the specification: see
+/// [`crate::attachment`].
 pub const OPT_ATTACH: u32 = 0x5055_4d4a;
 
 /// The option is done.
@@ -134,8 +138,8 @@ pub const CMD_WRITE_ZEROES: u16 = 6;
 pub const CMD_BLOCK_STATUS: u16 = 7;
 /// The bridge has made changes again; there is no reply. Not of the specification: see [`crate::attachment`].
 pub const CMD_READY: u16 = 0x8000;
-/// The bridge has heard of the change whose number is the cookie; there is no reply. Not of the specification: see
-/// [`crate::attachment`].
+/// The bridge has heard of the change whose number is the cookie; there is no reply. Not of the
+/// specification: see [`crate::attachment`].
 pub const CMD_HEARD: u16 = 0x8001;
 
 /// The request must be durable before the reply. Accepted on every command, as the specification requires.
@@ -148,10 +152,11 @@ pub const CMD_FLAG_DF: u16 = 1 << 2;
 pub const CMD_FLAG_REQ_ONE: u16 = 1 << 3;
 /// `CMD_WRITE_ZEROES` must fail rather than be as slow as a write.
 pub const CMD_FLAG_FAST_ZERO: u16 = 1 << 4;
-/// The length of the request is that of a payload that follows (only with extended headers, where `CMD_WRITE` must have
-/// it).
+/// The length of the request is that of a payload that follows (only with extended headers, where `CMD_WRITE`
+/// must have it).
 pub const CMD_FLAG_PAYLOAD_LEN: u16 = 1 << 5;
-/// The data of `CMD_READ` goes to the FUSE device of the client. Not of the specification: see [`crate::delivery`].
+/// The data of `CMD_READ` goes to the FUSE device of the client. Not of the specification: see
+/// [`crate::delivery`].
 pub const CMD_FLAG_DELIVER: u16 = 1 << 15;
 
 /// Last chunk of a structured reply.

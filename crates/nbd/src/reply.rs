@@ -49,7 +49,8 @@ impl SimpleReply {
     }
 }
 
-/// Notice that the data of a read was [delivered](crate::delivery): in place of its reply, and of the same size.
+/// Notice that the data of a read was [delivered](crate::delivery): in place of its reply, and of the same
+/// size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Delivered {
     /// The cookie of the read.

@@ -21,8 +21,8 @@ pub const REQUEST_HEADER_BYTES: usize = 28;
 pub const MAX_EXTENTS: usize = 4096;
 /// Most extents in one such reply with extended headers, whose extents are twice as long.
 const EXTENDED_EXTENTS_MAX: usize = MAX_EXTENTS / 2;
-/// Longest range whose extents one `CMD_BLOCK_STATUS` looks up, in bytes. That takes time in proportion to the range, also
-/// where nothing is written, and a reply may cover less than was asked for.
+/// Longest range whose extents one `CMD_BLOCK_STATUS` looks up, in bytes. That takes time in proportion to
+/// the range, also where nothing is written, and a reply may cover less than was asked for.
 const EXTENTS_RANGE_BYTES_MAX: u64 = 64 << 30;
 
 /// A request header, not yet checked.
@@ -97,8 +97,8 @@ pub struct Session {
     pub base_allocation: bool,
     /// The client may not change the device.
     pub read_only: bool,
-    /// The client asked for the block sizes when it chose the export, and so has to keep to them. Without that, any range
-    /// of bytes is legal.
+    /// The client asked for the block sizes when it chose the export, and so has to keep to them. Without
+    /// that, any range of bytes is legal.
     pub block_sizes: bool,
     /// The client may not change the device because that is attached: see [`crate::attachment`].
     pub is_attached_elsewhere: bool,
@@ -168,7 +168,8 @@ const fn refuse<T>(errno: Errno, message: &'static str) -> Result<T, Refusal> {
 ///
 /// # Errors
 /// A [`Refusal`]:
-/// - `EINVAL` if the request is unknown, misaligned in a session with block sizes, too large, empty or out of range
+/// - `EINVAL` if the request is unknown, misaligned in a session with block sizes, too large, empty or out of
+///   range
 /// - `ENOSPC` for a write past the end
 /// - `EOVERFLOW` for a `CMD_FLAG_DF` read that is too large for a chunk
 /// - `ENOTSUP` for a `CMD_FLAG_FAST_ZERO` write-zeroes that takes as long as a write
@@ -262,15 +263,15 @@ pub fn check(
     })
 }
 
-/// Returns whether a range within the export covers a block. Blocks that are covered in part are read and written again,
-/// whatever they are changed to.
+/// Returns whether a range within the export covers a block. Blocks that are covered in part are read and
+/// written again, whatever they are changed to.
 fn covers_a_block(geometry: &Geometry, offset: u64, length: u64) -> bool {
     let block = u64::from(geometry.preferred_bytes.max(1));
     (offset + length) / block > offset.div_ceil(block)
 }
 
-/// Returns the trim of the whole sectors of a range within the export. A trim is a hint: the bytes around them would have
-/// to be written as zeros, which takes space instead of freeing it.
+/// Returns the trim of the whole sectors of a range within the export. A trim is a hint: the bytes around
+/// them would have to be written as zeros, which takes space instead of freeing it.
 fn whole_sectors(geometry: &Geometry, offset: u64, length: u64, fua: bool) -> Operation {
     let sector = u64::from(geometry.sector_bytes);
     let end = (offset + length) / sector * sector;

@@ -1,5 +1,5 @@
-//! Resources shared by the connections of a server, at all its addresses: limits, places, memory, the record of
-//! clients.
+//! Resources shared by the connections of a server, at all its addresses: limits, places, memory, the record
+//! of clients.
 
 use std::sync::Arc;
 

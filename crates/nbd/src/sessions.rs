@@ -1,5 +1,5 @@
-//! Sessions of an export. A client that chose the export has one until it leaves, the export is removed, or the
-//! client may no longer use it.
+//! Sessions of an export. A client that chose the export has one until it leaves, the export is removed, or
+//! the client may no longer use it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -67,8 +67,8 @@ impl Sessions {
         self.state.lock().access.right_of(client.identity.as_deref())
     }
 
-    /// Begins a session. Returns the receiver of requests to end it, or `None` if the client may no longer use the
-    /// export. Pair it with [`Sessions::end`].
+    /// Begins a session. Returns the receiver of requests to end it, or `None` if the client may no longer
+    /// use the export. Pair it with [`Sessions::end`].
     pub(crate) fn begin(&self, client: Client, right: Right) -> Option<Shutdown> {
         let mut state = self.state.lock();
         if state.access.right_of(client.identity.as_deref()) < Some(right) {
@@ -99,7 +99,8 @@ impl Sessions {
         state.sessions.values().for_each(|session| session.end.trigger());
     }
 
-    /// Changes who may use the export, and requests the end of sessions whose clients may do less than they do.
+    /// Changes who may use the export, and requests the end of sessions whose clients may do less than they
+    /// do.
     pub(crate) fn set_access(&self, access: Access, export: &str) {
         let mut state = self.state.lock();
         state.access = access;

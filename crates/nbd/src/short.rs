@@ -2,8 +2,8 @@
 
 use std::fmt::{self, Display, Write};
 
-/// Longest text in the log that a client decides, in bytes: names of its certificate and of exports, what is wrong with
-/// its messages. A certificate may have thousands of names.
+/// Longest text in the log that a client decides, in bytes: names of its certificate and of exports, what is
+/// wrong with its messages. A certificate may have thousands of names.
 const TEXT_BYTES_MAX: usize = 256;
 
 /// Text that is displayed up to [`TEXT_BYTES_MAX`], with "..." in place of what follows.

@@ -60,7 +60,8 @@ impl TlsError {
     }
 }
 
-/// Reads a PEM file or a pipe, up to a limit. Nothing else is opened: who may write to a device or a socket is unknown.
+/// Reads a PEM file or a pipe, up to a limit. Nothing else is opened: who may write to a device or a socket
+/// is unknown.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let read = || {
         let kind = std::fs::metadata(path)?.file_type();
@@ -156,8 +157,8 @@ impl TlsConfig {
     }
 
     /// Reads the server's certificate chain and key, and the authorities that must have issued the
-    /// certificates of clients (`None`: clients need no certificate). With `crls`, a file of certificate revocation
-    /// lists, these must show of each certificate of a client's chain that it is not revoked.
+    /// certificates of clients (`None`: clients need no certificate). With `crls`, a file of certificate
+    /// revocation lists, these must show of each certificate of a client's chain that it is not revoked.
     ///
     /// # Errors
     /// [`TlsError`] with the file that cannot be used.

@@ -211,8 +211,8 @@ where
         self.memory.used_bytes()
     }
 
-    /// Returns true if the connection holds memory that it can release only after the client sends or receives
-    /// data.
+    /// Returns true if the connection holds memory that it can release only after the client sends or
+    /// receives data.
     pub(crate) fn waits_for_client(&self) -> bool {
         let for_data = matches!(self.receiving, Receiving::Data { .. });
         self.memory.used_bytes() > 0 && (for_data || !self.output.is_empty())
@@ -518,8 +518,8 @@ fn header_bytes(extended: bool) -> usize {
     if extended { EXTENDED_HEADER_BYTES } else { REQUEST_HEADER_BYTES }
 }
 
-/// Decodes the request header at the beginning of received bytes. Returns it with the length of the payload that follows,
-/// or `None` if it is not complete.
+/// Decodes the request header at the beginning of received bytes. Returns it with the length of the payload
+/// that follows, or `None` if it is not complete.
 fn decode_header(received: &[u8], extended: bool) -> Option<Result<(ExtendedRequestHeader, u64), BadMagic>> {
     Some(if extended {
         ExtendedRequestHeader::decode(received.first_chunk()?).map(|header| (header, header.payload_bytes()))

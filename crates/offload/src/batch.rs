@@ -18,8 +18,8 @@ pub struct Job {
 /// A finished job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Done {
-    /// Kind of the payload, as [`codec::Compressor::compress`] returns it: [`CodecId::Raw`] with an empty payload if
-    /// the input is better stored uncompressed.
+    /// Kind of the payload, as [`codec::Compressor::compress`] returns it: [`CodecId::Raw`] with an empty
+    /// payload if the input is better stored uncompressed.
     pub id: CodecId,
     /// The payload.
     pub payload: Vec<u8>,
@@ -57,8 +57,8 @@ impl Batch {
         Batch(State::Done(done))
     }
 
-    /// Returns a batch and its completer. If the completer is dropped, the CPU does the jobs under `software` at
-    /// the next poll.
+    /// Returns a batch and its completer. If the completer is dropped, the CPU does the jobs under `software`
+    /// at the next poll.
     pub fn channel(jobs: Arc<[Job]>, software: Policy) -> (Completer, Batch) {
         let (sender, receiver) = oneshot::channel();
         (Completer(sender), Batch(State::Pending { receiver, jobs, software }))

@@ -10,8 +10,8 @@ use crate::{Offload, Options, Qat, Simulated, StartError, Workers};
 
 /// Choice of an offload.
 ///
-/// As text (`--offload`): `none`, `qat`, or `qat:PATH` with the path of the library; for measurements `simulated:TIME`, a
-/// whole number of `us` or `ms`.
+/// As text (`--offload`): `none`, `qat`, or `qat:PATH` with the path of the library; for measurements
+/// `simulated:TIME`, a whole number of `us` or `ms`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Choice {
     /// The CPU does everything.

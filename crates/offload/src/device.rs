@@ -10,8 +10,8 @@ pub trait Device: Send + Sync + 'static {
     /// Format of the payloads that the device makes. [`codec`] must be able to read it.
     fn codec(&self) -> CodecId;
 
-    /// Opens a session in the calling thread, which is the only one to use it. `level` is 1 (fast) to 12 (small); a
-    /// device with fewer levels uses the nearest.
+    /// Opens a session in the calling thread, which is the only one to use it. `level` is 1 (fast) to 12
+    /// (small); a device with fewer levels uses the nearest.
     ///
     /// # Errors
     ///

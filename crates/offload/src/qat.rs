@@ -1,9 +1,9 @@
 //! Intel QuickAssist (QAT) through QATzip's library, loaded at run time.
 //!
-//! Facts of the interface (names, order of fields, constants, return codes) are those of `qatzip.h` in QATzip 1.1
-//! to 1.3.1 (API 2.x, github.com/intel/QATzip). Of the session's parameters only the first eight fields are
-//! relied on; the library fills in all others itself. The version before (1.0) has one field more in the middle,
-//! which is recognised and refused.
+//! Facts of the interface (names, order of fields, constants, return codes) are those of `qatzip.h` in QATzip
+//! 1.1 to 1.3.1 (API 2.x, github.com/intel/QATzip). Of the session's parameters only the first eight fields
+//! are relied on; the library fills in all others itself. The version before (1.0) has one field more in the
+//! middle, which is recognised and refused.
 
 use std::ffi::{c_int, c_long, c_uint, c_ulong, c_void};
 use std::mem::ManuallyDrop;
@@ -84,11 +84,12 @@ struct Api {
 pub struct Qat(Arc<Api>);
 
 impl Qat {
-    /// Loads the library: the one at a path, or the one that the system finds. Whether there is a device behind it
-    /// is found out by [`Device::open`].
+    /// Loads the library: the one at a path, or the one that the system finds. Whether there is a device
+    /// behind it is found out by [`Device::open`].
     ///
     /// # Errors
-    /// [`OpenError::Library`] if it is not there or lacks a function, [`OpenError::Static`] in a static program.
+    /// [`OpenError::Library`] if it is not there or lacks a function, [`OpenError::Static`] in a static
+    /// program.
     pub fn load(path: Option<&Path>) -> Result<Qat, OpenError> {
         let names: Vec<String> = match path {
             Some(path) => vec![path.display().to_string()],
@@ -116,9 +117,9 @@ impl Api {
         // SAFETY: loading runs the library's initialisers. It is the one that whoever runs this has named or
         // installed, as trusted as any library that the program is linked with.
         let library = unsafe { Library::new(name)? };
-        // SAFETY: the types are those that qatzip.h declares for these names in all versions from 1.1 on; older
-        // and later ones are recognised by `Qat::open` from the values of the defaults. The functions stay valid, since
-        // the library is never unloaded.
+        // SAFETY: the types are those that qatzip.h declares for these names in all versions from 1.1 on;
+        // older and later ones are recognised by `Qat::open` from the values of the defaults. The functions
+        // stay valid, since the library is never unloaded.
         unsafe {
             Ok(Api {
                 init: *library.get(b"qzInit\0")?,
@@ -199,7 +200,8 @@ impl Device for Qat {
         if code != QZ_OK {
             return Err(refused("qzSetupSession", code));
         }
-        // If the first qzInit of a process found no device, the second returns "duplicate": only a trial shows it.
+        // If the first qzInit of a process found no device, the second returns "duplicate": only a trial
+        // shows it.
         let trial = testdata::text_like(1, 4096);
         let (mut out, mut back) = (vec![0; 8192], vec![0; trial.len()]);
         let bytes = session.compress(&trial, &mut out).map_err(|error| match error {
@@ -248,8 +250,8 @@ impl Session for QatSession {
         };
         let mut out_bytes = c_uint::try_from(out.len()).unwrap_or(c_uint::MAX);
         let wanted = input_bytes;
-        // SAFETY: the session was set up and is used by this thread alone; both buffers are live, cannot overlap,
-        // and are passed with no more than their own lengths. 1: the stream ends with this input.
+        // SAFETY: the session was set up and is used by this thread alone; both buffers are live, cannot
+        // overlap, and are passed with no more than their own lengths. 1: the stream ends with this input.
         let code = unsafe {
             (self.api.compress)(
                 self.raw,
@@ -271,8 +273,8 @@ impl Session for QatSession {
 
 impl Drop for QatSession {
     fn drop(&mut self) {
-        // SAFETY: the session is this one's own and was given to qzInit at least; both calls are made for one that
-        // was not set up, too. It is not used afterwards, and was boxed.
+        // SAFETY: the session is this one's own and was given to qzInit at least; both calls are made for one
+        // that was not set up, too. It is not used afterwards, and was boxed.
         unsafe {
             (self.api.teardown)(self.raw);
             (self.api.close)(self.raw);

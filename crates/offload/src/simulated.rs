@@ -1,5 +1,5 @@
-//! An offload that takes a set time on the thread of the request, to measure how requests are spread over threads: a
-//! sleeping thread takes no processor, so more threads than a machine has cores can be measured.
+//! An offload that takes a set time on the thread of the request, to measure how requests are spread over
+//! threads: a sleeping thread takes no processor, so more threads than a machine has cores can be measured.
 
 use std::time::Duration;
 

@@ -21,8 +21,9 @@ pub struct Options {
     pub queue_batches: usize,
     /// Level, 1 to 12, of the device and of the CPU in its place.
     pub level: u8,
-    /// Decompress the device's results and compare them before they are used. Devices check that themselves (QAT's
-    /// "compress and verify"); this is for those that are not trusted yet, and costs most of what an offload saves.
+    /// Decompress the device's results and compare them before they are used. Devices check that themselves
+    /// (QAT's "compress and verify"); this is for those that are not trusted yet, and costs most of what an
+    /// offload saves.
     pub verify: bool,
 }
 
@@ -47,12 +48,12 @@ pub enum StartError {
 const THREADS_MAX: usize = 256;
 /// Failures in a row after which a session is closed.
 const FAILURES_MAX: u32 = 8;
-/// Jobs that the CPU does before a session is tried again: a device that is gone costs little, and one that comes
-/// back is used soon. Jobs and not seconds, because there is no clock here.
+/// Jobs that the CPU does before a session is tried again: a device that is gone costs little, and one that
+/// comes back is used soon. Jobs and not seconds, because there is no clock here.
 const JOBS_BEFORE_RETRY: u32 = 256;
 
-/// An [`Offload`] made of a device and threads. Dropping it finishes what is queued, closes the sessions and waits
-/// for the threads.
+/// An [`Offload`] made of a device and threads. Dropping it finishes what is queued, closes the sessions and
+/// waits for the threads.
 pub struct Workers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
@@ -79,8 +80,8 @@ impl Shared {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Policy by which the CPU compresses in place of the device. It has the same format, so that the format of the data
-    /// does not depend on load.
+    /// Policy by which the CPU compresses in place of the device. It has the same format, so that the format
+    /// of the data does not depend on load.
     fn software(&self) -> Policy {
         match self.device.codec() {
             CodecId::Lz4 => Policy::Lz4,
@@ -97,8 +98,8 @@ impl Workers {
     ///
     /// # Errors
     ///
-    /// [`StartError`], if that session or a thread is not available. Sessions of further threads may fail: such a
-    /// thread works on the CPU, and tries again from time to time.
+    /// [`StartError`], if that session or a thread is not available. Sessions of further threads may fail:
+    /// such a thread works on the CPU, and tries again from time to time.
     pub fn start(device: impl Device, options: Options) -> Result<Workers, StartError> {
         let options = Options {
             threads: options.threads.clamp(1, THREADS_MAX),

@@ -1,5 +1,5 @@
-//! A QAT, where there is one: `PUMICE_LIBQATZIP=/path/of/libqatzip.so.3 cargo test -p offload --test hardware --
-//! --nocapture`.
+//! A QAT, where there is one:
+//! `PUMICE_LIBQATZIP=/path/of/libqatzip.so.3 cargo test -p offload --test hardware -- --nocapture`.
 
 use std::path::Path;
 use std::time::Instant;

@@ -1,5 +1,5 @@
-//! QAT by way of a library that stands in for libqatzip: same functions, no device. What only the hardware can show
-//! is not shown here (docs/offload.md).
+//! QAT by way of a library that stands in for libqatzip: same functions, no device. What only the hardware
+//! can show is not shown here (docs/offload.md).
 
 #[path = "common/standin.rs"]
 #[allow(unreachable_pub, reason = "a test")]
@@ -30,7 +30,8 @@ struct StandIn {
 }
 
 impl StandIn {
-    /// A copy for each test: it has a state of its own then. `None`, and a line that says so, without a compiler.
+    /// A copy for each test: it has a state of its own then. `None`, and a line that says so, without a
+    /// compiler.
     fn new(test: &str) -> Option<StandIn> {
         let Some((dir, built)) = &*BUILT else {
             eprintln!("skipped: no C compiler (cc)");

@@ -21,8 +21,8 @@ pub(crate) struct Account {
     home: PathBuf,
 }
 
-/// Finds the user to become: the given one, or an unprivileged one if this process runs as root. Returns `None` if
-/// the process already runs as that user, or is to stay root.
+/// Finds the user to become: the given one, or an unprivileged one if this process runs as root. Returns
+/// `None` if the process already runs as that user, or is to stay root.
 ///
 /// # Errors
 ///

@@ -1,4 +1,5 @@
-//! Opens a drive that is not being served for one piece of work, and closes it even if the work is interrupted.
+//! Opens a drive that is not being served for one piece of work, and closes it even if the work is
+//! interrupted.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -11,8 +12,9 @@ use tokio::signal::unix::{SignalKind, signal};
 /// Wait for requests in flight when the drive is closed. There are none at that point.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Opens the drive at `path`, does `work` with it, and closes it. SIGINT and SIGTERM call `interrupt`, which must make
-/// the work end soon. A second signal ends the process immediately; the drive then recovers at its next opening.
+/// Opens the drive at `path`, does `work` with it, and closes it. SIGINT and SIGTERM call `interrupt`, which
+/// must make the work end soon. A second signal ends the process immediately; the drive then recovers at its
+/// next opening.
 pub(crate) fn with_drive<T>(
     path: &Path,
     interrupt: impl Fn(&ServedDrive) + Send + 'static,

@@ -59,7 +59,8 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
     #[command(flatten)]
     how: How,
-    /// As --wait, if the configuration file lists the drive; for a drive that it does not list, a server is started at once
+    /// As --wait, if the configuration file lists the drive; for a drive that it does not list, a server is
+    /// started at once
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["configured", "wait"])]
     wait_listed: Option<u64>,
     /// Make a file system on it: ext4 or xfs. Refused if the drive holds anything
@@ -157,7 +158,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     attached
 }
 
-/// Gives a drive that is attached to the service manager, if that has started this process: somebody was faster than the service.
+/// Gives a drive that is attached to the service manager, if that has started this process: somebody was
+/// faster than the service.
 fn adopted(path: &Path) -> bool {
     let manager = Manager::connect();
     let Some(found) = manager.is_there().then(|| client::find(path)).flatten() else { return false };
@@ -204,8 +206,8 @@ fn attach(path: &Path, how: &How, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Warns if writes may be lost: nobody knows whether a server that has ended had made durable what a killed bridge had
-/// acknowledged.
+/// Warns if writes may be lost: nobody knows whether a server that has ended had made durable what a killed
+/// bridge had acknowledged.
 fn warn_of_losses(record: &Record) {
     let device = record.node.clone().unwrap_or_default();
     if record.taken_over.is_some_and(|taken_over| !taken_over.is_complete) {
@@ -218,8 +220,8 @@ fn warn_of_losses(record: &Record) {
     }
 }
 
-/// Starts the bridge of a drive, or another one of a device that waits for it: not if a file system is to be made. It
-/// undoes everything unless it is kept.
+/// Starts the bridge of a drive, or another one of a device that waits for it: not if a file system is to be
+/// made. It undoes everything unless it is kept.
 fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
     let found = client::find(path);
     let waits = found.as_ref().is_some_and(|found| found.status.state == bridge::State::Unattended);
@@ -255,7 +257,8 @@ fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
     if how.journal.0 < JOURNAL_BYTES_MIN {
         bail!("the journal needs at least 1M: writes would wait for each other");
     }
-    // There may be several paths to a drive. What a killed bridge has left is found by the path that it was given.
+    // There may be several paths to a drive. What a killed bridge has left is found by the path that it was
+    // given.
     let left = found.as_ref().filter(|found| waits || found.is_of(path));
     let path = left.map_or(path, |found| found.record.path.as_path());
     let bridge = client::start(path, command(path, how)?)?;

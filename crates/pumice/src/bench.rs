@@ -49,10 +49,12 @@ pub(crate) struct Args {
     /// What to measure; may be repeated [default: those of the suite; offload and s3 have none]
     #[arg(long, value_name = "[NAME=]TARGET", value_parser = target)]
     target: Vec<Target>,
-    /// Time for the run in minutes: it decides how long jobs and how many rounds there are [default: 10; of quick 2]
+    /// Time for the run in minutes: it decides how long jobs and how many rounds there are [default: 10; of
+    /// quick 2]
     #[arg(long, value_parser = minutes)]
     minutes: Option<f64>,
-    /// Size of drives and files that are created; of others the part that is used [default: that of the suite, 256M or 512M]
+    /// Size of drives and files that are created; of others the part that is used [default: that of the
+    /// suite, 256M or 512M]
     #[arg(long)]
     size: Option<Size>,
     /// Directory for temporary drives and files, on the disk to measure [default: TMPDIR or /tmp]
@@ -68,12 +70,12 @@ pub(crate) struct Args {
     /// Processes that serve a target, whose CPU time is counted; may be repeated
     #[arg(long, value_name = "NAME=PID,...", value_parser = pids)]
     pids: Vec<(String, Vec<u32>)>,
-    /// Addresses at which the Pumice drives below a cluster answer HTTP (`serve --http`), for the space they take; may be
-    /// repeated
+    /// Addresses at which the Pumice drives below a cluster answer HTTP (`serve --http`), for the space they
+    /// take; may be repeated
     #[arg(long, value_name = "NAME=HOST:PORT,...", value_parser = drives)]
     drives: Vec<(String, Vec<String>)>,
-    /// Repeat jobs that write for a time until the last five rounds are in a steady state, by SNIA's performance test
-    /// specification
+    /// Repeat jobs that write for a time until the last five rounds are in a steady state, by SNIA's
+    /// performance test specification
     #[arg(long)]
     steady_state: bool,
     /// Overwrite targets that hold data. Those in use are refused all the same
@@ -91,7 +93,8 @@ pub(crate) struct Args {
     /// Program to use as fio [default: the one installed]
     #[arg(long, value_name = "PATH")]
     fio: Option<PathBuf>,
-    /// Processors for fio, such as 0 or 0-2,5 (`taskset`): servers on others show what they leave free [default: all]
+    /// Processors for fio, such as 0 or 0-2,5 (`taskset`): servers on others show what they leave free
+    /// [default: all]
     #[arg(long, value_name = "LIST", value_parser = processors)]
     fio_cpus: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! Configuration of a server and its drives, from the configuration file and the command line. The command line takes
-//! precedence.
+//! Configuration of a server and its drives, from the configuration file and the command line. The command
+//! line takes precedence.
 
 mod file;
 mod in_file;
@@ -121,8 +121,8 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// Selects the configuration file: the named one, or, if no drive is named, the one in the environment or the
-    /// default one. Returns `None` if none of these is named and the default file does not exist.
+    /// Selects the configuration file: the named one, or, if no drive is named, the one in the environment or
+    /// the default one. Returns `None` if none of these is named and the default file does not exist.
     pub(crate) fn find(named: Option<&Path>, overrides: Overrides) -> Result<Option<Source>> {
         let file = match named {
             Some(file) => Some(absolute(file)?),
@@ -139,8 +139,8 @@ impl Source {
     /// Reads and checks the whole configuration. Opens no file except the configuration file.
     ///
     /// # Errors
-    /// The error is one line with file, line, field, problem and expected value. A file that other users can change is
-    /// an error: the configuration, those of TLS, and the programs of `on-event`.
+    /// The error is one line with file, line, field, problem and expected value. A file that other users can
+    /// change is an error: the configuration, those of TLS, and the programs of `on-event`.
     pub(crate) fn load(&self) -> Result<Config> {
         let file = match &self.file {
             Some(file) => {
@@ -244,8 +244,8 @@ impl Config {
         self.drives.iter().map(|drive| drive.name.clone()).collect()
     }
 
-    /// Adds the sockets that the service manager has bound, except those whose address is configured: it is known what those
-    /// offer.
+    /// Adds the sockets that the service manager has bound, except those whose address is configured: it is
+    /// known what those offer.
     fn add_activated(&mut self, sockets: &[ActivatedSocket]) -> Result<()> {
         let all = |config: &Config| {
             let of_drives = config.drives.iter().flat_map(|drive| &drive.nbd);
@@ -311,8 +311,8 @@ impl Config {
         }
     }
 
-    /// Checks conditions on several values: missing drives, duplicate paths, names and addresses, and options that
-    /// need others.
+    /// Checks conditions on several values: missing drives, duplicate paths, names and addresses, and options
+    /// that need others.
     fn check(&self) -> Result<()> {
         if self.drives.is_empty() {
             bail!("no drive to serve; add a [[drive]] with its path");
@@ -357,7 +357,8 @@ impl Server {
         self.options.user.as_ref()?.0.as_deref()
     }
 
-    /// Returns limits and TLS settings of the NBD server. Reads the PEM files. Logs a warning if others can read the key.
+    /// Returns limits and TLS settings of the NBD server. Reads the PEM files. Logs a warning if others can
+    /// read the key.
     pub(crate) fn nbd_config(&self) -> Result<nbd::ServerConfig> {
         let tls = match &self.tls {
             Some(files) => nbd::TlsPolicy::Required(

@@ -35,7 +35,8 @@ pub(crate) struct Args {
     /// Physical space the drive may use [default: all of a block device or existing file]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Logical capacity, as hosts see it [default: what data fits into that does not compress, about 90 % of the physical size]
+    /// Logical capacity, as hosts see it [default: what data fits into that does not compress, about 90 % of
+    /// the physical size]
     #[arg(long, value_name = "SIZE")]
     capacity: Option<Size>,
     /// Sector size in bytes
@@ -47,7 +48,8 @@ pub(crate) struct Args {
     /// Rated endurance of the backing (TBW), such as 600TB; status then shows the share that is used
     #[arg(long, value_name = "TBW")]
     endurance: Option<Size>,
-    /// Allocate all space of a new file now and keep it allocated: freed space is not returned to the filesystem
+    /// Allocate all space of a new file now and keep it allocated: freed space is not returned to the
+    /// filesystem
     #[arg(long)]
     preallocate: bool,
     /// Overwrite existing data: clears both ends of the path and all that other programs recognize there
@@ -71,7 +73,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         false => (create_file(args)?, None),
     };
     if existed && !args.force {
-        // Another command may have created a drive before the file was locked. That drive must not be overwritten.
+        // Another command may have created a drive before the file was locked. That drive must not be
+        // overwritten.
         refuse_contents(&media)?;
     }
     // Nothing is written before the options are known to be possible.
@@ -187,7 +190,8 @@ fn create_file(args: &Args) -> Result<FileMedia> {
     Ok(FileMedia::create(&args.path, size, allocation, Direct::Auto)?)
 }
 
-/// Opens an existing file or device. Also returns the file if it was empty and was extended to the size of the drive.
+/// Opens an existing file or device. Also returns the file if it was empty and was extended to the size of
+/// the drive.
 fn open_existing(args: &Args) -> Result<(FileMedia, Option<File>)> {
     if args.preallocate {
         bail!("{}: exists already; --preallocate is for new files", shown(&args.path));
@@ -204,7 +208,8 @@ fn open_existing(args: &Args) -> Result<(FileMedia, Option<File>)> {
     Ok((media, grown))
 }
 
-/// Extends an empty regular file, as left by `touch` or `mktemp`. Refuses a size that is too small for a drive.
+/// Extends an empty regular file, as left by `touch` or `mktemp`. Refuses a size that is too small for a
+/// drive.
 fn grow(args: &Args, size: u64) -> Result<Option<File>> {
     let path = &args.path;
     let metadata = std::fs::metadata(path).with_context(|| format!("{}: cannot look at it", shown(path)))?;
@@ -250,7 +255,8 @@ fn segment_bytes(args: &Args) -> Result<Option<u32>> {
     segment_bytes.map_err(|_| anyhow!("--segment is too large: 64M at most"))
 }
 
-/// Returns the smallest physical size of a drive for a segment size, in bytes; `None` for an invalid segment size.
+/// Returns the smallest physical size of a drive for a segment size, in bytes; `None` for an invalid segment
+/// size.
 pub(crate) fn smallest_physical_bytes(segment_bytes: Option<u32>) -> Option<u64> {
     /// Space for 24 of the largest segments and the structures before them.
     const LIMIT_MIB: u64 = 8 << 10;

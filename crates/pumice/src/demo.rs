@@ -49,8 +49,8 @@ struct Outcome {
     bytes: u64,
     /// Time to write and flush.
     wrote_in: Duration,
-    /// Write amplification until the server was killed; `None` if no host write was counted. Read before the kill,
-    /// because the counts since the last checkpoint are lost then and a later status shows less.
+    /// Write amplification until the server was killed; `None` if no host write was counted. Read before the
+    /// kill, because the counts since the last checkpoint are lost then and a later status shows less.
     write_amplification: Option<f64>,
     /// Status at the end.
     status: StatusReport,
@@ -58,7 +58,8 @@ struct Outcome {
     ready_after: Duration,
 }
 
-/// Checks for free space. The drive is a sparse file, so a filesystem that is too small would cause I/O errors later.
+/// Checks for free space. The drive is a sparse file, so a filesystem that is too small would cause I/O
+/// errors later.
 fn room_for_the_drive(folder: &Path) -> Result<()> {
     let free = free_bytes(folder).with_context(|| format!("{}: cannot look at it", folder.display()))?;
     ensure!(

@@ -41,14 +41,18 @@ pub(crate) struct Args {
     /// Detach all drives that `pumice attach --configured` has attached
     #[arg(long, conflicts_with = "path")]
     configured: bool,
-    /// Detach although the server is gone: what is not flushed is lost. Kill a bridge that does not answer for 10 seconds. Also a mounted device without a bridge: its requests fail. Also
-    /// a drive whose backing was deleted: all of it is lost. Also, by its path, a drive whose device was taken from it while another file is at the path
+    /// Detach although the server is gone: what is not flushed is lost. Kill a bridge that does not answer
+    /// for 10 seconds. Also a mounted device without a bridge: its requests fail. Also a drive whose backing
+    /// was deleted: all of it is lost. Also, by its path, a drive whose device was taken from it while
+    /// another file is at the path
     #[arg(long)]
     force: bool,
-    /// Wait so long, in seconds, for all together, until it is not in use any more [default: 10 for processes that have it open; 0 if it is mounted, swap space or part of another device]
+    /// Wait so long, in seconds, for all together, until it is not in use any more [default: 10 for processes
+    /// that have it open; 0 if it is mounted, swap space or part of another device]
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
-    /// Only if this process is the one behind it: for units, whose main process it is. Empty: it has ended, do nothing
+    /// Only if this process is the one behind it: for units, whose main process it is. Empty: it has ended,
+    /// do nothing
     #[arg(long, value_name = "PID", conflicts_with = "configured")]
     bridge: Option<String>,
 }
@@ -109,8 +113,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     Ok(found.detach(args.force)?)
 }
 
-/// Refuses a path that leads to another file than that of the attached drive. Not one at which nothing is: that can mean no other drive.
-/// Nor by `force` if its device was taken from it: nothing else names it then.
+/// Refuses a path that leads to another file than that of the attached drive. Not one at which nothing is:
+/// that can mean no other drive. Nor by `force` if its device was taken from it: nothing else names it then.
 fn refuse_other_file(path: &Path, found: &Attachment, force: bool) -> Result<()> {
     if !found.record.is_of(path) || !path.exists() {
         return Ok(());
@@ -154,7 +158,8 @@ fn refuse_loss(found: &Attachment) -> Result<()> {
     Ok(())
 }
 
-/// Returns the process id of the server of an attachment if that ends with it, and has a backing that was deleted.
+/// Returns the process id of the server of an attachment if that ends with it, and has a backing that was
+/// deleted.
 fn loses(found: &Attachment) -> Option<u32> {
     let started = found.own_server()?;
     let is_reported = || {
@@ -170,9 +175,9 @@ fn loses(found: &Attachment) -> Option<u32> {
     is_deleted.then_some(started)
 }
 
-/// Returns whether a process, by its folder of open files, has the backing of a drive that was deleted. `backing`: file system and
-/// number of the file, if they are known. The server reports that too, but looks once a second, counts what it has seen three
-/// times, and may hang.
+/// Returns whether a process, by its folder of open files, has the backing of a drive that was deleted.
+/// `backing`: file system and number of the file, if they are known. The server reports that too, but looks
+/// once a second, counts what it has seen three times, and may hang.
 fn is_open_and_deleted(open_files: &Path, path: &Path, backing: Option<(u64, u64)>) -> bool {
     let real = real_path(path);
     let is_deleted_backing = |descriptor: &Path| {
@@ -191,7 +196,8 @@ fn is_open_and_deleted(open_files: &Path, path: &Path, backing: Option<(u64, u64
     open_files.flatten().any(|descriptor| is_deleted_backing(&descriptor.path()))
 }
 
-/// Returns whether a path leads to a loop device, or a partition of one, that keeps its file when nothing has it open any more.
+/// Returns whether a path leads to a loop device, or a partition of one, that keeps its file when nothing has
+/// it open any more.
 fn is_lasting_loop(path: &Path) -> bool {
     let Ok(device) = fs::metadata(path) else { return false };
     let (major, minor) = (rustix::fs::major(device.rdev()), rustix::fs::minor(device.rdev()));
@@ -215,7 +221,8 @@ fn real_path(path: &Path) -> PathBuf {
     path
 }
 
-/// Returns whether the bridge of an attachment answers, or has ended. One that hangs is killed if that is `force`d: false then.
+/// Returns whether the bridge of an attachment answers, or has ended. One that hangs is killed if that is
+/// `force`d: false then.
 ///
 /// # Errors
 /// If it hangs and is not to be killed, or does not end.
@@ -263,8 +270,9 @@ fn holders(found: &Attachment, node: &Path) -> Option<String> {
     if found.status.state == State::Attached { hidden_claim(node) } else { None }
 }
 
-/// Waits until the device of a drive is not in use. At shutdown, what is mounted there may be unmounted at the same time. A device
-/// without a bridge is not waited for if it is to be detached by force: it may be that nobody can unmount it.
+/// Waits until the device of a drive is not in use. At shutdown, what is mounted there may be unmounted at
+/// the same time. A device without a bridge is not waited for if it is to be detached by force: it may be
+/// that nobody can unmount it.
 ///
 /// # Errors
 /// If it is in use then. By force, processes that have it open are not waited for.

@@ -123,7 +123,8 @@ impl Patient {
         self.status.as_ref()?.server.as_ref().map(|server| server.pid)
     }
 
-    /// Name in `/proc` of the server, or of this process if there is no server, and its description in messages.
+    /// Name in `/proc` of the server, or of this process if there is no server, and its description in
+    /// messages.
     fn process(&self) -> (String, &'static str) {
         match self.server_pid() {
             Some(pid) => (pid.to_string(), "the server"),
@@ -142,7 +143,8 @@ impl Patient {
     }
 }
 
-/// Returns the configuration that `pumice serve` without a path would use, if it can be read and has this drive.
+/// Returns the configuration that `pumice serve` without a path would use, if it can be read and has this
+/// drive.
 fn config_with(path: &Path) -> Option<Config> {
     let config = Source::find(None, Overrides::default()).ok()??.load().ok()?;
     let real = |path: &Path| std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());

@@ -1,5 +1,5 @@
-//! Fuzz target: any bytes as a configuration file. Runs briefly with every `cargo test`; see `fuzz/README.md`. It is here,
-//! not in `fuzz/`, because programs cannot be linked there.
+//! Fuzz target: any bytes as a configuration file. Runs briefly with every `cargo test`; see
+//! `fuzz/README.md`. It is here, not in `fuzz/`, because programs cannot be linked there.
 
 #[path = "../../layout/tests/fuzz/harness.rs"]
 #[allow(dead_code, reason = "no corpus: libFuzzer does not run this")]

@@ -1,8 +1,8 @@
 //! Refusal to overwrite a file or block device that is in use.
 //!
-//! Opening a block device for writing claims it (`O_EXCL`), and opening a file locks it. This does not detect users
-//! without such a claim: a loop device on a file, a swap file, a program that locks ranges of a file (QEMU). In
-//! addition, the kernel reports "busy" without naming the user.
+//! Opening a block device for writing claims it (`O_EXCL`), and opening a file locks it. This does not detect
+//! users without such a claim: a loop device on a file, a swap file, a program that locks ranges of a file
+//! (QEMU). In addition, the kernel reports "busy" without naming the user.
 
 use std::fmt;
 use std::fs::Metadata;
@@ -17,7 +17,8 @@ use status::shown;
 
 use crate::doctor::root::{Root, numbered};
 
-/// Number and interval of looks at a lock: that of a killed process lasts until its I/O that is under way has ended.
+/// Number and interval of looks at a lock: that of a killed process lasts until its I/O that is under way has
+/// ended.
 const LOOKS: u32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// Largest number of stacked devices followed.
@@ -85,7 +86,8 @@ impl fmt::Display for User {
     }
 }
 
-/// Fails if the file or block device at `path` is in use, and names the user. A path that does not exist is not in use.
+/// Fails if the file or block device at `path` is in use, and names the user. A path that does not exist is
+/// not in use.
 pub(crate) fn refuse(path: &Path) -> Result<()> {
     let root = Root::new(Path::new("/"));
     let mut found = user(&root, path);
@@ -118,8 +120,8 @@ fn user(root: &Root, path: &Path) -> Option<User> {
     }
 }
 
-/// Returns the user of a block device. `number` is `MAJOR:MINOR`. `node` is its device node, needed to find loop
-/// devices on it.
+/// Returns the user of a block device. `number` is `MAJOR:MINOR`. `node` is its device node, needed to find
+/// loop devices on it.
 fn device_user(root: &Root, number: &str, node: Option<&Metadata>, depth: usize) -> Option<User> {
     if depth == DEPTH_MAX {
         return None;
@@ -209,7 +211,8 @@ fn loop_devices(root: &Root) -> Vec<Loop> {
 /// Returns a loop device on the file or block device described by `found`.
 fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
     loop_devices(root).into_iter().find_map(|Loop { name, number }| {
-        // Compares the backing file by name, if visible to this process, or by the file that the kernel has open.
+        // Compares the backing file by name, if visible to this process, or by the file that the kernel has
+        // open.
         let file = root.text(Path::new("sys/block").join(&name).join("loop/backing_file"));
         let named = file.and_then(|file| std::fs::metadata(root.path(file)).ok());
         let opened = || LoopSource::of(&root.path(Path::new("dev").join(&name)));
@@ -220,16 +223,17 @@ fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
     })
 }
 
-/// Returns whether swap space is on a file or device that `is_it` accepts. Format of `/proc/swaps` (`proc(5)`): a
-/// header line, then lines that start with a path.
+/// Returns whether swap space is on a file or device that `is_it` accepts. Format of `/proc/swaps`
+/// (`proc(5)`): a header line, then lines that start with a path.
 fn swap(root: &Root, is_it: impl Fn(&Metadata) -> bool) -> bool {
     let text = root.text("proc/swaps").unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
     paths.into_iter().any(|path| std::fs::metadata(root.path(unescape(path))).is_ok_and(|it| is_it(&it)))
 }
 
-/// Returns a process that locks a file. Format of `proc_locks(5)`: `1: POSIX ADVISORY WRITE 700 fd:00:2531452 0 EOF`.
-/// The device is in hexadecimal. The process of an open file description lock is -1.
+/// Returns a process that locks a file. Format of `proc_locks(5)`:
+/// `1: POSIX ADVISORY WRITE 700 fd:00:2531452 0 EOF`. The device is in hexadecimal. The process of an open
+/// file description lock is -1.
 fn lock(root: &Root, found: &Metadata) -> Option<User> {
     let device = found.dev();
     let place = format!("{:02x}:{:02x}:{}", major(device), minor(device), found.ino());

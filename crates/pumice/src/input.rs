@@ -1,4 +1,5 @@
-//! Text that a command reads: scenarios and results of other commands. A file may be a pipe or a device, whose length nobody knows.
+//! Text that a command reads: scenarios and results of other commands. A file may be a pipe or a device,
+//! whose length nobody knows.
 
 use std::fs::File;
 use std::io::Read;

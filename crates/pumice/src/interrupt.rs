@@ -3,8 +3,8 @@
 use anyhow::Result;
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Calls `stop` at the first SIGINT, SIGTERM or SIGHUP. Later ones have no effect. SIGHUP stays ignored if it was
-/// (`nohup`).
+/// Calls `stop` at the first SIGINT, SIGTERM or SIGHUP. Later ones have no effect. SIGHUP stays ignored if it
+/// was (`nohup`).
 pub(crate) fn on_signal(stop: impl FnOnce() + Send + 'static) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
     let (mut terminate, mut interrupt, mut hangup) = {

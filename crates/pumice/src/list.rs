@@ -20,7 +20,8 @@ use crate::usage::printable;
 
 /// Placeholder for an unknown value.
 const NONE: &str = "-";
-/// State of an attached drive whose device has a server that no admin socket has reported: a warning names it if it hangs.
+/// State of an attached drive whose device has a server that no admin socket has reported: a warning names it
+/// if it hangs.
 const NO_ANSWER: &str = "no answer";
 /// As the reason in JSON.
 const NO_ANSWER_REASON: &str = "its device has a server, which has not reported its state";
@@ -137,7 +138,8 @@ fn render(rows: &[Row], header: bool) -> String {
     table.to_indented_text(0)
 }
 
-/// Returns the JSON of a drive. Its keys are those of `pumice status --json`. Of a drive that is down nothing is known.
+/// Returns the JSON of a drive. Its keys are those of `pumice status --json`. Of a drive that is down nothing
+/// is known.
 fn document(row: &Row) -> Value {
     let drive = &row.drive;
     let is_known = drive.state != DriveState::Down;

@@ -1,6 +1,6 @@
-//! The log on standard error: one line per event, without any data stored on a drive. A separate thread writes it. A
-//! blocked reader or a full disk therefore delays no request and stops no server: lines that do not fit in the buffer
-//! are dropped, and their number is logged.
+//! The log on standard error: one line per event, without any data stored on a drive. A separate thread
+//! writes it. A blocked reader or a full disk therefore delays no request and stops no server: lines that do
+//! not fit in the buffer are dropped, and their number is logged.
 
 use std::borrow::Cow;
 use std::io::{IsTerminal, Write};
@@ -42,7 +42,8 @@ pub(crate) enum Format {
 
 /// Reads levels such as `debug` or `nbd=trace,drive=debug`. `info` applies to everything else.
 fn levels(text: &str) -> Option<Targets> {
-    // `Targets` takes a single word that is no level for the name of a target, and no word at all for a level.
+    // `Targets` takes a single word that is no level for the name of a target, and no word at all for a
+    // level.
     let is_level = |level: &str| !level.is_empty() && level.parse::<LevelFilter>().is_ok();
     if !text.split(',').all(|item| item.split('=').next_back().is_some_and(is_level)) {
         return None;
@@ -87,8 +88,8 @@ pub(crate) fn dropped() -> usize {
     DROPPED.get().map_or(0, ErrorCounter::dropped_lines)
 }
 
-/// Waits until all lines logged so far are written. Returns false if that takes longer than one second: standard error
-/// is stuck, and a write to it would hang.
+/// Waits until all lines logged so far are written. Returns false if that takes longer than one second:
+/// standard error is stuck, and a write to it would hang.
 pub(crate) fn finish() -> bool {
     let begun = Instant::now();
     let logged = LOGGED.load(Ordering::Acquire);

@@ -177,8 +177,8 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
     }
 }
 
-/// Makes a write beyond the limit on the size of files (`ulimit -f`, `LimitFSIZE=`) fail instead of ending the process. The
-/// signal is handled rather than ignored: programs that are started find it as it was.
+/// Makes a write beyond the limit on the size of files (`ulimit -f`, `LimitFSIZE=`) fail instead of ending
+/// the process. The signal is handled rather than ignored: programs that are started find it as it was.
 fn fail_beyond_size_limit() {
     // Without it, the signal ends the process as before.
     let _ = signal_hook::flag::register(libc::SIGXFSZ, Arc::default());

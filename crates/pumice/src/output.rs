@@ -1,4 +1,5 @@
-//! Output of commands: JSON on standard output, and files that are checked before the work and written after it.
+//! Output of commands: JSON on standard output, and files that are checked before the work and written after
+//! it.
 
 use std::fs;
 use std::io::{self, ErrorKind, Write};
@@ -16,8 +17,8 @@ pub(crate) fn print_json(document: &impl serde::Serialize) -> Result<()> {
     Ok(writeln!(out)?)
 }
 
-/// Prints the result of a completed change. If standard output cannot be written, prints a warning with `what` instead
-/// of failing, because the change was made.
+/// Prints the result of a completed change. If standard output cannot be written, prints a warning with
+/// `what` instead of failing, because the change was made.
 pub(crate) fn report_result(what: &str, print: impl FnOnce() -> Result<()>) {
     if let Err(error) = print()
         && !crate::is_broken_pipe(&error)
@@ -30,8 +31,8 @@ pub(crate) fn report_result(what: &str, print: impl FnOnce() -> Result<()>) {
 pub(crate) struct Output(PathBuf);
 
 impl Output {
-    /// Checks that a file can be created at `path`, so that a long command does not fail at its end. Creates and
-    /// changes nothing.
+    /// Checks that a file can be created at `path`, so that a long command does not fail at its end. Creates
+    /// and changes nothing.
     ///
     /// # Errors
     /// Fails if the directory is missing or not writable, or if `path` is a directory.
@@ -46,8 +47,8 @@ impl Output {
         Ok(Output(path.to_path_buf()))
     }
 
-    /// Writes the file. A failure leaves an existing file unchanged. If the path is not a regular file (a pipe,
-    /// `/dev/stdout`), it is written in place.
+    /// Writes the file. A failure leaves an existing file unchanged. If the path is not a regular file (a
+    /// pipe, `/dev/stdout`), it is written in place.
     pub(crate) fn write(&self, text: &str) -> Result<()> {
         write_whole(&self.0, text).with_context(|| format!("cannot write {}", self.0.display()))
     }

@@ -1,8 +1,8 @@
 //! Panic hook that ends the process on a panic in any thread.
 //!
-//! tokio catches panics of tasks, and a panic in a thread ends only that thread. The server would continue with a drive
-//! whose state is half changed, because the panic came between two steps that belong together. Ending the process
-//! immediately is safe: a drive recovers at its next opening, as after a power cut.
+//! tokio catches panics of tasks, and a panic in a thread ends only that thread. The server would continue
+//! with a drive whose state is half changed, because the panic came between two steps that belong together.
+//! Ending the process immediately is safe: a drive recovers at its next opening, as after a power cut.
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::Write;
@@ -36,8 +36,8 @@ fn end(panic: &PanicHookInfo<'_>) {
     abort();
 }
 
-/// Logs a panic. It runs before unwinding, so the locks of this thread are still held and no other thread sees the
-/// state that they guard.
+/// Logs a panic. It runs before unwinding, so the locks of this thread are still held and no other thread
+/// sees the state that they guard.
 fn log(panic: &PanicHookInfo<'_>) {
     let payload = panic.payload();
     let message = payload

@@ -42,8 +42,8 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Range of valid ratios. No data compresses better than zeros, and none takes more than its own size plus headers and
-/// map.
+/// Range of valid ratios. No data compresses better than zeros, and none takes more than its own size plus
+/// headers and map.
 const RATIO_MIN: f64 = 0.9;
 const RATIO_MAX: f64 = 1000.0;
 
@@ -71,7 +71,8 @@ impl Args {
         let found: Value = serde_json::from_str(&text_in(path)?)
             .with_context(|| format!("{shown}: not what `pumice scan --json` prints"))?;
         let drive = &found["predicted_drive"];
-        // Fills take no space, so a ratio with them says nothing about the data to come. Earlier scans have no other.
+        // Fills take no space, so a ratio with them says nothing about the data to come. Earlier scans have
+        // no other.
         let predicted = match drive.get("ratio_without_fills") {
             Some(Value::Null) => {
                 bail!("{shown}: nothing but zeros and other fills was found: give a ratio, --ratio")

@@ -36,7 +36,8 @@ pub(crate) struct SizeArgs {
     path: PathBuf,
     /// New physical size
     size: Size,
-    /// Allocate the added space of a file now; it stays allocated only if the drive was created with --preallocate
+    /// Allocate the added space of a file now; it stays allocated only if the drive was created with
+    /// --preallocate
     #[arg(long)]
     preallocate: bool,
     /// Print JSON: {"path": ..., "logical_capacity_bytes": ..., "physical_size_bytes": ..., "warning": ...}
@@ -86,8 +87,8 @@ fn print(drive: &StatusReport, warning: Option<&str>, json: bool) -> Result<()> 
     Ok(())
 }
 
-/// Returns a warning if the data does not compress as well as the capacity requires, or if there is too little data to
-/// know.
+/// Returns a warning if the data does not compress as well as the capacity requires, or if there is too
+/// little data to know.
 pub(crate) fn too_much(drive: &StatusReport) -> Option<String> {
     let plan = drive.capacity_plan();
     let needs = needs(drive.logical_capacity_bytes, &plan);

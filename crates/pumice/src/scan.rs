@@ -26,15 +26,16 @@ use progress::Bar;
     pumice scan s3://bucket/prefix --s3-endpoint http://127.0.0.1:9000\n  \
     zfs send pool/data@today | pumice scan -")]
 pub(crate) struct Args {
-    /// Files, directories, block devices, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, the same with TLS (nbds://,
-    /// nbds+unix://), s3://BUCKET/PREFIX, or - for standard input
+    /// Files, directories, block devices, nbd://HOST/EXPORT, nbd+unix:///EXPORT?socket=PATH, the same with
+    /// TLS (nbds://, nbds+unix://), s3://BUCKET/PREFIX, or - for standard input
     #[arg(required = true, value_name = "PATH")]
     sources: Vec<String>,
-    /// Target half-width of the confidence intervals for 4 KiB blocks and for the predicted drive, in percentage points of
-    /// the stored share
+    /// Target half-width of the confidence intervals for 4 KiB blocks and for the predicted drive, in
+    /// percentage points of the stored share
     #[arg(long, value_name = "POINTS", default_value = "1", value_parser = points)]
     precision: f64,
-    /// Target half-width for units of up to 128 KiB (rival layouts, settled data), in percentage points; 0 skips them
+    /// Target half-width for units of up to 128 KiB (rival layouts, settled data), in percentage points; 0
+    /// skips them
     #[arg(long, value_name = "POINTS", default_value = "5", value_parser = points_or_none)]
     unit_precision: f64,
     /// Confidence level of the intervals, in percent
@@ -72,11 +73,12 @@ pub(crate) struct Args {
     /// Cross filesystem boundaries
     #[arg(long)]
     cross_filesystems: bool,
-    /// PEM file of the authorities that must have signed the certificate of a server of nbds:// or nbds+unix:// [default:
-    /// those that this machine trusts]
+    /// PEM file of the authorities that must have signed the certificate of a server of nbds:// or
+    /// nbds+unix:// [default: those that this machine trusts]
     #[arg(long, value_name = "FILE")]
     tls_ca: Option<PathBuf>,
-    /// PEM file with a certificate chain, for servers of nbds:// or nbds+unix:// that require client certificates
+    /// PEM file with a certificate chain, for servers of nbds:// or nbds+unix:// that require client
+    /// certificates
     #[arg(long, value_name = "FILE", requires = "tls_key")]
     tls_cert: Option<PathBuf>,
     /// PEM file with the key of --tls-cert

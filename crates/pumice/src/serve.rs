@@ -31,12 +31,15 @@ use privileges::Privileges;
     SIGTERM stops the server; SIGHUP reloads the configuration file. Sockets that a service manager has bound are served too \
     (LISTEN_FDS): they offer all drives, or the one that they are named after.")]
 pub(crate) struct Args {
-    /// Drives (files or block devices); each is exported under its file name [default: drives of the configuration file]
+    /// Drives (files or block devices); each is exported under its file name [default: drives of the
+    /// configuration file]
     paths: Vec<PathBuf>,
-    /// Configuration file; command-line options take precedence [default: /etc/pumice/pumice.toml, if no PATH is given]
+    /// Configuration file; command-line options take precedence [default: /etc/pumice/pumice.toml, if no PATH
+    /// is given]
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// NBD listening address, unix:SOCKET or tcp:HOST:PORT; may be repeated [default: unix:PATH.nbd for each PATH]
+    /// NBD listening address, unix:SOCKET or tcp:HOST:PORT; may be repeated [default: unix:PATH.nbd for each
+    /// PATH]
     #[arg(long, value_name = "ADDRESS")]
     nbd: Vec<nbd::Address>,
     /// Additional admin socket for all drives, as unix:SOCKET
@@ -54,8 +57,8 @@ pub(crate) struct Args {
     /// Refuse client certificates that these revocation lists name (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     tls_crl: Option<PathBuf>,
-    /// Open drives that another machine has open, if its server does not answer within 5 seconds: only if that machine
-    /// is down
+    /// Open drives that another machine has open, if its server does not answer within 5 seconds: only if
+    /// that machine is down
     #[arg(long, conflicts_with = "read_only")]
     take_over: bool,
     #[command(flatten)]

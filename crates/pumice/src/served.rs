@@ -1,4 +1,5 @@
-//! The drives that servers of this machine have. A server that hangs is named, because its drives are missing from what a command shows.
+//! The drives that servers of this machine have. A server that hangs is named, because its drives are missing
+//! from what a command shows.
 
 use std::path::Path;
 
@@ -11,14 +12,16 @@ use crate::usage::{complain, printable};
 /// Most lines about servers.
 const LINES_MAX: usize = 8;
 
-/// Returns the drives of all servers. Complains of servers that do not answer. The second is whether all answered.
+/// Returns the drives of all servers. Complains of servers that do not answer. The second is whether all
+/// answered.
 pub(crate) fn drives() -> (Vec<StatusReport>, bool) {
     let found = find_drives(None);
     complain_of(&found.silent, false);
     (found.drives, found.silent.is_empty())
 }
 
-/// Returns the drive at `path` as its server reports it, also if it is down there. Complains of servers that do not answer.
+/// Returns the drive at `path` as its server reports it, also if it is down there. Complains of servers that
+/// do not answer.
 ///
 /// # Errors
 /// If a server has another file, which it has opened by this path.

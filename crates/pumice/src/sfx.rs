@@ -1,6 +1,7 @@
-//! ScaleFlux's names: `sfx-status` and `sfx-nvme` as administrators of its CSD 2000 know them, on Pumice's drives. These
-//! commands translate names, numbers, units and output; the work is done by Pumice's own. Source: Hyperscalers, *Gluster
-//! Scale Out Storage for Cloud using Computational Storage Drives*, 2022. `docs/sfx.md` describes what differs.
+//! ScaleFlux's names: `sfx-status` and `sfx-nvme` as administrators of its CSD 2000 know them, on Pumice's
+//! drives. These commands translate names, numbers, units and output; the work is done by Pumice's own.
+//! Source: Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational Storage Drives*, 2022.
+//! `docs/sfx.md` describes what differs.
 
 mod card;
 mod erase;
@@ -16,7 +17,8 @@ use std::path::Path;
 /// Names by which the program is called through a link, as names of commands.
 const CALLED: [&str; 2] = ["sfx-status", "sfx-nvme"];
 
-/// Returns the arguments of the program, with the name of the command behind its own name if it was called by that.
+/// Returns the arguments of the program, with the name of the command behind its own name if it was called by
+/// that.
 pub(crate) fn with_command(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let called = arguments.first().and_then(|name| Path::new(name).file_name());
     if let Some(command) = CALLED.into_iter().find(|name| called == Some(OsStr::new(name))) {

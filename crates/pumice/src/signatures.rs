@@ -1,7 +1,8 @@
 //! Detection of existing data on a backing.
 //!
-//! Both ends are read, and common formats are recognized there. `wipefs` (util-linux), where it is installed, names many
-//! more formats, also where their signature lies elsewhere. Without it, what it would name at the ends is "data".
+//! Both ends are read, and common formats are recognized there. `wipefs` (util-linux), where it is installed,
+//! names many more formats, also where their signature lies elsewhere. Without it, what it would name at the
+//! ends is "data".
 
 mod wipefs;
 
@@ -62,7 +63,8 @@ const SIGNATURES: &[(usize, &[u8], &str)] = &[
 ];
 /// The end of a boot sector, which formats above have too.
 const BOOT_SIGNATURE: (usize, &[u8]) = (510, b"\x55\xaa");
-/// ZFS label: one of 256 KiB, of which the second half is the ring of uberblocks, each 1 KiB or a multiple of it.
+/// ZFS label: one of 256 KiB, of which the second half is the ring of uberblocks, each 1 KiB or a multiple of
+/// it.
 const ZFS_LABEL_BYTES: u64 = 256 << 10;
 const ZFS_UBERBLOCK_STEP: usize = 1 << 10;
 const ZFS_UBERBLOCK: [[u8; 8]; 2] = [0x00ba_b10c_u64.to_le_bytes(), 0x00ba_b10c_u64.to_be_bytes()];
@@ -117,8 +119,8 @@ impl fmt::Display for Contents {
     }
 }
 
-/// Returns what the file or device at `path`, open as `file`, probably holds. Nothing if both ends are blank and `wipefs`
-/// finds nothing elsewhere.
+/// Returns what the file or device at `path`, open as `file`, probably holds. Nothing if both ends are blank
+/// and `wipefs` finds nothing elsewhere.
 ///
 /// # Errors
 /// Both ends must be readable.
@@ -162,8 +164,8 @@ fn blank_owner_pages(head: &mut [u8]) {
     }
 }
 
-/// Returns what is recognized in something of `size` bytes that begins with `head` and ends with `tail`. Nothing if both are
-/// blank.
+/// Returns what is recognized in something of `size` bytes that begins with `head` and ends with `tail`.
+/// Nothing if both are blank.
 pub(crate) fn in_ends(size: u64, head: &[u8], tail: &[u8]) -> Vec<Found> {
     let tail_offset = size.saturating_sub(tail.len() as u64);
     let mut found = in_head(head);
@@ -211,8 +213,9 @@ fn uberblock(bytes: &[u8], offset: u64, label: u64) -> Option<Found> {
 /// Returns formats that keep a signature or a copy of it at the end.
 fn in_tail(size: u64, offset: u64, tail: &[u8]) -> Vec<Found> {
     let sector = size / 512;
-    // The superblocks of md: version 0.90 in the last whole 64 KiB but for less than that, 1.0 from 8 KiB before the end
-    // (`super0.c` and `super1.c` of mdadm). Those of Intel's firmware RAID and of DDF are in the last sectors.
+    // The superblocks of md: version 0.90 in the last whole 64 KiB but for less than that, 1.0 from 8 KiB
+    // before the end (`super0.c` and `super1.c` of mdadm). Those of Intel's firmware RAID and of DDF are in
+    // the last sectors.
     let md: [&[u8]; 2] = [b"\xfc\x4e\x2b\xa9", b"\xa9\x2b\x4e\xfc"];
     let places: [(Option<u64>, &[u8], &str); 9] = [
         ((size & !0xffff).checked_sub(0x1_0000), md[0], RAID),

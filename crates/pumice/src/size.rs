@@ -3,8 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// A size in bytes. Its text form is a number, optionally with a fraction, and a unit. `K M G T P` (also `KiB` ...) are
-/// powers of 1024, `KB MB GB TB PB` are powers of 1000, no unit or `B` is bytes. Case does not matter.
+/// A size in bytes. Its text form is a number, optionally with a fraction, and a unit. `K M G T P` (also
+/// `KiB` ...) are powers of 1024, `KB MB GB TB PB` are powers of 1000, no unit or `B` is bytes. Case does not
+/// matter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Size(pub(crate) u64);
 

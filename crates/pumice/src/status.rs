@@ -89,7 +89,8 @@ fn one(path: &Path) -> Result<StatusReport> {
     }
 }
 
-/// Returns the drive at `path` as its server reports it, if one has it open. Complains of servers that do not answer.
+/// Returns the drive at `path` as its server reports it, if one has it open. Complains of servers that do not
+/// answer.
 ///
 /// # Errors
 /// If a server has another file, which it has opened by this path.
@@ -111,8 +112,8 @@ pub(crate) fn without_server(path: &Path, attachments: &[Attachment]) -> Result<
     Ok(report)
 }
 
-/// Returns why an attached drive is not served, and what its device does. `None` if its device has a server: a reason says then what else
-/// is wrong with it.
+/// Returns why an attached drive is not served, and what its device does. `None` if its device has a server:
+/// a reason says then what else is wrong with it.
 pub(crate) fn not_served(attachment: &Attachment) -> Option<(State, &str)> {
     let status = &attachment.status;
     let reason = status.reason.as_deref()?;

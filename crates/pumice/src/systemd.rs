@@ -17,7 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 pub(crate) struct Manager(Option<UnixDatagram>);
 
 impl Manager {
-    /// Connects to the service manager. Call it before root is given up, because its socket may be for root only.
+    /// Connects to the service manager. Call it before root is given up, because its socket may be for root
+    /// only.
     pub(crate) fn connect() -> Manager {
         let socket = std::env::var_os("NOTIFY_SOCKET").filter(|socket| !socket.is_empty());
         Manager(socket.and_then(|socket| connect(&socket).inspect_err(report).ok()))
@@ -101,7 +102,8 @@ mod tests {
         let path = folder.path().join("notify");
         let _unread = UnixDatagram::bind(&path).expect("bound");
         let manager = Manager(Some(connect(path.as_os_str()).expect("connected")));
-        // More than the queue of a socket holds; without a limit the first one that does not fit waits for ever.
+        // More than the queue of a socket holds; without a limit the first one that does not fit waits for
+        // ever.
         let socket = manager.0.as_ref().expect("connected");
         let sent = (0..100_000).try_for_each(|_| socket.send(b"STOPPING=1").map(drop));
         assert_eq!(sent.expect_err("full").kind(), io::ErrorKind::WouldBlock);

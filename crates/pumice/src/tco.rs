@@ -38,7 +38,8 @@ pub(crate) struct Args {
     /// Use the compression ratio from `pumice scan --json` (lower bound) instead of the assumed one
     #[arg(long, value_name = "FILE")]
     from_scan: Option<PathBuf>,
-    /// Use results of `pumice bench --json` (docs/tco.md): throughput, ratio and CPU time instead of assumed values
+    /// Use results of `pumice bench --json` (docs/tco.md): throughput, ratio and CPU time instead of assumed
+    /// values
     #[arg(long, value_name = "FILE")]
     from_bench: Option<PathBuf>,
     /// Set a field in all columns or in one: `ratio=2.4`, `Pumice:workload.ratio=2.4`

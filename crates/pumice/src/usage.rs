@@ -47,7 +47,8 @@ pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     }
 }
 
-/// Prints the error of a command line, or the help that it requests. The first of the `arguments` is the name of the program.
+/// Prints the error of a command line, or the help that it requests. The first of the `arguments` is the name
+/// of the program.
 pub(crate) fn refuse(error: &clap::Error, program: &Command, arguments: &[OsString]) -> ExitCode {
     if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
         // A failure to print the help is ignored.

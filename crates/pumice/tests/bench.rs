@@ -74,7 +74,8 @@ struct Gateway {
     gets: u32,
     /// Requests that carry no signature of this key are refused.
     key: &'static str,
-    /// Stores an object under a prefix after the first time that it lists the prefix, as for a client that is gone.
+    /// Stores an object under a prefix after the first time that it lists the prefix, as for a client that is
+    /// gone.
     is_late: bool,
 }
 

@@ -9,8 +9,8 @@ use common::server::{text, wait_until};
 use common::{Drive, Outcome, Run, fails, needs, sample, succeed};
 use serde_json::{Value, json};
 
-/// Returns a schema of the project that additionally refuses unknown fields. Readers must accept those, because fields
-/// may be added, but this program must describe every field that it prints.
+/// Returns a schema of the project that additionally refuses unknown fields. Readers must accept those,
+/// because fields may be added, but this program must describe every field that it prints.
 fn schema(name: &str) -> Value {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../docs/schema/{name}.json"));
     let text = std::fs::read_to_string(&file).expect("a schema");

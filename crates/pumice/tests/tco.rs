@@ -517,7 +517,8 @@ fn a_scenario_without_prices_computes_nothing() -> Outcome {
     Ok(())
 }
 
-/// A real run of `pumice bench` on a new drive and a plain file is read by a preset, by the names of its targets.
+/// A real run of `pumice bench` on a new drive and a plain file is read by a preset, by the names of its
+/// targets.
 #[test]
 fn a_run_of_bench_replaces_assumptions() -> Outcome {
     if !needs(&["fio"]) {

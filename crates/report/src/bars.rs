@@ -68,8 +68,8 @@ impl BarChart {
         }
     }
 
-    /// Names the series, in the order of the bars in each group. The legend is shown only with two or more series, all
-    /// named.
+    /// Names the series, in the order of the bars in each group. The legend is shown only with two or more
+    /// series, all named.
     pub fn series<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> BarChart {
         self.series = names.into_iter().map(Into::into).collect();
         self

@@ -13,8 +13,8 @@ pub(crate) const WIDTH_PX: f64 = 760.0;
 /// Height of charts whose height does not follow from their rows, in CSS pixels.
 pub(crate) const HEIGHT_PX: f64 = 400.0;
 
-/// Colours of series, distinguishable by colour-blind readers (Okabe and Ito, "Color Universal Design", 2008),
-/// reordered to put the strongest contrasts first.
+/// Colours of series, distinguishable by colour-blind readers (Okabe and Ito, "Color Universal Design",
+/// 2008), reordered to put the strongest contrasts first.
 const COLOURS: [&str; 8] =
     ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#7f7f7f", "#000000"];
 
@@ -23,8 +23,8 @@ pub(crate) fn colour(series: usize) -> &'static str {
     COLOURS[series % COLOURS.len()]
 }
 
-/// Returns text that the drawing library shows unchanged. The library reads `$...$` as a formula, and XML does not
-/// allow control characters.
+/// Returns text that the drawing library shows unchanged. The library reads `$...$` as a formula, and XML
+/// does not allow control characters.
 pub(crate) fn label(text: &str) -> String {
     plain(text).replace('$', "\\$")
 }
@@ -36,7 +36,8 @@ pub struct Chart {
     svg: String,
 }
 
-/// Prefixes of identifiers that must differ between the pictures of one page, at the definition and at each use.
+/// Prefixes of identifiers that must differ between the pictures of one page, at the definition and at each
+/// use.
 const LOCAL_NAMES: [(&str, &str); 2] = [("id=\"kuva-", "id=\""), ("url(#kuva-", "url(#")];
 
 impl Chart {
@@ -71,8 +72,8 @@ impl Chart {
         &self.svg
     }
 
-    /// The picture for inclusion in a page with other pictures. Identifiers in it are prefixed with the picture's
-    /// number.
+    /// The picture for inclusion in a page with other pictures. Identifiers in it are prefixed with the
+    /// picture's number.
     pub(crate) fn inline_svg(&self, number: usize) -> String {
         LOCAL_NAMES.iter().fold(self.svg.clone(), |svg, (name, before)| {
             svg.replace(name, &format!("{before}chart{number}-"))

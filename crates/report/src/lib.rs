@@ -1,7 +1,7 @@
 //! Output of the measuring commands: tables for the terminal, charts, and single-file HTML pages.
 //!
-//! A page is self-contained: it refers to no external script, font, picture or style sheet. It can be mailed and opened
-//! without a network. All text is escaped; no input is interpreted as markup.
+//! A page is self-contained: it refers to no external script, font, picture or style sheet. It can be mailed
+//! and opened without a network. All text is escaped; no input is interpreted as markup.
 //!
 //! ```
 //! use report::{BarChart, Page, Table};

@@ -1,7 +1,7 @@
 //! Text from outside, such as names of files, without what could change how other text looks.
 
-/// Returns the text with spaces in place of control characters, and of characters for the direction of text (Unicode
-/// Standard Annex 9).
+/// Returns the text with spaces in place of control characters, and of characters for the direction of text
+/// (Unicode Standard Annex 9).
 pub(crate) fn plain(text: &str) -> String {
     let hidden = |c: char| {
         c.is_control()

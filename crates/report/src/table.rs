@@ -4,8 +4,8 @@ use comfy_table::{CellAlignment, LineStyle, presets};
 
 use crate::plain::plain;
 
-/// A table of text: a head and rows. The terminal and the HTML pages use the same type. Characters that are not visible
-/// are shown as spaces.
+/// A table of text: a head and rows. The terminal and the HTML pages use the same type. Characters that are
+/// not visible are shown as spaces.
 #[derive(Clone, Debug, Default)]
 pub struct Table {
     head: Vec<String>,
@@ -56,8 +56,8 @@ impl Table {
         self.right_from.is_some_and(|from| column >= from)
     }
 
-    /// Returns the table as plain text for a terminal or a file, with a newline at the end. The table is as wide as its
-    /// text: nothing is cut or wrapped.
+    /// Returns the table as plain text for a terminal or a file, with a newline at the end. The table is as
+    /// wide as its text: nothing is cut or wrapped.
     pub fn to_text(&self) -> String {
         self.to_indented_text(1)
     }

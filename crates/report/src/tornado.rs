@@ -7,8 +7,8 @@ use kuva::render::plots::Plot;
 
 use crate::chart::{Chart, WIDTH_PX, colour, label};
 
-/// A tornado chart: one horizontal bar per input, from the result at the input's low value to the result at its high
-/// value, around the base result. Bars are sorted by width, the widest at the top.
+/// A tornado chart: one horizontal bar per input, from the result at the input's low value to the result at
+/// its high value, around the base result. Bars are sorted by width, the widest at the top.
 #[derive(Clone, Debug)]
 pub struct Tornado {
     title: String,
@@ -18,14 +18,14 @@ pub struct Tornado {
 }
 
 impl Tornado {
-    /// Creates a chart without bars. `axis` names the result and its unit. `base` is the result with all inputs
-    /// unchanged.
+    /// Creates a chart without bars. `axis` names the result and its unit. `base` is the result with all
+    /// inputs unchanged.
     pub fn new(title: &str, axis: &str, base: f64) -> Tornado {
         Tornado { title: title.to_string(), axis: axis.to_string(), base, inputs: Vec::new() }
     }
 
-    /// Adds an input. `name` should include the range of the input. `at_low` and `at_high` are the results at its low
-    /// and its high value. An input with a result that is not finite is omitted.
+    /// Adds an input. `name` should include the range of the input. `at_low` and `at_high` are the results at
+    /// its low and its high value. An input with a result that is not finite is omitted.
     pub fn input(mut self, name: &str, at_low: f64, at_high: f64) -> Tornado {
         if at_low.is_finite() && at_high.is_finite() {
             self.inputs.push((name.to_string(), at_low, at_high));

@@ -2,8 +2,8 @@
 
 use report::{Bar, BarChart, Chart, LineChart, Point, Table, Tornado};
 
-/// Expects a displayable chart: complete SVG element, no NaN or infinity, no script or link, and a view box for
-/// scaling.
+/// Expects a displayable chart: complete SVG element, no NaN or infinity, no script or link, and a view box
+/// for scaling.
 fn assert_sound(chart: &Chart) {
     let svg = chart.svg();
     assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"), "{svg}");

@@ -21,8 +21,8 @@ impl Engine {
         Engine { compressor: Compressor::uncut(codec), structured: false, decompressor: Decompressor::new() }
     }
 
-    /// Compresses `unit` and appends the payload to `out`. Appends nothing if the data looks incompressible or is
-    /// stored better raw.
+    /// Compresses `unit` and appends the payload to `out`. Appends nothing if the data looks incompressible
+    /// or is stored better raw.
     pub(crate) fn compress(&mut self, unit: &[u8], out: &mut Vec<u8>) -> CodecId {
         match self.structured {
             true if looks_incompressible(unit) => CodecId::Raw,
@@ -31,8 +31,8 @@ impl Engine {
         }
     }
 
-    /// Decompresses a payload of [`Engine::compress`] to `out`, which has the length of the unit. Returns false if that
-    /// fails.
+    /// Decompresses a payload of [`Engine::compress`] to `out`, which has the length of the unit. Returns
+    /// false if that fails.
     pub(crate) fn decompress(&mut self, stored: CodecId, payload: &[u8], out: &mut [u8]) -> bool {
         self.decompressor.decompress(stored, payload, None, out).is_ok()
     }

@@ -1,30 +1,34 @@
 //! Error bounds for a mean over random samples.
 //!
-//! The estimated quantity is always a bounded value of a 4 KiB block (or of a larger unit), such as the bytes it takes
-//! when stored. Samples are drawn independently and uniformly over the blocks of all sources, so each source counts in
-//! proportion to its size. Where blocks are stored together, the value of a block is its share of what its group takes.
-//! The mean over blocks is unchanged by this, and each drawn block is one sample, however many blocks are read for it.
-//! Three bounds for the mean of independent samples in `[0, range]` are used:
+//! The estimated quantity is always a bounded value of a 4 KiB block (or of a larger unit), such as the bytes
+//! it takes when stored. Samples are drawn independently and uniformly over the blocks of all sources, so
+//! each source counts in proportion to its size. Where blocks are stored together, the value of a block is
+//! its share of what its group takes. The mean over blocks is unchanged by this, and each drawn block is one
+//! sample, however many blocks are read for it. Three bounds for the mean of independent samples in
+//! `[0, range]` are used:
 //!
-//! * **Hoeffding** (W. Hoeffding, *Probability Inequalities for Sums of Bounded Random Variables*, JASA 58, 1963,
-//!   theorem 1): depends on the range only, so it gives a sufficient number of samples in advance. In the form (2.17)
-//!   of that paper it holds for all partial sums at once.
-//! * **Empirical Bernstein as a confidence sequence** ([`Design::sequence`]): tighter where the samples vary little,
-//!   and valid at every look at which sampling may stop.
-//! * **Empirical Bernstein for one look** (A. Maurer and M. Pontil, *Empirical Bernstein Bounds and Sample Variance
-//!   Penalization*, COLT 2009, theorem 4): for streams, whose samples are drawn without replacement, and for parts.
+//! * **Hoeffding** (W. Hoeffding, *Probability Inequalities for Sums of Bounded Random Variables*, JASA 58,
+//!   1963, theorem 1): depends on the range only, so it gives a sufficient number of samples in advance. In
+//!   the form (2.17) of that paper it holds for all partial sums at once.
+//! * **Empirical Bernstein as a confidence sequence** ([`Design::sequence`]): tighter where the samples vary
+//!   little, and valid at every look at which sampling may stop.
+//! * **Empirical Bernstein for one look** (A. Maurer and M. Pontil, *Empirical Bernstein Bounds and Sample
+//!   Variance Penalization*, COLT 2009, theorem 4): for streams, whose samples are drawn without replacement,
+//!   and for parts.
 //!
-//! The allowed error probability is split between Hoeffding's bound and the other bound. The reported interval
-//! therefore holds with the stated confidence whenever sampling stopped.
+//! The allowed error probability is split between Hoeffding's bound and the other bound. The reported
+//! interval therefore holds with the stated confidence whenever sampling stopped.
 
 use serde::{Deserialize, Serialize};
 
 /// Number of looks: the moments at which sampling may stop.
 pub const LOOKS: u64 = 24;
-/// Samples at a look as a multiple of those at the previous look. At most a sixth of the samples is drawn in vain.
+/// Samples at a look as a multiple of those at the previous look. At most a sixth of the samples is drawn in
+/// vain.
 const LOOKS_FACTOR: f64 = 1.2;
-/// Share of the allowed error probability given to Hoeffding's bound. It determines the largest number of samples: 19 %
-/// more than Hoeffding's bound alone would need. The other bound gets the rest, and usually ends sampling much earlier.
+/// Share of the allowed error probability given to Hoeffding's bound. It determines the largest number of
+/// samples: 19 % more than Hoeffding's bound alone would need. The other bound gets the rest, and usually
+/// ends sampling much earlier.
 const HOEFFDING_SHARE: f64 = 0.5;
 
 /// A mean with its confidence interval.
@@ -120,8 +124,8 @@ impl Tally {
         (squares - 2.0 * center * sum + count * center * center).max(0.0)
     }
 
-    /// Combines two tallies of 0 or 1 over the same samples into the tally of their logical or. A sample must not be 1
-    /// in both.
+    /// Combines two tallies of 0 or 1 over the same samples into the tally of their logical or. A sample must
+    /// not be 1 in both.
     pub fn or(&self, other: &Tally) -> Tally {
         debug_assert_eq!(self.count, other.count);
         Tally { count: self.count, sum: self.sum + other.sum, squares: self.squares + other.squares }
@@ -170,7 +174,8 @@ impl Design {
         (self.hoeffding_log() / (2.0 * relative * relative)).ceil() as u64
     }
 
-    /// Numbers of samples at which to check whether the precision is reached. The last is [`Design::samples_max`].
+    /// Numbers of samples at which to check whether the precision is reached. The last is
+    /// [`Design::samples_max`].
     pub fn looks(&self) -> impl Iterator<Item = u64> + use<> {
         let most = self.samples_max();
         (0..LOOKS).rev().map(move |left| {
@@ -181,8 +186,8 @@ impl Design {
 
     /// Returns the interval for the mean. `exact` means that the samples are the whole data.
     ///
-    /// The interval is valid for a single look, at a number of samples that does not depend on their values. For all
-    /// looks of this design use [`Design::sequence`].
+    /// The interval is valid for a single look, at a number of samples that does not depend on their values.
+    /// For all looks of this design use [`Design::sequence`].
     pub fn interval(&self, tally: &Tally, exact: bool) -> (Interval, Bound) {
         let estimate = tally.mean();
         if exact {
@@ -214,15 +219,16 @@ impl Design {
         (2.0 * tally.variance() * log / count).sqrt() + 7.0 * self.range * log / (3.0 * (count - 1.0))
     }
 
-    /// Returns the same design for values of another range, with the number of samples unchanged. Use it for quantities
-    /// reported beside the one that sampling was designed for.
+    /// Returns the same design for values of another range, with the number of samples unchanged. Use it for
+    /// quantities reported beside the one that sampling was designed for.
     pub fn for_range(&self, range: f64) -> Design {
         Design { range, precision: self.precision * range / self.range, ..*self }
     }
 }
 
-/// Returns the interval for a part of the samples, such as those of one file type. The number of samples in the part is
-/// random; given that number, they are independent samples of the part. The error probability is split over all looks.
+/// Returns the interval for a part of the samples, such as those of one file type. The number of samples in
+/// the part is random; given that number, they are independent samples of the part. The error probability is
+/// split over all looks.
 pub fn of_part(design: &Design, tally: &Tally, exact: bool) -> (Interval, Bound) {
     let confidence = 1.0 - (1.0 - design.confidence) / LOOKS as f64;
     Design { confidence, ..*design }.interval(tally, exact)

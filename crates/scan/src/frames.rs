@@ -1,23 +1,24 @@
 //! Frames: adjacent blocks that the drive compresses together.
 //!
-//! [`codec::frame_blocks`] decides which blocks form a frame, for the drive and for this model. `tests/frames.rs`
-//! compares the result with drives that were written to. Two effects are not modelled: dictionaries, and the fallback
-//! of a drive with `auto` to LZ4 while it is short of CPU time.
+//! [`codec::frame_blocks`] decides which blocks form a frame, for the drive and for this model.
+//! `tests/frames.rs` compares the result with drives that were written to. Two effects are not modelled:
+//! dictionaries, and the fallback of a drive with `auto` to LZ4 while it is short of CPU time.
 
 use codec::{CodecId, Compressor, Effort, Kind, Policy, frame_blocks};
 use layout::entry::{FRAME_BLOCKS_MAX, FRAME_STEP_BYTES};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
 
-/// Largest number of blocks in a frame with the default options of an open drive. Frames start at multiples of their
-/// length, so none crosses the boundary of an aligned group of this size. Sampling reads such groups.
+/// Largest number of blocks in a frame with the default options of an open drive. Frames start at multiples
+/// of their length, so none crosses the boundary of an aligned group of this size. Sampling reads such
+/// groups.
 pub const GROUP_BLOCKS: u64 = FRAME_BLOCKS_MAX;
 
 /// Largest number of blocks in a frame of data that was compressed again as cold data.
 const SETTLED_BLOCKS: u64 = 4;
 
-/// Fractions of a byte in sums over blocks that share a record. 840 is divisible by 1 to 8, the possible numbers of
-/// blocks in a record.
+/// Fractions of a byte in sums over blocks that share a record. 840 is divisible by 1 to 8, the possible
+/// numbers of blocks in a record.
 pub(crate) const PARTS_A_BYTE: u64 = 840;
 
 /// Bytes of a map entry.
@@ -69,8 +70,9 @@ impl Kept {
 pub(crate) struct Cost {
     /// Bytes of records.
     pub(crate) records: u64,
-    /// Lower bound of the bytes that the group adds to its leaf of the map: one entry per block in a dense leaf, or
-    /// runs if these take less. Fills at the beginning of the group may belong to an existing run and are not counted.
+    /// Lower bound of the bytes that the group adds to its leaf of the map: one entry per block in a dense
+    /// leaf, or runs if these take less. Fills at the beginning of the group may belong to an existing run
+    /// and are not counted.
     pub(crate) map: u64,
 }
 
@@ -130,8 +132,8 @@ impl Framer {
         }
     }
 
-    /// Appends the stored form of whole blocks to `kept`. They are treated as one write that starts at block `first` of
-    /// the drive.
+    /// Appends the stored form of whole blocks to `kept`. They are treated as one write that starts at block
+    /// `first` of the drive.
     pub(crate) fn run(&mut self, first: u64, data: &[u8], kept: &mut Vec<Kept>) {
         let kinds: Vec<Kind> = data.chunks_exact(BLOCK_BYTES).map(Kind::of).collect();
         let mut done = 0;

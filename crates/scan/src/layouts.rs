@@ -8,11 +8,12 @@ use crate::engine::Engine;
 
 /// Bytes of the largest unit that a layout compresses as one. Larger reads serve no other purpose.
 pub const UNIT_BYTES_MAX: usize = 128 << 10;
-/// Granularity to which a compressed unit is rounded up: the sector of current disks and the allocation unit of ZFS
-/// (ashift 12), btrfs and BlueStore.
+/// Granularity to which a compressed unit is rounded up: the sector of current disks and the allocation unit
+/// of ZFS (ashift 12), btrfs and BlueStore.
 const SECTOR_BYTES: usize = 4096;
 
-/// Largest number of fragments in one block of VDO (`VDO_MAX_COMPRESSION_SLOTS` of the Linux kernel's dm-vdo).
+/// Largest number of fragments in one block of VDO (`VDO_MAX_COMPRESSION_SLOTS` of the Linux kernel's
+/// dm-vdo).
 const VDO_SLOTS: usize = 14;
 /// Bytes of fragments per block: 4096 minus a header of two version numbers and the sizes of 14 fragments.
 const VDO_DATA_BYTES: usize = BLOCK_BYTES - 8 - 2 * VDO_SLOTS;
@@ -60,8 +61,9 @@ pub fn rivals(codecs: &[Policy]) -> Vec<Rival> {
     [16 << 10, 64 << 10, 128 << 10].into_iter().flat_map(sectors).chain([vdo]).collect()
 }
 
-/// Returns the bytes that `data` takes in units of `unit_bytes`, each compressed by `engine` and rounded up to sectors.
-/// A unit of zeros takes nothing, as a hole in ZFS. Other layouts do store it, but usually in little space.
+/// Returns the bytes that `data` takes in units of `unit_bytes`, each compressed by `engine` and rounded up
+/// to sectors. A unit of zeros takes nothing, as a hole in ZFS. Other layouts do store it, but usually in
+/// little space.
 pub(crate) fn sectors_bytes(
     data: &[u8],
     unit_bytes: usize,
@@ -80,12 +82,13 @@ pub(crate) fn sectors_bytes(
     data.chunks(unit_bytes).map(unit).sum()
 }
 
-/// Returns the bytes of the blocks into which VDO packs the blocks of `data`. Each fragment goes to the open bin that
-/// it fills best.
+/// Returns the bytes of the blocks into which VDO packs the blocks of `data`. Each fragment goes to the open
+/// bin that it fills best.
 ///
-/// Bins that are still open at the end would be filled further, so each counts in proportion to its fill level,
-/// measured by the number of fragments of mean size that fit in a bin. A bin with a single fragment of more than half
-/// its size counts as a whole block: a second fragment that fits is rare, and the block is then stored uncompressed.
+/// Bins that are still open at the end would be filled further, so each counts in proportion to its fill
+/// level, measured by the number of fragments of mean size that fit in a bin. A bin with a single fragment of
+/// more than half its size counts as a whole block: a second fragment that fits is rare, and the block is
+/// then stored uncompressed.
 pub(crate) fn vdo_bytes(data: &[u8], engine: &mut Engine, scratch: &mut Vec<u8>) -> u64 {
     /// Number of open bins (`DEFAULT_PACKER_BINS` of dm-vdo).
     const BINS: usize = 16;

@@ -1,8 +1,8 @@
-//! Compressibility of data, and a prediction of a Pumice drive that stores it. The data is read completely, or as
-//! random samples with confidence intervals that hold with the stated probability.
+//! Compressibility of data, and a prediction of a Pumice drive that stores it. The data is read completely,
+//! or as random samples with confidence intervals that hold with the stated probability.
 //!
-//! [`Population`] lists the sources (files, directories, devices, NBD exports, buckets). [`scan`] measures them.
-//! `pumice scan --json` prints the resulting [`Report`]. Sources are never written to.
+//! [`Population`] lists the sources (files, directories, devices, NBD exports, buckets). [`scan`] measures
+//! them. `pumice scan --json` prints the resulting [`Report`]. Sources are never written to.
 //!
 //! ```
 //! use scan::{Options, Population, WalkOptions};

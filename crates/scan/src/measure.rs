@@ -28,8 +28,8 @@ pub(crate) struct Speed {
 }
 
 impl Speed {
-    /// Throughput of one core in 10^6 bytes per second: compression, decompression. `None` before anything was
-    /// measured.
+    /// Throughput of one core in 10^6 bytes per second: compression, decompression. `None` before anything
+    /// was measured.
     pub(crate) fn mb_per_second(&self) -> Option<(f64, f64)> {
         let rate = |time: Duration| self.bytes as f64 / 1e6 / time.as_secs_f64();
         let known = self.bytes > 0 && !self.compressing.is_zero() && !self.decompressing.is_zero();
@@ -121,8 +121,8 @@ impl UnitTally {
     }
 }
 
-/// Sums of the space taken by groups of blocks. A value is the size of the stored group divided by its number of
-/// blocks, in [`PARTS_A_BYTE`]. It is a whole number for groups of up to eight blocks.
+/// Sums of the space taken by groups of blocks. A value is the size of the stored group divided by its number
+/// of blocks, in [`PARTS_A_BYTE`]. It is a whole number for groups of up to eight blocks.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CostTally {
     /// Bytes of records.
@@ -189,7 +189,8 @@ impl Meter {
         }
     }
 
-    /// Measures whole blocks. Calls `each` in order with the form in which the drive's codec stores each block.
+    /// Measures whole blocks. Calls `each` in order with the form in which the drive's codec stores each
+    /// block.
     pub(crate) fn blocks(&mut self, data: &[u8], tally: &mut BlockTally, mut each: impl FnMut(Kept)) {
         for batch in data.chunks(BLOCKS_A_BATCH * BLOCK_BYTES) {
             let fills: Vec<Option<u32>> = batch.chunks(BLOCK_BYTES).map(fill_word).collect();
@@ -256,8 +257,8 @@ impl Meter {
         self.framer.run(first, data, kept);
     }
 
-    /// Measures one unit of up to 128 KiB, which begins at block `first`, with every rival and as a settled drive
-    /// stores it.
+    /// Measures one unit of up to 128 KiB, which begins at block `first`, with every rival and as a settled
+    /// drive stores it.
     pub(crate) fn unit(&mut self, first: u64, data: &[u8], tally: &mut UnitTally) {
         let blocks = (data.len() / BLOCK_BYTES) as u64;
         if blocks == 0 || self.rivals.is_empty() {

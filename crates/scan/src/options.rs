@@ -56,8 +56,8 @@ impl Options {
         Some(Design { confidence: self.confidence, precision, range: BLOCK_BYTES as f64 })
     }
 
-    /// Largest number of blocks that is read completely instead of sampled: twice the largest number of blocks that
-    /// sampling measures with all codecs.
+    /// Largest number of blocks that is read completely instead of sampled: twice the largest number of
+    /// blocks that sampling measures with all codecs.
     pub fn small_blocks(&self) -> u64 {
         let units = self.unit_design().map_or(0, |design| design.samples_max());
         2 * (self.block_design().samples_max() + units * (UNIT_BYTES_MAX as u64 / BLOCK))

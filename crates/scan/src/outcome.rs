@@ -103,8 +103,8 @@ impl Outcome<'_> {
         if self.exact { self.sums.blocks.count() } else { self.population.blocks() }
     }
 
-    /// Returns the interval for the mean of a quantity: from its tallies at the looks if there are any, else from the
-    /// tally of all samples.
+    /// Returns the interval for the mean of a quantity: from its tallies at the looks if there are any, else
+    /// from the tally of all samples.
     fn interval(&self, design: &Design, all: &Tally, looks: Vec<Tally>) -> (Interval, Bound) {
         match looks.is_empty() {
             true => design.interval(all, self.exact),
@@ -151,7 +151,8 @@ impl Outcome<'_> {
             .collect()
     }
 
-    /// Logical bytes per stored byte. Even a fill needs a map entry, at least a 512th of a leaf that is one run.
+    /// Logical bytes per stored byte. Even a fill needs a map entry, at least a 512th of a leaf that is one
+    /// run.
     fn ratio(&self, bytes: Interval) -> Interval {
         let least = 32.0 / NODE_ENTRIES as f64;
         let floored = Interval {

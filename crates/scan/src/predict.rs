@@ -1,9 +1,9 @@
-//! Prediction of a Pumice drive that holds the scanned data: records with their headers, the map, and the physical
-//! size.
+//! Prediction of a Pumice drive that holds the scanned data: records with their headers, the map, and the
+//! physical size.
 //!
-//! The data is assumed to be written in large pieces, 128 KiB or more at multiples of 32 KiB, so that adjacent blocks
-//! form frames. Sizes come from the code of the drive: record headers and rounding from `layout`, payloads from
-//! `codec`, map nodes from the encoder that writes them, the reserve from `space`.
+//! The data is assumed to be written in large pieces, 128 KiB or more at multiples of 32 KiB, so that
+//! adjacent blocks form frames. Sizes come from the code of the drive: record headers and rounding from
+//! `layout`, payloads from `codec`, map nodes from the encoder that writes them, the reserve from `space`.
 
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{BLOCK_BYTES, Entry, Geometry, LEAF_LEVEL, NODE_ENTRIES, PAGE_BYTES, ROOT, UNIT_BYTES};
@@ -21,17 +21,18 @@ const PACK_BYTES: u64 = space::PACK_SOFT_BYTES as u64;
 pub struct PredictedDrive {
     /// Codec of the drive (`--codec` of `pumice create`).
     pub codec: String,
-    /// Logical bytes / physical bytes in use, including headers and map: `compression_ratio` of `pumice status`.
+    /// Logical bytes / physical bytes in use, including headers and map: `compression_ratio` of
+    /// `pumice status`.
     pub ratio: Interval,
-    /// The ratio without fills: what the rest of a drive's capacity may be expected to reach. `None` if there is no other
-    /// data.
+    /// The ratio without fills: what the rest of a drive's capacity may be expected to reach. `None` if there
+    /// is no other data.
     #[serde(default)]
     pub ratio_without_fills: Option<Interval>,
     /// The ratio if every block is written separately, without frames.
     #[serde(default)]
     pub ratio_of_random_writes: Option<Interval>,
-    /// The ratio after the drive has compressed all data again as cold data, without a dictionary; `None` if no larger
-    /// units were read, or if the drive does not compress.
+    /// The ratio after the drive has compressed all data again as cold data, without a dictionary; `None` if
+    /// no larger units were read, or if the drive does not compress.
     #[serde(default)]
     pub ratio_settled: Option<Interval>,
     /// Logical bytes / bytes of the smallest drive that holds them, including reserve and fixed structures.
@@ -178,8 +179,8 @@ pub fn limit_bytes(geometry: &Geometry, map: MapNeeds) -> u64 {
     limit - kept_for_small(limit / UNIT_BYTES as u64) * UNIT_BYTES as u64
 }
 
-/// Returns the smallest drive, in whole MiB, that holds this number of live bytes with such a map. Returns `None` if no
-/// drive is large enough.
+/// Returns the smallest drive, in whole MiB, that holds this number of live bytes with such a map. Returns
+/// `None` if no drive is large enough.
 pub fn smallest_drive(used_bytes: u64, map: MapNeeds) -> Option<Geometry> {
     const STEP: u64 = 1 << 20;
     let fits = |mib: u64| {
@@ -189,7 +190,8 @@ pub fn smallest_drive(used_bytes: u64, map: MapNeeds) -> Option<Geometry> {
     while !fits(high) {
         high = high.checked_mul(2).filter(|mib| *mib <= 1 << 34)?;
     }
-    // The limit drops at sizes where the segment size grows. Near these sizes the result is only close to the smallest.
+    // The limit drops at sizes where the segment size grows. Near these sizes the result is only close to the
+    // smallest.
     let mut low = high / 2;
     while low + 1 < high {
         let middle = low + (high - low) / 2;

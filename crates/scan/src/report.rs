@@ -1,5 +1,5 @@
-//! Report of a scan in the form printed by `--json`, which is a stable interface. Values are in bytes unless the name
-//! says otherwise.
+//! Report of a scan in the form printed by `--json`, which is a stable interface. Values are in bytes unless
+//! the name says otherwise.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,7 +25,8 @@ pub struct Report {
     pub confidence: f64,
     /// Requested half-width for 4 KiB blocks, in percentage points of the stored share.
     pub precision_points: f64,
-    /// Requested half-width for larger units, in percentage points of the stored share; `None` if none were read.
+    /// Requested half-width for larger units, in percentage points of the stored share; `None` if none were
+    /// read.
     pub unit_precision_points: Option<f64>,
     /// Random seed. A scan with the same seed draws the same samples.
     pub seed: u64,
@@ -49,7 +50,8 @@ pub struct Report {
     pub largest_files: Vec<Part>,
     /// Files and directories that were skipped on purpose.
     pub skipped: Skipped,
-    /// Number of files and objects that could not be read completely, and of directories that could not be listed.
+    /// Number of files and objects that could not be read completely, and of directories that could not be
+    /// listed.
     pub unreadable_count: u64,
     /// The first of the unreadable files, objects and directories.
     pub unreadable: Vec<Trouble>,
@@ -110,7 +112,8 @@ pub struct Blocks {
     pub incompressible: Interval,
 }
 
-/// Result of one codec on 4 KiB blocks. Records include headers and are rounded up to 16 bytes, as Pumice stores them.
+/// Result of one codec on 4 KiB blocks. Records include headers and are rounded up to 16 bytes, as Pumice
+/// stores them.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct CodecResult {
     /// Codec, as spelled for `--codec`.
@@ -123,7 +126,8 @@ pub struct CodecResult {
     pub ratio: Interval,
     /// The bound that the interval is based on.
     pub bound: Bound,
-    /// Compression speed in 10^6 bytes per second and core, measured as CPU time on the blocks that are not fills.
+    /// Compression speed in 10^6 bytes per second and core, measured as CPU time on the blocks that are not
+    /// fills.
     pub compress_mb_per_second: Option<f64>,
     /// Decompression speed in 10^6 bytes per second and core, measured in the same way.
     pub decompress_mb_per_second: Option<f64>,

@@ -19,14 +19,14 @@ pub(crate) struct Known {
 
 /// Blocks and units drawn from a stream of unknown length, each with the same probability (algorithm R: A. G.
 /// Waterman, in D. E. Knuth, *The Art of Computer Programming* 2, 3.4.2). They are drawn without replacement;
-/// Hoeffding's bound holds for that too (section 6 of his paper). The number of samples is fixed, and there is one
-/// look.
+/// Hoeffding's bound holds for that too (section 6 of his paper). The number of samples is fixed, and there
+/// is one look.
 pub(crate) struct Reservoir {
     rng: StdRng,
     blocks_max: usize,
     units_max: usize,
-    /// Each block with the space taken by its group and the number of blocks in the group. The space is measured
-    /// immediately, so that the group need not be kept.
+    /// Each block with the space taken by its group and the number of blocks in the group. The space is
+    /// measured immediately, so that the group need not be kept.
     pub(crate) blocks: Vec<(Vec<u8>, Cost, u64)>,
     framer: Framer,
     pub(crate) units: Vec<Vec<u8>>,

@@ -90,7 +90,8 @@ pub fn scan(
     Ok(outcome.report())
 }
 
-/// Scans a stream to its end. Measures all of it with `full` or if it is short, else samples drawn while reading.
+/// Scans a stream to its end. Measures all of it with `full` or if it is short, else samples drawn while
+/// reading.
 ///
 /// # Errors
 /// Fails if the stream cannot be read.
@@ -196,8 +197,8 @@ impl<'a> Draws<'a> {
         Draws { population, rng, used: vec![0; population.thinned.len()], ended: false }
     }
 
-    /// Draws block numbers, less than `count` if no more can be drawn, and sorts them, so that each file is opened once per
-    /// look and disks are read forward.
+    /// Draws block numbers, less than `count` if no more can be drawn, and sorts them, so that each file is
+    /// opened once per look and disks are read forward.
     fn draw(&mut self, count: u64) -> Vec<u64> {
         let mut blocks: Vec<u64> = (0..count).map_while(|_| self.next()).collect();
         blocks.sort_unstable();

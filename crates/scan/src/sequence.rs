@@ -1,33 +1,34 @@
-//! A confidence sequence for a mean: an interval that holds at all looks at once. Sampling may stop at any look, and
-//! further looks do not widen the interval.
+//! A confidence sequence for a mean: an interval that holds at all looks at once. Sampling may stop at any
+//! look, and further looks do not widen the interval.
 //!
-//! This is the predictable plug-in empirical Bernstein confidence sequence (I. Waudby-Smith and A. Ramdas, *Estimating
-//! means of bounded random variables by betting*, Journal of the Royal Statistical Society B 86, 2024, theorem 2). For
-//! values x from 0 to 1, with weights l in (0, 1) and guesses m of the mean that depend on earlier samples only, the
-//! mean is within
+//! This is the predictable plug-in empirical Bernstein confidence sequence (I. Waudby-Smith and A. Ramdas,
+//! *Estimating means of bounded random variables by betting*, Journal of the Royal Statistical Society B 86,
+//! 2024, theorem 2). For values x from 0 to 1, with weights l in (0, 1) and guesses m of the mean that depend
+//! on earlier samples only, the mean is within
 //!
 //! ```text
 //! (sum of l x) / (sum of l)  +-  (ln(2 / d) + sum of (x - m)^2 (-ln(1 - l) - l)) / (sum of l)
 //! ```
 //!
-//! at all moments with probability 1 - d. Here weight and guess change only between looks, so the sums of the samples
-//! between two looks are sufficient, in whatever order threads added them.
+//! at all moments with probability 1 - d. Here weight and guess change only between looks, so the sums of the
+//! samples between two looks are sufficient, in whatever order threads added them.
 
 use crate::estimate::{Bound, Design, Interval, Tally};
 
-/// Largest weight. Near 1, the penalty of a value far from the guess grows without limit. The number is from the paper.
+/// Largest weight. Near 1, the penalty of a value far from the guess grows without limit. The number is from
+/// the paper.
 const WEIGHT_MAX: f64 = 0.5;
 
 impl Design {
-    /// Returns the interval for the mean of samples drawn with replacement. `looks` are the tallies of all looks so
-    /// far; each includes the samples of the earlier looks. The interval holds at all looks at once.
+    /// Returns the interval for the mean of samples drawn with replacement. `looks` are the tallies of all
+    /// looks so far; each includes the samples of the earlier looks. The interval holds at all looks at once.
     pub fn sequence(&self, looks: &[Tally]) -> (Interval, Bound) {
         let Some(last) = looks.last().filter(|last| last.count > 0) else {
             return (Interval { estimate: 0.0, low: 0.0, high: self.range }, Bound::Hoeffding);
         };
         let estimate = last.mean();
-        // Hoeffding (2.17): P(max over k <= n of |S_k - k mu| >= t) <= 2 exp(-2 t^2 / (n range^2)), where n is the
-        // largest possible number of samples.
+        // Hoeffding (2.17): P(max over k <= n of |S_k - k mu| >= t) <= 2 exp(-2 t^2 / (n range^2)), where n
+        // is the largest possible number of samples.
         let most = self.samples_max().max(last.count) as f64;
         let hoeffding = self.range * (most * self.hoeffding_log() / 2.0).sqrt() / last.count as f64;
         let (center, bernstein) = self.bernstein_sequence(looks);
@@ -35,8 +36,8 @@ impl Design {
             true => (center, bernstein, Bound::EmpiricalBernstein),
             false => (estimate, hoeffding, Bound::Hoeffding),
         };
-        // The center is a weighted mean and may differ from the plain mean. If the plain mean is outside the interval,
-        // the end is moved to it.
+        // The center is a weighted mean and may differ from the plain mean. If the plain mean is outside the
+        // interval, the end is moved to it.
         let low = (center - half).clamp(0.0, estimate);
         let high = (center + half).min(self.range).max(estimate);
         (Interval { estimate, low, high }, bound)
@@ -49,14 +50,15 @@ impl Design {
         let mut before = Tally::default();
         for look in looks {
             let new = look.since(&before);
-            // Guesses from the earlier looks, as if a first sample of 1/2 with a variance of 1/4 had preceded them.
+            // Guesses from the earlier looks, as if a first sample of 1/2 with a variance of 1/4 had preceded
+            // them.
             let count = before.count as f64 + 1.0;
             let guess = (0.5 + before.mean() / self.range * before.count as f64) / count;
             let spread =
                 before.variance() / (self.range * self.range) * before.count.saturating_sub(1) as f64;
             let variance = (0.25 + spread) / count;
-            // The best weight for reaching the precision, or, once more samples than that are drawn, the best weight
-            // for their number.
+            // The best weight for reaching the precision, or, once more samples than that are drawn, the best
+            // weight for their number.
             let for_precision = self.precision / self.range / variance;
             let for_count = (2.0 * log / (variance * look.count.max(1) as f64)).sqrt();
             let weight = for_precision.min(for_count).min(WEIGHT_MAX);

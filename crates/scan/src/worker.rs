@@ -195,8 +195,8 @@ impl Worker {
         }
     }
 
-    /// Reads blocks of the open item and appends them to the buffer. The last block of an item is padded with zeros.
-    /// Returns false and leaves the buffer unchanged if not all blocks could be read.
+    /// Reads blocks of the open item and appends them to the buffer. The last block of an item is padded with
+    /// zeros. Returns false and leaves the buffer unchanged if not all blocks could be read.
     fn read(&mut self, shared: &Shared<'_>, first: u64, blocks: u64) -> bool {
         let Some(open) = &mut self.open else { return false };
         let bytes = shared.population.items()[open.item as usize].bytes;
@@ -237,7 +237,8 @@ impl Worker {
         (shared.progress)(blocks.len() as u64 * GROUP_BLOCKS * BLOCK);
     }
 
-    /// Measures blocks, given by number in ascending order: each block alone, and the group that is compressed with it.
+    /// Measures blocks, given by number in ascending order: each block alone, and the group that is
+    /// compressed with it.
     pub(crate) fn sample(&mut self, shared: &Shared<'_>, blocks: &[u64]) {
         let mut alone = Vec::with_capacity(blocks.len() * BLOCK_BYTES);
         for &number in blocks {
@@ -262,8 +263,9 @@ impl Worker {
         (shared.progress)(blocks.len() as u64 * GROUP_BLOCKS * BLOCK);
     }
 
-    /// Reads the group that a block belongs to. Returns the segment of the block, the position of the group, and the
-    /// index of the block in it. If the group cannot be read, reads the block alone; returns `None` if that fails too.
+    /// Reads the group that a block belongs to. Returns the segment of the block, the position of the group,
+    /// and the index of the block in it. If the group cannot be read, reads the block alone; returns `None`
+    /// if that fails too.
     fn read_group(&mut self, shared: &Shared<'_>, number: u64) -> Option<(Segment, u64, usize)> {
         let pieces = shared.population.group_of(number, GROUP_BLOCKS);
         let own =

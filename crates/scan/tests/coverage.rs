@@ -1,5 +1,5 @@
-//! Confidence intervals hold with the stated probability on distributions of known mean, with early stopping. Intervals
-//! that are too narrow are detected.
+//! Confidence intervals hold with the stated probability on distributions of known mean, with early stopping.
+//! Intervals that are too narrow are detected.
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -70,8 +70,8 @@ fn scan(
     (last, tally.count)
 }
 
-/// Largest number of misses of a correct interval in `TRIALS` trials: 3.5 standard deviations above the expected
-/// number.
+/// Largest number of misses of a correct interval in `TRIALS` trials: 3.5 standard deviations above the
+/// expected number.
 fn misses_allowed(confidence: f64) -> f64 {
     let expected = f64::from(TRIALS) * (1.0 - confidence);
     expected + 3.5 * (expected * confidence).sqrt()
@@ -164,8 +164,8 @@ fn a_wrong_interval_is_noticed() {
 
 #[test]
 fn parts_of_the_samples_hold_too() {
-    // One sample in ten belongs to the part, whose mean is 500. Sampling stops when the precision for the whole is
-    // reached.
+    // One sample in ten belongs to the part, whose mean is 500. Sampling stops when the precision for the
+    // whole is reached.
     let design = Design { confidence: 0.9, precision: 0.08 * RANGE as f64, range: RANGE as f64 };
     let mut rng = StdRng::seed_from_u64(7);
     let mut missed = 0;

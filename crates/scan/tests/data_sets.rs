@@ -1,6 +1,6 @@
-//! Generated data of the same kinds as the data sets of the Canonical document ("How to utilize CPU offloads to
-//! increase storage efficiency", table of compression ratios). Data that compresses there compresses here, and the rest
-//! does not.
+//! Generated data of the same kinds as the data sets of the Canonical document ("How to utilize CPU offloads
+//! to increase storage efficiency", table of compression ratios). Data that compresses there compresses here,
+//! and the rest does not.
 //!
 //! | data set there | ratio there (zlib) |
 //! | --- | --- |

@@ -1,4 +1,5 @@
-//! Files and directories of all kinds: sparse, linked, special, removed, changing. Nothing is written to them.
+//! Files and directories of all kinds: sparse, linked, special, removed, changing. Nothing is written to
+//! them.
 
 use std::fs::{self, File};
 use std::os::unix::fs::{FileExt, MetadataExt, symlink};

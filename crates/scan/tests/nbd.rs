@@ -220,8 +220,8 @@ fn replies_that_lie_fail_the_read_and_nothing_else() {
     assert!(error.contains("none of the data could be read"), "{error}");
 }
 
-/// Chunks that leave out bytes of a request, or bring some twice, are no data. A chunk that is longer than the request is
-/// refused by its header.
+/// Chunks that leave out bytes of a request, or bring some twice, are no data. A chunk that is longer than
+/// the request is refused by its header.
 #[test]
 fn replies_that_do_not_cover_a_request_are_refused() {
     let script = greeting(1 << 20);

@@ -339,8 +339,8 @@ fn answers_of_another_version_or_range_are_not_taken() {
     assert!(error.contains("another range"), "{error}");
 }
 
-/// Scans the logs while one of them is bad in the way that `spoil` sets, and returns the report and the number of requests
-/// for that one.
+/// Scans the logs while one of them is bad in the way that `spoil` sets, and returns the report and the
+/// number of requests for that one.
 fn with_a_bad_one(
     options: &Options,
     patience: Option<Duration>,

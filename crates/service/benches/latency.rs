@@ -1,4 +1,5 @@
-//! Cost of timing a request: counting it in and out, two looks at the clock, and one value added to a histogram.
+//! Cost of timing a request: counting it in and out, two looks at the clock, and one value added to a
+//! histogram.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! Answers of drives, as one type: what makes them is then compiled here. The code of an `async fn` is compiled where it is
-//! awaited, and that of these is the whole engine.
+//! Answers of drives, as one type: what makes them is then compiled here. The code of an `async fn` is
+//! compiled where it is awaited, and that of these is the whole engine.
 
 use std::pin::Pin;
 

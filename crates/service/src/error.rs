@@ -22,7 +22,8 @@ pub enum ServiceError {
         /// Error of the engine.
         source: drive::Error,
     },
-    /// The drive cannot be opened for writing, because the file system or volume under its backing has no room.
+    /// The drive cannot be opened for writing, because the file system or volume under its backing has no
+    /// room.
     #[error(
         "{}: cannot be opened for writing, because the file system or volume under it is full: {source}; make room there, or \
         use `pumice serve --read-only`, which writes nothing",

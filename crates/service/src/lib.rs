@@ -8,9 +8,9 @@
 //!                                   └── improve: dictionaries, settling; the heavy part on a thread of low priority
 //! ```
 //!
-//! Folders, each of which uses only those after it: `control` (admin socket, changes), `serving` (drives and their
-//! requests), `upkeep` (background work), `watch` (events and status), `workers` (threads), `admission` (rates of
-//! writers), `client` (questions to the admin sockets of servers).
+//! Folders, each of which uses only those after it: `control` (admin socket, changes), `serving` (drives and
+//! their requests), `upkeep` (background work), `watch` (events and status), `workers` (threads), `admission`
+//! (rates of writers), `client` (questions to the admin sockets of servers).
 
 #![forbid(unsafe_code)]
 

@@ -31,7 +31,8 @@ pub(crate) fn file_id(found: &Metadata) -> FileId {
     FileId { device: format!("{major}:{minor}"), inode }
 }
 
-/// Returns what a drive has open. `None` once it is closed, for a drive in memory, and if the file system does not tell.
+/// Returns what a drive has open. `None` once it is closed, for a drive in memory, and if the file system
+/// does not tell.
 pub(crate) fn id_of_media(media: &Weak<AnyMedia>) -> Option<FileId> {
     match &*media.upgrade()? {
         AnyMedia::File(file) => file.metadata().ok().map(|found| file_id(&found)),
@@ -39,8 +40,8 @@ pub(crate) fn id_of_media(media: &Weak<AnyMedia>) -> Option<FileId> {
     }
 }
 
-/// Returns the id in the superblocks of the drive at `path`, whether or not a server has it. `None` if there is no valid one. Takes no
-/// lock.
+/// Returns the id in the superblocks of the drive at `path`, whether or not a server has it. `None` if there
+/// is no valid one. Takes no lock.
 pub(crate) fn drive_id(path: &Path) -> Option<String> {
     // Looked at before it is opened: that blocks on some kinds of files.
     let kind = std::fs::metadata(path).ok()?.file_type();

@@ -1,7 +1,7 @@
 //! Serving a drive: from a request of a front end to the engine.
 //!
-//! `gate` is the path of a request, `served` a drive with everything that belongs to it, `drives` the list of them,
-//! `down` a drive that could not be opened, `ownership` the right to write to a backing.
+//! `gate` is the path of a request, `served` a drive with everything that belongs to it, `drives` the list of
+//! them, `down` a drive that could not be opened, `ownership` the right to write to a backing.
 
 pub(crate) mod close;
 pub(crate) mod down;

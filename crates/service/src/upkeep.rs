@@ -1,5 +1,5 @@
-//! Background work of a served drive: cleaning and checkpoints (`background`), training and settling (`improve`),
-//! and scrubbing.
+//! Background work of a served drive: cleaning and checkpoints (`background`), training and settling
+//! (`improve`), and scrubbing.
 
 pub(crate) mod background;
 pub(crate) mod improve;

@@ -4,8 +4,8 @@
 //! space for overwrites too. Any write may be refused with ENOSPC, and a part of it, from its beginning, may
 //! have been written all the same.
 //!
-//! **Held space.** It is known which parts of the backing were written and not discarded since: the backing of a thin drive
-//! holds them.
+//! **Held space.** It is known which parts of the backing were written and not discarded since: the backing
+//! of a thin drive holds them.
 //!
 //! **A discard over a write** in flight is a mistake, like two writes to one place: it is left to chance
 //! whether the written data remains.
@@ -110,8 +110,8 @@ impl Overwrites {
         self.discards_over_writes.load(Ordering::Relaxed)
     }
 
-    /// Forgets all writes in flight, because the process has ended. Discards may be undone, as by a power cut, if no sync
-    /// followed.
+    /// Forgets all writes in flight, because the process has ended. Discards may be undone, as by a power
+    /// cut, if no sync followed.
     pub fn forget(&self) {
         let mut state = self.state.lock();
         state.in_flight.clear();
@@ -137,7 +137,8 @@ impl Overwrites {
         InFlight { all: self, number }
     }
 
-    /// Returns whether a write of this many pages is refused, and how many of its pages are written all the same.
+    /// Returns whether a write of this many pages is refused, and how many of its pages are written all the
+    /// same.
     fn refuse(&self, pages: u64) -> Option<u64> {
         let mut state = self.state.lock();
         let State { rng, ppm, refusing, .. } = &mut *state;
@@ -225,8 +226,8 @@ impl Backing {
         }
     }
 
-    /// Carries out what changes the backing, as a file does: it is queued, and given to the kernel if the lease holds
-    /// by then.
+    /// Carries out what changes the backing, as a file does: it is queued, and given to the kernel if the
+    /// lease holds by then.
     async fn change<F: Future<Output = io::Result<()>> + Send + 'static>(
         &self,
         process: &Arc<Process>,

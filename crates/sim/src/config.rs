@@ -56,7 +56,8 @@ pub struct Config {
     pub codec: Policy,
     /// Memory for map nodes, in bytes.
     pub map_budget_bytes: u64,
-    /// Cache of decompressed blocks, if there is one: the same for all lives and branches, which must not mix.
+    /// Cache of decompressed blocks, if there is one: the same for all lives and branches, which must not
+    /// mix.
     pub read_cache: Option<Arc<ReadCache>>,
     /// Frames that are read at random often are cut.
     pub cuts_hot: bool,
@@ -196,7 +197,8 @@ impl Config {
         self.annex_block() + (self.backing_bytes * ANNEX_SIZES).next_multiple_of(LEAF_BYTES) / BLOCK_BYTES
     }
 
-    /// Place of the blocks that hosts of bytes share, in bytes: behind the annex, away from the end of the drive.
+    /// Place of the blocks that hosts of bytes share, in bytes: behind the annex, away from the end of the
+    /// drive.
     pub(crate) fn shared_offset(&self) -> u64 {
         self.annex_end_block() * BLOCK_BYTES + LEAF_BYTES / 2
     }
@@ -206,7 +208,8 @@ impl Config {
         if self.has_bytes { SHARED_BYTES as u64 } else { 0 }
     }
 
-    /// Logical capacity: the range of clients, the annex, a leaf for hosts of bytes, and on most drives part of a leaf.
+    /// Logical capacity: the range of clients, the annex, a leaf for hosts of bytes, and on most drives part
+    /// of a leaf.
     pub fn capacity_bytes(&self) -> u64 {
         let shared = if self.has_bytes { LEAF_BYTES } else { 0 };
         let more = match self.uuid[5] % 4 {
@@ -293,8 +296,8 @@ impl Config {
         }
     }
 
-    /// Lets what a failed sync lost be shown for a while only, in half of the seeds that show it. Drawn from a separate
-    /// generator.
+    /// Lets what a failed sync lost be shown for a while only, in half of the seeds that show it. Drawn from
+    /// a separate generator.
     pub fn draw_fading(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0xfade_d0ff_fade_d0ff;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
@@ -303,8 +306,8 @@ impl Config {
         }
     }
 
-    /// Lets bits rot in data of hosts only: in two thirds of the seeds with rot, and in some without other damage. Then
-    /// nothing excuses a drive that does not open. Drawn from a separate generator.
+    /// Lets bits rot in data of hosts only: in two thirds of the seeds with rot, and in some without other
+    /// damage. Then nothing excuses a drive that does not open. Drawn from a separate generator.
     pub fn draw_rot_in_data(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0xda7a_0207_da7a_0207;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
@@ -317,8 +320,8 @@ impl Config {
         }
     }
 
-    /// Gives half of the seeds a read cache, and all in which records soon take the place of others: a tiny one, or
-    /// one so large that nothing is pushed out. Drawn from a separate generator.
+    /// Gives half of the seeds a read cache, and all in which records soon take the place of others: a tiny
+    /// one, or one so large that nothing is pushed out. Drawn from a separate generator.
     pub fn draw_read_cache(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0xcac4_eb10_cac4_eb10;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
@@ -333,7 +336,8 @@ impl Config {
         self.cuts_hot = SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
     }
 
-    /// Lets hosts of bytes share blocks on some drives whose data is not damaged. Drawn from a separate generator, last.
+    /// Lets hosts of bytes share blocks on some drives whose data is not damaged. Drawn from a separate
+    /// generator, last.
     pub fn draw_bytes(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x0b17_e50b_17e5_0b17;
         let suits = matches!(self.style, Style::Mixed | Style::Churn | Style::Frames | Style::Rounds);
@@ -341,8 +345,8 @@ impl Config {
         self.has_bytes = suits && quiet && SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
     }
 
-    /// Lets a host read what was written last in half of the seeds whose writes fail: what the backing did not take is in
-    /// memory for a while. Drawn from a separate generator.
+    /// Lets a host read what was written last in half of the seeds whose writes fail: what the backing did
+    /// not take is in memory for a while. Drawn from a separate generator.
     pub fn draw_echo(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0xec40_0ec4_0ec4_00ec;
         let faults = &self.trouble.faults;
@@ -351,8 +355,8 @@ impl Config {
         self.echoes = fails && SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
     }
 
-    /// Lets requests wait for one that has lost against others once, twice or three times, in three quarters of the seeds.
-    /// Drawn from a separate generator.
+    /// Lets requests wait for one that has lost against others once, twice or three times, in three quarters
+    /// of the seeds. Drawn from a separate generator.
     pub fn draw_conflicts(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0xc0f1_1c70_c0f1_1c70;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
@@ -361,15 +365,15 @@ impl Config {
         }
     }
 
-    /// Lets tasks interrupt others at entries of the engine's critical section, in half of the seeds. Drawn from a separate
-    /// generator.
+    /// Lets tasks interrupt others at entries of the engine's critical section, in half of the seeds. Drawn
+    /// from a separate generator.
     pub fn draw_switches(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x5317_c4e5_5317_c4e5;
         self.switches = SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
     }
 
-    /// Adds data with a structure to what clients write, in a quarter of the seeds whose data is of several kinds. Drawn
-    /// from a separate generator.
+    /// Adds data with a structure to what clients write, in a quarter of the seeds whose data is of several
+    /// kinds. Drawn from a separate generator.
     pub fn draw_structure(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x57c0_c7ed_57c0_c7ed;
         let suits = matches!(self.style, Style::Mixed | Style::Sparse | Style::Fill | Style::Churn);
@@ -378,8 +382,8 @@ impl Config {
         }
     }
 
-    /// Gives some drives segments of 16 or 64 MiB. They stay mostly empty: to fill them would take too long. Drawn from a
-    /// separate generator.
+    /// Gives some drives segments of 16 or 64 MiB. They stay mostly empty: to fill them would take too long.
+    /// Drawn from a separate generator.
     pub fn draw_large_segments(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x1a26_e5e6_1a26_e5e6;
         let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
@@ -402,7 +406,8 @@ impl Config {
         self.does_damage() || self.trouble.faults.read_error_ppm > 0
     }
 
-    /// Returns whether faults with lasting effects occur, other than power cuts, kills and transient read errors.
+    /// Returns whether faults with lasting effects occur, other than power cuts, kills and transient read
+    /// errors.
     pub fn does_damage(&self) -> bool {
         let f = &self.trouble.faults;
         let errors = [f.sticky_read_error_ppm, f.write_error_ppm, f.sync_error_ppm, f.bad_page_ppm];
@@ -422,8 +427,8 @@ impl Config {
         self.is_learning() || (self.uuid[0] % 16 == 1 && self.style != Style::Frames)
     }
 
-    /// Returns whether hosts reach the drive through a server. Not on large or sparse drives, which take too long. A panic
-    /// ends the server.
+    /// Returns whether hosts reach the drive through a server. Not on large or sparse drives, which take too
+    /// long. A panic ends the server.
     pub fn is_served(&self) -> bool {
         self.uuid[4].is_multiple_of(6) && !matches!(self.style, Style::Large | Style::Sparse)
     }

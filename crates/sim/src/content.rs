@@ -5,9 +5,9 @@
 //! stamped sector  0 magic | 8 place | 16 number of the write | 20 filler | 24 noise | then words that compress well
 //! ```
 //!
-//! The place is the sector's number, masked in some random data. With a periodic filler it is the sector's number
-//! within the period, and a period shorter than a sector consists of repeated stamps. Sectors without a stamp repeat
-//! one word of 8 bytes: zeros, a byte, or a word that holds the number of the write.
+//! The place is the sector's number, masked in some random data. With a periodic filler it is the sector's
+//! number within the period, and a period shorter than a sector consists of repeated stamps. Sectors without
+//! a stamp repeat one word of 8 bytes: zeros, a byte, or a word that holds the number of the write.
 
 mod filler;
 
@@ -102,8 +102,8 @@ fn place_of(sector: u64, filler: Filler) -> u64 {
     }
 }
 
-/// Mask of the place in a stamp. Without it, the zeros of places make random data compress by more than the drive calls
-/// little. One write in three has it.
+/// Mask of the place in a stamp. Without it, the zeros of places make random data compress by more than the
+/// drive calls little. One write in three has it.
 fn mask_of_place(filler: Filler, write: u32) -> u64 {
     match filler {
         Filler::Random if write.is_multiple_of(MASKED) => 0xb5ad_4ece_da1c_e2a9,
@@ -140,8 +140,8 @@ fn stamp_sector(out: &mut [u8], place: u64, write: u32, filler: Filler) {
     }
 }
 
-/// A call of one of a few functions, and a move of its result, as x86-64 has them. The same call at another place is
-/// another word.
+/// A call of one of a few functions, and a move of its result, as x86-64 has them. The same call at another
+/// place is another word.
 fn call(place: u64, at: usize, write: u32) -> u64 {
     const MOVE: u64 = 0xc7_8948;
     let here = (place & 0x7f) * SECTOR_BYTES as u64 + at as u64 + 5;

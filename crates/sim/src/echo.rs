@@ -1,5 +1,5 @@
-//! A host that reads what was written last, over and over: out of open packs, sealed ones, and ones that the medium did not
-//! take and that wait to be written elsewhere.
+//! A host that reads what was written last, over and over: out of open packs, sealed ones, and ones that the
+//! medium did not take and that wait to be written elsewhere.
 
 use std::sync::Arc;
 

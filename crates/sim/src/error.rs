@@ -2,8 +2,8 @@
 
 use drive::ReadOnly;
 
-/// Why a subject did not do what it was asked. The errors of the engine, and those that only a server's client or a pass
-/// over the data has.
+/// Why a subject did not do what it was asked. The errors of the engine, and those that only a server's
+/// client or a pass over the data has.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Out of range or misaligned.
@@ -30,8 +30,8 @@ pub enum Error {
     /// The medium failed, or stored data is not what was written. It was not said which.
     #[error("failed or damaged: {0}")]
     FailedOrDamaged(String),
-    /// The connection was lost. The request may have taken effect, and may still do so until another connection was
-    /// established.
+    /// The connection was lost. The request may have taken effect, and may still do so until another
+    /// connection was established.
     #[error("the connection was lost")]
     ConnectionLost,
     /// No connection could be established.

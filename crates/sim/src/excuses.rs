@@ -13,9 +13,9 @@
 //! | read-only | unusable segments: damaged, and not only in data of hosts, or unreadable |
 //! | backing full | the backing was full in this life |
 //!
-//! An opening reads some data twice. So damage to any in this life excuses an i/o error of it, and damage to more than
-//! data of hosts always does. So does a page that ceases to show what a failed sync had lost. After the opening that
-//! excuses nothing.
+//! An opening reads some data twice. So damage to any in this life excuses an i/o error of it, and damage to
+//! more than data of hosts always does. So does a page that ceases to show what a failed sync had lost. After
+//! the opening that excuses nothing.
 //!
 //! Errors about lack of space on the drive are judged elsewhere.
 

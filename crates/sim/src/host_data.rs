@@ -1,5 +1,5 @@
-//! Recognition of host data in the drive's log. What is damaged in nothing else may cost what was stored, and not the
-//! drive.
+//! Recognition of host data in the drive's log. What is damaged in nothing else may cost what was stored, and
+//! not the drive.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,8 +15,8 @@ const PACK_PAGES_MAX: u64 = (512 << 10) / PAGE_BYTES as u64;
 /// Content of a page of a backing.
 type Page = Arc<[u8; PAGE_BYTES]>;
 
-/// Returns whether these bytes of a page are in the payload of one data record of a host, or in the padding behind it.
-/// False where that is not known: the pack's headers are not right, or there is none.
+/// Returns whether these bytes of a page are in the payload of one data record of a host, or in the padding
+/// behind it. False where that is not known: the pack's headers are not right, or there is none.
 pub(crate) fn is_host_data(page: &dyn Fn(u64) -> Option<Page>, at: u64, bytes: Range<usize>) -> bool {
     let Some((first, header, pack)) = pack_around(page, at) else { return false };
     let before = (at - first) as usize * PAGE_BYTES;

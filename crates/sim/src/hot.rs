@@ -1,5 +1,5 @@
-//! A host that reads the same few blocks over and over, while others change them, cleaning and settling move them, and
-//! segments are filled again: what the read cache holds must never be what was there before.
+//! A host that reads the same few blocks over and over, while others change them, cleaning and settling move
+//! them, and segments are filled again: what the read cache holds must never be what was there before.
 
 use std::sync::Arc;
 

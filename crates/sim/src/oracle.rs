@@ -276,7 +276,8 @@ impl Oracle {
         self.bytes.acknowledge(host, end, durable);
     }
 
-    /// Records that the host's newest change was refused for lack of space: it must not have changed anything.
+    /// Records that the host's newest change was refused for lack of space: it must not have changed
+    /// anything.
     pub(crate) fn refuse_bytes(&mut self, host: usize) {
         self.bytes.refuse(host);
     }

@@ -24,8 +24,8 @@ pub fn arm(entries: Option<u64>) -> Option<u64> {
     ARMED.replace(entries)
 }
 
-/// Returns whether the armed panic has struck. A task that was inside another one's poll when it panicked leaves the other
-/// a drive that refuses changes.
+/// Returns whether the armed panic has struck. A task that was inside another one's poll when it panicked
+/// leaves the other a drive that refuses changes.
 pub fn has_struck() -> bool {
     HAS_STRUCK.get()
 }

@@ -1,13 +1,14 @@
-//! Two machines, one backing: both claim the same drive, again and again, while they are stopped, killed and told to
-//! take it over. See `drive::Claim`.
+//! Two machines, one backing: both claim the same drive, again and again, while they are stopped, killed and
+//! told to take it over. See `drive::Claim`.
 //!
-//! Time passes for all, a little faster or slower by the clock of each. A machine is stopped anywhere, often between
-//! queueing a change of the backing and giving it to its kernel. It does nothing then. What it has given to its kernel
-//! continues, and ends before much time passes: a page on the backing cannot prevent that.
+//! Time passes for all, a little faster or slower by the clock of each. A machine is stopped anywhere, often
+//! between queueing a change of the backing and giving it to its kernel. It does nothing then. What it has
+//! given to its kernel continues, and ends before much time passes: a page on the backing cannot prevent
+//! that.
 //!
-//! The oracle: once a drive that was claimed later has answered a host, no drive that was claimed earlier answers any
-//! more, to reads either. Whoever opens the drive finds each block as it was last written durably, or as somebody
-//! began to write it since. In the end a check finds no fault.
+//! The oracle: once a drive that was claimed later has answered a host, no drive that was claimed earlier
+//! answers any more, to reads either. Whoever opens the drive finds each block as it was last written
+//! durably, or as somebody began to write it since. In the end a check finds no fault.
 
 mod machine;
 

@@ -319,7 +319,8 @@ impl Subject for Served {
     }
 
     fn tick(&self) {
-        // A server's own clock ticks until it is stopped: from outside, a drive that nobody rouses would not be seen.
+        // A server's own clock ticks until it is stopped: from outside, a drive that nobody rouses would not
+        // be seen.
         if self.server.as_ref().is_none_or(|server| server.is_stopping.load(Ordering::Relaxed)) {
             self.drive.tick();
         }

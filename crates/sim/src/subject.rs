@@ -62,8 +62,8 @@ pub struct Space {
 }
 
 impl Space {
-    /// Fails if the numbers contradict each other: used may exceed the limit by 1/256 of it, and otherwise used,
-    /// reclaimable and free space are the limit.
+    /// Fails if the numbers contradict each other: used may exceed the limit by 1/256 of it, and otherwise
+    /// used, reclaimable and free space are the limit.
     pub(crate) fn check(&self) -> Result<(), String> {
         const KEPT_FOR_SMALL: u64 = 256;
         let limit = self.size_bytes.checked_sub(self.reserve_bytes + self.fixed_bytes);
@@ -168,8 +168,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn connections_begun(&self) -> u64 {
         0
     }
-    /// The latest of them that may send requests. No request of a connection that was lost before it began takes effect
-    /// any more.
+    /// The latest of them that may send requests. No request of a connection that was lost before it began
+    /// takes effect any more.
     fn connection_fenced(&self) -> u64 {
         0
     }

@@ -1,8 +1,9 @@
 //! Switches of threads where a task does not wait.
 //!
-//! The tasks of a server run on several threads. Between two entries of the engine's critical section, also without an await
-//! in between, other tasks may change the drive. Here one thread polls all tasks, so such a switch is made on purpose: with
-//! a task that is polled, another one comes along, and is polled before one of the entries of the first.
+//! The tasks of a server run on several threads. Between two entries of the engine's critical section, also
+//! without an await in between, other tasks may change the drive. Here one thread polls all tasks, so such a
+//! switch is made on purpose: with a task that is polled, another one comes along, and is polled before one
+//! of the entries of the first.
 
 use std::any::Any;
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
-//! What seeds run on. The simulator is generic over it, and is made for each here, once: programs and tests that did so would
-//! each compile all of the engine again.
+//! What seeds run on. The simulator is generic over it, and is made for each here, once: programs and tests
+//! that did so would each compile all of the engine again.
 
 use crate::rivals;
 use crate::seed::{self, Report};

@@ -75,8 +75,8 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// Negotiates for the export without a name. Sets `is_lost` when the connection is unusable, which the server then
-    /// knows of its stream.
+    /// Negotiates for the export without a name. Sets `is_lost` when the connection is unusable, which the
+    /// server then knows of its stream.
     ///
     /// # Errors
     /// If the server disconnects, or does not follow the protocol.

@@ -207,23 +207,23 @@ impl<S: Subject> World<S> {
         newest.get(rng.skewed(2) as usize % newest.len().max(1)).copied()
     }
 
-    /// Returns whether a failed sync was reported to the drive long enough ago. (After a failed write the drive may
-    /// continue elsewhere.)
+    /// Returns whether a failed sync was reported to the drive long enough ago. (After a failed write the
+    /// drive may continue elsewhere.)
     pub fn is_poisoned(&self) -> bool {
         let since = self.poisoned_since.load(Ordering::Relaxed);
         since != 0 && self.beats.load(Ordering::Relaxed) >= since + POISON_BEATS
     }
 
-    /// Returns whether a correct drive may return this error, given the faults of its backing. NoSpace is not judged
-    /// here.
+    /// Returns whether a correct drive may return this error, given the faults of its backing. NoSpace is not
+    /// judged here.
     pub fn excuses(&self, doing: Doing, error: &Error) -> bool {
         let closed = *error == Error::ReadOnly(ReadOnly::Closed) && self.closing.load(Ordering::Relaxed);
         let poisoned = panics::has_struck() && matches!(error, Error::ReadOnly(ReadOnly::Poisoned(_)));
         closed || poisoned || Struck::of(&self.media, &self.overwrites, &self.before).excuses(doing, error)
     }
 
-    /// Returns whether segments may have been set aside, or cannot be cleaned because they are unreadable. A full
-    /// drive may lack space because of them.
+    /// Returns whether segments may have been set aside, or cannot be cleaned because they are unreadable. A
+    /// full drive may lack space because of them.
     pub fn lacks_segments(&self) -> bool {
         let media = &self.media;
         media.counts().damage() > 0 || media.bad_pages() > 0 || media.unreadable_pages() > 0
@@ -258,8 +258,8 @@ impl<S: Subject> World<S> {
         self.lost.lock().push((write, self.subject.connections_begun()));
     }
 
-    /// Tells the oracle which writes whose connections were lost take effect no more. Call it before each write, so that
-    /// they do not overwrite it.
+    /// Tells the oracle which writes whose connections were lost take effect no more. Call it before each
+    /// write, so that they do not overwrite it.
     pub fn settle_lost(&self) {
         let fenced = self.subject.connection_fenced();
         let mut oracle = self.oracle.lock();

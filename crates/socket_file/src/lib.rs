@@ -1,8 +1,8 @@
 //! Unix sockets of servers, for their owner only.
 //!
-//! A server that was killed leaves the file of its socket behind, and the next one replaces it. A socket that is
-//! bound but not listening yet looks just as dead. So whoever binds or removes a socket holds a lock on its
-//! directory.
+//! A server that was killed leaves the file of its socket behind, and the next one replaces it. A socket that
+//! is bound but not listening yet looks just as dead. So whoever binds or removes a socket holds a lock on
+//! its directory.
 
 use std::fs::{self, File};
 use std::io;
@@ -18,7 +18,8 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// Longest wait for other processes that bind sockets in the same directory.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
-/// Interval of attempts to get a lock, and the first of attempts to get a place among the clients of a server.
+/// Interval of attempts to get a lock, and the first of attempts to get a place among the clients of a
+/// server.
 const POLL: Duration = Duration::from_millis(1);
 /// The longest interval of attempts to get such a place: many may wait, for many servers.
 const POLL_MAX: Duration = Duration::from_millis(100);
@@ -78,8 +79,8 @@ impl From<Error> for io::Error {
     }
 }
 
-/// The file of a socket on which this process listens. It is removed when dropped. Drop it before the listener: from
-/// then on others may take the path, and the inode too.
+/// The file of a socket on which this process listens. It is removed when dropped. Drop it before the
+/// listener: from then on others may take the path, and the inode too.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -120,8 +121,8 @@ fn identity(path: &Path) -> Option<(u64, u64)> {
     fs::symlink_metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
-/// Listens on `path`, for this user only (mode 0600). The listener is non-blocking. A socket left by a dead server is
-/// replaced.
+/// Listens on `path`, for this user only (mode 0600). The listener is non-blocking. A socket left by a dead
+/// server is replaced.
 ///
 /// # Errors
 ///
@@ -132,7 +133,8 @@ pub fn listen(path: &Path, backlog: i32) -> Result<(UnixListener, SocketFile), E
     let _lock = lock_directory(path, LOCK_PATIENCE);
     remove_dead(path)?;
     let socket = unix_socket()?;
-    // The file gets the mode of the socket. Setting it afterwards by path could change another file that was put there.
+    // The file gets the mode of the socket. Setting it afterwards by path could change another file that was
+    // put there.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?;
     rustix::net::bind(&socket, &address).map_err(|error| match error {
         Errno::NOENT => Error::NoDirectory(directory(path).to_path_buf()),
@@ -169,7 +171,8 @@ pub fn connect(path: &Path, patience: Duration) -> io::Result<UnixStream> {
     }
 }
 
-/// Removes the socket at `path` if no server listens there. Does nothing while a server may be about to listen.
+/// Removes the socket at `path` if no server listens there. Does nothing while a server may be about to
+/// listen.
 pub fn remove_if_dead(path: &Path) {
     if let Some(_lock) = lock_directory(path, Duration::ZERO) {
         // If that fails, the next one tries.
@@ -204,8 +207,8 @@ fn directory(socket: &Path) -> &Path {
     socket.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Locks the directory of a socket. `None`: another process holds the lock for longer than `patience`, or it cannot
-/// be locked.
+/// Locks the directory of a socket. `None`: another process holds the lock for longer than `patience`, or it
+/// cannot be locked.
 fn lock_directory(socket: &Path, patience: Duration) -> Option<File> {
     let dir = File::open(directory(socket)).ok()?;
     let since = Instant::now();

@@ -1,5 +1,5 @@
-//! Arithmetic of sizes: space held back and its purposes, rates of cleaning and of writers. The crate does not depend on
-//! a drive: plans call the same functions as the drive itself.
+//! Arithmetic of sizes: space held back and its purposes, rates of cleaning and of writers. The crate does
+//! not depend on a drive: plans call the same functions as the drive itself.
 
 #![forbid(unsafe_code)]
 

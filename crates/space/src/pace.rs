@@ -32,12 +32,12 @@ pub struct Supply {
 
 /// Returns the pace for a supply.
 ///
-/// Cleaning's share rises with the deficit at the low watermark, and is all of its time if a quarter of the stock is
-/// missing: a drive under light load is cleaned a little all the time, and an unused one slowly. If that is not
-/// enough, writers are slowed down, so that they meet the rate of cleaning while most of the stock is still there
-/// (checkpoints then stay few), instead of running into the floor and waiting for whole segments. Independently, free
-/// space must last while a checkpoint is written: the last two segments above the floor are given out ever more
-/// slowly.
+/// Cleaning's share rises with the deficit at the low watermark, and is all of its time if a quarter of the
+/// stock is missing: a drive under light load is cleaned a little all the time, and an unused one slowly. If
+/// that is not enough, writers are slowed down, so that they meet the rate of cleaning while most of the
+/// stock is still there (checkpoints then stay few), instead of running into the floor and waiting for whole
+/// segments. Independently, free space must last while a checkpoint is written: the last two segments above
+/// the floor are given out ever more slowly.
 pub fn pace(supply: &Supply) -> Pace {
     // Missing shares of the stock: where cleaning works without pause, and where writers keep their rate.
     const FULL_SPEED: f64 = 0.25;

@@ -8,28 +8,28 @@ use crate::PACK_SOFT_BYTES;
 /// Smallest number of segments for the heads and a checkpoint.
 pub(crate) const RESERVE_MIN_SEGMENTS: u32 = 12;
 
-/// Returns the number of segments, of `count`, that data may not fill: over-provisioning for cleaning, the heads and the
-/// map.
+/// Returns the number of segments, of `count`, that data may not fill: over-provisioning for cleaning, the
+/// heads and the map.
 pub(crate) fn reserve_segments(count: u32) -> u32 {
-    // 7 %, the usual over-provisioning of drives, and two segments for each of the three heads: the one that it fills,
-    // and the next one. These hold little.
+    // 7 %, the usual over-provisioning of drives, and two segments for each of the three heads: the one that
+    // it fills, and the next one. These hold little.
     (u64::from(count) * 7 / 100 + 6).max(RESERVE_MIN_SEGMENTS.into()) as u32
 }
 
-/// Returns the largest number of bytes of live records in `count` segments, before the space kept for the map is
-/// subtracted.
+/// Returns the largest number of bytes of live records in `count` segments, before the space kept for the map
+/// is subtracted.
 ///
-/// Two bounds apply. Live records must fit in the segments that the reserve leaves. And when no segment is left for the
-/// host's head, at least one sealed segment must hold few enough of them to be worth cleaning. All segments are sealed
-/// then, except the free ones that the host leaves to others, and two for each head.
+/// Two bounds apply. Live records must fit in the segments that the reserve leaves. And when no segment is
+/// left for the host's head, at least one sealed segment must hold few enough of them to be worth cleaning.
+/// All segments are sealed then, except the free ones that the host leaves to others, and two for each head.
 pub fn data_bytes_max(count: u32, segment_bytes: u32) -> u64 {
     let by_reserve = u64::from(count.saturating_sub(reserve_segments(count))) * u64::from(segment_bytes);
     let sealed = count.saturating_sub(host_floor_segments(count) + 2 * HEADS as u32);
     by_reserve.min(u64::from(sealed) * dense_bytes(segment_bytes))
 }
 
-/// Returns the bytes of live records from which on a segment is so dense that moving them gains nothing: they would lose
-/// as much to headers and the ends of segments elsewhere.
+/// Returns the bytes of live records from which on a segment is so dense that moving them gains nothing: they
+/// would lose as much to headers and the ends of segments elsewhere.
 pub fn dense_bytes(segment_bytes: u32) -> u64 {
     // Most bytes that a pack loses to its header and to padding.
     const PACK_LOSS_BYTES: u64 = (PACK_HEADER_BYTES + PAGE_BYTES) as u64;
@@ -43,24 +43,24 @@ pub fn dense_bytes(segment_bytes: u32) -> u64 {
     dense.min(most) / UNIT_BYTES as u64 * UNIT_BYTES as u64
 }
 
-/// Returns the bytes kept for small writes, of a limit for data and map: a file system whose data did not fit must still
-/// be able to replay its journal.
+/// Returns the bytes kept for small writes, of a limit for data and map: a file system whose data did not fit
+/// must still be able to replay its journal.
 pub fn kept_for_small(limit: u64) -> u64 {
     limit / 256
 }
 
-/// Returns the number of free segments that host writes must leave for cleaning. Segments for the changed map are added
-/// to it.
+/// Returns the number of free segments that host writes must leave for cleaning. Segments for the changed map
+/// are added to it.
 pub fn host_floor_segments(count: u32) -> u32 {
     (count / 100).max(4)
 }
 
-/// Returns the critical and the low watermark: the numbers of free segments at which a checkpoint is needed, and below
-/// which cleaning works. `live` is the number of segments that the live data would fill, `floor` the number that the
-/// host head must leave.
+/// Returns the critical and the low watermark: the numbers of free segments at which a checkpoint is needed,
+/// and below which cleaning works. `live` is the number of segments that the live data would fill, `floor`
+/// the number that the host head must leave.
 ///
-/// Between floor and low watermark, cleaning keeps a stock of free segments, so that checkpoints are few: at most a
-/// quarter of the segments that data leaves free.
+/// Between floor and low watermark, cleaning keeps a stock of free segments, so that checkpoints are few: at
+/// most a quarter of the segments that data leaves free.
 pub fn watermarks(count: u32, live: u32, floor: u32) -> (u32, u32) {
     let stock = (count / 20).min(count.saturating_sub(live + floor) / 4).max(3);
     (floor + 2, floor + 2 + stock)

@@ -1,21 +1,22 @@
 //! Advice on capacity: whether data like that of a drive fits into what the drive promises.
 //!
-//! Fills (mostly zeros) take no space, so any number of them says nothing about the data to come. The ratios here leave them
-//! out, and so do all recommendations, estimates and warnings.
+//! Fills (mostly zeros) take no space, so any number of them says nothing about the data to come. The ratios
+//! here leave them out, and so do all recommendations, estimates and warnings.
 
 use serde::{Deserialize, Serialize};
 
 use crate::report::StatusReport;
 
-/// Ratio of data that does not compress at all: headers and map, and on small drives the space to rewrite the map.
+/// Ratio of data that does not compress at all: headers and map, and on small drives the space to rewrite the
+/// map.
 pub const INCOMPRESSIBLE_RATIO: f64 = 0.98;
 /// Most data that a ratio needs to be meaningful.
 const MEANINGFUL_MAX_BYTES: u64 = 64 << 20;
 /// Part of the physical limit that is enough on a small drive.
 const MEANINGFUL_PART: u64 = 8;
 
-/// Returns the amount of data, in logical bytes without fills, from which on its ratio is meaningful for a drive with this
-/// physical limit.
+/// Returns the amount of data, in logical bytes without fills, from which on its ratio is meaningful for a
+/// drive with this physical limit.
 pub fn meaningful_bytes(physical_limit_bytes: u64) -> u64 {
     MEANINGFUL_MAX_BYTES.min(physical_limit_bytes / MEANINGFUL_PART).max(1)
 }
@@ -108,8 +109,8 @@ impl StatusReport {
         };
     }
 
-    /// Returns whether [`StatusReport::logical_available_bytes`] is what can be written. Otherwise it is what can be written of data
-    /// that does not compress, because no ratio is known.
+    /// Returns whether [`StatusReport::logical_available_bytes`] is what can be written. Otherwise it is what
+    /// can be written of data that does not compress, because no ratio is known.
     pub fn logical_available_is_known(&self) -> bool {
         let (any_bytes, capacity) = self.any_data_bytes();
         // All of the capacity, or nothing, whatever the data.
@@ -136,8 +137,8 @@ impl StatusReport {
         )
     }
 
-    /// The ratios that advice is based on, as text: `1.02:1 without zeros, 1.01:1 in the last 12 min`. `duration` formats
-    /// seconds. `None` if none is known.
+    /// The ratios that advice is based on, as text: `1.02:1 without zeros, 1.01:1 in the last 12 min`.
+    /// `duration` formats seconds. `None` if none is known.
     pub fn ratios_text(&self, duration: impl Fn(f64) -> String) -> Option<String> {
         let stored = self.stored_compression_ratio.map(|ratio| format!("{ratio:.2}:1 without zeros"));
         let recent = &self.recently_written;

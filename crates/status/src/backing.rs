@@ -31,7 +31,8 @@ impl fmt::Display for FileId {
 pub struct BackingReport {
     /// File or block device.
     pub kind: BackingKind,
-    /// Bytes of the drive behind the end of its backing, which another program has truncated; 0 if the drive is not served.
+    /// Bytes of the drive behind the end of its backing, which another program has truncated; 0 if the drive
+    /// is not served.
     pub missing_bytes: u64,
     /// Where the backing is; unknown if the drive is not served.
     pub place: BackingPlace,

@@ -1,6 +1,6 @@
-//! The consolidated capacity report of ScaleFlux's CSD 2000 (`sfx_capacity_stat`), with the same columns in the same
-//! order, so that scripts written for it work. Source: Hyperscalers, *Gluster Scale Out Storage for Cloud using
-//! Computational Storage Drives*, 2022, section 6.
+//! The consolidated capacity report of ScaleFlux's CSD 2000 (`sfx_capacity_stat`), with the same columns in
+//! the same order, so that scripts written for it work. Source: Hyperscalers, *Gluster Scale Out Storage for
+//! Cloud using Computational Storage Drives*, 2022, section 6.
 
 use crate::report::StatusReport;
 

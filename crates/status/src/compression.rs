@@ -12,7 +12,8 @@ pub struct CompressionReport {
     pub dictionaries: Vec<DictionaryReport>,
     /// Live data by kind and size of record.
     pub live: Vec<LiveReport>,
-    /// Records written since the drive was opened, by hosts and by settling, grouped by how they were compressed.
+    /// Records written since the drive was opened, by hosts and by settling, grouped by how they were
+    /// compressed.
     pub written: Vec<WrittenReport>,
     /// Physical space of data that compresses and is not settled.
     pub unsettled_bytes: u64,
@@ -38,7 +39,8 @@ pub struct WrittenReport {
     pub physical_bytes: u64,
 }
 
-/// Codecs and dictionaries of live data, estimated from records drawn at random. Excludes data stored uncompressed.
+/// Codecs and dictionaries of live data, estimated from records drawn at random. Excludes data stored
+/// uncompressed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -101,11 +103,11 @@ pub struct TrainingReport {
     pub asked: bool,
     /// Ids of the new dictionaries; empty if none was kept.
     pub dictionary_ids: Vec<u16>,
-    /// Compression ratio of a held-out sample with them, relative to none: 1.05 is a gain of 5 %. 0 if nothing was
-    /// trained.
+    /// Compression ratio of a held-out sample with them, relative to none: 1.05 is a gain of 5 %. 0 if
+    /// nothing was trained.
     pub gain: f64,
-    /// Compression ratio of that sample with the dictionaries that were in use before, relative to none; 1 if there
-    /// were none.
+    /// Compression ratio of that sample with the dictionaries that were in use before, relative to none; 1 if
+    /// there were none.
     pub gain_before: f64,
     /// Compressible blocks of the sample.
     pub sample_blocks_count: u64,
@@ -136,14 +138,15 @@ pub struct SettlingReport {
     pub after_bytes: u64,
     /// Part of the settled bytes: settled before, with other dictionaries or none.
     pub again_bytes: u64,
-    /// Logical bytes of frames cut into single blocks, since the drive was opened, because they are read at random
-    /// often. Not part of the settled bytes.
+    /// Logical bytes of frames cut into single blocks, since the drive was opened, because they are read at
+    /// random often. Not part of the settled bytes.
     pub cut_bytes: u64,
     /// Physical bytes that they took before.
     pub cut_before_bytes: u64,
     /// Physical bytes that they took afterwards.
     pub cut_after_bytes: u64,
-    /// Logical bytes recompressed per second, over the last five minutes or since settling began; `None` if nothing was.
+    /// Logical bytes recompressed per second, over the last five minutes or since settling began; `None` if
+    /// nothing was.
     pub bytes_per_second: Option<f64>,
     /// Estimate of the time until all data is settled, at this rate; `None` while nothing is being settled.
     pub seconds_left: Option<f64>,
@@ -184,7 +187,8 @@ impl SettlingReport {
 }
 
 impl CompressionReport {
-    /// Replaces the estimate of what is to gain by what settling has gained since the drive was opened, if anything.
+    /// Replaces the estimate of what is to gain by what settling has gained since the drive was opened, if
+    /// anything.
     pub fn estimate_by(&mut self, settling: &SettlingReport) {
         if settling.before_bytes > 0 {
             let left = settling.after_bytes as f64 / settling.before_bytes as f64;

@@ -13,8 +13,8 @@ const SCHEME: &str = "file://";
 /// Bytes that are encoded in a URI: all but the unreserved characters of RFC 3986, and the slash.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~').remove(b'/');
 
-/// Returns the path as text for programs. [`parse_path`] returns the same path again. A path that is UTF-8 is its own
-/// text, any other is a `file://` URI with percent-encoding (RFC 3986).
+/// Returns the path as text for programs. [`parse_path`] returns the same path again. A path that is UTF-8 is
+/// its own text, any other is a `file://` URI with percent-encoding (RFC 3986).
 pub fn path_text(path: &Path) -> String {
     match path.to_str() {
         Some(text) => text.to_string(),
@@ -35,14 +35,14 @@ pub fn parse_path(text: &str) -> PathBuf {
     }
 }
 
-/// Displays the path for people: bytes that are not UTF-8 as `\xff`, characters that are not visible or change the order of
-/// others as `\n` or `\u{1b}`.
+/// Displays the path for people: bytes that are not UTF-8 as `\xff`, characters that are not visible or
+/// change the order of others as `\n` or `\u{1b}`.
 pub fn shown(path: &Path) -> Shown<'_> {
     Shown(path)
 }
 
-/// Returns whether a character changes how others look: directions of text (Unicode Standard Annex 9) and separators
-/// of lines. They could make a path look like another one.
+/// Returns whether a character changes how others look: directions of text (Unicode Standard Annex 9) and
+/// separators of lines. They could make a path look like another one.
 fn is_format(character: char) -> bool {
     matches!(
         character,

@@ -50,8 +50,9 @@ pub struct StatusReport {
     pub logical_used_bytes: u64,
     /// Part of `logical_used_bytes`: fills, which take no space.
     pub logical_fill_bytes: u64,
-    /// Data that can still be written at the expected compression ratio; if that is unknown, data that does not compress. See
-    /// [`StatusReport::logical_available_is_known`]. Always a number: older programs take nothing else.
+    /// Data that can still be written at the expected compression ratio; if that is unknown, data that does
+    /// not compress. See [`StatusReport::logical_available_is_known`]. Always a number: older programs take
+    /// nothing else.
     pub logical_available_bytes: u64,
     pub physical_size_bytes: u64,
     /// Space that host data and map may fill.
@@ -74,7 +75,8 @@ pub struct StatusReport {
     /// The same without fills; `None` with too little data.
     pub stored_compression_ratio: Option<f64>,
     pub recently_written: RecentlyWritten,
-    /// The lower one of the ratios that are known of stored and of recently written data, which all advice is based on.
+    /// The lower one of the ratios that are known of stored and of recently written data, which all advice is
+    /// based on.
     pub expected_compression_ratio: Option<f64>,
     pub waf: f64,
     pub out_of_space: bool,
@@ -157,7 +159,8 @@ pub struct ErrorReport {
     pub corrupt_records_count: u64,
     /// Reads of a superblock or checkpoint that the other copy served.
     pub corrected_reads_count: u64,
-    /// Copies of superblock and checkpoints that did not take what was last written to them; 0 again once they do.
+    /// Copies of superblock and checkpoints that did not take what was last written to them; 0 again once
+    /// they do.
     pub copies_not_taken_count: u32,
     pub unclean_opens_count: u64,
 }

@@ -143,8 +143,8 @@ pub struct ReadCacheReport {
     pub misses_count: u64,
 }
 
-/// The device that compresses for all drives of a server. The numbers are sums over the drives since the server was
-/// started.
+/// The device that compresses for all drives of a server. The numbers are sums over the drives since the
+/// server was started.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 #[allow(missing_docs, reason = "the names say it")]

@@ -163,7 +163,8 @@ states! {
 }
 
 states! {
-    /// Where the backing of a served drive is; `Unknown` if the drive is not served, or its path could never be looked at.
+    /// Where the backing of a served drive is; `Unknown` if the drive is not served, or its path could never
+    /// be looked at.
     BackingPlace {
         /// At its path. Also a file that never had a name.
         InPlace = "in-place",

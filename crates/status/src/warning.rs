@@ -1,7 +1,7 @@
 //! Critical warnings: one bit each, with a name.
 //!
-//! Bits 0 to 7 are those of the *Critical Warning* byte in NVMe's SMART / Health Information log (NVM Express Base
-//! Specification 2.0, figure 207), as far as they apply. Warnings that NVMe does not have begin at bit 8.
+//! Bits 0 to 7 are those of the *Critical Warning* byte in NVMe's SMART / Health Information log (NVM Express
+//! Base Specification 2.0, figure 207), as far as they apply. Warnings that NVMe does not have begin at bit 8.
 
 use std::fmt;
 
@@ -12,12 +12,13 @@ use crate::states::states;
 states! {
     /// A critical warning.
     Warning {
-        /// Physical space in use reached the highest warning level (NVMe: available spare below its threshold).
+        /// Physical space in use reached the highest warning level (NVMe: available spare below its
+        /// threshold).
         Space = "space",
         /// A disk under the drive is at its temperature limit, or reports that it is too hot.
         Temperature = "temperature",
-        /// Data is in doubt: corrupt records were found, the log is damaged, the drive is poisoned, its backing was
-        /// truncated or deleted, or a disk under it fails its own test.
+        /// Data is in doubt: corrupt records were found, the log is damaged, the drive is poisoned, its
+        /// backing was truncated or deleted, or a disk under it fails its own test.
         Reliability = "reliability",
         /// Writes are refused although read-only was not requested.
         ReadOnly = "read-only",

@@ -1,5 +1,5 @@
-//! `docs/status.md` and `docs/schema/status.json` list exactly the keys of a report, with their types and whether they may
-//! be null.
+//! `docs/status.md` and `docs/schema/status.json` list exactly the keys of a report, with their types and
+//! whether they may be null.
 
 use std::collections::BTreeMap;
 

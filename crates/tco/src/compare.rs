@@ -23,7 +23,8 @@ pub enum BreakEven {
 /// The largest ratio considered in the search for a break-even.
 pub const BREAK_EVEN_RATIO_MAX: f64 = 1000.0;
 
-/// Factors by which a performance multiplier is varied: how many times the hardware is needed is the least certain input.
+/// Factors by which a performance multiplier is varied: how many times the hardware is needed is the least
+/// certain input.
 pub const MULTIPLIER_FACTORS: [f64; 3] = [1.1, 1.25, 1.5];
 /// The largest performance multiplier considered in the search for a break-even.
 const BREAK_EVEN_MULTIPLIER_MAX: f64 = 1000.0;
@@ -33,13 +34,14 @@ const BREAK_EVEN_MULTIPLIER_MAX: f64 = 1000.0;
 pub struct Comparison {
     /// Saving in TCO per TBe as a share of the baseline's; negative if the column costs more.
     pub saving: f64,
-    /// Saving in TCO per TBe with a performance multiplier of 1 in both columns, so that performance is ignored.
+    /// Saving in TCO per TBe with a performance multiplier of 1 in both columns, so that performance is
+    /// ignored.
     pub saving_without_performance: f64,
-    /// Saving with the column's performance multiplier times each of [`MULTIPLIER_FACTORS`]. `None` for the baseline, whose
-    /// multiplier stays.
+    /// Saving with the column's performance multiplier times each of [`MULTIPLIER_FACTORS`]. `None` for the
+    /// baseline, whose multiplier stays.
     pub saving_at_multipliers: Option<[f64; MULTIPLIER_FACTORS.len()]>,
-    /// Performance multiplier at which the column costs as much as the baseline. `None` for the baseline, and if there is
-    /// none from 0.001 to 1000.
+    /// Performance multiplier at which the column costs as much as the baseline. `None` for the baseline, and
+    /// if there is none from 0.001 to 1000.
     pub break_even_multiplier: Option<f64>,
     /// Ratio that the column must reach to cost as much as the baseline.
     pub break_even: BreakEven,
@@ -47,8 +49,8 @@ pub struct Comparison {
     pub at_equal_ratio: Option<f64>,
 }
 
-/// Compares every column with the baseline. Results are in column order. Savings are no numbers if the baseline costs
-/// nothing.
+/// Compares every column with the baseline. Results are in column order. Savings are no numbers if the
+/// baseline costs nothing.
 pub fn compare(scenario: &Scenario) -> Vec<Comparison> {
     let base = scenario.baseline();
     let base_tco = tco(base);
@@ -80,8 +82,8 @@ fn tco(column: &Column) -> f64 {
     evaluate(column).tco_per_tbe()
 }
 
-/// Finds the break-even ratio by bisection. The cost falls as the ratio rises: in inverse proportion for a rack, in
-/// part for a cloud.
+/// Finds the break-even ratio by bisection. The cost falls as the ratio rises: in inverse proportion for a
+/// rack, in part for a cloud.
 fn break_even(column: &Column, base_tco: f64) -> BreakEven {
     if !column.takes(Field::Ratio) {
         return BreakEven::None;
@@ -144,8 +146,8 @@ pub struct SweepError {
 impl FromStr for SweepRange {
     type Err = SweepError;
 
-    /// Parses `FIELD=LOW..HIGH` or `FIELD=LOW..HIGH:POINTS`. The key without the section (`ratio`) is enough where it
-    /// is unique.
+    /// Parses `FIELD=LOW..HIGH` or `FIELD=LOW..HIGH:POINTS`. The key without the section (`ratio`) is enough
+    /// where it is unique.
     fn from_str(text: &str) -> Result<SweepRange, SweepError> {
         let error = |problem: String| SweepError { text: text.to_string(), problem };
         let form = || error("write FIELD=LOW..HIGH, such as ratio=1.0..4.0".to_string());
@@ -178,7 +180,8 @@ impl FromStr for SweepRange {
 }
 
 impl SweepRange {
-    /// Returns the values from low to high, rounded to whole numbers for fields that require them, without duplicates.
+    /// Returns the values from low to high, rounded to whole numbers for fields that require them, without
+    /// duplicates.
     pub fn values(&self) -> Vec<f64> {
         let step = (self.high - self.low) / (self.points - 1) as f64;
         // Rounds to 9 decimals, so that floating-point errors do not show in round values.
@@ -199,7 +202,8 @@ pub struct Sweep {
     pub field: Field,
     /// Values of that input.
     pub values: Vec<f64>,
-    /// TCO per TBe for each column (in column order) at each value. It is constant for columns without the input.
+    /// TCO per TBe for each column (in column order) at each value. It is constant for columns without the
+    /// input.
     pub tco_per_tbe: Vec<Vec<f64>>,
 }
 
@@ -233,8 +237,9 @@ impl Influence {
     }
 }
 
-/// Changes each input of a column separately, down and up by `share` of its value. Values stay within the field's
-/// limit, and whole numbers change by at least 1. Returns the inputs that change the result, the largest change first.
+/// Changes each input of a column separately, down and up by `share` of its value. Values stay within the
+/// field's limit, and whole numbers change by at least 1. Returns the inputs that change the result, the
+/// largest change first.
 pub fn tornado(column: &Column, share: f64) -> Vec<Influence> {
     let mut all: Vec<Influence> = Field::ALL
         .iter()

@@ -1,6 +1,7 @@
 //! Inputs of the model: every field of a scenario with its unit, limit and default.
 //!
-//! This list is the single source for parsing, checks, sweeps, the tornado chart and the table in `docs/tco.md`.
+//! This list is the single source for parsing, checks, sweeps, the tornado chart and the table in
+//! `docs/tco.md`.
 
 use crate::show::Show;
 
@@ -23,7 +24,8 @@ impl Kind {
     }
 }
 
-/// Allowed values of a field. All are finite and at most [`VALUE_MAX`]; those above 0 are at least [`VALUE_MIN`].
+/// Allowed values of a field. All are finite and at most [`VALUE_MAX`]; those above 0 are at least
+/// [`VALUE_MIN`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Limit {
     /// Above 0.
@@ -40,8 +42,8 @@ pub enum Limit {
     Count,
 }
 
-/// The largest value of any field: large enough for the cost of a data centre in dollars, small enough that no result
-/// overflows.
+/// The largest value of any field: large enough for the cost of a data centre in dollars, small enough that
+/// no result overflows.
 pub const VALUE_MAX: f64 = 1e12;
 
 /// The smallest value of a field that must be above 0: no result of a division by it overflows.
@@ -262,14 +264,15 @@ impl Field {
         Field::ALL.iter().copied().find(|field| field.info().name == name)
     }
 
-    /// Returns the field with this full name, or with this key if only one section has it: `ratio` is `workload.ratio`.
+    /// Returns the field with this full name, or with this key if only one section has it: `ratio` is
+    /// `workload.ratio`.
     pub fn resolve(name: &str) -> Option<Field> {
         let mut by_key = Field::ALL.iter().copied().filter(|field| field.key() == name);
         Field::named(name).or_else(|| by_key.next().filter(|_| by_key.next().is_none()))
     }
 
-    /// Suggests a field for an unknown name: a key of similar spelling in the same section, or the same key in another
-    /// section.
+    /// Suggests a field for an unknown name: a key of similar spelling in the same section, or the same key
+    /// in another section.
     pub(crate) fn closest(section: &str, key: &str) -> Option<&'static str> {
         let likeness = |field: &Field| strsim::jaro_winkler(key, field.key());
         let alike = Field::ALL.iter().filter(|field| field.section() == section);
@@ -293,8 +296,8 @@ impl Field {
         self.info().kind.is_none_or(|only| only == kind)
     }
 
-    /// Returns whether a scenario must give the field. The traffic of a cloud column is optional, although it has no
-    /// fixed default.
+    /// Returns whether a scenario must give the field. The traffic of a cloud column is optional, although it
+    /// has no fixed default.
     pub fn is_required(self) -> bool {
         self.info().default.is_none() && self != Field::CloudTraffic
     }

@@ -1,10 +1,10 @@
-//! Total cost of ownership (TCO) of storage per TB that users can store. Implements the SNIA storage TCO model and
-//! extends it with cloud volumes, CPU cost of compression, discounting, number of racks for a required capacity, and
-//! greenhouse gases.
+//! Total cost of ownership (TCO) of storage per TB that users can store. Implements the SNIA storage TCO
+//! model and extends it with cloud volumes, CPU cost of compression, discounting, number of racks for a
+//! required capacity, and greenhouse gases.
 //!
-//! [`parse`] reads a [`Scenario`] from TOML. [`use_scan`] and [`use_bench`] replace assumed values by measured ones.
-//! [`evaluate`] computes a column. [`compare`], [`sweep`] and [`tornado`] compare columns and inputs. This crate reads
-//! no files and prints nothing.
+//! [`parse`] reads a [`Scenario`] from TOML. [`use_scan`] and [`use_bench`] replace assumed values by
+//! measured ones. [`evaluate`] computes a column. [`compare`], [`sweep`] and [`tornado`] compare columns and
+//! inputs. This crate reads no files and prints nothing.
 //!
 //! ```
 //! let preset = tco::preset("snia-2023").expect("it exists");

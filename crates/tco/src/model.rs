@@ -1,6 +1,6 @@
-//! The cost model. Racks follow the SNIA storage TCO model as published in "TCO in Computational Storage - Compression"
-//! (SNIA Computational Storage SIG, August 2023). Cloud volumes, CPU cores, discounting, number of racks and greenhouse
-//! gases are extensions. `docs/tco.md` lists the formulas in order.
+//! The cost model. Racks follow the SNIA storage TCO model as published in "TCO in Computational Storage -
+//! Compression" (SNIA Computational Storage SIG, August 2023). Cloud volumes, CPU cores, discounting, number
+//! of racks and greenhouse gases are extensions. `docs/tco.md` lists the formulas in order.
 
 use crate::field::{Field as F, Kind};
 use crate::metric::{Metric as M, Results};
@@ -23,9 +23,10 @@ pub fn evaluate(column: &Column) -> Results {
 
 /// Cores that one server keeps busy with compression and with the client's side.
 ///
-/// A performance multiplier of M stands for M times the servers and drives under the same load. A share is one of a
-/// server that writes as fast as it can, so each of the M servers has it. Time for each GB is different: each of the M
-/// servers writes an Mth of the GB, and the cores for all of them are the same in number.
+/// A performance multiplier of M stands for M times the servers and drives under the same load. A share is
+/// one of a server that writes as fast as it can, so each of the M servers has it. Time for each GB is
+/// different: each of the M servers writes an Mth of the GB, and the cores for all of them are the same in
+/// number.
 fn cores_busy(c: &Column) -> f64 {
     let seconds_per_gb = c.get(F::CpuSecondsPerGb) + c.get(F::CpuClientSecondsPerGb);
     let gb_per_s = c.get(F::CpuGbPerS) / c.get(F::PerformanceMultiplier);

@@ -30,7 +30,8 @@ pub const SCENARIO_MAX_BYTES: usize = 1 << 20;
 ///
 /// # Errors
 ///
-/// Fails if the text is too large or not TOML, has an unknown key, lacks a required key, or has an invalid value.
+/// Fails if the text is too large or not TOML, has an unknown key, lacks a required key, or has an invalid
+/// value.
 pub fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
     let reader = Reader { file, text };
     if text.len() > SCENARIO_MAX_BYTES {
@@ -292,7 +293,8 @@ impl Reader<'_> {
                     }
                 }
             }
-            // A ratio without what it takes, or the other way round, would be combined with the figures of another codec.
+            // A ratio without what it takes, or the other way round, would be combined with the figures of
+            // another codec.
             if let Some(missing) = CODEC_FIELDS.iter().find(|field| !figures.values.contains_key(field)) {
                 let problem = format!("missing; expected {}", missing.expected());
                 return Err(self.error(codec.span().start, &format!("{place}.{}", missing.key()), problem));

@@ -1,5 +1,5 @@
-//! The table of results, used for every output format: inputs and outputs of all columns in the order of the SNIA
-//! document.
+//! The table of results, used for every output format: inputs and outputs of all columns in the order of the
+//! SNIA document.
 
 use crate::field::{Field, Kind};
 use crate::metric::{Metric as M, Results};
@@ -134,7 +134,8 @@ const LAYOUT: &[(&str, &[&str], &[M])] = &[
     ),
 ];
 
-/// Returns the table of a scenario. Inputs that no column gives or assumes and outputs that apply to no column are omitted.
+/// Returns the table of a scenario. Inputs that no column gives or assumes and outputs that apply to no
+/// column are omitted.
 pub fn table(scenario: &Scenario) -> Vec<Section> {
     let results: Vec<Results> = scenario.columns.iter().map(evaluate).collect();
     let mut sections = Vec::new();

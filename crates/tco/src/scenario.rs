@@ -69,11 +69,13 @@ pub struct Column {
     pub note: Option<String>,
     /// False for storage that does not compress. Its ratio is 1 and cannot be measured, set or swept.
     pub compresses: bool,
-    /// Codec that the ratio and the CPU time are of, such as `auto` or `zstd:3`. A name without a level stands for every level.
+    /// Codec that the ratio and the CPU time are of, such as `auto` or `zstd:3`. A name without a level
+    /// stands for every level.
     pub codec: Option<String>,
     /// Ratio and CPU time of further codecs, of which the scenario chose [`Column::codec`].
     pub codecs: BTreeMap<String, CodecFigures>,
-    /// Path of the ratio in the output of `pumice scan --json`, if not [`SCAN_RATIO_PATH`](crate::SCAN_RATIO_PATH).
+    /// Path of the ratio in the output of `pumice scan --json`, if not
+    /// [`SCAN_RATIO_PATH`](crate::SCAN_RATIO_PATH).
     pub scan: Option<String>,
     /// Names in the output of `pumice bench`, besides the column's name.
     pub bench: Vec<String>,
@@ -98,7 +100,8 @@ impl Column {
         field.applies_to(self.kind) && (field != Field::Ratio || self.compresses)
     }
 
-    /// Returns whether a value is an assumption: its source says so, or it decides about the result and has no source.
+    /// Returns whether a value is an assumption: its source says so, or it decides about the result and has
+    /// no source.
     pub fn is_assumed(&self, field: Field) -> bool {
         if !self.takes(field) {
             return false;
@@ -120,8 +123,8 @@ impl Column {
         }
     }
 
-    /// Returns whether the default of a field is an assumption: that the column is as fast as those with a multiplier of 1,
-    /// or that cores cost nothing although they are used.
+    /// Returns whether the default of a field is an assumption: that the column is as fast as those with a
+    /// multiplier of 1, or that cores cost nothing although they are used.
     fn is_assumed_by_default(&self, field: Field) -> bool {
         match field {
             Field::PerformanceMultiplier => true,
@@ -158,8 +161,8 @@ impl Column {
         true
     }
 
-    /// Returns a copy of the column with another value for one input. The value is clamped to the bounds of the field's
-    /// limit. The copy is unchanged if the field has no effect on the column.
+    /// Returns a copy of the column with another value for one input. The value is clamped to the bounds of
+    /// the field's limit. The copy is unchanged if the field has no effect on the column.
     pub fn with(&self, field: Field, value: f64) -> Column {
         let mut column = self.clone();
         if column.takes(field) {
@@ -180,8 +183,8 @@ impl Column {
             + self.get(Field::Jbods) * self.get(Field::DrivesPerJbod)
     }
 
-    /// Returns the first inconsistency between fields, which the limit of a single field cannot detect, with the
-    /// expected value.
+    /// Returns the first inconsistency between fields, which the limit of a single field cannot detect, with
+    /// the expected value.
     pub(crate) fn contradiction(&self) -> Option<(Field, &'static str)> {
         let has = |field| self.get(field) > 0.0;
         if self.kind == Kind::Rack && self.drives_per_rack() == 0.0 {
@@ -211,8 +214,8 @@ pub struct Scenario {
     pub columns: Vec<Column>,
     /// Index of the column that the others are compared with.
     pub baseline: usize,
-    /// A ratio at which all columns are compared additionally. It separates the effect of the data from the effect of
-    /// the method.
+    /// A ratio at which all columns are compared additionally. It separates the effect of the data from the
+    /// effect of the method.
     pub equal_ratio: Option<f64>,
 }
 
@@ -258,8 +261,8 @@ impl Scenario {
     ///
     /// # Errors
     ///
-    /// Fails if the value is not allowed, if the column does not exist, if the field has no effect on any selected
-    /// column, or if the new value contradicts another field.
+    /// Fails if the value is not allowed, if the column does not exist, if the field has no effect on any
+    /// selected column, or if the new value contradicts another field.
     pub fn set(&mut self, column: Option<&str>, field: Field, value: f64) -> Result<(), SetError> {
         let name = field.info().name;
         if !field.info().limit.admits(value) {

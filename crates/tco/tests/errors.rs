@@ -222,7 +222,8 @@ fn no_columns_and_too_many() {
 
 #[test]
 fn no_text_makes_it_panic() {
-    // Every prefix of a valid scenario, and every replacement of one byte, is parsed or refused without a panic.
+    // Every prefix of a valid scenario, and every replacement of one byte, is parsed or refused without a
+    // panic.
     let text = scenario_text("");
     for at in 0..text.len() {
         let _ = tco::parse("f", &text[..at]);

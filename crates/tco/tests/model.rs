@@ -70,8 +70,8 @@ fn cores_that_compress_cost_money_and_power() {
     assert_near(results(seconds).get(Metric::Tco), r.get(Metric::Tco).expect("TCO"));
 }
 
-/// A multiplier of M stands for M times the servers under the same load: M times the cores of a share that each server has, and as
-/// many cores as before for time that each GB takes.
+/// A multiplier of M stands for M times the servers under the same load: M times the cores of a share that
+/// each server has, and as many cores as before for time that each GB takes.
 #[test]
 fn a_multiplier_multiplies_servers_and_not_the_load() {
     let cpu = |multiplier: f64, cpu: &str| {
@@ -161,8 +161,8 @@ included_iops = 3000
 fn cloud_volumes_save_by_ratio_and_throughput() {
     let s = scenario(CLOUD);
     let r = evaluate(&s.columns[1]);
-    // 100 TB of data take 62.5 TB of volumes that are 80 % full. 4000 MB/s become 2000 MB/s, of which 500 MB/s are
-    // included.
+    // 100 TB of data take 62.5 TB of volumes that are 80 % full. 4000 MB/s become 2000 MB/s, of which 500
+    // MB/s are included.
     assert_near(r.get(Metric::RawTb), 62.5);
     assert_near(r.get(Metric::OpexVolumes), 62_500.0 * 0.08 * 48.0);
     assert_near(r.get(Metric::OpexThroughput), 1500.0 * 0.04 * 48.0);
@@ -272,7 +272,8 @@ fn the_tornado_finds_what_matters() {
         (ratio.tco_at_low / tco - 2.0 / 1.6).abs() < 1e-12
             && (ratio.tco_at_high / tco - 2.0 / 2.4).abs() < 1e-12
     );
-    // Utilization and replication have as much influence as the ratio. The ends of the range stay within the limit.
+    // Utilization and replication have as much influence as the ratio. The ends of the range stay within the
+    // limit.
     assert_eq!(of(Field::Utilization).expect("it matters").high, 0.96);
     let counts = of(Field::DrivesPerServer).expect("it matters");
     assert_eq!((counts.low, counts.high), (8.0, 12.0));

@@ -1,5 +1,5 @@
-//! The table of "TCO in Computational Storage - Compression" (SNIA, August 2023): every number, to the digits printed
-//! there.
+//! The table of "TCO in Computational Storage - Compression" (SNIA, August 2023): every number, to the digits
+//! printed there.
 
 use tco::{Field, Metric, Scenario, compare, evaluate};
 
@@ -107,8 +107,8 @@ fn total_cost_of_ownership() {
     assert_eq!(outputs(Metric::EffectivePbe), ["0.3", "0.3", "1.3"]);
 }
 
-/// Savings from the text of the document: 9 % with the cheaper server alone, 31 % with performance included, and $2,776
-/// less per server.
+/// Savings from the text of the document: 9 % with the cheaper server alone, 31 % with performance included,
+/// and $2,776 less per server.
 #[test]
 fn savings() {
     let compared = compare(&snia())[1];

@@ -56,7 +56,8 @@ impl Attachment {
             None => None,
         };
         if waiting.is_none() {
-            // If something uses what a killed bridge left, all of it stays, with the record: it can be detached later.
+            // If something uses what a killed bridge left, all of it stays, with the record: it can be
+            // detached later.
             node::clear_stale(stale.as_ref(), &folder, false)?;
             // Another drive may get a node of this name.
             if let Some(node) = stale.as_ref().and_then(|stale| stale.node.as_deref()) {
@@ -78,7 +79,8 @@ impl Attachment {
                 let left = Record { bridge_pid, bridge_started, takeover, ..stale.clone() };
                 let _ = left.write(&folder);
             }
-            // One that an earlier bridge has started may be rolling its log forward. Whoever attaches or detaches next finds it.
+            // One that an earlier bridge has started may be rolling its log forward. Whoever attaches or
+            // detaches next finds it.
             None if started.left().is_some() => {}
             None => match started.stop(false) {
                 Ok(()) => place::remove(&folder),
@@ -204,7 +206,8 @@ impl Attachment {
     }
 }
 
-/// Locks the folder of an attachment. One that has just been killed lets go of it when the kernel has closed its files.
+/// Locks the folder of an attachment. One that has just been killed lets go of it when the kernel has closed
+/// its files.
 fn lock(path: &Path, folder: &Path) -> Result<FolderLock, AttachError> {
     let since = Instant::now();
     loop {

@@ -21,8 +21,8 @@ const GLANCE: Duration = Duration::from_secs(1);
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Attachment {
-    /// Flushes, and removes the node and everything else. With `force`, also if the drive cannot be flushed. Returns what was
-    /// lost, if something was.
+    /// Flushes, and removes the node and everything else. With `force`, also if the drive cannot be flushed.
+    /// Returns what was lost, if something was.
     pub(super) fn remove(&mut self, force: bool) -> Result<Option<String>, AttachError> {
         let node = self.node.path().to_path_buf();
         let refused = |why: String| AttachError::Refused(format!("{}: {why}", node.display()));

@@ -60,7 +60,8 @@ pub(crate) fn loop_configure(device: impl AsFd, config: [u8; LOOP_CONFIG_BYTES])
     unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, _>::new(config)) }
 }
 
-/// Lets the kernel look for partitions, now and at `BLKRRPART`, and remove them when the file is taken from the device. Reads the device.
+/// Lets the kernel look for partitions, now and at `BLKRRPART`, and remove them when the file is taken from
+/// the device. Reads the device.
 pub(crate) fn loop_scan_partitions(device: impl AsFd) -> io::Result<()> {
     // SAFETY: LOOP_GET_STATUS64 writes that many bytes, any of which are valid.
     let mut info = unsafe { ioctl(&device, Getter::<LOOP_GET_STATUS64, [u8; LOOP_INFO_BYTES]>::new()) }?;

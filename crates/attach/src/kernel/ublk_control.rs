@@ -16,7 +16,8 @@ const COMMAND_BYTES: usize = 32;
 /// Bytes that a command has in an entry of a ring.
 const ENTRY_BYTES: usize = 80;
 
-/// A command: its number in `UBLK_U_CMD_*`, encoded as an ioctl that reads and writes a `struct ublksrv_ctrl_cmd`.
+/// A command: its number in `UBLK_U_CMD_*`, encoded as an ioctl that reads and writes a
+/// `struct ublksrv_ctrl_cmd`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum UblkCommand {
@@ -64,7 +65,8 @@ impl UblkControl {
         Ok(UblkControl { file, ring, is_lost: false })
     }
 
-    /// Sends a command with a buffer, which the kernel reads and may change, and a number. Waits for its result.
+    /// Sends a command with a buffer, which the kernel reads and may change, and a number. Waits for its
+    /// result.
     pub(crate) fn send(
         &mut self,
         command: UblkCommand,
@@ -96,8 +98,8 @@ impl UblkControl {
         bytes[16..24].copy_from_slice(&number.to_ne_bytes());
         let entry =
             opcode::UringCmd80::new(types::Fd(self.file.as_raw_fd()), command.code()).cmd(bytes).build();
-        // SAFETY: the buffer lives until the command has ended: if that is not seen below, `send` never frees it. The kernel
-        // uses no more than its length.
+        // SAFETY: the buffer lives until the command has ended: if that is not seen below, `send` never frees
+        // it. The kernel uses no more than its length.
         let pushed = unsafe { self.ring.submission().push(&entry) };
         // One command at a time: the ring is empty.
         pushed.map_err(|_| Errno::BUSY)?;

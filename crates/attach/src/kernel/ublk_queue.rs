@@ -1,5 +1,5 @@
-//! A queue of a ublk device: requests come as completions of commands in an io_uring, and are answered by new commands. All
-//! commands of a queue come from one thread.
+//! A queue of a ublk device: requests come as completions of commands in an io_uring, and are answered by new
+//! commands. All commands of a queue come from one thread.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -67,7 +67,8 @@ pub(crate) struct UblkQueue {
     number: u16,
     depth: u16,
     requests: NonNull<c_void>,
-    /// Where the kernel puts the count of the event. Never freed: the kernel may write there until it has cleared up the ring.
+    /// Where the kernel puts the count of the event. Never freed: the kernel may write there until it has
+    /// cleared up the ring.
     count: NonNull<u8>,
     ring: IoUring,
 }
@@ -79,13 +80,14 @@ impl UblkRing {
         Ok(UblkRing { event, depth, ring })
     }
 
-    /// Sends commands to fetch requests of queue `number` of a device, and maps its requests. None comes before the device is
-    /// started.
+    /// Sends commands to fetch requests of queue `number` of a device, and maps its requests. None comes
+    /// before the device is started.
     pub(crate) fn open(mut self, device: Arc<File>, number: u16) -> std::io::Result<UblkQueue> {
         for tag in 0..self.depth {
             push(&mut self.ring, &command(&device, number, FETCH, tag, 0));
         }
-        // All of them: the queue has a thread, for the driver, once it has the last one. Commonly that is one system call.
+        // All of them: the queue has a thread, for the driver, once it has the last one. Commonly that is one
+        // system call.
         while !self.ring.submission().is_empty() {
             match self.ring.submit() {
                 Err(error) if passes(&error) => sleep(AGAIN),
@@ -97,8 +99,8 @@ impl UblkRing {
             return Err(std::io::Error::from_raw_os_error(refused.result().abs()));
         }
         let UblkRing { event, depth, ring } = self;
-        // Last: the driver lets one process map it, until it is made to forget that one by a takeover, for which it wants all
-        // queues to have a thread.
+        // Last: the driver lets one process map it, until it is made to forget that one by a takeover, for
+        // which it wants all queues to have a thread.
         let requests = map(&device, number, depth)?;
         let count = NonNull::from(Box::leak(Box::new([0; COUNT_BYTES]))).cast();
         let mut queue = UblkQueue { device, event, number, depth, requests, count, ring };
@@ -128,14 +130,15 @@ fn command(device: &File, number: u16, command: u32, tag: u16, result: i32) -> s
 }
 
 fn push(ring: &mut IoUring, entry: &squeue::Entry) {
-    // SAFETY: only the read of the event has a pointer, to memory that is never freed; data is copied by reads and writes of
-    // the device.
+    // SAFETY: only the read of the event has a pointer, to memory that is never freed; data is copied by
+    // reads and writes of the device.
     let pushed = unsafe { ring.submission().push(entry) };
     assert!(pushed.is_ok(), "the ring has room for a command of each tag, and for the event");
 }
 
 impl UblkQueue {
-    /// Waits for the next write to the event. Reading it, rather than waiting until it is readable, takes no other system call.
+    /// Waits for the next write to the event. Reading it, rather than waiting until it is readable, takes no
+    /// other system call.
     fn read_event(&mut self) {
         let event = types::Fd(self.event.as_raw_fd());
         let read = opcode::Read::new(event, self.count.as_ptr(), COUNT_BYTES as u32).build().user_data(EVENT);

@@ -1,7 +1,7 @@
 //! The drive as a file: a FUSE file system with one file, for a loop device.
 //!
-//! Requests are answered from other threads than those that receive them, so that many are in flight. All I/O is direct:
-//! nothing is kept in the page cache between the loop device and the bridge.
+//! Requests are answered from other threads than those that receive them, so that many are in flight. All I/O
+//! is direct: nothing is kept in the page cache between the loop device and the bridge.
 
 use std::ffi::OsStr;
 use std::io;

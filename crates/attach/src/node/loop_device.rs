@@ -1,4 +1,5 @@
-//! A loop device on a FUSE file of the bridge. Works wherever there are /dev/fuse and loop devices, in containers too.
+//! A loop device on a FUSE file of the bridge. Works wherever there are /dev/fuse and loop devices, in
+//! containers too.
 
 use std::fs::{self, File};
 use std::io;
@@ -23,7 +24,8 @@ use crate::relay::Relay;
 
 /// Name of the mount point in the folder of an attachment.
 const MOUNT: &str = "file";
-/// Threads that receive requests, and wait for no reply. More than one: one may be blocked in sending to the server.
+/// Threads that receive requests, and wait for no reply. More than one: one may be blocked in sending to the
+/// server.
 const THREADS: usize = 2;
 /// Attempts to get a free loop device before another process does.
 const TRIES: usize = 16;
@@ -77,8 +79,8 @@ impl LoopNode {
     }
 }
 
-/// Lets the kernel look for partitions on a device, which its server has to answer. Waits for that, but not long: the device is there in
-/// any case, and partitions appear later then.
+/// Lets the kernel look for partitions on a device, which its server has to answer. Waits for that, but not
+/// long: the device is there in any case, and partitions appear later then.
 fn scan_partitions(path: &Path) {
     let (sender, scanned) = mpsc::channel();
     let device = path.to_path_buf();
@@ -107,7 +109,8 @@ fn set_capacity(path: &Path, file: &Path) -> Result<(), AttachError> {
     kernel::loop_set_capacity(&device).map_err(|error| AttachError::system("LOOP_SET_CAPACITY", error.into()))
 }
 
-/// Name of the file of a loop device, as `losetup` and udev show it (`/dev/disk/by-loop-ref/`): each drive has its own, the same each time.
+/// Name of the file of a loop device, as `losetup` and udev show it (`/dev/disk/by-loop-ref/`): each drive
+/// has its own, the same each time.
 fn name_of(folder: &Path) -> String {
     format!("pumice-{}", folder.file_name().unwrap_or_default().to_string_lossy())
 }
@@ -187,7 +190,8 @@ fn backing_file(name: &str) -> Option<PathBuf> {
     Some(PathBuf::from(shown.trim_end()))
 }
 
-/// Path of the mount point in the folder of an attachment as sysfs shows it: without links. What is mounted there is not asked.
+/// Path of the mount point in the folder of an attachment as sysfs shows it: without links. What is mounted
+/// there is not asked.
 fn real_mount(folder: &Path) -> PathBuf {
     fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf()).join(MOUNT)
 }
@@ -197,14 +201,16 @@ fn unmounted_file() -> PathBuf {
     Path::new("/").join(FILE_NAME)
 }
 
-/// Returns whether a file of a loop device, as sysfs shows it, is one that a killed bridge left: in its mount point, or, of the
-/// device that it recorded, where a file is shown that is not mounted any more. Any other bridge's may be shown there too.
+/// Returns whether a file of a loop device, as sysfs shows it, is one that a killed bridge left: in its mount
+/// point, or, of the device that it recorded, where a file is shown that is not mounted any more. Any other
+/// bridge's may be shown there too.
 fn is_left(file: &Path, mount: &Path, unmounted: Option<&Path>) -> bool {
     // A file that is there by this path is another's.
     file.starts_with(mount) || unmounted.is_some_and(|unmounted| file == unmounted && !unmounted.exists())
 }
 
-/// Returns whether a file of a loop device, as sysfs shows it, may be the one in the folder of an attachment. If in doubt, it is.
+/// Returns whether a file of a loop device, as sysfs shows it, may be the one in the folder of an attachment.
+/// If in doubt, it is.
 pub(super) fn may_be_in(shown: &Path, folder: &Path) -> bool {
     // Whatever way leads to the folder, also from another root.
     let tail = Path::new(folder.file_name().unwrap_or_default()).join(MOUNT).join(FILE_NAME);
@@ -222,7 +228,8 @@ impl Node for LoopNode {
             return Err(waits());
         }
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
-        // By itself: it asks the file system, which may be waiting for the server, and the caller has more to do than to wait with it.
+        // By itself: it asks the file system, which may be waiting for the server, and the caller has more to
+        // do than to wait with it.
         let (sender, resized) = mpsc::channel();
         let (path, file) = (self.path.clone(), self.file.path());
         let resize = move || {
@@ -245,9 +252,9 @@ impl Node for LoopNode {
     }
 }
 
-/// Removes the partitions of a loop device, takes the file from it, and waits until it is gone: the kernel does so when the last process
-/// closes it. With `force`, partitions that are open do not keep the file: the kernel removes them with it. A device whose file is not
-/// one that `is_its` is left alone.
+/// Removes the partitions of a loop device, takes the file from it, and waits until it is gone: the kernel
+/// does so when the last process closes it. With `force`, partitions that are open do not keep the file: the
+/// kernel removes them with it. A device whose file is not one that `is_its` is left alone.
 fn clear(
     path: &Path,
     is_its: impl Fn(&Path) -> bool,
@@ -277,8 +284,8 @@ fn clear(
     Ok(())
 }
 
-/// Removes partitions that another process has made while the file was taken from the device. A kernel that scans removes all of them by
-/// itself.
+/// Removes partitions that another process has made while the file was taken from the device. A kernel that
+/// scans removes all of them by itself.
 fn remove_late_partitions(path: &Path, name: &str, patience: Duration) {
     let has_file = || Path::new("/sys/block").join(name).join("loop/backing_file").exists();
     if has_file() || partitions::partitions(path).is_empty() {
@@ -293,15 +300,17 @@ fn remove_late_partitions(path: &Path, name: &str, patience: Duration) {
     }
 }
 
-/// Ends the requests that wait for a bridge that was killed. Its server has the FUSE device too, so the kernel does it only when
-/// that sees the end of the bridge; one that hangs does not. The caller has the folder's lock.
+/// Ends the requests that wait for a bridge that was killed. Its server has the FUSE device too, so the
+/// kernel does it only when that sees the end of the bridge; one that hangs does not. The caller has the
+/// folder's lock.
 pub(super) fn end_requests(folder: &Path) {
     // It may not be mounted. If it is in use, it stays, but its requests end.
     let _ = rustix::mount::unmount(folder.join(MOUNT), UnmountFlags::FORCE);
 }
 
-/// Removes what a killed bridge left in the folder of an attachment: all loop devices with a file in it, because the bridge may
-/// have been killed before it recorded its own. And the one that it `recorded`, if its file system is not mounted any more.
+/// Removes what a killed bridge left in the folder of an attachment: all loop devices with a file in it,
+/// because the bridge may have been killed before it recorded its own. And the one that it `recorded`, if its
+/// file system is not mounted any more.
 pub(super) fn clear_stale(recorded: Option<&Path>, folder: &Path, force: bool) -> Result<(), AttachError> {
     end_requests(folder);
     let (mount, unmounted) = (real_mount(folder), unmounted_file());

@@ -1,5 +1,5 @@
-//! A device of the kernel's `nbd` driver. The kernel has one end of some pairs of sockets, the bridge answers at the others.
-//! The driver sees no server and no reconnection.
+//! A device of the kernel's `nbd` driver. The kernel has one end of some pairs of sockets, the bridge answers
+//! at the others. The driver sees no server and no reconnection.
 
 use std::fs;
 use std::io::{self, BufReader, Read, Write};
@@ -111,7 +111,8 @@ impl NbdNode {
         Ok(())
     }
 
-    /// Returns whether the device was taken from this process (`nbd-client -d`). Another one may have it by now.
+    /// Returns whether the device was taken from this process (`nbd-client -d`). Another one may have it by
+    /// now.
     fn is_taken(&self) -> bool {
         self.connected_by.is_some() && shown_process(self.index) != self.connected_by
     }
@@ -239,8 +240,8 @@ impl Drop for NbdNode {
     }
 }
 
-/// Removes the device of a killed bridge. Its sockets are closed already. A device that another process has connected since
-/// then is left alone.
+/// Removes the device of a killed bridge. Its sockets are closed already. A device that another process has
+/// connected since then is left alone.
 ///
 /// # Errors
 ///

@@ -1,7 +1,7 @@
 //! Generic netlink, as far as the `nbd` driver needs it: `linux/netlink.h`, `linux/genetlink.h`.
 //!
-//! A request is a header of 16 bytes, one of 4 bytes with the command, and attributes. Numbers have the byte order of the
-//! machine, attributes are padded to 4 bytes.
+//! A request is a header of 16 bytes, one of 4 bytes with the command, and attributes. Numbers have the byte
+//! order of the machine, attributes are padded to 4 bytes.
 
 use rustix::fd::OwnedFd;
 use rustix::io::{Errno, read, write};
@@ -87,7 +87,8 @@ impl Family {
         Ok(Family { id, version, ..controller })
     }
 
-    /// Sends a command and waits until it is carried out. Returns the attributes of its answer, if it has one.
+    /// Sends a command and waits until it is carried out. Returns the attributes of its answer, if it has
+    /// one.
     fn ask(&self, command: u8, attributes: &Attributes) -> Result<Vec<u8>, Errno> {
         let length = HEADER_BYTES + GENERIC_HEADER_BYTES + attributes.0.len();
         let mut message = (length as u32).to_ne_bytes().to_vec();

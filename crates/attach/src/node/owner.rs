@@ -1,5 +1,6 @@
-//! Whether a node is that of its attachment still. Its disk can be taken from it by hand (`losetup -d`, `nbd-client -d`), and another
-//! one given to it: the node, and all names that lead to it, are another's then.
+//! Whether a node is that of its attachment still. Its disk can be taken from it by hand (`losetup -d`,
+//! `nbd-client -d`), and another one given to it: the node, and all names that lead to it, are another's
+//! then.
 
 use std::fs;
 use std::io;
@@ -8,8 +9,8 @@ use std::path::Path;
 use super::{Way, loop_device};
 use crate::place::Record;
 
-/// Returns why the node in a record is not the attachment's any more; `None` if it is, or if that cannot be found out. `folder`: that of
-/// the attachment.
+/// Returns why the node in a record is not the attachment's any more; `None` if it is, or if that cannot be
+/// found out. `folder`: that of the attachment.
 pub(crate) fn lost(record: &Record, folder: &Path) -> Option<String> {
     lost_in(Path::new("/sys"), record, folder)
 }

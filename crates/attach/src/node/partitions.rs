@@ -1,5 +1,5 @@
-//! Partitions of a node. The kernel keeps those of a loop or nbd device when that gets another disk, unless it scans itself; and whoever
-//! opens them then reads and writes that one.
+//! Partitions of a node. The kernel keeps those of a loop or nbd device when that gets another disk, unless
+//! it scans itself; and whoever opens them then reads and writes that one.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -51,8 +51,8 @@ fn partitions_in(folder: &Path) -> Vec<Partition> {
     found
 }
 
-/// Returns the numbers, `MAJOR:MINOR`, of the block device at `path`, of its partitions, and of the devices that are made of these: device
-/// mapper, RAID.
+/// Returns the numbers, `MAJOR:MINOR`, of the block device at `path`, of its partitions, and of the devices
+/// that are made of these: device mapper, RAID.
 pub fn numbers_above(path: &Path) -> Vec<String> {
     folder(path).map(|folder| numbers_above_in(&folder, Path::new("/sys/block"))).unwrap_or_default()
 }
@@ -74,7 +74,8 @@ fn numbers_above_in(folder: &Path, devices: &Path) -> Vec<String> {
     numbers
 }
 
-/// Removes the partitions of the open block device at `path`, whoever made them. One that a process has open for a moment is waited for.
+/// Removes the partitions of the open block device at `path`, whoever made them. One that a process has open
+/// for a moment is waited for.
 ///
 /// # Errors
 ///

@@ -1,11 +1,11 @@
-//! A device of the kernel's `ublk` driver. Data is copied by reads and writes of the driver's own device (`UBLK_F_USER_COPY`),
-//! so that it goes from the relay's buffers to the kernel's pages and no other.
+//! A device of the kernel's `ublk` driver. Data is copied by reads and writes of the driver's own device
+//! (`UBLK_F_USER_COPY`), so that it goes from the relay's buffers to the kernel's pages and no other.
 //!
-//! The device survives the bridge: while there is none the driver holds requests, and gives them to the next one
-//! (`UBLK_F_USER_RECOVERY`, `UBLK_F_USER_RECOVERY_REISSUE`).
+//! The device survives the bridge: while there is none the driver holds requests, and gives them to the next
+//! one (`UBLK_F_USER_RECOVERY`, `UBLK_F_USER_RECOVERY_REISSUE`).
 //!
-//! The bindings are the bridge's own, over `io-uring`: the crate `libublk` brings an executor, fixes the version of `io-uring`,
-//! and needs libclang to build, for a dozen commands and three structures.
+//! The bindings are the bridge's own, over `io-uring`: the crate `libublk` brings an executor, fixes the
+//! version of `io-uring`, and needs libclang to build, for a dozen commands and three structures.
 
 use std::fs::{self, File};
 use std::io;
@@ -35,13 +35,14 @@ use crate::relay::Relay;
 const QUEUES_MAX: usize = 4;
 /// Time for the nodes of a new device to appear.
 const NODE_APPEARS: Duration = Duration::from_secs(5);
-/// Time for a device to be free of its last bridge. If all requests of a queue were in flight, Linux before 6.16 notices its
-/// end only when they time out, after 30 seconds.
+/// Time for a device to be free of its last bridge. If all requests of a queue were in flight, Linux before
+/// 6.16 notices its end only when they time out, after 30 seconds.
 const QUIESCES: Duration = Duration::from_secs(90);
 const POLL: Duration = Duration::from_millis(20);
 /// Attempts of a command that a signal interrupts.
 const TRIES: usize = 100;
-/// `ENOTSUPP`, which is not an error number for programs: of the driver before Linux 6.9, for commands that it does not know.
+/// `ENOTSUPP`, which is not an error number for programs: of the driver before Linux 6.9, for commands that
+/// it does not know.
 const ENOTSUPP: Errno = Errno::from_raw_os_error(524);
 
 /// See the [module](self).
@@ -90,8 +91,8 @@ impl UblkNode {
         Ok(node)
     }
 
-    /// Takes over the device of a bridge that was killed, and that has ended: the server has nothing more to do for it. Returns
-    /// what the device shows. If that fails, it goes on to wait.
+    /// Takes over the device of a bridge that was killed, and that has ended: the server has nothing more to
+    /// do for it. Returns what the device shows. If that fails, it goes on to wait.
     pub(super) fn recover(
         relay: &Arc<Relay>,
         drive: &Drive,
@@ -128,7 +129,8 @@ impl UblkNode {
         }
         let queues = idle_queues(info, relay)?;
         node.begin_recovery(beginning, last, &mut note)?;
-        // From here on until the end of the recovery, a kill of this process may make the device unusable: no waiting.
+        // From here on until the end of the recovery, a kill of this process may make the device unusable: no
+        // waiting.
         node.start(queues, UblkCommand::EndRecovery, |step| note(Some(step)))?;
         Ok((node, shape))
     }
@@ -202,8 +204,8 @@ impl UblkNode {
         Ok(())
     }
 
-    /// Returns whether another program has removed the device. The number may be another one's by now; not before the queues have
-    /// closed it.
+    /// Returns whether another program has removed the device. The number may be another one's by now; not
+    /// before the queues have closed it.
     fn is_taken(&mut self) -> bool {
         match info(&mut self.control, self.id) {
             Ok(info) => info.mark != self.mark,
@@ -297,7 +299,8 @@ pub(super) fn waits(path: &Path, uuid: &str) -> Result<bool, AttachError> {
     Ok(own(path, uuid)?.is_some_and(|(_, info)| info.is_started))
 }
 
-/// Removes the device of a killed bridge, unless something uses it; with `force`, also then: what waits there fails.
+/// Removes the device of a killed bridge, unless something uses it; with `force`, also then: what waits there
+/// fails.
 pub(super) fn clear(path: &Path, uuid: &str, force: bool) -> Result<(), AttachError> {
     let Some((mut control, info)) = own(path, uuid)? else { return Ok(()) };
     let failed = |error: Errno| AttachError::system(path.display(), error.into());
@@ -307,7 +310,8 @@ pub(super) fn clear(path: &Path, uuid: &str, force: bool) -> Result<(), AttachEr
     delete(&mut control, info.id).map_err(failed)
 }
 
-/// The device at this path, if it is one of this drive. That the driver cannot be asked does not mean that there is none.
+/// The device at this path, if it is one of this drive. That the driver cannot be asked does not mean that
+/// there is none.
 fn own(path: &Path, uuid: &str) -> Result<Option<(UblkControl, Info)>, AttachError> {
     let Some(id) = number(path) else { return Ok(None) };
     // Also of a device that was added and not started: it has no node.

@@ -1,5 +1,5 @@
-//! Requests of a ublk device: each queue has a thread, which takes requests from the driver, passes them on, and gives the
-//! answers back.
+//! Requests of a ublk device: each queue has a thread, which takes requests from the driver, passes them on,
+//! and gives the answers back.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,13 +19,15 @@ use crate::kernel::{UblkEvent, UblkQueue, UblkRequest, UblkRing};
 use crate::operation::{Done, Operation, Outcome};
 use crate::relay::Relay;
 
-/// `UBLK_IO_F_FUA`, `UBLK_IO_F_NOUNMAP` without their shift by 8: durable before it is answered; keep it allocated.
+/// `UBLK_IO_F_FUA`, `UBLK_IO_F_NOUNMAP` without their shift by 8: durable before it is answered; keep it
+/// allocated.
 const FUA: u32 = 1 << 5;
 const NO_UNMAP: u32 = 1 << 7;
 /// Data of requests that are passed on together: the server begins with these while the next are copied.
 const TOGETHER_BYTES_MAX: usize = 256 << 10;
 
-/// A queue that waits for its device. It has all that it needs, so that little can fail in the middle of a takeover.
+/// A queue that waits for its device. It has all that it needs, so that little can fail in the middle of a
+/// takeover.
 pub(super) struct IdleQueue {
     device: SyncSender<Arc<File>>,
     /// First the thread is ready, then its commands are sent.
@@ -147,8 +149,8 @@ impl Queue {
     }
 }
 
-/// Ends the process because a queue has failed. Its requests would wait for ever, while another bridge can take the device over
-/// with all of them.
+/// Ends the process because a queue has failed. Its requests would wait for ever, while another bridge can
+/// take the device over with all of them.
 fn lost(queue: u16, error: &io::Error) -> ! {
     // Directly: nothing may keep the process from ending.
     let _ = writeln!(io::stderr(), "pumice: ublk: queue {queue} has failed: {error}; attach the drive again");
@@ -180,7 +182,8 @@ impl Answers {
     }
 }
 
-/// Translates a request of the driver. Returns its result as well: bytes that are done. `fill` reads the data of a write.
+/// Translates a request of the driver. Returns its result as well: bytes that are done. `fill` reads the data
+/// of a write.
 fn operation(
     request: UblkRequest,
     fill: impl FnOnce(&mut [u8]) -> io::Result<()>,
@@ -208,7 +211,8 @@ fn errno(error: &io::Error) -> Errno {
     Errno::from_io_error(error).unwrap_or(Errno::IO)
 }
 
-/// Place of the data of a request in the driver's device: `UBLKSRV_IO_BUF_OFFSET`, `UBLK_QID_OFF`, `UBLK_TAG_OFF`.
+/// Place of the data of a request in the driver's device: `UBLKSRV_IO_BUF_OFFSET`, `UBLK_QID_OFF`,
+/// `UBLK_TAG_OFF`.
 fn place(queue: u16, tag: u16) -> u64 {
     0x8000_0000 + (u64::from(queue) << 41 | u64::from(tag) << 25)
 }

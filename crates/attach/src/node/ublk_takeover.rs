@@ -1,9 +1,10 @@
 //! When the driver may be asked to give a device to another bridge, after a takeover that was interrupted.
 //!
-//! A takeover is: `START_USER_RECOVERY`, commands of each queue to fetch requests, each from the thread of the queue,
-//! `END_USER_RECOVERY`. The first makes the driver forget the threads of the last bridge. Before Linux 6.16 it expects that each queue
-//! has one: a second call before all queues have one again is refused, or crashes the kernel. If no queue has sent anything yet,
-//! the next bridge goes on where the last one was killed. A bridge notes how far it has got, for the one that follows.
+//! A takeover is: `START_USER_RECOVERY`, commands of each queue to fetch requests, each from the thread of
+//! the queue, `END_USER_RECOVERY`. The first makes the driver forget the threads of the last bridge. Before
+//! Linux 6.16 it expects that each queue has one: a second call before all queues have one again is refused,
+//! or crashes the kernel. If no queue has sent anything yet, the next bridge goes on where the last one was
+//! killed. A bridge notes how far it has got, for the one that follows.
 
 use std::fs;
 

@@ -1,9 +1,10 @@
 //! Changes that the server has acknowledged, and that no flush has made durable yet.
 //!
-//! A server that was killed has lost some of them. They are made again before anything else is asked of the next server, which
-//! may be interrupted, and begun anew, or may find a server that has them all. So only what is valid now is kept: each
-//! change replaces what older ones did to its range, and one with FUA, which is durable, does no more than that. Made again, even
-//! in part, no change takes the drive back to what was there before.
+//! A server that was killed has lost some of them. They are made again before anything else is asked of the
+//! next server, which may be interrupted, and begun anew, or may find a server that has them all. So only
+//! what is valid now is kept: each change replaces what older ones did to its range, and one with FUA, which
+//! is durable, does no more than that. Made again, even in part, no change takes the drive back to what was
+//! there before.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

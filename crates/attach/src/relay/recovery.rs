@@ -78,8 +78,9 @@ fn broken(error: io::Error) -> String {
     format!("the connection broke: {error}")
 }
 
-/// Makes changes again that were acknowledged and that the server may not have, and flushes. One whose `opening` of the
-/// drive is that of the last connections that were used has all that was acknowledged: it is only flushed.
+/// Makes changes again that were acknowledged and that the server may not have, and flushes. One whose
+/// `opening` of the drive is that of the last connections that were used has all that was acknowledged: it is
+/// only flushed.
 fn make_up(shared: &Shared, links: &Arc<[Link]>, opening: Option<&String>) -> Result<(), String> {
     let journal = {
         let mut state = shared.state.lock();
@@ -103,9 +104,9 @@ fn make_up(shared: &Shared, links: &Arc<[Link]>, opening: Option<&String>) -> Re
     Ok(())
 }
 
-/// Makes changes that do not overlap; writes only in the blocks that do not have their data. The server has kept most of them, which
-/// would take more space alone than together with what came with them. What finds no space comes again after other changes,
-/// which may free some.
+/// Makes changes that do not overlap; writes only in the blocks that do not have their data. The server has
+/// kept most of them, which would take more space alone than together with what came with them. What finds no
+/// space comes again after other changes, which may free some.
 fn make_again(
     mut left: Vec<Piece>,
     mut ask: impl FnMut(&Operation) -> Result<Outcome, String>,
@@ -137,9 +138,9 @@ fn make_again(
     }
 }
 
-/// Makes a change; a write in those blocks that do not have its data. What a server shows after an opening is durable: behind a page
-/// cache it was written again. What a server shows that has lived on is durable after the flush that follows, which one with a
-/// failed sync refuses.
+/// Makes a change; a write in those blocks that do not have its data. What a server shows after an opening is
+/// durable: behind a page cache it was written again. What a server shows that has lived on is durable after
+/// the flush that follows, which one with a failed sync refuses.
 fn make_missing(
     change: &Operation,
     ask: &mut impl FnMut(&Operation) -> Result<Outcome, String>,

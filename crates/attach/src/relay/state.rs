@@ -38,8 +38,8 @@ pub(super) struct Pending {
     covers: Number,
     /// Of a flush of the relay itself: changes in flight that are answered after it.
     settles: Vec<u64>,
-    /// Another client has changed some of its range meanwhile, before or after it. It is not to be made again once it is
-    /// answered, so it is answered once it is durable.
+    /// Another client has changed some of its range meanwhile, before or after it. It is not to be made again
+    /// once it is answered, so it is answered once it is durable.
     is_overtaken: bool,
 }
 
@@ -96,7 +96,8 @@ pub(super) struct State {
     told: Vec<Told>,
     /// Numbers of notices that were taken care of, to be said to the server.
     heard: Vec<u64>,
-    /// In flight, by cookie: in the order of arrival, but for reads that are delivered. Of those, some are done: their notices come late.
+    /// In flight, by cookie: in the order of arrival, but for reads that are delivered. Of those, some are
+    /// done: their notices come late.
     flight: BTreeMap<u64, Pending>,
     /// What the changes among them will take in the journal, in bytes.
     flight_bytes: usize,
@@ -142,7 +143,8 @@ impl State {
         })
     }
 
-    /// Takes a new request, with a cookie if that is not to be the next one. Returns it if it can be sent at once.
+    /// Takes a new request, with a cookie if that is not to be the next one. Returns it if it can be sent at
+    /// once.
     pub(super) fn admit(
         &mut self,
         cookie: Option<u64>,
@@ -210,7 +212,8 @@ impl State {
             || self.idle_in() == Some(Duration::ZERO)
     }
 
-    /// Time until the journal is flushed because nothing was changed for a while. `None` if there is nothing to flush.
+    /// Time until the journal is flushed because nothing was changed for a while. `None` if there is nothing
+    /// to flush.
     pub(super) fn idle_in(&self) -> Option<Duration> {
         if self.journal.is_empty() || self.flushing || !matches!(self.phase, Phase::Connected) {
             return None;
@@ -223,7 +226,8 @@ impl State {
         self.flight.values().all(|pending| matches!(*pending.operation, Operation::Read { .. }))
     }
 
-    /// Returns whether all is durable, or cannot be made so, and the server that is closing need not be waited for.
+    /// Returns whether all is durable, or cannot be made so, and the server that is closing need not be
+    /// waited for.
     pub(super) fn has_left(&self) -> bool {
         let is_flushed = self.journal.is_empty() || self.flush_failed;
         self.is_leaving && self.is_quiet() && is_flushed && matches!(self.phase, Phase::Connected)
@@ -303,8 +307,8 @@ impl State {
         Some(pending)
     }
 
-    /// Takes the notice that another client has changed a range. What was acknowledged there has to be durable before that
-    /// client knows: its change must not be undone.
+    /// Takes the notice that another client has changed a range. What was acknowledged there has to be
+    /// durable before that client knows: its change must not be undone.
     pub(super) fn take_notice(&mut self, Changed { number, offset, length }: Changed) {
         let (start, end) = (offset, offset.saturating_add(length));
         for pending in self.flight.values_mut().filter(|it| overlaps(&it.operation, (start, end))) {

@@ -1,4 +1,5 @@
-//! Links from `/dev/sfdvNn1` to the block device of an attached drive, and from `/dev/sfdvNn1pM` to its partitions.
+//! Links from `/dev/sfdvNn1` to the block device of an attached drive, and from `/dev/sfdvNn1pM` to its
+//! partitions.
 
 use std::fs;
 use std::io;
@@ -44,8 +45,8 @@ pub fn linked(number: u32, device: &Path) -> bool {
     fs::read_link(numbers::node(number)).is_ok_and(|target| target == device)
 }
 
-/// Makes the links of a drive to the partitions of its device, and removes those to partitions that are gone. A name that something else
-/// has stays.
+/// Makes the links of a drive to the partitions of its device, and removes those to partitions that are gone.
+/// A name that something else has stays.
 pub(super) fn link_partitions(number: u32, device: &Path) {
     let wanted = partitions(device).into_iter().map(|partition| (partition.number, partition.path));
     update(&numbers::node(number), device, &wanted.collect::<Vec<_>>());

@@ -12,8 +12,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use status::{parse_path, path_text};
 
-/// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that one away to its
-/// user.
+/// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that
+/// one away to its user.
 const SUFFIX: &str = "-sfx";
 /// File with the path of a drive.
 const DRIVE: &str = "drive";
@@ -59,7 +59,8 @@ pub fn drive(number: u32) -> Option<PathBuf> {
     drive_in(&trusted_directory()?, number)
 }
 
-/// Returns the number of the drive at `path`, which is absolute. A drive without one gets the smallest that is free.
+/// Returns the number of the drive at `path`, which is absolute. A drive without one gets the smallest that
+/// is free.
 ///
 /// # Errors
 ///
@@ -131,7 +132,8 @@ fn drive_in(dir: &Path, number: u32) -> Option<PathBuf> {
     Some(parse_path(text.strip_suffix('\n')?))
 }
 
-/// Returns the directory if nobody but root or this user could have written to it: `format` takes drives from it.
+/// Returns the directory if nobody but root or this user could have written to it: `format` takes drives from
+/// it.
 fn trusted_directory() -> Option<PathBuf> {
     let dir = directory();
     let found = fs::symlink_metadata(&dir).ok()?;
@@ -139,8 +141,8 @@ fn trusted_directory() -> Option<PathBuf> {
     (found.is_dir() && is_own && found.mode() & 0o022 == 0).then_some(dir)
 }
 
-/// Returns whether something else has this name: a drive of ScaleFlux, or a link of another run-time directory. A link that
-/// leads nowhere is a remainder.
+/// Returns whether something else has this name: a drive of ScaleFlux, or a link of another run-time
+/// directory. A link that leads nowhere is a remainder.
 fn is_taken(node: &Path) -> bool {
     fs::symlink_metadata(node).is_ok_and(|found| !found.is_symlink() || node.exists())
 }

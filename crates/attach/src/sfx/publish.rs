@@ -10,7 +10,8 @@ use super::{link, numbers, values};
 /// Least interval of writing values.
 const INTERVAL: Duration = Duration::from_millis(900);
 
-/// The number and the values of an attached drive. Dropping it removes the values, and the link if there is one.
+/// The number and the values of an attached drive. Dropping it removes the values, and the link if there is
+/// one.
 pub(crate) struct Published {
     number: u32,
     device: PathBuf,
@@ -20,8 +21,8 @@ pub(crate) struct Published {
 }
 
 impl Published {
-    /// Gives the drive at `path`, which is attached as `device`, a number, and writes its first values. `None` if it gets no number:
-    /// the drive is more important than that.
+    /// Gives the drive at `path`, which is attached as `device`, a number, and writes its first values.
+    /// `None` if it gets no number: the drive is more important than that.
     pub(crate) fn start(path: &Path, device: &Path, report: Option<&StatusReport>) -> Option<Published> {
         let number = numbers::claim(path)
             .inspect_err(|error| tracing::warn!(%error, "no values under the names of ScaleFlux"))

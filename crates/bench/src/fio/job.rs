@@ -73,7 +73,8 @@ pub(crate) struct Job {
     /// Requests in flight of each of `jobs`.
     pub(crate) depth: u32,
     pub(crate) jobs: u32,
-    /// Images at once, each with `depth` requests in flight and an equal share of the bytes; 1 where there are no images.
+    /// Images at once, each with `depth` requests in flight and an equal share of the bytes; 1 where there
+    /// are no images.
     pub(crate) images: u32,
     pub(crate) data: Data,
     pub(crate) amount: Amount,
@@ -115,7 +116,8 @@ impl Job {
         self.pattern.writes() && matches!(self.data, Data::Zeros | Data::Compressible(80..))
     }
 
-    /// Bytes that each of `jobs` uses on each image: all of a store, or with sequential requests an area of its own.
+    /// Bytes that each of `jobs` uses on each image: all of a store, or with sequential requests an area of
+    /// its own.
     fn area_bytes(&self, capacity_bytes: u64) -> u64 {
         let jobs = if self.is_random() { 1 } else { u64::from(self.jobs.max(1)) };
         let share = jobs * u64::from(self.images.max(1));

@@ -42,8 +42,8 @@ pub(crate) struct Measured {
     pub(crate) written_bytes: u64,
     pub(crate) requests: u64,
     pub(crate) seconds: f64,
-    /// Time from submission to completion that half of the requests did not exceed, in microseconds; of reads if there
-    /// were any.
+    /// Time from submission to completion that half of the requests did not exceed, in microseconds; of reads
+    /// if there were any.
     pub(crate) p50_us: Option<f64>,
     /// As `p50_us`, for 99 of 100.
     pub(crate) p99_us: Option<f64>,

@@ -17,7 +17,8 @@ use crate::target::S3Address;
 pub(super) const SIGNED: Duration = Duration::from_secs(600);
 /// Longest time for a request.
 pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-/// Longest time for the question whether a bucket is there, at the start of a run. Later the gateway may be busy.
+/// Longest time for the question whether a bucket is there, at the start of a run. Later the gateway may be
+/// busy.
 pub(super) const ANSWER: Duration = Duration::from_secs(10);
 /// Time between looks at a request to stop.
 pub(super) const POLL: Duration = Duration::from_millis(20);
@@ -136,8 +137,8 @@ pub(super) fn until_stopped<T: Send + 'static>(
     answered(ask, || stop.check())
 }
 
-/// Waits for an answer while `goes_on` agrees. The request has a thread of its own, which goes on after that until the
-/// request ends or the program does.
+/// Waits for an answer while `goes_on` agrees. The request has a thread of its own, which goes on after that
+/// until the request ends or the program does.
 pub(super) fn answered<T: Send + 'static>(
     ask: impl FnOnce() -> T + Send + 'static,
     goes_on: impl Fn() -> Result<()>,

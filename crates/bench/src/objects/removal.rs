@@ -1,4 +1,5 @@
-//! Removal of what a run has put to a bucket. After an interruption it has only a few seconds: what it does not get done is named.
+//! Removal of what a run has put to a bucket. After an interruption it has only a few seconds: what it does
+//! not get done is named.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock};
@@ -49,8 +50,8 @@ impl Ending {
 }
 
 impl Access {
-    /// Removes what was put, and a bucket that was made. Returns what stays, if anything does. Once done, there is nothing
-    /// to do any more.
+    /// Removes what was put, and a bucket that was made. Returns what stays, if anything does. Once done,
+    /// there is nothing to do any more.
     pub(crate) fn remove_all(&self) -> Option<String> {
         if self.is_cut.swap(false, Ordering::Relaxed) {
             // An object that the gateway completes after it was removed would stay.
@@ -75,7 +76,8 @@ impl Access {
         }
     }
 
-    /// Looks for what the gateway has stored after all was removed, and removes it. Returns what stays, by name.
+    /// Looks for what the gateway has stored after all was removed, and removes it. Returns what stays, by
+    /// name.
     pub(crate) fn remove_late(&self) -> Option<String> {
         self.remove_prefix(&Ending::new(&self.stop))
     }

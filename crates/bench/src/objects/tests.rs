@@ -86,8 +86,8 @@ fn what_a_client_that_was_killed_has_put_is_waited_for() {
     assert!(seen.len() == 1 && seen[0] - killed_at >= LATE, "{seen:?}");
 }
 
-/// Access to a bucket behind a gateway that asks to stop as soon as it is asked what it does not answer, and the
-/// request to stop.
+/// Access to a bucket behind a gateway that asks to stop as soon as it is asked what it does not answer, and
+/// the request to stop.
 fn hung(is_answered: impl Fn(&str, &str) -> bool + Send + Sync + 'static) -> (Access, Stop) {
     let stop = Stop::default();
     let at_request = stop.clone();

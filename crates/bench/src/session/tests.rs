@@ -310,7 +310,8 @@ fn targets_are_checked_before_each_scene() {
         let of_it: Vec<bool> = seen.iter().filter(|it| it.0 == name).map(|it| it.1).collect();
         (of_it.len(), of_it.into_iter().filter(|is_first| *is_first).count())
     };
-    // One that was refused is looked at as before, in each of three scenes; the other has three scenes in each round.
+    // One that was refused is looked at as before, in each of three scenes; the other has three scenes in
+    // each round.
     assert_eq!((firsts("b"), firsts("raw")), ((3, 3), (3 * ROUNDS_MAX as usize, 1)));
     assert!(run.series.iter().all(|series| series.target == "raw"));
     assert!(run.failed.iter().all(|failed| failed.error == "target b: mounted"), "{:?}", run.failed);

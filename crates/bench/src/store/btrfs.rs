@@ -1,5 +1,5 @@
-//! A file in a btrfs that compresses everything by zstd at level 1, on a loop device. It is written by way of the page
-//! cache: btrfs does not compress direct writes.
+//! A file in a btrfs that compresses everything by zstd at level 1, on a loop device. It is written by way of
+//! the page cache: btrfs does not compress direct writes.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -23,7 +23,8 @@ pub(crate) struct Btrfs {
     size_bytes: u64,
 }
 
-/// Size of the file system: what was overwritten stays until it is committed, or all of a compressed extent was.
+/// Size of the file system: what was overwritten stays until it is committed, or all of a compressed extent
+/// was.
 pub(super) fn most_bytes(size_bytes: u64) -> u64 {
     size_bytes.saturating_mul(2)
 }

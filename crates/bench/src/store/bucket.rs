@@ -1,4 +1,5 @@
-//! A bucket of the user behind an S3 gateway. Objects are put under a prefix of this run, and removed after each scene.
+//! A bucket of the user behind an S3 gateway. Objects are put under a prefix of this run, and removed after
+//! each scene.
 
 use std::sync::Arc;
 

@@ -1,4 +1,5 @@
-//! What a cluster says of the space that data takes: Ceph by its own programs, Pumice drives below it by HTTP.
+//! What a cluster says of the space that data takes: Ceph by its own programs, Pumice drives below it by
+//! HTTP.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -102,8 +103,8 @@ impl Cluster {
         Ok(found.map(|pool| space(pool.stats.stored_raw, pool.stats.bytes_used)))
     }
 
-    /// What the objects of a bucket take; `None` if no configuration was named. `size_kb_actual` and `size_kb_utilized`,
-    /// as Canonical's document has it.
+    /// What the objects of a bucket take; `None` if no configuration was named. `size_kb_actual` and
+    /// `size_kb_utilized`, as Canonical's document has it.
     pub(super) fn bucket_space(&self, bucket: &str) -> Result<Option<Space>> {
         let Some(conf) = &self.conf else { return Ok(None) };
         let conf = conf.display().to_string();

@@ -95,7 +95,8 @@ impl Kept {
     }
 }
 
-/// Copies a configuration of Ceph, with librbd's cache off: it answers reads, and gathers writes, before the pool sees them.
+/// Copies a configuration of Ceph, with librbd's cache off: it answers reads, and gathers writes, before the
+/// pool sees them.
 fn without_cache(workshop: &Workshop<'_>, conf: &Path, name: &str) -> Result<PathBuf> {
     let text = std::fs::read_to_string(conf).map_err(BenchError::io(conf))?;
     // A name may have any characters.

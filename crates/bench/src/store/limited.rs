@@ -1,4 +1,5 @@
-//! A slow disk: a file whose bytes pass through nbdkit's filter `rate`, mounted by nbdfuse. It needs no control groups.
+//! A slow disk: a file whose bytes pass through nbdkit's filter `rate`, mounted by nbdfuse. It needs no
+//! control groups.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,8 +9,8 @@ use super::Workshop;
 use crate::error::{BenchError, Result};
 use crate::process::{self, Server, Stop};
 
-/// How long the disk may go beyond its rate after it was idle, in seconds. nbdkit's default of 2 s would be much of a
-/// run here.
+/// How long the disk may go beyond its rate after it was idle, in seconds. nbdkit's default of 2 s would be
+/// much of a run here.
 const BURST_SECONDS: &str = "0.1";
 /// Longest time to unmount.
 const UNMOUNT: Duration = Duration::from_secs(20);

@@ -11,7 +11,8 @@ const COMMAND: Duration = Duration::from_secs(60);
 const LOOKS: u32 = 10;
 const POLL: Duration = Duration::from_millis(100);
 
-/// Loop devices on a file. It is the kernel that is asked: a program that was stopped may have made one and not said so.
+/// Loop devices on a file. It is the kernel that is asked: a program that was stopped may have made one and
+/// not said so.
 fn on(losetup: &Path, backing: &Path) -> Vec<String> {
     let (folder, never) = (std::env::temp_dir(), Stop::default());
     let backing = backing.display().to_string();

@@ -14,8 +14,8 @@ const COMMAND: Duration = Duration::from_secs(60);
 /// Time until a busy file system is unmounted again.
 const BUSY: Duration = Duration::from_millis(500);
 
-/// Whether something is mounted on a folder, which is on another device then than the folder around it. Paths are not
-/// compared: the kernel lists mounts by other names than they were given.
+/// Whether something is mounted on a folder, which is on another device then than the folder around it. Paths
+/// are not compared: the kernel lists mounts by other names than they were given.
 fn is_mounted(mount: &Path) -> bool {
     let device = |path: &Path| fs::metadata(path).map(|found| found.dev());
     let around = mount.parent().and_then(|parent| device(parent).ok());

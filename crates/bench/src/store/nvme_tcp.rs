@@ -30,7 +30,8 @@ const ADDRESSES_MAX: usize = 8;
 const LOSS_SECONDS: u32 = 30;
 /// Names of subsystems that a message has room for.
 const SHOWN_MAX: usize = 4;
-/// What nvme-cli says where the kernel refuses a second connection (`EALREADY`): its own words, and those of the C library.
+/// What nvme-cli says where the kernel refuses a second connection (`EALREADY`): its own words, and those of
+/// the C library.
 const CONNECTED_ALREADY: [&str; 2] = ["already connected", "already in progress"];
 /// The transport of the targets, as the kernel calls it.
 const TRANSPORT: &str = "tcp";
@@ -328,8 +329,8 @@ impl Host {
     }
 
     /// Connects a subsystem that nothing is connected to. Returns also what was made, after a failure, too: a
-    /// command that was killed or has failed may have connected it. What is there then is of others only if the kernel
-    /// refused a second connection.
+    /// command that was killed or has failed may have connected it. What is there then is of others only if
+    /// the kernel refused a second connection.
     fn connect(&self, subsystem: Subsystem, stop: &Stop) -> (Result<(), Problem>, Option<Made>) {
         let mut arguments = vec!["connect".to_string()];
         arguments.extend(place(subsystem.at));

@@ -80,8 +80,8 @@ impl Asks {
         let runtime = self.folder.join("run");
         // Servers of this run, and no others, are asked.
         let runtime = format!("PUMICE_RUNTIME_DIR={}", runtime.display());
-        // Another user than this one would not be ended with this program (`PR_SET_PDEATHSIG(2const)`), and nbdfuse lets in
-        // nobody but the user who mounted it.
+        // Another user than this one would not be ended with this program (`PR_SET_PDEATHSIG(2const)`), and
+        // nbdfuse lets in nobody but the user who mounted it.
         let user = format!("PUMICE_USER={}", rustix::process::geteuid().as_raw());
         let (program, drive) = (self.program.display().to_string(), self.drive.display().to_string());
         let arguments = [&[runtime.as_str(), &user, &program, command, &drive], more].concat();
@@ -152,7 +152,8 @@ impl Pumice {
         let nbd = format!("unix:{}", socket.display());
         let path_text = drive.display().to_string();
         let runtime = workshop.path("run");
-        // A full drive is measured as it is, not as it is slowed down. As users have it otherwise, but where settling is waited for, it takes a whole processor.
+        // A full drive is measured as it is, not as it is slowed down. As users have it otherwise, but where
+        // settling is waited for, it takes a whole processor.
         let is_settled = scene.steps.iter().any(|step| step.action == Action::Settle);
         let background = if is_settled { "100" } else { "10" };
         let cache = workshop.read_cache();
@@ -196,8 +197,8 @@ impl Pumice {
     }
 }
 
-/// Physical size and capacity of a drive that is made. Without an expansion there is more space than capacity, as drives
-/// have flash beyond what they show, so that data which does not compress fits.
+/// Physical size and capacity of a drive that is made. Without an expansion there is more space than
+/// capacity, as drives have flash beyond what they show, so that data which does not compress fits.
 pub(super) fn sizes(size_bytes: u64, expansion: Option<f64>) -> (u64, u64) {
     const MIB: u64 = 1 << 20;
     match expansion {

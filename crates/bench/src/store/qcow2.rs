@@ -1,5 +1,5 @@
-//! A qcow2 image behind qemu-nbd. It compresses only what is written through qemu's driver `compress`, which takes
-//! whole clusters once; so it takes part without compression, as virtual machines use it.
+//! A qcow2 image behind qemu-nbd. It compresses only what is written through qemu's driver `compress`, which
+//! takes whole clusters once; so it takes part without compression, as virtual machines use it.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,7 +13,8 @@ use crate::process::{self, Server};
 const PACKAGE: &str = "qemu-utils";
 const CREATE: Duration = Duration::from_secs(60);
 
-/// Most bytes of the tables of an image: 8 a cluster of 64 KiB for its place and 2 to count references, and what holds those tables.
+/// Most bytes of the tables of an image: 8 a cluster of 64 KiB for its place and 2 to count references, and
+/// what holds those tables.
 pub(super) fn tables_bytes(size_bytes: u64) -> u64 {
     const CLUSTER_BYTES: u64 = 64 << 10;
     const FIXED_BYTES: u64 = 1 << 20;

@@ -1,5 +1,6 @@
-//! A volume of attached drives, or of plain disks beside them: a stripe of LVM where the kernel has device-mapper, else one file
-//! in a btrfs whose data is RAID-0. One drive gets the same layer, so that only the number of drives differs.
+//! A volume of attached drives, or of plain disks beside them: a stripe of LVM where the kernel has
+//! device-mapper, else one file in a btrfs whose data is RAID-0. One drive gets the same layer, so that only
+//! the number of drives differs.
 
 mod layer;
 mod member;

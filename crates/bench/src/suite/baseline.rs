@@ -1,4 +1,5 @@
-//! Hyperscalers, figure 14 and the results beside it: fio-baseline at the edges of the bands of compressibility.
+//! Hyperscalers, figure 14 and the results beside it: fio-baseline at the edges of the bands of
+//! compressibility.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! Canonical's table of data sets: the ratio that `pumice scan` predicts for data, and the ratio once it is written.
+//! Canonical's table of data sets: the ratio that `pumice scan` predicts for data, and the ratio once it is
+//! written.
 
 use std::collections::HashSet;
 use std::fs::{self, File};
@@ -174,7 +175,8 @@ impl Files {
     }
 }
 
-/// Writes the files of a data set, or pieces of them, into an image of at most `most_bytes`. Returns its size.
+/// Writes the files of a data set, or pieces of them, into an image of at most `most_bytes`. Returns its
+/// size.
 fn make_image(set: &DataSet, files: &Files, image: &Path, most_bytes: u64, stop: &Stop) -> Result<u64> {
     if files.all_bytes == 0 {
         return Err(BenchError::target(&set.name, format!("{}: holds no data", set.path.display())));
@@ -190,7 +192,8 @@ fn make_image(set: &DataSet, files: &Files, image: &Path, most_bytes: u64, stop:
     Ok(written)
 }
 
-/// Ranges of `all_bytes` that hold `most_bytes` at most: all, or pieces of the same size at the same distance.
+/// Ranges of `all_bytes` that hold `most_bytes` at most: all, or pieces of the same size at the same
+/// distance.
 fn pieces(all_bytes: u64, most_bytes: u64) -> Vec<std::ops::Range<u64>> {
     let piece_bytes = PIECE_BYTES.min(most_bytes / BLOCK_BYTES * BLOCK_BYTES).max(BLOCK_BYTES);
     let count = most_bytes / piece_bytes;
@@ -208,7 +211,8 @@ fn pieces(all_bytes: u64, most_bytes: u64) -> Vec<std::ops::Range<u64>> {
     (0..count).map(|at| start(at)..start(at) + piece_bytes).collect()
 }
 
-/// Returns the ratio that a scan predicts for an image: for what is written, which may be a part of the data set.
+/// Returns the ratio that a scan predicts for an image: for what is written, which may be a part of the data
+/// set.
 fn predicted(image: &Path) -> Option<f64> {
     let mut all = Population::new();
     all.add_path(image, WalkOptions::default(), &|_| ()).ok()?;

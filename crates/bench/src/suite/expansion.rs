@@ -1,5 +1,5 @@
-//! Hyperscalers, figure 21: drives that advertise more than they have, full of data that compresses, under random
-//! overwrites; against the write amplification and the speed that `pumice plan` expects.
+//! Hyperscalers, figure 21: drives that advertise more than they have, full of data that compresses, under
+//! random overwrites; against the write amplification and the speed that `pumice plan` expects.
 
 use scan::plan::{self, Input, Policy, document_row, expected_waf};
 
@@ -12,13 +12,13 @@ use crate::run::Prediction;
 use crate::scene::{Scene, Step};
 use crate::value::{Value, over, shown};
 
-/// Flash over the capacity that the document expands: 7680 of 6400 GB. A Pumice drive has its physical size and nothing
-/// beyond it, so that size stands for the flash.
+/// Flash over the capacity that the document expands: 7680 of 6400 GB. A Pumice drive has its physical size
+/// and nothing beyond it, so that size stands for the flash.
 const FLASH: f64 = 1.2;
 /// Least size of drives that are filled to the brim: the reserve of smaller ones does not grow less.
 const FAIR_BYTES: u64 = 256 << 20;
-/// Factors of the document, and data of just that ratio: the share of zeros in percent, so that 1 / (1 - share) is at
-/// least the factor.
+/// Factors of the document, and data of just that ratio: the share of zeros in percent, so that 1 / (1 -
+/// share) is at least the factor.
 const FITS: [(f64, u8, &str); 2] = [(1.5, 34, "hs21-150"), (2.0, 50, "hs21-200")];
 /// SNIA's data, for write amplification and speed: about 2.4:1 on a drive.
 const DATA: Data = Data::Compressible(60);
@@ -61,7 +61,8 @@ pub(super) fn scenes(plan: &Plan<'_>) -> Result<Planned> {
     Ok(Planned::from(FACTORS.map(scene).into_iter().chain(fits).collect::<Vec<_>>()))
 }
 
-/// The least ratio of data that fills drives of this size and expansion, by the limit of live data that a plan has.
+/// The least ratio of data that fills drives of this size and expansion, by the limit of live data that a
+/// plan has.
 fn least_ratio(physical_bytes: u64, expansion: f64) -> Option<f64> {
     let input = Input { ratio: expansion, physical_bytes, map_cache_bytes: MAP_CACHE_BYTES };
     let limit = plan::plan(&input, Policy::Capacity).ok()?.physical_limit_bytes;

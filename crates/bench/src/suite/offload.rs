@@ -1,6 +1,7 @@
-//! SNIA, figure 3: compression in Ceph against compression in its drives. The clusters are the user's: an image in a pool
-//! that compresses (`software`), and one in a pool that does not, on Pumice drives (`drive`). Other targets are further
-//! columns: a pool without compression (`none`), as Canonical has it, and pools with other settings of Ceph.
+//! SNIA, figure 3: compression in Ceph against compression in its drives. The clusters are the user's: an
+//! image in a pool that compresses (`software`), and one in a pool that does not, on Pumice drives (`drive`).
+//! Other targets are further columns: a pool without compression (`none`), as Canonical has it, and pools
+//! with other settings of Ceph.
 
 use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;

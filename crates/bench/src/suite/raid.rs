@@ -1,5 +1,6 @@
-//! Hyperscalers, section 5 and figures 19 and 20: a volume of two attached drives against one of one drive; and Linux Magazine's
-//! RAID-0. The same layer on plain files shows what two of them are worth on this machine.
+//! Hyperscalers, section 5 and figures 19 and 20: a volume of two attached drives against one of one drive;
+//! and Linux Magazine's RAID-0. The same layer on plain files shows what two of them are worth on this
+//! machine.
 
 use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;
@@ -93,7 +94,8 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
             ),
         }
     }));
-    // Unlike above, the single drive is expanded likewise: what is claimed is of two drives instead of one, not of expansion.
+    // Unlike above, the single drive is expanded likewise: what is claimed is of two drives instead of one,
+    // not of expansion.
     let speed = |step| over(run.speed(EXPANDED, step, TWO), run.speed(EXPANDED, step, ONE));
     let worst = speed("read").zip(speed("write")).map(|(read, write)| read.with(write, f64::min));
     let ours = |worst: f64| {

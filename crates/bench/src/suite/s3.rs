@@ -1,5 +1,5 @@
-//! Canonical's warp run: objects put to and got from S3 gateways. The gateways are the user's: one on plain disks (`none`), one
-//! whose storage class compresses by zlib (`zlib`), and one on Pumice drives (`drive`).
+//! Canonical's warp run: objects put to and got from S3 gateways. The gateways are the user's: one on plain
+//! disks (`none`), one whose storage class compresses by zlib (`zlib`), and one on Pumice drives (`drive`).
 
 use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;
@@ -19,8 +19,8 @@ const SCENE: &str = "4:3";
 const RANDOM: &str = "random";
 const ZEROS_PERCENT: u8 = 25;
 pub(super) const HEADLINE: (&str, &str) = (SCENE, "PUT");
-/// RGW keeps an object of up to 4 MiB in one piece, which goes away with it; the rest of larger ones stays until garbage
-/// is collected, hours later.
+/// RGW keeps an object of up to 4 MiB in one piece, which goes away with it; the rest of larger ones stays
+/// until garbage is collected, hours later.
 const OBJECT_KIB: u32 = 4096;
 /// The document does not say how many; warp's default is 20.
 const CLIENTS: u32 = 20;

@@ -1,4 +1,5 @@
-//! From which speed of the disk on does compression make a volume slower? Disks of limited rate, with and without it.
+//! From which speed of the disk on does compression make a volume slower? Disks of limited rate, with and
+//! without it.
 
 use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;
@@ -32,8 +33,8 @@ pub(super) fn scenes(_: &Plan<'_>) -> Result<Planned> {
     Ok(Planned::from(scenes))
 }
 
-/// Where `gains`, pairs of rate and gain, fall through 1 with rising rate, by straight lines between rates; `None` if they
-/// do not.
+/// Where `gains`, pairs of rate and gain, fall through 1 with rising rate, by straight lines between rates;
+/// `None` if they do not.
 fn crossover(gains: &[(f64, f64)]) -> Option<f64> {
     let mut gains = gains.to_vec();
     gains.sort_by(|one, other| one.0.total_cmp(&other.0));
@@ -59,7 +60,8 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
                 measured: seen.speed(&scene_name(rate), step).map(|speed| speed.median()),
             });
         }
-        // A disk is as fast as a raw file on it, which is not just the rate of its name. The fastest may be slower than that.
+        // A disk is as fast as a raw file on it, which is not just the rate of its name. The fastest may be
+        // slower than that.
         let scenes = RATES.map(scene_name).into_iter().chain([UNLIMITED.to_string()]);
         let gains: Vec<(f64, f64)> = scenes
             .filter_map(|scene| Some((raw_speed(&scene, step)?.median(), gain(&scene, step)?.median())))

@@ -1,5 +1,6 @@
-//! Linux Magazine: zeros against random data, and what its readers objected: full, fragmented and untrimmed, then trimmed.
-//! A full drive of compressible data is overwritten before and after it was settled, as drives are that were ever idle.
+//! Linux Magazine: zeros against random data, and what its readers objected: full, fragmented and untrimmed,
+//! then trimmed. A full drive of compressible data is overwritten before and after it was settled, as drives
+//! are that were ever idle.
 
 use super::{Conclusions, Plan, Planned, Seen};
 use crate::error::Result;

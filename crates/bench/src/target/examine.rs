@@ -11,8 +11,9 @@ use crate::objects::Access;
 use crate::process::Stop;
 
 impl Target {
-    /// Looks whether there is something to measure: a file or device that is large enough, a place for a drive to make, a
-    /// gateway that knows the keys. Exports, and what is connected for the run, are looked at by those who connect.
+    /// Looks whether there is something to measure: a file or device that is large enough, a place for a
+    /// drive to make, a gateway that knows the keys. Exports, and what is connected for the run, are looked
+    /// at by those who connect.
     ///
     /// # Errors
     /// Fails if there is not, and after ten seconds if a gateway does not answer.
@@ -56,7 +57,8 @@ pub fn large_enough(bytes: u64) -> Result<(), String> {
     }
 }
 
-/// Returns the size of a regular file or a block device. Nothing else is opened: a pipe would wait for its other end.
+/// Returns the size of a regular file or a block device. Nothing else is opened: a pipe would wait for its
+/// other end.
 fn device_or_file(path: &Path) -> Result<u64, String> {
     let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
     let kind = path.metadata().map_err(wrong)?.file_type();

@@ -130,7 +130,8 @@ fn times(kinds: &[Kind]) {
     println!("| pooled |{cells}");
 }
 
-/// Compresses and reads one kind without and with the codec, piece by piece in turn, because the machine is shared.
+/// Compresses and reads one kind without and with the codec, piece by piece in turn, because the machine is
+/// shared.
 fn measure(kind: &Kind, setting: &Setting) -> Result<[Sums; 2], Box<dyn Error>> {
     let dictionaries = if setting.dictionary { &kind.dictionaries[..] } else { &[] };
     let mut compressors = [Compressor::new(setting.policy), Compressor::new(setting.policy)];

@@ -1,5 +1,5 @@
-//! Branch conversion for ARM64: targets of `bl` and pages of `adrp`, made absolute. Instructions are little-endian
-//! words.
+//! Branch conversion for ARM64: targets of `bl` and pages of `adrp`, made absolute. Instructions are
+//! little-endian words.
 
 /// Replaces relative operands by absolute ones, with position 0 at the beginning of `data`.
 pub(super) fn to_absolute(data: &mut [u8]) {
@@ -38,8 +38,8 @@ fn convert(data: &mut [u8], change: impl Fn(u32, u32) -> u32) {
     }
 }
 
-/// Counts the words in data that [`to_absolute`] would convert, and whose operand is less than 8 MiB away. Code has
-/// words of both kinds, so the count is 0 if there are few of one.
+/// Counts the words in data that [`to_absolute`] would convert, and whose operand is less than 8 MiB away.
+/// Code has words of both kinds, so the count is 0 if there are few of one.
 pub(super) fn plausible(data: &[u8]) -> usize {
     /// Fewest of each kind.
     const EACH_MIN: usize = 2;

@@ -49,8 +49,8 @@ const RECORDS_SURE: RangeInclusive<usize> = 16..=64;
 /// Bytes in which records are looked for in a hurry.
 const RECORDS_BYTES: usize = 1152;
 
-/// Chooses quickly. `is_even`: all byte values are about as frequent, but for runs. Of all that is looked for, only numbers that
-/// fill their range are so.
+/// Chooses quickly. `is_even`: all byte values are about as frequent, but for runs. Of all that is looked
+/// for, only numbers that fill their range are so.
 pub(super) fn quick(data: &[u8], is_even: bool) -> Choice {
     if !is_even && look::is_text(data) {
         return Choice::Plain;
@@ -97,7 +97,8 @@ fn elsewhere(data: &[u8], bytes: usize) -> bool {
     data.len() < PAGES_FROM_BYTES || stride::share(sample, bytes) >= RECORDS_FROM / 4 * 3
 }
 
-/// Chooses for arrays of numbers, which have `few` repeats or some. `None`: it is none, or has nothing to gain.
+/// Chooses for arrays of numbers, which have `few` repeats or some. `None`: it is none, or has nothing to
+/// gain.
 fn numbers(data: &[u8], few: bool) -> Option<Choice> {
     let (mut planes, mut differences) = ([Counts::new(), Counts::new()], Counts::new());
     let bytes_max = if few { COUNTED_MAX } else { COUNTED_MAX / 2 };
@@ -163,8 +164,8 @@ const PICTURES_FROM_BYTES: usize = 16 << 10;
 const PICTURE_PARTS: usize = 4;
 const PICTURE_PART_BYTES: usize = 256;
 
-/// Returns the transform for a picture, and its bits where the differences between neighbours need so many. `None`: the
-/// row above says little.
+/// Returns the transform for a picture, and its bits where the differences between neighbours need so many.
+/// `None`: the row above says little.
 fn picture(data: &[u8], difference_bits: u32) -> Option<(Transform, u32)> {
     if data.len() < PICTURES_FROM_BYTES {
         return None;
@@ -241,9 +242,10 @@ const PAIRS_MORE: u32 = 32;
 
 type Row = [u8; 8];
 
-/// Returns whether columns of eight bytes, or of the differences of numbers, are distinct: whether each has more equal bytes than
-/// if its rows had been rotated, each by what follows from its bytes alone. Entropies do not tell that from so few bytes: those
-/// of parts are less than that of all, whatever they are. Nor do equal rows, which zstd finds.
+/// Returns whether columns of eight bytes, or of the differences of numbers, are distinct: whether each has
+/// more equal bytes than if its rows had been rotated, each by what follows from its bytes alone. Entropies
+/// do not tell that from so few bytes: those of parts are less than that of all, whatever they are. Nor do
+/// equal rows, which zstd finds.
 fn are_distinct(data: &[u8]) -> bool {
     let mixed = equal_pairs(data, |_, row| {
         // Fibonacci hashing (Knuth, TAOCP 6.4).
@@ -263,7 +265,8 @@ fn are_distinct(data: &[u8]) -> bool {
     equal_pairs(data, |_, row| row) > enough || changes(2) > enough || changes(4) > enough
 }
 
-/// Counts equal pairs of bytes within columns of eight. `make` makes what is counted of a row and the one before it.
+/// Counts equal pairs of bytes within columns of eight. `make` makes what is counted of a row and the one
+/// before it.
 fn equal_pairs(data: &[u8], make: impl Fn(Row, Row) -> Row) -> u32 {
     let mut counts: [Counts; 8] = std::array::from_fn(|_| Counts::new());
     let mut pairs = 0;
@@ -285,7 +288,8 @@ fn equal_pairs(data: &[u8], make: impl Fn(Row, Row) -> Row) -> u32 {
     pairs
 }
 
-/// Counts the bytes of each column in rows of `STRIDE` bytes, rotated as a float or not, or their differences.
+/// Counts the bytes of each column in rows of `STRIDE` bytes, rotated as a float or not, or their
+/// differences.
 fn counted<const STRIDE: usize>(data: &[u8], rotated: bool, difference: bool) -> [Counts; STRIDE] {
     let mut counts = std::array::from_fn(|_| Counts::new());
     let mask = if difference { u8::MAX } else { 0 };
@@ -391,8 +395,8 @@ mod tests {
             for seed in 0..8 {
                 let choices = |make: fn(u64, usize) -> Vec<u8>| quick(&make(seed, len));
                 assert_eq!(rows(choices(testdata::bfloat16)), (2, 1), "{len}");
-                // The samples of a block hardly show more than that there are columns, and those of a frame not whether
-                // rotation helps.
+                // The samples of a block hardly show more than that there are columns, and those of a frame
+                // not whether rotation helps.
                 let (stride, _) = rows(choices(testdata::float32));
                 assert!(stride == 4 || len == 4096, "{stride}");
                 assert_eq!(rows(choices(testdata::samples16)), (2, 0), "{len}");
@@ -412,8 +416,8 @@ mod tests {
         }
     }
 
-    /// Blocks that are random up to some place and zeros behind it, as fio's are: each column has fewer values than all together,
-    /// and so a lower entropy as far as a sample shows.
+    /// Blocks that are random up to some place and zeros behind it, as fio's are: each column has fewer
+    /// values than all together, and so a lower entropy as far as a sample shows.
     #[test]
     fn random_bytes_and_zeros_are_no_numbers() {
         for percent in (0..100).step_by(5) {
@@ -429,7 +433,8 @@ mod tests {
         }
     }
 
-    /// Signals that fill the range of 16 bits: each byte of a number has all values, and so have the bytes of rotated rows.
+    /// Signals that fill the range of 16 bits: each byte of a number has all values, and so have the bytes of
+    /// rotated rows.
     #[test]
     fn numbers_that_fill_their_range_are_found() {
         let noise = testdata::random(1, 1 << 16);

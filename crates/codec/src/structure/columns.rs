@@ -1,5 +1,5 @@
-//! Data as a table of bytes, stored column by column. A column of one field, or of one byte of a number, has values
-//! of its own, and often changes little from row to row.
+//! Data as a table of bytes, stored column by column. A column of one field, or of one byte of a number, has
+//! values of its own, and often changes little from row to row.
 
 use super::prefix_sum;
 
@@ -22,8 +22,8 @@ pub(crate) enum Change {
 pub(crate) struct Columns {
     /// 2 to [`STRIDE_MAX`].
     stride: u16,
-    /// Binary logarithm of the size in bytes of floats that are rotated left by one bit, so that a byte holds the
-    /// exponent without the sign. 0: no rotation. Otherwise the stride is this size.
+    /// Binary logarithm of the size in bytes of floats that are rotated left by one bit, so that a byte holds
+    /// the exponent without the sign. 0: no rotation. Otherwise the stride is this size.
     rotated_log: u8,
     /// Two bits a column, from the lowest.
     changes: [u8; STRIDE_MAX / 4],
@@ -382,8 +382,8 @@ const PIECE: usize = 16;
 
 /// Replaces each byte by its change from the one before it.
 fn step_back(column: &mut [u8], change: impl Fn(u8, u8) -> u8) {
-    // From the end on, so that each byte still finds the one before it, and in pieces that are read before they are
-    // written.
+    // From the end on, so that each byte still finds the one before it, and in pieces that are read before
+    // they are written.
     let mut end = column.len();
     while end > PIECE {
         let start = end - PIECE;

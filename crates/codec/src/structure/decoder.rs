@@ -13,8 +13,8 @@ pub(crate) struct Decoder {
 }
 
 impl Decoder {
-    /// Decompresses `payload` into `out`, or as many of its first bytes as are needed for `wanted_bytes`. Returns the
-    /// number of bytes restored.
+    /// Decompresses `payload` into `out`, or as many of its first bytes as are needed for `wanted_bytes`.
+    /// Returns the number of bytes restored.
     pub(crate) fn decompress(
         &mut self,
         zstd: &mut zstd::Decoder,

@@ -2,9 +2,9 @@
 
 use super::prefix_sum;
 
-/// Little-endian elements of `1 << width_log` bytes. From each, the element `distance` bytes before is subtracted,
-/// modulo their size. The elements that have none before them, and the bytes behind the last whole element, are
-/// unchanged.
+/// Little-endian elements of `1 << width_log` bytes. From each, the element `distance` bytes before is
+/// subtracted, modulo their size. The elements that have none before them, and the bytes behind the last
+/// whole element, are unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Difference {
     pub(super) width_log: u8,
@@ -44,7 +44,8 @@ impl Difference {
             prefix_sum::add(data);
             return;
         }
-        // Restored in pieces of one distance, each from the one before it, without dependencies within a piece.
+        // Restored in pieces of one distance, each from the one before it, without dependencies within a
+        // piece.
         let mut at = distance;
         while at < data.len() {
             let (before, here) = data.split_at_mut(at);

@@ -32,9 +32,11 @@ pub(crate) struct Encoder {
     probe: Option<zstd::Encoder>,
 }
 
-/// Length from which parts of the data decide whether it is transformed. Shorter data is compressed both ways.
+/// Length from which parts of the data decide whether it is transformed. Shorter data is compressed both
+/// ways.
 const TRIED_FROM_BYTES: usize = 16 << 10;
-/// These parts have to gain one byte in this many if they are records: the rest of the data may be of another kind.
+/// These parts have to gain one byte in this many if they are records: the rest of the data may be of another
+/// kind.
 const RECORDS_GAIN_FROM: usize = 10;
 /// The same for arrays of numbers, which are alike from the beginning to the end.
 const NUMBERS_GAIN_FROM: usize = 64;
@@ -42,8 +44,8 @@ const NUMBERS_GAIN_FROM: usize = 64;
 const PROBE_LEVEL: i8 = 1;
 /// Candidates that are compressed at the wanted level.
 const FINALISTS: usize = 2;
-/// A candidate is compressed at the wanted level if it is not larger than the data without a transform by more than
-/// one byte in this many.
+/// A candidate is compressed at the wanted level if it is not larger than the data without a transform by
+/// more than one byte in this many.
 const PLAUSIBLE_TO: usize = 64;
 /// The second candidate, too, if it is not larger than the first by more than one byte in this many.
 const CLOSE_TO: usize = 50;
@@ -53,7 +55,8 @@ const PROBED_BYTES: usize = 8192;
 const BLOCK_BYTES_MIN: usize = 1024;
 
 impl Encoder {
-    /// Compresses `input` to the beginning of `out`, by `zstd` alone or after a transform. `None`: it does not fit.
+    /// Compresses `input` to the beginning of `out`, by `zstd` alone or after a transform. `None`: it does
+    /// not fit.
     pub(crate) fn compress(
         &mut self,
         zstd: &mut zstd::Encoder,
@@ -81,8 +84,8 @@ impl Encoder {
                     self.improve(first, zstd, &transform, &[coding], dictionary, out)
                 }
                 Choice::Either(transform, coding) => {
-                    // An array of numbers is alike everywhere, and its columns need some length. A frame of pages may
-                    // have several kinds of them.
+                    // An array of numbers is alike everywhere, and its columns need some length. A frame of
+                    // pages may have several kinds of them.
                     let len = input.len();
                     let (starts, part_bytes, gain_from) = match column_bytes(&transform, len) {
                         Some(_) => (&[len / 8 * 3][..], len / 4, NUMBERS_GAIN_FROM),
@@ -112,8 +115,8 @@ impl Encoder {
                     }
                 }
             },
-            // Of all transforms, only those of numbers gain where bytes are even, and a look at samples finds these. To try
-            // all takes six times as long as compression.
+            // Of all transforms, only those of numbers gain where bytes are even, and a look at samples finds
+            // these. To try all takes six times as long as compression.
             Effort::Settling if is_even && choice::quick(input, is_even) == Choice::Plain => plain(zstd, out),
             Effort::Settling => {
                 let mut best = plain(zstd, out);
@@ -131,7 +134,8 @@ impl Encoder {
         transform.apply(input, &mut self.transformed);
     }
 
-    /// Codes the transformed data. If that saves a unit compared with `best`, which is in `out`, it replaces it.
+    /// Codes the transformed data. If that saves a unit compared with `best`, which is in `out`, it replaces
+    /// it.
     fn improve(
         &mut self,
         mut best: Option<Written>,
@@ -179,7 +183,8 @@ impl Encoder {
         Some(Written { bytes: header_bytes + bytes?, transformed: true, dictionary: dictionary.is_some() })
     }
 
-    /// Returns the transforms that make a part of `input` smallest at the level of the probe, and the codings to try.
+    /// Returns the transforms that make a part of `input` smallest at the level of the probe, and the codings
+    /// to try.
     fn finalists(&mut self, input: &[u8]) -> [Option<(Transform, &'static [Coding])>; FINALISTS] {
         let mut finalists: [Option<Finalist>; FINALISTS] = [None; FINALISTS];
         let mut bound = usize::MAX;
@@ -244,8 +249,8 @@ struct Finalist {
     literals: bool,
 }
 
-/// Returns the length of zstd blocks that gives each column of a number tables of its own, or none at all if it is
-/// incompressible. `None`: the usual length.
+/// Returns the length of zstd blocks that gives each column of a number tables of its own, or none at all if
+/// it is incompressible. `None`: the usual length.
 fn column_bytes(transform: &Transform, len: usize) -> Option<usize> {
     match transform {
         Transform::Columns(columns) if columns.stride() <= 8 => {

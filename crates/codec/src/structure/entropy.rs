@@ -53,8 +53,8 @@ impl Counts {
         self.0.iter_mut().zip(&other.0).for_each(|(count, more)| *count = count.wrapping_add(*more));
     }
 
-    /// Returns the number of bits that an entropy coder needs for the counted bytes: their entropy (Shannon, 1948),
-    /// with the correction for small samples of Miller and Madow (1955).
+    /// Returns the number of bits that an entropy coder needs for the counted bytes: their entropy (Shannon,
+    /// 1948), with the correction for small samples of Miller and Madow (1955).
     pub(super) fn bits(&self) -> u32 {
         self.measured().0
     }

@@ -3,8 +3,9 @@
 use super::difference::Difference;
 use super::prefix_sum;
 
-/// From each byte, the one before it and the one a row before it are subtracted and the one before both is added, modulo
-/// 256: the difference at the distance of a row, and then at 1. What is before the data counts as 0.
+/// From each byte, the one before it and the one a row before it are subtracted and the one before both is
+/// added, modulo 256: the difference at the distance of a row, and then at 1. What is before the data counts
+/// as 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gradient {
     rows: Difference,
@@ -26,7 +27,8 @@ impl Gradient {
 
     pub(super) fn apply(self, input: &[u8], out: &mut [u8]) {
         self.rows.apply(input, out);
-        // What is before the first byte is 0 in both rows, so a byte of the second row needs its two rows only.
+        // What is before the first byte is 0 in both rows, so a byte of the second row needs its two rows
+        // only.
         let row = usize::from(self.row_bytes()).min(input.len());
         for at in (1..=row.min(input.len().saturating_sub(1))).rev() {
             out[at] = out[at].wrapping_sub(out[at - 1]);

@@ -17,7 +17,8 @@ const GRADIENT: u8 = 4;
 /// In the high four bits of columns: one byte of changes serves all columns.
 const UNIFORM: u8 = 4;
 
-/// Writes the header of a transform to the beginning of `out`, and returns its length. `None`: there is no room.
+/// Writes the header of a transform to the beginning of `out`, and returns its length. `None`: there is no
+/// room.
 pub(super) fn encode(transform: &Transform, out: &mut [u8]) -> Option<usize> {
     let mut header = [0; HEADER_BYTES_MAX];
     let bytes = match transform {
@@ -127,8 +128,8 @@ mod tests {
         let known = |header: &[u8]| decode(&[header, &[0; HEADER_BYTES_MAX]].concat()).is_some();
         for kind in 0..=u8::MAX {
             let header = [kind, 8, 0, 0];
-            // Differences of bytes and of two bytes; columns of 8 bytes, or of floats of 8 bytes, with the changes of
-            // each or of all; the two kinds of branches; rows of a picture.
+            // Differences of bytes and of two bytes; columns of 8 bytes, or of floats of 8 bytes, with the
+            // changes of each or of all; the two kinds of branches; rows of a picture.
             let expected = [0x00, 0x10, 0x01, 0x31, 0x41, 0x71, 0x02, 0x03, 0x04].contains(&kind);
             assert_eq!(known(&header), expected, "kind {kind:#x}");
         }

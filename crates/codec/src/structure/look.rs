@@ -13,8 +13,8 @@ const TEXT_TO: usize = 24;
 /// Least mean difference between a byte of text and the next.
 const TEXT_STEP: usize = 4;
 
-/// Returns whether data is text in which no numbers, records or code can be: ASCII or UTF-8, and zeros behind it. Runs
-/// of one byte count for nothing.
+/// Returns whether data is text in which no numbers, records or code can be: ASCII or UTF-8, and zeros behind
+/// it. Runs of one byte count for nothing.
 pub(super) fn is_text(data: &[u8]) -> bool {
     let windows = if data.len() < FRAME_BYTES { WINDOWS / 2 } else { WINDOWS };
     let step = data.len() / windows;
@@ -44,8 +44,8 @@ fn binary(window: &[u8; WINDOW_BYTES]) -> usize {
         let control = (byte != 0) & (byte < 9);
         // A run of zeros counts once, where it ends: behind text no other byte follows.
         let zeros = (byte == 0) & (next != 0);
-        // In UTF-8, after a first byte of several comes a further one, with 10 in its high bits, and those come after
-        // others with a high bit only.
+        // In UTF-8, after a first byte of several comes a further one, with 10 in its high bits, and those
+        // come after others with a high bit only.
         let alone = (byte >= 0xc0) & (next & 0xc0 != 0x80);
         let astray = (byte < 0x80) & (next & 0xc0 == 0x80);
         wrong = wrong.wrapping_add(u8::from(control | zeros | alone | astray));
@@ -83,8 +83,8 @@ pub(super) fn code(data: &[u8], one_in: usize) -> Option<Code> {
 /// Bytes whose steps are compared with their spread.
 const SMOOTH_BYTES: usize = 1024;
 
-/// Returns whether neighbouring bytes, or those of neighbouring numbers of two bytes, differ by less than half of what
-/// distant ones do.
+/// Returns whether neighbouring bytes, or those of neighbouring numbers of two bytes, differ by less than
+/// half of what distant ones do.
 pub(super) fn is_smooth(data: &[u8]) -> bool {
     /// Farther than a number or a short word.
     const FAR: usize = 48;

@@ -1,8 +1,9 @@
-//! Codec 4: data whose structure zstd does not see. Numbers in arrays, records at a stride and machine code are
-//! transformed first, without a change of length, and then compressed by zstd.
+//! Codec 4: data whose structure zstd does not see. Numbers in arrays, records at a stride and machine code
+//! are transformed first, without a change of length, and then compressed by zstd.
 //!
-//! The ideas are those of byte shuffling (Blosc), of splitting floats into exponents and the rest (ZipNN), of typed
-//! streams (OpenZL) and of branch conversion (BCJ of the xz format). docs/codec.md says what was measured.
+//! The ideas are those of byte shuffling (Blosc), of splitting floats into exponents and the rest (ZipNN), of
+//! typed streams (OpenZL) and of branch conversion (BCJ of the xz format). docs/codec.md says what was
+//! measured.
 
 mod arm64;
 mod choice;

@@ -10,8 +10,8 @@ pub(super) fn add(data: &mut [u8]) {
     let (words, rest) = data.as_chunks_mut::<8>();
     for word in words {
         let bytes = u64::from_le_bytes(*word);
-        // The multiplication adds to each of four lanes those below it. The sum of eight bytes and the one before
-        // fits a lane.
+        // The multiplication adds to each of four lanes those below it. The sum of eight bytes and the one
+        // before fits a lane.
         let even = (bytes & EVEN).wrapping_mul(ONES_OF_PAIRS);
         let odd = (bytes >> 8 & EVEN).wrapping_mul(ONES_OF_PAIRS);
         let start = even.wrapping_add(u64::from(before).wrapping_mul(ONES_OF_PAIRS));

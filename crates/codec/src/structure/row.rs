@@ -15,8 +15,9 @@ pub(super) const THOROUGH: usize = 16;
 /// A part of a row's length is taken for it if its differences are larger by at most one in so many.
 const SEVERAL_TO: u32 = 8;
 
-/// Returns the distance at which the changes of a window near the end of the data are most like those before it. `None`:
-/// they are not much more alike than at other distances. One of `neighbours` distances is looked at closely.
+/// Returns the distance at which the changes of a window near the end of the data are most like those before
+/// it. `None`: they are not much more alike than at other distances. One of `neighbours` distances is looked
+/// at closely.
 pub(super) fn find(data: &[u8], neighbours: usize) -> Option<u16> {
     const KEPT: usize = ROW_BYTES_END + WINDOWS * WINDOW_BYTES;
     let data = &data[data.len().saturating_sub(KEPT + 1)..];

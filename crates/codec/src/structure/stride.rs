@@ -14,8 +14,8 @@ pub(super) struct Stride {
     pub(super) share: u32,
 }
 
-/// Returns the distance with the most equal bytes, the next best that is not its multiple, and the mean share over all
-/// distances, which must be in ascending order.
+/// Returns the distance with the most equal bytes, the next best that is not its multiple, and the mean share
+/// over all distances, which must be in ascending order.
 pub(super) fn find(data: &[u8], distances: impl Iterator<Item = usize>) -> (Stride, Stride, u32) {
     let data = &data[..data.len().min(COMPARED_MAX + columns::STRIDE_MAX)];
     let (mut first, mut second) = (Stride::default(), Stride::default());

@@ -37,8 +37,8 @@ impl Transform {
         }
     }
 
-    /// Restores data in place, or the first bytes of it ([`Transform::needed_bytes`]). `false`: columns are not
-    /// restored in place.
+    /// Restores data in place, or the first bytes of it ([`Transform::needed_bytes`]). `false`: columns are
+    /// not restored in place.
     pub(crate) fn restore(&self, data: &mut [u8]) -> bool {
         match self {
             Transform::Difference(difference) => difference.restore(data),
@@ -50,8 +50,8 @@ impl Transform {
         true
     }
 
-    /// Returns the number of first bytes of transformed data from which [`Transform::restore`] restores the first
-    /// `wanted_bytes`, if it has as many.
+    /// Returns the number of first bytes of transformed data from which [`Transform::restore`] restores the
+    /// first `wanted_bytes`, if it has as many.
     pub(crate) fn needed_bytes(&self, wanted_bytes: usize) -> usize {
         match self {
             Transform::Difference(difference) => wanted_bytes.next_multiple_of(1 << difference.width_log),
@@ -179,8 +179,8 @@ pub(super) mod tests {
         let floats = Columns::new(2, 1).expect("sound");
         assert_eq!(applied(Transform::Columns(floats), &[1, 0x80, 0x80, 0x3f, 9]), [3, 0, 9, 0, 0x7f]);
 
-        // A call at 1 of 16 bytes ahead, whose operand contains what looks like a call; a jump at 10; and a call that
-        // is too near to the end.
+        // A call at 1 of 16 bytes ahead, whose operand contains what looks like a call; a jump at 10; and a
+        // call that is too near to the end.
         let code = [
             0x90, 0xe8, 16, 0xe8, 0, 0, 0x90, 0x90, 0x90, 0x90, 0x0f, 0x84, 4, 0, 0, 0, 0x90, 0x90, 0xe8, 1,
             2, 3, 4, 5, 6,

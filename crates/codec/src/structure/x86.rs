@@ -1,10 +1,12 @@
-//! Branch conversion for x86-64. A call stores the distance to its target, so two calls of one function differ. With
-//! the position added they are the same bytes.
+//! Branch conversion for x86-64. A call stores the distance to its target, so two calls of one function
+//! differ. With the position added they are the same bytes.
 //!
-//! An operand is converted by the bytes before it alone, whatever its value, and big-endian, so that the part that
-//! calls share comes first. Bytes of an operand are not examined. So both directions find the same operands.
+//! An operand is converted by the bytes before it alone, whatever its value, and big-endian, so that the part
+//! that calls share comes first. Bytes of an operand are not examined. So both directions find the same
+//! operands.
 
-/// Bytes behind the first of an instruction that is converted, and it: at most 3 before the operand, 4 of it, and one.
+/// Bytes behind the first of an instruction that is converted, and it: at most 3 before the operand, 4 of it,
+/// and one.
 const INSTRUCTION_BYTES_MAX: usize = 8;
 
 /// Returns the number of first bytes that must be known to restore `wanted_bytes`.
@@ -13,7 +15,8 @@ pub(super) fn needed_bytes(wanted_bytes: usize) -> usize {
         .min(wanted_bytes.saturating_add(PIECE_BYTES - 1) / PIECE_BYTES * PIECE_BYTES)
 }
 
-/// Each piece of this length is converted by itself, so that a reader of the first ones does not need the others.
+/// Each piece of this length is converted by itself, so that a reader of the first ones does not need the
+/// others.
 const PIECE_BYTES: usize = 4096;
 
 /// Replaces relative operands by absolute ones, with position 0 at the beginning of `data`.
@@ -52,8 +55,8 @@ fn convert_piece(data: &mut [u8], operand: impl Fn([u8; 4], u32) -> [u8; 4]) {
     }
 }
 
-/// Converts the instructions that begin in the first [`STEP`] bytes of `data` at a place for which `places` has a bit.
-/// Returns the number of bytes that need no further look. `at` is the position of `data`.
+/// Converts the instructions that begin in the first [`STEP`] bytes of `data` at a place for which `places`
+/// has a bit. Returns the number of bytes that need no further look. `at` is the position of `data`.
 #[inline]
 fn convert_step(data: &mut [u8], at: u32, places: u32, operand: impl Fn([u8; 4], u32) -> [u8; 4]) -> usize {
     let Some(window) = data.first_chunk_mut::<{ STEP + INSTRUCTION_BYTES_MAX }>() else { return STEP };
@@ -77,8 +80,9 @@ fn opcode_bytes(first: u8) -> usize {
     1 + usize::from(first == 0x0f) + 2 * usize::from(first & 0xf8 == 0x48)
 }
 
-/// Returns a bit for each of the first [`STEP`] bytes that is the first of an instruction with a relative operand:
-/// `call`, `jmp`, `jcc`; `mov`, `lea` and `cmp` with a REX prefix and an operand relative to the instruction pointer.
+/// Returns a bit for each of the first [`STEP`] bytes that is the first of an instruction with a relative
+/// operand: `call`, `jmp`, `jcc`; `mov`, `lea` and `cmp` with a REX prefix and an operand relative to the
+/// instruction pointer.
 fn marks(window: &[u8; STEP + INSTRUCTION_BYTES_MAX]) -> u32 {
     let mut found = [0_u8; STEP];
     for at in 0..STEP {
@@ -99,8 +103,8 @@ fn marks(window: &[u8; STEP + INSTRUCTION_BYTES_MAX]) -> u32 {
     bits
 }
 
-/// Counts the instructions in data that [`to_absolute`] would convert and whose operand is a distance of less than
-/// 16 MiB, as nearly all are in code and few are elsewhere.
+/// Counts the instructions in data that [`to_absolute`] would convert and whose operand is a distance of less
+/// than 16 MiB, as nearly all are in code and few are elsewhere.
 pub(super) fn plausible(data: &[u8]) -> usize {
     let mut found = 0;
     for at in (0..data.len().saturating_sub(STEP + INSTRUCTION_BYTES_MAX - 1)).step_by(STEP) {

@@ -61,8 +61,8 @@ pub fn picture(seed: u64, row: usize, len: usize) -> Vec<u8> {
     pixels.into_iter().map(|pixel| pixel as u8).collect()
 }
 
-/// Returns records of 24 bytes, as of a symbol table or an array of structures: a time, a small number, flags, an
-/// address and a size.
+/// Returns records of 24 bytes, as of a symbol table or an array of structures: a time, a small number,
+/// flags, an address and a size.
 pub fn records(seed: u64, len: usize) -> Vec<u8> {
     let (mut random, mut time, mut address) = (SplitMix64(seed), 1_760_000_000_000_u64, 0x40_1000_u64);
     let mut out = Vec::with_capacity(len + 24);

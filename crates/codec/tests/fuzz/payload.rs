@@ -2,8 +2,8 @@
 //! and as a dictionary.
 //!
 //! The first byte is the mode: bits 0 to 2 are the codec, 3 to 4 the dictionary (none, trained, plain bytes,
-//! or the bytes that follow), 5 to 7 the binary logarithm of the number of expected blocks. The second byte is the
-//! wanted part of them, in 255ths.
+//! or the bytes that follow), 5 to 7 the binary logarithm of the number of expected blocks. The second byte
+//! is the wanted part of them, in 255ths.
 
 use std::sync::LazyLock;
 

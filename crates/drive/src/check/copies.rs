@@ -35,12 +35,13 @@ pub async fn find_copies<M: Media>(media: &M) -> (Vec<CopyFound>, Vec<CopyFound>
     (superblocks, checkpoints)
 }
 
-/// Reports all copies. One that is not what it must be is a fault. For checkpoints that is known only on a drive that
-/// was closed properly: a power cut may leave half of one.
+/// Reports all copies. One that is not what it must be is a fault. For checkpoints that is known only on a
+/// drive that was closed properly: a power cut may leave half of one.
 pub(super) async fn examine<M: Media>(media: &M, report: &mut CheckReport, faults: &mut Faults) {
     let (superblocks, checkpoints) = find_copies(media).await;
     let newest = newest(&checkpoints);
-    // If a drive was just wiped, the second copy of the superblock may be the previous one: the wipe was cut short.
+    // If a drive was just wiped, the second copy of the superblock may be the previous one: the wipe was cut
+    // short.
     let closed = newest.is_some_and(|newest| newest.clean && !newest.first);
     let update = self::newest(&superblocks).map_or(0, |newest| newest.number);
     for found in &superblocks {
@@ -56,7 +57,8 @@ pub(super) async fn examine<M: Media>(media: &M, report: &mut CheckReport, fault
         for found in &checkpoints {
             let current = newest % SLOTS as u64 == found.slot as u64;
             let number = if current { newest } else { newest - 1 };
-            // A wipe that was cut short before it wrote a superblock has overwritten the slot before the newest.
+            // A wipe that was cut short before it wrote a superblock has overwritten the slot before the
+            // newest.
             let by_wipe = !current && matches!(found.state, CopyState::Obsolete);
             if (!first || current)
                 && !by_wipe

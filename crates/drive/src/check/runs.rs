@@ -66,7 +66,8 @@ fn runs_of(entries: impl Iterator<Item = Entry>, geometry: &Geometry) -> Vec<Run
 }
 
 impl<M: Media> Shared<M> {
-    /// Reads records, which are sorted by position. Returns them run by run, in the order in which the reads end.
+    /// Reads records, which are sorted by position. Returns them run by run, in the order in which the reads
+    /// end.
     pub(super) fn fetch_all<'a, E: Iterator<Item = Entry>>(
         &'a self,
         entries: E,

@@ -41,14 +41,15 @@ impl<M: Media> Drive<M> {
         self.0.core().scrub
     }
 
-    /// Sets how far scrubs of the drive are. The next checkpoint records it: a crash loses what was set since the last one.
+    /// Sets how far scrubs of the drive are. The next checkpoint records it: a crash loses what was set since
+    /// the last one.
     pub fn set_scrub_mark(&self, mark: ScrubMark) {
         self.0.core().scrub = mark;
     }
 
-    /// Verifies at most 512 blocks from `block` on: reads their records, verifies checksums, addresses and contents,
-    /// and the map nodes on the path. Records that are not on the medium yet are skipped. The drive may be in use:
-    /// records that move meanwhile are verified where they were.
+    /// Verifies at most 512 blocks from `block` on: reads their records, verifies checksums, addresses and
+    /// contents, and the map nodes on the path. Records that are not on the medium yet are skipped. The drive
+    /// may be in use: records that move meanwhile are verified where they were.
     ///
     /// # Errors
     ///

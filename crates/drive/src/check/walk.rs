@@ -71,15 +71,16 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
         Walk { shared, bounds, faults, meet, waiting: Default::default(), counts: [0; 4] }
     }
 
-    /// Walks the whole map. Nodes that cannot be read are faults; what they map is not found. `walked` gets the
-    /// number of nodes after each window.
+    /// Walks the whole map. Nodes that cannot be read are faults; what they map is not found. `walked` gets
+    /// the number of nodes after each window.
     pub(super) async fn run(&mut self, mut walked: impl FnMut(u64)) -> Result<(), Error> {
         let (root, ids) = {
             let core = self.shared.core();
             (core.map.root_image(), core.map.ids())
         };
-        // Nodes in memory to which no image leads, once all others are removed: leaves that changed, and while a
-        // checkpoint is being written also nodes above, which lead to what it wrote. The highest go first.
+        // Nodes in memory to which no image leads, once all others are removed: leaves that changed, and
+        // while a checkpoint is being written also nodes above, which lead to what it wrote. The highest go
+        // first.
         let mut loose: BTreeSet<NodeId> = ids.into_iter().collect();
         self.waiting[usize::from(ROOT.level)].push(Found { id: ROOT, image: root });
         loop {

@@ -22,8 +22,8 @@ fn kind_of(entry: Entry) -> ExtentKind {
 }
 
 impl<M: Media> Drive<M> {
-    /// Returns runs of one kind from `offset` on: at least one if the range is not empty, at most `max`, together no
-    /// longer than `len`. They end earlier after reading 1024 leaves of the map from the medium.
+    /// Returns runs of one kind from `offset` on: at least one if the range is not empty, at most `max`,
+    /// together no longer than `len`. They end earlier after reading 1024 leaves of the map from the medium.
     pub async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, Error> {
         self.check_range(offset, len)?;
         let end = offset + len;

@@ -1,12 +1,13 @@
 //! Blocks that a request holds, so that it gets its turn.
 //!
-//! A request that covers a block in part reads the block, merges its bytes and appends the block anew, unless it has
-//! changed in between: then it begins again. Preparing a large write takes a thousand times as long as a small one.
-//! Beside a client that changes that block all the time, it would begin again for ever. After some conflicts it
-//! therefore holds the blocks that it merges: others that change them wait until it is done.
+//! A request that covers a block in part reads the block, merges its bytes and appends the block anew, unless
+//! it has changed in between: then it begins again. Preparing a large write takes a thousand times as long as
+//! a small one. Beside a client that changes that block all the time, it would begin again for ever. After
+//! some conflicts it therefore holds the blocks that it merges: others that change them wait until it is
+//! done.
 //!
-//! One request at a time holds blocks, and it never waits for another that could hold some. So nobody waits for each
-//! other.
+//! One request at a time holds blocks, and it never waits for another that could hold some. So nobody waits
+//! for each other.
 
 use media::Media;
 
@@ -39,9 +40,9 @@ impl<'a, M: Media> Turn<'a, M> {
         Turn { shared, conflicts: 0, hold: None }
     }
 
-    /// Notes that a block of `batch` has changed since it was read. Waits if it is time to hold the blocks and another
-    /// request holds some. Who holds some already holds these in addition: a batch that is packed as small as possible
-    /// relies on neighbours, too.
+    /// Notes that a block of `batch` has changed since it was read. Waits if it is time to hold the blocks
+    /// and another request holds some. Who holds some already holds these in addition: a batch that is packed
+    /// as small as possible relies on neighbours, too.
     pub(crate) async fn lost(&mut self, batch: &Batch) {
         self.conflicts += 1;
         self.shared.core().held.note_conflict(self.conflicts);
@@ -68,7 +69,8 @@ impl<'a, M: Media> Turn<'a, M> {
 }
 
 impl<M: Media> Shared<M> {
-    /// Waits until another request holds no block that `batch` changes, or until nothing can be written any more.
+    /// Waits until another request holds no block that `batch` changes, or until nothing can be written any
+    /// more.
     pub(crate) async fn wait_for_turn(&self, batch: &Batch) {
         let is_over = || {
             let core = self.core();

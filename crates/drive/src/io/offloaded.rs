@@ -1,5 +1,5 @@
-//! Compression by an offload: everything that a write would compress is passed to it as one batch and returned as
-//! records.
+//! Compression by an offload: everything that a write would compress is passed to it as one batch and
+//! returned as records.
 
 use std::sync::Arc;
 
@@ -77,8 +77,8 @@ impl Plan {
         self.add_run(seen.block, data, None);
     }
 
-    /// Compresses everything and adds it to the batch. `source` is the host's buffer. If dropped while it waits, it
-    /// has changed nothing but the batch.
+    /// Compresses everything and adds it to the batch. `source` is the host's buffer. If dropped while it
+    /// waits, it has changed nothing but the batch.
     pub(crate) async fn carry_out(self, batch: &mut Batch, source: &[u8]) {
         let Plan { offload, frame_blocks: most, mut pieces } = self;
         loop {

@@ -14,8 +14,8 @@ use crate::upkeep::relief::Effort;
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Space in the log of a leaf with one fill, with its share of its ancestors.
 const UNITS_A_FILLED_LEAF: u64 = 3;
-/// Most blocks whose entries one critical section changes (the first one twice as many). The worst case (no hole,
-/// every leaf new) stays short.
+/// Most blocks whose entries one critical section changes (the first one twice as many). The worst case (no
+/// hole, every leaf new) stays short.
 const BLOCKS_A_STEP: u64 = 16 * NODE_ENTRIES as u64;
 /// The same in bytes.
 const STEP_BYTES: u64 = BLOCKS_A_STEP * BLOCK;
@@ -23,8 +23,8 @@ const STEP_BYTES: u64 = BLOCKS_A_STEP * BLOCK;
 const FILLED_AT_ONCE_BYTES: u64 = 4 << 30;
 
 impl<M: Media> Drive<M> {
-    /// Unmaps a range: it reads as zeros from then on, and its space is reclaimed. Durable like a write. Partly
-    /// covered blocks keep their other bytes.
+    /// Unmaps a range: it reads as zeros from then on, and its space is reclaimed. Durable like a write.
+    /// Partly covered blocks keep their other bytes.
     #[tracing::instrument(level = "debug", skip(self), err(level = "debug"))]
     pub async fn trim(&self, offset: u64, len: u64, fua: bool) -> Result<(), Error> {
         self.check_range(offset, len)?;
@@ -34,14 +34,15 @@ impl<M: Media> Drive<M> {
         self.0.acknowledge(done).await
     }
 
-    /// Makes a range read as zeros. With `no_hole` it stays allocated (as far as a thin drive allocates zeros).
+    /// Makes a range read as zeros. With `no_hole` it stays allocated (as far as a thin drive allocates
+    /// zeros).
     #[tracing::instrument(level = "debug", skip(self), err(level = "debug"))]
     pub async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
         self.check_range(offset, len)?;
         let (mut at, end) = (offset, offset + len);
         while at < end {
-            // Each part is refused before it changes anything, or not at all; a reservation for all of a long range would be
-            // as large as what others write meanwhile.
+            // Each part is refused before it changes anything, or not at all; a reservation for all of a long
+            // range would be as large as what others write meanwhile.
             let stop = match no_hole {
                 true => ((at + FILLED_AT_ONCE_BYTES) / STEP_BYTES * STEP_BYTES).min(end),
                 false => end,
@@ -58,21 +59,23 @@ impl<M: Media> Drive<M> {
             return Ok(());
         }
         let end = offset + len;
-        // The map for a long range of fills. The request is refused before anything was changed, or not at all.
+        // The map for a long range of fills. The request is refused before anything was changed, or not at
+        // all.
         let leaves = if entry.is_unmapped() { 0 } else { len / BLOCK / NODE_ENTRIES as u64 };
         let reservation = match leaves {
             0 => None,
             _ => Some(self.reserve_fills(offset, len, entry, leaves * UNITS_A_FILLED_LEAF).await?),
         };
         let reserved = reservation.is_some();
-        // Steps end at multiples of their size, so that whole leaves are cleared as such. A range short enough to be
-        // atomic is one step wherever it is.
+        // Steps end at multiples of their size, so that whole leaves are cleared as such. A range short
+        // enough to be atomic is one step wherever it is.
         let boundary = |at: u64| (at / BLOCK / BLOCKS_A_STEP + 1) * BLOCKS_A_STEP * BLOCK;
         let first_end = if len <= ATOMIC_WRITE_BYTES { end } else { boundary(offset).min(end) };
         if first_end == end {
             return self.set_step(&[(offset, end)], entry, reserved).await;
         }
-        // Partly covered blocks take space and may be refused: both ends at once, before anything else changes.
+        // Partly covered blocks take space and may be refused: both ends at once, before anything else
+        // changes.
         let last_from = (end - 1) / BLOCK / BLOCKS_A_STEP * BLOCKS_A_STEP * BLOCK;
         self.set_step(&[(offset, first_end), (last_from, end)], entry, reserved).await?;
         let mut at = first_end;
@@ -84,8 +87,8 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Reserves space for the map of a long range of fills. On a full drive, what its first step replaces makes up
-    /// for that.
+    /// Reserves space for the map of a long range of fills. On a full drive, what its first step replaces
+    /// makes up for that.
     async fn reserve_fills(
         &self,
         offset: u64,

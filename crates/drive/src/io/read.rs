@@ -107,7 +107,8 @@ impl<M: Media> Shared<M> {
         filled
     }
 
-    /// Fills what comes from the read cache or from recently read frames, and marks frames that were wanted before as worth keeping.
+    /// Fills what comes from the read cache or from recently read frames, and marks frames that were wanted
+    /// before as worth keeping.
     fn take_kept(&self, offset: u64, buf: &mut [u8], plan: &mut Plan, caching: Caching) {
         let mut next = offset / BLOCK;
         while let Some(part) = plan.part_at(next, offset, buf.len()) {

@@ -23,7 +23,8 @@ const ATTEMPTS_MAX: u32 = 10_000;
 impl<M: Media> Drive<M> {
     /// Writes `data` at `offset`. With `fua` it is durable before this returns.
     ///
-    /// Up to 256 KiB are atomic across a power cut: all of it or none. Larger writes are atomic in pieces of 256 KiB.
+    /// Up to 256 KiB are atomic across a power cut: all of it or none. Larger writes are atomic in pieces of
+    /// 256 KiB.
     ///
     /// # Errors
     ///
@@ -54,8 +55,8 @@ impl<M: Media> Drive<M> {
         }
     }
 
-    /// Writes a request of several pieces. Space is reserved first, so that it is refused as a whole or not at all.
-    /// Other requests have their turn between the pieces.
+    /// Writes a request of several pieces. Space is reserved first, so that it is refused as a whole or not
+    /// at all. Other requests have their turn between the pieces.
     async fn write_pieces(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
         let pieces = || data.chunks(ATOMIC_WRITE_BYTES).enumerate();
         let piece_offset = |i: usize| offset + (i * ATOMIC_WRITE_BYTES) as u64;
@@ -210,8 +211,8 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Adds the block at `offset` to a batch, or to the plan for it, as it will be after `change` (which gets the
-    /// block and the offset in it).
+    /// Adds the block at `offset` to a batch, or to the plan for it, as it will be after `change` (which gets
+    /// the block and the offset in it).
     pub(crate) async fn merge(
         &self,
         batch: &mut Batch,
@@ -298,8 +299,8 @@ impl<M: Media> Shared<M> {
         any
     }
 
-    /// Appends a batch, waiting as long as necessary. Returns false if a block changed meanwhile, and the batch must
-    /// be made anew. Waits for a request that holds a block, unless the caller `holds` it.
+    /// Appends a batch, waiting as long as necessary. Returns false if a block changed meanwhile, and the
+    /// batch must be made anew. Waits for a request that holds a block, unless the caller `holds` it.
     pub(crate) async fn append(
         self: &Arc<Self>,
         batch: &Batch,
@@ -347,8 +348,8 @@ impl<M: Media> Shared<M> {
                 Err(Stall::Space) => {
                     attempts -= 1;
                     let made = self.make_space().await?;
-                    // What frees space needs less than `make_space` looks for. It is tried once more, with what is
-                    // kept for cleaning.
+                    // What frees space needs less than `make_space` looks for. It is tried once more, with
+                    // what is kept for cleaning.
                     let last_try = batch.frees() && urgent != Claim::Last;
                     if !made && last_try {
                         urgent = Claim::Last;

@@ -11,7 +11,8 @@ use crate::shared::{Shared, yield_now};
 use crate::state::node::Slot;
 use crate::state::sample::Random;
 
-/// Adjacent blocks read together, at a multiple of their number: a read of the medium costs more than a block.
+/// Adjacent blocks read together, at a multiple of their number: a read of the medium costs more than a
+/// block.
 const EXTENT_BLOCKS: usize = 2;
 /// Most nodes above the leaves that are examined. Each maps 1 GiB.
 const PARENTS_MAX: usize = 256;
@@ -26,7 +27,8 @@ pub(crate) struct Place {
 }
 
 impl<M: Media> Shared<M> {
-    /// Returns up to `most` blocks, read from places all over the mapped data. What cannot be read is left out.
+    /// Returns up to `most` blocks, read from places all over the mapped data. What cannot be read is left
+    /// out.
     pub(crate) async fn live_sample(&self, most: usize, random: &mut Random) -> Vec<Arc<[u8]>> {
         let mut sample = Vec::new();
         for place in self.places(most.div_ceil(EXTENT_BLOCKS), EXTENT_BLOCKS, random).await {
@@ -43,9 +45,9 @@ impl<M: Media> Shared<M> {
         sample
     }
 
-    /// Returns at most `most` places all over the mapped data, each of up to `extent_blocks` blocks. Leaves are drawn
-    /// at random, and in each as many places as needed for the number. Of more than 256 GiB with data, 256 are drawn
-    /// first. Blocks that are fills or stored uncompressed are left out.
+    /// Returns at most `most` places all over the mapped data, each of up to `extent_blocks` blocks. Leaves
+    /// are drawn at random, and in each as many places as needed for the number. Of more than 256 GiB with
+    /// data, 256 are drawn first. Blocks that are fills or stored uncompressed are left out.
     pub(crate) async fn places(&self, most: usize, extent_blocks: usize, random: &mut Random) -> Vec<Place> {
         let mut leaves = self.some_leaves(random).await;
         random.shuffle(&mut leaves);

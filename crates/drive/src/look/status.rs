@@ -73,8 +73,8 @@ pub struct Status {
     pub logical_used_bytes: u64,
     /// Part of these: blocks that are a fill and take no space.
     pub logical_fill_bytes: u64,
-    /// Records with anything live, with their headers, and the live map. A frame counts in full until its last block
-    /// dies.
+    /// Records with anything live, with their headers, and the live map. A frame counts in full until its
+    /// last block dies.
     pub physical_used_bytes: u64,
     /// Part of used: dead blocks of such frames. Packing the others anew may gain it.
     pub physical_repackable_bytes: u64,
@@ -82,7 +82,8 @@ pub struct Status {
     pub physical_reclaimable_bytes: u64,
     /// In free segments, beyond the reserve.
     pub physical_free_bytes: u64,
-    /// Space that host data may not fill: for cleaning, the heads of the log, and what TRIM may add to the map.
+    /// Space that host data may not fill: for cleaning, the heads of the log, and what TRIM may add to the
+    /// map.
     pub physical_reserve_bytes: u64,
     /// Superblock, checkpoints, the rest that is no whole segment, and space lost in segments set aside.
     pub physical_fixed_bytes: u64,
@@ -114,14 +115,15 @@ pub struct Status {
     pub map_budget_bytes: u64,
     /// Reads of a part of a cached frame since the drive was opened.
     pub frame_hits_count: u64,
-    /// Requests since the drive was opened that covered a block in part, lost against others time and again, and then held
-    /// their blocks.
+    /// Requests since the drive was opened that covered a block in part, lost against others time and again,
+    /// and then held their blocks.
     pub holds_count: u64,
     /// Times that a request waited for blocks that another one held.
     pub hold_waits_count: u64,
     /// Changes of a block by others while a request held it: 0 unless there is a mistake.
     pub hold_overruns_count: u64,
-    /// Most times that one request was made anew because a block that it covers in part had changed, or had been moved.
+    /// Most times that one request was made anew because a block that it covers in part had changed, or had
+    /// been moved.
     pub conflicts_most: u32,
     /// Blocks read from the read cache since the drive was opened.
     pub read_cache_hits_count: u64,
@@ -245,7 +247,8 @@ impl<M: Media> Drive<M> {
         }
     }
 
-    /// Adds time that the drive was open for writing, as the engine has no clock. The next checkpoint stores it.
+    /// Adds time that the drive was open for writing, as the engine has no clock. The next checkpoint stores
+    /// it.
     pub fn count_powered(&self, seconds: u64) {
         self.0.core().counters.powered_seconds += seconds;
     }
@@ -268,8 +271,8 @@ impl<M: Media> Drive<M> {
         self.0.core().superblock.sector_bytes
     }
 
-    /// Changes the memory for map nodes and frames, in bytes (see [`OpenOptions`](crate::OpenOptions)). A smaller cache
-    /// shrinks as it is used.
+    /// Changes the memory for map nodes and frames, in bytes (see [`OpenOptions`](crate::OpenOptions)). A
+    /// smaller cache shrinks as it is used.
     pub fn set_map_budget_bytes(&self, bytes: u64) {
         self.0.core().map.set_budget_bytes(self.0.frames.set_budget_bytes(bytes));
     }

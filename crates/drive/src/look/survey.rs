@@ -40,9 +40,9 @@ struct Seen {
 }
 
 impl<M: Media> Drive<M> {
-    /// Reads up to `records` live records from places drawn at random, and estimates how much live data is compressed
-    /// by which codec with which dictionary. The amount of frames of each size, settled or not, is known; it is
-    /// divided in the proportions found. What cannot be read is left out.
+    /// Reads up to `records` live records from places drawn at random, and estimates how much live data is
+    /// compressed by which codec with which dictionary. The amount of frames of each size, settled or not, is
+    /// known; it is divided in the proportions found. What cannot be read is left out.
     pub async fn survey(&self, records: usize) -> Survey {
         let shared = &self.0;
         let mut random = Random(shared.entropy ^ shared.core().log.sequence());

@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::medium::load::Fetch;
 use crate::state::dictionaries::Dictionaries;
 
-/// Verifies the record that holds a block and decompresses it. `out` may be a part of its contents, which begins at
-/// `skip`.
+/// Verifies the record that holds a block and decompresses it. `out` may be a part of its contents, which
+/// begins at `skip`.
 pub(crate) fn decode_data(
     dictionaries: &Dictionaries,
     block: u64,

@@ -31,8 +31,8 @@ impl Core {
         self.log.written()
     }
 
-    /// If much was written since the last sync, begins one, so that the next opening has little to write again: what no
-    /// pack calls durable. Returns the same as [`Core::begin_sync`].
+    /// If much was written since the last sync, begins one, so that the next opening has little to write
+    /// again: what no pack calls durable. Returns the same as [`Core::begin_sync`].
     pub(crate) fn begin_due_sync(&mut self) -> Option<u64> {
         let is_due = self.log.unsynced_bytes() >= self.checkpoint_bytes / UNSYNCED_PART;
         (is_due && !self.syncing && self.poisoned.is_none()).then(|| self.begin_sync())
@@ -40,8 +40,8 @@ impl Core {
 }
 
 impl<M: Media> Shared<M> {
-    /// Makes everything appended to the host's head durable. Callers that arrive while others wait for the medium
-    /// share the next pack and its sync.
+    /// Makes everything appended to the host's head durable. Callers that arrive while others wait for the
+    /// medium share the next pack and its sync.
     pub(crate) async fn flush_log(self: &Arc<Self>) -> Result<(), Error> {
         let wanted = self.core().log.host_pack();
         // Requests that are ready at the same moment go into the same pack.
@@ -73,7 +73,8 @@ impl<M: Media> Shared<M> {
         self.durable(target).await
     }
 
-    /// Seals open packs, which sends them to the medium. Returns the number that has to be durable for them to be.
+    /// Seals open packs, which sends them to the medium. Returns the number that has to be durable for them
+    /// to be.
     pub(crate) fn seal(&self, heads: &[Head]) -> u64 {
         let mut core = self.core();
         let core = &mut *core;
@@ -83,8 +84,9 @@ impl<M: Media> Shared<M> {
         core.log.filled()
     }
 
-    /// Waits until every pack up to `target` (already sealed and sent) is durable, syncing as needed. The caller must
-    /// not have the right to maintenance: if the medium did not take a pack, a checkpoint has to make it unnecessary.
+    /// Waits until every pack up to `target` (already sealed and sent) is durable, syncing as needed. The
+    /// caller must not have the right to maintenance: if the medium did not take a pack, a checkpoint has to
+    /// make it unnecessary.
     pub(crate) async fn durable(self: &Arc<Self>, target: u64) -> Result<(), Error> {
         loop {
             match self.wait_for(|core| Self::next_step(core, target, Log::durable)).await? {
@@ -100,7 +102,8 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Waits until every pack up to `target` was written and synced, except those that the medium did not take.
+    /// Waits until every pack up to `target` was written and synced, except those that the medium did not
+    /// take.
     pub(crate) async fn synced(self: &Arc<Self>, target: u64) -> Result<(), Error> {
         loop {
             match self.wait_for(|core| Self::next_step(core, target, Log::synced_up_to)).await? {
@@ -136,8 +139,9 @@ impl<M: Media> Shared<M> {
         Some(Ok(Next::Sync(core.begin_sync())))
     }
 
-    /// Syncs the medium once, for what was written outside the log. Like every sync it waits for the one in progress:
-    /// of two at a time, one could swallow the error that concerns the other's writes, and report success.
+    /// Syncs the medium once, for what was written outside the log. Like every sync it waits for the one in
+    /// progress: of two at a time, one could swallow the error that concerns the other's writes, and report
+    /// success.
     pub(crate) async fn sync_once(self: &Arc<Self>) -> Result<(), Error> {
         let begun = self.wait_for(|core| match &core.poisoned {
             Some(why) => Some(Err(Error::poisoned(why))),

@@ -13,8 +13,8 @@ use crate::state::dictionaries::Dictionaries;
 /// More would delay requests at the medium.
 const READS_AT_ONCE: usize = 4;
 
-/// Adjacent blocks with everything that was read for them, in memory: no segment is kept for it. The remaining work keeps a processor busy and needs no
-/// drive.
+/// Adjacent blocks with everything that was read for them, in memory: no segment is kept for it. The
+/// remaining work keeps a processor busy and needs no drive.
 pub(crate) struct Fetched {
     plan: Plan,
     runs: Runs,

@@ -42,8 +42,8 @@ impl Bounds {
             && (first + count <= self.blocks || first >= OWN_FIRST_BLOCK && first + count <= MAX_BLOCKS)
     }
 
-    /// Returns whether a node may have this entry in a slot: nothing beyond the capacity, no record outside the
-    /// segments, fills and frames only in leaves.
+    /// Returns whether a node may have this entry in a slot: nothing beyond the capacity, no record outside
+    /// the segments, fills and frames only in leaves.
     pub(crate) fn allow(&self, id: NodeId, slot: usize, entry: Entry) -> bool {
         if entry.is_unmapped() {
             return true;
@@ -86,7 +86,8 @@ impl Core {
 }
 
 impl<M: Media> Shared<M> {
-    /// Reads whole pages around `[position, position + len)`. Returns the buffer, and the offset of the range in it.
+    /// Reads whole pages around `[position, position + len)`. Returns the buffer, and the offset of the range
+    /// in it.
     pub(crate) async fn read_range(&self, position: u64, len: usize) -> Result<(IoBuf, usize), Error> {
         let start = position / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         let end = (position + len as u64).next_multiple_of(PAGE_BYTES as u64);

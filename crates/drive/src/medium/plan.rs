@@ -78,8 +78,8 @@ impl Plan {
         source
     }
 
-    /// Returns the part of a buffer (which begins at byte `offset` and is `len` bytes long) that one source fills
-    /// from a block on.
+    /// Returns the part of a buffer (which begins at byte `offset` and is `len` bytes long) that one source
+    /// fills from a block on.
     pub(crate) fn part_at(&self, block: u64, offset: u64, len: usize) -> Option<Part> {
         let end = offset + len as u64;
         if block * BLOCK >= end {
@@ -98,8 +98,8 @@ impl Plan {
         Some(Part { source, next, block, range: (from - offset) as usize..(to - offset) as usize, skip })
     }
 
-    /// Fills a buffer that begins at byte `offset` with what was fetched. `decode` decodes a part of it from its
-    /// record.
+    /// Fills a buffer that begins at byte `offset` with what was fetched. `decode` decodes a part of it from
+    /// its record.
     pub(crate) fn fill(
         &self,
         runs: &Runs,

@@ -10,7 +10,8 @@ use crate::state::core::Core;
 use crate::state::log::SealedPack;
 use crate::state::segments::State;
 
-/// Most packs that the medium does not take between two checkpoints. Their contents stay in memory until the second.
+/// Most packs that the medium does not take between two checkpoints. Their contents stay in memory until the
+/// second.
 const FAILED_PACKS_MAX: u32 = 128;
 /// One of so many segments may be bad, at most. With more, the whole medium is broken, and not a place on it.
 const BAD_SEGMENTS_PART: u32 = 8;
@@ -75,8 +76,9 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Writes outside the log, one at a time and each to completion, even if the request that needs it is dropped: a
-    /// write still in flight when the same place is written again could come last. The caller handles a failure.
+    /// Writes outside the log, one at a time and each to completion, even if the request that needs it is
+    /// dropped: a write still in flight when the same place is written again could come last. The caller
+    /// handles a failure.
     pub(crate) async fn write_to_end(self: &Arc<Self>, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
         assert!(self.core().geometry().locate(offset).is_none(), "segments are written by the log alone");
         let begun = self.wait_for(|core| match &core.poisoned {

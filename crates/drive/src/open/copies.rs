@@ -18,9 +18,9 @@ pub(crate) async fn write_superblock<M: Media>(
     write_copies(media, [0, 1].map(Geometry::superblock_offset), first, page).await
 }
 
-/// Writes both copies durably, one after the other, `first` first, so that one is whole at any time. One is enough:
-/// returns for each copy why the medium did not take it, if it did not. If there is no room for the first, nothing
-/// has changed: that is an error.
+/// Writes both copies durably, one after the other, `first` first, so that one is whole at any time. One is
+/// enough: returns for each copy why the medium did not take it, if it did not. If there is no room for the
+/// first, nothing has changed: that is an error.
 pub(crate) async fn write_copies<M: Media>(
     media: &M,
     offsets: [u64; 2],

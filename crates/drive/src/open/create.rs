@@ -41,8 +41,8 @@ impl<M: Media> Drive<M> {
             },
             codecs: codecs_of(options.codec, false),
         };
-        // First, nothing may look like a drive; then everything but the superblock is written, and the superblock
-        // last. A power cut leaves no drive, never half of one.
+        // First, nothing may look like a drive; then everything but the superblock is written, and the
+        // superblock last. A power cut leaves no drive, never half of one.
         let blank = Arc::new(IoBuf::zeroed(PAGE_BYTES));
         for copy in 0..SUPERBLOCK_COPIES {
             write(media, Geometry::superblock_offset(copy), blank.clone()).await?;
@@ -64,8 +64,8 @@ impl<M: Media> Drive<M> {
     }
 }
 
-/// Returns the codecs that records may have with this policy, one bit each: Zstandard by settling, LZ4 in a hurry,
-/// uncompressed; devices make DEFLATE.
+/// Returns the codecs that records may have with this policy, one bit each: Zstandard by settling, LZ4 in a
+/// hurry, uncompressed; devices make DEFLATE.
 pub(crate) fn codecs_of(policy: codec::Policy, has_offload: bool) -> u32 {
     let usual = [CodecId::Raw, CodecId::Lz4, CodecId::Zstd];
     let deflate = (matches!(policy, codec::Policy::Deflate(_)) || has_offload).then_some(CodecId::Deflate);

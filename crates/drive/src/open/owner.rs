@@ -1,7 +1,9 @@
-//! One owner: of all processes that reach a backing, by whatever path and from whatever machine, one writes to it.
+//! One owner: of all processes that reach a backing, by whatever path and from whatever machine, one writes
+//! to it.
 //!
-//! File locks do not reach that far. So who opens a drive for writing leaves its *mark* on the backing, and looks at
-//! it about once a second for as long as the drive is open. It writes nothing meanwhile: the mark wears out no disk.
+//! File locks do not reach that far. So who opens a drive for writing leaves its *mark* on the backing, and
+//! looks at it about once a second for as long as the drive is open. It writes nothing meanwhile: the mark
+//! wears out no disk.
 //!
 //! ```text
 //!              at once: nobody has it            it may run: ask                  it has another
@@ -13,27 +15,29 @@
 //! ```
 //!
 //! **The lease.** Looking at its own mark gives the owner the right to write and to answer hosts for a while
-//! ([`Pace::lease_ns`] from the moment at which it began to look), and not longer ([`media::Lease`]). A contender
-//! waits longer than that. So an owner that was stopped, or whose disk stalled, for long enough to lose its drive does
-//! nothing before it has looked again. The rule of renewal: *a look extends the lease if it shows the own mark, and no
-//! challenge that was not answered a while before ([`Pace::settle_ns`])*.
+//! ([`Pace::lease_ns`] from the moment at which it began to look), and not longer ([`media::Lease`]). A
+//! contender waits longer than that. So an owner that was stopped, or whose disk stalled, for long enough to
+//! lose its drive does nothing before it has looked again. The rule of renewal: *a look extends the lease if
+//! it shows the own mark, and no challenge that was not answered a while before ([`Pace::settle_ns`])*.
 //!
-//! **Why that holds.** Let a contender write its challenge at c, read at r >= c + wait that there is no answer, and
-//! write its mark at m. It takes m <= r + prompt for granted only if it measured that; else it waits once more as
-//! long, which outlasts every lease. An owner's look at t that shows its own mark has t < m.
+//! **Why that holds.** Let a contender write its challenge at c, read at r >= c + wait that there is no
+//! answer, and write its mark at m. It takes m <= r + prompt for granted only if it measured that; else it
+//! waits once more as long, which outlasts every lease. An owner's look at t that shows its own mark has t <
+//! m.
 //!
 //! - t < c: the lease ends before c + wait <= r.
-//! - t >= c: the look shows the challenge. It extends the lease only if the answer was written at a <= t - settle. If
-//!   a < r, the contender reads it and gives up. If a >= r, then t >= r + settle > r + prompt >= m, and the look shows
-//!   the new mark.
+//! - t >= c: the look shows the challenge. It extends the lease only if the answer was written at a <= t -
+//!   settle. If a < r, the contender reads it and gives up. If a >= r, then t >= r + settle > r + prompt >=
+//!   m, and the look shows the new mark.
 //!
-//! Of contenders that claim at the same time one is left: two that find a drive without an owner both write a mark,
-//! within `prompt` of reading, and both read again after `settle`, when both have written. Of two that challenge, the
-//! later one overwrites the challenge of the earlier one, which gives up; unless the earlier one has seen its own
-//! challenge stand to the end, and then its mark is there before the later one's wait is over.
+//! Of contenders that claim at the same time one is left: two that find a drive without an owner both write a
+//! mark, within `prompt` of reading, and both read again after `settle`, when both have written. Of two that
+//! challenge, the later one overwrites the challenge of the earlier one, which gives up; unless the earlier
+//! one has seen its own challenge stand to the end, and then its mark is there before the later one's wait is
+//! over.
 //!
-//! Whatever a process has given to the kernel before it is stopped can still reach the backing later. No page on the
-//! backing prevents that.
+//! Whatever a process has given to the kernel before it is stopped can still reach the backing later. No page
+//! on the backing prevents that.
 
 mod claim;
 mod keep;
@@ -117,8 +121,8 @@ pub struct Claim {
     pub process: Process,
     /// The clock of the lease: it goes on while the machine is suspended.
     pub clock: LeaseClock,
-    /// The owner, if there is one, is on another machine that is known to be down, or has a copy of this drive. If it
-    /// answers nevertheless, the claim is refused.
+    /// The owner, if there is one, is on another machine that is known to be down, or has a copy of this
+    /// drive. If it answers nevertheless, the claim is refused.
     pub take_over: bool,
     /// Times of the protocol.
     pub pace: Pace,
@@ -136,7 +140,8 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Returns whether the owner before has not given the drive back, for [`OpenOptions::left_open`](crate::OpenOptions).
+    /// Returns whether the owner before has not given the drive back, for
+    /// [`OpenOptions::left_open`](crate::OpenOptions).
     pub fn left_open(&self) -> bool {
         self.left_open
     }

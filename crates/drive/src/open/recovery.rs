@@ -33,9 +33,9 @@ impl<M: Media> Drive<M> {
     ///
     /// # Errors
     ///
-    /// [`Error::NotADrive`] if there is none, [`Error::Damaged`] if something that was durable is missing from the
-    /// log (see [`OpenOptions::accept_damage`]), [`Error::Corrupt`] if something else is missing; [`Error::Io`] if
-    /// something that is needed cannot be read.
+    /// [`Error::NotADrive`] if there is none, [`Error::Damaged`] if something that was durable is missing
+    /// from the log (see [`OpenOptions::accept_damage`]), [`Error::Corrupt`] if something else is missing;
+    /// [`Error::Io`] if something that is needed cannot be read.
     pub async fn open(media: Arc<M>, options: OpenOptions) -> Result<Drive<M>, Error> {
         let (superblock, bad_copy) = read_superblock(&*media).await?;
         must_hold(&*media, &superblock)?;
@@ -65,10 +65,10 @@ impl<M: Media> Drive<M> {
         if tail.damage.is_none() && found.uneven {
             tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
         }
-        // A newer checkpoint may exist that could not be read. If nothing shows what its slot holds, the drive must
-        // not continue from the older one, even if the log after that looks whole: what the newer one freed may have
-        // been discarded. It would also explain damage in the log, and a gap: it may replace a pack whose write
-        // failed, and durable data may lie behind that.
+        // A newer checkpoint may exist that could not be read. If nothing shows what its slot holds, the
+        // drive must not continue from the older one, even if the log after that looks whole: what the newer
+        // one freed may have been discarded. It would also explain damage in the log, and a gap: it may
+        // replace a pack whose write failed, and durable data may lie behind that.
         let forgets = options.planted.has(PlantedBug::OlderCheckpointAccepted);
         let unread = found.unread.filter(|_| !accepts && !forgets);
         let is_missed = tail.damage.is_some() || found.alone && (found.hidden || tail.goes_on);
@@ -145,8 +145,8 @@ impl<M: Media> Drive<M> {
                 return Err(Error::Io(format!("{what}: {error}")));
             }
         }
-        // After a crash the newest uses of segments are not recorded. Nor does a drive that is new, or was wiped, know what the
-        // backing held before.
+        // After a crash the newest uses of segments are not recorded. Nor does a drive that is new, or was
+        // wiped, know what the backing held before.
         let is_told = options.left_open || checkpoint.may_hold_more;
         let is_told = is_told && !options.planted.has(PlantedBug::OthersHeldForgotten);
         let may_hold_others = !checkpoint.clean || is_told || checkpoint.counters.opens_count == 0;
@@ -161,23 +161,23 @@ impl<M: Media> Drive<M> {
             core.schedule.untrained = core.map.live_blocks >= core.schedule.first_blocks;
         }
         if !read_only {
-            // What was read may still be in a cache only (after a kill without a power cut), and the checkpoint is
-            // going to call it durable.
+            // What was read may still be in a cache only (after a kill without a power cut), and the
+            // checkpoint is going to call it durable.
             drive.0.sync_once().await?;
             drive.0.blank(&found.unread_places).await?;
             if superblock_uneven {
-                // A change was cut short between the copies, or one copy is bad. From here on the newer one is relied
-                // on, so the older one must not be found alone later.
+                // A change was cut short between the copies, or one copy is bad. From here on the newer one
+                // is relied on, so the older one must not be found alone later.
                 drive.0.renew_superblock().await?;
             }
             drive.0.know_codecs().await?;
-            // Names the segments of this run. Whatever an earlier run left behind the end of the log is dead from
-            // then on.
+            // Names the segments of this run. Whatever an earlier run left behind the end of the log is dead
+            // from then on.
             drive.checkpoint().await?;
         }
         if !read_only && !drive.0.core().segments.host_may_take() {
-            // Each opening takes segments for its heads. A full drive that is opened again and again must not run out
-            // of them. An obstacle to cleaning does not keep the drive closed.
+            // Each opening takes segments for its heads. A full drive that is opened again and again must not
+            // run out of them. An obstacle to cleaning does not keep the drive closed.
             if let Err(error) = drive.0.make_space().await {
                 drive.0.core().writable()?;
                 drive.0.core().note(format!("cleaning at the opening: {error}"));
@@ -192,8 +192,8 @@ impl<M: Media> Drive<M> {
     }
 }
 
-/// Refuses a superblock that is not the newest, or may not be because the other copy cannot be read: the drive may
-/// have grown since, or have been wiped.
+/// Refuses a superblock that is not the newest, or may not be because the other copy cannot be read: the
+/// drive may have grown since, or have been wiped.
 fn must_be_newest(found: &Found, bad_copy: Option<Error>) -> Result<(), Error> {
     match (bad_copy, &found.outdated) {
         (Some(unread @ Error::Io(_)), outdated) if outdated.is_some() || found.wiped => Err(unread),
@@ -202,7 +202,8 @@ fn must_be_newest(found: &Found, bad_copy: Option<Error>) -> Result<(), Error> {
     }
 }
 
-/// Returns whether the log after a checkpoint, or what cannot be read of it, suggests that there is a newer one.
+/// Returns whether the log after a checkpoint, or what cannot be read of it, suggests that there is a newer
+/// one.
 pub(crate) async fn is_outdated<M: Media>(
     media: &M,
     superblock: &Superblock,
@@ -213,8 +214,8 @@ pub(crate) async fn is_outdated<M: Media>(
     !(whole && matches!(find_successor(media, superblock, checkpoint).await, Ok(None)))
 }
 
-/// Who only looks may look at the image of a stranger. A drive that is opened to be used must open: what its log needs
-/// has no simple bound (a TRIM of a huge range takes more in recovery than when it was made).
+/// Who only looks may look at the image of a stranger. A drive that is opened to be used must open: what its
+/// log needs has no simple bound (a TRIM of a huge range takes more in recovery than when it was made).
 fn recovery_bytes_max(options: &OpenOptions) -> u64 {
     match options.read_only {
         true => options.recovery_bytes_max.max(options.map_budget_bytes.saturating_mul(4)),
@@ -315,9 +316,9 @@ fn recover(
 }
 
 impl Core {
-    /// Applies the contents of the log to the map. Returns what is wrong with them; the rest is applied nevertheless.
-    /// Fails if the map would take more than `bytes_max` of memory: a few bytes of log may change a whole leaf, or
-    /// thousands of them.
+    /// Applies the contents of the log to the map. Returns what is wrong with them; the rest is applied
+    /// nevertheless. Fails if the map would take more than `bytes_max` of memory: a few bytes of log may
+    /// change a whole leaf, or thousands of them.
     fn roll_forward(
         &mut self,
         checkpoint: &Checkpoint,

@@ -30,8 +30,8 @@ pub(crate) enum Told {
     Data { block: u64, entry: Entry, left_out: u8 },
     /// Blocks have an entry without a record.
     Range { block: u64, count: u64, entry: Entry },
-    /// Changes to a leaf, as of a checkpoint's cut: coding and payload of a valid record, because its pairs may take two
-    /// hundred times the memory.
+    /// Changes to a leaf, as of a checkpoint's cut: coding and payload of a valid record, because its pairs
+    /// may take two hundred times the memory.
     Overlay { leaf: u64, extra: u16, coding: u8, payload: Box<[u8]> },
 }
 
@@ -51,8 +51,8 @@ pub(crate) struct Tail {
     pub(crate) touched: Vec<Touched>,
     /// Places of the packs.
     pub(crate) places: Vec<PackPlace>,
-    /// The checkpoint or a pack says that everything up to this number is durable. What says so was written after a
-    /// sync that succeeded, so this holds even if what says so is not durable itself.
+    /// The checkpoint or a pack says that everything up to this number is durable. What says so was written
+    /// after a sync that succeeded, so this holds even if what says so is not durable itself.
     pub(crate) vouched: u64,
     /// The same for the checkpoint: a pack knows it.
     pub(crate) checkpoint_vouched: bool,
@@ -66,8 +66,8 @@ pub(crate) struct Tail {
     pub(crate) damage: Option<String>,
     /// Packs of which data was damaged after they were durable.
     pub(crate) damaged: Vec<DamagedPack>,
-    /// There are packs behind the first missing one. A crash leaves such a gap. So does a failed write of a pack:
-    /// then a newer checkpoint replaced that pack before anything behind it was reported durable.
+    /// There are packs behind the first missing one. A crash leaves such a gap. So does a failed write of a
+    /// pack: then a newer checkpoint replaced that pack before anything behind it was reported durable.
     pub(crate) goes_on: bool,
 }
 
@@ -103,8 +103,8 @@ struct Parsed {
     payloads: Payloads,
 }
 
-/// State of a pack's payloads. A crash leaves packs that are not whole, and so does a medium that lost data in them:
-/// [`Reader::vouched`] tells them apart.
+/// State of a pack's payloads. A crash leaves packs that are not whole, and so does a medium that lost data
+/// in them: [`Reader::vouched`] tells them apart.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Payloads {
     Whole,
@@ -125,8 +125,8 @@ struct Cursor {
     head: Head,
     current: NextSegment,
     offset: u32,
-    /// Segments promised to the head in which it was not found yet, in order. More than one if packs of other heads
-    /// name a promise made after the head moved on, and the first pack after the move is still to come.
+    /// Segments promised to the head in which it was not found yet, in order. More than one if packs of other
+    /// heads name a promise made after the head moved on, and the first pack after the move is still to come.
     promised: Vec<NextSegment>,
     /// The pack found there, or `Some(None)` if there is none.
     peeked: Option<Option<Parsed>>,
@@ -262,7 +262,8 @@ impl<'a, M: Media> Reader<'a, M> {
         }
     }
 
-    /// Looks for the next pack of a head: behind the last one, else at the beginning of the segment promised next.
+    /// Looks for the next pack of a head: behind the last one, else at the beginning of the segment promised
+    /// next.
     async fn peek(&mut self, i: usize) -> Result<(), Error> {
         if self.cursors[i].peeked.is_some() {
             return Ok(());
@@ -400,9 +401,10 @@ impl Tail {
 }
 
 impl Payloads {
-    /// After another record was met whose payload is damaged. Data of hosts can be done without, and the log tells only the place
-    /// of a node: those behind what the checkpoint needs are of one that was never completed. Without a dictionary all that was
-    /// compressed with it would be lost, without a node all below it, and with the next checkpoint what led to it before.
+    /// After another record was met whose payload is damaged. Data of hosts can be done without, and the log
+    /// tells only the place of a node: those behind what the checkpoint needs are of one that was never
+    /// completed. Without a dictionary all that was compressed with it would be lost, without a node all
+    /// below it, and with the next checkpoint what led to it before.
     fn without(self, record: &RecordHeader, is_needed: bool) -> Payloads {
         let lost = match record.kind {
             RecordKind::Data if record.block < OWN_FIRST_BLOCK => 1,
@@ -417,8 +419,8 @@ impl Payloads {
     }
 }
 
-/// Returns the change of the map in a record; nothing for a node, nor for what is told in a payload that is damaged. Fails for
-/// what no correct drive writes.
+/// Returns the change of the map in a record; nothing for a node, nor for what is told in a payload that is
+/// damaged. Fails for what no correct drive writes.
 fn tell(
     header: &RecordHeader,
     payload: Option<&[u8]>,

@@ -1,8 +1,8 @@
 //! Growing a drive while it is in use: its logical capacity, or its physical size.
 //!
-//! Nothing moves. The superblock is the commit: both copies are written one after the other, each made durable before
-//! the next, so that one of them is always whole. What was added is used only when both are. A power cut leaves the
-//! old size or the new one.
+//! Nothing moves. The superblock is the commit: both copies are written one after the other, each made
+//! durable before the next, so that one of them is always whole. What was added is used only when both are. A
+//! power cut leaves the old size or the new one.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -55,13 +55,13 @@ impl<M: Media> Drive<M> {
         validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))
     }
 
-    /// Increases the number of bytes of the backing that the drive uses, rounded down to whole pages. The backing
-    /// must have grown before.
+    /// Increases the number of bytes of the backing that the drive uses, rounded down to whole pages. The
+    /// backing must have grown before.
     ///
     /// # Errors
     ///
-    /// [`Error::Invalid`] for a smaller size, one that the backing does not have, or more than four times the size
-    /// with which the drive was created; nothing was changed then.
+    /// [`Error::Invalid`] for a smaller size, one that the backing does not have, or more than four times the
+    /// size with which the drive was created; nothing was changed then.
     pub async fn set_physical_size(&self, bytes: u64) -> Result<(), Error> {
         let shared = &self.0;
         let _right = shared.maintenance().await;
@@ -93,8 +93,8 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Returns the sizes of the drive if it could use `bytes` of a large enough backing, also of a drive that is only
-    /// inspected.
+    /// Returns the sizes of the drive if it could use `bytes` of a large enough backing, also of a drive that
+    /// is only inspected.
     ///
     /// # Errors
     ///
@@ -136,9 +136,9 @@ impl<M: Media> Shared<M> {
         Ok(())
     }
 
-    /// A checkpoint records that there is a newer superblock before what it adds is used: an opening that finds only
-    /// the older one must not continue from it. If there is no checkpoint, the superblock is restored, as far as it
-    /// can be written. The caller has the right to maintenance.
+    /// A checkpoint records that there is a newer superblock before what it adds is used: an opening that
+    /// finds only the older one must not continue from it. If there is no checkpoint, the superblock is
+    /// restored, as far as it can be written. The caller has the right to maintenance.
     async fn announce_superblock(self: &Arc<Self>, update: u64) -> Result<(), Error> {
         self.core().superblock.update = update;
         let announced = self.write_checkpoint(false).await;
@@ -160,8 +160,9 @@ impl<M: Media> Shared<M> {
         Ok(())
     }
 
-    /// Makes a changed superblock durable. The caller has the right to maintenance. One copy is enough. If none can
-    /// be written the drive is poisoned: which of the two versions the next opening will find is unknown.
+    /// Makes a changed superblock durable. The caller has the right to maintenance. One copy is enough. If
+    /// none can be written the drive is poisoned: which of the two versions the next opening will find is
+    /// unknown.
     pub(crate) async fn write_superblock(self: &Arc<Self>, superblock: &mut Superblock) -> Result<(), Error> {
         {
             // A copy of one that was given up may be there.

@@ -1,18 +1,21 @@
 //! Making what was read durable: reads may show what never reached the medium.
 //!
-//! After a failed sync, a page cache may continue to show what it could not write, and report success the next time. So may
-//! whatever lies below a backing that takes direct I/O: a loop device, a host that caches a machine's disk, a disk with a
-//! cache of its own. And nobody may have seen that sync fail: its process was killed meanwhile. A drive that is opened then
-//! finds a log that is whole, and is not on the medium, and must not build on it. So whatever recovery relies on is written
-//! again, the same bytes to the same places, and synced: superblock, checkpoint, and the packs after it.
+//! After a failed sync, a page cache may continue to show what it could not write, and report success the
+//! next time. So may whatever lies below a backing that takes direct I/O: a loop device, a host that caches a
+//! machine's disk, a disk with a cache of its own. And nobody may have seen that sync fail: its process was
+//! killed meanwhile. A drive that is opened then finds a log that is whole, and is not on the medium, and
+//! must not build on it. So whatever recovery relies on is written again, the same bytes to the same places,
+//! and synced: superblock, checkpoint, and the packs after it.
 //!
-//! What is vouched for is not. Packs and checkpoints say up to which pack all are durable, packs say which checkpoint is, and
-//! so does a note in the last checkpoint of a closed drive. All that was written after a sync that succeeded, in a run in
-//! which none had failed. So it holds even if what says so is in a cache only. That a drive was closed says nothing by
-//! itself: its last checkpoint looks the same if the sync of it failed.
+//! What is vouched for is not. Packs and checkpoints say up to which pack all are durable, packs say which
+//! checkpoint is, and so does a note in the last checkpoint of a closed drive. All that was written after a
+//! sync that succeeded, in a run in which none had failed. So it holds even if what says so is in a cache
+//! only. That a drive was closed says nothing by itself: its last checkpoint looks the same if the sync of it
+//! failed.
 //!
-//! A power cut does no harm: durable data is overwritten with itself. Of superblock and checkpoint one copy is enough. A
-//! pack that the medium does not take any more is handled as one that it did not take: see `rehome.rs`.
+//! A power cut does no harm: durable data is overwritten with itself. Of superblock and checkpoint one copy
+//! is enough. A pack that the medium does not take any more is handled as one that it did not take: see
+//! `rehome.rs`.
 
 use std::sync::Arc;
 
@@ -89,8 +92,8 @@ const RUN_BYTES_MAX: u64 = 4 << 20;
 /// Attempts to blank a copy.
 const BLANK_ATTEMPTS: usize = 4;
 
-/// Writes again what recovery found: the superblock, the checkpoint (with the number of the copy to write first), and
-/// packs in their order, as far as they are in doubt. Returns what the medium does not take.
+/// Writes again what recovery found: the superblock, the checkpoint (with the number of the copy to write
+/// first), and packs in their order, as far as they are in doubt. Returns what the medium does not take.
 pub(crate) async fn rewrite<M: Media>(
     media: &M,
     superblock: &Superblock,
@@ -137,8 +140,8 @@ pub(crate) async fn rewrite<M: Media>(
     Ok(rewritten)
 }
 
-/// Returns the number of the copy of the superblock to write first, so that one is whole on the medium at any time,
-/// whatever of the other one is in a cache only.
+/// Returns the number of the copy of the superblock to write first, so that one is whole on the medium at any
+/// time, whatever of the other one is in a cache only.
 async fn superblock_to_write_first<M: Media>(media: &M, superblock: &Superblock) -> usize {
     let mut found = [None, None];
     for (copy, found) in found.iter_mut().enumerate() {
@@ -203,10 +206,10 @@ pub(crate) async fn rewrite_checkpoint<M: Media>(
 }
 
 impl<M: Media> Shared<M> {
-    /// Blanks copies of checkpoints that could not be read. One of them may be newer, of a checkpoint that was never
-    /// completed. If it became readable before this opening has completed its own checkpoint, it would be believed,
-    /// although this opening writes packs to the places of its packs. A place that takes no write either stays as it
-    /// is.
+    /// Blanks copies of checkpoints that could not be read. One of them may be newer, of a checkpoint that
+    /// was never completed. If it became readable before this opening has completed its own checkpoint, it
+    /// would be believed, although this opening writes packs to the places of its packs. A place that takes
+    /// no write either stays as it is.
     pub(crate) async fn blank(self: &Arc<Self>, places: &[u64]) -> Result<(), Error> {
         for place in places {
             let page = Arc::new(IoBuf::zeroed(PAGE_BYTES));

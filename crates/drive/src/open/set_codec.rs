@@ -10,7 +10,8 @@ use crate::shared::Drive;
 use crate::state::policy::policy_numbers;
 
 impl<M: Media> Drive<M> {
-    /// Compresses future writes by another policy. Existing data stays as it is. The superblock stores the policy.
+    /// Compresses future writes by another policy. Existing data stays as it is. The superblock stores the
+    /// policy.
     ///
     /// # Errors
     ///
@@ -32,8 +33,8 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Sets whether more is to be written than there is processor time to compress it well. The `auto` policy then
-    /// compresses by LZ4, and settling makes up for it later. Other policies are not affected.
+    /// Sets whether more is to be written than there is processor time to compress it well. The `auto` policy
+    /// then compresses by LZ4, and settling makes up for it later. Other policies are not affected.
     pub fn set_hurried(&self, hurried: bool) {
         self.0.hurried.store(hurried, Ordering::Relaxed);
     }

@@ -19,7 +19,8 @@ const NUMBER_LIMIT: u64 = 1 << 62;
 const READ_BYTES: u64 = 256 * 1024;
 /// Segments whose first pages are read at once.
 const SEGMENTS_AT_ONCE: usize = 64;
-/// A new drive hands out its lowest segments first: the search for traces of its first checkpoints covers these.
+/// A new drive hands out its lowest segments first: the search for traces of its first checkpoints covers
+/// these.
 const FIRST_SEGMENTS: u32 = 16;
 
 /// The checkpoint to start from.
@@ -29,8 +30,8 @@ pub(crate) struct Found {
     pub(crate) copy_to_write_first: usize,
     /// The checkpoint before it was not found in the other slot: a newer one may have been there.
     pub(crate) alone: bool,
-    /// Not both copies of the checkpoint before it were found. A newer one may have been written to one of the two
-    /// places, because the medium did not take the other.
+    /// Not both copies of the checkpoint before it were found. A newer one may have been written to one of
+    /// the two places, because the medium did not take the other.
     pub(crate) uneven: bool,
     /// Read error of what may be a newer checkpoint.
     pub(crate) unread: Option<Error>,
@@ -95,7 +96,8 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
     }
 }
 
-/// Reads a copy, and retries after I/O errors: if a write to the other copy failed, this one alone is up to date.
+/// Reads a copy, and retries after I/O errors: if a write to the other copy failed, this one alone is up to
+/// date.
 async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
     const ATTEMPTS: usize = 4;
     let mut result = read_pages(media, offset, len).await;
@@ -213,8 +215,8 @@ pub(crate) struct Copies {
     pub(crate) unread: [Option<Error>; 2],
     /// Places of these copies.
     unread_places: [Vec<u64>; 2],
-    /// For each slot, whether a copy shows that no later checkpoint was written there: it holds an older one, one of
-    /// another incarnation or drive, or nothing.
+    /// For each slot, whether a copy shows that no later checkpoint was written there: it holds an older one,
+    /// one of another incarnation or drive, or nothing.
     shown: [bool; 2],
     /// See [`Found`].
     pub(crate) outdated: Option<String>,
@@ -266,8 +268,8 @@ pub(crate) struct CopyRead {
     is_blank: bool,
 }
 
-/// Reads the checkpoint at `offset`, whose header page speaks of so many segments. It is read in pieces, and only as
-/// far as they are whole: what a header says takes no memory that the backing does not justify.
+/// Reads the checkpoint at `offset`, whose header page speaks of so many segments. It is read in pieces, and
+/// only as far as they are whole: what a header says takes no memory that the backing does not justify.
 pub(crate) async fn read_whole<M: Media>(
     media: &M,
     offset: u64,
@@ -332,23 +334,25 @@ pub(crate) async fn read_copy<M: Media>(
 
 /// Looks for a pack that knows a newer checkpoint than the newest found. Returns the proof.
 ///
-/// Checkpoints alternate between the slots. So the one before the newest is in the other slot, unless a power cut
-/// tore the next one there, which is harmless, or both copies of the next one went bad after it was durable. Then the
-/// log after the older checkpoint may end without a gap, because only a run's first checkpoint names the first
-/// segments of that run: everything that it wrote would silently be gone. So in this rare case the first page of
-/// every segment is examined. Any segment opened once a newer checkpoint was durable begins with a pack that knows
-/// it. If none was opened, the heads continued behind the places to which the older checkpoint's log leads (whose
-/// packs know it too), or nothing was written after the newer one.
+/// Checkpoints alternate between the slots. So the one before the newest is in the other slot, unless a power
+/// cut tore the next one there, which is harmless, or both copies of the next one went bad after it was
+/// durable. Then the log after the older checkpoint may end without a gap, because only a run's first
+/// checkpoint names the first segments of that run: everything that it wrote would silently be gone. So in
+/// this rare case the first page of every segment is examined. Any segment opened once a newer checkpoint was
+/// durable begins with a pack that knows it. If none was opened, the heads continued behind the places to
+/// which the older checkpoint's log leads (whose packs know it too), or nothing was written after the newer
+/// one.
 ///
-/// The same applies if the slot holds the one before in one copy only: the medium may have taken one copy of the next
-/// one, which went bad, and not the other.
+/// The same applies if the slot holds the one before in one copy only: the medium may have taken one copy of
+/// the next one, which went bad, and not the other.
 ///
-/// If such a first pack is damaged behind its header, the packs behind it in its segment know the checkpoint too.
+/// If such a first pack is damaged behind its header, the packs behind it in its segment know the checkpoint
+/// too.
 ///
-/// Not detectable: the newest checkpoint is bad in both copies, or in the one that the medium took, and so
-/// is the header of every first pack of a segment opened since; or neither write reached the medium although the
-/// backing reported success. A header of the next number with a damaged table behind it proves nothing: a power cut
-/// leaves that too.
+/// Not detectable: the newest checkpoint is bad in both copies, or in the one that the medium took, and so is
+/// the header of every first pack of a segment opened since; or neither write reached the medium although the
+/// backing reported success. A header of the next number with a damaged table behind it proves nothing: a
+/// power cut leaves that too.
 pub(crate) async fn find_successor<M: Media>(
     media: &M,
     superblock: &Superblock,
@@ -379,8 +383,8 @@ pub(crate) enum Search {
     All,
 }
 
-/// Returns the headers of the `wanted` packs with which these segments begin. A first page that cannot be read counts
-/// as empty: it may be any page of free space.
+/// Returns the headers of the `wanted` packs with which these segments begin. A first page that cannot be
+/// read counts as empty: it may be any page of free space.
 pub(crate) async fn first_packs<M: Media>(
     media: &M,
     (uuid, geometry): (&[u8; 16], Geometry),

@@ -1,10 +1,11 @@
 //! Factory reset.
 //!
-//! Instant, whatever the size: packs and checkpoints carry an id made of the drive's own and of the number of its
-//! wipes, so one superblock makes everything before it meaningless. The first checkpoint of the new incarnation is
-//! written to the slot that does *not* hold the newest one of the old; then the superblock commits. A power cut
-//! leaves the drive as it was, or wiped. Then the newest checkpoint of the old incarnation is blanked: if the new
-//! superblock is lost, of which the backing may have taken one copy only, the old one leads to nothing any more.
+//! Instant, whatever the size: packs and checkpoints carry an id made of the drive's own and of the number of
+//! its wipes, so one superblock makes everything before it meaningless. The first checkpoint of the new
+//! incarnation is written to the slot that does *not* hold the newest one of the old; then the superblock
+//! commits. A power cut leaves the drive as it was, or wiped. Then the newest checkpoint of the old
+//! incarnation is blanked: if the new superblock is lost, of which the backing may have taken one copy only,
+//! the old one leads to nothing any more.
 
 use std::ops::ControlFlow;
 
@@ -55,7 +56,8 @@ impl WipeOptions {
 pub struct Wiped {
     /// Writes that the backing did not take, one line each.
     pub not_taken: Vec<String>,
-    /// If the one copy of the superblock that was written is lost, the previous contents of the drive may return.
+    /// If the one copy of the superblock that was written is lost, the previous contents of the drive may
+    /// return.
     pub may_come_back: bool,
 }
 
@@ -63,9 +65,9 @@ pub struct Wiped {
 const DISCARD_BYTES: u64 = 256 << 20;
 
 impl<M: Media> Drive<M> {
-    /// Wipes the drive on `media`, which no server may have open: all data and statistics, except the bytes written
-    /// to the backing over its life. A drive whose log or checkpoints are damaged can be wiped too. Its superblock
-    /// must be whole. Returns what the backing did not take.
+    /// Wipes the drive on `media`, which no server may have open: all data and statistics, except the bytes
+    /// written to the backing over its life. A drive whose log or checkpoints are damaged can be wiped too.
+    /// Its superblock must be whole. Returns what the backing did not take.
     ///
     /// # Errors
     ///
@@ -88,8 +90,8 @@ impl<M: Media> Drive<M> {
         superblock.sector_bytes = options.sector_bytes.unwrap_or(superblock.sector_bytes);
         superblock.logical_capacity_bytes =
             options.logical_capacity_bytes.unwrap_or(superblock.logical_capacity_bytes);
-        // What is read now may be in a cache only (after a kill without a power cut), and the slot that is written
-        // next is the one to fall back on if it is.
+        // What is read now may be in a cache only (after a kill without a power cut), and the slot that is
+        // written next is the one to fall back on if it is.
         sync(media).await?;
         let Spare { number, written_bytes, bad } =
             spare_number(media, &superblock, copies.wipes_ahead).await?;
@@ -128,9 +130,9 @@ impl<M: Media> Drive<M> {
         Ok(Wiped { not_taken, may_come_back })
     }
 
-    /// Discards the space of all segments of a drive that was just wiped. `progress` gets the number of bytes done,
-    /// and of all, before each piece of at most 256 MiB, and may end the work. Returns false if it did, or if the backing
-    /// cannot discard. May be abandoned at any time, and is optional.
+    /// Discards the space of all segments of a drive that was just wiped. `progress` gets the number of bytes
+    /// done, and of all, before each piece of at most 256 MiB, and may end the work. Returns false if it did,
+    /// or if the backing cannot discard. May be abandoned at any time, and is optional.
     ///
     /// # Errors
     ///
@@ -176,8 +178,8 @@ struct Spare {
     bad: Vec<u32>,
 }
 
-/// Finds a place for a checkpoint. One that cannot be read at the moment is not overwritten if it may be the newest.
-/// One that may be in a cache only is written again first.
+/// Finds a place for a checkpoint. One that cannot be read at the moment is not overwritten if it may be the
+/// newest. One that may be in a cache only is written again first.
 async fn spare_number<M: Media>(
     media: &M,
     superblock: &Superblock,

@@ -37,9 +37,10 @@ impl Core {
         self.limit_units() - kept_for_small(self.limit_units())
     }
 
-    /// Limit that the status reports. It is that of writes of any size, and what data and map have taken beyond the space
-    /// kept for small writes: TRIM makes the map larger, overwrites may use what is kept for rewriting it, and the limit
-    /// falls when a segment is set aside. Nobody can count on the reserve that was used for that.
+    /// Limit that the status reports. It is that of writes of any size, and what data and map have taken
+    /// beyond the space kept for small writes: TRIM makes the map larger, overwrites may use what is kept for
+    /// rewriting it, and the limit falls when a segment is set aside. Nobody can count on the reserve that
+    /// was used for that.
     pub(crate) fn shown_limit_units(&self) -> u64 {
         let limit = self.open_limit_units();
         if self.planted.has(PlantedBug::LimitLeftBehind) {
@@ -49,8 +50,9 @@ impl Core {
         limit.max((self.segments.live_units() * 256).div_ceil(257))
     }
 
-    /// Returns whether the drive is full. What the changed map may take does not count: it is written before anything
-    /// is refused. Otherwise a small drive would alternate between full and not full with each checkpoint.
+    /// Returns whether the drive is full. What the changed map may take does not count: it is written before
+    /// anything is refused. Otherwise a small drive would alternate between full and not full with each
+    /// checkpoint.
     pub(crate) fn is_full(&self) -> bool {
         let kept = self.map_growth_units() + self.map_churn_units(0);
         let limit = self.segments.limit_units().saturating_sub(kept);
@@ -99,8 +101,8 @@ impl Core {
         self.fits(batch.data_units(), || self.exchange(batch)).is_some()
     }
 
-    /// Returns whether `units` more live units fit. What takes no more than it frees (as `exchange` returns) always
-    /// fits: a full drive can be overwritten in place. Returns how much of the room it takes.
+    /// Returns whether `units` more live units fit. What takes no more than it frees (as `exchange` returns)
+    /// always fits: a full drive can be overwritten in place. Returns how much of the room it takes.
     fn fits(&self, units: u64, exchange: impl FnOnce() -> Exchange) -> Option<u64> {
         let limit = |more: u64| if more > SMALL_UNITS { self.open_limit_units() } else { self.limit_units() };
         if self.taken_units() + units <= limit(units) {
@@ -108,8 +110,8 @@ impl Core {
         }
         let Exchange { taken, freed, adds } = exchange();
         let more = taken.saturating_sub(freed);
-        // Data of one kind takes a little more or less. A part of what is kept for rewriting the map provides for
-        // that. The rest stays, however many such writes come.
+        // Data of one kind takes a little more or less. A part of what is kept for rewriting the map provides
+        // for that. The rest stays, however many such writes come.
         let as_compressible = !adds && more <= freed / 16 + 4;
         let limit = match as_compressible {
             true => self.limit_units() + self.map_churn_units(self.map.dirty_bytes()) / OVERWRITES_PART,
@@ -118,8 +120,8 @@ impl Core {
         (more == 0 || self.taken_units() + more <= limit).then_some(more)
     }
 
-    /// Reserves live units for a request of several batches, so that it is refused as a whole or not at all. What it
-    /// takes beyond the records is for the map. Returns the number of units.
+    /// Reserves live units for a request of several batches, so that it is refused as a whole or not at all.
+    /// What it takes beyond the records is for the map. Returns the number of units.
     pub(crate) fn reserve(&mut self, units: u64, batches: &[Batch]) -> Option<u64> {
         let exchange = || {
             let each = batches.iter().map(|batch| self.exchange(batch));
@@ -138,8 +140,8 @@ impl Core {
         fits
     }
 
-    /// Units that a batch takes, including the map for blocks that are new to it, and units of records that it
-    /// replaces completely, as far as is known without the medium.
+    /// Units that a batch takes, including the map for blocks that are new to it, and units of records that
+    /// it replaces completely, as far as is known without the medium.
     fn exchange(&self, batch: &Batch) -> Exchange {
         let mut items: Vec<&Item> = batch.items.iter().collect();
         items.sort_unstable_by_key(|item| item.blocks());
@@ -167,8 +169,8 @@ impl Core {
         Exchange { taken, freed, adds: new_blocks > 0 }
     }
 
-    /// Returns what a record frees if the covered blocks are replaced: at the first of its live blocks, nothing at
-    /// the others.
+    /// Returns what a record frees if the covered blocks are replaced: at the first of its live blocks,
+    /// nothing at the others.
     fn freed_by(&self, block: u64, entry: Entry, is_covered: impl Fn(u64) -> bool) -> u32 {
         let first = entry.first_block(block);
         let has = |other: &u64| self.map.peek(*other) == Slot::Known(entry);

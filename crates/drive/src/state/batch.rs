@@ -160,8 +160,9 @@ impl Batch {
         self.items.iter().all(|item| matches!(item, Item::Range { entry, .. } if entry.is_unmapped()))
     }
 
-    /// Adds adjacent whole blocks from `block` on, neighbours in frames as the recipe says. `source_at` is their
-    /// place in the host's buffer. `None`: they are elsewhere, so that uncompressed blocks have to be copied.
+    /// Adds adjacent whole blocks from `block` on, neighbours in frames as the recipe says. `source_at` is
+    /// their place in the host's buffer. `None`: they are elsewhere, so that uncompressed blocks have to be
+    /// copied.
     pub(crate) fn add_run(&mut self, recipe: &Recipe, block: u64, data: &[u8], source_at: Option<usize>) {
         self.level = level_of(recipe.policy);
         let mut kinds = std::mem::take(&mut self.kinds);
@@ -195,16 +196,16 @@ impl Batch {
         self.kinds = kinds;
     }
 
-    /// Adds one block whose contents were assembled in a buffer of the engine. The block must be unchanged when the
-    /// batch is appended.
+    /// Adds one block whose contents were assembled in a buffer of the engine. The block must be unchanged
+    /// when the batch is appended.
     pub(crate) fn add_merged(&mut self, recipe: &Recipe, data: &[u8], seen: Seen) {
         self.expected.push(seen);
         self.add_run(recipe, seen.block, data, None);
     }
 
-    /// Adds the `wanted` blocks of a group (one bit per block) in the way that makes them smallest: each way is a recipe,
-    /// and whether all become one frame that leaves the others out, or runs of neighbours records of their own. The
-    /// group begins at a multiple of its length if it is a frame's.
+    /// Adds the `wanted` blocks of a group (one bit per block) in the way that makes them smallest: each way
+    /// is a recipe, and whether all become one frame that leaves the others out, or runs of neighbours
+    /// records of their own. The group begins at a multiple of its length if it is a frame's.
     pub(crate) fn add_smallest<'a>(
         &mut self,
         ways: impl IntoIterator<Item = (&'a Recipe, bool)>,
@@ -255,7 +256,8 @@ impl Batch {
         }
     }
 
-    /// Adds blocks of a group in one way. Returns their size in the log, or `None` if this way is not possible.
+    /// Adds blocks of a group in one way. Returns their size in the log, or `None` if this way is not
+    /// possible.
     fn try_group(
         &mut self,
         recipe: &Recipe,
@@ -399,8 +401,8 @@ impl Batch {
         self.items.push(Item::Data { header, payload });
     }
 
-    /// Adds a record that was compressed elsewhere, or an uncompressed one. `at` is its place in the host's buffer.
-    /// `None`: it has to be copied.
+    /// Adds a record that was compressed elsewhere, or an uncompressed one. `at` is its place in the host's
+    /// buffer. `None`: it has to be copied.
     pub(crate) fn add_done(&mut self, blocks: (u64, u64), id: CodecId, payload: &[u8], at: Option<usize>) {
         let place = match at {
             Some(at) => Payload::Source(at..at + payload.len()),

@@ -1,12 +1,13 @@
-//! Purposes for which segments are needed: how urgently a free one is needed, and what cleaning one should gain.
+//! Purposes for which segments are needed: how urgently a free one is needed, and what cleaning one should
+//! gain.
 
 /// Urgency of the need for a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Claim {
     /// As each head may take it.
     Ordinary,
-    /// For operations that free space (TRIM), which leave the stock of cleaning; and for cleaning that requests wait
-    /// for.
+    /// For operations that free space (TRIM), which leave the stock of cleaning; and for cleaning that
+    /// requests wait for.
     Urgent,
     /// For operations that free space, if cleaning gained nothing.
     Last,
@@ -21,10 +22,11 @@ pub(crate) enum Gain {
     Segments,
     /// Free segments as soon as possible, because requests wait.
     Soon,
-    /// Space for the backing: segments of which less than half lives, so that no more is written than given back.
+    /// Space for the backing: segments of which less than half lives, so that no more is written than given
+    /// back.
     Thin,
-    /// Room under the limit, by packing frames with dead blocks anew. Worth it if one of so many parts of a segment
-    /// may be gained.
+    /// Room under the limit, by packing frames with dead blocks anew. Worth it if one of so many parts of a
+    /// segment may be gained.
     Room(u32),
 }
 

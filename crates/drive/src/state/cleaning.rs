@@ -15,8 +15,8 @@ pub(crate) struct Pass {
     pub(crate) unreadable: bool,
     /// Everything must be moved, because the segment will be gone.
     pub(crate) must_move: bool,
-    /// Units that stay: live map nodes, until the next checkpoint writes them elsewhere, and records that would only
-    /// become larger.
+    /// Units that stay: live map nodes, until the next checkpoint writes them elsewhere, and records that
+    /// would only become larger.
     pub(crate) left_units: u64,
     /// A write would be refused if nothing is gained: what is packed anew is made as small as possible.
     pub(crate) thorough: bool,
@@ -35,8 +35,8 @@ impl Pass {
     }
 }
 
-/// A segment that is partly cleaned. It belongs to the state of the drive and not of a future, so that cleaning can
-/// pause. It is lost if a step is abandoned, and the segment is then started again.
+/// A segment that is partly cleaned. It belongs to the state of the drive and not of a future, so that
+/// cleaning can pause. It is lost if a step is abandoned, and the segment is then started again.
 pub(crate) struct Cleaning {
     pub(crate) segment: u32,
     pub(crate) generation: u32,

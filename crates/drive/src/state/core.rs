@@ -100,8 +100,8 @@ pub(crate) struct Core {
     pub(crate) written: crate::state::tally::Tally,
     /// Dictionaries with which new records may be compressed.
     pub(crate) dictionaries: Vec<u16>,
-    /// Retired dictionaries for which the segments that may need them are not counted yet. Records that need them may
-    /// still be written.
+    /// Retired dictionaries for which the segments that may need them are not counted yet. Records that need
+    /// them may still be written.
     pub(crate) outgoing: Vec<u16>,
     /// Where settling found nothing worth writing.
     pub(crate) vain: crate::state::vain::Vain,
@@ -113,8 +113,8 @@ pub(crate) struct Core {
     pub(crate) freeing: Option<crate::state::freeing::Freeing>,
     /// Passes started in this run.
     pub(crate) freeing_passes: u64,
-    /// Segments (with their generations) that heads were in when a dictionary was retired, or when a record that
-    /// needs it was written.
+    /// Segments (with their generations) that heads were in when a dictionary was retired, or when a record
+    /// that needs it was written.
     pub(crate) open_at_retirement: Vec<layout::NextSegment>,
     /// Yield of cleaning.
     pub(crate) harvest: crate::state::harvest::Harvest,
@@ -149,8 +149,8 @@ impl Core {
         first >= OWN_FIRST_BLOCK || first + count <= self.blocks()
     }
 
-    /// Checks invariants that hold whenever nobody is inside the lock and that are cheap to check. Returns a broken
-    /// one.
+    /// Checks invariants that hold whenever nobody is inside the lock and that are cheap to check. Returns a
+    /// broken one.
     pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
         let sequence = self.log.sequence();
         let checkpoint = self.in_progress.is_some();
@@ -223,9 +223,9 @@ impl Core {
         }
     }
 
-    /// Accounts blocks of one leaf, in rising order, whose entries were replaced. A record occupies its whole length
-    /// until its last block dies; the leaf shows whether others live. The counts come from a checkpoint, whose
-    /// checksum proves nothing: they may be wrong.
+    /// Accounts blocks of one leaf, in rising order, whose entries were replaced. A record occupies its whole
+    /// length until its last block dies; the leaf shows whether others live. The counts come from a
+    /// checkpoint, whose checksum proves nothing: they may be wrong.
     pub(crate) fn release(&mut self, dead: &[(u64, Entry)]) {
         debug_assert!(
             dead.is_sorted_by(|(a, _), (b, _)| a < b),
@@ -299,7 +299,8 @@ impl Core {
         self.release(&[(block, old)]);
     }
 
-    /// Points the blocks of a data record to it, except those that it leaves out (`left_out`: one bit per block).
+    /// Points the blocks of a data record to it, except those that it leaves out (`left_out`: one bit per
+    /// block).
     pub(crate) fn publish_record(&mut self, first: u64, entry: Entry, left_out: u8) {
         debug_assert!(self.exists(first, entry.blocks()), "{entry:?} of block {first} is outside the drive");
         self.account_record(first, entry, entry.blocks() - u64::from(left_out.count_ones()));
@@ -341,8 +342,8 @@ impl Core {
         }
     }
 
-    /// Appends a batch to the host head and publishes it: all or nothing, also after a crash. `urgent` is how far
-    /// operations that free space may use the stock.
+    /// Appends a batch to the host head and publishes it: all or nothing, also after a crash. `urgent` is how
+    /// far operations that free space may use the stock.
     pub(crate) fn append_batch(&mut self, batch: &Batch, source: &[u8], urgent: Claim) -> Result<(), Stall> {
         self.writable().map_err(Stall::Refused)?;
         if self.full_backing.is_full() {
@@ -448,8 +449,8 @@ impl Core {
         batch.expected.iter().all(|seen| self.is_as_seen(seen))
     }
 
-    /// Returns whether a block still has the record that it was read from: the same entry, in the same filling of its
-    /// segment. An equal entry alone may be another record that was written to the same place.
+    /// Returns whether a block still has the record that it was read from: the same entry, in the same
+    /// filling of its segment. An equal entry alone may be another record that was written to the same place.
     pub(crate) fn is_as_seen(&self, seen: &Seen) -> bool {
         let same = self.map.peek(seen.block) == Slot::Known(seen.entry);
         let asks_generation = !self.planted.has(PlantedBug::DroppedPin);

@@ -17,12 +17,13 @@ pub(crate) struct InProgress {
     pub(crate) live_blocks: u64,
     pub(crate) mix: layout::Mix,
     pub(crate) fill_blocks: u64,
-    /// Sealed segments that hold nothing live by the table of the cut, adjusted for the nodes that this checkpoint
-    /// wrote.
+    /// Sealed segments that hold nothing live by the table of the cut, adjusted for the nodes that this
+    /// checkpoint wrote.
     pub(crate) dead: BTreeSet<u32>,
     /// Segments that heads were in at the cut. They are not freed.
     pub(crate) open: Vec<u32>,
-    /// Bytes of log before the cut, and records in them, that an opening reads until this checkpoint is durable.
+    /// Bytes of log before the cut, and records in them, that an opening reads until this checkpoint is
+    /// durable.
     pub(crate) log_bytes: u64,
     pub(crate) log_records: u64,
     /// Leaves still to be written, in rising order.
@@ -30,7 +31,8 @@ pub(crate) struct InProgress {
     /// Nodes above the leaves to be written, lowest level first.
     pub(crate) upper: BTreeSet<NodeId>,
     pub(crate) overlay_records: u64,
-    /// Unreadable nodes on the path to leaves of which only changes are in memory. Those are written without them.
+    /// Unreadable nodes on the path to leaves of which only changes are in memory. Those are written without
+    /// them.
     pub(crate) unreadable: BTreeSet<NodeId>,
     /// Bytes of nodes and overlays written so far.
     pub(crate) written_bytes: u64,
@@ -45,8 +47,8 @@ impl InProgress {
         self.written_bytes
     }
 
-    /// Returns the node to write next: the lowest node above the leaves under which no more leaf follows, else a
-    /// leaf.
+    /// Returns the node to write next: the lowest node above the leaves under which no more leaf follows,
+    /// else a leaf.
     pub(crate) fn next(&self) -> Option<NodeId> {
         let Some(leaf) = self.leaves.front() else { return self.upper.first().copied() };
         let ready = |level: u8| {

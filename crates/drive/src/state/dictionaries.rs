@@ -21,17 +21,19 @@ pub(crate) struct Dictionaries {
     pub(crate) active: RwLock<Arc<[Dictionary]>>,
     /// As it is on the drive.
     pub(crate) catalog: Mutex<Catalog>,
-    /// The catalog on the drive cannot be read. It must not be replaced: a new one would assign ids again that
-    /// records use, and a wrong dictionary may decode to wrong data.
+    /// The catalog on the drive cannot be read. It must not be replaced: a new one would assign ids again
+    /// that records use, and a wrong dictionary may decode to wrong data.
     pub(crate) lost: AtomicBool,
     /// Held while the catalog is changed: a change reads it, waits for the medium, and writes it.
     pub(crate) changing: AsyncMutex<()>,
-    /// Forgotten, but a read that found its record earlier may still need it. Removed from memory the next time.
+    /// Forgotten, but a read that found its record earlier may still need it. Removed from memory the next
+    /// time.
     pub(crate) leaving: Mutex<Vec<u16>>,
 }
 
 impl Dictionaries {
-    /// Returns the dictionary that a record was compressed with; none for 0. The error says why it is not available.
+    /// Returns the dictionary that a record was compressed with; none for 0. The error says why it is not
+    /// available.
     pub(crate) fn of(&self, id: u16) -> Result<Option<Dictionary>, String> {
         if id == 0 {
             return Ok(None);

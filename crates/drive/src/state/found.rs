@@ -8,8 +8,8 @@ use layout::record::{RECORD_HEADER_BYTES, Record, decode_record, place_mask};
 use layout::{BLOCK_BYTES, Entry, PAGE_BYTES, RecordHeader, RecordKind};
 use space::PACK_HARD_BYTES;
 
-/// A record found in a segment that is being cleaned. It was verified: a record with a wrong checksum has no effect
-/// here.
+/// A record found in a segment that is being cleaned. It was verified: a record with a wrong checksum has no
+/// effect here.
 pub(crate) struct Found {
     /// Its checksum is without the mask of its place, so that it can be moved as it is.
     pub(crate) header: RecordHeader,
@@ -18,8 +18,8 @@ pub(crate) struct Found {
     pub(crate) payload: Range<usize>,
 }
 
-/// Returns whether a record with a correct checksum is one that a correct drive writes and that may be moved or
-/// followed.
+/// Returns whether a record with a correct checksum is one that a correct drive writes and that may be moved
+/// or followed.
 fn is_sane(record: &Record<'_>) -> bool {
     match record.header.kind {
         RecordKind::Data => record.header.blocks() > 1 || record.payload.len() <= BLOCK_BYTES,
@@ -43,8 +43,8 @@ pub(crate) fn find_verified(
     found
 }
 
-/// Finds the valid records of all packs in a window of a segment (given by number and generation). The window begins
-/// at a position of the backing and an offset in the segment. Returns how much of the window is done.
+/// Finds the valid records of all packs in a window of a segment (given by number and generation). The window
+/// begins at a position of the backing and an offset in the segment. Returns how much of the window is done.
 pub(crate) fn find_all(
     window: &[u8],
     tag: u32,
@@ -69,9 +69,9 @@ pub(crate) fn find_all(
     })
 }
 
-/// Finds the records of all packs in a window of a segment, unverified. Calls `each` with a record's bytes, the
-/// header of its pack and its offset in the window. Skips, page by page, what is not a pack: a damaged pack must not
-/// hide those behind it. Returns how much of the window is done.
+/// Finds the records of all packs in a window of a segment, unverified. Calls `each` with a record's bytes,
+/// the header of its pack and its offset in the window. Skips, page by page, what is not a pack: a damaged
+/// pack must not hide those behind it. Returns how much of the window is done.
 fn find_records(window: &[u8], uuid: &[u8; 16], mut each: impl FnMut(&[u8], &PackHeader, usize)) -> usize {
     let mut at = 0;
     while at < window.len() {

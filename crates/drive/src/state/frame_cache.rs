@@ -1,9 +1,10 @@
-//! Recently read frames, decompressed: a read of one block of a frame is often followed by reads of its neighbours.
+//! Recently read frames, decompressed: a read of one block of a frame is often followed by reads of its
+//! neighbours.
 //!
-//! A frame is kept when it is requested for the second time, so that reads all over the drive only cost a lookup
-//! here. It is found by its record: the map says which record a block has now, and a record at a place in a filling
-//! of a segment never changes. So what was overwritten, trimmed or moved is not found any more, and nothing has to be
-//! invalidated.
+//! A frame is kept when it is requested for the second time, so that reads all over the drive only cost a
+//! lookup here. It is found by its record: the map says which record a block has now, and a record at a place
+//! in a filling of a segment never changes. So what was overwritten, trimmed or moved is not found any more,
+//! and nothing has to be invalidated.
 
 use layout::{BLOCK_BYTES, Entry};
 

@@ -1,9 +1,9 @@
 //! A backing without room: a sparse file on a full file system, a thin volume of a full pool.
 //!
-//! Nothing is lost by that. A pack that was not taken for lack of room stays in memory, where its records are read,
-//! and is written again from time to time, the same bytes to the same place. Until all packs are written, changes are
-//! refused, so that what waits stays bounded, and nothing new is durable. Requests that wait for durability fail
-//! after a while for lack of room.
+//! Nothing is lost by that. A pack that was not taken for lack of room stays in memory, where its records are
+//! read, and is written again from time to time, the same bytes to the same place. Until all packs are
+//! written, changes are refused, so that what waits stays bounded, and nothing new is durable. Requests that
+//! wait for durability fail after a while for lack of room.
 
 use crate::state::log::SealedPack;
 
@@ -29,7 +29,8 @@ impl FullBacking {
         self.since.is_some()
     }
 
-    /// Returns whether packs have been waiting for this number of ticks and are not being written again just now.
+    /// Returns whether packs have been waiting for this number of ticks and are not being written again just
+    /// now.
     pub(crate) fn is_full_for(&self, ticks: u64, now: u64) -> bool {
         self.in_flight == 0 && self.since.is_some_and(|since| now - since >= ticks)
     }

@@ -1,7 +1,7 @@
 //! Yield of cleaning, so that cleaning stops if it gains nothing.
 
-/// Segments cleaned in the background without gaining a free one, after which cleaning stops until something has
-/// changed. More than it takes to gain one from segments that are nearly all live.
+/// Segments cleaned in the background without gaining a free one, after which cleaning stops until something
+/// has changed. More than it takes to gain one from segments that are nearly all live.
 pub(crate) const CLEANED_IN_VAIN_MAX: u32 = 64;
 /// The same for requests, which try harder.
 pub(crate) const CLEANED_IN_VAIN_BY_REQUESTS_MAX: u32 = 2 * CLEANED_IN_VAIN_MAX;

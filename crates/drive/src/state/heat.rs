@@ -1,9 +1,10 @@
-//! Which frames are read at random often: each such read decompresses a whole frame for a small part of it, so they are
-//! cut small in the background (`upkeep/cut_hot`).
+//! Which frames are read at random often: each such read decompresses a whole frame for a small part of it,
+//! so they are cut small in the background (`upkeep/cut_hot`).
 //!
-//! A table of fixed size counts, without a lock. A group of blocks has one slot, which it shares with others: whoever
-//! is counted less gives way. What is counted halves with time, and time is counted in reads, so that what was read
-//! often long ago does not stay hot. Counts may get lost when threads meet: they decide about work, never about data.
+//! A table of fixed size counts, without a lock. A group of blocks has one slot, which it shares with others:
+//! whoever is counted less gives way. What is counted halves with time, and time is counted in reads, so that
+//! what was read often long ago does not stay hot. Counts may get lost when threads meet: they decide about
+//! work, never about data.
 
 use std::collections::VecDeque;
 use std::sync::OnceLock;
@@ -92,8 +93,8 @@ impl Heat {
         reads / (slots.len() as u64 * READS_A_SLOT)
     }
 
-    /// Counts a read of a small part of a frame, with this block, that had to be decompressed for it. The drive has this
-    /// many blocks.
+    /// Counts a read of a small part of a frame, with this block, that had to be decompressed for it. The
+    /// drive has this many blocks.
     pub(crate) fn read_at_random(&self, block: u64, blocks: u64) {
         let make = || {
             let slots = (blocks / FRAME_BLOCKS_MAX).next_power_of_two().clamp(SLOTS_MIN, SLOTS_MAX);

@@ -86,11 +86,11 @@ pub(crate) struct Log {
     synced: u64,
     /// Packs that the medium did not take and whose contents were not yet written elsewhere.
     failed: Vec<FailedPack>,
-    /// First pack that the medium did not take and that no durable checkpoint makes unnecessary yet. Recovery would
-    /// find the end of the log before it, so nothing behind it is durable.
+    /// First pack that the medium did not take and that no durable checkpoint makes unnecessary yet. Recovery
+    /// would find the end of the log before it, so nothing behind it is durable.
     gap: Option<u64>,
-    /// Numbers over which recovery could not follow the log now: of packs whose contents were written elsewhere
-    /// since, and of packs to which nothing leads.
+    /// Numbers over which recovery could not follow the log now: of packs whose contents were written
+    /// elsewhere since, and of packs to which nothing leads.
     gaps: Vec<u64>,
     /// Newest pack that holds records.
     filled: u64,
@@ -100,8 +100,8 @@ pub(crate) struct Log {
     host_sealed: u64,
     /// The durable number in the newest sealed pack.
     vouched: u64,
-    /// Before this run's first checkpoint nothing leads to its packs. Until then no pack calls more durable than this
-    /// number.
+    /// Before this run's first checkpoint nothing leads to its packs. Until then no pack calls more durable
+    /// than this number.
     durable_max: Option<u64>,
     /// Newest durable checkpoint.
     checkpoint: u64,
@@ -111,14 +111,14 @@ pub(crate) struct Log {
     unwritten_bytes: u64,
     /// Bytes of packs written since the last sync was issued.
     unsynced_bytes: u64,
-    /// The open pack of the cleaning head holds a record that the host has replaced since. It is sealed before the
-    /// host's.
+    /// The open pack of the cleaning head holds a record that the host has replaced since. It is sealed
+    /// before the host's.
     cleaning_first: bool,
     outbox: Vec<SealedPack>,
     buffers: Buffers,
     tick: u64,
-    /// Bytes of log since the cut of the last checkpoint, without the map's: those belong to the checkpoint itself,
-    /// and another one would not reduce them.
+    /// Bytes of log since the cut of the last checkpoint, without the map's: those belong to the checkpoint
+    /// itself, and another one would not reduce them.
     since_checkpoint: u64,
 }
 
@@ -169,7 +169,8 @@ impl Log {
         }
     }
 
-    /// Makes room for `need` bytes of records in one pack of `head`. If that fails, nothing important has changed.
+    /// Makes room for `need` bytes of records in one pack of `head`. If that fails, nothing important has
+    /// changed.
     pub(crate) fn room(
         &mut self,
         head: Head,
@@ -191,9 +192,9 @@ impl Log {
         Ok(())
     }
 
-    /// Like [`Log::room`], for a batch of the host. If the batch does not fit into the rest of the segment, it may be
-    /// divided between two packs, so that the end of the segment does not stay empty. [`Room::Part`] is followed by
-    /// [`Log::go_on`].
+    /// Like [`Log::room`], for a batch of the host. If the batch does not fit into the rest of the segment,
+    /// it may be divided between two packs, so that the end of the segment does not stay empty.
+    /// [`Room::Part`] is followed by [`Log::go_on`].
     pub(crate) fn room_for_batch(
         &mut self,
         need: usize,
@@ -232,8 +233,8 @@ impl Log {
         Ok(Room::Part(rest))
     }
 
-    /// The last `records` of the host's open pack belong to a batch whose rest, `need` bytes, goes into the next
-    /// segment. Makes room there.
+    /// The last `records` of the host's open pack belong to a batch whose rest, `need` bytes, goes into the
+    /// next segment. Makes room there.
     pub(crate) fn go_on(&mut self, records: u32, need: usize, claim: Claim, segments: &mut Segments) {
         if let Some(open) = &mut self.heads[Head::Host as usize].open {
             assert!(records <= open.records, "the first part of a batch is in the pack it continues from");
@@ -283,8 +284,8 @@ impl Log {
         if !self.heads[head as usize].announced
             && let Err(error) = self.announce(segments)
         {
-            // Behind a gap nothing is durable before a checkpoint makes the log unnecessary. Its cut must lie behind
-            // this place.
+            // Behind a gap nothing is durable before a checkpoint makes the log unnecessary. Its cut must lie
+            // behind this place.
             if self.gap.is_none() {
                 return Err(error);
             }
@@ -323,9 +324,9 @@ impl Log {
         }
     }
 
-    /// Opens the map head's first segment of this run, at a checkpoint's cut. The checkpoint itself names it, and
-    /// what is written there before the checkpoint is durable means nothing without it. Also used if that segment
-    /// failed before.
+    /// Opens the map head's first segment of this run, at a checkpoint's cut. The checkpoint itself names it,
+    /// and what is written there before the checkpoint is durable means nothing without it. Also used if that
+    /// segment failed before.
     pub(crate) fn start_map_head(&mut self, segments: &mut Segments) {
         let state = &mut self.heads[Head::Map as usize];
         let begins = !state.current.is_some() || state.leaves && self.gap.is_some();
@@ -360,8 +361,8 @@ impl Log {
         }
     }
 
-    /// Appends a record whose bytes are complete except for the mask of the checksum, and returns its entry. The
-    /// caller has made room ([`Log::room`]). `header.crc` is the checksum without the mask.
+    /// Appends a record whose bytes are complete except for the mask of the checksum, and returns its entry.
+    /// The caller has made room ([`Log::room`]). `header.crc` is the checksum without the mask.
     pub(crate) fn append(&mut self, head: Head, header: &RecordHeader, payload: &[u8]) -> Entry {
         let len = header.record_len();
         debug_assert_eq!(
@@ -388,8 +389,9 @@ impl Log {
         header.entry_at(position)
     }
 
-    /// A record died, overwritten or trimmed. If cleaning moved it to a pack that is still open, that pack must come
-    /// before the host's in the order of packs. Otherwise roll-forward would bring the moved record back.
+    /// A record died, overwritten or trimmed. If cleaning moved it to a pack that is still open, that pack
+    /// must come before the host's in the order of packs. Otherwise roll-forward would bring the moved record
+    /// back.
     pub(crate) fn dies(&mut self, entry: Entry) {
         let state = &self.heads[Head::Cleaning as usize];
         if let Some(open) = &state.open {
@@ -590,8 +592,8 @@ impl Log {
         })
     }
 
-    /// Returns whether these bytes of map can be written with `free` free segments and still leave one segment.
-    /// Recovery after a crash needs that one for its own checkpoint.
+    /// Returns whether these bytes of map can be written with `free` free segments and still leave one
+    /// segment. Recovery after a crash needs that one for its own checkpoint.
     pub(crate) fn leaves_one_for_map(&self, bytes: u64, free: u32) -> bool {
         let next = u64::from(self.heads[Head::Map as usize].next.is_some());
         let whole = (u64::from(free) + next).checked_sub(1);

@@ -1,5 +1,6 @@
-//! Map nodes that could not be loaded. Work that can do without them passes over what lies under them for a while: a
-//! disk may take seconds to report that it cannot read, and nodes that can be loaded must have their turn.
+//! Map nodes that could not be loaded. Work that can do without them passes over what lies under them for a
+//! while: a disk may take seconds to report that it cannot read, and nodes that can be loaded must have their
+//! turn.
 
 use std::collections::BTreeMap;
 

@@ -1,11 +1,11 @@
 //! The map from block to record, a radix tree of nodes that are cached within a budget.
 //!
-//! Every node that differs from its image on the medium is in memory, either whole or as the changes to it. Therefore
-//! a write never waits for the medium: to a leaf that is not loaded it adds a change, and what the change replaced is
-//! accounted when the leaf is loaded. Until then the replaced record counts as live.
+//! Every node that differs from its image on the medium is in memory, either whole or as the changes to it.
+//! Therefore a write never waits for the medium: to a leaf that is not loaded it adds a change, and what the
+//! change replaced is accounted when the leaf is loaded. Until then the replaced record counts as live.
 //!
-//! The parent of a complete node is in memory too: whatever happens to its own image, the path to the root can be
-//! written. Changes to a leaf that is not loaded need no parent: they can be written as they are.
+//! The parent of a complete node is in memory too: whatever happens to its own image, the path to the root
+//! can be written. Changes to a leaf that is not loaded need no parent: they can be written as they are.
 
 mod overlays;
 
@@ -16,7 +16,8 @@ use space::{ancestors_bytes, leaves_max, upper_nodes};
 use crate::state::node::{Base, Form, Node, Slot};
 use crate::state::rules::first_broken;
 
-/// The newest nodes stay, whatever the budget is: to make progress, requests need all nodes of a path at once.
+/// The newest nodes stay, whatever the budget is: to make progress, requests need all nodes of a path at
+/// once.
 const NEWEST_KEPT: u64 = 64;
 /// Least memory for nodes.
 const BUDGET_MIN_BYTES: u64 = 64 << 10;
@@ -163,8 +164,8 @@ impl Map {
         }
     }
 
-    /// Looks up a run of blocks within one leaf. Calls `each` with every block's entry, or returns what must be
-    /// loaded first.
+    /// Looks up a run of blocks within one leaf. Calls `each` with every block's entry, or returns what must
+    /// be loaded first.
     pub(crate) fn lookup(
         &mut self,
         block: u64,
@@ -219,8 +220,8 @@ impl Map {
         }
     }
 
-    /// Checks that a node is complete, or returns what must be loaded for that. If it is complete, returns whether it
-    /// is in memory.
+    /// Checks that a node is complete, or returns what must be loaded for that. If it is complete, returns
+    /// whether it is in memory.
     pub(crate) fn complete(&mut self, id: NodeId) -> Result<bool, Missing> {
         let present = match self.node(id) {
             Some(node) if node.form.is_complete() => return Ok(true),
@@ -254,8 +255,8 @@ impl Map {
         }
     }
 
-    /// Unmaps a whole leaf. `each` gets what is accounted as replaced now, with its slot. Returns false if there was
-    /// nothing.
+    /// Unmaps a whole leaf. `each` gets what is accounted as replaced now, with its slot. Returns false if
+    /// there was nothing.
     pub(crate) fn clear_leaf(&mut self, leaf: NodeId, each: impl FnMut(u64, Entry)) -> bool {
         if self.is_absent(leaf) {
             return false;
@@ -286,8 +287,8 @@ impl Map {
         self.resize(before, after);
     }
 
-    /// Returns the slab index of a leaf that is about to change. Creates it if absent, marks it dirty, and keeps its
-    /// present form for a checkpoint that has not written it yet.
+    /// Returns the slab index of a leaf that is about to change. Creates it if absent, marks it dirty, and
+    /// keeps its present form for a checkpoint that has not written it yet.
     fn touch(&mut self, leaf: NodeId) -> usize {
         let at = match self.index.get(&leaf) {
             Some(&at) => at as usize,
@@ -313,8 +314,8 @@ impl Map {
             self.dirty_bytes += node.form.memory_bytes();
             self.dirty.push(node.id);
         } else if node.round < round && node.id.level == LEAF_LEVEL {
-            // Nodes above the leaves belong to the checkpoint in progress as they are, whoever requests that they are
-            // rewritten meanwhile: only the checkpoint changes them.
+            // Nodes above the leaves belong to the checkpoint in progress as they are, whoever requests that
+            // they are rewritten meanwhile: only the checkpoint changes them.
             node.round = round;
             if let Some(frozen) = &mut self.frozen {
                 frozen.entry(node.id).or_insert_with(|| node.form.clone());
@@ -372,9 +373,9 @@ impl Map {
         self.dirty_bytes = self.dirty_bytes + after - before;
     }
 
-    /// Installs a node that was read from the medium. Changes made meanwhile stay on top; `release` gets what they
-    /// replaced, with its slot. Ignored if the node is complete already, or if its image is elsewhere by now (`image`
-    /// is where it was read).
+    /// Installs a node that was read from the medium. Changes made meanwhile stay on top; `release` gets what
+    /// they replaced, with its slot. Ignored if the node is complete already, or if its image is elsewhere by
+    /// now (`image` is where it was read).
     pub(crate) fn install_image(
         &mut self,
         missing: Missing,
@@ -415,7 +416,8 @@ impl Map {
         }
         let before = node.form.memory_bytes();
         if node.form.base() == Base::MediaCleared {
-            // The image was read only for its accounting: the leaf itself does not change, and takes no more memory.
+            // The image was read only for its accounting: the leaf itself does not change, and takes no more
+            // memory.
             let mapped = (0..).zip(entries.iter()).filter(|(_, e)| !e.is_unmapped());
             mapped.for_each(|(slot, e)| release(slot, *e));
             node.form.complete();
@@ -467,8 +469,8 @@ impl Map {
         }
     }
 
-    /// Begins a checkpoint's cut. Returns the nodes to write, in rising order. Some may not be dirty any more: see
-    /// [`Map::belongs_to_cut`].
+    /// Begins a checkpoint's cut. Returns the nodes to write, in rising order. Some may not be dirty any
+    /// more: see [`Map::belongs_to_cut`].
     pub(crate) fn freeze(&mut self) -> Vec<NodeId> {
         assert!(self.frozen.is_none());
         self.round += 1;
@@ -539,8 +541,8 @@ impl Map {
         old
     }
 
-    /// The log holds the state of the node at the cut, which is kept no longer. Returns the node if it is dirty and has
-    /// not changed since the cut.
+    /// The log holds the state of the node at the cut, which is kept no longer. Returns the node if it is
+    /// dirty and has not changed since the cut.
     fn written_at_cut(&mut self, id: NodeId) -> Option<&mut Node> {
         let round = self.round;
         if let Some(frozen) = &mut self.frozen {
@@ -580,8 +582,8 @@ impl Map {
         self.dirty_bytes
     }
 
-    /// Upper bound of the bytes to write all changed nodes and their ancestors. `written_bytes` is what is written
-    /// already.
+    /// Upper bound of the bytes to write all changed nodes and their ancestors. `written_bytes` is what is
+    /// written already.
     pub(crate) fn write_estimate_bytes(&self, written_bytes: u64) -> u64 {
         // Overlays lie under no node.
         let changed = (self.dirty.len() as u64 + self.leaves_at_cut).saturating_sub(self.overlays);
@@ -624,7 +626,8 @@ impl Map {
         }
     }
 
-    /// Returns whether `image` is the present place of a node's image. Returns what must be loaded to know that.
+    /// Returns whether `image` is the present place of a node's image. Returns what must be loaded to know
+    /// that.
     pub(crate) fn has_image(&self, id: NodeId, image: Entry) -> Result<bool, Missing> {
         match self.image(id) {
             Image::At(at) => Ok(at == image),

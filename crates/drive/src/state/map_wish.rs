@@ -5,8 +5,8 @@ use crate::error::Error;
 /// First and longest pause, in ticks.
 const MAP_WISH_TICKS: (u64, u64) = (10, 6000);
 
-/// The request for a checkpoint that makes the map smaller. If changes lie over nodes that cannot be read, none can.
-/// It is then requested more and more rarely.
+/// The request for a checkpoint that makes the map smaller. If changes lie over nodes that cannot be read,
+/// none can. It is then requested more and more rarely.
 #[derive(Debug, Default)]
 pub(crate) struct MapWish {
     pub(crate) until_tick: u64,

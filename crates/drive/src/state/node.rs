@@ -4,7 +4,8 @@ use layout::{Entry, NODE_ENTRIES, NodeId};
 
 /// From this number of pairs on, a page takes less memory.
 const PAGE_FROM_PAIRS: usize = 160;
-/// Up to this number of mapped entries a loaded node takes the sparse form: a quarter of a page, with room to grow.
+/// Up to this number of mapped entries a loaded node takes the sparse form: a quarter of a page, with room to
+/// grow.
 const SPARSE_UP_TO_PAIRS: usize = 64;
 
 /// State under the pairs of a sparse node.
@@ -112,8 +113,8 @@ impl Form {
         }
     }
 
-    /// Sets a slot. Returns what is to be accounted as replaced: the previous entry, if it is accounted now. An
-    /// unknown entry is accounted when the image is loaded.
+    /// Sets a slot. Returns what is to be accounted as replaced: the previous entry, if it is accounted now.
+    /// An unknown entry is accounted when the image is loaded.
     pub(crate) fn set(&mut self, slot: usize, entry: Entry) -> Entry {
         match self {
             Form::Page(entries) => std::mem::replace(&mut entries[slot], entry),
@@ -190,8 +191,8 @@ impl Form {
         }
     }
 
-    /// Known slots in rising order: the contents of an overlay record. Includes unmapped ones that hide entries of
-    /// the image.
+    /// Known slots in rising order: the contents of an overlay record. Includes unmapped ones that hide
+    /// entries of the image.
     pub(crate) fn changes(&self) -> Box<dyn Iterator<Item = (u16, Entry)> + '_> {
         match self {
             Form::Sparse { pairs, .. } => Box::new(pairs.iter().copied()),

@@ -17,7 +17,8 @@ impl Pins {
     }
 
     pub(crate) fn is_pinned(&self, segment: u32) -> bool {
-        // Pairs with the release in `Drop`: everything the reader did happens before the segment is handed out again.
+        // Pairs with the release in `Drop`: everything the reader did happens before the segment is handed
+        // out again.
         let chunk = &self.0[(segment / PINS_A_CHUNK) as usize];
         chunk
             .as_ref()

@@ -1,8 +1,10 @@
-//! Cache of decompressed blocks, shared by all drives of a server: reads of hot blocks need no medium and no processor.
+//! Cache of decompressed blocks, shared by all drives of a server: reads of hot blocks need no medium and no
+//! processor.
 //!
-//! A block is found by its record, as in `frame_cache`: the map says which record a block has now, and a record at a
-//! place in a filling of a segment never changes. So what was overwritten, trimmed, moved or settled is not found any
-//! more, and nothing has to be invalidated. Each opening of a drive has an id of its own, so nothing outlives it either.
+//! A block is found by its record, as in `frame_cache`: the map says which record a block has now, and a
+//! record at a place in a filling of a segment never changes. So what was overwritten, trimmed, moved or
+//! settled is not found any more, and nothing has to be invalidated. Each opening of a drive has an id of its
+//! own, so nothing outlives it either.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -13,14 +15,14 @@ use quick_cache::sync::{Cache, DefaultLifecycle};
 use quick_cache::{OptionsBuilder, UnitWeighter};
 use rustc_hash::FxBuildHasher;
 
-/// Reads of at least this size neither look here nor leave anything here: they are streams, which would pay for lookups
-/// and push out what is read at random.
+/// Reads of at least this size neither look here nor leave anything here: they are streams, which would pay
+/// for lookups and push out what is read at random.
 pub(crate) const LARGE_READ_BYTES: usize = 128 << 10;
 /// Parts with their own locks.
 const SHARDS: usize = 32;
-/// Memory of a block beyond its contents: counts of references and allocator ([`COUNTS_BYTES`]), room for blocks that come
-/// next, and the tables of the cache, which are half as long again as they have blocks and grow by doubling. A test compares
-/// it with what they take.
+/// Memory of a block beyond its contents: counts of references and allocator ([`COUNTS_BYTES`]), room for
+/// blocks that come next, and the tables of the cache, which are half as long again as they have blocks and
+/// grow by doubling. A test compares it with what they take.
 const OVERHEAD_BYTES: usize = 256;
 /// The least useful size, in bytes: one block in each part. Below it there is no cache.
 const SIZE_MIN_BYTES: u64 = (SHARDS * (BLOCK_BYTES + OVERHEAD_BYTES)) as u64;
@@ -63,8 +65,8 @@ impl ReadCache {
     /// Default of [`ReadCache::new`] in servers, in bytes.
     pub const DEFAULT_BYTES: u64 = 64 << 20;
 
-    /// Makes a cache that takes at most this memory in bytes, with all that belongs to it. `None`: too little for a
-    /// cache, or 0.
+    /// Makes a cache that takes at most this memory in bytes, with all that belongs to it. `None`: too little
+    /// for a cache, or 0.
     pub fn new(size_bytes: u64) -> Option<Arc<ReadCache>> {
         if size_bytes < SIZE_MIN_BYTES {
             return None;
@@ -88,8 +90,8 @@ impl ReadCache {
         self.size_bytes
     }
 
-    /// Memory in use, in bytes: blocks of all drives, and the tables. What the blocks of a drive took that was closed is kept
-    /// for those of others, and does not count.
+    /// Memory in use, in bytes: blocks of all drives, and the tables. What the blocks of a drive took that
+    /// was closed is kept for those of others, and does not count.
     pub fn used_bytes(&self) -> u64 {
         self.blocks.len() as u64 * (BLOCK_BYTES as u64 + COUNTS_BYTES)
             + self.blocks.memory_used().total() as u64
@@ -134,8 +136,8 @@ impl CachedBlocks {
         Key { drive, generation: if self.stale { 0 } else { generation }, entry, block }
     }
 
-    /// Copies blocks of one record, from `skip` bytes behind the beginning of block `first` on. Returns whether all of
-    /// them were there; if not, `out` may have changed.
+    /// Copies blocks of one record, from `skip` bytes behind the beginning of block `first` on. Returns
+    /// whether all of them were there; if not, `out` may have changed.
     pub(crate) fn read(
         &self,
         (entry, generation): (Entry, u32),

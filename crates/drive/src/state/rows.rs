@@ -1,4 +1,5 @@
-//! The rows of the segment table as a checkpoint writes them: which pages changed, and what they held at the cut.
+//! The rows of the segment table as a checkpoint writes them: which pages changed, and what they held at the
+//! cut.
 
 use layout::SegmentRow;
 use layout::table::{page_of, page_rows, table_pages};

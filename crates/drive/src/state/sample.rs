@@ -1,5 +1,5 @@
-//! A sample of written data, for training dictionaries. Every block is in it with the same probability, whenever it
-//! was written.
+//! A sample of written data, for training dictionaries. Every block is in it with the same probability,
+//! whenever it was written.
 
 use std::sync::Arc;
 
@@ -7,9 +7,10 @@ use layout::BLOCK_BYTES;
 
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// Reservoir sampling (Vitter, "Random Sampling with a Reservoir", 1985): the size of the sample is fixed, and the
-/// n-th block replaces a random one with the probability size / n. Instead of one number for each block, the number
-/// of blocks to skip is drawn: the probability that none of the blocks n to m is taken is about (n / m)^size.
+/// Reservoir sampling (Vitter, "Random Sampling with a Reservoir", 1985): the size of the sample is fixed,
+/// and the n-th block replaces a random one with the probability size / n. Instead of one number for each
+/// block, the number of blocks to skip is drawn: the probability that none of the blocks n to m is taken is
+/// about (n / m)^size.
 pub(crate) struct Sampler {
     /// Blocks offered.
     seen: AtomicU64,
@@ -60,13 +61,14 @@ impl Sampler {
         }
         let mut reservoir = self.reservoir.lock();
         if first + count > self.seen.load(Ordering::Relaxed) {
-            // Started over meanwhile. Counting these blocks as they were would postpone the next one until as many
-            // are seen again.
+            // Started over meanwhile. Counting these blocks as they were would postpone the next one until as
+            // many are seen again.
             return;
         }
         let mut next = self.next.load(Ordering::Relaxed);
         while next < first + count {
-            // Other threads may have offered blocks before these meanwhile. What they skipped is not made up for.
+            // Other threads may have offered blocks before these meanwhile. What they skipped is not made up
+            // for.
             let block = &blocks[next.saturating_sub(first) as usize * BLOCK_BYTES..][..BLOCK_BYTES];
             if reservoir.blocks.len() < self.size {
                 reservoir.blocks.push(block.into());

@@ -28,10 +28,11 @@ pub(super) const UNKNOWN: u32 = u32::MAX;
 pub(crate) struct Segment {
     /// Lengths of the records with anything live, in 16-byte units.
     pub(super) live_units: u32,
-    /// Part of these: shares of dead blocks of frames, which packing the others anew may gain. Never more than that.
-    /// Less if packing was tried without success, or if a death is not accounted yet.
+    /// Part of these: shares of dead blocks of frames, which packing the others anew may gain. Never more
+    /// than that. Less if packing was tried without success, or if a death is not accounted yet.
     pub(super) repackable_units: u32,
-    /// Lengths of all records of this filling that were ever live. `UNKNOWN` for a filling from an earlier run.
+    /// Lengths of all records of this filling that were ever live. `UNKNOWN` for a filling from an earlier
+    /// run.
     pub(super) filled_units: u32,
     /// Number of this filling.
     pub(super) generation: u32,
@@ -116,9 +117,9 @@ impl Segment {
         self.live_units.saturating_sub(self.repackable_units)
     }
 
-    /// Returns whether moving its live contents gains anything. `full` is the capacity of a segment in units, `dense`
-    /// that of one packed densely. The gain is what died there or was never packed densely. Because of this condition
-    /// cleaning comes to an end.
+    /// Returns whether moving its live contents gains anything. `full` is the capacity of a segment in units,
+    /// `dense` that of one packed densely. The gain is what died there or was never packed densely. Because
+    /// of this condition cleaning comes to an end.
     pub(super) fn is_worth_cleaning(&self, full: u64, dense: u64) -> bool {
         let expected = u64::from(self.expected_units());
         let died = u64::from(self.filled_units) - expected.min(self.filled_units.into());
@@ -126,13 +127,14 @@ impl Segment {
         expected < dense || expected * 100 < full * 97 && died * 100 >= full
     }
 
-    /// Returns whether it holds something live that cleaning may move and has not tried to move since the last checkpoint.
+    /// Returns whether it holds something live that cleaning may move and has not tried to move since the
+    /// last checkpoint.
     pub(super) fn may_be_cleaned(&self) -> bool {
         self.state == State::Sealed && self.unwritten == 0 && !self.cleaned && self.live_units > 0
     }
 
-    /// What is dead in it if that is at least a quarter of what was written to it, else 0. `full` is the capacity of a
-    /// segment in units.
+    /// What is dead in it if that is at least a quarter of what was written to it, else 0. `full` is the
+    /// capacity of a segment in units.
     pub(super) fn thin_units(&self, full: u64) -> u64 {
         let (filled, expected) = (full.min(self.filled_units.into()), u64::from(self.expected_units()));
         if expected * 4 <= filled * 3 { filled - expected } else { 0 }

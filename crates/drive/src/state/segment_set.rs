@@ -1,4 +1,5 @@
-//! A set of segments: one bit each, and one for each 64 of a level below, so that the lowest is found at once.
+//! A set of segments: one bit each, and one for each 64 of a level below, so that the lowest is found at
+//! once.
 
 /// Members of a word.
 const WORD: usize = u64::BITS as usize;
@@ -6,7 +7,8 @@ const WORD: usize = u64::BITS as usize;
 /// See the module's description.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SegmentSet {
-    /// Bits of the members, then of the words of the level below that are not zero, up to a level of one word.
+    /// Bits of the members, then of the words of the level below that are not zero, up to a level of one
+    /// word.
     levels: Vec<Vec<u64>>,
     len: u32,
 }

@@ -1,5 +1,5 @@
-//! State of each segment. Segments that were never used take no memory: a drive may have millions of them, and
-//! an image of a few KiB may claim to be such a drive.
+//! State of each segment. Segments that were never used take no memory: a drive may have millions of them,
+//! and an image of a few KiB may claim to be such a drive.
 
 use super::segment::Segment;
 

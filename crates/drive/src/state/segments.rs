@@ -41,19 +41,19 @@ pub(crate) struct Segments {
     discards: SegmentSet,
     /// Whether the backing may hold others that are free, too.
     others_held: OthersHeld,
-    /// Freed by the last checkpoint. Only the next checkpoint lets them be discarded: if both copies of the last one
-    /// are lost, recovery uses the one before.
+    /// Freed by the last checkpoint. Only the next checkpoint lets them be discarded: if both copies of the
+    /// last one are lost, recovery uses the one before.
     kept_for_fallback: Vec<u32>,
     pins: Pins,
     live_units: u64,
     repackable_units: u64,
     /// Number of free segments that each head must leave for others.
     floors: [u32; HEADS],
-    /// Segments needed to write the changed part of the map, now and again at an opening after a crash. Nobody else
-    /// may take them.
+    /// Segments needed to write the changed part of the map, now and again at an opening after a crash.
+    /// Nobody else may take them.
     map_need: u32,
-    /// The same if all nodes above the leaves had changed, as may happen when a segment of single blocks is cleaned.
-    /// Hosts leave this number.
+    /// The same if all nodes above the leaves had changed, as may happen when a segment of single blocks is
+    /// cleaned. Hosts leave this number.
     upper_need: u32,
     /// See [`data_bytes_max`].
     data_bytes_max: u64,
@@ -64,7 +64,8 @@ pub(crate) struct Segments {
 }
 
 impl Segments {
-    /// All segments free. Because of `entropy`, the generations handed out differ from those of every earlier run.
+    /// All segments free. Because of `entropy`, the generations handed out differ from those of every earlier
+    /// run.
     pub(crate) fn new(geometry: Geometry, entropy: u64) -> Segments {
         let mut segments = Segments {
             geometry,
@@ -155,8 +156,8 @@ impl Segments {
         self.list_discards(may_hold_others);
     }
 
-    /// Segments in rising order. Most of those that were never used are left out: all segments that are not here are
-    /// free, and nothing is known of them.
+    /// Segments in rising order. Most of those that were never used are left out: all segments that are not
+    /// here are free, and nothing is known of them.
     pub(crate) fn known(&self) -> impl DoubleEndedIterator<Item = (u32, &Segment)> {
         self.table.known()
     }
@@ -194,8 +195,8 @@ impl Segments {
         }
     }
 
-    /// Returns the generation of the segment of a record. Two equal entries are the same record only if this is equal
-    /// too.
+    /// Returns the generation of the segment of a record. Two equal entries are the same record only if this
+    /// is equal too.
     pub(crate) fn generation_of(&self, entry: Entry) -> u32 {
         if entry.is_record() { self.get(self.of(entry)).generation } else { 0 }
     }
@@ -236,8 +237,8 @@ impl Segments {
     pub(crate) fn release(&mut self, entry: Entry, packable: u32) {
         let (segment, units) = (self.of(entry), entry.units());
         if self.get(segment).live_units < units {
-            // The count was wrong before, as in an image that no correct drive wrote. Something else may live there
-            // uncounted, so the segment is never freed.
+            // The count was wrong before, as in an image that no correct drive wrote. Something else may live
+            // there uncounted, so the segment is never freed.
             tracing::debug!(segment, ?entry, "holds less than what dies in it");
             self.set_aside(segment, State::Damaged);
         }
@@ -304,8 +305,8 @@ impl Segments {
     pub(crate) fn take(&mut self, head: Head, claim: Claim) -> Option<(u32, u32)> {
         let floor = match claim {
             Claim::Ordinary => self.floor(head),
-            // Cleaning may go one deeper than operations that free space, because it makes segments from what they
-            // free.
+            // Cleaning may go one deeper than operations that free space, because it makes segments from what
+            // they free.
             Claim::Urgent if head == Head::Cleaning => self.kept_for_map() + 1,
             Claim::Urgent => self.stock().min(self.floor(head)),
             Claim::Last => self.last_stock().min(self.floor(head)),
@@ -405,8 +406,8 @@ impl Segments {
         }
     }
 
-    /// Number of free segments that the next checkpoint may need. Changes under nodes that are not loaded may turn
-    /// out to change those nodes.
+    /// Number of free segments that the next checkpoint may need. Changes under nodes that are not loaded may
+    /// turn out to change those nodes.
     fn kept_for_map(&self) -> u32 {
         self.map_need.max(self.upper_need / 2)
     }
@@ -421,8 +422,8 @@ impl Segments {
         self.floors[Head::Cleaning as usize] + self.map_need.max(self.upper_need)
     }
 
-    /// Returns whether enough segments are free to write the map and to continue cleaning, whatever a host write adds
-    /// to both.
+    /// Returns whether enough segments are free to write the map and to continue cleaning, whatever a host
+    /// write adds to both.
     pub(crate) fn has_stock(&self, claim: Claim) -> bool {
         let least = match claim {
             Claim::Ordinary | Claim::Urgent => self.stock(),
@@ -432,8 +433,8 @@ impl Segments {
         self.free_count() > least
     }
 
-    /// Sets the bytes of map that wait to be written, those that an opening would have to write after a power cut
-    /// now, and the size of all nodes above the leaves.
+    /// Sets the bytes of map that wait to be written, those that an opening would have to write after a power
+    /// cut now, and the size of all nodes above the leaves.
     pub(crate) fn set_map_need(&mut self, unwritten_bytes: u64, recovered_bytes: u64, upper_bytes: u64) {
         let segments = |bytes: u64| (with_ends(bytes) / u64::from(self.geometry.segment_bytes)) as u32;
         self.map_need = segments(unwritten_bytes) + segments(recovered_bytes);
@@ -495,10 +496,10 @@ impl Segments {
         }
     }
 
-    /// Returns the segment most worth cleaning. To gain segments: by benefit over cost as in Sprite LFS (Rosenblum
-    /// and Ousterhout, 1992, section 3.6): (1 - u) x age / (1 + u), where u is the share that would be live once
-    /// frames are packed anew, and age is counted in packs since the last write. To gain room: the one with most to
-    /// pack anew.
+    /// Returns the segment most worth cleaning. To gain segments: by benefit over cost as in Sprite LFS
+    /// (Rosenblum and Ousterhout, 1992, section 3.6): (1 - u) x age / (1 + u), where u is the share that
+    /// would be live once frames are packed anew, and age is counted in packs since the last write. To gain
+    /// room: the one with most to pack anew.
     pub(crate) fn victim(&self, now: u64, gain: Gain) -> Option<u32> {
         let full = self.segment_units();
         let dense = dense_bytes(self.geometry.segment_bytes) / UNIT_BYTES as u64;
@@ -526,7 +527,8 @@ impl Segments {
         }
     }
 
-    /// Dead units in segments of which at least a quarter is dead and that cleaning has not tried since the last checkpoint.
+    /// Dead units in segments of which at least a quarter is dead and that cleaning has not tried since the
+    /// last checkpoint.
     pub(crate) fn thin_units(&self) -> u64 {
         let full = self.segment_units();
         self.known().filter(|(_, s)| s.may_be_cleaned()).map(|(_, s)| s.thin_units(full)).sum()

@@ -1,5 +1,5 @@
-//! Whether the superblock says that records may be structured (codec 4), which older programs cannot read. It does so
-//! from the first time on that such a record could be of use.
+//! Whether the superblock says that records may be structured (codec 4), which older programs cannot read. It
+//! does so from the first time on that such a record could be of use.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 

@@ -1,5 +1,5 @@
-//! The segment table on the backing: what each place of a checkpoint holds of it, so that only differences are
-//! written.
+//! The segment table on the backing: what each place of a checkpoint holds of it, so that only differences
+//! are written.
 
 use std::sync::Arc;
 
@@ -56,8 +56,8 @@ pub(crate) struct Table {
 }
 
 impl Table {
-    /// The table of checkpoint `number` with these rows. `whole`: which copies in its own slot hold it. The copies in
-    /// the other slot hold the checkpoint before, if its rows are given.
+    /// The table of checkpoint `number` with these rows. `whole`: which copies in its own slot hold it. The
+    /// copies in the other slot hold the checkpoint before, if its rows are given.
     pub(crate) fn of(
         number: u64,
         rows: &Rows,
@@ -97,8 +97,8 @@ impl Table {
         self.changed_at[page] = number;
     }
 
-    /// Encodes a checkpoint's header page. `header` has no rows: the table is that of the segments' cut, which must not
-    /// change from here on.
+    /// Encodes a checkpoint's header page. `header` has no rows: the table is that of the segments' cut,
+    /// which must not change from here on.
     pub(crate) fn begin_writing(&mut self, header: &Checkpoint, segments: &Segments) -> Writing {
         let since = self.written_at[(header.number % SLOTS as u64) as usize];
         let oldest = since.into_iter().min().unwrap_or(0);
@@ -112,9 +112,9 @@ impl Table {
         Writing { number: header.number, header: Box::new(page_bytes), since }
     }
 
-    /// Returns the next part of a checkpoint that one of its places lacks, at or behind page `from` of the place: the
-    /// header is page 0, the table begins with page 1. Parts are small, so that a large table takes no memory as a
-    /// whole. `None` behind the last.
+    /// Returns the next part of a checkpoint that one of its places lacks, at or behind page `from` of the
+    /// place: the header is page 0, the table begins with page 1. Parts are small, so that a large table
+    /// takes no memory as a whole. `None` behind the last.
     pub(crate) fn part(
         &self,
         writing: &Writing,

@@ -1,6 +1,7 @@
 //! When dictionaries are trained.
 
-/// Training is repeated when this many times as much was written as before the last one, up to [`AGAIN_BLOCKS_MAX`].
+/// Training is repeated when this many times as much was written as before the last one, up to
+/// [`AGAIN_BLOCKS_MAX`].
 const AGAIN_FACTOR: u64 = 4;
 /// The same after one in which nothing was trained, which took little time.
 const SOON_FACTOR: u64 = 2;

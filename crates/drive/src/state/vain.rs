@@ -1,5 +1,5 @@
-//! Parts of the drive in which settling found nothing worth writing. Until hosts write there, another look would find
-//! nothing either, and cost as much.
+//! Parts of the drive in which settling found nothing worth writing. Until hosts write there, another look
+//! would find nothing either, and cost as much.
 
 use layout::BLOCK_BYTES;
 

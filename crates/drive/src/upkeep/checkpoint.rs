@@ -1,10 +1,11 @@
-//! Checkpoints: a durable root of the map, so that recovery has little to roll forward and dead segments become free.
+//! Checkpoints: a durable root of the map, so that recovery has little to roll forward and dead segments
+//! become free.
 //!
-//! A checkpoint has a cut, a sequence number. It describes the drive as it was then, while writes continue. Leaves
-//! are written in rising order, and each node above as soon as all nodes below it are written, so that it need not
-//! stay in memory to the end. Leaves of which only changes are in memory are written as overlays. When all of that is
-//! durable, the slot is written. If whoever began a checkpoint is dropped, the next one who does maintenance
-//! continues it.
+//! A checkpoint has a cut, a sequence number. It describes the drive as it was then, while writes continue.
+//! Leaves are written in rising order, and each node above as soon as all nodes below it are written, so that
+//! it need not stay in memory to the end. Leaves of which only changes are in memory are written as overlays.
+//! When all of that is durable, the slot is written. If whoever began a checkpoint is dropped, the next one
+//! who does maintenance continues it.
 
 use std::sync::Arc;
 
@@ -228,8 +229,8 @@ impl Core {
                 row.usage = SegmentUse::Free;
             }
         }
-        // Segments to which nodes were written after the cut are found by roll-forward. Their rows stay as they were,
-        // but their contents count from now on.
+        // Segments to which nodes were written after the cut are found by roll-forward. Their rows stay as
+        // they were, but their contents count from now on.
         let header = Checkpoint {
             uuid: self.superblock.log_id(),
             number: progress.number,
@@ -297,14 +298,14 @@ impl Core {
         self.log.gap_closed(self.cut_committed);
     }
 
-    /// Gives up the checkpoint in progress, because something that it points to did not reach the medium. Everything
-    /// it was to write is left to the next one.
+    /// Gives up the checkpoint in progress, because something that it points to did not reach the medium.
+    /// Everything it was to write is left to the next one.
     pub(crate) fn abandon_checkpoint(&mut self) {
         let Some(progress) = self.in_progress.take() else { return };
         tracing::debug!(number = progress.number, "checkpoint abandoned");
         if progress.is_placed {
-            // Two checkpoints with the same number could not be distinguished. The next goes to the same slot: the
-            // other slot holds the one to fall back on.
+            // Two checkpoints with the same number could not be distinguished. The next goes to the same
+            // slot: the other slot holds the one to fall back on.
             self.skipped_checkpoints += 2;
         }
         self.log.add_since_checkpoint(progress.log_bytes);
@@ -315,8 +316,8 @@ impl Core {
     }
 }
 
-/// Returns the extra field of an overlay record: whether everything before it is gone, and the checkpoint it belongs
-/// to.
+/// Returns the extra field of an overlay record: whether everything before it is gone, and the checkpoint it
+/// belongs to.
 pub(crate) fn overlay_extra(checkpoint: u64, cleared: bool) -> u16 {
     ((checkpoint & 0x7fff) as u16) << 1 | u16::from(cleared)
 }
@@ -325,16 +326,16 @@ pub(crate) fn overlay_extra(checkpoint: u64, cleared: bool) -> u16 {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Committed,
-    /// Committed. But if a copy is lost, the rest does not show that it is the newest: the medium did not take the
-    /// other copy, or the previous number was given up.
+    /// Committed. But if a copy is lost, the rest does not show that it is the newest: the medium did not
+    /// take the other copy, or the previous number was given up.
     Doubtful,
     /// The medium did not take a pack. Its contents have to be written elsewhere first.
     PackFailed,
 }
 
 impl<M: Media> Shared<M> {
-    /// Writes a checkpoint, or continues one that was begun. The caller has the right to maintenance. What the medium
-    /// did not take is written elsewhere first.
+    /// Writes a checkpoint, or continues one that was begun. The caller has the right to maintenance. What
+    /// the medium did not take is written elsewhere first.
     pub(crate) async fn write_checkpoint(self: &Arc<Self>, clean: bool) -> Result<(), Error> {
         let mut was_doubtful = false;
         loop {
@@ -357,7 +358,8 @@ impl<M: Media> Shared<M> {
                 Attempt::Doubtful if was_doubtful => return Ok(()),
                 // The next checkpoint goes to the other slot, with the next number.
                 Attempt::Doubtful => was_doubtful = true,
-                // This comes to an end: each pack that fails is counted, and too many of them poison the drive.
+                // This comes to an end: each pack that fails is counted, and too many of them poison the
+                // drive.
                 Attempt::PackFailed => {}
             }
         }

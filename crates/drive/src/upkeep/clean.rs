@@ -1,5 +1,5 @@
-//! Cleaning: live records move out of a mostly dead segment, so that it can be freed. Compressed bytes move as they
-//! are, except frames with dead blocks.
+//! Cleaning: live records move out of a mostly dead segment, so that it can be freed. Compressed bytes move
+//! as they are, except frames with dead blocks.
 
 use std::sync::Arc;
 
@@ -26,11 +26,11 @@ const WINDOW_BYTES: usize = 2 << 20;
 pub(crate) const RECORDS_A_BATCH: usize = 64;
 /// Records examined in one step of cleaning, after which the caller may pause.
 const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
-/// With fewer free segments, only what frees more than it changes in the map is moved: checkpoints would take the
-/// last ones.
+/// With fewer free segments, only what frees more than it changes in the map is moved: checkpoints would take
+/// the last ones.
 const KEPT_FOR_MAP: u32 = 2;
-/// Map nodes loaded per record, on average, after which fewer records are looked up at once: twice the path to one
-/// record on the largest drive.
+/// Map nodes loaded per record, on average, after which fewer records are looked up at once: twice the path
+/// to one record on the largest drive.
 const LOADS_A_RECORD: usize = 8;
 
 /// The live part of a record.
@@ -289,10 +289,10 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Decides about a record. A frame with dead blocks moves as it is, unless its live blocks are smaller packed
-    /// anew: cleaning never writes more than it frees. A record that needs a retired dictionary moves as it is only
-    /// if that was prepared: see [`Shared::keep_dictionaries`]. `None`: it would have to be packed anew, but cannot
-    /// be decompressed.
+    /// Decides about a record. A frame with dead blocks moves as it is, unless its live blocks are smaller
+    /// packed anew: cleaning never writes more than it frees. A record that needs a retired dictionary moves
+    /// as it is only if that was prepared: see [`Shared::keep_dictionaries`]. `None`: it would have to be
+    /// packed anew, but cannot be decompressed.
     fn fate_of(self: &Arc<Self>, found: &Found, window: &[u8], blocks: u8, pass: &Pass) -> Option<Fate> {
         let (is_current, may_move) = {
             let core = self.core();
@@ -324,8 +324,9 @@ impl<M: Media> Shared<M> {
         Some(Fate::Move(header))
     }
 
-    /// Packs the live blocks of a record anew. Requests wait for cleaning, so it compresses them twice at most, as quickly
-    /// as the host's data: what becomes larger by that moves as it is. If it has to be `thorough`, in all ways.
+    /// Packs the live blocks of a record anew. Requests wait for cleaning, so it compresses them twice at
+    /// most, as quickly as the host's data: what becomes larger by that moves as it is. If it has to be
+    /// `thorough`, in all ways.
     fn make_anew(
         self: &Arc<Self>,
         found: &Found,
@@ -354,8 +355,8 @@ impl<M: Media> Shared<M> {
         Some(batch)
     }
 
-    /// Loads a node for cleaning. A corrupt one is remembered, so that it does not stop what others map. Returns
-    /// false if the medium returned an error, perhaps a moment ago; the batch is then left as it is.
+    /// Loads a node for cleaning. A corrupt one is remembered, so that it does not stop what others map.
+    /// Returns false if the medium returned an error, perhaps a moment ago; the batch is then left as it is.
     pub(crate) async fn load_for(&self, missing: Missing, pass: &mut Pass) -> bool {
         let known = {
             let core = self.core();
@@ -412,8 +413,8 @@ impl Core {
         }))
     }
 
-    /// There is no room to move the next part of a segment. A checkpoint may make some. If it did not, the segment is
-    /// released.
+    /// There is no room to move the next part of a segment. A checkpoint may make some. If it did not, the
+    /// segment is released.
     fn put_off_cleaning(&mut self, work: Cleaning, window: Window) -> Cleaned {
         if work.stuck || self.map.dirty_bytes() == 0 {
             if self.segments.free_count() >= KEPT_FOR_MAP {
@@ -428,8 +429,8 @@ impl Core {
         Cleaned::NoRoom
     }
 
-    /// Returns whether a segment takes much less to be freed than the current one, which was chosen when there was
-    /// time.
+    /// Returns whether a segment takes much less to be freed than the current one, which was chosen when
+    /// there was time.
     fn is_sooner_freed(&self, segment: u32, at_hand: u32) -> bool {
         self.segments.get(segment).live_units() < self.segments.get(at_hand).live_units() / 2
     }
@@ -476,8 +477,8 @@ impl Core {
         self.counters.segments_cleaned_count += 1;
         let row = self.segments.get(work.segment);
         tracing::debug!(segment = work.segment, left_units = row.live_units(), "segment cleaned");
-        // Everything found was moved, stays on purpose, or is dead and accounted as such. What still counts as live
-        // was not found, or nobody knows whether it lives: another attempt would gain nothing.
+        // Everything found was moved, stays on purpose, or is dead and accounted as such. What still counts
+        // as live was not found, or nobody knows whether it lives: another attempt would gain nothing.
         let lost = u64::from(row.live_units()) > work.pass.left_units
             && !work.pass.unreadable
             && row.state() == State::Sealed;
@@ -490,8 +491,8 @@ impl Core {
         false
     }
 
-    /// Sets a segment aside that holds what cannot be read: what else lives in it stays there. Returns false if it is another
-    /// filling by now.
+    /// Sets a segment aside that holds what cannot be read: what else lives in it stays there. Returns false
+    /// if it is another filling by now.
     fn set_aside_damaged(&mut self, work: &Cleaning) -> bool {
         if !self.is_at_hand(work) {
             return false;
@@ -507,8 +508,8 @@ impl Core {
         true
     }
 
-    /// Finds the live records of a batch. Live map nodes are marked for rewriting. Returns the units of these nodes,
-    /// or what must be loaded first.
+    /// Finds the live records of a batch. Live map nodes are marked for rewriting. Returns the units of these
+    /// nodes, or what must be loaded first.
     fn find_live(&mut self, batch: &[Found], pass: &Pass, live: &mut Vec<Live>) -> Result<u64, Missing> {
         let mut node_units = 0;
         for (i, found) in batch.iter().enumerate() {
@@ -551,8 +552,8 @@ impl Core {
         pass.corrupt_nodes.is_empty() && !data.any(has)
     }
 
-    /// Returns the blocks for which the map points to a data record, one bit each. Needs their leaf complete, so that
-    /// what changes replaced is accounted too. All blocks of a frame are in one leaf.
+    /// Returns the blocks for which the map points to a data record, one bit each. Needs their leaf complete,
+    /// so that what changes replaced is accounted too. All blocks of a frame are in one leaf.
     pub(crate) fn live_blocks(&mut self, found: &Found) -> Result<u8, Missing> {
         let (first, count) = (found.header.block, found.header.blocks());
         if !Bounds::of(&self.superblock).exists(first, count) || !self.map.complete(NodeId::leaf_of(first))? {
@@ -631,8 +632,9 @@ impl Core {
         self.is_current(header) || pass.as_is && self.outgoing.contains(&header.extra)
     }
 
-    /// Returns whether records that need these retired dictionaries and would only become larger may be moved. That
-    /// keeps the dictionaries longer, so only if space is short: a record or two must not hold a segment then.
+    /// Returns whether records that need these retired dictionaries and would only become larger may be
+    /// moved. That keeps the dictionaries longer, so only if space is short: a record or two must not hold a
+    /// segment then.
     fn may_keep_dictionaries(&self, ids: &[u16]) -> bool {
         !ids.is_empty() && self.is_short()
     }
@@ -642,8 +644,8 @@ impl Core {
         header.extra == 0 || self.dictionaries.contains(&header.extra)
     }
 
-    /// A record was appended. If it needs a retired dictionary, the segments that need it are unknown until no head
-    /// is in this one any more.
+    /// A record was appended. If it needs a retired dictionary, the segments that need it are unknown until
+    /// no head is in this one any more.
     pub(crate) fn note_retired(&mut self, header: &RecordHeader) {
         if !self.is_current(header) {
             self.open_at_retirement = self.log.open_segments();

@@ -1,9 +1,9 @@
-//! Frames that are read at random often are cut into single blocks: such a read decompresses 4 KiB then, not up to
-//! 32 KiB. Which they are, `state/heat` counts.
+//! Frames that are read at random often are cut into single blocks: such a read decompresses 4 KiB then, not
+//! up to 32 KiB. Which they are, `state/heat` counts.
 //!
-//! Single blocks take more space, least with a dictionary. Data that would take more than an eighth more than settled
-//! stays as it is, and so does everything while the drive has not much room. What was cut counts as settled, so that
-//! settling leaves it while there is room; without, settling joins it again (`recompress`).
+//! Single blocks take more space, least with a dictionary. Data that would take more than an eighth more than
+//! settled stays as it is, and so does everything while the drive has not much room. What was cut counts as
+//! settled, so that settling leaves it while there is room; without, settling joins it again (`recompress`).
 
 use std::sync::atomic::Ordering;
 
@@ -26,8 +26,8 @@ impl<M: Media> Drive<M> {
         shared.heat.has_hot() && shared.codec() != Policy::None && shared.has_room.load(Ordering::Relaxed)
     }
 
-    /// Cuts the frames of one group of blocks that is read at random often. Returns `None` if there is none, or if
-    /// everything stays as it is for now: there is not much room, or nothing is compressed.
+    /// Cuts the frames of one group of blocks that is read at random often. Returns `None` if there is none,
+    /// or if everything stays as it is for now: there is not much room, or nothing is compressed.
     ///
     /// # Errors
     ///

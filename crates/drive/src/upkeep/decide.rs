@@ -15,7 +15,8 @@ use crate::state::map_wish::MapWish;
 use crate::state::segments::Gain;
 use crate::upkeep::clean::Cleaned;
 
-/// Fewest leaves loaded before a checkpoint that must make the map smaller: a tiny cache keeps as many anyway.
+/// Fewest leaves loaded before a checkpoint that must make the map smaller: a tiny cache keeps as many
+/// anyway.
 const LEAVES_A_CHECKPOINT_MIN: u64 = 64;
 /// Attempts at a last checkpoint while others write.
 const CLEAN_CHECKPOINTS_MAX: u32 = 5;
@@ -96,9 +97,9 @@ impl Core {
         self.wanted_for_backing().unwrap_or(Wanted::Nothing)
     }
 
-    /// Returns whether the drive looks more than half full, but may not be: what was overwritten or trimmed under
-    /// leaves that are not loaded counts until they are. Without this, nobody would see the room that a host makes, and
-    /// the backing would not get it back.
+    /// Returns whether the drive looks more than half full, but may not be: what was overwritten or trimmed
+    /// under leaves that are not loaded counts until they are. Without this, nobody would see the room that a
+    /// host makes, and the backing would not get it back.
     fn owes_accounts(&self) -> bool {
         let seems_full = self.taken_units() > self.limit_units() / 2;
         self.may_account() && (seems_full || self.is_quiet() && self.may_discard() && self.may_tidy_up())
@@ -112,8 +113,8 @@ impl Core {
         self.map.overlays() > 0 && fits && !tried
     }
 
-    /// Returns whether cleaning comes before another checkpoint. If the map has outgrown its memory, checkpoints
-    /// follow each other, and what they write would take the last segments.
+    /// Returns whether cleaning comes before another checkpoint. If the map has outgrown its memory,
+    /// checkpoints follow each other, and what they write would take the last segments.
     fn cleans_first(&self) -> bool {
         let (critical, _) = self.watermarks();
         self.supply() <= critical
@@ -123,8 +124,8 @@ impl Core {
                 || self.segments.victim(self.log.sequence(), Gain::Segments).is_some())
     }
 
-    /// Returns whether a checkpoint is needed because the map changed much, or will need segments that are hardly
-    /// available.
+    /// Returns whether a checkpoint is needed because the map changed much, or will need segments that are
+    /// hardly available.
     fn map_wants_checkpoint(&self) -> bool {
         let (critical, _) = self.watermarks();
         self.map.dirty_bytes() > self.map.budget_bytes() / 2
@@ -177,8 +178,8 @@ impl Core {
         self.segments.free_count() <= self.watermarks().0
     }
 
-    /// Number of free segments at which a checkpoint must free dead ones, and number (including dead ones) below
-    /// which cleaning works.
+    /// Number of free segments at which a checkpoint must free dead ones, and number (including dead ones)
+    /// below which cleaning works.
     pub(crate) fn watermarks(&self) -> (u32, u32) {
         let live = (self.segments.live_units() / self.segments.segment_units()) as u32;
         watermarks(self.segments.count(), live, self.segments.floor(Head::Host))
@@ -186,8 +187,8 @@ impl Core {
 }
 
 impl<M: Media> Drive<M> {
-    /// Does one unit of background work (a step of cleaning, a checkpoint, a discard) if any is needed. Returns false
-    /// if none was.
+    /// Does one unit of background work (a step of cleaning, a checkpoint, a discard) if any is needed.
+    /// Returns false if none was.
     ///
     /// # Errors
     ///
@@ -246,8 +247,9 @@ impl<M: Media> Drive<M> {
         self.0.write_checkpoint(false).await
     }
 
-    /// A tick, to be called every few milliseconds. Open packs that got nothing since the last tick are written, and
-    /// a drive without requests for fifty ticks counts as idle. A drive at rest needs none ([`Drive::rest`]).
+    /// A tick, to be called every few milliseconds. Open packs that got nothing since the last tick are
+    /// written, and a drive without requests for fifty ticks counts as idle. A drive at rest needs none
+    /// ([`Drive::rest`]).
     pub fn tick(&self) {
         let (changed, again) = {
             let mut core = self.0.core();
@@ -268,8 +270,9 @@ impl<M: Media> Drive<M> {
         }
     }
 
-    /// From now on nobody waits for room on a full backing, except for one more attempt, because no more ticks will
-    /// come. To be called before the drive is closed, and before what calls [`Drive::tick`] is stopped.
+    /// From now on nobody waits for room on a full backing, except for one more attempt, because no more
+    /// ticks will come. To be called before the drive is closed, and before what calls [`Drive::tick`] is
+    /// stopped.
     pub fn stop_waiting_for_room(&self) {
         let again = {
             let mut core = self.0.core();
@@ -281,8 +284,8 @@ impl<M: Media> Drive<M> {
         self.0.progress.notify(usize::MAX);
     }
 
-    /// Makes everything durable, writes a last checkpoint, and refuses everything from then on. Free space that the
-    /// backing still holds may be given back then: see [`Drive::discard_closed`].
+    /// Makes everything durable, writes a last checkpoint, and refuses everything from then on. Free space
+    /// that the backing still holds may be given back then: see [`Drive::discard_closed`].
     pub async fn close(&self) -> Result<(), Error> {
         if self.0.core().read_only.is_some() {
             self.0.core().closed = true;
@@ -322,16 +325,17 @@ impl<M: Media> Shared<M> {
         Maintenance(self.clone())
     }
 
-    /// Writes a checkpoint. Before it, loads leaves of which only changes are in memory: those that were cleared, and
-    /// if changes take much of the cache or of the free segments, those with most changes. Written as overlays they
-    /// would stay changed, and the next checkpoint would have to write them again. Also fails if that gained nothing
-    /// and the map still needs it.
+    /// Writes a checkpoint. Before it, loads leaves of which only changes are in memory: those that were
+    /// cleared, and if changes take much of the cache or of the free segments, those with most changes.
+    /// Written as overlays they would stay changed, and the next checkpoint would have to write them again.
+    /// Also fails if that gained nothing and the map still needs it.
     pub(crate) async fn checkpoint_with_overlays(self: &Arc<Self>) -> Result<(), Error> {
         let most = {
             let core = self.core();
             let crowded =
                 core.map.dirty_bytes() > core.map.budget_bytes() / 2 || core.segments.map_need() > 0;
-            // Whole leaves take more memory than changes until they are written: a sixteenth of the budget at a time.
+            // Whole leaves take more memory than changes until they are written: a sixteenth of the budget at
+            // a time.
             let some =
                 (core.map.budget_bytes() / 16).max(LEAVES_A_CHECKPOINT_MIN * layout::BLOCK_BYTES as u64);
             core.in_progress.is_none().then_some(if crowded { some } else { 0 })
@@ -358,8 +362,9 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Cleans as many segments as the checkpoint may write, so that it does not take the last ones. Fewer, if that
-    /// would change more of the map than there is memory for: the rest of the segment waits for the next checkpoint.
+    /// Cleans as many segments as the checkpoint may write, so that it does not take the last ones. Fewer, if
+    /// that would change more of the map than there is memory for: the rest of the segment waits for the next
+    /// checkpoint.
     async fn clean_before_checkpoint(self: &Arc<Self>) -> Result<(), Error> {
         let (mut segments, dirty_max) = {
             let core = self.core();
@@ -396,8 +401,8 @@ impl Core {
         }
     }
 
-    /// Returns whether host writes must wait for a checkpoint: the changes of the map have outgrown the cache, or the
-    /// log has outgrown what recovery should read.
+    /// Returns whether host writes must wait for a checkpoint: the changes of the map have outgrown the
+    /// cache, or the log has outgrown what recovery should read.
     pub(crate) fn must_checkpoint(&self) -> bool {
         self.map_pressure()
             || self.log.since_checkpoint_bytes() > self.checkpoint_bytes * 4

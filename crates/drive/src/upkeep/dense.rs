@@ -1,10 +1,10 @@
-//! Writing to a full drive: the groups of eight blocks that a write touches are packed anew with it, as small as
-//! possible.
+//! Writing to a full drive: the groups of eight blocks that a write touches are packed anew with it, as small
+//! as possible.
 //!
-//! A block that is overwritten alone frees nothing while its neighbours in a frame live, and takes a record of its
-//! own. A full drive could not take it, although the host writes nothing that compresses worse. In one frame with its
-//! neighbours again, it takes as much as before; if necessary with a dictionary that was retired since. A group that
-//! already holds exactly what is written stays as it is: nothing is smaller.
+//! A block that is overwritten alone frees nothing while its neighbours in a frame live, and takes a record
+//! of its own. A full drive could not take it, although the host writes nothing that compresses worse. In one
+//! frame with its neighbours again, it takes as much as before; if necessary with a dictionary that was
+//! retired since. A group that already holds exactly what is written stays as it is: nothing is smaller.
 
 use codec::Dictionary;
 use layout::BLOCK_BYTES;
@@ -41,8 +41,8 @@ impl<M: Media> Drive<M> {
         self.fill_densely(batch, offset, data, retired).await
     }
 
-    /// Lets retired dictionaries be used again if they make a write smaller than this batch of it. Returns false if
-    /// they do not, or if that cannot be recorded on the drive.
+    /// Lets retired dictionaries be used again if they make a write smaller than this batch of it. Returns
+    /// false if they do not, or if that cannot be recorded on the drive.
     pub(crate) async fn bring_back_dictionaries(
         &self,
         offset: u64,
@@ -94,8 +94,8 @@ impl<M: Media> Drive<M> {
         Ok(())
     }
 
-    /// Reads a group (its first block, and the one after its last). Of the `touched` blocks, those of `whole` are
-    /// overwritten and need not be readable. Other blocks that are unreadable stay as they are.
+    /// Reads a group (its first block, and the one after its last). Of the `touched` blocks, those of `whole`
+    /// are overwritten and need not be readable. Other blocks that are unreadable stay as they are.
     async fn read_group(
         &self,
         (first, until): (u64, u64),
@@ -125,8 +125,8 @@ impl<M: Media> Drive<M> {
 }
 
 impl Group {
-    /// Adds the blocks that are data or were `written` (first, and after the last). `same`: what was written equals
-    /// what was there.
+    /// Adds the blocks that are data or were `written` (first, and after the last). `same`: what was written
+    /// equals what was there.
     fn add_to(&self, batch: &mut Batch, recipes: &[Recipe], written: (u64, u64), same: bool) {
         let written = written.0..written.1;
         let mapped = self.seen.iter().filter(|seen| !seen.entry.is_unmapped());

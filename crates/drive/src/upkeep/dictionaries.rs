@@ -27,8 +27,8 @@ fn passing_first(before: Option<Error>, error: Error) -> Option<Error> {
 }
 
 impl<M: Media> Shared<M> {
-    /// Loads the catalog and all dictionaries. Corruption costs the records that need them, not the opening. A read
-    /// error may be temporary: the opening fails, unless damage is `accepted`.
+    /// Loads the catalog and all dictionaries. Corruption costs the records that need them, not the opening.
+    /// A read error may be temporary: the opening fails, unless damage is `accepted`.
     pub(crate) async fn load_dictionaries(&self, accepted: bool) -> Result<(), Error> {
         let passing = |error: &Error| !accepted && !matches!(error, Error::Corrupt(_));
         let entries = match self.plan(OWN_FIRST_BLOCK, (MAX_BLOCKS - OWN_FIRST_BLOCK) as usize).await {
@@ -131,8 +131,9 @@ impl<M: Media> Shared<M> {
         (Err(format!("dictionary {} {why}", entry.id)), unread)
     }
 
-    /// Stores dictionaries durably, uses them for new records from then on, and retires the previous ones. Returns
-    /// their ids; none if there are not enough places without dictionaries that records may still need.
+    /// Stores dictionaries durably, uses them for new records from then on, and retires the previous ones.
+    /// Returns their ids; none if there are not enough places without dictionaries that records may still
+    /// need.
     pub(crate) async fn replace_dictionaries(self: &Arc<Self>, new: Vec<Vec<u8>>) -> Result<Vec<u16>, Error> {
         let _changing = self.dictionaries.changing.lock().await;
         if self.dictionaries.is_lost() {
@@ -169,8 +170,8 @@ impl<M: Media> Shared<M> {
             let (len_bytes, crc) = (bytes.len() as u32, crc32c::crc32c(bytes));
             catalog.slots[slot] = Some(CatalogEntry { id, len_bytes, crc, retired_at: 0 });
             catalog.last_id = id;
-            // The drive's catalog names them only once all are there. Until then the place is free for the next
-            // opening.
+            // The drive's catalog names them only once all are there. Until then the place is free for the
+            // next opening.
             let mut padded = bytes.to_vec();
             padded.resize(bytes.len().next_multiple_of(BLOCK_BYTES), 0);
             self.write_own(&before, Some((slot, &padded))).await?;
@@ -198,8 +199,8 @@ impl<M: Media> Shared<M> {
         self.core().outgoing = outgoing;
     }
 
-    /// Allows records that need these retired dictionaries to be written again, if they may not be already. Returns
-    /// false if there is no room to record that.
+    /// Allows records that need these retired dictionaries to be written again, if they may not be already.
+    /// Returns false if there is no room to record that.
     pub(crate) async fn bring_back(self: &Arc<Self>, mut ids: Vec<u16>) -> Result<bool, Error> {
         // Queued with others who change the catalog.
         let _changing = self.dictionaries.changing.lock().await;
@@ -212,15 +213,17 @@ impl<M: Media> Shared<M> {
         if ids.is_empty() { Ok(true) } else { self.note_needed(&ids).await }
     }
 
-    /// The same for a caller with the right to maintenance. Returns false also if the catalog is being changed.
+    /// The same for a caller with the right to maintenance. Returns false also if the catalog is being
+    /// changed.
     pub(crate) async fn keep_dictionaries(self: &Arc<Self>, ids: &[u16]) -> Result<bool, Error> {
         // Others who change the catalog may wait for the right to maintenance.
         let Some(_changing) = self.dictionaries.changing.try_lock() else { return Ok(false) };
         self.note_needed(ids).await
     }
 
-    /// Records durably that these are needed again. The segments that may need them are counted anew once no head is
-    /// in a segment to which such records were written. The caller has the rights to the catalog and to maintenance.
+    /// Records durably that these are needed again. The segments that may need them are counted anew once no
+    /// head is in a segment to which such records were written. The caller has the rights to the catalog and
+    /// to maintenance.
     async fn note_needed(self: &Arc<Self>, ids: &[u16]) -> Result<bool, Error> {
         if self.dictionaries.is_lost() {
             return Ok(false);
@@ -252,9 +255,9 @@ impl<M: Media> Shared<M> {
         Ok(true)
     }
 
-    /// Forgets retired dictionaries that no record can need: everything written while they were in use was written
-    /// anew since, or the caller has examined all of it for some of them, `looked` (ids, and the upper bound of when
-    /// they were retired). Returns how many.
+    /// Forgets retired dictionaries that no record can need: everything written while they were in use was
+    /// written anew since, or the caller has examined all of it for some of them, `looked` (ids, and the
+    /// upper bound of when they were retired). Returns how many.
     pub(crate) async fn forget_dictionaries(
         self: &Arc<Self>,
         looked: Option<(&[u16], u64)>,
@@ -302,8 +305,8 @@ impl<M: Media> Shared<M> {
             return Ok(0);
         }
         if !gone.is_empty() {
-            // What replaced the last record that needed them may be in the open pack of cleaning: a power cut must
-            // not lose that and keep the catalog.
+            // What replaced the last record that needed them may be in the open pack of cleaning: a power cut
+            // must not lose that and keep the catalog.
             self.flush_moved().await?;
         }
         self.write_own(&catalog, None).await?;

@@ -1,8 +1,8 @@
 //! Giving free space back to the backing: when, and how much at a time.
 //!
-//! What is free comes back in three steps: a checkpoint frees dead segments, the next one lets them be discarded, and the
-//! discard gives their space back. On an idle drive the second checkpoint has nothing to write but its slot, and nothing
-//! dies by it, so they come to an end.
+//! What is free comes back in three steps: a checkpoint frees dead segments, the next one lets them be
+//! discarded, and the discard gives their space back. On an idle drive the second checkpoint has nothing to
+//! write but its slot, and nothing dies by it, so they come to an end.
 
 use std::sync::Arc;
 
@@ -70,7 +70,8 @@ impl Core {
         }
     }
 
-    /// Returns whether there will be something to do for the backing when the drive has been quiet for longer.
+    /// Returns whether there will be something to do for the backing when the drive has been quiet for
+    /// longer.
     pub(crate) fn will_owe_backing(&self) -> bool {
         let waits = self.segments.dead_count() > 0
             || self.segments.discards_count() > 0
@@ -86,8 +87,8 @@ impl Core {
         self.quiet_checkpoints = (self.last_host_tick, count + 1);
     }
 
-    /// Returns whether the drive may write to give space back. With hardly any memory for the map, what one checkpoint
-    /// frees the next one takes, so there is an end to it until hosts change something.
+    /// Returns whether the drive may write to give space back. With hardly any memory for the map, what one
+    /// checkpoint frees the next one takes, so there is an end to it until hosts change something.
     pub(crate) fn may_tidy_up(&self) -> bool {
         let (since, count) = self.quiet_checkpoints;
         let most = QUIET_CHECKPOINTS_MIN + self.segments.count() / QUIET_CHECKPOINTS_PART;
@@ -130,8 +131,8 @@ impl Core {
 }
 
 impl<M: Media> Shared<M> {
-    /// Discards the space of some free segments, in the background and to completion: until then they must not be
-    /// written.
+    /// Discards the space of some free segments, in the background and to completion: until then they must
+    /// not be written.
     pub(crate) fn discard_some(self: &Arc<Self>) -> bool {
         let taken = {
             let mut core = self.core();
@@ -176,9 +177,9 @@ impl<M: Media> Shared<M> {
 }
 
 impl<M: Media> Drive<M> {
-    /// Discards some of the free space of a closed drive in the backing. Returns false if there is none left that the
-    /// backing may hold, or it cannot discard now. May be given up at any time: what is left is discarded after the next
-    /// opening.
+    /// Discards some of the free space of a closed drive in the backing. Returns false if there is none left
+    /// that the backing may hold, or it cannot discard now. May be given up at any time: what is left is
+    /// discarded after the next opening.
     pub async fn discard_closed(&self) -> bool {
         let shared = &self.0;
         let done = {
@@ -196,7 +197,8 @@ impl<M: Media> Drive<M> {
         true
     }
 
-    /// Tells the drive whether the file system under it has so little room that only hosts should write to it.
+    /// Tells the drive whether the file system under it has so little room that only hosts should write to
+    /// it.
     pub fn set_backing_is_short(&self, is_short: bool) {
         let mut core = self.0.core();
         match core.backing_is_short == is_short {

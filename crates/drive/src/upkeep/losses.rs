@@ -1,6 +1,6 @@
-//! A look at a segment before it is cleaned, on a drive that has met damage and is short of free segments. A segment with a live
-//! record that cannot be read is never free again: to empty it would take room and give none back, and the last free segments
-//! with it.
+//! A look at a segment before it is cleaned, on a drive that has met damage and is short of free segments. A
+//! segment with a live record that cannot be read is never free again: to empty it would take room and give
+//! none back, and the last free segments with it.
 
 use layout::RecordKind;
 use media::Media;
@@ -13,8 +13,8 @@ use crate::state::map::Missing;
 use crate::upkeep::clean::RECORDS_A_BATCH;
 
 impl<M: Media> Shared<M> {
-    /// Returns whether the segment at hand holds live records that were not found in it. Not if the medium returned an error:
-    /// another attempt may succeed.
+    /// Returns whether the segment at hand holds live records that were not found in it. Not if the medium
+    /// returned an error: another attempt may succeed.
     pub(crate) async fn holds_losses(&self, work: &Cleaning, end: u64) -> bool {
         let Cleaning { segment, generation, at, .. } = *work;
         let pass = Pass::default();

@@ -1,4 +1,5 @@
-//! Compressing blocks as well as the drive can, for settling and cutting: in which way, and whether that gains.
+//! Compressing blocks as well as the drive can, for settling and cutting: in which way, and whether that
+//! gains.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,11 +16,11 @@ use crate::state::recipe::Recipe;
 
 /// Most blocks of a settled frame. Groups of this size are examined together.
 pub(crate) const GROUP_BLOCKS: u64 = 8;
-/// zstd level and blocks of settled frames with a dictionary. It gains what neighbours would, and smaller frames are
-/// read faster (measurements: docs/codec.md).
+/// zstd level and blocks of settled frames with a dictionary. It gains what neighbours would, and smaller
+/// frames are read faster (measurements: docs/codec.md).
 const WITH_DICTIONARY: (i8, u64) = (6, 4);
-/// The same without one: frames twice as large gain 2 % and take half as long again to read; level 9 gains nothing at
-/// this size.
+/// The same without one: frames twice as large gain 2 % and take half as long again to read; level 9 gains
+/// nothing at this size.
 const WITHOUT_DICTIONARY: (i8, u64) = (8, 4);
 /// Single blocks may take this many eighths of what settled frames would.
 const GROWTH_MAX_EIGHTHS: u64 = 9;
@@ -39,8 +40,8 @@ pub(crate) enum Worth {
 /// The records that a step recompresses, with the reason: see [`Settle`](crate::Settle).
 #[derive(Clone, Debug)]
 pub(crate) enum Pick {
-    /// Data that is not settled; if a number is given, in sealed segments whose newest pack is this far behind. While
-    /// there is not much room, single blocks that gain as frames too.
+    /// Data that is not settled; if a number is given, in sealed segments whose newest pack is this far
+    /// behind. While there is not much room, single blocks that gain as frames too.
     Unsettled(Option<u64>, Worth),
     /// Data that gains, in segments whose newest pack is not above this.
     Again(u64),
@@ -51,8 +52,8 @@ pub(crate) enum Pick {
 }
 
 impl<M: Media> Shared<M> {
-    /// Reads blocks and compresses them as well as the drive can, the latter where it disturbs nobody. Runs with
-    /// corrupt records are left out: reads and scrubs report them.
+    /// Reads blocks and compresses them as well as the drive can, the latter where it disturbs nobody. Runs
+    /// with corrupt records are left out: reads and scrubs report them.
     pub(crate) async fn make_settled(
         self: &Arc<Self>,
         first: u64,
@@ -66,7 +67,8 @@ impl<M: Media> Shared<M> {
         let usual = Recipe { frame_blocks: GROUP_BLOCKS, settled: true, ..self.kept_recipe() };
         let (expected, pick) = (expected.to_vec(), pick.clone());
         let (needing, gain_min) = (matches!(pick, Pick::Needing(..)), self.dictionary_gain_min);
-        // What was fetched is returned: its buffers are released here, not whenever the other thread gets to it.
+        // What was fetched is returned: its buffers are released here, not whenever the other thread gets to
+        // it.
         let made = self.compute(move || {
             let mut batch = Batch::take();
             let mut levels = Vec::new();
@@ -115,8 +117,8 @@ impl<M: Media> Shared<M> {
                 };
                 let strongest: Vec<&Recipe> =
                     contents.iter().map(|(_, bytes)| strongest(&recipes, bytes)).collect();
-                // What was written as large frames may be smaller as such only, and nothing may be smaller than what
-                // is there: then it is settled as it is.
+                // What was written as large frames may be smaller as such only, and nothing may be smaller
+                // than what is there: then it is settled as it is.
                 let ways = match pick {
                     Pick::Unsettled(_, Worth::Any) if !are_settled => {
                         &[Way::Strongest, Way::StrongestLarge, Way::Usual][..]
@@ -199,7 +201,8 @@ impl<M: Media> Shared<M> {
         strongest(&self.strong_recipes(), data).clone()
     }
 
-    /// The same as [`Shared::all_recipes`] with dictionaries that are not in use any more, for data that they fit better.
+    /// The same as [`Shared::all_recipes`] with dictionaries that are not in use any more, for data that they
+    /// fit better.
     pub(crate) fn recipes_of(self: &Arc<Self>, dictionaries: Vec<Dictionary>) -> Vec<Recipe> {
         if dictionaries.is_empty() || !matches!(self.codec(), Policy::Auto | Policy::Zstd(_)) {
             return Vec::new();

@@ -10,8 +10,8 @@ use crate::error::Error;
 use crate::shared::Shared;
 use crate::state::core::Core;
 
-/// Leaves loaded in a round to account what changes to them replaced; in addition to cleared ones, which take no
-/// memory.
+/// Leaves loaded in a round to account what changes to them replaced; in addition to cleared ones, which take
+/// no memory.
 const LEAVES_A_ROUND: usize = 256;
 /// Their memory at most.
 pub(crate) const BYTES_A_ROUND: u64 = (LEAVES_A_ROUND * layout::BLOCK_BYTES) as u64;
@@ -24,8 +24,8 @@ impl Core {
 }
 
 impl<M: Media> Shared<M> {
-    /// Loads some leaves, to account what died under them. Returns false if that was not possible; then it is not
-    /// repeated before something has changed.
+    /// Loads some leaves, to account what died under them. Returns false if that was not possible; then it is
+    /// not repeated before something has changed.
     pub(crate) async fn account(self: &Arc<Self>) -> bool {
         // What cannot be read now continues to count.
         let did = self.loads_overlays().await;
@@ -34,8 +34,8 @@ impl<M: Media> Shared<M> {
         did
     }
 
-    /// Makes the accounting exact before the drive is closed, so that what died can be given back, unless too many leaves
-    /// would have to be read for that.
+    /// Makes the accounting exact before the drive is closed, so that what died can be given back, unless too
+    /// many leaves would have to be read for that.
     pub(crate) async fn account_before_closing(self: &Arc<Self>) {
         /// A disk reads so many in some seconds.
         const LEAVES_MAX: u64 = 1024;
@@ -49,19 +49,20 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Loads some leaves of which only changes are in memory. Returns false if none could be loaded, or no room is
-    /// left for them.
+    /// Loads some leaves of which only changes are in memory. Returns false if none could be loaded, or no
+    /// room is left for them.
     pub(crate) async fn loads_overlays(self: &Arc<Self>) -> bool {
         let before = self.core().map.overlays();
         let _ = self.load_overlays(BYTES_A_ROUND).await;
         self.core().map.overlays() < before
     }
 
-    /// Loads some leaves of which only changes are in memory: leaves that take up to `bytes` more memory, and cleared
-    /// ones. Fails if there are any and none could be loaded. What lies under unreadable nodes is passed over for a
-    /// while.
+    /// Loads some leaves of which only changes are in memory: leaves that take up to `bytes` more memory, and
+    /// cleared ones. Fails if there are any and none could be loaded. What lies under unreadable nodes is
+    /// passed over for a while.
     pub(crate) async fn load_overlays(self: &Arc<Self>, bytes: u64) -> Result<(), Error> {
-        // Together with their ancestors they fit into the newest nodes that are always kept, however small the cache.
+        // Together with their ancestors they fit into the newest nodes that are always kept, however small
+        // the cache.
         const AT_ONCE: usize = 16;
         // An almost empty leaf takes little.
         const LEAF_BYTES_MIN: u64 = 128;
@@ -70,8 +71,8 @@ impl<M: Media> Shared<M> {
             if core.map.overlays() == 0 {
                 return Ok(());
             }
-            // A leaf may take a whole page in the log, and only segments that writing the map does not need are
-            // available for it.
+            // A leaf may take a whole page in the log, and only segments that writing the map does not need
+            // are available for it.
             let spare = core.spare_for_leaves();
             let max = if spare == 0 { 0 } else { (bytes / LEAF_BYTES_MIN) as usize };
             let why = Cell::new(None);

@@ -1,5 +1,5 @@
-//! Settling: cold data is recompressed as well as the drive can, with stronger settings, and neighbours together
-//! however they were written.
+//! Settling: cold data is recompressed as well as the drive can, with stronger settings, and neighbours
+//! together however they were written.
 
 use std::sync::Arc;
 
@@ -19,12 +19,13 @@ use crate::state::segments::{Claim, State};
 use crate::state::vain::Circumstances;
 use crate::upkeep::make_settled::{GROUP_BLOCKS, Made, Pick, Worth, occupied_units};
 
-/// Leaves examined in one step if there is nothing to do: one in each critical section, and some that are empty.
+/// Leaves examined in one step if there is nothing to do: one in each critical section, and some that are
+/// empty.
 const LEAVES_A_STEP: usize = 16;
 /// Empty leaves skipped in one critical section.
 const ABSENT_A_LOOK: usize = 64;
-/// Blocks read and compressed in one step. It is also the most reads at the same time, for which a request may have
-/// to wait.
+/// Blocks read and compressed in one step. It is also the most reads at the same time, for which a request
+/// may have to wait.
 const BLOCKS_A_STEP: u64 = 32;
 
 /// Records that a step may settle.
@@ -33,9 +34,9 @@ pub enum Settle {
     /// Everything that is not settled.
     All,
     /// The same, but only groups of blocks that become smaller by one byte for at most
-    /// [`SETTLE_PRICE_MAX`](crate::SETTLE_PRICE_MAX) bytes written, and if a number is given, only data in segments that
-    /// were not written for this number of packs. Where nothing is worthwhile, it looks again only when a host has written
-    /// there.
+    /// [`SETTLE_PRICE_MAX`](crate::SETTLE_PRICE_MAX) bytes written, and if a number is given, only data in
+    /// segments that were not written for this number of packs. Where nothing is worthwhile, it looks again
+    /// only when a host has written there.
     Worthwhile(Option<u64>),
     /// Data settled before the dictionaries in use, if it becomes smaller by 3 % now. See
     /// [`Drive::gain_of_settling_again`].
@@ -67,8 +68,9 @@ enum Looked {
 }
 
 impl<M: Media> Drive<M> {
-    /// Recompresses some data that is not settled, from `block` on, with the best settings. A pass over the drive is
-    /// a sequence of steps from 0 on, each from where the previous one ended, until there is no next block.
+    /// Recompresses some data that is not settled, from `block` on, with the best settings. A pass over the
+    /// drive is a sequence of steps from 0 on, each from where the previous one ended, until there is no next
+    /// block.
     ///
     /// # Errors
     ///
@@ -138,10 +140,11 @@ impl<M: Media> Shared<M> {
         Ok(step)
     }
 
-    /// Recompresses the blocks from `first` on that had the `expected` entries (others are left out), unless they change
-    /// meanwhile. Their segments are pinned. Returns the step, which is to begin with `first` again if it was
-    /// interrupted, and whether anything was to be replaced. The pins are held until everything is read. After that, a
-    /// block is unchanged if it has the same entry, in the same filling of the segment.
+    /// Recompresses the blocks from `first` on that had the `expected` entries (others are left out), unless
+    /// they change meanwhile. Their segments are pinned. Returns the step, which is to begin with `first`
+    /// again if it was interrupted, and whether anything was to be replaced. The pins are held until
+    /// everything is read. After that, a block is unchanged if it has the same entry, in the same filling of
+    /// the segment.
     pub(crate) async fn settle_found(
         self: &Arc<Self>,
         first: u64,
@@ -180,7 +183,8 @@ impl<M: Media> Shared<M> {
             step.next_block = Some(first);
             break;
         }
-        // Not returned to the pool: it was allocated on another thread, and is larger than those that requests need.
+        // Not returned to the pool: it was allocated on another thread, and is larger than those that
+        // requests need.
         Ok((step, !batch.items.is_empty()))
     }
 }
@@ -204,8 +208,8 @@ impl<M: Media> Shared<M> {
 }
 
 impl Core {
-    /// Returns the next groups of blocks in the leaf of which some can be settled. If half of a group is not settled,
-    /// its settled blocks are included too: it becomes one frame, if nothing in it prevents that.
+    /// Returns the next groups of blocks in the leaf of which some can be settled. If half of a group is not
+    /// settled, its settled blocks are included too: it becomes one frame, if nothing in it prevents that.
     fn look_for_unsettled(&mut self, block: u64, pick: &Pick) -> Looked {
         let blocks = self.blocks();
         let group = GROUP_BLOCKS;
@@ -312,8 +316,8 @@ impl Core {
         waits
     }
 
-    /// Appends recompressed items from `at` on, as long as their blocks are unchanged: the blocks from `first` on had
-    /// the `expected` entries.
+    /// Appends recompressed items from `at` on, as long as their blocks are unchanged: the blocks from
+    /// `first` on had the `expected` entries.
     fn append_settled(
         &mut self,
         batch: &Batch,

@@ -1,9 +1,10 @@
 //! Packs that the medium did not take are written elsewhere.
 //!
-//! A pack that cannot be written leaves a gap in the log: an opening now would find the end of the log before it. But
-//! its contents are all in memory. So its segment is not written any more, its live records are appended again as
-//! cleaning would, changed nodes of the map are written again, and a checkpoint whose cut lies behind all that makes
-//! the log with the gap unnecessary. Until then nothing behind the gap counts as durable.
+//! A pack that cannot be written leaves a gap in the log: an opening now would find the end of the log before
+//! it. But its contents are all in memory. So its segment is not written any more, its live records are
+//! appended again as cleaning would, changed nodes of the map are written again, and a checkpoint whose cut
+//! lies behind all that makes the log with the gap unnecessary. Until then nothing behind the gap counts as
+//! durable.
 
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ use crate::state::found::find_verified;
 use crate::upkeep::clean::RECORDS_A_BATCH;
 
 impl<M: Media> Shared<M> {
-    /// Writes the contents of packs elsewhere that the medium did not take. The caller has the right to maintenance,
-    /// and writes a checkpoint next.
+    /// Writes the contents of packs elsewhere that the medium did not take. The caller has the right to
+    /// maintenance, and writes a checkpoint next.
     pub(crate) async fn rehome(self: &Arc<Self>) -> Result<(), Error> {
         loop {
             let failed = {

@@ -13,8 +13,8 @@ use crate::state::harvest::CLEANED_IN_VAIN_BY_REQUESTS_MAX;
 use crate::upkeep::clean::Cleaned;
 use crate::upkeep::overlays::BYTES_A_ROUND;
 
-/// Limits what a request may still do to refine accounts, however often it is made anew. Others continue to change
-/// the map: without a limit, a write to a full drive might never end.
+/// Limits what a request may still do to refine accounts, however often it is made anew. Others continue to
+/// change the map: without a limit, a write to a full drive might never end.
 pub(crate) struct Effort {
     rounds: u32,
     checkpoints: u32,
@@ -37,8 +37,8 @@ impl Effort {
     }
 }
 
-/// Segments that will be free without a checkpoint. Seen in the same entry in which a segment was missing: they may
-/// come back before anybody looks again.
+/// Segments that will be free without a checkpoint. Seen in the same entry in which a segment was missing:
+/// they may come back before anybody looks again.
 #[derive(Clone, Copy)]
 pub(crate) struct Away {
     /// Freed segments that readers still use.
@@ -55,9 +55,9 @@ impl Core {
 }
 
 impl<M: Media> Shared<M> {
-    /// Physical space seems full. But what changes to leaves not loaded have replaced may still count as live, and
-    /// the unwritten map is estimated: makes both more exact. Returns false if that gained nothing, or `effort` is
-    /// used up.
+    /// Physical space seems full. But what changes to leaves not loaded have replaced may still count as
+    /// live, and the unwritten map is estimated: makes both more exact. Returns false if that gained nothing,
+    /// or `effort` is used up.
     pub(crate) async fn refine_accounts(self: &Arc<Self>, effort: &mut Effort) -> Result<bool, Error> {
         let _right = self.maintenance().await;
         let overlays = self.core().map.overlays();
@@ -78,7 +78,8 @@ impl<M: Media> Shared<M> {
             effort.checkpoints = checkpoints;
             self.write_checkpoint(false).await?;
             let after = self.core().account_units();
-            // Either it looks less full, or there is more room now for loading leaves, which may show that it is.
+            // Either it looks less full, or there is more room now for loading leaves, which may show that it
+            // is.
             if after.claimed < before.claimed || (overlays > 0 && after.spare > before.spare) {
                 return Ok(true);
             }
@@ -100,7 +101,8 @@ impl<M: Media> Shared<M> {
         Ok(false)
     }
 
-    /// No segment is left for the host: cleans and frees until there is one. Returns false if that is impossible.
+    /// No segment is left for the host: cleans and frees until there is one. Returns false if that is
+    /// impossible.
     pub(crate) async fn make_space(self: &Arc<Self>) -> Result<bool, Error> {
         const ROUNDS_MAX: usize = 16;
         let _right = self.maintenance().await;
@@ -124,7 +126,8 @@ impl<M: Media> Shared<M> {
             while {
                 let core = self.core();
                 let (critical, low) = core.watermarks();
-                // At first no more than necessary, because requests are waiting. If that is not enough, everything.
+                // At first no more than necessary, because requests are waiting. If that is not enough,
+                // everything.
                 let goal = if round == 0 { critical + (low - critical) / 4 } else { low };
                 core.supply() < goal && !core.cleans_in_vain(CLEANED_IN_VAIN_BY_REQUESTS_MAX)
             } {
@@ -156,8 +159,8 @@ impl<M: Media> Shared<M> {
         Ok(self.core().segments.host_may_take())
     }
 
-    /// Waits until readers are done with a freed segment, or the backing is done with discarding some, of those that were
-    /// `away` when a segment was missing. Returns false if there were none.
+    /// Waits until readers are done with a freed segment, or the backing is done with discarding some, of
+    /// those that were `away` when a segment was missing. Returns false if there were none.
     pub(crate) async fn wait_for_readers(self: &Arc<Self>, away: Away) -> bool {
         let Away { waiting: before, discarding } = away;
         // Examined again at each tick, because readers send no notification when they are done.
@@ -204,7 +207,8 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// Fill level of the drive as far as it is known, and number of segments for loading leaves, which would show it better.
+/// Fill level of the drive as far as it is known, and number of segments for loading leaves, which would show
+/// it better.
 struct Account {
     claimed: u64,
     spare: u32,
@@ -220,8 +224,8 @@ impl Core {
         self.segments.victim(self.log.sequence(), Gain::LAST_ROOM).is_some()
     }
 
-    /// Returns the bytes of changed map in memory at which cleaning between two checkpoints has to stop. More than
-    /// the present changes by as much as the map may take anyway.
+    /// Returns the bytes of changed map in memory at which cleaning between two checkpoints has to stop. More
+    /// than the present changes by as much as the map may take anyway.
     pub(crate) fn dirty_max_of_cleaning(&self) -> u64 {
         self.map.dirty_bytes() + self.map.budget_bytes().max(BYTES_A_ROUND)
     }

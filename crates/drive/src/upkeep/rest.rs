@@ -1,8 +1,9 @@
-//! Rest: a drive to which nothing happens needs neither ticks nor maintenance, and whoever serves it can sleep.
+//! Rest: a drive to which nothing happens needs neither ticks nor maintenance, and whoever serves it can
+//! sleep.
 //!
-//! What a tick or maintenance may do depends on the state inside the lock, and on the number of ticks. So a drive rests when
-//! that state wants nothing and no number of ticks is waited for; and each critical section that may have changed the state
-//! rouses it, unless it says that what it changes is nothing of that kind.
+//! What a tick or maintenance may do depends on the state inside the lock, and on the number of ticks. So a
+//! drive rests when that state wants nothing and no number of ticks is waited for; and each critical section
+//! that may have changed the state rouses it, unless it says that what it changes is nothing of that kind.
 
 use std::sync::atomic::Ordering;
 
@@ -44,8 +45,9 @@ impl<M: Media> Shared<M> {
 }
 
 impl<M: Media> Drive<M> {
-    /// If ticks and maintenance have nothing to do before something changes, waits until it does, and returns true. Otherwise
-    /// returns false at once. What calls [`Drive::tick`] tells how many it has left out meanwhile ([`Drive::miss_ticks`]).
+    /// If ticks and maintenance have nothing to do before something changes, waits until it does, and returns
+    /// true. Otherwise returns false at once. What calls [`Drive::tick`] tells how many it has left out
+    /// meanwhile ([`Drive::miss_ticks`]).
     pub async fn rest(&self) -> bool {
         // Before it rests, so that no change is missed.
         let roused = self.0.roused.listen();

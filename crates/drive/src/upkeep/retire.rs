@@ -1,10 +1,10 @@
-//! Settling again: data that was settled before the dictionaries in use, if it is worth it; and data that needs a
-//! dictionary whose place is wanted.
+//! Settling again: data that was settled before the dictionaries in use, if it is worth it; and data that
+//! needs a dictionary whose place is wanted.
 //!
-//! A map entry does not say which dictionary its record needs, and there is no list of them. But no new record uses a
-//! retired dictionary unless the catalog says so. Whatever is in a segment that was written since has been examined
-//! since: the place of a record shows whether it is to be tried, and what was tried with success is elsewhere. So
-//! nothing is settled twice for the same dictionaries.
+//! A map entry does not say which dictionary its record needs, and there is no list of them. But no new
+//! record uses a retired dictionary unless the catalog says so. Whatever is in a segment that was written
+//! since has been examined since: the place of a record shows whether it is to be tried, and what was tried
+//! with success is elsewhere. So nothing is settled twice for the same dictionaries.
 
 use codec::Policy;
 use layout::catalog::CATALOG_SLOTS;
@@ -25,8 +25,8 @@ use crate::upkeep::train::DICTIONARIES_MAX;
 const GROUPS_ON_TRIAL: usize = 64;
 
 impl<M: Media> Drive<M> {
-    /// Returns how much smaller data settled before the dictionaries in use would become now: 1.05 is a gain of 5 %.
-    /// Tries it with 64 groups of blocks from all over the drive. `None`: there is no such data.
+    /// Returns how much smaller data settled before the dictionaries in use would become now: 1.05 is a gain
+    /// of 5 %. Tries it with 64 groups of blocks from all over the drive. `None`: there is no such data.
     ///
     /// # Errors
     ///
@@ -66,25 +66,26 @@ impl<M: Media> Drive<M> {
         Ok((before > 0).then(|| before as f64 / after.max(1) as f64))
     }
 
-    /// Returns when the dictionaries in use were adopted, as a number of packs: [`Drive::gain_of_settling_again`] is
-    /// needed only once for each. 0: unknown, or there are none.
+    /// Returns when the dictionaries in use were adopted, as a number of packs:
+    /// [`Drive::gain_of_settling_again`] is needed only once for each. 0: unknown, or there are none.
     pub fn dictionaries_adopted_at(&self) -> u64 {
         self.0.dictionaries.catalog().adopted_at
     }
 
-    /// Returns whether dictionaries worth keeping found no place: [`Drive::free_dictionaries_step`] makes some.
+    /// Returns whether dictionaries worth keeping found no place: [`Drive::free_dictionaries_step`] makes
+    /// some.
     pub fn wants_dictionary_places(&self) -> bool {
         self.0.core().dictionary_places_wanted
     }
 
-    /// Examines some of what may need the dictionaries that were retired first, and recompresses what does with those
-    /// in use. With the last step they are forgotten, and training is due again if it had found no place.
-    /// `next_block` of the result is `None` then, or if there is nothing to do.
+    /// Examines some of what may need the dictionaries that were retired first, and recompresses what does
+    /// with those in use. With the last step they are forgotten, and training is due again if it had found no
+    /// place. `next_block` of the result is `None` then, or if there is nothing to do.
     ///
     /// # Errors
     ///
-    /// Errors of the medium, or [`Error::NoSpace`]. [`Error::Corrupt`]: something that may need them cannot be read,
-    /// and they stay.
+    /// Errors of the medium, or [`Error::NoSpace`]. [`Error::Corrupt`]: something that may need them cannot
+    /// be read, and they stay.
     pub async fn free_dictionaries_step(&self) -> Result<SettleStep, Error> {
         let shared = &self.0;
         let (number, at, pick) = {
@@ -147,8 +148,8 @@ impl Core {
     }
 }
 
-/// Returns the dictionaries to free, if any were retired, and when the last of them was: those retired first, so many
-/// that there is place for as many as one training may bring.
+/// Returns the dictionaries to free, if any were retired, and when the last of them was: those retired first,
+/// so many that there is place for as many as one training may bring.
 fn in_the_way(catalog: &Catalog) -> Option<(Vec<u16>, u64)> {
     let mut retired: Vec<(u64, u16)> = catalog
         .slots

@@ -18,8 +18,8 @@ impl<M: Media> Shared<M> {
         self.structure.is_wanted(core.ticks) && core.writable().is_ok() && !core.full_backing.is_full()
     }
 
-    /// Records that records may be structured. The caller has the right to maintenance. While the backing is full it is
-    /// left for later.
+    /// Records that records may be structured. The caller has the right to maintenance. While the backing is
+    /// full it is left for later.
     pub(crate) async fn record_structure(self: &Arc<Self>) -> Result<(), Error> {
         let mut superblock = self.writable_superblock()?;
         if superblock.codecs & STRUCTURED == 0 {

@@ -30,8 +30,8 @@ const LEVEL: i8 = 1;
 pub struct Trained {
     /// The new dictionaries, used for new records from now on; none: nothing was kept.
     pub ids: Vec<u16>,
-    /// Compression ratio of the held-out sample with them, relative to none: 1.05 is a gain of 5 %. 0 if nothing
-    /// was trained: too few blocks, or too little in common.
+    /// Compression ratio of the held-out sample with them, relative to none: 1.05 is a gain of 5 %. 0 if
+    /// nothing was trained: too few blocks, or too little in common.
     pub gain: f64,
     /// The same for the dictionaries in use before; 1 if there were none.
     pub gain_before: f64,
@@ -58,9 +58,9 @@ impl<M: Media> Drive<M> {
         self.0.uses_dictionaries() && self.0.dictionaries.catalog().adopted_at == 0
     }
 
-    /// Trains a dictionary on a sample of data written since the drive was opened, or since the last training, and
-    /// uses it for new records if it helps. If that sample is not full, one is read from places all over the drive
-    /// instead, if that gives more.
+    /// Trains a dictionary on a sample of data written since the drive was opened, or since the last
+    /// training, and uses it for new records if it helps. If that sample is not full, one is read from places
+    /// all over the drive instead, if that gives more.
     ///
     /// # Errors
     ///
@@ -115,7 +115,8 @@ impl<M: Media> Drive<M> {
         Ok(trained)
     }
 
-    /// Forgets retired dictionaries that no record needs any more. Returns how many. Also done before each training.
+    /// Forgets retired dictionaries that no record needs any more. Returns how many. Also done before each
+    /// training.
     ///
     /// # Errors
     ///
@@ -157,8 +158,8 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// Trains and judges. Returns the dictionaries' bytes if they are worth keeping: a sample on which they were not
-/// trained must become smaller by the factor `gain_min`, relative to none and to those in use.
+/// Trains and judges. Returns the dictionaries' bytes if they are worth keeping: a sample on which they were
+/// not trained must become smaller by the factor `gain_min`, relative to none and to those in use.
 fn attempt(sample: &[Arc<[u8]>], active: &[Dictionary], gain_min: f64) -> (Trained, Vec<Vec<u8>>) {
     let useful = |block: &&[u8]| codec::fill_word(block).is_none() && !codec::looks_incompressible(block);
     let blocks: Vec<&[u8]> = sample.iter().map(|block| &block[..]).filter(useful).collect();

@@ -1,6 +1,7 @@
-//! A backing behind a cache, like a file in a page cache or a loop device. Reads return what was written, but only a sync
-//! makes it durable. A failed sync loses the data it should have made durable: reads still return it, and no
-//! later sync writes it, unless it is written again. After a power cut only the durable content is left.
+//! A backing behind a cache, like a file in a page cache or a loop device. Reads return what was written, but
+//! only a sync makes it durable. A failed sync loses the data it should have made durable: reads still return
+//! it, and no later sync writes it, unless it is written again. After a power cut only the durable content is
+//! left.
 #![allow(dead_code, unreachable_pub)]
 
 use std::io;

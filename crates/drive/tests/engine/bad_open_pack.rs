@@ -1,5 +1,5 @@
-//! Records in the open pack of a segment that has just become bad, read while the packs that failed are written
-//! elsewhere.
+//! Records in the open pack of a segment that has just become bad, read while the packs that failed are
+//! written elsewhere.
 
 use crate::common;
 use crate::faulty;
@@ -57,8 +57,8 @@ fn they_are_read_from_memory() {
     while let Some(block) = at {
         at = tasks.run(drive.settle_step(block, Settle::All)).expect("settle").next_block;
     }
-    // Part of each settled frame dies. What is left of it is packed anew when its pack is written elsewhere, which takes
-    // several polls.
+    // Part of each settled frame dies. What is left of it is packed anew when its pack is written elsewhere,
+    // which takes several polls.
     for frame in 0..32 {
         tasks.run(drive.write(frame * 4 * BLOCK, &text(5000 + frame), false)).expect("write");
     }

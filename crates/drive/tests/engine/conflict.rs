@@ -59,7 +59,8 @@ impl Bench {
         let Bench { media, tasks, drive, .. } = self;
         tasks.run(drive.write(0, &version(0), true)).expect("write");
         let place = self.first_record().expect("version 0 is the first record of segment 0");
-        // A checkpoint that is held up by its syncs, and so much log that writers have to wait for the next one.
+        // A checkpoint that is held up by its syncs, and so much log that writers have to wait for the next
+        // one.
         media.hold_syncs.store(true, SeqCst);
         let mut checkpoint = Box::pin(drive.checkpoint());
         for _ in 0..5 {

@@ -1,4 +1,5 @@
-//! Damage in the part of the log that an opening reads: data that was durable is lost where it is damaged, and nowhere else.
+//! Damage in the part of the log that an opening reads: data that was durable is lost where it is damaged,
+//! and nowhere else.
 
 use crate::common;
 use crate::image;
@@ -42,7 +43,8 @@ fn assert_holds(drive: &Drive<Erased>, blocks: impl Iterator<Item = u64>) {
     }
 }
 
-/// A drive that was not closed, with several packs of flushed writes after its checkpoint; then more is done, and flushed.
+/// A drive that was not closed, with several packs of flushed writes after its checkpoint; then more is done,
+/// and flushed.
 fn not_closed(more: impl Fn(&Drive<Erased>)) -> (Arc<MemoryMedia>, Image) {
     let (media, drive) = new_drive(64 << 20, 128 << 20);
     for first in (0..BLOCKS).step_by(TOGETHER as usize) {
@@ -176,7 +178,8 @@ fn headers_and_what_is_told_in_a_payload_are_not_done_without() {
     }
 }
 
-/// The same bytes are what a crash leaves: nothing says that they were durable, so they were never acknowledged as such.
+/// The same bytes are what a crash leaves: nothing says that they were durable, so they were never
+/// acknowledged as such.
 #[test]
 fn without_proof_it_is_the_end_of_the_log() {
     let (media, image) = not_closed(|drive| write(drive, HIT, 1));
@@ -186,8 +189,8 @@ fn without_proof_it_is_the_end_of_the_log() {
     assert_holds(&drive, 0..BLOCKS);
 }
 
-/// The nodes that the newest checkpoint needs are in the log behind its cut. Without one, all below it would be lost, and with
-/// the next checkpoints the older one that has it. So damage to one is damage to the log.
+/// The nodes that the newest checkpoint needs are in the log behind its cut. Without one, all below it would
+/// be lost, and with the next checkpoints the older one that has it. So damage to one is damage to the log.
 #[test]
 fn a_node_of_the_newest_checkpoint_is_not_done_without() {
     for level in 0..=layout::ROOT.level {

@@ -515,8 +515,8 @@ fn a_write_waits_for_a_change_of_the_catalog_rather_than_being_refused() {
     assert_sound(&drive);
 }
 
-/// There is no room for dictionaries. That is no error, and training is not due again at once: settling, which makes
-/// room, would have to wait for it.
+/// There is no room for dictionaries. That is no error, and training is not due again at once: settling,
+/// which makes room, would have to wait for it.
 #[test]
 fn a_full_drive_that_was_never_trained_is_not_trained_again_and_again() {
     let (media, drive) = new_small_drive();

@@ -1,4 +1,5 @@
-//! A full drive with damaged records: no segment is emptied that cannot be freed, so TRIM has room, and what it frees can be written.
+//! A full drive with damaged records: no segment is emptied that cannot be freed, so TRIM has room, and what
+//! it frees can be written.
 
 use crate::common;
 use crate::image;

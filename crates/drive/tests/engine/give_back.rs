@@ -1,5 +1,5 @@
-//! The backing gets back what the drive does not need: 30 s after the last TRIM, and after each close, it holds what is
-//! used, and little more.
+//! The backing gets back what the drive does not need: 30 s after the last TRIM, and after each close, it
+//! holds what is used, and little more.
 
 use crate::common;
 use crate::faulty;

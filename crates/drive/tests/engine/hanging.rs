@@ -1,5 +1,5 @@
-//! A medium that takes no write for a long time: what waits for it takes as much memory as it contains, and no more than
-//! the limit, however small the packs are.
+//! A medium that takes no write for a long time: what waits for it takes as much memory as it contains, and
+//! no more than the limit, however small the packs are.
 
 use crate::common;
 use crate::faulty;

@@ -1,5 +1,6 @@
-//! Maps and tables that no correct drive wrote, although all their checksums are valid: two groups of blocks with the
-//! entry of one frame, records that reach beyond their pack, segments that are out of use and hold packs.
+//! Maps and tables that no correct drive wrote, although all their checksums are valid: two groups of blocks
+//! with the entry of one frame, records that reach beyond their pack, segments that are out of use and hold
+//! packs.
 
 use crate::common;
 use crate::faulty;
@@ -63,8 +64,8 @@ fn a_frame_at_two_places_is_corrupt_at_the_second() {
     while run(drive.maintain()).expect("maintain") {}
 }
 
-/// A leaf's entry begins where the host's next pack will be, and is longer than the pack. While the pack is in memory,
-/// what the entry points to is not read from there beyond its end.
+/// A leaf's entry begins where the host's next pack will be, and is longer than the pack. While the pack is
+/// in memory, what the entry points to is not read from there beyond its end.
 #[test]
 fn a_record_that_reaches_beyond_a_pack_in_memory_is_corrupt() {
     let make = || {

@@ -1,7 +1,7 @@
 //! The engine from outside, on media in memory: a module for each concept.
 //!
-//! One program, because building one for each takes longer than running them. What measures the memory of its process
-//! (`claims`) is a program of its own.
+//! One program, because building one for each takes longer than running them. What measures the memory of its
+//! process (`claims`) is a program of its own.
 
 #[path = "../common/caching.rs"]
 mod caching;

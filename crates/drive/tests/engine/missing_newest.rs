@@ -345,8 +345,8 @@ fn a_checkpoint_in_one_copy_that_was_lost_is_missed() {
     assert!(matches!(&error, Error::Damaged(why) if why.contains("knows checkpoint")), "{error}");
 }
 
-/// The newest checkpoint is lost in both copies, and the first pack that refers to it is damaged. A pack behind
-/// that one refers to it too.
+/// The newest checkpoint is lost in both copies, and the first pack that refers to it is damaged. A pack
+/// behind that one refers to it too.
 #[test]
 fn a_lost_checkpoint_is_missed_although_the_first_pack_is_damaged() {
     let (media, tasks, geometry) = new_drive(PHYSICAL, LOGICAL);

@@ -1,5 +1,5 @@
-//! Claims: who gets a drive, and what an owner does that is asked, or has lost it. What happens when several do that
-//! at the same time is the simulator's to find (`crates/sim/src/rivals.rs`).
+//! Claims: who gets a drive, and what an owner does that is asked, or has lost it. What happens when several
+//! do that at the same time is the simulator's to find (`crates/sim/src/rivals.rs`).
 
 use std::future::Future;
 use std::pin::pin;

@@ -295,7 +295,8 @@ fn what_gains_too_little_is_not_written_again() {
     assert!(contents(&drive, data.len()) == data);
 }
 
-/// Requests wait for cleaning, so it compresses what is left of settled frames quickly. Settling looks at it later.
+/// Requests wait for cleaning, so it compresses what is left of settled frames quickly. Settling looks at it
+/// later.
 #[test]
 fn cleaning_packs_what_is_left_of_settled_frames_quickly() {
     let (_, drive) = new_drive();
@@ -325,8 +326,8 @@ fn cleaning_packs_what_is_left_of_settled_frames_quickly() {
     assert!(settled * 10 > fresh * 9, "{settled} of {fresh} gain");
 }
 
-/// What gains little is stored uncompressed at first, and compressed when it is settled. What gains nothing is neither
-/// put off nor looked at again.
+/// What gains little is stored uncompressed at first, and compressed when it is settled. What gains nothing
+/// is neither put off nor looked at again.
 #[test]
 fn what_gains_little_is_put_off() {
     const LEN: usize = 64 * BLOCK;

@@ -102,8 +102,8 @@ fn a_log_that_no_host_flushes_is_synced_now_and_then() {
     assert!(again > 0 && again <= LOG / 4 + (1 << 20), "{again} of {all} bytes were written again");
 }
 
-/// A drive that was closed notes that its last checkpoint is durable. If the process ended before that, the next
-/// opening writes the checkpoint again.
+/// A drive that was closed notes that its last checkpoint is durable. If the process ended before that, the
+/// next opening writes the checkpoint again.
 #[test]
 fn the_last_checkpoint_of_a_closed_drive_is_not_written_again() {
     let case = Case::new(256 << 20);

@@ -1,4 +1,5 @@
-//! A stored drive with damage, opened read-only. The input is a list of changes to one of the drives in `tests/drives`.
+//! A stored drive with damage, opened read-only. The input is a list of changes to one of the drives in
+//! `tests/drives`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,8 +22,8 @@ const CHANGE_BYTES: usize = 14;
 const CHANGES_MAX: usize = 16;
 /// Bytes read from the beginning of the drive.
 const READ_BYTES_MAX: u64 = 20 << 20;
-/// Memory that opening, reading and checking may take, whatever the image claims: the defaults for a drive, and what
-/// 2^21 claimed segments take.
+/// Memory that opening, reading and checking may take, whatever the image claims: the defaults for a drive,
+/// and what 2^21 claimed segments take.
 const MEMORY_BYTES_MAX: u64 = 256 << 20;
 
 /// Compressed images.
@@ -64,7 +65,8 @@ struct EntryPlace {
     pack: (u64, usize),
     /// Bytes from the beginning of the pack.
     at: usize,
-    /// Bytes from this entry to the next one. In runs of 12 bytes the two bytes before an entry count its blocks.
+    /// Bytes from this entry to the next one. In runs of 12 bytes the two bytes before an entry count its
+    /// blocks.
     stride: usize,
 }
 
@@ -142,8 +144,8 @@ fn chosen<T: Copy>(list: &[T], number: u32) -> Option<T> {
     list.get(number as usize % list.len().max(1)).copied()
 }
 
-/// Makes one change: to any page as it is, to a structure whose checksums are made right again, or to an entry of the map,
-/// which becomes that of another block, a longer run or slightly another.
+/// Makes one change: to any page as it is, to a structure whose checksums are made right again, or to an
+/// entry of the map, which becomes that of another block, a longer run or slightly another.
 fn change(media: &Sparse, base: &Base, bytes: &[u8; CHANGE_BYTES]) {
     let what = bytes[0];
     let place = u32::from_le_bytes([bytes[1], bytes[2], bytes[3], bytes[4]]);

@@ -1,5 +1,5 @@
-//! The fuzz target of `fuzz/` for whole drives, run briefly. See `fuzz/README.md`. One test: the memory of the process is
-//! counted.
+//! The fuzz target of `fuzz/` for whole drives, run briefly. See `fuzz/README.md`. One test: the memory of
+//! the process is counted.
 
 #[path = "../common/mod.rs"]
 mod common;

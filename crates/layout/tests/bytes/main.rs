@@ -1,4 +1,5 @@
-//! The bytes on a backing: what is encoded is decoded again, and what was damaged is refused. A module for each structure.
+//! The bytes on a backing: what is encoded is decoded again, and what was damaged is refused. A module for
+//! each structure.
 //!
 //! One program, because building one for each takes longer than running them.
 

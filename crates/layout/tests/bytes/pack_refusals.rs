@@ -130,7 +130,8 @@ proptest! {
         prop_assert!(is_refused(&pack.bytes, wrong.place()));
     }
 
-    /// A forger who names the other place in the header and sums it again still fails: the records know their place.
+    /// A forger who names the other place in the header and sums it again still fails: the records know their
+    /// place.
     #[test]
     fn records_of_another_place_are_refused(pack in crate::common::pack(), other in crate::common::at()) {
         prop_assume!(!pack.specs.is_empty() && other != pack.at);

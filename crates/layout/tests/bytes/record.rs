@@ -218,6 +218,7 @@ fn masks_of_neighbours_differ() {
             }
         }
     }
-    // 65,536 draws of 2^32 collide about once in two tries (birthday bound); a weak mix collides by the thousand.
+    // 65,536 draws of 2^32 collide about once in two tries (birthday bound); a weak mix collides by the
+    // thousand.
     assert!(count - masks.len() as u64 <= 4, "{} masks of {count}", masks.len());
 }

@@ -26,7 +26,8 @@ fn at(page: usize) -> std::ops::Range<usize> {
     (1 + page) * PAGE_BYTES..(2 + page) * PAGE_BYTES
 }
 
-/// A slot that holds `older`, written over with those of the pages of `newer` that `written` names; page 0 is the header.
+/// A slot that holds `older`, written over with those of the pages of `newer` that `written` names; page 0 is
+/// the header.
 fn overwritten(older: &Checkpoint, newer: &Checkpoint, written: &[usize]) -> Result<Checkpoint, DecodeError> {
     let (mut slot, new) = (encoded(older), encoded(newer));
     for page in written {
@@ -52,7 +53,8 @@ fn pages_that_did_not_change_need_not_be_written() {
     assert_eq!(overwritten(&older, &newer, &[0, 1, 3]), Ok(newer));
 }
 
-/// A write of the slot that a power cut stopped, or that the medium lost in part: neither checkpoint is there.
+/// A write of the slot that a power cut stopped, or that the medium lost in part: neither checkpoint is
+/// there.
 #[test]
 fn page_left_from_an_older_checkpoint_is_found() {
     let (older, newer) = two_checkpoints();

@@ -1,4 +1,5 @@
-//! Shared by the tests of this crate: strategies for valid structures, and a pack put together as the engine does it.
+//! Shared by the tests of this crate: strategies for valid structures, and a pack put together as the engine
+//! does it.
 
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
@@ -327,8 +328,8 @@ impl Pack {
     }
 }
 
-/// Puts a pack together as the engine does: records behind the room for the header, their headers summed in order, the
-/// header last.
+/// Puts a pack together as the engine does: records behind the room for the header, their headers summed in
+/// order, the header last.
 pub(crate) fn pack_of(
     at: At,
     head: Head,

@@ -1,5 +1,5 @@
-//! Makes the checksums of damaged structures right again, so that the checks behind them are reached. Written from the
-//! tables of the format, not from the encoders: a second opinion on what covers what.
+//! Makes the checksums of damaged structures right again, so that the checks behind them are reached. Written
+//! from the tables of the format, not from the encoders: a second opinion on what covers what.
 
 #![allow(dead_code, reason = "every user takes a part of it")]
 
@@ -50,7 +50,8 @@ pub(crate) fn record(bytes: &mut [u8], mask: u32) -> Option<usize> {
     Some(end.next_multiple_of(if frame { 32 } else { 16 }))
 }
 
-/// A pack, as far as its records can be walked. Each record gets the mask of the place that the pack's header names.
+/// A pack, as far as its records can be walked. Each record gets the mask of the place that the pack's header
+/// names.
 pub(crate) fn pack(bytes: &mut [u8]) {
     if bytes.len() < 112 {
         return;

@@ -1,7 +1,8 @@
-//! The fuzz targets of `fuzz/`, run for a moment on damaged copies of valid structures: no decoder panics, and what one
-//! accepts is consistent. The same seed does the same cases; a failure prints how to repeat it.
+//! The fuzz targets of `fuzz/`, run for a moment on damaged copies of valid structures: no decoder panics,
+//! and what one accepts is consistent. The same seed does the same cases; a failure prints how to repeat it.
 //!
-//! `PUMICE_FUZZ_SEED` chooses other cases, `PUMICE_FUZZ_SECONDS` more of them, `PUMICE_FUZZ_CASE` a single one.
+//! `PUMICE_FUZZ_SEED` chooses other cases, `PUMICE_FUZZ_SECONDS` more of them, `PUMICE_FUZZ_CASE` a single
+//! one.
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -4,7 +4,8 @@ use layout::OwnerPage;
 
 use super::seal;
 
-/// Byte 0 of the input, where the magic number goes, says whether the numbers that few pages get right are made right.
+/// Byte 0 of the input, where the magic number goes, says whether the numbers that few pages get right are
+/// made right.
 pub(crate) fn run(data: &[u8]) {
     check(data);
     let mut page = data.to_vec();

@@ -74,13 +74,13 @@ impl Order {
     }
 }
 
-/// Result of a request, `None` if not all of it was given to the kernel: it may be repeated. The request is returned
-/// with its buffer.
+/// Result of a request, `None` if not all of it was given to the kernel: it may be repeated. The request is
+/// returned with its buffer.
 pub(crate) type Outcome = (Request, Option<io::Result<()>>);
 
 impl Backing {
-    /// Performs `request` on this thread and blocks until it is done. Asks before each system call whether it may be
-    /// made, and returns `None` if not.
+    /// Performs `request` on this thread and blocks until it is done. Asks before each system call whether it
+    /// may be made, and returns `None` if not.
     fn perform(&self, request: &mut Request, may: &dyn Fn() -> bool) -> Option<io::Result<()>> {
         match request {
             Request::Read { offset, buf } => may().then(|| self.file.read_exact_at(buf, *offset)),
@@ -106,15 +106,16 @@ impl Backing {
         Some(Ok(()))
     }
 
-    /// Drops a range (of `len` 0: all behind `offset`) from the page cache, unless it was changed here and is not written yet: what another machine
-    /// wrote there is read from it then. Network file systems ask their server again.
+    /// Drops a range (of `len` 0: all behind `offset`) from the page cache, unless it was changed here and is
+    /// not written yet: what another machine wrote there is read from it then. Network file systems ask their
+    /// server again.
     pub(super) fn forget_cached(&self, offset: u64, len: u64) -> io::Result<()> {
         let advice = rustix::fs::Advice::DontNeed;
         Ok(rustix::fs::fadvise(&self.file, offset, std::num::NonZeroU64::new(len), advice)?)
     }
 
-    /// Lets the kernel begin to write a range of the page cache to the medium. Does not wait, and so takes no error
-    /// that concerns others.
+    /// Lets the kernel begin to write a range of the page cache to the medium. Does not wait, and so takes no
+    /// error that concerns others.
     pub(super) fn begin_writeback(&self, offset: u64, len: u64) -> io::Result<()> {
         let (Ok(offset), Ok(len)) = (i64::try_from(offset), i64::try_from(len)) else {
             return Err(io::Error::from(Errno::OVERFLOW));

@@ -19,8 +19,8 @@ use rustix::io::Errno;
 
 use super::interrupted::retry_interrupted;
 
-/// Number and interval of retries of a busy lock. `udev` briefly locks a device to probe it, whenever a writer
-/// closes it. The lock of a killed process lasts until its I/O that is under way has ended.
+/// Number and interval of retries of a busy lock. `udev` briefly locks a device to probe it, whenever a
+/// writer closes it. The lock of a killed process lasts until its I/O that is under way has ended.
 const LOCK_RETRIES: u32 = 10;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 

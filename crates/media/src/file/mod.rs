@@ -78,8 +78,8 @@ impl FileMedia {
     /// may be larger than requested, or smaller if a block device has not grown that far.
     ///
     /// # Errors
-    /// See [`MediaError`]. The size is unchanged then. A file whose lease does not hold ([`FileMedia::leased`]) does not
-    /// grow: this does not wait for it.
+    /// See [`MediaError`]. The size is unchanged then. A file whose lease does not hold
+    /// ([`FileMedia::leased`]) does not grow: this does not wait for it.
     pub fn grow(&self, size_bytes: u64, allocation: Allocation) -> Result<u64, MediaError> {
         let Some(lease) = &self.lease else {
             return open::grow(&self.backing, size_bytes, allocation, || true);
@@ -91,8 +91,8 @@ impl FileMedia {
         grown
     }
 
-    /// Drops what the page cache holds of the backing and is not dirty, so that it is read again: another machine may
-    /// have written to it. Does nothing with direct I/O. Blocks.
+    /// Drops what the page cache holds of the backing and is not dirty, so that it is read again: another
+    /// machine may have written to it. Does nothing with direct I/O. Blocks.
     ///
     /// # Errors
     /// Errors of the system.
@@ -103,8 +103,9 @@ impl FileMedia {
         }
     }
 
-    /// Opens the same file or device once more, whatever its path leads to by now, for reading and (unless the backing
-    /// is read-only) writing at any offset: through the page cache, to its last byte. The lock stays with this backing.
+    /// Opens the same file or device once more, whatever its path leads to by now, for reading and (unless
+    /// the backing is read-only) writing at any offset: through the page cache, to its last byte. The lock
+    /// stays with this backing.
     ///
     /// # Errors
     /// Those of `open(2)`. `/proc` must be mounted.
@@ -113,7 +114,8 @@ impl FileMedia {
         File::options().read(true).write(!self.backing.read_only).open(path)
     }
 
-    /// Makes the kernel read the partition table of a disk again. Does nothing on other backings, which have none.
+    /// Makes the kernel read the partition table of a disk again. Does nothing on other backings, which have
+    /// none.
     ///
     /// # Errors
     /// `EBUSY` if a partition is in use.
@@ -128,14 +130,14 @@ impl FileMedia {
         }
     }
 
-    /// Returns the same open backing for one who may change it only as long as a lease holds: writes, syncs and
-    /// discards wait for the lease, and fail once it is lost.
+    /// Returns the same open backing for one who may change it only as long as a lease holds: writes, syncs
+    /// and discards wait for the lease, and fail once it is lost.
     pub fn leased(&self, lease: Arc<Lease>) -> FileMedia {
         FileMedia { backing: self.backing.clone(), lease: Some(lease) }
     }
 
-    /// Returns the numbers under which the kernel knows the backing, and with it the locks on it: device and inode of
-    /// a file, number of a block device and 0.
+    /// Returns the numbers under which the kernel knows the backing, and with it the locks on it: device and
+    /// inode of a file, number of a block device and 0.
     ///
     /// # Errors
     /// Errors of the system.
@@ -168,14 +170,14 @@ impl FileMedia {
         self.backing.below.warning()
     }
 
-    /// Returns the limit of this process on the size of files, if the backing is a file that is larger: writes behind
-    /// the limit fail. A server handles that as a full backing.
+    /// Returns the limit of this process on the size of files, if the backing is a file that is larger:
+    /// writes behind the limit fail. A server handles that as a full backing.
     pub fn size_limit(&self) -> Option<SizeLimit> {
         SizeLimit::below(self.size_bytes()).filter(|_| !self.backing.block_device)
     }
 
-    /// Returns whether a write or sync ever failed because a file system, a quota or a thin volume under a sparse
-    /// backing was full, or because of a limit on the size of files.
+    /// Returns whether a write or sync ever failed because a file system, a quota or a thin volume under a
+    /// sparse backing was full, or because of a limit on the size of files.
     pub fn out_of_space(&self) -> bool {
         self.backing.out_of_space.load(Ordering::Relaxed)
     }
@@ -212,8 +214,8 @@ impl FileMedia {
         }
     }
 
-    /// Performs a request that changes the backing. It waits until the lease holds at the moment at which the kernel is
-    /// given it.
+    /// Performs a request that changes the backing. It waits until the lease holds at the moment at which the
+    /// kernel is given it.
     async fn change(&self, mut request: Request) -> io::Result<()> {
         let Some(lease) = &self.lease else { return self.perform(request).await.1 };
         loop {

@@ -139,7 +139,8 @@ fn finish_create(
 }
 
 /// Makes an open backing at least `size_bytes` long: a file grows, the size of a block device is read again.
-/// Durable on return. Returns the resulting size. `may_change` says whether the file is still this process's to change.
+/// Durable on return. Returns the resulting size. `may_change` says whether the file is still this process's
+/// to change.
 pub(super) fn grow(
     backing: &Backing,
     size_bytes: u64,
@@ -161,7 +162,8 @@ pub(super) fn grow(
                 return Err(MediaError::from_io(path, "grow it", std::io::Error::other(LEASE_ENDED)));
             }
             if let Err(error) = set_size(file, path, size_bytes, allocation) {
-                // Releases what preallocation took before it failed. Another owner may have made it longer by now.
+                // Releases what preallocation took before it failed. Another owner may have made it longer by
+                // now.
                 if may_change() {
                     let _ = rustix::fs::ftruncate(file, len);
                 }
@@ -192,7 +194,8 @@ fn set_size(file: &File, path: &Path, size_bytes: u64, allocation: Allocation) -
     })
 }
 
-/// Returns whether a file of this type is a block device. Refuses anything that is neither that nor a regular file.
+/// Returns whether a file of this type is a block device. Refuses anything that is neither that nor a regular
+/// file.
 fn is_block_device(path: &Path, found: std::fs::FileType) -> Result<bool, MediaError> {
     let found = match found {
         found if found.is_file() => return Ok(false),

@@ -1,4 +1,5 @@
-//! The largest file that this process may write: `RLIMIT_FSIZE` (`getrlimit(2)`), or what the file system can hold.
+//! The largest file that this process may write: `RLIMIT_FSIZE` (`getrlimit(2)`), or what the file system can
+//! hold.
 
 use std::fmt;
 

@@ -108,7 +108,8 @@ impl State {
         }
     }
 
-    /// Returns whether faults 9, 10 and 12 may change this page: it is durable, unchanged since, and vouched for.
+    /// Returns whether faults 9, 10 and 12 may change this page: it is durable, unchanged since, and vouched
+    /// for.
     fn is_fair_game(&self, at: u64) -> bool {
         match (self.live.get(&at), self.durable.get(&at)) {
             (None, None) => true,

@@ -1,6 +1,7 @@
 //! Faults in effect, and counts of events.
 
-/// Content that reads return for writes that a failed sync lost. No user of a backing can know which kind it is.
+/// Content that reads return for writes that a failed sync lost. No user of a backing can know which kind it
+/// is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SimGhosts {
     /// That of the medium.
@@ -21,8 +22,8 @@ pub struct Faults {
     pub write_error_ppm: u32,
     /// Fault 7: probability per sync.
     pub sync_error_ppm: u32,
-    /// Fault 7: probability per completed operation that a page which shows what a failed sync lost shows the medium
-    /// from then on.
+    /// Fault 7: probability per completed operation that a page which shows what a failed sync lost shows the
+    /// medium from then on.
     pub fade_ppm: u32,
     /// Fault 8: pages that the backing can hold. `None`: all of them.
     pub full_pages: Option<u64>,

@@ -84,8 +84,8 @@ pub struct LogNumbers {
 /// Reads the log numbers in the pages of a write.
 pub type ReadLogNumbers = fn(&[&[u8]]) -> LogNumbers;
 
-/// Returns whether a range of bytes of a page holds nothing but data of users, by the content of the backing: that of
-/// any page, the number of this page, and the range in it.
+/// Returns whether a range of bytes of a page holds nothing but data of users, by the content of the backing:
+/// that of any page, the number of this page, and the range in it.
 pub type IsData = fn(&dyn Fn(u64) -> Option<Arc<[u8; PAGE_BYTES]>>, u64, Range<usize>) -> bool;
 
 impl LogNumbers {

@@ -76,11 +76,12 @@ struct Chunk {
 }
 
 impl Connection {
-    /// Connects to an export. `tls` is needed for URIs that ask for TLS ([`ExportUri::has_tls`]); other ones do without.
+    /// Connects to an export. `tls` is needed for URIs that ask for TLS ([`ExportUri::has_tls`]); other ones
+    /// do without.
     ///
     /// # Errors
-    /// As [`negotiate`](super::negotiate), or if the server cannot be reached, does not respond for a minute, or cannot
-    /// prove that it is the one that the URI names.
+    /// As [`negotiate`](super::negotiate), or if the server cannot be reached, does not respond for a minute,
+    /// or cannot prove that it is the one that the URI names.
     pub fn open(export: &ExportUri, tls: Option<&ClientTls>) -> io::Result<Connection> {
         let mut stream: Box<dyn Duplex> = match &export.address {
             UriAddress::Tcp(address) => {
@@ -244,7 +245,8 @@ impl Connection {
     }
 
     /// Returns the ranges of the export that hold data, in bytes. The whole export if the server does not
-    /// report them, or the export is larger than 1 PiB. What follows four million ranges or requests counts as data.
+    /// report them, or the export is larger than 1 PiB. What follows four million ranges or requests counts
+    /// as data.
     ///
     /// # Errors
     /// Errors of the connection.

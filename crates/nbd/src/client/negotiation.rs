@@ -62,7 +62,8 @@ pub struct Agreed {
     pub attaches: bool,
 }
 
-/// As [`negotiate`] with simple replies, as the bridge of an attached drive. A server of an older program agrees to nothing.
+/// As [`negotiate`] with simple replies, as the bridge of an attached drive. A server of an older program
+/// agrees to nothing.
 ///
 /// # Errors
 /// As [`negotiate`]: the server refuses if other clients have write access.

@@ -39,11 +39,12 @@ struct Parameters {
 
 impl ExportUri {
     /// Parses `nbd://HOST[:PORT][/EXPORT]` and `nbd+unix:///[EXPORT]?socket=PATH`; with TLS `nbds://` and
-    /// `nbds+unix://`. The certificate of the server must be for HOST, of one behind a Unix socket for `localhost`, unless
-    /// `tls-hostname=NAME` names another.
+    /// `nbds+unix://`. The certificate of the server must be for HOST, of one behind a Unix socket for
+    /// `localhost`, unless `tls-hostname=NAME` names another.
     ///
     /// # Errors
-    /// For anything else. Names of users, `tls-type` other than `x509`, and `tls-verify-peer=0` are not supported.
+    /// For anything else. Names of users, `tls-type` other than `x509`, and `tls-verify-peer=0` are not
+    /// supported.
     pub fn parse(uri: &str) -> Result<ExportUri, UriError> {
         let (scheme, rest) = uri.split_once("://").ok_or(UriError("no URI"))?;
         let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));

@@ -29,8 +29,8 @@ impl Write for Server {
 
 impl Duplex for Server {}
 
-/// Fuzz target: a client that negotiates, asks which parts of the export hold data, and reads. The first byte is the
-/// mode:
+/// Fuzz target: a client that negotiates, asks which parts of the export hold data, and reads. The first byte
+/// is the mode:
 /// - bit 0: whether the rest is sent first, or after a negotiation
 /// - bit 1: whether that agrees on structured replies, with `base:allocation`
 /// - bit 2: whether the magic numbers of a reply are sent ahead of the rest

@@ -111,8 +111,8 @@ impl MemoryDevice {
         self.mark_slow();
     }
 
-    /// Sets whether changes that come from now on wait for [`MemoryDevice::begin`] before they begin, as those that are
-    /// throttled do.
+    /// Sets whether changes that come from now on wait for [`MemoryDevice::begin`] before they begin, as
+    /// those that are throttled do.
     pub fn wait(&self, waits: bool) {
         self.waits.store(waits, Ordering::Relaxed);
     }
@@ -148,8 +148,8 @@ impl MemoryDevice {
         self.mark_slow();
     }
 
-    /// Makes writes block their threads until `size` of them are there, as compressing would that uses so many cores.
-    /// The writes' threads are recorded.
+    /// Makes writes block their threads until `size` of them are there, as compressing would that uses so
+    /// many cores. The writes' threads are recorded.
     pub fn meet(&self, size: usize) {
         lock(&self.meeting).size = size;
         self.met.notify_all();

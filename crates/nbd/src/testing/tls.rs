@@ -60,8 +60,9 @@ pub fn client_hello() -> Vec<u8> {
 }
 
 /// Fuzz target: a connection to a server that requires TLS. The first byte is the mode:
-/// - bits 0 and 1: whether the rest is sent in plain text behind STARTTLS, where the TLS handshake is expected, or within
-///   TLS: first, after a negotiation with simple replies, or after one with structured replies
+/// - bits 0 and 1: whether the rest is sent in plain text behind STARTTLS, where the TLS handshake is
+///   expected, or within TLS: first, after a negotiation with simple replies, or after one with structured
+///   replies
 /// - bits 2 to 6: size of the reads of what is sent in plain text
 pub fn fuzz_tls(bytes: &[u8]) {
     let Some((mode, rest)) = bytes.split_first() else { return };

@@ -1,4 +1,5 @@
-//! The fuzz targets of `fuzz/` for connections, run briefly on damaged copies of valid ones. See `fuzz/README.md`.
+//! The fuzz targets of `fuzz/` for connections, run briefly on damaged copies of valid ones. See
+//! `fuzz/README.md`.
 
 #[path = "../../../layout/tests/fuzz/harness.rs"]
 mod harness;

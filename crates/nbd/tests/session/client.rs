@@ -82,8 +82,8 @@ pub(crate) fn connect_from(
     connect_seen(Box::new(|| Presence::Here), peer, shared, device, pipe_bytes)
 }
 
-/// A client of `shared` with a given peer and presence, before the greeting. The presence has one type, for which the server
-/// is compiled.
+/// A client of `shared` with a given peer and presence, before the greeting. The presence has one type, for
+/// which the server is compiled.
 pub(crate) fn connect_seen(
     presence: Box<dyn Fn() -> Presence + Send + Sync>,
     peer: Peer,

@@ -284,8 +284,8 @@ async fn requests_that_do_not_end_are_dropped_when_the_grace_period_ends() {
     assert_eq!(read_byte(&mut another).await, 2);
 }
 
-/// Its end may come to be known just after its requests were taken. A connection at which nothing else happens then ends at
-/// once, not when the grace period does.
+/// Its end may come to be known just after its requests were taken. A connection at which nothing else
+/// happens then ends at once, not when the grace period does.
 #[tokio::test(start_paused = true)]
 async fn a_client_that_is_found_to_have_left_on_a_second_look_keeps_nobody_out() {
     let device = Arc::new(device());

@@ -120,8 +120,8 @@ async fn small_writes_and_writes_that_are_alone_stay_on_the_thread_of_the_connec
     assert!(writes.iter().all(|(_, thread)| !threads.ids.contains(thread)), "{writes:?}");
 }
 
-/// Each thread carries out a request, and each helper has one more that waits: then the client waits, and the memory
-/// for requests is bounded as ever.
+/// Each thread carries out a request, and each helper has one more that waits: then the client waits, and the
+/// memory for requests is bounded as ever.
 #[tokio::test]
 async fn no_more_is_taken_from_a_stream_than_its_limit() {
     const MOST: usize = 6;
@@ -161,7 +161,8 @@ async fn what_a_client_left_behind_is_dropped() {
     assert!(session.ended().await.is_ok());
 }
 
-/// A server ends its helpers after its connections. Whoever does it in another order gets errors, no false success.
+/// A server ends its helpers after its connections. Whoever does it in another order gets errors, no false
+/// success.
 #[tokio::test]
 async fn helpers_that_are_gone_fail_their_requests() {
     let mut threads = Threads::start(1);

@@ -1,4 +1,5 @@
-//! Requests that have not begun when their client leaves, beside another client that is connected all the time.
+//! Requests that have not begun when their client leaves, beside another client that is connected all the
+//! time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -29,8 +29,8 @@ pub(crate) fn openssl(folder: &Path, arguments: &str) -> Option<String> {
     String::from_utf8(run.stdout).ok()
 }
 
-/// Creates a folder with an authority `ca` and its certificates `server`, and `client`, `one` and `two` for clients, the
-/// last two with the DNS names `one.example.com` and `two.example.com`. `None` without openssl.
+/// Creates a folder with an authority `ca` and its certificates `server`, and `client`, `one` and `two` for
+/// clients, the last two with the DNS names `one.example.com` and `two.example.com`. `None` without openssl.
 pub(crate) fn certificates() -> Option<tempfile::TempDir> {
     let folder = tempfile::tempdir().expect("a folder");
     let openssl = |arguments: &str| openssl(folder.path(), arguments).is_some();

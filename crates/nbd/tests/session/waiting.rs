@@ -45,7 +45,8 @@ async fn is_let_in<S: AsyncRead + AsyncWrite + Unpin>(client: &mut Client<S>) {
     while client.option_reply(OPT_GO).await.reply_type != REP_ACK {}
 }
 
-/// Makes another client choose the export, and ends the request that both wait for. Writes twos, which must stay.
+/// Makes another client choose the export, and ends the request that both wait for. Writes twos, which must
+/// stay.
 async fn let_in<S: AsyncRead + AsyncWrite + Unpin>(served: &Served, next: &mut Client<S>) {
     next.send(&go()).await;
     sleep(MOMENT).await;

@@ -51,10 +51,10 @@ struct Fault {
     position_bytes: Option<u64>,
 }
 
-/// Returns whether the output reports only a known problem. If the power is cut while the last checkpoint of a clean
-/// close is written, or the first one after it, one copy may be present and the other not. No data is lost,
-/// and the drive counts as cleanly closed. `check` therefore reports the missing or torn copy as a fault of
-/// the backing.
+/// Returns whether the output reports only a known problem. If the power is cut while the last checkpoint of
+/// a clean close is written, or the first one after it, one copy may be present and the other not. No data is
+/// lost, and the drive counts as cleanly closed. `check` therefore reports the missing or torn copy as a
+/// fault of the backing.
 fn is_half_a_checkpoint(json: &str) -> bool {
     let Ok(checked) = serde_json::from_str::<Checked>(json) else { return false };
     let of_checkpoint = |fault: &Fault| {

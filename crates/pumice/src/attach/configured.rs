@@ -1,4 +1,5 @@
-//! The drives that the configuration file lists with `attach = true`, all together: for a unit that attaches them at boot.
+//! The drives that the configuration file lists with `attach = true`, all together: for a unit that attaches
+//! them at boot.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -20,8 +21,8 @@ const AT_ONCE: usize = 16;
 /// Result for one drive: the node and a line about it, or why not.
 type Outcome = Result<(PathBuf, String)>;
 
-/// Attaches the drives with `attach = true` that are not attached. A drive that cannot be attached does not keep the others
-/// from it.
+/// Attaches the drives with `attach = true` that are not attached. A drive that cannot be attached does not
+/// keep the others from it.
 ///
 /// # Errors
 /// If the configuration has an error, or a drive is not attached.
@@ -32,7 +33,8 @@ pub(super) fn attach_all(file: Option<&Path>, how: &How) -> Result<()> {
     let listed = source.load()?.drives.into_iter().filter_map(|drive| Some((drive.path, drive.attach?)));
     let wanted: Vec<(PathBuf, How)> = listed.map(|(path, by)| (path, How { by, ..how.clone() })).collect();
     for (path, _) in &wanted {
-        // Numbers in the order of the file, whichever is attached first. One that gets none can be attached all the same.
+        // Numbers in the order of the file, whichever is attached first. One that gets none can be attached
+        // all the same.
         let _ = sfx::claim(path);
     }
     let mut failed = 0;
@@ -55,7 +57,8 @@ pub(super) fn attach_all(file: Option<&Path>, how: &How) -> Result<()> {
     }
 }
 
-/// Returns whether the configuration file lists the drive at `path`, so that its server will have it. One that cannot be read may.
+/// Returns whether the configuration file lists the drive at `path`, so that its server will have it. One
+/// that cannot be read may.
 pub(super) fn may_list(path: &Path) -> bool {
     let drives = |source: Source| Ok(source.load()?.drives);
     match Source::find(None, Overrides::default()).and_then(|source| source.map(drives).transpose()) {
@@ -82,8 +85,8 @@ fn attach(path: &Path, how: &How) -> Outcome {
     Ok((node, line))
 }
 
-/// Detaches all drives that [`attach_all`] has attached or found attached, whatever the configuration says by now. Waits for those
-/// that are mounted.
+/// Detaches all drives that [`attach_all`] has attached or found attached, whatever the configuration says by
+/// now. Waits for those that are mounted.
 ///
 /// # Errors
 /// If a drive stays attached.
@@ -95,8 +98,8 @@ pub(crate) fn detach_all(force: bool, patience: Patience) -> Result<()> {
         found = marked();
     }
     let marked = found;
-    // All are examined before any is detached: that opens the nodes of the others too, and a bridge refuses while its node is
-    // open.
+    // All are examined before any is detached: that opens the nodes of the others too, and a bridge refuses
+    // while its node is open.
     let examine = |found| {
         let examined = answers(found, force).and_then(|_| unused_within(found, force, &patience));
         (found, examined)

@@ -10,8 +10,8 @@ use layout::{DecodeError, Geometry, PAGE_BYTES};
 use service::ServiceError;
 use status::shown;
 
-/// Checks that there is a drive at `path`. Takes no lock and does not open the drive: a server may be about to do so. What else is
-/// wrong with it, the server says that is started for it.
+/// Checks that there is a drive at `path`. Takes no lock and does not open the drive: a server may be about
+/// to do so. What else is wrong with it, the server says that is started for it.
 ///
 /// # Errors
 /// If there is no such file or device, or if it holds no drive.

@@ -26,8 +26,8 @@ use crate::usage::{WrongUsage, complain, printable};
 const READ_BYTES_MAX: u64 = 16 << 30;
 /// Bytes read at once.
 const PIECE_BYTES: usize = 1 << 20;
-/// Time for which a large target that held no data is taken to hold none but at its ends: to read it again takes
-/// about as long.
+/// Time for which a large target that held no data is taken to hold none but at its ends: to read it again
+/// takes about as long.
 const FRESH: Duration = Duration::from_secs(60);
 /// Most bytes that are read again within that time.
 const AGAIN_BYTES_MAX: u64 = 256 << 20;
@@ -81,8 +81,8 @@ impl<'a> Looks<'a> {
         Ok(())
     }
 
-    /// As [`Looks::first`], after it: minutes may lie between the start and the first write to a target. All of it
-    /// is read again if they do, or if that does not take long. What does is said by `say`.
+    /// As [`Looks::first`], after it: minutes may lie between the start and the first write to a target. All
+    /// of it is read again if they do, or if that does not take long. What does is said by `say`.
     pub(super) fn before_writes(
         &self,
         target: &Target,
@@ -221,12 +221,14 @@ fn data_ranges(file: &File, size: u64) -> io::Result<Vec<std::ops::Range<u64>>> 
 enum Search {
     /// The server has answered, and is asked again.
     Answered,
-    /// It is asked which parts hold data: it has time for each of many answers, and the connection limits that.
+    /// It is asked which parts hold data: it has time for each of many answers, and the connection limits
+    /// that.
     Survey,
     Ended(Result<Option<String>>),
 }
 
-/// Looks for data on an export. The server may hang after it has said how large it is: another thread asks it.
+/// Looks for data on an export. The server may hang after it has said how large it is: another thread asks
+/// it.
 fn export(uri: &str, how: Extent<'_>) -> Result<Option<String>> {
     let parsed = ExportUri::parse(uri)?;
     let (sender, searched) = mpsc::channel();

@@ -1,5 +1,5 @@
-//! Options of a server and of its drives. Each is declared once for the command line and the configuration file, with
-//! its name, help and type.
+//! Options of a server and of its drives. Each is declared once for the command line and the configuration
+//! file, with its name, help and type.
 
 use nbd::{Access, Address};
 use serde::Deserialize;
@@ -68,7 +68,8 @@ options! {
             warn_at: Levels,
             on_event: CommandText,
         }
-        /// HTTP listening address for monitoring (read-only), HOST:PORT or unix:SOCKET: /metrics for Prometheus, /healthz, /status
+        /// HTTP listening address for monitoring (read-only), HOST:PORT or unix:SOCKET: /metrics for
+        /// Prometheus, /healthz, /status
         #[arg(long, value_name = "ADDRESS")]
         http: Http,
         /// Log format: text or json [default: text]
@@ -92,13 +93,16 @@ options! {
         /// Maximum number of NBD connections [default: 1024]
         #[arg(long, value_name = "COUNT")]
         max_connections: Connections,
-        /// Maximum number of NBD connections per IPv4 address, IPv6 network of 64 bits, or user of a Unix socket [default: half of max-connections]
+        /// Maximum number of NBD connections per IPv4 address, IPv6 network of 64 bits, or user of a Unix
+        /// socket [default: half of max-connections]
         #[arg(long, value_name = "COUNT")]
         max_connections_per_peer: Connections,
-        /// Time limit of an NBD handshake, in seconds; a tenth of it while connections are scarce [default: 30]
+        /// Time limit of an NBD handshake, in seconds; a tenth of it while connections are scarce [default:
+        /// 30]
         #[arg(long, value_name = "SECONDS")]
         handshake_timeout: Seconds,
-        /// Time without progress after which an NBD client that holds memory others wait for is disconnected, in seconds [default: 30]
+        /// Time without progress after which an NBD client that holds memory others wait for is disconnected,
+        /// in seconds [default: 30]
         #[arg(long, value_name = "SECONDS")]
         stall_timeout: Seconds,
         /// Time without a request after which an NBD client is disconnected, in seconds [default: none]
@@ -110,10 +114,12 @@ options! {
         /// Memory for a cache of decompressed blocks, shared by all drives; 0 disables it [default: 64M]
         #[arg(long, value_name = "SIZE")]
         read_cache: ReadCacheSize,
-        /// User that a server started by root runs as, once sockets and drives are open; root: stay root [default: pumice, or nobody]
+        /// User that a server started by root runs as, once sockets and drives are open; root: stay root
+        /// [default: pumice, or nobody]
         #[arg(long, value_name = "NAME", env = "PUMICE_USER")]
         user: UserName,
-        /// Limit what the server can do: write only to drives and sockets, refuse system calls it does not need [default: on]
+        /// Limit what the server can do: write only to drives and sockets, refuse system calls it does not
+        /// need [default: on]
         #[arg(long, value_name = "WHETHER", value_parser = one_of::<Sandbox>(&["on", "off"]), hide_possible_values = true)]
         sandbox: Sandbox,
     }
@@ -141,7 +147,8 @@ options! {
         /// Serve the drives read-only; write nothing to their backing
         #[arg(long, num_args = 0, default_missing_value = "true")]
         read_only: bool,
-        /// Let NBD clients write to a drive that is attached on this machine: nothing coordinates them with what is mounted there
+        /// Let NBD clients write to a drive that is attached on this machine: nothing coordinates them with
+        /// what is mounted there
         #[arg(long, num_args = 0, default_missing_value = "true")]
         shared_writes: bool,
         /// Serve drives with a damaged log in the state before the damage
@@ -153,22 +160,27 @@ options! {
         /// Physical space usage levels that raise an event, in percent, or off [default: 80,90,95]
         #[arg(long, value_name = "LEVELS")]
         warn_at: Levels,
-        /// Command run by `sh -c` for each event, with PUMICE_EVENT, PUMICE_DRIVE, PUMICE_MESSAGE and more in its environment
+        /// Command run by `sh -c` for each event, with PUMICE_EVENT, PUMICE_DRIVE, PUMICE_MESSAGE and more in
+        /// its environment
         #[arg(long, value_name = "COMMAND")]
         on_event: CommandText,
-        /// Throttle writes from this usage of the space for data on, progressively until the drive is full; auto: from 95 on, if the capacity needs data that compresses; off: never [default: auto]
+        /// Throttle writes from this usage of the space for data on, progressively until the drive is full;
+        /// auto: from 95 on, if the capacity needs data that compresses; off: never [default: auto]
         #[arg(long, value_name = "PERCENT")]
         throttle_at: ThrottleAt,
         /// Lowest write rate that throttling enforces, in bytes per second [default: 4M]
         #[arg(long, value_name = "SIZE")]
         throttle_floor: ThrottleFloor,
-        /// Verify all records once in this time, such as 30d or 12h, spread over it; off: only by check --deep [default: off]
+        /// Verify all records once in this time, such as 30d or 12h, spread over it; off: only by check
+        /// --deep [default: off]
         #[arg(long, value_name = "TIME")]
         scrub_every: ScrubEvery,
-        /// Writes that find no space: error: they fail at once; wait:SECONDS: they are held, and fail after that time [default: error]
+        /// Writes that find no space: error: they fail at once; wait:SECONDS: they are held, and fail after
+        /// that time [default: error]
         #[arg(long, value_name = "HOW")]
         when_full: FullText,
-        /// Share of one processor, per drive, for recompression in the background; 0 disables it [default: 10]
+        /// Share of one processor, per drive, for recompression in the background; 0 disables it [default:
+        /// 10]
         #[arg(long, value_name = "PERCENT")]
         background_cpu: BackgroundCpu,
     }

@@ -30,9 +30,10 @@ const OVERFLOW_USER: u32 = 65534;
 /// Most symbolic links on the way to a file, as in the kernel (`path_resolution(7)`).
 const LINKS_MAX: usize = 40;
 
-/// Checks that only root, the user of this process and `other` can change a file or pipe, or create or replace it, a link to it
-/// or a directory on the way to it. What nobody else can create passes if it does not exist: whoever reads it reports that.
-/// Contents of something other than a file or a pipe are not checked: whoever reads it must refuse it.
+/// Checks that only root, the user of this process and `other` can change a file or pipe, or create or
+/// replace it, a link to it or a directory on the way to it. What nobody else can create passes if it does
+/// not exist: whoever reads it reports that. Contents of something other than a file or a pipe are not
+/// checked: whoever reads it must refuse it.
 ///
 /// # Errors
 /// The error names the file or the directory, and who could change it.
@@ -69,7 +70,8 @@ fn check_way(path: &Path, other: Option<u32>) -> Result<()> {
         let next = at.join(name);
         let metadata = match std::fs::symlink_metadata(&next) {
             Ok(metadata) => metadata,
-            // The target of a link of `/proc` to a pipe or a deleted file only describes it, and the kernel does not walk it.
+            // The target of a link of `/proc` to a pipe or a deleted file only describes it, and the kernel
+            // does not walk it.
             Err(_) if left_after_proc.is_some_and(|after| left.len() >= after) => return Ok(()),
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 return check_creators(path, &next, &at, other);
@@ -146,8 +148,8 @@ fn other_writer(path: &Path, metadata: &Metadata, other: Option<u32>) -> Option<
     if mode & WRITABLE_BY_OTHERS != 0 {
         return Some(format!("writable by every user (mode {:03o})", mode & 0o777));
     }
-    // With an access control list, these bits are its mask: the most that any of its entries but those of the owner and of
-    // others grants.
+    // With an access control list, these bits are its mask: the most that any of its entries but those of the
+    // owner and of others grants.
     if mode & WRITABLE_BY_GROUP == 0 {
         return None;
     }
@@ -188,10 +190,11 @@ struct Entry {
     id: u32,
 }
 
-/// Returns the POSIX access control list of a file; `None` if it has none. Not the mask: the mode of the file has it.
+/// Returns the POSIX access control list of a file; `None` if it has none. Not the mask: the mode of the file
+/// has it.
 fn access_list(path: &Path) -> Option<Result<Vec<Entry>, Errno>> {
-    // The value of the attribute: a version of four bytes, then entries of tag (2 bytes), permissions (2) and number (4), in
-    // the order of the lowest byte first (`include/uapi/linux/posix_acl_xattr.h`).
+    // The value of the attribute: a version of four bytes, then entries of tag (2 bytes), permissions (2) and
+    // number (4), in the order of the lowest byte first (`include/uapi/linux/posix_acl_xattr.h`).
     const HEADER_BYTES: usize = 4;
     const ENTRY_BYTES: usize = 8;
     let mut list = vec![0; ACL_BYTES_MAX];

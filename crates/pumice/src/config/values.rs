@@ -1,5 +1,5 @@
-//! Types of option values: their forms on the command line and in the file, which differ (`--write-cache off`,
-//! `write-cache = false`), and their defaults.
+//! Types of option values: their forms on the command line and in the file, which differ
+//! (`--write-cache off`, `write-cache = false`), and their defaults.
 
 use std::path::PathBuf;
 use std::str::FromStr;

@@ -18,8 +18,9 @@ use crate::usage;
 /// Passes over signatures outside of the ends. A pass may bring to light what an earlier signature concealed.
 const PASSES: u32 = 8;
 
-/// Overwrites both ends of the backing, to its last byte, with zeros, and every signature elsewhere, but not the owner
-/// pages, which hold the claim. Durable on return. Then the kernel forgets the partitions of a disk.
+/// Overwrites both ends of the backing, to its last byte, with zeros, and every signature elsewhere, but not
+/// the owner pages, which hold the claim. Durable on return. Then the kernel forgets the partitions of a
+/// disk.
 ///
 /// # Errors
 /// Everything must be writable, and nothing may be recognized afterwards. The backing must stay claimed.

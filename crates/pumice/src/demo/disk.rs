@@ -19,7 +19,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Time for which requests wait for a server, in seconds.
 const TIMEOUT_SECONDS: &str = "60";
 
-/// An attached drive. The process behind the device starts its server, again when it was killed. Dropping this unmounts and detaches it.
+/// An attached drive. The process behind the device starts its server, again when it was killed. Dropping
+/// this unmounts and detaches it.
 pub(super) struct Disk {
     folder: PathBuf,
     device: String,
@@ -81,7 +82,8 @@ impl Disk {
         answers.flat_map(|answer| answer.drives).next().ok_or_else(|| anyhow!("no server has the drive"))
     }
 
-    /// Kills the server with SIGKILL. Returns the status from the next one, and the time until it served the drive.
+    /// Kills the server with SIGKILL. Returns the status from the next one, and the time until it served the
+    /// drive.
     pub(super) fn kill_server(&self) -> Result<(StatusReport, Duration)> {
         let server = |status: &StatusReport| status.server.as_ref().map(|server| server.pid);
         let killed = server(&self.status()?);

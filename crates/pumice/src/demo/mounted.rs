@@ -17,7 +17,8 @@ use crate::progress;
 const LIMIT: Duration = Duration::from_secs(60);
 /// Duration of writing files before the server is killed.
 const WRITING_BEFORE_KILL: Duration = Duration::from_millis(300);
-/// Bytes of files that are written while it is killed. The drive has room for all of them, however badly they compress.
+/// Bytes of files that are written while it is killed. The drive has room for all of them, however badly they
+/// compress.
 const MORE_BYTES: u64 = 128 << 20;
 
 pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {

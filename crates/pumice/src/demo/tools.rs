@@ -12,7 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 /// Interval between checks while waiting.
 const POLL: Duration = Duration::from_millis(10);
-/// Time that a program may take to end before it is killed. A server finishes the training of a dictionary first.
+/// Time that a program may take to end before it is killed. A server finishes the training of a dictionary
+/// first.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
@@ -37,15 +38,16 @@ pub(crate) fn installed(program: &str) -> bool {
     std::env::split_paths(&path).chain(usual).any(|dir| dir.join(program).is_file())
 }
 
-/// Creates a command in its own process group. Ctrl-C on the terminal then reaches only this process, which stops the
-/// others in order.
+/// Creates a command in its own process group. Ctrl-C on the terminal then reaches only this process, which
+/// stops the others in order.
 pub(crate) fn command<S: AsRef<OsStr>>(program: &str, arguments: &[S]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).process_group(0).stdin(Stdio::null());
     command
 }
 
-/// Runs a program and returns its standard output. Fails if the program fails. The output must fit in a pipe buffer.
+/// Runs a program and returns its standard output. Fails if the program fails. The output must fit in a pipe
+/// buffer.
 pub(crate) fn run<S: AsRef<OsStr>>(program: &str, arguments: &[S], limit: Duration) -> Result<String> {
     execute(program, arguments, limit, check_interrupted)
 }

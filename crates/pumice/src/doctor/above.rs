@@ -1,4 +1,5 @@
-//! Users of the drive on this machine: block devices attached to it by clients, and filesystems mounted from them.
+//! Users of the drive on this machine: block devices attached to it by clients, and filesystems mounted from
+//! them.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -54,8 +55,8 @@ fn sockets(patient: &Patient, pid: u32) -> HashSet<String> {
     table.lines().filter_map(path).collect()
 }
 
-/// Returns the block devices that `pumice attach` has made, and those that clients have attached to an export at one of the
-/// sockets.
+/// Returns the block devices that `pumice attach` has made, and those that clients have attached to an export
+/// at one of the sockets.
 fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
     let block = |word: &'static str| patient.root.names("sys/block", move |name| numbered(name, word));
     let names = |command: &str, what: &str| command.contains(what);
@@ -72,8 +73,8 @@ fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
         }
     }
     for device in block("loop") {
-        // A program that provides the export as a file, such as qemu-storage-daemon or nbdfuse, names both on its
-        // command line.
+        // A program that provides the export as a file, such as qemu-storage-daemon or nbdfuse, names both on
+        // its command line.
         let Some(file) = patient.root.text(format!("sys/block/{device}/loop/backing_file")) else { continue };
         let folder = Path::new(&file).parent().map(|folder| folder.display().to_string()).unwrap_or_default();
         // Of a file system that was unmounted, the path begins at its root: that says nothing.
@@ -90,8 +91,8 @@ fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
     found
 }
 
-/// Returns whether a command line may refer to this drive's export. Clients name an export where a socket offers
-/// several.
+/// Returns whether a command line may refer to this drive's export. Clients name an export where a socket
+/// offers several.
 fn names_export(patient: &Patient, command: &str) -> bool {
     let name = patient.path.file_name().unwrap_or_default().to_string_lossy();
     let own = format!("{}.nbd", patient.path.display());

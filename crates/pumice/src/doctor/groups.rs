@@ -6,16 +6,16 @@ use service::{Mount, mounts};
 
 use super::root::Root;
 
-/// Returns the smallest memory limit of the groups of a process (a number, or `self`), in bytes; `None` if there is no
-/// limit.
+/// Returns the smallest memory limit of the groups of a process (a number, or `self`), in bytes; `None` if
+/// there is no limit.
 pub(super) fn memory_limit_bytes(root: &Root, process: &str) -> Option<u64> {
     // Beyond `memory.high`, processes are slowed down until they hardly run.
     let v2 = directories(root, process, None).into_iter();
     let v2 = v2.flat_map(|group| ["memory.max", "memory.high"].map(|limit| group.join(limit)));
     let v1 = directories(root, process, Some("memory")).into_iter();
     let v1 = v1.map(|group| group.join("memory.limit_in_bytes"));
-    // Without a limit, version 1 has a number larger than the memory of any machine, and version 2 has `max`, which is
-    // skipped.
+    // Without a limit, version 1 has a number larger than the memory of any machine, and version 2 has `max`,
+    // which is skipped.
     v2.chain(v1).filter_map(|file| root.number(file)).min()
 }
 
@@ -35,10 +35,11 @@ pub(super) fn processors_limit(root: &Root, process: &str) -> Option<f64> {
     v2.chain(v1).filter(|processors| processors.is_finite()).min_by(f64::total_cmp)
 }
 
-/// Returns the directories of the group of a process and of its parents, for a version 1 controller or for version 2.
+/// Returns the directories of the group of a process and of its parents, for a version 1 controller or for
+/// version 2.
 ///
-/// In a container, the group name may be that of the host, while the mount shows only the container's own group and its
-/// children. The topmost directory then has the limit.
+/// In a container, the group name may be that of the host, while the mount shows only the container's own
+/// group and its children. The topmost directory then has the limit.
 fn directories(root: &Root, process: &str, controller: Option<&str>) -> Vec<PathBuf> {
     // Version 1: `9:memory:/system.slice/x.service`. Version 2: `0::/system.slice/x.service`.
     let groups = root.text(format!("proc/{process}/cgroup")).unwrap_or_default();

@@ -281,8 +281,8 @@ mod tests {
         std::fs::read_to_string(root.join(path)).expect("a file of the project")
     }
 
-    /// The unit and its page say twelve drives, with a fifth of the limit for what the formula leaves out (the heap, threads,
-    /// the kernel's memory for sockets).
+    /// The unit and its page say twelve drives, with a fifth of the limit for what the formula leaves out
+    /// (the heap, threads, the kernel's memory for sockets).
     #[test]
     fn the_memory_limit_of_the_unit_is_for_twelve_drives() {
         let unit = project("deploy/systemd/pumice.service");

@@ -5,14 +5,15 @@ use super::finding::Finding;
 use super::groups::processors_limit;
 use super::root::numbered;
 
-/// Longest wake-up time without a warning. Longer times are noticeable with a disk that responds in 20 to 100 us.
+/// Longest wake-up time without a warning. Longer times are noticeable with a disk that responds in 20 to 100
+/// us.
 const IDLE_EXIT_MAX_US: u64 = 50;
 /// Smallest number of processors with which clients do not wait for background work and for each other.
 const PROCESSORS_MIN: usize = 2;
 /// Lowest frequency limit without a warning, as a share of the hardware's maximum.
 const FREQUENCY_SHARE_MIN: f64 = 0.9;
-/// Lowest current frequency without a warning, as a share of the hardware's maximum. It is that of the fastest
-/// processor, which may be idle.
+/// Lowest current frequency without a warning, as a share of the hardware's maximum. It is that of the
+/// fastest processor, which may be idle.
 const FREQUENCY_NOW_SHARE_MIN: f64 = 0.5;
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {

@@ -38,8 +38,8 @@ pub(super) fn above(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Vec<
 }
 
 /// Compares the data on the drive with the space used by the filesystems on it. The difference was freed by a
-/// filesystem but not trimmed. Used space is the device size minus free space, so it includes the journal and tables,
-/// which df omits.
+/// filesystem but not trimmed. Used space is the device size minus free space, so it includes the journal and
+/// tables, which df omits.
 pub(super) fn gap(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Finding {
     let check = "trim-gap";
     let mounted: Vec<&Above> = devices.iter().flat_map(|(_, mounted)| mounted).collect();

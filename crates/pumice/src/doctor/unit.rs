@@ -1,4 +1,5 @@
-//! Memory limit that systemd will set for the server: as systemd itself says it, else by the files of the unit.
+//! Memory limit that systemd will set for the server: as systemd itself says it, else by the files of the
+//! unit.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -38,8 +39,8 @@ const UNITS: [&str; 13] = [
     "run/systemd/generator.late",
 ];
 
-/// Returns the memory limit that systemd will set for the server, in bytes; the inner `None` means that it sets none, or none
-/// in bytes. `None` if there is no unit.
+/// Returns the memory limit that systemd will set for the server, in bytes; the inner `None` means that it
+/// sets none, or none in bytes. `None` if there is no unit.
 pub(super) fn memory_limit_bytes(root: &Root) -> Option<Option<u64>> {
     // As sd_booted(3) does. Only the manager knows transient units and all that it has loaded.
     let runs = root.directory() == Path::new("/") && root.path("run/systemd/system").is_dir();
@@ -91,8 +92,8 @@ fn in_properties(text: &str) -> Option<Option<u64>> {
 /// As [`memory_limit_bytes`], by the files of the unit and its drop-ins.
 fn in_files(root: &Root) -> Option<Option<u64>> {
     let unit = UNITS.iter().find_map(|directory| root.text(format!("{directory}/{UNIT}")))?;
-    // They are read in the order of their names. Of one name, that in the most important directory counts, even if it is
-    // empty; those of all services are less important than those of the unit.
+    // They are read in the order of their names. Of one name, that in the most important directory counts,
+    // even if it is empty; those of all services are less important than those of the unit.
     let mut added = BTreeMap::new();
     for drop_ins in [UNIT, "service"] {
         for directory in UNITS.map(|directory| format!("{directory}/{drop_ins}.d")) {

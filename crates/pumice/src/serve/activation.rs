@@ -1,5 +1,6 @@
-//! Sockets that the service manager has bound and passes on (socket activation, `sd_listen_fds(3)`): their number in
-//! `$LISTEN_FDS`, their names in `$LISTEN_FDNAMES`, and the process that they are for in `$LISTEN_PID`.
+//! Sockets that the service manager has bound and passes on (socket activation, `sd_listen_fds(3)`): their
+//! number in `$LISTEN_FDS`, their names in `$LISTEN_FDNAMES`, and the process that they are for in
+//! `$LISTEN_PID`.
 
 use std::os::fd::RawFd;
 
@@ -13,9 +14,11 @@ use crate::config::ActivatedSocket;
 const FIRST: RawFd = 3;
 /// Most sockets.
 const SOCKETS_MAX: usize = 256;
-/// Names of sockets that offer all drives: given by hand, and what `sd_listen_fds_with_names` calls one without a name.
+/// Names of sockets that offer all drives: given by hand, and what `sd_listen_fds_with_names` calls one
+/// without a name.
 const ALL_DRIVES: [&str; 3] = ["", "nbd", "unknown"];
-/// The same of a unit of this program. systemd gives a socket without `FileDescriptorName=` the name of its unit.
+/// The same of a unit of this program. systemd gives a socket without `FileDescriptorName=` the name of its
+/// unit.
 const OWN_UNIT: &str = "pumice.socket";
 
 /// A socket that the service manager has bound.

@@ -48,8 +48,8 @@ struct Open {
     admin: Option<AdminSocket>,
 }
 
-/// Addresses bound before any drive is opened. An address that cannot be bound then costs no recovery and changes no
-/// drive. Clients that connect early wait.
+/// Addresses bound before any drive is opened. An address that cannot be bound then costs no recovery and
+/// changes no drive. Clients that connect early wait.
 struct Early {
     nbd: Vec<Bound>,
     http: Option<HttpListener>,
@@ -73,7 +73,8 @@ pub(super) struct Daemon {
     common: Exports,
     endpoints: Endpoints,
     http: Option<HttpServer>,
-    /// Drives that could not be opened because they were in use. Opening them is tried again until it succeeds.
+    /// Drives that could not be opened because they were in use. Opening them is tried again until it
+    /// succeeds.
     waiting: Vec<PathBuf>,
     /// Admin socket for the status of drives that could not be opened; `None` if there are none.
     down_admin: Option<AdminSocket>,
@@ -155,8 +156,8 @@ impl Daemon {
         result.and(first.map_or(Ok(()), Err))
     }
 
-    /// Logs an error if the user that the server became cannot read its configuration and certificates again: neither
-    /// renewed certificates nor revocations would take effect.
+    /// Logs an error if the user that the server became cannot read its configuration and certificates again:
+    /// neither renewed certificates nor revocations would take effect.
     fn check_reloads(&self) {
         if !self.privileges.changed_user() || self.source.file.is_none() {
             return;
@@ -184,14 +185,14 @@ impl Daemon {
         })
     }
 
-    /// Opens the drives of the configuration. A drive in the file that cannot be opened is reported as down, and the
-    /// others are served. A failure of a drive named on the command line ends the server. Returns false if a stop is
-    /// requested before all are open.
+    /// Opens the drives of the configuration. A drive in the file that cannot be opened is reported as down,
+    /// and the others are served. A failure of a drive named on the command line ends the server. Returns
+    /// false if a stop is requested before all are open.
     async fn open_all(&mut self) -> Result<bool> {
         let mut stop = self.signals.stop.clone();
         let tolerant = self.source.file.is_some() && self.source.overrides.paths.is_empty();
-        // An opening keeps a worker busy. If the first failure ends the server, drives are opened one at a time, so
-        // that the remaining ones are not touched.
+        // An opening keeps a worker busy. If the first failure ends the server, drives are opened one at a
+        // time, so that the remaining ones are not touched.
         let most = if tolerant { self.workers.count() } else { 1 };
         let (configs, mut openings) = (self.config.drives.clone(), JoinSet::new());
         let mut to_open = configs.iter().enumerate();
@@ -288,8 +289,8 @@ impl Daemon {
         Ok(())
     }
 
-    /// Reports a drive that could not be opened as down. A reload tries to open it again. If the drive was in use, the
-    /// server also tries again by itself.
+    /// Reports a drive that could not be opened as down. A reload tries to open it again. If the drive was in
+    /// use, the server also tries again by itself.
     fn down(&mut self, config: &DriveConfig, error: &anyhow::Error) {
         let monitor = config.options.open().monitor;
         let mut reason = one_line(error);
@@ -319,8 +320,8 @@ impl Daemon {
         }
     }
 
-    /// Withdraws a drive from clients and closes it. Clients get replies to their requests and are disconnected first.
-    /// Returns the exports of the drive's own addresses, and the result of closing.
+    /// Withdraws a drive from clients and closes it. Clients get replies to their requests and are
+    /// disconnected first. Returns the exports of the drive's own addresses, and the result of closing.
     async fn close_drive(&mut self, at: usize) -> (Exports, Result<()>) {
         let open = self.open.remove(at);
         let gone = withdraw(&self.common, &open);
@@ -340,7 +341,8 @@ impl Daemon {
         (open.own, closed)
     }
 
-    /// Returns the addresses to listen at and their exports, for the given server settings and the open drives.
+    /// Returns the addresses to listen at and their exports, for the given server settings and the open
+    /// drives.
     fn wanted(&self, server: &Server) -> Result<Vec<(Address, Exports)>> {
         let mut wanted = Vec::new();
         for address in &server.nbd {

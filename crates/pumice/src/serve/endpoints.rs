@@ -54,8 +54,8 @@ pub(super) struct Endpoints {
 }
 
 impl Endpoints {
-    /// Creates an empty set. `stop` ends accepting at all addresses, and all connections. Addresses of the sockets in
-    /// `activated` are not bound: these are used.
+    /// Creates an empty set. `stop` ends accepting at all addresses, and all connections. Addresses of the
+    /// sockets in `activated` are not bound: these are used.
     pub(super) fn new(workers: Arc<Workers>, stop: Shutdown, activated: Vec<Inherited>) -> Endpoints {
         Endpoints {
             workers,
@@ -67,8 +67,8 @@ impl Endpoints {
         }
     }
 
-    /// Checks the addresses in `wanted` that the server listens at already with new settings: the client CA may be gone.
-    /// Names of hosts are not resolved again: that could take long, or fail.
+    /// Checks the addresses in `wanted` that the server listens at already with new settings: the client CA
+    /// may be gone. Names of hosts are not resolved again: that could take long, or fail.
     ///
     /// # Errors
     /// Fails for an address that would be open to anyone on the network.
@@ -153,7 +153,8 @@ impl Endpoints {
         Ok(others)
     }
 
-    /// Reports sockets of the service manager at which nobody accepts clients. They connect all the same, and wait.
+    /// Reports sockets of the service manager at which nobody accepts clients. They connect all the same, and
+    /// wait.
     pub(super) fn report_unaccepted(&self) {
         let is_open = |socket: &&Inherited| self.open.iter().any(|open| open.address == *socket.address());
         for socket in self.activated.iter().filter(|socket| !is_open(socket)) {
@@ -164,8 +165,8 @@ impl Endpoints {
         }
     }
 
-    /// Stops listening at addresses that are not in `wanted`. Connected clients stay. New clients of the remaining
-    /// addresses get the exports given in `wanted`.
+    /// Stops listening at addresses that are not in `wanted`. Connected clients stay. New clients of the
+    /// remaining addresses get the exports given in `wanted`.
     pub(super) async fn retain(&mut self, wanted: &[(Address, Exports)]) {
         let mut gone = Vec::new();
         for endpoint in std::mem::take(&mut self.open) {
@@ -189,7 +190,8 @@ impl Endpoints {
         while self.accepting.try_join_next().is_some() {}
     }
 
-    /// Prints one line for each new export and address, and passes the addresses to the drives for their status.
+    /// Prints one line for each new export and address, and passes the addresses to the drives for their
+    /// status.
     pub(super) fn announce(&mut self, config: &ServerConfig, printer: &Printer) {
         let encrypted = matches!(config.tls, TlsPolicy::Required(_));
         let mut now = HashSet::new();
@@ -228,8 +230,8 @@ impl Endpoints {
     }
 }
 
-/// Returns `unix:PATH.nbd`. For a block device, the socket is in the directory of the admin sockets, because sockets do
-/// not belong in /dev.
+/// Returns `unix:PATH.nbd`. For a block device, the socket is in the directory of the admin sockets, because
+/// sockets do not belong in /dev.
 pub(super) fn default_address(path: &Path) -> Result<Address> {
     let mut name = path.as_os_str().to_owned();
     name.push(".nbd");
@@ -248,7 +250,8 @@ pub(super) fn absolute(address: &Address) -> Result<Address> {
     })
 }
 
-/// Accepts clients until either shutdown, then waits until the last client has left. `stop` also ends the clients.
+/// Accepts clients until either shutdown, then waits until the last client has left. `stop` also ends the
+/// clients.
 async fn accept_all(
     (acceptor, closing): (Acceptor, oneshot::Sender<()>),
     failures: AcceptFailures,

@@ -10,8 +10,9 @@ use status::shown;
 
 use super::printer::Printer;
 
-/// Serves the status of `drives` and the counts of the clients of `exports`' server at a bound port, and prints the
-/// address. Logs a warning for TCP, which does not authenticate clients. Ends when the returned server is dropped.
+/// Serves the status of `drives` and the counts of the clients of `exports`' server at a bound port, and
+/// prints the address. Logs a warning for TCP, which does not authenticate clients. Ends when the returned
+/// server is dropped.
 pub(super) fn serve(
     listener: HttpListener,
     drives: Drives,

@@ -1,6 +1,6 @@
-//! File descriptors that the parent process left open, or that a library of C opened. Those of the parent stay open: they may
-//! hold a lock (`flock FILE pumice serve`), and the command line may name them (`--config /dev/fd/8`). Commands of `on-event`
-//! and other programs must get none of them.
+//! File descriptors that the parent process left open, or that a library of C opened. Those of the parent
+//! stay open: they may hold a lock (`flock FILE pumice serve`), and the command line may name them
+//! (`--config /dev/fd/8`). Commands of `on-event` and other programs must get none of them.
 
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -15,15 +15,17 @@ const CLOSE_ON_EXEC: i32 = libc::O_CLOEXEC;
 /// Descriptors that the parent process left open, by number.
 pub(super) struct Passed(Vec<RawFd>);
 
-/// Keeps descriptors that this program has not opened itself, except the standard ones, from programs that are started later.
-/// Does nothing if there is no `/proc`. Returns them: at the first call they are those of the parent.
+/// Keeps descriptors that this program has not opened itself, except the standard ones, from programs that
+/// are started later. Does nothing if there is no `/proc`. Returns them: at the first call they are those of
+/// the parent.
 pub(super) fn keep_from_programs() -> Passed {
     let passed = passed_on(Path::new("/proc/self"));
     for number in &passed {
         let number = *number;
-        // SAFETY: the descriptor was open when it was listed. This program closes none of those now: all that it opens, and
-        // what it takes of the parent's, have the flag and are not listed. If a library has closed it since, the call fails, or sets the flag of another descriptor,
-        // which has it already unless it is a library's. Nothing is read, written or closed.
+        // SAFETY: the descriptor was open when it was listed. This program closes none of those now: all that
+        // it opens, and what it takes of the parent's, have the flag and are not listed. If a library has
+        // closed it since, the call fails, or sets the flag of another descriptor, which has it already
+        // unless it is a library's. Nothing is read, written or closed.
         #[allow(unsafe_code, reason = "a descriptor that nothing in this program owns has only its number")]
         let descriptor = unsafe { BorrowedFd::borrow_raw(number) };
         // It fails only for descriptors that are not open.
@@ -37,8 +39,9 @@ impl Passed {
     pub(super) fn take(&mut self, number: RawFd) -> Option<OwnedFd> {
         let at = self.0.iter().position(|listed| *listed == number)?;
         self.0.swap_remove(at);
-        // SAFETY: it is open, as in `keep_from_programs`. Nothing in this program owns it: all that the program opens has the
-        // flag and is not listed, and no library was there before the list. It gets one owner, as it leaves the list.
+        // SAFETY: it is open, as in `keep_from_programs`. Nothing in this program owns it: all that the
+        // program opens has the flag and is not listed, and no library was there before the list. It gets one
+        // owner, as it leaves the list.
         #[allow(unsafe_code, reason = "a descriptor that nothing in this program owns has only its number")]
         Some(unsafe { OwnedFd::from_raw_fd(number) })
     }

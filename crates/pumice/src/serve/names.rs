@@ -1,5 +1,5 @@
-//! Names of hosts to listen at. They are resolved on threads of their own, because a name server may take long, and the
-//! main loop handles signals, events and monitoring.
+//! Names of hosts to listen at. They are resolved on threads of their own, because a name server may take
+//! long, and the main loop handles signals, events and monitoring.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 /// Longest wait for the names of a configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Most threads at a time, those included that are not waited for any more: a name server that does not answer holds
-/// them for as long as the resolver is patient.
+/// Most threads at a time, those included that are not waited for any more: a name server that does not
+/// answer holds them for as long as the resolver is patient.
 const THREADS_MAX: usize = 64;
 
 static THREADS: AtomicUsize = AtomicUsize::new(0);

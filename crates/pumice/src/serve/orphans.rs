@@ -1,8 +1,8 @@
 //! Orphans that the server inherits as process 1 of a container.
 //!
-//! A command of `--on-event` may leave processes behind. When they end, process 1 has to wait for them, or they stay as
-//! zombies and keep their process ids. The children of the server itself are waited for where they are started, at once. So
-//! only what is found as a zombie twice is an orphan.
+//! A command of `--on-event` may leave processes behind. When they end, process 1 has to wait for them, or
+//! they stay as zombies and keep their process ids. The children of the server itself are waited for where
+//! they are started, at once. So only what is found as a zombie twice is an orphan.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,5 +1,5 @@
-//! Output of a server on standard output: drives and their addresses. A separate thread writes it, so that a blocked
-//! pipe does not stop the server.
+//! Output of a server on standard output: drives and their addresses. A separate thread writes it, so that a
+//! blocked pipe does not stop the server.
 
 use std::io::Write;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};

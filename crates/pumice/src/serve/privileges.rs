@@ -1,5 +1,5 @@
-//! Privileges that the server drops, to limit the harm of a bug in it: the rights of root, system calls that it
-//! does not need, and writing to files that are not its own.
+//! Privileges that the server drops, to limit the harm of a bug in it: the rights of root, system calls that
+//! it does not need, and writing to files that are not its own.
 //!
 //! | moment | privileges dropped |
 //! | --- | --- |
@@ -43,7 +43,8 @@ impl Privileges {
         Ok(Privileges { account, sandbox, writes_are_limited: false, are_given_up: false })
     }
 
-    /// Applies the restrictions of a thread, which the threads that it starts inherit. Call it before starting any.
+    /// Applies the restrictions of a thread, which the threads that it starts inherit. Call it before
+    /// starting any.
     ///
     /// # Errors
     ///
@@ -60,8 +61,8 @@ impl Privileges {
         Ok(())
     }
 
-    /// Drops the remaining privileges of all threads. Call it when sockets and backings are open. The admin sockets
-    /// pass to the new user, and the commands that are held back run as that user.
+    /// Drops the remaining privileges of all threads. Call it when sockets and backings are open. The admin
+    /// sockets pass to the new user, and the commands that are held back run as that user.
     ///
     /// # Errors
     ///

@@ -95,8 +95,8 @@ fn without_server(attachment: &Attachment) -> StatusReport {
     }
 }
 
-/// Returns the drive with a name: a number, `/dev/sfdv0n1` or `/dev/sfxv0` whether or not there is such a link, its block
-/// device, or its path.
+/// Returns the drive with a name: a number, `/dev/sfdv0n1` or `/dev/sfxv0` whether or not there is such a
+/// link, its block device, or its path.
 pub(super) fn find(name: &Path) -> Result<Card> {
     found(name, crate::served::drive)
 }

@@ -1,4 +1,5 @@
-//! Erasing a drive under its block device: it is detached, erased and attached again, as the device of a hardware drive stays.
+//! Erasing a drive under its block device: it is detached, erased and attached again, as the device of a
+//! hardware drive stays.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::os::unix::ffi::OsStringExt;
@@ -76,7 +77,8 @@ fn check(card: &Card) -> Result<()> {
     Ok(())
 }
 
-/// Returns whether a server has the drive that was not started for its block device, and so does not end with it.
+/// Returns whether a server has the drive that was not started for its block device, and so does not end with
+/// it.
 fn is_served_by_others(card: &Card) -> bool {
     let own = card.attachment.as_ref().and_then(|attachment| attachment.record.server_pid);
     let server = card.drive.server.as_ref().map(|server| server.pid);
@@ -138,7 +140,8 @@ fn offline(card: &Card, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     }
 }
 
-/// Detaches a drive. Processes that look at all loop devices, as some commands of this program do, have it open for a moment.
+/// Detaches a drive. Processes that look at all loop devices, as some commands of this program do, have it
+/// open for a moment.
 fn detach(attachment: &Attachment) -> Result<()> {
     let since = Instant::now();
     loop {

@@ -13,7 +13,8 @@ const PCI_IDS: [&str; 2] = ["usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids"
 /// Most directories above a disk that are looked at.
 const DEPTH_MAX: usize = 16;
 
-/// What is known of the disks under a drive. Values of several disks, if they differ, have commas between them.
+/// What is known of the disks under a drive. Values of several disks, if they differ, have commas between
+/// them.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Hardware {
     pub(super) vendor_id: Option<String>,
@@ -64,7 +65,8 @@ fn joined(values: impl Iterator<Item = String>) -> Option<String> {
     (!all.is_empty()).then(|| all.join(", "))
 }
 
-/// Returns the directory of the PCI function that a disk is. A disk behind a controller (SATA, SAS, USB) is none.
+/// Returns the directory of the PCI function that a disk is. A disk behind a controller (SATA, SAS, USB) is
+/// none.
 fn pci_function(disk: &Path) -> Option<PathBuf> {
     let device = fs::canonicalize(disk.join("device")).ok()?;
     // An NVMe disk of several paths: its controllers are below the subsystem.
@@ -82,7 +84,8 @@ fn pci_function(disk: &Path) -> Option<PathBuf> {
     None
 }
 
-/// Returns the maker that a SCSI disk reports. Of SATA disks that is only `ATA`; of others it may be a PCI number.
+/// Returns the maker that a SCSI disk reports. Of SATA disks that is only `ATA`; of others it may be a PCI
+/// number.
 fn scsi_vendor(disk: &Path) -> Option<String> {
     let vendor = text(disk.join("device/vendor"))?;
     (vendor != "ATA" && !vendor.starts_with("0x")).then_some(vendor)
@@ -96,7 +99,8 @@ fn maker(root: &Root, vendor: &str) -> Option<String> {
     Some(line.trim().to_string())
 }
 
-/// Returns speed and width of a link: `Speed 8GT/s, Width x4`. The kernel writes `8.0 GT/s PCIe`, or `Unknown`.
+/// Returns speed and width of a link: `Speed 8GT/s, Width x4`. The kernel writes `8.0 GT/s PCIe`, or
+/// `Unknown`.
 fn link(function: &Path) -> Option<String> {
     let speed = text(function.join("current_link_speed"))?;
     let speed: f64 = speed.split_whitespace().next()?.parse().ok()?;

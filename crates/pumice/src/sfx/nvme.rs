@@ -187,7 +187,8 @@ fn change_cap(args: &ChangeCapArgs) -> Result<()> {
     Ok(())
 }
 
-/// Waits until the block device of a drive shows its new capacity, because the next command may be one that grows a file system.
+/// Waits until the block device of a drive shows its new capacity, because the next command may be one that
+/// grows a file system.
 fn wait_for_device(card: &Card, path: &Path, bytes: u64) {
     let since = Instant::now();
     let is_shown = || client::find(path).is_none_or(|attachment| attachment.status.size_bytes >= bytes);

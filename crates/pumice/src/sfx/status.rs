@@ -1,4 +1,5 @@
-//! `sfx-status`: the status listing of ScaleFlux's CSD 2000 (figure 6 of the document), with the same lines in the same order.
+//! `sfx-status`: the status listing of ScaleFlux's CSD 2000 (figure 6 of the document), with the same lines
+//! in the same order.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -25,7 +26,8 @@ const NONE: &str = "-";
     Example: pumice sfx-status 0"
 )]
 pub(crate) struct Args {
-    /// Number of a drive, /dev/sfdvNn1, its block device or its path [default: all that are served or attached]
+    /// Number of a drive, /dev/sfdvNn1, its block device or its path [default: all that are served or
+    /// attached]
     #[arg(value_name = "DRIVE")]
     drives: Vec<PathBuf>,
 }

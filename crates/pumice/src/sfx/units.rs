@@ -2,8 +2,8 @@
 
 /// Unit of the formula.
 const SECTOR_BYTES: u64 = 512;
-/// Sectors of a disk of so many GB: 97,696,368 for 50 GB, and 1,953,504 for each GB more (IDEMA LBA1-03). The document's
-/// drive of 3200 GB has 6,251,233,968. The same line goes on below 50 GB.
+/// Sectors of a disk of so many GB: 97,696,368 for 50 GB, and 1,953,504 for each GB more (IDEMA LBA1-03). The
+/// document's drive of 3200 GB has 6,251,233,968. The same line goes on below 50 GB.
 const SECTORS_PER_GB: u64 = 1_953_504;
 const SECTORS_BEYOND: u64 = 97_696_368 - 50 * SECTORS_PER_GB;
 /// Size from which on whole numbers are shown, as of the hardware. Smaller ones get two decimals.

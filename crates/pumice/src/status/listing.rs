@@ -1,6 +1,7 @@
-//! Lines of `pumice status`: a summary, and more with `--all`. Most have the names and the order of the status listing
-//! of ScaleFlux's CSD 2000 (`sfx-status`, in Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational
-//! Storage Drives*, 2022, figure 6), where they apply here. `docs/status.md` describes each line.
+//! Lines of `pumice status`: a summary, and more with `--all`. Most have the names and the order of the
+//! status listing of ScaleFlux's CSD 2000 (`sfx-status`, in Hyperscalers, *Gluster Scale Out Storage for
+//! Cloud using Computational Storage Drives*, 2022, figure 6), where they apply here. `docs/status.md`
+//! describes each line.
 
 use status::{DriveState, StatusReport};
 
@@ -127,7 +128,8 @@ pub(crate) fn device_status(drive: &StatusReport) -> String {
     }
 }
 
-/// Formats the ratio as in the listing of the CSD 2000: 248% is 2.48:1. Adds that without fills where they matter.
+/// Formats the ratio as in the listing of the CSD 2000: 248% is 2.48:1. Adds that without fills where they
+/// matter.
 fn compression_ratio(drive: &StatusReport) -> String {
     let ratio = drive.compression_ratio;
     let percent = 100.0 * ratio;

@@ -1,4 +1,5 @@
-//! Drive names in a column of limited width: the end of the path, which differs more often than the beginning.
+//! Drive names in a column of limited width: the end of the path, which differs more often than the
+//! beginning.
 
 use std::path::Path;
 

@@ -123,8 +123,8 @@ enum Key {
     Down,
 }
 
-/// Returns the meaning of an event; `None` for events without meaning. The view is redrawn in any case, such as after a
-/// resize.
+/// Returns the meaning of an event; `None` for events without meaning. The view is redrawn in any case, such
+/// as after a resize.
 fn answer(event: &Event) -> Option<Key> {
     let Event::Key(key) = event else { return None };
     if key.kind == KeyEventKind::Release {

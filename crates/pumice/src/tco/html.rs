@@ -139,8 +139,8 @@ fn smooth(scenario: &Scenario, sweep: &Sweep) -> Sweep {
     )
 }
 
-/// Returns a chart with a line for each column. The break-even ratio is marked if exactly one column has one in the
-/// range.
+/// Returns a chart with a line for each column. The break-even ratio is marked if exactly one column has one
+/// in the range.
 fn sweep_lines(report: &Report, sweep: &Sweep) -> LineChart {
     let info = sweep.field.info();
     let unit = match info.unit {

@@ -36,7 +36,8 @@ fn libnbd_starts_the_server() {
     assert!(!drive.folder().join("drive.nbd").exists(), "no address beside the socket");
 }
 
-/// The command that listens at sockets beside the drive, and passes them with these names to `pumice serve` when a client comes.
+/// The command that listens at sockets beside the drive, and passes them with these names to `pumice serve`
+/// when a client comes.
 fn activate(drive: &Drive, sockets: &[&str], names: &str, serve: &[&str]) -> Command {
     let mut command = Command::new(ACTIVATE);
     for variable in ["PUMICE_RUNTIME_DIR", USER] {

@@ -1,5 +1,5 @@
-//! Clients that negotiate no block size: they read and write any range of bytes. What others write at the same time to the
-//! same blocks is not lost.
+//! Clients that negotiate no block size: they read and write any range of bytes. What others write at the
+//! same time to the same blocks is not lost.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;

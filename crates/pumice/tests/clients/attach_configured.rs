@@ -1,4 +1,5 @@
-//! `pumice attach --configured` and `pumice detach --configured`: the drives with `attach = true`, all together.
+//! `pumice attach --configured` and `pumice detach --configured`: the drives with `attach = true`, all
+//! together.
 
 use std::path::PathBuf;
 use std::sync::PoisonError;

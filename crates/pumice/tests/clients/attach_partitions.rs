@@ -10,7 +10,8 @@ use crate::common::server::wait_until;
 use crate::common::{Outcome, fails, in_time, needs, succeed};
 use crate::filesystems::ONE;
 
-/// Writes a table of one partition, from 1 MiB on, of 64 MiB. Returns whether this kernel reads it; otherwise, the partition is made by hand.
+/// Writes a table of one partition, from 1 MiB on, of 64 MiB. Returns whether this kernel reads it;
+/// otherwise, the partition is made by hand.
 fn partition(node: &str) -> Outcome<bool> {
     let mut sector = [0; 512];
     sector[446 + 4] = 0x83;

@@ -1,4 +1,5 @@
-//! Servers below attached drives: one that hangs, one that cannot start, one that is opening the drive still, one of another program.
+//! Servers below attached drives: one that hangs, one that cannot start, one that is opening the drive still,
+//! one of another program.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,7 +18,8 @@ use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, Run, in_time, sample, succeed};
 use crate::filesystems::ONE;
 
-/// Time in which a drive goes on whose own server is well. One that hangs would delay it by 20 seconds and more.
+/// Time in which a drive goes on whose own server is well. One that hangs would delay it by 20 seconds and
+/// more.
 const SOON: Duration = Duration::from_secs(10);
 
 fn signal(pid: i64, signal: Signal) {
@@ -298,7 +300,8 @@ fn attached_on_a_full_filesystem(it: &Attached, mounted: &str) -> Outcome {
     kill(server);
     drop(stopped);
     let full = "the file system or volume under it is full";
-    // The server is started again and again, and locks the drive then: an output may say for once that it is in use.
+    // The server is started again and again, and locks the drive then: an output may say for once that it is
+    // in use.
     let reason = "its server does not start: ";
     let begin = format!("{path}  idle: {reason}");
     shown(&it.drive, &["status", &path], |run| {
@@ -324,7 +327,8 @@ fn attached_on_a_full_filesystem(it: &Attached, mounted: &str) -> Outcome {
     Ok(())
 }
 
-/// Waits for a server of the configuration while something else has the drive: that server rolls its log forward, for example.
+/// Waits for a server of the configuration while something else has the drive: that server rolls its log
+/// forward, for example.
 #[test]
 fn a_drive_in_use_is_waited_for() -> Outcome {
     if !usable() {
@@ -378,7 +382,8 @@ fn only_a_listed_drive_is_waited_for() -> Outcome {
     Ok(())
 }
 
-/// What `list` shows of a drive that is attached by a link, and of one in whose place an older copy is served.
+/// What `list` shows of a drive that is attached by a link, and of one in whose place an older copy is
+/// served.
 #[test]
 fn a_drive_has_one_line() -> Outcome {
     if !usable() {

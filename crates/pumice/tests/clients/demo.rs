@@ -13,7 +13,8 @@ fn run_demo(interrupt_after: Option<Duration>) -> Outcome<(bool, String)> {
     Ok((success, out + &log))
 }
 
-/// Runs the demo with another `PATH` and more arguments. Returns standard output and standard error separately.
+/// Runs the demo with another `PATH` and more arguments. Returns standard output and standard error
+/// separately.
 fn run_demo_with(
     path: &str,
     arguments: &[&str],

@@ -10,7 +10,8 @@ use crate::common::server::wait_until;
 use crate::common::{Drive, Outcome, needs, sample, succeed};
 use crate::disk::Disk;
 
-/// Lock that runs these tests one at a time. They use much CPU and I/O, and share the loop devices of the machine.
+/// Lock that runs these tests one at a time. They use much CPU and I/O, and share the loop devices of the
+/// machine.
 pub(crate) static ONE: Mutex<()> = Mutex::new(());
 
 /// Commands to create and check a filesystem.

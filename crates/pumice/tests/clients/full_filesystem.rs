@@ -1,6 +1,6 @@
-//! ext4 on a drive with a larger logical capacity than physical space. The filesystem is filled until writes fail,
-//! emptied, trimmed and filled again, with the server killed at each stage. Synced files must be intact, and fsck must
-//! have nothing left to repair.
+//! ext4 on a drive with a larger logical capacity than physical space. The filesystem is filled until writes
+//! fail, emptied, trimmed and filled again, with the server killed at each stage. Synced files must be
+//! intact, and fsck must have nothing left to repair.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -91,7 +91,8 @@ impl Host {
         self.point.join(format!("file-{number}"))
     }
 
-    /// Writes files from `first` on until one does not fit, or the drive is gone. Returns the number of synced files.
+    /// Writes files from `first` on until one does not fit, or the drive is gone. Returns the number of
+    /// synced files.
     fn fill(&mut self, first: u64) -> usize {
         let before = self.synced.len();
         for number in first..first + FILES_MAX {

@@ -78,8 +78,8 @@ fn a_flush_on_one_connection_covers_the_others() {
     succeed(PYTHON, &["-c", script, server.uri()]);
 }
 
-/// Four clients write concurrently, on all workers, while the server is killed repeatedly. Flushed data must be intact,
-/// and every block must contain data that was written.
+/// Four clients write concurrently, on all workers, while the server is killed repeatedly. Flushed data must
+/// be intact, and every block must contain data that was written.
 #[test]
 fn flushed_writes_of_many_clients_survive_kills() -> Outcome {
     const CLIENTS: usize = 4;

@@ -1,4 +1,5 @@
-//! Real clients with the real server and drive. A test whose client is not installed prints `skipped:` and passes.
+//! Real clients with the real server and drive. A test whose client is not installed prints `skipped:` and
+//! passes.
 
 #[path = "../common/mod.rs"]
 mod common;

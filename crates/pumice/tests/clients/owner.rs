@@ -1,5 +1,6 @@
-//! One owner: a drive that two processes reach by two paths of an overlay, which have locks of their own, as if they
-//! were on two machines. Machines are told apart by files mounted over the machine id and the boot id.
+//! One owner: a drive that two processes reach by two paths of an overlay, which have locks of their own, as
+//! if they were on two machines. Machines are told apart by files mounted over the machine id and the boot
+//! id.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -97,7 +98,8 @@ impl TwoPaths {
         self.drive.folder().join("layers/merged/d")
     }
 
-    /// Returns a command that runs `pumice` as if on another machine, or on the same machine after another boot.
+    /// Returns a command that runs `pumice` as if on another machine, or on the same machine after another
+    /// boot.
     fn on(&self, machine: u8, boot: u8) -> Command {
         let file = |name: &str, id: String| {
             let path = self.drive.file(name);

@@ -79,7 +79,8 @@ fn drives_come_and_go_while_another_is_written_to() -> Outcome {
         succeed("nbdcopy", &[&uri(comes), &back]);
         assert!(std::fs::read(&data)? == std::fs::read(&back)?);
         if round == 0 {
-            // The client of the removed drive got an error instead of wrong data, and the drive was closed properly.
+            // The client of the removed drive got an error instead of wrong data, and the drive was closed
+            // properly.
             let ended = goes.child.wait()?;
             assert_eq!(ended.code(), Some(3));
             wait_until("it is closed", || {

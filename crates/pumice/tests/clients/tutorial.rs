@@ -1,5 +1,5 @@
-//! The commands of `docs/tutorial.md` and of the README, run as they are pasted. Only places are replaced: paths, the
-//! device, the HTTP port, and the user `pumice`, whom this machine may not have.
+//! The commands of `docs/tutorial.md` and of the README, run as they are pasted. Only places are replaced:
+//! paths, the device, the HTTP port, and the user `pumice`, whom this machine may not have.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -36,8 +36,8 @@ fn flipped_bits_in_records_are_found() -> Outcome {
     }
     let drive = filled();
     let file = std::fs::File::options().read(true).write(true).open(drive.path())?;
-    // A position in the middle of the data. Any page that is mostly nonzero will do, because in compressed data no
-    // fixed byte pattern could be searched for.
+    // A position in the middle of the data. Any page that is mostly nonzero will do, because in compressed
+    // data no fixed byte pattern could be searched for.
     let mut page = vec![0; 4096];
     let mut at = 8 << 20;
     loop {

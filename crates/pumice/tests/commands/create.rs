@@ -137,7 +137,8 @@ fn refuses_what_holds_data() {
     }
 }
 
-/// The size of a backing that ends within a page, and in the middle of everything that formats align themselves to.
+/// The size of a backing that ends within a page, and in the middle of everything that formats align
+/// themselves to.
 const ODD_SIZE: u64 = (64 << 20) + (127 << 10) + 512;
 
 /// Writes traces of previous contents: places and bytes, after which `wipefs` finds them.

@@ -15,8 +15,8 @@ const FIRST_BYTES: u64 = 64 << 20;
 const SECOND: &str = "32M";
 const SECOND_BYTES: u64 = 32 << 20;
 
-/// Returns the size of the export that a client gets by this name; `None` if nothing listens or there is no such
-/// export.
+/// Returns the size of the export that a client gets by this name; `None` if nothing listens or there is no
+/// such export.
 fn size(socket: &Path, name: &str) -> Option<u64> {
     let mut stream = UnixStream::connect(socket).ok()?;
     stream.set_read_timeout(Some(LIMIT)).ok()?;

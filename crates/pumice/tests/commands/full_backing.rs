@@ -73,8 +73,8 @@ fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     while_it_is_served(drive, &path, &image, &filler)
 }
 
-/// The filesystem runs out of space while the drive is served. Hosts get an out-of-space error, and the drive continues
-/// once space is available.
+/// The filesystem runs out of space while the drive is served. Hosts get an out-of-space error, and the drive
+/// continues once space is available.
 fn while_it_is_served(drive: &Drive, path: &str, image: &str, filler: &str) -> Outcome {
     let server = drive.serve_paths(&[path.as_ref()], &[]);
     fill(filler)?;

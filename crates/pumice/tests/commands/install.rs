@@ -111,7 +111,8 @@ fn the_unit_fits_the_program() -> Outcome {
     assert_eq!(values(&unit, "Type"), ["notify"]);
     // A panic ends the server by SIGABRT; `on-failure` restarts it.
     assert_eq!(values(&unit, "Restart"), ["on-failure"]);
-    // The directory that `pumice status` searches first, and the directories of the sockets and drives in the example.
+    // The directory that `pumice status` searches first, and the directories of the sockets and drives in the
+    // example.
     let runtime = format!("/run/{}", values(&unit, "RuntimeDirectory").join(" "));
     if std::env::var_os("PUMICE_RUNTIME_DIR").is_none() {
         assert_eq!(service::runtime_dirs().first(), Some(&PathBuf::from(&runtime)));

@@ -1,4 +1,5 @@
-//! Privileges that a server drops once its drives are open: the rights of root, writing elsewhere, system calls.
+//! Privileges that a server drops once its drives are open: the rights of root, writing elsewhere, system
+//! calls.
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Command;
@@ -145,7 +146,8 @@ fn attacks_on_the_kernel_are_refused_to_commands_of_root_too() {
     }
 }
 
-/// A user that other programs share gets nothing: it could put sockets of its own in the place of the server's.
+/// A user that other programs share gets nothing: it could put sockets of its own in the place of the
+/// server's.
 #[test]
 fn the_directory_of_the_sockets_is_not_given_to_nobody() {
     if !is_root() {

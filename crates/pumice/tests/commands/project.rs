@@ -1,4 +1,5 @@
-//! The README, `scripts/deps.sh` with a package manager that installs nothing, and numbers given to `scripts/bench-kernel.sh`.
+//! The README, `scripts/deps.sh` with a package manager that installs nothing, and numbers given to
+//! `scripts/bench-kernel.sh`.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -20,8 +21,8 @@ fn program(path: &Path, line: &str) -> Outcome {
     Ok(fs::set_permissions(path, Permissions::from_mode(0o755))?)
 }
 
-/// Runs the script on a machine that has little more than these tools. Returns its output and the calls of `apt-get`, in
-/// order.
+/// Runs the script on a machine that has little more than these tools. Returns its output and the calls of
+/// `apt-get`, in order.
 fn run(arguments: &[&str]) -> Outcome<(Vec<String>, Option<i32>)> {
     let folder = tempfile::tempdir()?;
     let bin = folder.path().join("bin");

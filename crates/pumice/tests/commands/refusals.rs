@@ -46,7 +46,8 @@ fn pumice_with(drive: &Drive, variables: &[&str], arguments: &[&str]) -> Run {
     in_time("env", &[&fixed, variables, &[env!("CARGO_BIN_EXE_pumice")], arguments].concat())
 }
 
-/// Expects a failure with this code and one line on standard error that contains `says` and no control characters.
+/// Expects a failure with this code and one line on standard error that contains `says` and no control
+/// characters.
 fn refused(run: &Run, code: i32, says: &str, what: &dyn std::fmt::Debug) {
     assert_eq!(run.code, Some(code), "{what:?}: {run:?}");
     assert!(run.stderr.starts_with("pumice: ") && run.stderr.contains(says), "{what:?}: {says}: {run:?}");

@@ -84,7 +84,8 @@ fn a_client_that_stays_does_not_keep_the_server() -> Outcome {
     Ok(())
 }
 
-/// Two signals at once, as `timeout` sends them. They are of different kinds, because equal pending signals are merged.
+/// Two signals at once, as `timeout` sends them. They are of different kinds, because equal pending signals
+/// are merged.
 #[test]
 fn two_signals_in_one_instant_are_one() -> Outcome {
     use rustix::process::{Pid, Signal, kill_process};
@@ -125,8 +126,8 @@ fn client_that_does_not_read(socket: &std::path::Path) -> Outcome<UnixStream> {
     Ok(client)
 }
 
-/// The server waits for its client for some seconds after the first signal. The second one arrives when the first is no
-/// longer the same request.
+/// The server waits for its client for some seconds after the first signal. The second one arrives when the
+/// first is no longer the same request.
 #[test]
 fn a_second_signal_ends_the_server_at_once() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
@@ -376,8 +377,8 @@ fn process_1_reaps_what_commands_leave_behind() -> Outcome {
     Ok(())
 }
 
-/// Returns whether a server greets clients at the socket. Before its drives are open, a client can connect but gets
-/// no greeting.
+/// Returns whether a server greets clients at the socket. Before its drives are open, a client can connect
+/// but gets no greeting.
 fn greets(socket: &str) -> bool {
     let mut greeting = [0; 8];
     UnixStream::connect(socket).is_ok_and(|mut client| client.read_exact(&mut greeting).is_ok())

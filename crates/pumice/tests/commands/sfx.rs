@@ -1,5 +1,5 @@
-//! The commands of Hyperscalers' *Gluster Scale Out Storage for Cloud using Computational Storage Drives*, 2022, by the names
-//! that it uses.
+//! The commands of Hyperscalers' *Gluster Scale Out Storage for Cloud using Computational Storage Drives*,
+//! 2022, by the names that it uses.
 
 use std::fs::{self, File};
 use std::os::unix::fs::symlink;

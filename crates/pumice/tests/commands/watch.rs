@@ -33,7 +33,8 @@ fn shows_drives_until_somebody_has_seen_enough() -> Outcome {
             let _ = sender.send(part[..count].to_vec());
         }
     });
-    // Unchanged cells are not written again, so later words may be incomplete. Those of the first screen are complete.
+    // Unchanged cells are not written again, so later words may be incomplete. Those of the first screen are
+    // complete.
     let mut screen = Vec::new();
     while !String::from_utf8_lossy(&screen).contains("q quits") {
         screen.extend(seen.recv_timeout(Duration::from_secs(30)).map_err(|_| "nothing to see")?);

@@ -10,7 +10,8 @@ pub(crate) use server::{Drive, Server};
 /// Result type of all tests.
 pub(crate) type Outcome<T = ()> = Result<T, Box<dyn std::error::Error>>;
 
-/// Returns bytes that differ from place to place and compress about two to one. The same seed gives the same bytes.
+/// Returns bytes that differ from place to place and compress about two to one. The same seed gives the same
+/// bytes.
 pub(crate) fn sample(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut bytes = Vec::with_capacity(len + 16);

@@ -20,7 +20,8 @@ pub(crate) struct Drive {
 }
 
 impl Drive {
-    /// Creates a drive with these arguments of `pumice create`. Its capacity is the physical size unless given.
+    /// Creates a drive with these arguments of `pumice create`. Its capacity is the physical size unless
+    /// given.
     pub(crate) fn create(arguments: &[&str]) -> Drive {
         let size = arguments.iter().position(|argument| *argument == "--size").map(|at| arguments[at + 1]);
         match size {
@@ -95,8 +96,8 @@ impl Drive {
         self.start(command, paths.len().max(1))
     }
 
-    /// Writes a configuration to `pumice.toml` beside the drive and serves it. The server is ready when it has printed
-    /// `count` addresses.
+    /// Writes a configuration to `pumice.toml` beside the drive and serves it. The server is ready when it
+    /// has printed `count` addresses.
     pub(crate) fn serve_config(&self, config: &str, count: usize) -> Server {
         self.write_config(config);
         let mut command = Command::new(env!("CARGO_BIN_EXE_pumice"));
@@ -118,7 +119,8 @@ impl Drive {
         wait_until("the reload", || over(&self.log()) > before);
     }
 
-    /// Returns the log of the servers so far. A thread of the server writes it, so it is read until it stops growing.
+    /// Returns the log of the servers so far. A thread of the server writes it, so it is read until it stops
+    /// growing.
     pub(crate) fn log(&self) -> String {
         let read = || std::fs::read_to_string(self.folder().join("log")).unwrap_or_default();
         let mut log = read();

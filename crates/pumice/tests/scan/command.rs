@@ -95,14 +95,15 @@ fn samples_with_an_interval() {
             ["estimate", "low", "high"].map(|it| row["stored"][it].as_f64().expect("a number"));
         assert!((high - value).max(value - low) <= 0.0401, "{row}");
     }
-    // At most 1130 samples of 32 KiB. Half of the data varies less than the worst case, so fewer samples suffice.
+    // At most 1130 samples of 32 KiB. Half of the data varies less than the worst case, so fewer samples
+    // suffice.
     assert!(report["read"]["bytes"].as_u64().expect("bytes") < 30 << 20, "{}", report["read"]);
     let again = json(&[&[text(&path).as_str()], &arguments[..]].concat());
     assert_eq!(again["codecs"][0]["stored"], report["codecs"][0]["stored"]);
 }
 
-/// Reading stops when the estimate is good enough. A group of 32 KiB reaches over several small files, and the head of
-/// each is read too where its name has no extension.
+/// Reading stops when the estimate is good enough. A group of 32 KiB reaches over several small files, and
+/// the head of each is read too where its name has no extension.
 #[test]
 fn of_many_small_files_only_a_fraction_is_read() {
     const FILES: u64 = 8000;

@@ -14,7 +14,8 @@ const READ_CACHE_BYTES: u64 = drive::ReadCache::DEFAULT_BYTES;
 const IO_BUFFERS_BYTES: u64 = 16 * (16 << 20);
 /// Request data of all NBD connections together.
 const NBD_BYTES: u64 = 256 << 20;
-/// Temporary memory to open a drive: the number of log records at which writers stop, 40 bytes each, held twice.
+/// Temporary memory to open a drive: the number of log records at which writers stop, 40 bytes each, held
+/// twice.
 const RECOVERY_BYTES: u64 = 2 * 40 * 2 * LOG_RECORDS_MAX;
 /// Memory of a loaded map node.
 const NODE_MEMORY_BYTES: u64 = NODE_ENTRIES as u64 * 8 + 112;
@@ -22,9 +23,11 @@ const NODE_MEMORY_BYTES: u64 = NODE_ENTRIES as u64 * 8 + 112;
 /// Host memory, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostMemory {
-    /// Upper bound while the drive is served: the sum of the map cache, the segments, the buffers and the NBD requests.
+    /// Upper bound while the drive is served: the sum of the map cache, the segments, the buffers and the NBD
+    /// requests.
     pub total_max_bytes: u64,
-    /// Map cache (`--map-cache`), which may exceed its size by 5/16 under pressure, plus the nodes above the leaves.
+    /// Map cache (`--map-cache`), which may exceed its size by 5/16 under pressure, plus the nodes above the
+    /// leaves.
     pub map_cache_bytes: u64,
     /// Table of segments.
     pub segments_bytes: u64,
@@ -36,14 +39,15 @@ pub struct HostMemory {
     pub recovery_bytes: u64,
     /// Size of a map cache that holds the whole map, so that no read waits for a map node.
     pub whole_map_bytes: u64,
-    /// The formula of the Hyperscalers document for the driver of its drive: logical capacity in GB x 0.2 % + 3.5 GB.
+    /// The formula of the Hyperscalers document for the driver of its drive: logical capacity in GB x 0.2 % +
+    /// 3.5 GB.
     pub document_bytes: u64,
 }
 
 impl HostMemory {
     pub(crate) fn new(geometry: &Geometry, logical_bytes: u64, map_cache_bytes: u64) -> HostMemory {
-        // Under pressure the cache exceeds its size by a quarter, plus what a checkpoint loads. The nodes above the
-        // leaves are extra.
+        // Under pressure the cache exceeds its size by a quarter, plus what a checkpoint loads. The nodes
+        // above the leaves are extra.
         let upper = space::upper_nodes(logical_bytes / layout::BLOCK_BYTES as u64).iter().sum::<u64>()
             * NODE_MEMORY_BYTES;
         let map_cache_bytes = map_cache_bytes + map_cache_bytes / 4 + map_cache_bytes / 16 + upper;

@@ -1,5 +1,5 @@
-//! Advertised capacity of a drive: policies based on the table of the Hyperscalers document, checked against the model
-//! of the drive.
+//! Advertised capacity of a drive: policies based on the table of the Hyperscalers document, checked against
+//! the model of the drive.
 
 mod memory;
 mod waf;
@@ -52,9 +52,9 @@ impl FromStr for Policy {
     }
 }
 
-/// Settings of the document's drive. Source: Hyperscalers, *ScaleFlux CSD 2000* appliance document of 19 July 2022,
-/// figure 21, "performance vs drive expansion": a drive of 7680 GB, of which 6400 GB are provisioned unless the policy
-/// is [`Policy::Capacity`].
+/// Settings of the document's drive. Source: Hyperscalers, *ScaleFlux CSD 2000* appliance document of 19 July
+/// 2022, figure 21, "performance vs drive expansion": a drive of 7680 GB, of which 6400 GB are provisioned
+/// unless the policy is [`Policy::Capacity`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DocumentRow {
     /// Physical bytes that the drive is set to use.
@@ -65,7 +65,8 @@ pub struct DocumentRow {
     pub keep_defaults: bool,
 }
 
-/// Lowest ratio at which the document advertises more than the provisioned capacity under [`Policy::Performance`].
+/// Lowest ratio at which the document advertises more than the provisioned capacity under
+/// [`Policy::Performance`].
 const PERFORMANCE_RATIO_MIN: f64 = 2.5;
 
 /// Applies the document's rule to a drive of any size.
@@ -88,8 +89,8 @@ pub fn document_row(policy: Policy, ratio: f64, physical_bytes: u64) -> Document
 /// Input of a plan.
 #[derive(Clone, Copy, Debug)]
 pub struct Input {
-    /// Compression ratio as shown in the drive's status, including headers and map. At least 1, or slightly below for
-    /// data that does not compress.
+    /// Compression ratio as shown in the drive's status, including headers and map. At least 1, or slightly
+    /// below for data that does not compress.
     pub ratio: f64,
     /// Physical size of the drive in bytes.
     pub physical_bytes: u64,
@@ -118,8 +119,8 @@ pub struct Plan {
     pub physical_limit_bytes: u64,
     /// (physical size - live bytes) / live bytes when full, which drive vendors call over-provisioning.
     pub over_provisioning: f64,
-    /// Expected write amplification when full, under uniform random overwrites of 4 KiB: the worst of the usual
-    /// workloads.
+    /// Expected write amplification when full, under uniform random overwrites of 4 KiB: the worst of the
+    /// usual workloads.
     pub waf: Waf,
     /// Alarm thresholds.
     pub alarms: Alarms,
@@ -161,8 +162,8 @@ pub struct Worse {
 const WARNING: f64 = 0.80;
 /// Share of the limit at which action is required. Capacity beyond it is not advertised.
 const CRITICAL: f64 = 0.95;
-/// Largest number of bytes that cleaning may move per byte written by the host under the policy `balanced`. At 1,
-/// writes run at no less than half the speed of the backing device.
+/// Largest number of bytes that cleaning may move per byte written by the host under the policy `balanced`.
+/// At 1, writes run at no less than half the speed of the backing device.
 const BALANCED_CLEANING_MAX: f64 = 1.0;
 
 /// Plans a drive.
@@ -172,8 +173,8 @@ const BALANCED_CLEANING_MAX: f64 = 1.0;
 pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     let geometry = Geometry::new(input.physical_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, None)?;
     let limit = limit_bytes(&geometry, MapNeeds::default());
-    // Growth of the map on a drive filled at a ratio. More live blocks allow more growth. Assuming a map of 0 bytes is
-    // conservative.
+    // Growth of the map on a drive filled at a ratio. More live blocks allow more growth. Assuming a map of 0
+    // bytes is conservative.
     let growth = map_growth_bytes(1, 0) as f64 / BLOCK_BYTES as f64;
     // Small drives reserve room for rewriting the map.
     let churn = |ratio: f64| {
@@ -238,8 +239,8 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     })
 }
 
-/// Returns the expected write amplification of a drive whose host has written `logical_bytes` at the assumed ratio, under
-/// uniform random overwrites of 4 KiB.
+/// Returns the expected write amplification of a drive whose host has written `logical_bytes` at the assumed
+/// ratio, under uniform random overwrites of 4 KiB.
 ///
 /// # Errors
 /// Fails for a physical size that no drive can have.
@@ -253,12 +254,12 @@ pub fn expected_waf(input: &Input, logical_bytes: u64) -> Result<Waf, DecodeErro
     }))
 }
 
-/// Ratio that data reaches which does not compress at all, on a drive whose limit is that of an empty one: record headers, the
-/// map, on small drives the space to rewrite it.
+/// Ratio that data reaches which does not compress at all, on a drive whose limit is that of an empty one:
+/// record headers, the map, on small drives the space to rewrite it.
 const INCOMPRESSIBLE_RATIO: f64 = 0.98;
 
-/// Returns the largest capacity, in whole MiB, that holds any data on a drive of this geometry, also data that does not
-/// compress.
+/// Returns the largest capacity, in whole MiB, that holds any data on a drive of this geometry, also data
+/// that does not compress.
 pub fn safe_capacity_bytes(geometry: &Geometry) -> u64 {
     const ROUND: u64 = 1 << 20;
     (limit_bytes(geometry, MapNeeds::default()) as f64 * INCOMPRESSIBLE_RATIO) as u64 / ROUND * ROUND

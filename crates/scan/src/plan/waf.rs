@@ -1,20 +1,20 @@
 //! Write amplification in steady state, under uniform random overwrites of 4 KiB.
 //!
 //! If every block is equally likely to be overwritten, cleaning takes the oldest segment first. The drive's
-//! cost-benefit rule (M. Rosenblum and J. Ousterhout, *The Design and Implementation of a Log-Structured File System*,
-//! ACM TOCS 10, 1992, section 3.6) prefers the emptiest segments, and these are the oldest. Every block has the same
-//! probability of surviving until its segment is cleaned. With *r* the live share of the space occupied by data and *u*
-//! the live share of the segments cleaned:
+//! cost-benefit rule (M. Rosenblum and J. Ousterhout, *The Design and Implementation of a Log-Structured File
+//! System*, ACM TOCS 10, 1992, section 3.6) prefers the emptiest segments, and these are the oldest. Every
+//! block has the same probability of surviving until its segment is cleaned. With *r* the live share of the
+//! space occupied by data and *u* the live share of the segments cleaned:
 //!
 //! ```text
 //! r = (1 - u) / ln(1 / u)        writes for each host write: 1 / (1 - u)
 //! ```
 //!
 //! This is the relation of J. Menon and L. Stockmeyer (*An Age-Threshold Algorithm for Garbage Collection in
-//! Log-Structured Arrays and File Systems*, IBM RJ 10120, 1998) and of LRU cleaning in P. Desnoyers (*Analytic Modeling
-//! of SSD Write Performance*, SYSTOR 2012, section 4). Desnoyers shows that greedy cleaning gives the same result where
-//! segments hold many blocks, as they do here. Skewed writes, sequential writes and TRIM all give a lower
-//! amplification.
+//! Log-Structured Arrays and File Systems*, IBM RJ 10120, 1998) and of LRU cleaning in P. Desnoyers
+//! (*Analytic Modeling of SSD Write Performance*, SYSTOR 2012, section 4). Desnoyers shows that greedy
+//! cleaning gives the same result where segments hold many blocks, as they do here. Skewed writes, sequential
+//! writes and TRIM all give a lower amplification.
 
 use drive::DEFAULT_CHECKPOINT_BYTES;
 use layout::pack::PACK_HEADER_BYTES;
@@ -73,8 +73,8 @@ impl Waf {
     }
 }
 
-/// Number of segments that hold data, live or dead, while cleaning keeps up: all except the free segments that cleaning
-/// maintains and the three that the heads will fill next.
+/// Number of segments that hold data, live or dead, while cleaning keeps up: all except the free segments
+/// that cleaning maintains and the three that the heads will fill next.
 pub fn occupied_segments(geometry: &Geometry, live_bytes: f64) -> u32 {
     const PROMISED: u32 = 3;
     geometry.segments().saturating_sub(low_watermark(geometry, live_bytes) + PROMISED)
@@ -86,7 +86,8 @@ fn occupied_bytes(geometry: &Geometry, live_bytes: f64) -> f64 {
     f64::from(occupied_segments(geometry, live_bytes)) * f64::from(geometry.segment_bytes) / packs
 }
 
-/// Live share *u* of segments at cleaning, from the live share *r* of the occupied space: r = (1 - u) / ln(1 / u).
+/// Live share *u* of segments at cleaning, from the live share *r* of the occupied space: r = (1 - u) / ln(1
+/// / u).
 pub fn live_share_of_victims(share: f64) -> f64 {
     // Above this share nothing can be cleaned any more.
     const SHARE_MAX: f64 = 0.999;
@@ -104,7 +105,8 @@ pub fn live_share_of_victims(share: f64) -> f64 {
 pub(crate) fn live_for_cleaning(geometry: &Geometry, moved: f64) -> f64 {
     let u = moved / (1.0 + moved);
     let share = (1.0 - u) / (1.0 / u).ln();
-    // The number of free segments depends on the live bytes. One iteration is close, the second is exact to a segment.
+    // The number of free segments depends on the live bytes. One iteration is close, the second is exact to a
+    // segment.
     let mut live = share * f64::from(geometry.segments()) * f64::from(geometry.segment_bytes);
     for _ in 0..4 {
         live = share * occupied_bytes(geometry, live);
@@ -120,15 +122,16 @@ fn map_bytes_a_block(state: &State<'_>, record: f64) -> f64 {
     let dirty_max = state.map_cache_bytes as f64 / 2.0;
     let in_memory = leaves * (NODE_MEMORY_BYTES + NODE_ENTRIES as f64 * 8.0) <= state.map_cache_bytes as f64;
     let (blocks, bytes) = if in_memory {
-        // Leaves changed by this number of random blocks. A checkpoint is written when half of the cache is dirty.
+        // Leaves changed by this number of random blocks. A checkpoint is written when half of the cache is
+        // dirty.
         let touched = |blocks: f64| leaves * (1.0 - (-blocks / leaves).exp());
         let most = dirty_max / (NODE_MEMORY_BYTES + NODE_ENTRIES as f64 * 8.0);
         let by_map = if most < leaves { -leaves * (1.0 - most / leaves).ln() } else { f64::INFINITY };
         let blocks = by_log.min(by_map);
         (blocks, touched(blocks) * LEAF_BYTES)
     } else {
-        // Changes to leaves that are not loaded are logged as changes, again with each checkpoint, until they fill the
-        // cache. Then some leaves are loaded and written as a whole.
+        // Changes to leaves that are not loaded are logged as changes, again with each checkpoint, until they
+        // fill the cache. Then some leaves are loaded and written as a whole.
         let blocks = by_log.min(dirty_max / (NODE_MEMORY_BYTES + PAIR_MEMORY_BYTES));
         (blocks, blocks * (PAIR_LOG_BYTES + 2.0 * RECORD_HEADER_BYTES as f64))
     };
@@ -145,7 +148,8 @@ mod tests {
         assert!(live_share_of_victims(0.0) < 1e-6);
         // u = 0.5: r = 0.5 / ln 2.
         assert!((live_share_of_victims(0.5 / std::f64::consts::LN_2) - 0.5).abs() < 1e-9);
-        // Desnoyers 2012: with an over-provisioning of 25 % (r = 0.8), LRU cleaning costs 2.7 writes per host write.
+        // Desnoyers 2012: with an over-provisioning of 25 % (r = 0.8), LRU cleaning costs 2.7 writes per host
+        // write.
         let amplification = 1.0 / (1.0 - live_share_of_victims(0.8));
         assert!((2.6..2.8).contains(&amplification), "{amplification}");
         let mut last = 0.0;

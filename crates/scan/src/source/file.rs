@@ -36,8 +36,8 @@ pub(crate) struct OpenFile {
     changed: bool,
 }
 
-/// Opens a file for reading without side effects. The access time is not updated where the kernel allows that, and a
-/// FIFO that replaced the file does not block.
+/// Opens a file for reading without side effects. The access time is not updated where the kernel allows
+/// that, and a FIFO that replaced the file does not block.
 pub(crate) fn open_quietly(path: &Path, follow: bool) -> io::Result<File> {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOATIME;
     if !follow {
@@ -94,8 +94,8 @@ pub(crate) fn device_bytes(path: &Path) -> io::Result<u64> {
     Ok(seek(open_quietly(path, true)?.as_fd(), SeekFrom::End(0))?)
 }
 
-/// Returns the data of a sparse file as (first block, blocks): the ranges reported by `SEEK_DATA` and `SEEK_HOLE`,
-/// widened to whole blocks. Returns the whole file if these are not supported.
+/// Returns the data of a sparse file as (first block, blocks): the ranges reported by `SEEK_DATA` and
+/// `SEEK_HOLE`, widened to whole blocks. Returns the whole file if these are not supported.
 pub(crate) fn data_extents(path: &Path, bytes: u64) -> Vec<(u64, u64)> {
     let all = vec![(0, bytes.div_ceil(BLOCK))];
     let Ok(file) = open_quietly(path, true) else { return all };

@@ -44,11 +44,12 @@ impl super::Export for Export {
 }
 
 impl Population {
-    /// Adds an NBD export. Holes are skipped if the server reports allocation. `tls` is for URIs that ask for TLS.
+    /// Adds an NBD export. Holes are skipped if the server reports allocation. `tls` is for URIs that ask for
+    /// TLS.
     ///
     /// # Errors
-    /// Fails if the URI is invalid, files of `tls` cannot be used, the server does not respond, is not the one that its
-    /// certificate must be for, or has no such export.
+    /// Fails if the URI is invalid, files of `tls` cannot be used, the server does not respond, is not the
+    /// one that its certificate must be for, or has no such export.
     pub fn add_nbd(&mut self, uri: &str, tls: &ClientTlsFiles) -> Result<(), SourceError> {
         let export = Export::parse(uri, tls)?;
         let mut connection = export.connect().map_err(|error| SourceError::new(uri, error))?;

@@ -1,11 +1,11 @@
 //! Objects of a bucket while it is listed: all of them, or, once these take too much memory, a sample.
 //!
-//! The sample has a fixed number of places. Each place holds an object that was drawn from all objects so far with a
-//! probability in proportion to its blocks, independently of the other places: an object of n blocks replaces the content
-//! of a place with probability n / (blocks so far, its own included). This is the method of M. T. Chao, *A general purpose
-//! unequal probability sampling plan*, Biometrika 69, 1982, for samples of one, once for each place. So the objects of the
-//! places are those that as many random blocks of the whole bucket would have hit, and a scan draws from the places, each
-//! once, in place of the bucket.
+//! The sample has a fixed number of places. Each place holds an object that was drawn from all objects so far
+//! with a probability in proportion to its blocks, independently of the other places: an object of n blocks
+//! replaces the content of a place with probability n / (blocks so far, its own included). This is the method
+//! of M. T. Chao, *A general purpose unequal probability sampling plan*, Biometrika 69, 1982, for samples of
+//! one, once for each place. So the objects of the places are those that as many random blocks of the whole
+//! bucket would have hit, and a scan draws from the places, each once, in place of the bucket.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -15,11 +15,14 @@ use percent_encoding::percent_decode_str;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-/// Most memory for the objects of a bucket before only a sample is kept, in bytes. About 200,000 ordinary objects.
+/// Most memory for the objects of a bucket before only a sample is kept, in bytes. About 200,000 ordinary
+/// objects.
 const LIST_BYTES_MAX: usize = 64 << 20;
-/// Most memory for the objects of a bucket that is to be read completely, in bytes. About 800,000 ordinary objects.
+/// Most memory for the objects of a bucket that is to be read completely, in bytes. About 800,000 ordinary
+/// objects.
 const WHOLE_BYTES_MAX: usize = 256 << 20;
-/// Memory for an object beside its key and tag, in bytes: here, and as an item and an extent of the population.
+/// Memory for an object beside its key and tag, in bytes: here, and as an item and an extent of the
+/// population.
 const OBJECT_BYTES: usize = 256;
 /// Longest key that S3 allows, in bytes.
 const KEY_BYTES_MAX: usize = 1024;
@@ -30,7 +33,8 @@ pub(super) const PLACES: usize = 1 << 16;
 /// Changes the seed, so that blocks are not drawn with the same random numbers as their objects.
 const SEED_OF_OBJECTS: u64 = 0x6f62_6a65_6374_7321;
 
-/// Returns whether S3 allows a key. One that is not UTF-8 is still percent-encoded in the listing, and cannot be read.
+/// Returns whether S3 allows a key. One that is not UTF-8 is still percent-encoded in the listing, and cannot
+/// be read.
 fn is_possible(key: &str) -> bool {
     let decoded = percent_decode_str(key);
     key.len() <= KEY_BYTES_MAX || decoded.clone().count() <= KEY_BYTES_MAX && decoded.decode_utf8().is_err()
@@ -142,7 +146,8 @@ impl Objects {
         self.places = (0..PLACES).map(|_| draw()).collect();
     }
 
-    /// Puts the object, with its number of blocks, into each place with the probability that it has among all so far.
+    /// Puts the object, with its number of blocks, into each place with the probability that it has among all
+    /// so far.
     fn draw_for_places(&mut self, listed: Rc<Listed>, blocks: u64) {
         let share = blocks as f64 / self.blocks as f64;
         let mut at = 0;
@@ -156,8 +161,8 @@ impl Objects {
         }
     }
 
-    /// Returns the objects that were kept, in the order of the listing, each once, and, of a sample, the ranges of blocks
-    /// to draw from, one for each place.
+    /// Returns the objects that were kept, in the order of the listing, each once, and, of a sample, the
+    /// ranges of blocks to draw from, one for each place.
     pub(super) fn into_kept(mut self) -> (Vec<Listed>, Option<Vec<Range<u64>>>) {
         // Nothing else refers to an object that is once in one of the lists.
         let own = |list: Vec<Rc<Listed>>| list.into_iter().filter_map(Rc::into_inner).collect();
@@ -235,7 +240,8 @@ mod tests {
         assert!(added.is_err_and(|why| why.contains("--full")));
     }
 
-    /// Every block of the bucket has the same probability, wherever its object is in the list and however large.
+    /// Every block of the bucket has the same probability, wherever its object is in the list and however
+    /// large.
     #[test]
     fn places_are_drawn_in_proportion_to_blocks() {
         const COUNT: u64 = 600_000;

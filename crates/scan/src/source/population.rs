@@ -173,8 +173,8 @@ impl Population {
         self.groups.len() as u32 - 1
     }
 
-    /// Returns the extent that holds the block with this number among all data blocks, and the block's number within
-    /// the item.
+    /// Returns the extent that holds the block with this number among all data blocks, and the block's number
+    /// within the item.
     pub(crate) fn locate(&self, block: u64) -> Option<(&Extent, u64)> {
         let at = self.extents.partition_point(|extent| extent.before <= block).checked_sub(1)?;
         let extent = &self.extents[at];
@@ -182,8 +182,8 @@ impl Population {
         (within < extent.blocks).then_some((extent, extent.first + within))
     }
 
-    /// Position of an extent on a drive, in blocks, relative to the start of some leaf. Extents of standalone items
-    /// keep their positions; all others follow each other.
+    /// Position of an extent on a drive, in blocks, relative to the start of some leaf. Extents of standalone
+    /// items keep their positions; all others follow each other.
     pub(crate) fn position(&self, extent: &Extent) -> u64 {
         if self.items[extent.item as usize].alone { extent.first } else { extent.before }
     }
@@ -193,14 +193,15 @@ impl Population {
         let alone = |extent: &Extent| self.items[extent.item as usize].alone;
         let is_thinned =
             |extent: &Extent| self.thinned.iter().any(|thinned| thinned.blocks.contains(&extent.before));
-        // Whether the next object of a sample follows is chance: a group would be longer, the more objects were kept.
+        // Whether the next object of a sample follows is chance: a group would be longer, the more objects
+        // were kept.
         let apart = |extent: &Extent| alone(extent) || is_thinned(extent);
         let together = one.item == next.item || !apart(one) && !apart(next);
         together && self.position(one) + one.blocks == self.position(next)
     }
 
-    /// Returns the blocks that are contiguous with the given block within its aligned group of `size` blocks on a
-    /// drive, including the block itself. The pieces are in order and adjoin.
+    /// Returns the blocks that are contiguous with the given block within its aligned group of `size` blocks
+    /// on a drive, including the block itself. The pieces are in order and adjoin.
     pub(crate) fn group_of(&self, block: u64, size: u64) -> Vec<Extent> {
         let Some(at) = self.extents.partition_point(|extent| extent.before <= block).checked_sub(1) else {
             return Vec::new();

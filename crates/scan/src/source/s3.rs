@@ -1,4 +1,5 @@
-//! Objects of an S3 bucket at any endpoint, listed with ListObjectsV2 and read with ranged GETs. Nothing is written.
+//! Objects of an S3 bucket at any endpoint, listed with ListObjectsV2 and read with ranged GETs. Nothing is
+//! written.
 
 mod listing;
 mod sign;
@@ -67,7 +68,8 @@ pub struct Bucket {
 }
 
 impl S3Options {
-    /// Returns whether requests and data go over a network without encryption, where others can read and change them.
+    /// Returns whether requests and data go over a network without encryption, where others can read and
+    /// change them.
     pub fn is_plain_text(&self) -> bool {
         let Some(endpoint) = self.endpoint.as_ref().and_then(|endpoint| endpoint.parse::<Uri>().ok()) else {
             return false;
@@ -222,8 +224,8 @@ impl Population {
     }
 }
 
-/// Fuzz target: answers of an S3 server, one after another, separated by bytes of 0: pages of a listing, each also as an
-/// error document.
+/// Fuzz target: answers of an S3 server, one after another, separated by bytes of 0: pages of a listing, each
+/// also as an error document.
 #[cfg(feature = "testing")]
 pub(crate) fn fuzz_answers(bytes: &[u8]) {
     let options = S3Options { endpoint: Some("http://127.0.0.1:1".into()), depth: 2, ..S3Options::default() };
@@ -290,8 +292,8 @@ impl Object {
         let range = format!("bytes={offset}-{}", offset + buf.len() as u64 - 1);
         let mut headers = vec![("range", range)];
         if !self.tag.is_empty() {
-            // An object that was replaced after listing is refused with status 412, so its data is not mixed with the
-            // listed object.
+            // An object that was replaced after listing is refused with status 412, so its data is not mixed
+            // with the listed object.
             headers.push(("if-match", format!("\"{}\"", bare(&self.tag))));
         }
         let mut answer = self.bucket.get(url.as_str(), &headers)?;

@@ -27,12 +27,13 @@ impl Default for WalkOptions {
 }
 
 impl Population {
-    /// Adds a path: a file, a block device, or a directory with everything below it. A symbolic link is followed if it
-    /// is `path` itself, but not below it. Calls `progress` with the number of items found so far.
+    /// Adds a path: a file, a block device, or a directory with everything below it. A symbolic link is
+    /// followed if it is `path` itself, but not below it. Calls `progress` with the number of items found so
+    /// far.
     ///
     /// # Errors
-    /// Fails if the path does not exist or is of another type. Entries below a directory that cannot be read are
-    /// recorded and skipped.
+    /// Fails if the path does not exist or is of another type. Entries below a directory that cannot be read
+    /// are recorded and skipped.
     pub fn add_path(
         &mut self,
         path: &Path,
@@ -82,7 +83,8 @@ impl Population {
         self.push(Item { place, bytes, group, alone, stamp: Stamp::of(metadata) }, &data);
     }
 
-    /// Adds a note for an image in a container format. It is measured as a plain file, which is rarely intended.
+    /// Adds a note for an image in a container format. It is measured as a plain file, which is rarely
+    /// intended.
     fn note_container(&mut self, path: &Path) {
         let mut head = [0; 8];
         let read = super::file::open_quietly(path, true)

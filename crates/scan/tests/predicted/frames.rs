@@ -1,4 +1,5 @@
-//! Frames follow the rule of the drive: data written to a real drive takes exactly the predicted number of bytes.
+//! Frames follow the rule of the drive: data written to a real drive takes exactly the predicted number of
+//! bytes.
 
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;

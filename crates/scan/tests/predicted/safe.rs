@@ -14,8 +14,8 @@ use crate::common::{create_options, erased, run, spawner};
 
 const BLOCK: u64 = 4096;
 
-/// Fills a drive with data that does not compress, in single blocks or in pieces, in random order, and overwrites half of
-/// it.
+/// Fills a drive with data that does not compress, in single blocks or in pieces, in random order, and
+/// overwrites half of it.
 fn fill(physical_mib: u64, blocks: u64) {
     let physical = physical_mib << 20;
     let geometry = layout::Geometry::new(physical, None).expect("a drive");

@@ -1,5 +1,5 @@
-//! The model of write amplification compared with the engine: uniform random overwrites of 4 KiB until the drive is in
-//! steady state.
+//! The model of write amplification compared with the engine: uniform random overwrites of 4 KiB until the
+//! drive is in steady state.
 
 use std::sync::Arc;
 
@@ -14,8 +14,8 @@ use crate::common::{create_options, erased, run, spawner};
 
 const MIB: u64 = 1 << 20;
 
-/// Returns the measured and the modelled amount of cleaning: bytes moved per byte of records that the host writes. The
-/// drive has a size of `physical_mib` MiB, of which `share` is live.
+/// Returns the measured and the modelled amount of cleaning: bytes moved per byte of records that the host
+/// writes. The drive has a size of `physical_mib` MiB, of which `share` is live.
 fn measured(physical_mib: u64, share: f64) -> (f64, f64) {
     let physical = physical_mib * MIB;
     let media = Arc::new(MemoryMedia::new(physical));
@@ -60,8 +60,8 @@ fn cleaning_is_what_the_model_says() {
     for share in [0.4, 0.55, 0.7] {
         let (measured, model) = measured(96, share);
         eprintln!("{share}: measured {measured:.3}, model {model:.3}");
-        // Logs are short, segments small, and free segments are counted as a whole: a deviation of a third is accepted,
-        // a factor of two is not.
+        // Logs are short, segments small, and free segments are counted as a whole: a deviation of a third is
+        // accepted, a factor of two is not.
         assert!(
             (measured - model).abs() < 0.1 + 0.33 * model,
             "at {share}: measured {measured}, model {model}"

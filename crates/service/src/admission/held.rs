@@ -1,14 +1,14 @@
 //! Holding writes that do not fit, until there is room or an administrator's time is over, as thin pools do.
 //!
-//! A held write is made again when something was trimmed, the drive has grown, or the space in use fell. One at a time
-//! is tried, in the order in which they were held. A write that comes meanwhile is tried first, so that what needs no
-//! room, such as an overwrite, passes.
+//! A held write is made again when something was trimmed, the drive has grown, or the space in use fell. One
+//! at a time is tried, in the order in which they were held. A write that comes meanwhile is tried first, so
+//! that what needs no room, such as an overwrite, passes.
 //!
-//! A held write is given up as soon as the connection of its client ends, and asks whether the client is there before it
-//! is tried again: another client may have written the same place meanwhile.
+//! A held write is given up as soon as the connection of its client ends, and asks whether the client is
+//! there before it is tried again: another client may have written the same place meanwhile.
 //!
-//! Held writes keep their data. Their number, and their bytes in all drives of a server, are bounded: what exceeds that
-//! is refused at once, and reads, TRIM and flushes always find memory.
+//! Held writes keep their data. Their number, and their bytes in all drives of a server, are bounded: what
+//! exceeds that is refused at once, and reads, TRIM and flushes always find memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -139,11 +139,12 @@ impl Held {
         Some(counted)
     }
 
-    /// Makes a write of `bytes`. If there is no room for it, holds it until there is or its time is over. `space` returns
-    /// used space and limit.
+    /// Makes a write of `bytes`. If there is no room for it, holds it until there is or its time is over.
+    /// `space` returns used space and limit.
     ///
     /// # Errors
-    /// [`DeviceError::Shutdown`] if the connection of its client ended while it was held. It has changed nothing.
+    /// [`DeviceError::Shutdown`] if the connection of its client ended while it was held. It has changed
+    /// nothing.
     pub(crate) async fn make<F: Future<Output = Result<(), Error>>>(
         &self,
         bytes: usize,

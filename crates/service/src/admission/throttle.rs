@@ -1,8 +1,8 @@
 //! Slowing writes down before a drive is full, so that its administrators have time.
 //!
-//! Hardware drives that compress do the same: near the end they accept a few MB/s, then nothing. The rate falls
-//! geometrically from [`CEILING_BYTES_PER_SECOND`] at the usage where throttling begins to the floor where the drive
-//! is full.
+//! Hardware drives that compress do the same: near the end they accept a few MB/s, then nothing. The rate
+//! falls geometrically from [`CEILING_BYTES_PER_SECOND`] at the usage where throttling begins to the floor
+//! where the drive is full.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,8 +17,8 @@ use crate::admission::token_bucket::TokenBucket;
 pub const CEILING_BYTES_PER_SECOND: u64 = 1 << 30;
 /// Default rate of an almost full drive, as of hardware drives.
 pub const DEFAULT_FLOOR_BYTES_PER_SECOND: u64 = 4 << 20;
-/// Usage from which on drives are throttled that promise more than they hold of any data, in percent: the highest default
-/// level of warnings. `pumice plan` fills drives up to there.
+/// Usage from which on drives are throttled that promise more than they hold of any data, in percent: the
+/// highest default level of warnings. `pumice plan` fills drives up to there.
 pub const DEFAULT_THROTTLE_PERCENT: f64 = 95.0;
 /// Credit of an idle writer.
 const BURST: Duration = Duration::from_millis(20);
@@ -37,8 +37,8 @@ pub struct ThrottleSettings {
 pub enum Throttling {
     /// Never.
     Off,
-    /// From [`DEFAULT_THROTTLE_PERCENT`] on, on a drive whose capacity exceeds what its physical space holds of any data. The rate
-    /// just before it is full, in bytes per second, at least 1.
+    /// From [`DEFAULT_THROTTLE_PERCENT`] on, on a drive whose capacity exceeds what its physical space holds
+    /// of any data. The rate just before it is full, in bytes per second, at least 1.
     Auto(u64),
     /// As set.
     At(ThrottleSettings),
@@ -88,8 +88,8 @@ pub(crate) struct Throttle {
     /// Bytes per second; 0: not throttled.
     rate: AtomicU64,
     turns: TokenBucket,
-    /// Writers queue here in the order of their arrival. The first waits for its time, and takes its turn when it
-    /// continues: a writer that leaves earlier has taken nothing from those behind it.
+    /// Writers queue here in the order of their arrival. The first waits for its time, and takes its turn
+    /// when it continues: a writer that leaves earlier has taken nothing from those behind it.
     queue: Mutex<()>,
     /// The rate has changed: the first writer looks again.
     changed: Notify,

@@ -1,7 +1,7 @@
 //! A rate that writers share, with credit for a short burst.
 //!
-//! The bucket is represented by the time at which all admitted bytes are worked off at the rate (virtual scheduling
-//! of ITU-T I.371), so nothing has to refill it.
+//! The bucket is represented by the time at which all admitted bytes are worked off at the rate (virtual
+//! scheduling of ITU-T I.371), so nothing has to refill it.
 
 use std::time::Duration;
 
@@ -41,8 +41,8 @@ impl TokenBucket {
         self.busy_until.lock().map_or(Duration::ZERO, |until| until.saturating_duration_since(now))
     }
 
-    /// Changes the rate at which the bytes admitted so far are worked off. The new one is above 0; with `None` they
-    /// are worked off at once.
+    /// Changes the rate at which the bytes admitted so far are worked off. The new one is above 0; with
+    /// `None` they are worked off at once.
     pub(crate) fn change_rate(&self, before: u64, now: Option<u64>, at: Instant) {
         debug_assert!(now != Some(0), "a rate is above 0");
         let mut busy_until = self.busy_until.lock();

@@ -1,9 +1,10 @@
-//! The mark of an attached drive: an abstract Unix socket, at which the drive's bridge listens for as long as it lives.
+//! The mark of an attached drive: an abstract Unix socket, at which the drive's bridge listens for as long as
+//! it lives.
 //!
-//! A server is connected to the bridge most of the time, and knows. But one that was just started, or that has lost its
-//! connections to the bridge, must know as well: the bridge will come back, and make writes again that other clients must not have
-//! replaced meanwhile. The kernel removes the name when the process ends, however it ends. It can be seen by all
-//! processes of the same network namespace, of whatever user.
+//! A server is connected to the bridge most of the time, and knows. But one that was just started, or that
+//! has lost its connections to the bridge, must know as well: the bridge will come back, and make writes
+//! again that other clients must not have replaced meanwhile. The kernel removes the name when the process
+//! ends, however it ends. It can be seen by all processes of the same network namespace, of whatever user.
 //!
 //! The name holds the id of the drive and the numbers of its file: copies of a drive have the same id.
 
@@ -41,8 +42,8 @@ impl AttachedMark {
     /// Marks a drive as attached by this process.
     ///
     /// # Errors
-    /// `AddrInUse` if another process of root or of this user has marked it, with its process id in the message. Other errors of
-    /// the system, or if a process of another user has the name.
+    /// `AddrInUse` if another process of root or of this user has marked it, with its process id in the
+    /// message. Other errors of the system, or if a process of another user has the name.
     pub fn set(name: &MarkName) -> io::Result<AttachedMark> {
         let listener =
             UnixListener::bind_addr(&SocketAddr::from_abstract_name(&name.0)?).map_err(|error| {

@@ -1,5 +1,5 @@
-//! Requests to admin sockets. The server may be busy, silent, or send without end, so there are limits on time,
-//! bytes and the number of sockets.
+//! Requests to admin sockets. The server may be busy, silent, or send without end, so there are limits on
+//! time, bytes and the number of sockets.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -59,8 +59,8 @@ impl Drop for Part<'_> {
 ///
 /// # Errors
 ///
-/// If the connection is not accepted within `connecting`, the answer is not complete within `answering`, or the
-/// answer is empty or longer than 16 MiB.
+/// If the connection is not accepted within `connecting`, the answer is not complete within `answering`, or
+/// the answer is empty or longer than 16 MiB.
 pub(crate) fn ask_line(
     socket: &Path,
     line: &[u8],
@@ -71,8 +71,8 @@ pub(crate) fn ask_line(
     ask_line_on(socket_file::connect(socket, connecting)?, line, connecting, answering, &mut together.part())
 }
 
-/// As [`ask_line`], for a server that is connected. The line is sent within `sending`; both limits are greater than zero. Fails also if
-/// there is no room for the answer beside others.
+/// As [`ask_line`], for a server that is connected. The line is sent within `sending`; both limits are
+/// greater than zero. Fails also if there is no room for the answer beside others.
 pub(crate) fn ask_line_on(
     mut stream: UnixStream,
     line: &[u8],
@@ -138,7 +138,8 @@ fn read_line(stream: &mut UnixStream, answering: Duration, part: &mut Part<'_>) 
     }
 }
 
-/// Calls `ask` for each socket, for up to `together_max` of them at a time. The results are in the order of the sockets.
+/// Calls `ask` for each socket, for up to `together_max` of them at a time. The results are in the order of
+/// the sockets.
 pub(crate) fn ask_all<T: Send>(
     sockets: &[PathBuf],
     together_max: usize,

@@ -1,5 +1,6 @@
-//! Names of admin sockets in the run-time directories. Sockets for NBD and HTTP may be there too. Those are never asked anything: their
-//! servers would count and log a client that they refuse, which is to mean a stranger.
+//! Names of admin sockets in the run-time directories. Sockets for NBD and HTTP may be there too. Those are
+//! never asked anything: their servers would count and log a client that they refuse, which is to mean a
+//! stranger.
 
 use uuid::Uuid;
 

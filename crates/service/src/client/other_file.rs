@@ -1,5 +1,5 @@
-//! A path and the file of a server: a path is no identity. A file may be deleted, renamed or replaced while a server has it open, so who
-//! asks a server about a path compares what both have first.
+//! A path and the file of a server: a path is no identity. A file may be deleted, renamed or replaced while a
+//! server has it open, so who asks a server about a path compares what both have first.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -50,8 +50,8 @@ fn look(path: &Path) -> There {
     }
 }
 
-/// Returns whether a process has other mounts than this one. `false` if that cannot be seen, except for process 0: a peer
-/// that has no id here is in another container.
+/// Returns whether a process has other mounts than this one. `false` if that cannot be seen, except for
+/// process 0: a peer that has no id here is in another container.
 fn is_in_other_namespace(pid: u32) -> bool {
     if pid == 0 {
         return true;
@@ -61,15 +61,18 @@ fn is_in_other_namespace(pid: u32) -> bool {
 }
 
 impl OtherFile {
-    /// Returns the report if its drive is the one at `path`, `None` if it is of another path. Reads the superblock at `path`.
+    /// Returns the report if its drive is the one at `path`, `None` if it is of another path. Reads the
+    /// superblock at `path`.
     ///
-    /// A file or device is the same whatever path leads to it: links, bind mounts, a new name after it was renamed. A drive that is
-    /// down has no file: its path decides. So it does for a server in another mount namespace that has its file in place, if nothing is
-    /// at `path` here; if another file is, that is not its drive.
+    /// A file or device is the same whatever path leads to it: links, bind mounts, a new name after it was
+    /// renamed. A drive that is down has no file: its path decides. So it does for a server in another mount
+    /// namespace that has its file in place, if nothing is at `path` here; if another file is, that is not
+    /// its drive.
     ///
     /// # Errors
     ///
-    /// If the server has opened the drive by `path`, and something else is there now, or another drive in the same file.
+    /// If the server has opened the drive by `path`, and something else is there now, or another drive in the
+    /// same file.
     pub(super) fn check(path: &Path, report: StatusReport) -> Result<Option<StatusReport>, Box<OtherFile>> {
         OtherFile::check_among(path, report, is_in_other_namespace)
     }
@@ -117,7 +120,8 @@ impl OtherFile {
                 false => Ok(None),
             };
         }
-        // The file may have been overwritten with another drive. A superblock that cannot be read says nothing.
+        // The file may have been overwritten with another drive. A superblock that cannot be read says
+        // nothing.
         match drive_id(path).filter(|id| *id != report.uuid) {
             Some(id) => Err(other(found, Some(id))),
             None => Ok(Some(report)),

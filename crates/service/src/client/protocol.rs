@@ -1,4 +1,5 @@
-//! Protocol of the admin socket: JSON requests and answers, one per line, over a Unix socket for the owner only.
+//! Protocol of the admin socket: JSON requests and answers, one per line, over a Unix socket for the owner
+//! only.
 //!
 //! | request | answer |
 //! | --- | --- |
@@ -12,7 +13,8 @@
 //! - `{"set-size": {"bytes": N, "preallocate": false}}`
 //! - `{"set-codec": {"codec": "zstd:3"}}`
 //! - `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`
-//! - `{"erase": {"sector_bytes": 4096, "logical_capacity_bytes": N, "only_if_empty": true}}`, all three optional
+//! - `{"erase": {"sector_bytes": 4096, "logical_capacity_bytes": N, "only_if_empty": true}}`, all three
+//!   optional
 //! - `"start-settle"`, `"stop-settle"`, `"train"`
 
 use serde::{Deserialize, Serialize};
@@ -64,7 +66,8 @@ pub enum Change {
     StartSettle,
     /// Stops the running settling.
     StopSettle,
-    /// Erases the drive, which no client may have: it is closed, wiped and opened again. The answer comes when that is done.
+    /// Erases the drive, which no client may have: it is closed, wiped and opened again. The answer comes
+    /// when that is done.
     Erase {
         /// New sector size, 512 or 4096; `None` keeps it.
         #[serde(default)]

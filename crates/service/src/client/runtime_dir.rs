@@ -13,12 +13,14 @@ const SHARED: &str = "/run/pumice";
 /// The directory that this process created.
 static CREATED: OnceLock<PathBuf> = OnceLock::new();
 
-/// Returns the directories that may hold admin sockets, the preferred one first: `$PUMICE_RUNTIME_DIR` if set; else
-/// `/run/pumice`, `$XDG_RUNTIME_DIR/pumice`, and one of the user in the directory for temporary files.
+/// Returns the directories that may hold admin sockets, the preferred one first: `$PUMICE_RUNTIME_DIR` if
+/// set; else `/run/pumice`, `$XDG_RUNTIME_DIR/pumice`, and one of the user in the directory for temporary
+/// files.
 pub fn runtime_dirs() -> Vec<PathBuf> {
     let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(only) = named(OVERRIDE) {
-        // One name for it: others, such as that of the attachments, are made of it. Programs that are started look for it, too.
+        // One name for it: others, such as that of the attachments, are made of it. Programs that are started
+        // look for it, too.
         let only = std::path::absolute(&only).unwrap_or(only);
         return vec![only.components().collect()];
     }
@@ -45,14 +47,14 @@ pub fn make_runtime_dir() -> io::Result<PathBuf> {
     Err(last)
 }
 
-/// Returns true if the directory holds only sockets, so that its owner may be changed to the user that this process
-/// is about to become: this process created it, or it is the machine's.
+/// Returns true if the directory holds only sockets, so that its owner may be changed to the user that this
+/// process is about to become: this process created it, or it is the machine's.
 pub(crate) fn may_be_given(dir: &Path) -> bool {
     dir == Path::new(SHARED) || CREATED.get().is_some_and(|created| created == dir)
 }
 
-/// Creates a directory for this user only. An existing one must be [`trusted`]: in a directory for everybody's
-/// temporary files somebody else may have been first.
+/// Creates a directory for this user only. An existing one must be [`trusted`]: in a directory for
+/// everybody's temporary files somebody else may have been first.
 fn make_private(dir: &Path) -> io::Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => _ = CREATED.set(dir.to_path_buf()),
@@ -74,9 +76,9 @@ fn is_own(dir: &Path) -> bool {
 /// User id of `nobody`, shared by programs that have no user of their own and must not trust each other.
 const NOBODY: u32 = 65534;
 
-/// Returns true if the sockets in a directory are those of servers that this user may trust: the directory is the
-/// user's own. For root also the directory of a service's user in a place where only root creates directories, such
-/// as `/run`: a server that root starts becomes that user.
+/// Returns true if the sockets in a directory are those of servers that this user may trust: the directory is
+/// the user's own. For root also the directory of a service's user in a place where only root creates
+/// directories, such as `/run`: a server that root starts becomes that user.
 pub(crate) fn trusted(dir: &Path) -> bool {
     let root = rustix::process::geteuid().as_raw() == 0;
     is_own(dir)

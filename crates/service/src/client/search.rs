@@ -1,5 +1,6 @@
-//! The server of one drive, found again and again: the socket that had the drive is asked first, and alone. If it has to be searched
-//! for, all are asked side by side, and the first that has the drive is taken, so that a server that hangs delays no other drive.
+//! The server of one drive, found again and again: the socket that had the drive is asked first, and alone.
+//! If it has to be searched for, all are asked side by side, and the first that has the drive is taken, so
+//! that a server that hangs delays no other drive.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -24,7 +25,8 @@ use crate::client::servers::{
 use crate::error::ServiceError;
 use crate::paths::absolute;
 
-/// Time that a search waits for servers that do not answer. They are not forgotten: the search after their answer finds the drive.
+/// Time that a search waits for servers that do not answer. They are not forgotten: the search after their
+/// answer finds the drive.
 const GLANCE: Duration = Duration::from_secs(1);
 /// Times that a server which has not answered is asked again.
 const AGAIN: usize = 2;
@@ -38,8 +40,9 @@ const ASKED_MAX: usize = 128;
 pub struct DriveSearch {
     path: PathBuf,
     dirs: Vec<PathBuf>,
-    /// Only a server that has the very file counts to which the path leads now. Otherwise also one that has opened the drive by this
-    /// path, whatever is there by now: a device of the drive needs its server as long as that lives.
+    /// Only a server that has the very file counts to which the path leads now. Otherwise also one that has
+    /// opened the drive by this path, whatever is there by now: a device of the drive needs its server as
+    /// long as that lives.
     is_exact: bool,
     /// [`GLANCE`] and [`PATIENCE`].
     glance: Duration,
@@ -48,7 +51,8 @@ pub struct DriveSearch {
     answers: Arc<Answers>,
 }
 
-/// Limits the memory for answers of servers that are asked at a time. A search that ends returns nothing of it: its threads do.
+/// Limits the memory for answers of servers that are asked at a time. A search that ends returns nothing of
+/// it: its threads do.
 #[derive(Default)]
 struct Answers {
     received: Together,
@@ -62,7 +66,8 @@ struct Found {
     socket: Option<PathBuf>,
     /// Sockets whose answers are waited for.
     asked: HashMap<PathBuf, Asked>,
-    /// When each of the sockets that there are was asked last: what hangs must not hide what was not asked yet.
+    /// When each of the sockets that there are was asked last: what hangs must not hide what was not asked
+    /// yet.
     last_asked: HashMap<PathBuf, Instant>,
     /// The drive, of a server that could not open it.
     down: Option<StatusReport>,
@@ -107,8 +112,8 @@ impl DriveSearch {
         DriveSearch { is_exact: true, ..self.clone() }
     }
 
-    /// The drive as its server reports it; `None` if no server has it open, or if its server has not answered in time: within ten
-    /// seconds if it had the drive before, else within one.
+    /// The drive as its server reports it; `None` if no server has it open, or if its server has not answered
+    /// in time: within ten seconds if it had the drive before, else within one.
     pub fn find(&self) -> Option<StatusReport> {
         self.find_within(self.glance).ok()
     }
@@ -128,7 +133,8 @@ impl DriveSearch {
         Ok(self.found.lock().socket.clone().map(|socket| (socket, report)))
     }
 
-    /// As [`DriveSearch::find`], for a server that has the very file to which the path leads now. Searches from now on begin with that.
+    /// As [`DriveSearch::find`], for a server that has the very file to which the path leads now. Searches
+    /// from now on begin with that.
     ///
     /// # Errors
     ///
@@ -154,13 +160,14 @@ impl DriveSearch {
         }
     }
 
-    /// The file of a server that has opened it by this path, which leads elsewhere, if the last search has found one.
+    /// The file of a server that has opened it by this path, which leads elsewhere, if the last search has
+    /// found one.
     pub(super) fn other_file(&self) -> Option<OtherFile> {
         self.found.lock().other_file.take()
     }
 
-    /// As [`DriveSearch::find_patiently`], for a drive that a server had a moment ago: one that listens still and has not answered is
-    /// asked again, twice.
+    /// As [`DriveSearch::find_patiently`], for a drive that a server had a moment ago: one that listens still
+    /// and has not answered is asked again, twice.
     pub fn find_again(&self) -> Option<StatusReport> {
         for _ in 0..AGAIN {
             let known = self.found.lock().socket.clone();
@@ -181,8 +188,8 @@ impl DriveSearch {
         self.look(LOOK_PATIENCE)
     }
 
-    /// The drive as its server reports it, also if it is down; if there is none, the servers of which it is not known, because they have
-    /// not answered within `patience`, or not properly, or were not asked.
+    /// The drive as its server reports it, also if it is down; if there is none, the servers of which it is
+    /// not known, because they have not answered within `patience`, or not properly, or were not asked.
     pub(super) fn look(&self, patience: Duration) -> FoundDrives {
         match self.find_within(patience) {
             Ok(report) => FoundDrives { drives: vec![report], ..FoundDrives::default() },
@@ -275,8 +282,8 @@ impl DriveSearch {
         Err(silent)
     }
 
-    /// Returns the sockets to ask, the least recently asked first, and those that are being asked since a moment ago. None is asked twice
-    /// at a time.
+    /// Returns the sockets to ask, the least recently asked first, and those that are being asked since a
+    /// moment ago. None is asked twice at a time.
     fn to_ask(&self, known: Option<&Path>) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let all = sockets_in(&self.dirs);
         let mut found = self.found.lock();
@@ -298,8 +305,8 @@ impl DriveSearch {
         (sockets.into_iter().map(|(_, socket)| socket).collect(), others)
     }
 
-    /// Asks a server on a thread of its own. A socket that a server left behind is removed here: who finds the drive may end
-    /// before a thread has done it.
+    /// Asks a server on a thread of its own. A socket that a server left behind is removed here: who finds
+    /// the drive may end before a thread has done it.
     fn ask_aside(&self, socket: &Path, sender: &Sender<Answered>) -> Aside {
         let since = Instant::now();
         {
@@ -366,8 +373,8 @@ impl DriveSearch {
             .or_else(|error| SilentServer::failed(socket, pid, since.elapsed(), &error).map_or(Ok(None), Err))
     }
 
-    /// The drive in the answer of a server, whose process has this id here. The answer names the id that the server knows
-    /// of itself, which in a container is that of another process here.
+    /// The drive in the answer of a server, whose process has this id here. The answer names the id that the
+    /// server knows of itself, which in a container is that of another process here.
     fn drive_in(&self, mut answer: StatusAnswer, pid: Option<u32>) -> Option<StatusReport> {
         for report in &mut answer.drives {
             if let (Some(pid), Some(server)) = (pid, &mut report.server) {
@@ -499,7 +506,8 @@ mod tests {
         assert!(since.elapsed() < glance * 4, "not each time: {:?}", since.elapsed());
     }
 
-    /// Servers of long answers. Each waits with the end of its answer until all have sent the rest, or one of them was not taken.
+    /// Servers of long answers. Each waits with the end of its answer until all have sent the rest, or one of
+    /// them was not taken.
     fn filling(dir: &tempfile::TempDir, count: usize) {
         let bytes = 15 << 20;
         let (sent, is_refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicBool::new(false)));
@@ -639,7 +647,8 @@ mod tests {
                 if left.len() == 1 {
                     break;
                 }
-                // A process that another test starts holds what this one has dropped, until it runs its program.
+                // A process that another test starts holds what this one has dropped, until it runs its
+                // program.
                 assert!(since.elapsed() < LONG, "{left:?}");
                 thread::sleep(Duration::from_millis(10));
             }

@@ -1,4 +1,5 @@
-//! The servers of this machine, asked through their admin sockets: which drives they have, and changes of these.
+//! The servers of this machine, asked through their admin sockets: which drives they have, and changes of
+//! these.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -22,8 +23,8 @@ use crate::paths::{absolute, same_file};
 
 /// Time limit of a look at all servers: it waits for those that hang, and shows what the others have.
 pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(3);
-/// Most sockets that a look asks at a time. A server has one for each drive: one that hangs must not keep others from being asked. Less
-/// than the descriptors that a process commonly may have, 1024.
+/// Most sockets that a look asks at a time. A server has one for each drive: one that hangs must not keep
+/// others from being asked. Less than the descriptors that a process commonly may have, 1024.
 const LOOKED_AT_MAX: usize = 512;
 /// Least time limit: zero would be none.
 const TIME_MIN: Duration = Duration::from_millis(1);
@@ -60,7 +61,8 @@ pub(super) fn receive_status(
     ask_line_on(stream, &line_of(&Request::Status)?, patience, patience, part)
 }
 
-/// Returns `None` if what answers is something else than an admin socket: the directory may have sockets for NBD and HTTP too.
+/// Returns `None` if what answers is something else than an admin socket: the directory may have sockets for
+/// NBD and HTTP too.
 ///
 /// # Errors
 ///
@@ -83,11 +85,13 @@ fn line_of(request: &Request) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Asks the server that has the drive at `path`, if there is one, to change it. Returns the status afterwards.
+/// Asks the server that has the drive at `path`, if there is one, to change it. Returns the status
+/// afterwards.
 ///
 /// # Errors
 ///
-/// [`ServiceError::Refused`] with the server's message; [`ServiceError::Admin`] if there is no answer; as for [`find_served`].
+/// [`ServiceError::Refused`] with the server's message; [`ServiceError::Admin`] if there is no answer; as for
+/// [`find_served`].
 pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, ServiceError> {
     let Some((socket, report)) = find_with_socket(path)? else { return Ok(None) };
     let (drive, path) = (report.uuid, Some(path_text(&report.path)));
@@ -136,13 +140,13 @@ fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
     serde_json::from_slice(answer).map_err(odd)
 }
 
-/// Returns the drive at `path` if a server of this machine (as far as this user may ask it) has it open. Other servers are not waited
-/// for. Removes sockets that servers left behind.
+/// Returns the drive at `path` if a server of this machine (as far as this user may ask it) has it open.
+/// Other servers are not waited for. Removes sockets that servers left behind.
 ///
 /// # Errors
 ///
-/// [`ServiceError::NoAnswer`] if a server has the file open and does not answer within ten seconds; [`ServiceError::OtherFile`] if one
-/// has another file, which it has opened by this path.
+/// [`ServiceError::NoAnswer`] if a server has the file open and does not answer within ten seconds;
+/// [`ServiceError::OtherFile`] if one has another file, which it has opened by this path.
 pub fn find_served(path: &Path) -> Result<Option<StatusReport>, ServiceError> {
     Ok(find_with_socket(path)?.map(|(_, report)| report))
 }
@@ -180,7 +184,8 @@ pub struct FoundDrives {
     pub drives: Vec<StatusReport>,
     /// Servers whose drives are not known, in the order of their sockets.
     pub silent: Vec<SilentServer>,
-    /// Of a search for the drive at a path: the file of a server that has opened it by this path, which leads elsewhere.
+    /// Of a search for the drive at a path: the file of a server that has opened it by this path, which leads
+    /// elsewhere.
     pub other_file: Option<OtherFile>,
 }
 
@@ -218,8 +223,8 @@ impl SilentServer {
         SilentServer { socket: socket.to_path_buf(), pid: None, what }
     }
 
-    /// A server that did not give a status, with the reason. Returns `None` if there is no server, or none that this user may ask, and
-    /// removes what one left behind.
+    /// A server that did not give a status, with the reason. Returns `None` if there is no server, or none
+    /// that this user may ask, and removes what one left behind.
     pub(super) fn failed(
         socket: &Path,
         pid: Option<u32>,
@@ -253,9 +258,9 @@ pub(super) fn peer(stream: &UnixStream) -> Option<u32> {
     u32::try_from(peer.pid.as_raw_pid()).ok()
 }
 
-/// Returns the drives of the servers of this machine (as far as this user may ask them); with `path`, only the drive there, for which
-/// other servers are not waited for. Waits three seconds, for all together, for servers that do not answer. Removes sockets that servers
-/// left behind.
+/// Returns the drives of the servers of this machine (as far as this user may ask them); with `path`, only
+/// the drive there, for which other servers are not waited for. Waits three seconds, for all together, for
+/// servers that do not answer. Removes sockets that servers left behind.
 pub fn find_drives(path: Option<&Path>) -> FoundDrives {
     match path {
         Some(path) => DriveSearch::new(path).exactly().look(LOOK_PATIENCE),
@@ -263,7 +268,8 @@ pub fn find_drives(path: Option<&Path>) -> FoundDrives {
     }
 }
 
-/// As [`find_drives`], for the drive at `path` that is to be changed: waits ten seconds for servers that do not answer.
+/// As [`find_drives`], for the drive at `path` that is to be changed: waits ten seconds for servers that do
+/// not answer.
 pub fn find_drive_patiently(path: &Path) -> FoundDrives {
     DriveSearch::new(path).exactly().look(PATIENCE)
 }
@@ -333,7 +339,8 @@ pub(super) fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
     for dir in dirs.iter().filter(|dir| trusted(dir)) {
         let Ok(entries) = std::fs::read_dir(dir) else { continue };
         let paths = entries.flatten().map(|entry| entry.path());
-        // Others are those of NBD or HTTP servers, which would take a question for a client that they have to refuse.
+        // Others are those of NBD or HTTP servers, which would take a question for a client that they have to
+        // refuse.
         let of_sockets =
             paths.filter(|path| path.file_name().and_then(OsStr::to_str).is_some_and(names::is_admin));
         let before = sockets.len();

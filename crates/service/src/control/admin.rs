@@ -1,5 +1,5 @@
-//! The admin socket of a server: it answers the requests of [`protocol`](crate::client::protocol), for the owner
-//! only.
+//! The admin socket of a server: it answers the requests of [`protocol`](crate::client::protocol), for the
+//! owner only.
 
 use std::collections::VecDeque;
 use std::io;
@@ -32,8 +32,9 @@ const REQUEST_MAX_BYTES: u64 = 64 << 10;
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most copies of one drive in one server that status finds.
 const COPIES_MAX: usize = 64;
-/// Most clients at a time. A further one ends the connection of the oldest one for which nothing is being changed: clients that
-/// ask nothing, or do not take an answer, neither exclude others nor use up the descriptors of the server.
+/// Most clients at a time. A further one ends the connection of the oldest one for which nothing is being
+/// changed: clients that ask nothing, or do not take an answer, neither exclude others nor use up the
+/// descriptors of the server.
 const CLIENTS_MAX: usize = 128;
 /// Connections waiting to be accepted.
 const BACKLOG: i32 = 64;
@@ -43,7 +44,8 @@ pub struct AdminSocket {
     /// Dropped before the listener.
     file: SocketFile,
     _accepting: JoinSet<()>,
-    /// Clients may stay connected for long. They keep no closed drive, whose backing could not be opened again.
+    /// Clients may stay connected for long. They keep no closed drive, whose backing could not be opened
+    /// again.
     _drives: Drives,
 }
 
@@ -145,9 +147,10 @@ impl AdminSocket {
         AdminSocket::listen(&path, drives.only_down())
     }
 
-    /// Gives the socket to a user that this process is about to become, and its directory if that serves for sockets
-    /// alone, so that the user can create, remove and use sockets there. What cannot be given is left: it stays behind
-    /// when the server ends, and the sockets of drives that come later are in another directory.
+    /// Gives the socket to a user that this process is about to become, and its directory if that serves for
+    /// sockets alone, so that the user can create, remove and use sockets there. What cannot be given is
+    /// left: it stays behind when the server ends, and the sockets of drives that come later are in another
+    /// directory.
     pub fn give(&self, user: u32, group: u32) {
         if let Some(directory) = self.path().parent().filter(|directory| may_be_given(directory)) {
             self.file.give(user, group);
@@ -163,8 +166,8 @@ impl AdminSocket {
     }
 }
 
-/// Admits root and the user of this process, also if the mode of the socket was changed. Returns the user id of the
-/// client, also as the error, if it is known.
+/// Admits root and the user of this process, also if the mode of the socket was changed. Returns the user id
+/// of the client, also as the error, if it is known.
 fn admit(stream: &UnixStream) -> Result<u32, Option<u32>> {
     match stream.peer_cred() {
         Ok(peer) if peer.uid() == 0 || peer.uid() == rustix::process::geteuid().as_raw() => Ok(peer.uid()),
@@ -207,8 +210,8 @@ impl Clients {
     }
 }
 
-/// Answers requests until the client leaves or is to leave, or the socket is gone. A change is completed and answered
-/// first.
+/// Answers requests until the client leaves or is to leave, or the socket is gone. A change is completed and
+/// answered first.
 async fn answer_all(
     stream: UnixStream,
     user: u32,

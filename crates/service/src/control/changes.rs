@@ -1,5 +1,5 @@
-//! Changes of a drive as a whole: capacity, size, codec, wipe. A drive that a server has open is changed there,
-//! through its admin socket; any other is opened here for the change.
+//! Changes of a drive as a whole: capacity, size, codec, wipe. A drive that a server has open is changed
+//! there, through its admin socket; any other is opened here for the change.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -45,8 +45,8 @@ pub fn set_capacity(
     })
 }
 
-/// Compresses future writes to the drive at `path` by another policy, served or not. Returns the previous codec and
-/// the status afterwards.
+/// Compresses future writes to the drive at `path` by another policy, served or not. Returns the previous
+/// codec and the status afterwards.
 ///
 /// # Errors
 ///
@@ -116,14 +116,14 @@ pub enum SpaceAfterWipe {
     Failed(drive::Error),
 }
 
-/// Wipes the drive at `path`, which no server may have. With `discard`, then discards its space in the backing.
-/// `progress` gets the bytes done and the total. Returns the state of the space, and the result of the wipe.
-/// `take_over` as in [`OpenSettings::take_over`].
+/// Wipes the drive at `path`, which no server may have. With `discard`, then discards its space in the
+/// backing. `progress` gets the bytes done and the total. Returns the state of the space, and the result of
+/// the wipe. `take_over` as in [`OpenSettings::take_over`].
 ///
 /// # Errors
 ///
-/// Errors of [`Drive::wipe`], and [`media::MediaError::InUse`] if a server has it. After an error the drive is not
-/// wiped.
+/// Errors of [`Drive::wipe`], and [`media::MediaError::InUse`] if a server has it. After an error the drive
+/// is not wiped.
 pub async fn wipe(
     path: &Path,
     options: WipeOptions,
@@ -178,17 +178,17 @@ impl MayChange {
     }
 }
 
-/// Prepares a backing for a new drive, on a thread of its own: it clears what is there, or refuses it by an error. The
-/// owner pages ([`layout::owner`]) hold the claim, and must stay.
+/// Prepares a backing for a new drive, on a thread of its own: it clears what is there, or refuses it by an
+/// error. The owner pages ([`layout::owner`]) hold the claim, and must stay.
 pub type Prepare = Box<dyn FnOnce(&MayChange) -> Result<(), String> + Send>;
 
-/// Creates a drive on a backing that was opened for writing, once that is claimed and then prepared. `take_over` as in
-/// [`OpenSettings::take_over`].
+/// Creates a drive on a backing that was opened for writing, once that is claimed and then prepared.
+/// `take_over` as in [`OpenSettings::take_over`].
 ///
 /// # Errors
 ///
-/// Errors of [`Drive::create`] and of `prepare`, and if another process has a drive there, by another path or on another
-/// machine.
+/// Errors of [`Drive::create`] and of `prepare`, and if another process has a drive there, by another path or
+/// on another machine.
 pub async fn create(
     path: &Path,
     media: &FileMedia,

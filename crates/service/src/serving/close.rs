@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 use drive::{Drive, Error};
 use media::Media;
 
-/// Time after which what is left is not discarded now, because somebody may wait for the end. It is discarded after the
-/// next opening.
+/// Time after which what is left is not discarded now, because somebody may wait for the end. It is discarded
+/// after the next opening.
 const GIVE_BACK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Closes a drive, and gives free space back.

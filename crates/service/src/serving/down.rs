@@ -52,7 +52,8 @@ impl DownDrive {
         self.settings == *settings
     }
 
-    /// Records a failed attempt to open the drive: in the log, as an event, and for the command of `--on-event`.
+    /// Records a failed attempt to open the drive: in the log, as an event, and for the command of
+    /// `--on-event`.
     pub(crate) fn fail(&self, error: &str) {
         let path = shown(&self.path);
         // Most messages begin with the path, which is reported separately.

@@ -1,5 +1,5 @@
-//! Requests to erase drives that are being served. Only whoever has opened a drive and offers it to clients can close it and open it again,
-//! so a request at the admin socket is passed on to that.
+//! Requests to erase drives that are being served. Only whoever has opened a drive and offers it to clients
+//! can close it and open it again, so a request at the admin socket is passed on to that.
 
 use std::path::PathBuf;
 
@@ -46,7 +46,8 @@ impl Eraser {
         (Eraser(sender), erasures)
     }
 
-    /// Asks for a drive to be erased, and waits for that. The caller holds no reference to the drive: it could not be opened again.
+    /// Asks for a drive to be erased, and waits for that. The caller holds no reference to the drive: it
+    /// could not be opened again.
     pub(crate) async fn erase(
         &self,
         (path, id): (PathBuf, Uuid),

@@ -4,8 +4,8 @@ use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{Features, Geometry, PAGE_BYTES, Superblock};
 use media::{AnyMedia, IoBuf, Media};
 
-/// Returns whether the space of freed segments stays allocated in the backing, according to the newest copy of the
-/// superblock. Features never change while a drive is open. False if no copy can be read.
+/// Returns whether the space of freed segments stays allocated in the backing, according to the newest copy
+/// of the superblock. Features never change while a drive is open. False if no copy can be read.
 pub(crate) async fn keeps_allocated(media: &AnyMedia) -> bool {
     let mut newest: Option<Superblock> = None;
     for copy in 0..SUPERBLOCK_COPIES {

@@ -14,7 +14,8 @@ pub(crate) fn allocation(preallocate: bool) -> Allocation {
     if preallocate { Allocation::Preallocated } else { Allocation::Sparse }
 }
 
-/// Makes the backing long enough, then lets the drive use it. A drive that another process has taken over does not grow.
+/// Makes the backing long enough, then lets the drive use it. A drive that another process has taken over
+/// does not grow.
 pub(crate) async fn grow(
     path: &Path,
     drive: &Drive<AnyMedia>,
@@ -29,7 +30,8 @@ pub(crate) async fn grow(
         && file.size_bytes() < bytes
     {
         if let Some(lease) = lease {
-            // Waits for the next look at the mark, if there was none lately. The file is not changed without a lease.
+            // Waits for the next look at the mark, if there was none lately. The file is not changed without
+            // a lease.
             lease.confirm().await.map_err(|why| ServiceError::Refused(format!("{}: {why}", shown(path))))?;
         }
         let (media, before) = (media.clone(), file.size_bytes());

@@ -37,8 +37,8 @@ pub struct OpenSettings {
     pub read_only: bool,
     /// Opens a drive with a damaged log as it was before the damage. Only with `read_only`.
     pub accept_damage: bool,
-    /// Opens the drive although another machine has it, or had it and did not close it, unless its process there
-    /// answers.
+    /// Opens the drive although another machine has it, or had it and did not close it, unless its process
+    /// there answers.
     pub take_over: bool,
     /// True if I/O bypasses the page cache.
     pub direct: Direct,
@@ -50,8 +50,8 @@ pub struct OpenSettings {
     pub scrub_every: Option<Duration>,
     /// Writes for which there is no room.
     pub when_full: WhenFull,
-    /// Share of a processor that a served drive uses to compress its data better in the background, in percent from 0
-    /// (off) to 100.
+    /// Share of a processor that a served drive uses to compress its data better in the background, in
+    /// percent from 0 (off) to 100.
     pub background_cpu_percent: f64,
 }
 
@@ -124,8 +124,8 @@ impl Opened {
     }
 }
 
-/// Opens the backing at `path`, locked, and the drive on it. With helpers, long work is passed to them. Otherwise the
-/// calling thread does everything.
+/// Opens the backing at `path`, locked, and the drive on it. With helpers, long work is passed to them.
+/// Otherwise the calling thread does everything.
 pub(crate) async fn open(
     path: &Path,
     settings: &OpenSettings,
@@ -184,8 +184,8 @@ fn failed(path: &Path, media: &AnyMedia, source: drive::Error) -> ServiceError {
     }
 }
 
-/// Opens the backing. The kernel keeps the files of a killed server, and so the lock, until its rings are closed,
-/// which may be a moment after the process is gone.
+/// Opens the backing. The kernel keeps the files of a killed server, and so the lock, until its rings are
+/// closed, which may be a moment after the process is gone.
 pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<FileMedia, MediaError> {
     let since = Instant::now();
     loop {
@@ -232,8 +232,9 @@ pub fn inspect(
     })
 }
 
-/// Returns the status of the drive at `path`, which is not being served. Nothing is written. `accept_damage` is for a
-/// drive that [`inspect`] refuses as damaged: it is reported as damaged, in the state before the damage.
+/// Returns the status of the drive at `path`, which is not being served. Nothing is written. `accept_damage`
+/// is for a drive that [`inspect`] refuses as damaged: it is reported as damaged, in the state before the
+/// damage.
 ///
 /// # Errors
 ///

@@ -1,5 +1,5 @@
-//! A drive that is being opened for somebody who may stop waiting for it. It is closed then: its backing is given back,
-//! instead of being left as by a killed process.
+//! A drive that is being opened for somebody who may stop waiting for it. It is closed then: its backing is
+//! given back, instead of being left as by a killed process.
 
 use std::sync::Arc;
 
@@ -9,7 +9,8 @@ use tokio::sync::watch;
 
 use crate::serving::open::Opened;
 
-/// Drives of a server that are being opened, and those that are closed because nobody waits for them any more.
+/// Drives of a server that are being opened, and those that are closed because nobody waits for them any
+/// more.
 #[derive(Clone)]
 pub(crate) struct Openings(Arc<watch::Sender<usize>>);
 

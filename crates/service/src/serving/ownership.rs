@@ -1,5 +1,5 @@
-//! The right to write to a backing, as this process gets, keeps and gives it back: [`drive::Claim`] with the machine's
-//! clocks, ids and processes.
+//! The right to write to a backing, as this process gets, keeps and gives it back: [`drive::Claim`] with the
+//! machine's clocks, ids and processes.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -140,8 +140,8 @@ pub(crate) enum Claimed {
     Backing([u8; 16]),
 }
 
-/// A backing that this process may write to, until it is given back. Dropped without that, it is left as by a killed
-/// process.
+/// A backing that this process may write to, until it is given back. Dropped without that, it is left as by a
+/// killed process.
 pub(crate) struct Ownership {
     /// The backing, whose writes observe the lease.
     pub(crate) media: Arc<AnyMedia>,
@@ -263,8 +263,8 @@ async fn keep(
     let Some(why) = why else { return owner.give_back(&file, &machine).await };
     tracing::error!(drive = %path, "{why}; this process writes and answers nothing any more");
     let disown = || drive.get().inspect(|drive| drive.disown(&why));
-    // Before writes fail by the loss, so that the drive shows the reason. Again after it, for a drive that was opened in
-    // between.
+    // Before writes fail by the loss, so that the drive shows the reason. Again after it, for a drive that
+    // was opened in between.
     disown();
     owner.lease().lose(&why);
     disown();

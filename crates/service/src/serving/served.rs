@@ -36,7 +36,8 @@ use crate::workers::compute::{Meter, thread_time};
 use crate::workers::pool::Workers;
 use device::{Device, DeviceError, Extent, Geometry, Requester};
 
-/// A drive on its workers: a [`Device`] that counts its requests and can be closed while clients are connected.
+/// A drive on its workers: a [`Device`] that counts its requests and can be closed while clients are
+/// connected.
 pub struct ServedDrive {
     path: PathBuf,
     gate: Gate<AnyMedia>,
@@ -52,7 +53,8 @@ pub struct ServedDrive {
     monitor: Monitor,
     opened: Instant,
     instance: String,
-    /// The mark of a bridge that has the drive attached. `None` if the file system does not tell which file it is in.
+    /// The mark of a bridge that has the drive attached. `None` if the file system does not tell which file
+    /// it is in.
     mark: Option<MarkName>,
     nbd_uris: parking_lot::Mutex<Vec<String>>,
     /// Who can erase it while it is served, if anybody can.
@@ -70,7 +72,8 @@ pub struct ServedDrive {
 }
 
 impl ServedDrive {
-    /// Opens the drive at `path` (recovering it if necessary) and starts its background work on worker `index`.
+    /// Opens the drive at `path` (recovering it if necessary) and starts its background work on worker
+    /// `index`.
     ///
     /// # Errors
     ///
@@ -168,7 +171,8 @@ impl ServedDrive {
         uuid::Uuid::from_bytes(self.gate.drive.status().uuid)
     }
 
-    /// Names who erases the drive when an administrator asks for that: closes it, wipes it, and opens it again.
+    /// Names who erases the drive when an administrator asks for that: closes it, wipes it, and opens it
+    /// again.
     pub fn set_eraser(&self, eraser: Eraser) {
         *self.eraser.lock() = Some(eraser);
     }
@@ -177,7 +181,8 @@ impl ServedDrive {
         self.eraser.lock().clone()
     }
 
-    /// Returns whether a bridge on this machine has the drive attached, whether or not it is connected to this server.
+    /// Returns whether a bridge on this machine has the drive attached, whether or not it is connected to
+    /// this server.
     pub fn is_attached(&self) -> bool {
         self.mark.as_ref().is_some_and(is_marked)
     }
@@ -290,8 +295,8 @@ impl ServedDrive {
         })
     }
 
-    /// Reads and verifies every record in the background at this rate, in bytes of records per second. A running
-    /// scrub continues at that rate.
+    /// Reads and verifies every record in the background at this rate, in bytes of records per second. A
+    /// running scrub continues at that rate.
     pub fn start_scrub(&self, bytes_per_second: u64) {
         self.scrubber.start(bytes_per_second);
     }
@@ -306,7 +311,8 @@ impl ServedDrive {
         self.improver.set_background_cpu_percent(percent);
     }
 
-    /// Recompresses everything that is not settled, in the background but at full speed. A running one continues.
+    /// Recompresses everything that is not settled, in the background but at full speed. A running one
+    /// continues.
     pub fn start_settle(&self) {
         self.improver.start_run();
     }
@@ -316,7 +322,8 @@ impl ServedDrive {
         self.improver.stop_run();
     }
 
-    /// Trains a dictionary on a sample of data written since the drive was opened, or since the last training.
+    /// Trains a dictionary on a sample of data written since the drive was opened, or since the last
+    /// training.
     ///
     /// # Errors
     ///
@@ -329,8 +336,8 @@ impl ServedDrive {
         ServiceError::Drive { path: self.path.clone(), source }
     }
 
-    /// Refuses new requests, waits up to `patience` for those in flight, makes everything durable and closes the
-    /// drive. Closing again does nothing.
+    /// Refuses new requests, waits up to `patience` for those in flight, makes everything durable and closes
+    /// the drive. Closing again does nothing.
     ///
     /// # Errors
     ///

@@ -1,5 +1,5 @@
-//! A served drive without threads and clocks: the path of hosts' requests, and its background work as futures that
-//! the caller runs. A simulator serves drives in this way.
+//! A served drive without threads and clocks: the path of hosts' requests, and its background work as futures
+//! that the caller runs. A simulator serves drives in this way.
 
 use std::path::PathBuf;
 use std::pin::Pin;
@@ -30,8 +30,8 @@ pub struct Unthreaded<M: Media> {
 }
 
 impl<M: Media> Unthreaded<M> {
-    /// Serves a drive that was just opened. The futures must be polled in the context of a tokio runtime, whose clock
-    /// they use. Work for other threads is done by the caller.
+    /// Serves a drive that was just opened. The futures must be polled in the context of a tokio runtime,
+    /// whose clock they use. Work for other threads is done by the caller.
     pub fn new(
         drive: Drive<M>,
         throttle: Option<ThrottleSettings>,

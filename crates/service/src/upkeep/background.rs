@@ -72,8 +72,8 @@ impl Background {
         Background { maintenance: Stoppable { stop, task }, clock }
     }
 
-    /// Lets the current unit of work end, and no other begin. The clock continues: closing the drive may have to wait
-    /// for readers, which only a tick examines. Returns the clock, to be stopped later.
+    /// Lets the current unit of work end, and no other begin. The clock continues: closing the drive may have
+    /// to wait for readers, which only a tick examines. Returns the clock, to be stopped later.
     pub(crate) async fn stop_maintenance(self) -> Clock {
         self.maintenance.stop().await;
         Clock(self.clock)
@@ -160,8 +160,9 @@ pub(crate) async fn maintain<M: Media>(name: Arc<str>, drive: Drive<M>, mut stop
     }
 }
 
-/// Returns how long to rest after work that took `took`, so that it takes `share` of the time; at most a tick, after
-/// which the need may have changed. Work other than cleaning has a share of 0: nothing is gained by postponing it.
+/// Returns how long to rest after work that took `took`, so that it takes `share` of the time; at most a
+/// tick, after which the need may have changed. Work other than cleaning has a share of 0: nothing is gained
+/// by postponing it.
 fn pause_after(took: Duration, share: f64) -> Duration {
     if share <= 0.0 {
         return Duration::ZERO;

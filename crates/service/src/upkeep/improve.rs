@@ -1,9 +1,9 @@
-//! Making a served drive compress better: dictionaries are trained when enough was written, and cold data is settled,
-//! at a share of a processor; at once and at full speed if a user requests it.
+//! Making a served drive compress better: dictionaries are trained when enough was written, and cold data is
+//! settled, at a share of a processor; at once and at full speed if a user requests it.
 //!
-//! One task per drive does all of it, one thing at a time. Work that keeps a processor busy is done by the thread
-//! of [`crate::workers::compute`], the rest (reading, decompressing, appending) by the worker of the task. Both
-//! count.
+//! One task per drive does all of it, one thing at a time. Work that keeps a processor busy is done by the
+//! thread of [`crate::workers::compute`], the rest (reading, decompressing, appending) by the worker of the
+//! task. Both count.
 
 mod again;
 mod pass;
@@ -231,8 +231,9 @@ impl<M: Media> Shared<M> {
         })
     }
 
-    /// Does the work. Returns `None` if the drive is closing and the work was abandoned. It is abandoned only while
-    /// a part of it is with the compute thread: nothing on the drive changes until the result of that part is used.
+    /// Does the work. Returns `None` if the drive is closing and the work was abandoned. It is abandoned only
+    /// while a part of it is with the compute thread: nothing on the drive changes until the result of that
+    /// part is used.
     async fn unless_closing<T>(
         &self,
         stopped: &mut watch::Receiver<bool>,
@@ -478,7 +479,8 @@ impl<M: Media> Shared<M> {
                 REST
             }
         };
-        // Counted since the last step ended, because the compute thread answers before it has reported its time.
+        // Counted since the last step ended, because the compute thread answers before it has reported its
+        // time.
         let taken = self.time();
         pass.owed += rest_after(taken.saturating_sub(counted), share);
         pass.counted = Some(taken);

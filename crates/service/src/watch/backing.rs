@@ -28,8 +28,8 @@ impl Prober {
         Prober { smartctl: None }
     }
 
-    /// Examines the devices under `path`. Reads files of the kernel and may run `smartctl` for seconds: not for
-    /// threads that carry requests.
+    /// Examines the devices under `path`. Reads files of the kernel and may run `smartctl` for seconds: not
+    /// for threads that carry requests.
     pub(crate) fn look(&self, path: &Path) -> BackingReport {
         let topology = topology::Topology { root: Path::new("/") };
         let (kind, disks) = topology.disks_under(path);
@@ -49,7 +49,8 @@ pub fn disks_under(root: &Path, path: &Path) -> Vec<PathBuf> {
     topology::Topology { root }.disks_under(path).1
 }
 
-/// Returns what sysfs reports about the devices under a file, directory or block device. `root` stands for `/`.
+/// Returns what sysfs reports about the devices under a file, directory or block device. `root` stands for
+/// `/`.
 pub fn devices_under(root: &Path, path: &Path) -> Vec<DeviceReport> {
     disks_under(root, path).iter().map(|disk| topology::describe(disk)).collect()
 }

@@ -1,8 +1,8 @@
-//! Copies of a drive that are served at the same time. A copied backing has the id of the original, so programs that
-//! go by the id cannot distinguish the two.
+//! Copies of a drive that are served at the same time. A copied backing has the id of the original, so
+//! programs that go by the id cannot distinguish the two.
 //!
-//! They are found by their admin sockets, which have the id in their names: those of this server, and those of other
-//! servers that this one may ask.
+//! They are found by their admin sockets, which have the id in their names: those of this server, and those
+//! of other servers that this one may ask.
 
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -38,8 +38,8 @@ impl Copies {
         Copies { path, id, sockets: Vec::new(), found: Vec::new(), told_of_more: false }
     }
 
-    /// Returns the copies that are being served, and logs those that appeared and disappeared. Asks servers, which
-    /// may take seconds: not for threads that carry requests.
+    /// Returns the copies that are being served, and logs those that appeared and disappeared. Asks servers,
+    /// which may take seconds: not for threads that carry requests.
     pub(crate) fn look(&mut self) -> Vec<CopyReport> {
         let sockets = self.sockets();
         // No new socket: there is no server to ask.
@@ -115,8 +115,8 @@ impl Copies {
     }
 }
 
-/// Returns the copies known after a look, from those known before and the answers of all sockets (`None`: it was not asked,
-/// for lack of time), and whether all servers answered.
+/// Returns the copies known after a look, from those known before and the answers of all sockets (`None`: it
+/// was not asked, for lack of time), and whether all servers answered.
 fn known_after(
     before: &[CopyReport],
     answers: Vec<Option<Result<Vec<CopyReport>, ServiceError>>>,

@@ -17,8 +17,8 @@ pub(crate) struct ErrorCounts {
 }
 
 impl ErrorCounts {
-    /// Counts of a drive that was just opened, without the records that recovery has found: they get an event. (Segments are in
-    /// that of the opening.)
+    /// Counts of a drive that was just opened, without the records that recovery has found: they get an
+    /// event. (Segments are in that of the opening.)
     pub(crate) fn before_opening(status: &drive::Status) -> ErrorCounts {
         let now = ErrorCounts::from(status);
         let found = status.recovered.damaged_records_count;

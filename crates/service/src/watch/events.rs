@@ -1,5 +1,5 @@
-//! Events of a drive, each reported once: levels of space in use, writes refused for lack of space, poison, corrupt
-//! records, segments set aside, a backing that was truncated, deleted or moved.
+//! Events of a drive, each reported once: levels of space in use, writes refused for lack of space, poison,
+//! corrupt records, segments set aside, a backing that was truncated, deleted or moved.
 
 use std::collections::VecDeque;
 use std::fmt;

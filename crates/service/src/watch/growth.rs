@@ -1,9 +1,10 @@
-//! Prediction of when the drive will be full, if usage continues like this, and the ratio of what is written lately.
+//! Prediction of when the drive will be full, if usage continues like this, and the ratio of what is written
+//! lately.
 //!
-//! Space in use is sampled every ten seconds for up to an hour. The growth over the last five minutes is the present
-//! rate; growth over a minute, a quarter of an hour and an hour gives the range. It is the growth of *physical* space
-//! in use, so rate and compression ratio are both the present ones, and TRIM counts against it. A window in which space
-//! grew in a burst gives no rate: a burst is no trend.
+//! Space in use is sampled every ten seconds for up to an hour. The growth over the last five minutes is the
+//! present rate; growth over a minute, a quarter of an hour and an hour gives the range. It is the growth of
+//! *physical* space in use, so rate and compression ratio are both the present ones, and TRIM counts against
+//! it. A window in which space grew in a burst gives no rate: a burst is no trend.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -145,8 +146,8 @@ impl Growth {
         TimeToFull { seconds: after(present.rate), ..range }
     }
 
-    /// Returns what hosts wrote lately: over five minutes, or since the drive was opened; or over so much longer, up to an
-    /// hour, that it is at least `enough_bytes`.
+    /// Returns what hosts wrote lately: over five minutes, or since the drive was opened; or over so much
+    /// longer, up to an hour, that it is at least `enough_bytes`.
     pub(crate) fn recently_written(&self, now: &Sample, enough_bytes: u64) -> RecentlyWritten {
         let logical = |then: &Sample| now.written.logical_bytes.saturating_sub(then.written.logical_bytes);
         let telling =

@@ -1,7 +1,7 @@
 //! The command that is run for events (`--on-event`).
 //!
-//! The event is passed in environment variables, never in the text of the command, so no file name can become part of
-//! a command. Commands of all drives run one at a time, each for a limited time.
+//! The event is passed in environment variables, never in the text of the command, so no file name can become
+//! part of a command. Commands of all drives run one at a time, each for a limited time.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -32,7 +32,8 @@ static ACCOUNT: OnceLock<(OsString, OsString)> = OnceLock::new();
 /// See [`before_commands`].
 static PREPARATION: OnceLock<fn()> = OnceLock::new();
 
-/// Has a function called before each command for an event is started, on a thread that may block. The first call counts.
+/// Has a function called before each command for an event is started, on a thread that may block. The first
+/// call counts.
 pub fn before_commands(prepare: fn()) {
     let _ = PREPARATION.set(prepare);
 }
@@ -41,8 +42,8 @@ pub fn before_commands(prepare: fn()) {
 pub struct CommandsHeld(#[allow(dead_code, reason = "held until it is dropped")] MutexGuard<'static, ()>);
 
 impl CommandsHeld {
-    /// Sets user and home in the environment of commands, in place of those of the server. Call it when the process
-    /// has become that user.
+    /// Sets user and home in the environment of commands, in place of those of the server. Call it when the
+    /// process has become that user.
     pub fn run_as(&self, user: &str, home: &Path) {
         // A process changes its user at most once.
         let _ = ACCOUNT.set((user.into(), home.into()));

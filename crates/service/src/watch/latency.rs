@@ -1,8 +1,8 @@
 //! Latencies of requests: one histogram per kind, in shards, so that threads do not compete for one lock.
 //!
-//! HDR histograms (Gil Tene) keep every value to two significant digits in a fixed amount of memory. A request costs
-//! two clock readings and one addition under a lock that only its own thread takes, as long as there are no more
-//! worker threads than shards; `cargo bench -p service` measures it.
+//! HDR histograms (Gil Tene) keep every value to two significant digits in a fixed amount of memory. A
+//! request costs two clock readings and one addition under a lock that only its own thread takes, as long as
+//! there are no more worker threads than shards; `cargo bench -p service` measures it.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -58,8 +58,8 @@ const BUCKETS_NANOSECONDS: [u64; 21] = [
     10_000_000_000,
 ];
 
-/// Histograms of one shard. Aligned so that no two shards share a cache line, nor a pair of lines that is prefetched
-/// together.
+/// Histograms of one shard. Aligned so that no two shards share a cache line, nor a pair of lines that is
+/// prefetched together.
 #[repr(align(128))]
 struct Shard(Mutex<[Timed; KINDS]>);
 

@@ -1,4 +1,5 @@
-//! Periodic observation of a served drive: events, growth, latencies of the last minute, the devices under it.
+//! Periodic observation of a served drive: events, growth, latencies of the last minute, the devices under
+//! it.
 //!
 //! It runs beside the threads that carry requests, on the runtime on which the drive was opened.
 
@@ -159,8 +160,8 @@ impl Monitor {
         monitor
     }
 
-    /// Returns a function with which others report events: a kind, and one line for people, without any data stored
-    /// on the drive.
+    /// Returns a function with which others report events: a kind, and one line for people, without any data
+    /// stored on the drive.
     pub(crate) fn event_sink(&self) -> EventSink {
         let watched = self.watched.clone();
         Box::new(move |kind, message| watched.memory.lock().reported.push((kind, message)))
@@ -354,8 +355,8 @@ fn log(path: &Path, event: &Event) {
     }
 }
 
-/// Runs work that may take seconds on a thread of its own, so that it blocks neither requests nor the end of the
-/// server. Returns `None` if no thread can be started.
+/// Runs work that may take seconds on a thread of its own, so that it blocks neither requests nor the end of
+/// the server. Returns `None` if no thread can be started.
 async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     let (answer, answered) = oneshot::channel();
     let asking = std::thread::Builder::new().name("pumice-probe".into()).spawn(move || {
@@ -400,7 +401,8 @@ async fn look(
     let probing = async {
         loop {
             let path = watched.path.clone();
-            // Only while the path does not lead to the backing: a file that is held open keeps its file system mounted.
+            // Only while the path does not lead to the backing: a file that is held open keeps its file
+            // system mounted.
             let is_displaced = watched.memory.lock().place.advice().is_some();
             let file = file.clone().filter(|_| is_displaced);
             let probe = move || match file {

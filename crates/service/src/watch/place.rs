@@ -1,5 +1,5 @@
-//! Whether the path of the backing leads to it while the drive is served. Another program may delete or rename it, or
-//! put another file in its place; the server goes on with the file that it has open.
+//! Whether the path of the backing leads to it while the drive is served. Another program may delete or
+//! rename it, or put another file in its place; the server goes on with the file that it has open.
 
 use std::fs::{File, Metadata};
 use std::io::{Error, ErrorKind};
@@ -11,13 +11,15 @@ use std::sync::Arc;
 use rustix::io::Errno;
 use status::BackingPlace;
 
-/// Looks in a row with the same result before it counts: programs rename files and back, and udev makes links anew.
+/// Looks in a row with the same result before it counts: programs rename files and back, and udev makes links
+/// anew.
 const LOOKS_MIN: u32 = 3;
 /// Devices by their numbers.
 const DEVICES: &str = "/sys/dev/block";
 /// What the kernel appends to the name of a deleted file.
 const DELETED: &str = " (deleted)";
-/// Start of the name that an NFS client gives to a deleted file that is open. It deletes the file when that is closed.
+/// Start of the name that an NFS client gives to a deleted file that is open. It deletes the file when that
+/// is closed.
 const NFS_DELETED: &[u8] = b".nfs";
 
 /// An open backing and its path.
@@ -25,10 +27,11 @@ const NFS_DELETED: &[u8] = b".nfs";
 pub(crate) struct Place {
     file: Arc<File>,
     path: PathBuf,
-    /// The file has had a name. One that never had any is temporary on purpose: `O_TMPFILE`, `memfd_create`, or opened
-    /// by `/proc/PID/fd` after it was deleted.
+    /// The file has had a name. One that never had any is temporary on purpose: `O_TMPFILE`, `memfd_create`,
+    /// or opened by `/proc/PID/fd` after it was deleted.
     is_named: bool,
-    /// Where the path led when it first led to the backing. `None`: it never did, so that it says nothing if it does not.
+    /// Where the path led when it first led to the backing. `None`: it never did, so that it says nothing if
+    /// it does not.
     home: Option<Home>,
     known: BackingPlace,
     /// The latest result, and the number of looks in a row that had it.
@@ -75,8 +78,8 @@ impl Place {
         self.known
     }
 
-    /// Returns where the backing is at this moment. `None` if that cannot be determined: the path may not be looked at, or
-    /// leads through a file system that is not mounted.
+    /// Returns where the backing is at this moment. `None` if that cannot be determined: the path may not be
+    /// looked at, or leads through a file system that is not mounted.
     fn find(&mut self) -> Option<BackingPlace> {
         // Both are asked anew: some file systems give an open file another number.
         let (open, at_path) = (self.file.metadata(), std::fs::metadata(&self.path));
@@ -113,7 +116,8 @@ impl Place {
         self.is_named && error.raw_os_error() == Some(Errno::STALE.raw_os_error())
     }
 
-    /// Returns `place` for a file that has another name than its path, unless that name is one of a deleted file.
+    /// Returns `place` for a file that has another name than its path, unless that name is one of a deleted
+    /// file.
     fn elsewhere(&self, place: BackingPlace) -> BackingPlace {
         let real = std::fs::read_link(by_descriptor(&self.file)).unwrap_or_default();
         if is_nfs_deleted(&real) { BackingPlace::Deleted } else { place }
@@ -121,8 +125,8 @@ impl Place {
 }
 
 impl Home {
-    /// Returns whether the file system of the directory is where it was: that of the directory, or if it is gone of the
-    /// nearest one above that exists.
+    /// Returns whether the file system of the directory is where it was: that of the directory, or if it is
+    /// gone of the nearest one above that exists.
     fn is_mounted(&self) -> bool {
         let nearest = self.path.ancestors().find_map(|path| std::fs::metadata(path).ok());
         nearest.is_some_and(|nearest| nearest.dev() == self.device)
@@ -134,8 +138,8 @@ pub fn is_nfs_deleted(path: &Path) -> bool {
     path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(NFS_DELETED))
 }
 
-/// Returns whether a device is a loop device, or a partition of one, whose file was deleted. It has the file open, and nothing else
-/// leads to that. `devices` stands for `/sys/dev/block`.
+/// Returns whether a device is a loop device, or a partition of one, whose file was deleted. It has the file
+/// open, and nothing else leads to that. `devices` stands for `/sys/dev/block`.
 fn is_loop_on_deleted(devices: &Path, number: u64) -> bool {
     let device = devices.join(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)));
     // A partition is a folder in that of its device.

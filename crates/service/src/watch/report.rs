@@ -19,11 +19,12 @@ use crate::watch::events::WarnAt;
 const MODEL: &str = "Pumice";
 /// Digits of the drive's id in its serial number.
 const SERIAL_DIGITS: usize = 16;
-/// Size of an NVMe data unit: a thousand sectors of 512 bytes (NVM Express Base Specification 2.0, figure 207).
+/// Size of an NVMe data unit: a thousand sectors of 512 bytes (NVM Express Base Specification 2.0, figure
+/// 207).
 const DATA_UNIT_BYTES: u64 = 512_000;
 
-/// Space that host data and map may fill: physical size without the reserve, fixed areas and the space lost in segments
-/// set aside. It is the sum of used, reclaimable and free space.
+/// Space that host data and map may fill: physical size without the reserve, fixed areas and the space lost
+/// in segments set aside. It is the sum of used, reclaimable and free space.
 pub(crate) fn limit_bytes(status: &Status) -> u64 {
     let kept = status.physical_reserve_bytes + status.physical_fixed_bytes;
     status.physical_size_bytes.saturating_sub(kept)
@@ -176,7 +177,8 @@ fn scrubs(mark: &ScrubMark) -> ScrubsReport {
     }
 }
 
-/// Reports the drive at `path`, which is not served. `damaged`: it could be opened only by giving up a part of its log.
+/// Reports the drive at `path`, which is not served. `damaged`: it could be opened only by giving up a part
+/// of its log.
 pub(crate) fn idle_report(
     path: &Path,
     drive: &Drive<AnyMedia>,

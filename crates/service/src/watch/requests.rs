@@ -83,14 +83,15 @@ impl Requests {
         self.begin_counted(count, Some(kind))
     }
 
-    /// Counts the start of a request for the allocation of ranges, unless the drive is closing. It is not timed.
+    /// Counts the start of a request for the allocation of ranges, unless the drive is closing. It is not
+    /// timed.
     pub(crate) fn begin_extents(&self) -> Result<InFlight<'_>, DeviceError> {
         self.begin_counted(&self.extents, None)
     }
 
     fn begin_counted(&self, count: &AtomicU64, kind: Option<Kind>) -> Result<InFlight<'_>, DeviceError> {
-        // In this order, so that either the closing drive sees the request, or the request sees that the drive is
-        // closing.
+        // In this order, so that either the closing drive sees the request, or the request sees that the
+        // drive is closing.
         self.in_flight.fetch_add(1, Ordering::SeqCst);
         let request = InFlight { requests: self, kind, since: Instant::now() };
         if self.closing.load(Ordering::SeqCst) {

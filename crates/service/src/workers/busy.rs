@@ -46,8 +46,8 @@ impl Hurry {
         Hurry { shares, hurried: false, against: 0, next: Instant::now() + SAMPLE }
     }
 
-    /// Returns true if writes should be compressed faster. Examines the load once a second, however often it is
-    /// called.
+    /// Returns true if writes should be compressed faster. Examines the load once a second, however often it
+    /// is called.
     pub(crate) fn judge(&mut self, now: Instant) -> bool {
         if now >= self.next {
             self.next = now + SAMPLE;

@@ -1,9 +1,10 @@
-//! Threads for work that keeps a processor busy and that no request waits for: training dictionaries, recompression.
+//! Threads for work that keeps a processor busy and that no request waits for: training dictionaries,
+//! recompression.
 //!
-//! Two for all drives of a server. One runs only on an idle processor (`SCHED_IDLE`) and takes what requests leave.
-//! Where that is next to nothing for long, the other does the work at a low ordinary priority, at one percent of a
-//! processor, so that settling never stands still. Each drive's share of both is measured, so that whoever gives
-//! them work can rest accordingly.
+//! Two for all drives of a server. One runs only on an idle processor (`SCHED_IDLE`) and takes what requests
+//! leave. Where that is next to nothing for long, the other does the work at a low ordinary priority, at one
+//! percent of a processor, so that settling never stands still. Each drive's share of both is measured, so
+//! that whoever gives them work can rest accordingly.
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,21 +24,22 @@ use thread_priority::{
 
 use crate::upkeep::pause::rest_after;
 
-/// Runs only if nothing else wants the processor, in this program or others, and yields at once. A low priority
-/// (`nice`) would not be enough: it counts within a session only, so clients in another one would wait for a whole
-/// time slice.
+/// Runs only if nothing else wants the processor, in this program or others, and yields at once. A low
+/// priority (`nice`) would not be enough: it counts within a session only, so clients in another one would
+/// wait for a whole time slice.
 const IDLE: ThreadSchedulePolicy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
 const ORDINARY: ThreadSchedulePolicy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Other);
 
-/// Priority of the other thread, of 0 to 99: a nice value of 9. Of a processor that two programs want, the lowest one,
-/// 19, gets less than one percent.
+/// Priority of the other thread, of 0 to 99: a nice value of 9. Of a processor that two programs want, the
+/// lowest one, 19, gets less than one percent.
 const LOW: u8 = 24;
 
-/// Share of a processor that work gets however busy the machine is. The thread that ensures it rests a little less,
-/// because the other one tries first from time to time.
+/// Share of a processor that work gets however busy the machine is. The thread that ensures it rests a little
+/// less, because the other one tries first from time to time.
 const FLOOR: f64 = 0.01;
 const FLOOR_THREAD: f64 = 0.011;
-/// Work that took at least this long, with less than [`FLOOR`] of a processor, shows that there is no idle one.
+/// Work that took at least this long, with less than [`FLOOR`] of a processor, shows that there is no idle
+/// one.
 const STARVED_FROM: Duration = Duration::from_millis(500);
 /// For this long, the other thread does what comes then.
 const STARVED_FOR: Duration = Duration::from_secs(120);
@@ -73,7 +75,8 @@ struct Shared {
     changed: Condvar,
 }
 
-/// Queue of work for the threads. A drive has one piece of work in it at a time, so it is as long as there are drives.
+/// Queue of work for the threads. A drive has one piece of work in it at a time, so it is as long as there
+/// are drives.
 #[derive(Clone)]
 pub(crate) struct ComputeQueue(Arc<Shared>);
 
@@ -126,8 +129,8 @@ impl ComputeThreads {
         ComputeQueue(self.shared.clone())
     }
 
-    /// Ends them after the current work, without waiting long for that: the drives are closed, and an idle priority
-    /// may take minutes if the processors are busy.
+    /// Ends them after the current work, without waiting long for that: the drives are closed, and an idle
+    /// priority may take minutes if the processors are busy.
     pub(crate) fn stop(self) {
         {
             let mut state = self.shared.state.lock();

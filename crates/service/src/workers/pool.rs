@@ -1,8 +1,9 @@
 //! Worker threads: one per core, each with its own runtime and its own io_uring.
 //!
-//! A connection stays on one worker from beginning to end. What its requests start in the background (writing packs,
-//! syncs) runs on the same worker, so a small request never crosses threads on its way to the medium and back. Large
-//! requests of a stream are dealt out among its worker and helpers, threads that are there for nothing else.
+//! A connection stays on one worker from beginning to end. What its requests start in the background (writing
+//! packs, syncs) runs on the same worker, so a small request never crosses threads on its way to the medium
+//! and back. Large requests of a stream are dealt out among its worker and helpers, threads that are there
+//! for nothing else.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -72,7 +73,8 @@ impl Workers {
     ///
     /// # Errors
     ///
-    /// [`ServiceError::Worker`], and [`ServiceError::NoUring`] for [`IoChoice::Uring`] if it is not available.
+    /// [`ServiceError::Worker`], and [`ServiceError::NoUring`] for [`IoChoice::Uring`] if it is not
+    /// available.
     pub fn start(count: Option<usize>, io: IoChoice) -> Result<Workers, ServiceError> {
         let cores = || thread::available_parallelism().map_or(1, usize::from);
         let count = count.unwrap_or_else(cores).max(1);
@@ -149,8 +151,9 @@ impl Workers {
         &self.openings
     }
 
-    /// Waits until no drive is being opened. One for which nobody waits any more is closed by then. An opening takes as
-    /// long as the recovery of the drive, and five seconds longer if another process may have it.
+    /// Waits until no drive is being opened. One for which nobody waits any more is closed by then. An
+    /// opening takes as long as the recovery of the drive, and five seconds longer if another process may
+    /// have it.
     pub async fn openings_ended(&self) {
         self.openings.ended().await;
     }
@@ -182,7 +185,8 @@ impl Workers {
         self.workers.iter().map(|worker| (worker.thread.thread().id(), worker.share.clone()))
     }
 
-    /// Returns the runtimes of the threads that help connections with large requests: one fewer than there are workers.
+    /// Returns the runtimes of the threads that help connections with large requests: one fewer than there
+    /// are workers.
     pub fn helpers(&self) -> impl Iterator<Item = Handle> {
         self.helpers.iter().map(|helper| helper.handle.clone())
     }
@@ -310,8 +314,8 @@ fn start_runtime(io: IoChoice) -> Result<(Runtime, Option<UringGuard>, IoBackend
     }
 }
 
-/// Runs one future on this thread, with a runtime and a ring of its own, for tools that inspect an idle drive. The
-/// future gets the runner for a drive's background work.
+/// Runs one future on this thread, with a runtime and a ring of its own, for tools that inspect an idle
+/// drive. The future gets the runner for a drive's background work.
 ///
 /// # Errors
 ///

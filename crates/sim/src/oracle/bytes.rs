@@ -1,17 +1,19 @@
 //! What the oracle knows of bytes that hosts share which know no sectors.
 //!
-//! Each byte belongs to one host of a life, which makes one change after the other. A change takes effect as a whole or
-//! not at all. It is *sure* if it was acknowledged or a reader has seen it. Otherwise (it was given up, failed with an
-//! error other than lack of space, or is in flight) it is *open*: it has taken effect before the next change of the host
-//! began, or never will. What was refused for lack of space has no effect and is forgotten.
+//! Each byte belongs to one host of a life, which makes one change after the other. A change takes effect as
+//! a whole or not at all. It is *sure* if it was acknowledged or a reader has seen it. Otherwise (it was
+//! given up, failed with an error other than lack of space, or is in flight) it is *open*: it has taken
+//! effect before the next change of the host began, or never will. What was refused for lack of space has no
+//! effect and is forgotten.
 //!
 //! **While the drive is up**, a byte has the value of the newest change that covers it and has taken effect.
 //!
-//! **After a crash**, some prefix of the changes of each host explains what is read: its sure changes up to a moment, and
-//! any open ones among them. Durable ones are in it, and so is whatever was acknowledged before a survivor began, of any
-//! host and of all other requests.
+//! **After a crash**, some prefix of the changes of each host explains what is read: its sure changes up to a
+//! moment, and any open ones among them. Durable ones are in it, and so is whatever was acknowledged before a
+//! survivor began, of any host and of all other requests.
 //!
-//! Each read is explained by itself: what two reads tell together of several open changes is not put together.
+//! Each read is explained by itself: what two reads tell together of several open changes is not put
+//! together.
 
 use std::ops::Range;
 
@@ -56,7 +58,8 @@ pub(super) struct Bytes {
     base: Vec<Option<u8>>,
     /// Bytes of each host of this life.
     owners: [Range<usize>; BYTE_HOSTS],
-    /// Changes of each host since the drive was last opened, in order, without the first ones if they are durable.
+    /// Changes of each host since the drive was last opened, in order, without the first ones if they are
+    /// durable.
     hosts: [Vec<Change>; BYTE_HOSTS],
     /// Read back after a restart.
     seen: Option<Vec<u8>>,
@@ -117,7 +120,8 @@ impl Bytes {
         }
     }
 
-    /// Checks what a host read of its bytes. Open changes of which it tells whether they have taken effect are open no more.
+    /// Checks what a host read of its bytes. Open changes of which it tells whether they have taken effect
+    /// are open no more.
     pub(super) fn read(&mut self, host: usize, at: usize, values: &[u8], now: u64) -> Result<(), Violation> {
         let range = at..at + values.len();
         let changes = &self.hosts[host];
@@ -139,13 +143,14 @@ impl Bytes {
         self.seen = Some(values.to_vec());
     }
 
-    /// Checks what was observed. `mark` is when the latest sure survivor of all other requests began. Returns when the
-    /// latest of all sure survivors began, and what it is if it is one of these changes.
+    /// Checks what was observed. `mark` is when the latest sure survivor of all other requests began. Returns
+    /// when the latest of all sure survivors began, and what it is if it is one of these changes.
     pub(super) fn survivors(&self, mark: u64) -> Result<(u64, Option<String>), Violation> {
         let Some(seen) = &self.seen else { return Ok((mark, None)) };
         let (mut mark, mut evidence) = (mark, None);
-        // The changes of each host may end before one that is sure, or behind all. If later ones of a host have survived,
-        // no fewer of the others have: so the earliest ends that explain everything are searched for.
+        // The changes of each host may end before one that is sure, or behind all. If later ones of a host
+        // have survived, no fewer of the others have: so the earliest ends that explain everything are
+        // searched for.
         let mut ends = [0; BYTE_HOSTS];
         let mut is_later = true;
         while std::mem::take(&mut is_later) {
@@ -199,9 +204,9 @@ impl Bytes {
         self.hosts = Default::default();
     }
 
-    /// Explains the values of `range`: its bytes have the values of the newest changes that cover them, of all sure changes
-    /// and some open ones, but not of the one with the number `without`. Returns for each change whether it may be one of
-    /// these, or the first byte that nothing explains.
+    /// Explains the values of `range`: its bytes have the values of the newest changes that cover them, of
+    /// all sure changes and some open ones, but not of the one with the number `without`. Returns for each
+    /// change whether it may be one of these, or the first byte that nothing explains.
     fn explain(
         &self,
         changes: &[Change],

@@ -61,7 +61,8 @@ impl Time {
 
 impl Pulse for Time {
     fn beat(&self, idle: bool) {
-        // Much time passes only while nothing is under way on the medium: it stalls for no longer than a lease.
+        // Much time passes only while nothing is under way on the medium: it stalls for no longer than a
+        // lease.
         let step = match idle || self.media.in_flight() == 0 {
             true => 1 + self.rng.lock().below(LEAP_MILLISECONDS),
             false => 1,
@@ -187,8 +188,8 @@ impl Process {
         self.wake();
     }
 
-    /// Stops it when it has queued so many more changes of the backing, before it gives the last one to its kernel. Returns
-    /// once it is stopped, or has ended, or after a while.
+    /// Stops it when it has queued so many more changes of the backing, before it gives the last one to its
+    /// kernel. Returns once it is stopped, or has ended, or after a while.
     pub(crate) async fn stop_in_queue(&self, changes: u64) {
         const WAIT_MILLISECONDS: u64 = 2000;
         self.stops_after.store(changes, Ordering::Relaxed);
@@ -230,7 +231,8 @@ impl Process {
         self.closes.load(Ordering::Relaxed)
     }
 
-    /// Returns, once it was ended, whether the kernel has done all that it was given. Others see that it is gone then.
+    /// Returns, once it was ended, whether the kernel has done all that it was given. Others see that it is
+    /// gone then.
     pub(crate) fn is_gone(&self) -> bool {
         let is_quiet = self.in_flight.load(Ordering::Relaxed) == 0;
         if is_quiet {

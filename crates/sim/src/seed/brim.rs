@@ -1,20 +1,22 @@
-//! A drive filled to the brim: over 98 % of what it can hold lives, and hundreds of random overwrites of equal size follow.
-//! It is quiet, and its backing has no faults.
+//! A drive filled to the brim: over 98 % of what it can hold lives, and hundreds of random overwrites of
+//! equal size follow. It is quiet, and its backing has no faults.
 //!
 //! 1. **No write is refused.** Each takes as much as what it replaces.
-//! 2. **Cleaning keeps to what the free share demands.** Let d be the dead share of the segments that may be cleaned. The
-//!    one with least to move is at most as full as the average, so cleaning moves at most 1 - d for each d that it gains:
-//!    all in all the medium takes at most 1 / d bytes for each byte of the host. What is neither live, nor kept free
-//!    (the floor of the host's head, two segments and the stock), nor in the heads (one that each fills, and the next), is
-//!    dead:
+//! 2. **Cleaning keeps to what the free share demands.** Let d be the dead share of the segments that may be
+//!    cleaned. The one with least to move is at most as full as the average, so cleaning moves at most 1 - d
+//!    for each d that it gains: all in all the medium takes at most 1 / d bytes for each byte of the host.
+//!    What is neither live, nor kept free (the floor of the host's head, two segments and the stock), nor in
+//!    the heads (one that each fills, and the next), is dead:
 //!
 //!    d = (segments - live - floor - 2 - stock - 6) / segments
 //!
-//!    With the usual reserve 1 / d is 14 to 18. Measured on drives of 200 to 300 segments: up to 1.02 / d for writes of 16
-//!    KiB, with all that packs and checkpoints add; 0.2 / d for 64 KiB and 256 KiB, whose segments die in large parts.
-//! 3. **No write waits for long.** While one waits, the medium takes a bounded number of bytes. Background work keeps a
-//!    stock of segments: then a write waits for at most one segment, which costs 1 / d segments. Without it, a write makes
-//!    room for itself and the next few: at most four segments are gained meanwhile. Measured: up to 0.3 / d and 2.1 / d.
+//!    With the usual reserve 1 / d is 14 to 18. Measured on drives of 200 to 300 segments: up to 1.02 / d for
+//!    writes of 16 KiB, with all that packs and checkpoints add; 0.2 / d for 64 KiB and 256 KiB, whose
+//!    segments die in large parts.
+//! 3. **No write waits for long.** While one waits, the medium takes a bounded number of bytes. Background
+//!    work keeps a stock of segments: then a write waits for at most one segment, which costs 1 / d segments.
+//!    Without it, a write makes room for itself and the next few: at most four segments are gained meanwhile.
+//!    Measured: up to 0.3 / d and 2.1 / d.
 
 use super::{Run, Stop};
 use crate::content::Filler;
@@ -85,8 +87,8 @@ impl<S: Subject> Run<S> {
         self.read_annex()
     }
 
-    /// Fills the drive until more than 98 % of its limit live. Returns the first blocks of the writes, or `None` if the
-    /// annex does not suffice.
+    /// Fills the drive until more than 98 % of its limit live. Returns the first blocks of the writes, or
+    /// `None` if the annex does not suffice.
     fn fill_to_the_brim(&mut self) -> Result<Option<Vec<u64>>, Stop> {
         let per_mille = FULL_PER_MILLE[self.brim.index(FULL_PER_MILLE.len())];
         let mut places = Vec::new();

@@ -1,8 +1,8 @@
 //! Closing that is disturbed: the power is cut meanwhile, requests come until the drive is closed and after,
 //! or closing is given up.
 //!
-//! Or the sync of the last checkpoint fails. Reads may show that checkpoint until the power is cut, and it looks like that
-//! of any closed drive.
+//! Or the sync of the last checkpoint fails. Reads may show that checkpoint until the power is cut, and it
+//! looks like that of any closed drive.
 //!
 //! Everything acknowledged before closing began is durable once it has ended. Concurrent requests are
 //! processed as usual, or refused because the drive is closed.
@@ -33,8 +33,8 @@ const IN_VAIN_ONE_IN: u64 = 2;
 const ALL_PPM: u32 = 1_000_000;
 
 impl<S: Subject> Run<S> {
-    /// Closes the drive, which was just opened, and lets the first sync of its last checkpoint fail, in some cases. Then
-    /// opens it again.
+    /// Closes the drive, which was just opened, and lets the first sync of its last checkpoint fail, in some
+    /// cases. Then opens it again.
     pub(super) fn perhaps_close_in_vain(&mut self) -> Result<(), Stop> {
         if self.config.trouble.faults.sync_error_ppm == 0 || !self.vain.chance(1, IN_VAIN_ONE_IN) {
             return Ok(());

@@ -1,7 +1,7 @@
 //! A backing that completes nothing for minutes, while a host writes and asks for nothing to be durable.
 //!
-//! Writes are taken or wait, and what waits for the backing takes no more memory than a drive may use, however small its
-//! packs are. When the backing works again, nothing is lost.
+//! Writes are taken or wait, and what waits for the backing takes no more memory than a drive may use,
+//! however small its packs are. When the backing works again, nothing is lost.
 
 use super::{Run, Stop, Ticker};
 use crate::content::Filler;

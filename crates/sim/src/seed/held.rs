@@ -21,7 +21,8 @@ impl<S: Subject> Run<S> {
         }
         self.flush_quietly()?;
         let quiet = QUIET_TICKS / TICKS_A_LOOK;
-        // A small drive discards one segment at a time, and a discard may still be in flight when maintenance ends.
+        // A small drive discards one segment at a time, and a discard may still be in flight when maintenance
+        // ends.
         let most = quiet + 2 * self.space()?.segments as u32;
         for look in 1..=most {
             if let Some(drive) = &self.drive {

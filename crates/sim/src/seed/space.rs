@@ -15,11 +15,11 @@
 //!    opened.
 //! 4. **Maintenance ends.** A quiet drive, full or not, reaches a state with nothing left to do. It does not
 //!    wear its medium for ever.
-//! 5. **What is free is given back.** After ten quiet seconds the backing holds no more than the segments that are not
-//!    free, whatever earlier lives wrote and discarded (`held.rs`).
+//! 5. **What is free is given back.** After ten quiet seconds the backing holds no more than the segments
+//!    that are not free, whatever earlier lives wrote and discarded (`held.rs`).
 //!
-//! On every drive, with faults or without, used exceeds the limit by at most 1/256 of it, and the parts of the
-//! space fit together ([`Space::check`]).
+//! On every drive, with faults or without, used exceeds the limit by at most 1/256 of it, and the parts of
+//! the space fit together ([`Space::check`]).
 //!
 //! Writes go to the annex, which no client touches, and are recorded in the
 //! [`Ledger`](crate::ledger::Ledger).

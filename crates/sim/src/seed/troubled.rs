@@ -1,8 +1,8 @@
-//! A drive of some hundred segments whose backing fails while it is in use: everything that the small drives go through,
-//! where cleaning has many segments to choose from and tables, checkpoints and searches are long.
+//! A drive of some hundred segments whose backing fails while it is in use: everything that the small drives
+//! go through, where cleaning has many segments to choose from and tables, checkpoints and searches are long.
 //!
-//! It is filled to a share of what it can hold while all is well. That data lies in the annex, which no client
-//! touches, so the clients work on what is left, and the samples that are read back are of all ages.
+//! It is filled to a share of what it can hold while all is well. That data lies in the annex, which no
+//! client touches, so the clients work on what is left, and the samples that are read back are of all ages.
 
 use super::{Run, Stop};
 use crate::Subject;

@@ -76,8 +76,8 @@ impl<S: Subject> Run<S> {
         self.read_back(LifeEnd::Crash)
     }
 
-    /// Returns whether writers may have to wait for space, and so for a checkpoint or for cleaning that needs the
-    /// node.
+    /// Returns whether writers may have to wait for space, and so for a checkpoint or for cleaning that needs
+    /// the node.
     fn is_short_of_room(&self) -> Result<bool, Stop> {
         let space = self.space()?;
         Ok(space.free_bytes + space.reclaimable_bytes < SEGMENTS_FREE_MIN * space.segment_bytes)

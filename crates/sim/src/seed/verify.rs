@@ -197,8 +197,8 @@ impl<S: Subject> Run<S> {
         self.read_annex()
     }
 
-    /// Checks that a segment is marked as bad only if a write or sync has failed, and not for lack of space, and as
-    /// damaged only if a fault has changed or hidden what was written.
+    /// Checks that a segment is marked as bad only if a write or sync has failed, and not for lack of space,
+    /// and as damaged only if a fault has changed or hidden what was written.
     pub(super) fn no_segment_is_set_aside_without_cause(&self) -> Result<(), Stop> {
         let counts = self.media.counts();
         let failed = counts.write_errors + counts.bad_page_errors + counts.sync_errors;

@@ -47,11 +47,11 @@ struct Target {
     mb_per_s: Option<f64>,
     /// Logical bytes over physical bytes.
     ratio: Option<f64>,
-    /// CPU time of all threads of the target, in seconds per GB of 10^9 bytes written. It and the ratio are of one codec:
-    /// neither is used without the other.
+    /// CPU time of all threads of the target, in seconds per GB of 10^9 bytes written. It and the ratio are
+    /// of one codec: neither is used without the other.
     cpu_seconds_per_gb: Option<f64>,
-    /// CPU time of the program that writes, with what it takes to make the data. Only the difference to another target of
-    /// the run is of use.
+    /// CPU time of the program that writes, with what it takes to make the data. Only the difference to
+    /// another target of the run is of use.
     client_cpu_seconds_per_gb: Option<f64>,
 }
 
@@ -148,14 +148,14 @@ struct Plain<'a> {
     seconds_per_gb: f64,
 }
 
-/// Sets the measured values of a benchmark in the columns with matching names: throughput becomes performance multipliers;
-/// ratio and CPU time come together or not at all.
+/// Sets the measured values of a benchmark in the columns with matching names: throughput becomes performance
+/// multipliers; ratio and CPU time come together or not at all.
 ///
 /// # Errors
 ///
-/// Fails if the text is not valid benchmark JSON or of another version, if a value is out of range, if no target matches a
-/// column, if the figures are not of writes or of different steps, if CPU time is given for a column without
-/// `cpu.gb_per_s`, or if no value can be used.
+/// Fails if the text is not valid benchmark JSON or of another version, if a value is out of range, if no
+/// target matches a column, if the figures are not of writes or of different steps, if CPU time is given for
+/// a column without `cpu.gb_per_s`, or if no value can be used.
 pub fn use_bench(scenario: &mut Scenario, file: &str, text: &str) -> Result<Measured, MeasuredError> {
     let run = Run::parse(file, text)?;
     run.check(file)?;
@@ -319,8 +319,8 @@ impl Matched<'_> {
         Ok(())
     }
 
-    /// Returns the target that the client's CPU time of another is compared with: one that does not compress, else that of the
-    /// baseline, else the one with the least. `None` if no other target has such a figure.
+    /// Returns the target that the client's CPU time of another is compared with: one that does not compress,
+    /// else that of the baseline, else the one with the least. `None` if no other target has such a figure.
     fn plain(&self, scenario: &Scenario, of: &Target) -> Option<Plain<'_>> {
         let column =
             |target: &Target| self.pairs.iter().find(|(_, it)| it.name == target.name).map(|(at, _)| *at);

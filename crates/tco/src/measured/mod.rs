@@ -15,8 +15,8 @@ pub use scan::{SCAN_RATIO_PATH, use_scan};
 pub struct Measured {
     /// The values that were replaced.
     pub applied: Vec<Applied>,
-    /// What a reader must know before using the results, in sentences: what was not measured beside them, and why values may
-    /// not hold.
+    /// What a reader must know before using the results, in sentences: what was not measured beside them, and
+    /// why values may not hold.
     pub cautions: Vec<String>,
 }
 

@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-/// Returns the value at a path of keys separated by dots. `list[key=value,other=value]` selects the item of a list
-/// whose keys have these values; `list[3]` selects the fourth item.
+/// Returns the value at a path of keys separated by dots. `list[key=value,other=value]` selects the item of a
+/// list whose keys have these values; `list[3]` selects the fourth item.
 pub(super) fn at_path<'a>(json: &'a Value, path: &str) -> Option<&'a Value> {
     let mut inside = false;
     let steps = path.split(|c| {

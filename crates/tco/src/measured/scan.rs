@@ -9,13 +9,13 @@ use crate::field::Field;
 use crate::scenario::{Column, Scenario};
 use crate::show::Show;
 
-/// Path of the compression ratio of a Pumice drive in the output of `pumice scan --json`: `{"estimate": 2.4, "low":
-/// 2.3, "high": 2.5}`. The ratio is logical bytes over physical bytes, including headers, map and reserve. `low` and
-/// `high` are the ends of its confidence interval.
+/// Path of the compression ratio of a Pumice drive in the output of `pumice scan --json`:
+/// `{"estimate": 2.4, "low": 2.3, "high": 2.5}`. The ratio is logical bytes over physical bytes, including
+/// headers, map and reserve. `low` and `high` are the ends of its confidence interval.
 pub const SCAN_RATIO_PATH: &str = "predicted_drive.ratio";
 
-/// Compression ratio read from a scan at [`SCAN_RATIO_PATH`], or at the path that a column specifies. Other keys are
-/// ignored.
+/// Compression ratio read from a scan at [`SCAN_RATIO_PATH`], or at the path that a column specifies. Other
+/// keys are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
 struct ScanRatio {
     /// The most likely value.
@@ -35,14 +35,15 @@ impl ScanRatio {
     }
 }
 
-/// Sets the ratio of every column that compresses to the lower end of the interval found by a scan. A ratio below 1 is
-/// used unchanged: there, headers cost more than compression saves. Where CPU time is charged, it is that of the same
-/// codec; if that is another codec than the scenario's, a caution says so.
+/// Sets the ratio of every column that compresses to the lower end of the interval found by a scan. A ratio
+/// below 1 is used unchanged: there, headers cost more than compression saves. Where CPU time is charged, it
+/// is that of the same codec; if that is another codec than the scenario's, a caution says so.
 ///
 /// # Errors
 ///
-/// Fails if the text is not JSON, if the scan found no data, if it has no valid interval at the path that a column requires, if the scenario has no
-/// CPU time of that codec for a column that pays for CPU time, or if no column compresses.
+/// Fails if the text is not JSON, if the scan found no data, if it has no valid interval at the path that a
+/// column requires, if the scenario has no CPU time of that codec for a column that pays for CPU time, or if
+/// no column compresses.
 pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Measured, MeasuredError> {
     let json: Value = serde_json::from_str(text).map_err(|error| MeasuredError::Json {
         file: file.to_string(),
@@ -86,7 +87,8 @@ pub fn use_scan(scenario: &mut Scenario, file: &str, text: &str) -> Result<Measu
     Ok(measured)
 }
 
-/// Says that fills are a large part of what was scanned: they raise all ratios, and other data has lower ones.
+/// Says that fills are a large part of what was scanned: they raise all ratios, and other data has lower
+/// ones.
 fn zeros(json: &Value, file: &str) -> Option<String> {
     const LARGE: f64 = 0.1;
     let number = |path: &str| at_path(json, path).and_then(Value::as_f64);
@@ -108,7 +110,8 @@ fn codec_at<'a>(json: &'a Value, path: &str) -> Option<&'a str> {
     at_path(json, parent)?.get("codec")?.as_str()
 }
 
-/// Gives a column the CPU time of the codec whose ratio it gets. Returns a caution if that is another codec than before.
+/// Gives a column the CPU time of the codec whose ratio it gets. Returns a caution if that is another codec
+/// than before.
 fn pair(
     column: &mut Column,
     codec: Option<&str>,

@@ -7,8 +7,8 @@ use super::code::Heat;
 
 const BLOCKS: u64 = 512;
 
-/// A table that is made: the model checker does not know the standard library's cell, and takes what it publishes for a
-/// race.
+/// A table that is made: the model checker does not know the standard library's cell, and takes what it
+/// publishes for a race.
 fn made() -> Arc<Heat> {
     let heat = Heat::new(2);
     heat.read_at_random(8 * 40, BLOCKS);

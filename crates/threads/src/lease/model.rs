@@ -1,5 +1,5 @@
-//! An owner that gives its backing back writes its last mark after all that was begun before, and nothing begins
-//! afterwards. What is lost never holds again.
+//! An owner that gives its backing back writes its last mark after all that was begun before, and nothing
+//! begins afterwards. What is lost never holds again.
 
 use loom::future::block_on;
 use loom::sync::Arc;

@@ -3,7 +3,8 @@ use std::net::TcpListener;
 use super::*;
 
 /// A stand-in for nvme-cli that writes what the kernel would to `sys`. Where it is told to fail there is a
-/// file `fail`, or `late` to fail once it is connected; a folder `theirs` is the controller of others that appears then.
+/// file `fail`, or `late` to fail once it is connected; a folder `theirs` is the controller of others that
+/// appears then.
 const NVME: &str = r#"#!/bin/sh
 cd "$(dirname "$0")" && echo "$@" >>log
 if [ "$LC_ALL" != C ]; then echo 'Die Operation ist bereits im Gange' >&2; exit 1; fi

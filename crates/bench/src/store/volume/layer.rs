@@ -67,7 +67,8 @@ fn lvm(program: &str, devices: &[String], more: &[&str], folder: &Path, stop: &S
 }
 
 impl Layer {
-    /// Makes a volume of devices of `capacity_bytes` together. Returns also where it is, and how much of it jobs can use.
+    /// Makes a volume of devices of `capacity_bytes` together. Returns also where it is, and how much of it
+    /// jobs can use.
     pub(super) fn new(
         workshop: &Workshop<'_>,
         devices: &[&Path],
@@ -109,8 +110,8 @@ impl Layer {
         Ok((layer, Place::File(path), capacity_bytes - count * LABEL_BYTES))
     }
 
-    /// A file that is neither copied on write nor checked by the file system, so that it costs little: what is left is
-    /// the stripe.
+    /// A file that is neither copied on write nor checked by the file system, so that it costs little: what
+    /// is left is the stripe.
     fn btrfs(workshop: &Workshop<'_>, devices: Vec<String>) -> Result<(Layer, Place, u64)> {
         let mount = workshop.path("volume");
         let layer = Layer::Btrfs { mount: mount.clone(), devices: devices.clone() };
@@ -148,7 +149,8 @@ impl Drop for Layer {
             Layer::Btrfs { mount, devices } => {
                 mounts::unmount(mount);
                 for device in devices {
-                    // The kernel remembers the parts of a file system; another one may come on the same device.
+                    // The kernel remembers the parts of a file system; another one may come on the same
+                    // device.
                     let arguments = ["device", "scan", "--forget", device];
                     let _ = run("btrfs", "btrfs-progs", &arguments, &folder, &never);
                 }

@@ -32,8 +32,9 @@ impl Claim {
     ///
     /// # Errors
     ///
-    /// [`Error::Owned`] if another process has it, may have it, or claims it at the same time; [`Error::NotADrive`]
-    /// and the errors of a drive that this program may not write to. Nothing but owner pages was written then.
+    /// [`Error::Owned`] if another process has it, may have it, or claims it at the same time;
+    /// [`Error::NotADrive`] and the errors of a drive that this program may not write to. Nothing but owner
+    /// pages was written then.
     pub async fn drive<M: Media>(self, media: &M, around: &dyn Surroundings) -> Result<Owner, Error> {
         let (superblock, _) = read_superblock(media).await?;
         must_hold(media, &superblock)?;
@@ -63,8 +64,8 @@ impl Claim {
         let mark = OwnerPage { sequence, ..self.page(Role::Mark, uuid, around) };
         write_page(media, &mark).await?;
         let is_prompt = lease.now() - since <= self.pace.prompt_ns;
-        // Others may have written a mark meanwhile, and be at work by now: as long as a lease lasts, if it took so
-        // long.
+        // Others may have written a mark meanwhile, and be at work by now: as long as a lease lasts, if it
+        // took so long.
         let pause = if is_prompt { self.pace.settle_ns } else { self.pace.wait_ns };
         sleep(around, &lease, pause).await;
         let looked = lease.now();
@@ -73,8 +74,8 @@ impl Claim {
             Some(found) if found.run == self.run => {}
             found => return Err(texts::at_the_same_time(found.as_ref())),
         }
-        // The drive has an owner: whoever still waits for an answer begins anew. (Its own challenge, or one that
-        // was left behind.) And on a full file system there must be room for an answer.
+        // The drive has an owner: whoever still waits for an answer begins anew. (Its own challenge, or one
+        // that was left behind.) And on a full file system there must be room for an answer.
         let is_waiting = pages.challenges.iter().any(|challenge| challenge.in_force);
         if is_waiting || pages.challenges.len() < OWNER_COPIES {
             self.withdraw(media, uuid, around).await?;
@@ -102,7 +103,8 @@ impl Claim {
         }
     }
 
-    /// Asks whoever has the drive, and waits. Returns what is there if nobody has answered, and when that was read.
+    /// Asks whoever has the drive, and waits. Returns what is there if nobody has answered, and when that was
+    /// read.
     async fn challenge<M: Media>(
         &self,
         media: &M,
@@ -167,7 +169,8 @@ impl Claim {
     }
 }
 
-/// Waits until so many nanoseconds have passed by the lease's clock, which is not the one that wakes a sleeper.
+/// Waits until so many nanoseconds have passed by the lease's clock, which is not the one that wakes a
+/// sleeper.
 async fn sleep(around: &dyn Surroundings, lease: &Lease, nanoseconds: u64) {
     let until = lease.now() + nanoseconds;
     loop {
@@ -180,9 +183,9 @@ async fn sleep(around: &dyn Surroundings, lease: &Lease, nanoseconds: u64) {
 }
 
 impl Owner {
-    /// Gives the drive back, if nothing can happen to the backing any more and the lease is not lost. From then on the
-    /// lease is. Otherwise the mark stays as it is: the next owner makes sure that this one is gone. Nobody else may
-    /// poll [`Owner::keep`] any more.
+    /// Gives the drive back, if nothing can happen to the backing any more and the lease is not lost. From
+    /// then on the lease is. Otherwise the mark stays as it is: the next owner makes sure that this one is
+    /// gone. Nobody else may poll [`Owner::keep`] any more.
     ///
     /// # Errors
     ///
@@ -198,8 +201,8 @@ impl Owner {
                 Either::Right(_) => false,
             }
         };
-        // From now on nothing begins but the write of the mark, and that only as long as the drive is this owner's: it
-        // may be stopped here, and another one's mark be in that place by then.
+        // From now on nothing begins but the write of the mark, and that only as long as the drive is this
+        // owner's: it may be stopped here, and another one's mark be in that place by then.
         let Some(rest) = self.lease.close(CLOSED).filter(|_| confirmed).map(Arc::new) else { return Ok(()) };
         let written_unix_seconds = around.unix_seconds();
         let closed = OwnerPage { in_force: false, written_unix_seconds, ..self.mark };

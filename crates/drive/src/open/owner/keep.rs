@@ -15,10 +15,12 @@ use crate::planted::PlantedBug;
 const FAILING_MAX_NS: u64 = 30_000_000_000;
 
 impl Owner {
-    /// Keeps the drive for as long as the future is polled. Returns why it is lost. The lease is suspended then.
+    /// Keeps the drive for as long as the future is polled. Returns why it is lost. The lease is suspended
+    /// then.
     ///
-    /// `failed` is told of looks that failed, in a row: as long as they do, nothing is written or answered. After 30
-    /// seconds of them the drive counts as lost, so that requests and a close fail instead of waiting for ever.
+    /// `failed` is told of looks that failed, in a row: as long as they do, nothing is written or answered.
+    /// After 30 seconds of them the drive counts as lost, so that requests and a close fail instead of
+    /// waiting for ever.
     pub async fn keep<M: Media>(
         &self,
         media: &M,

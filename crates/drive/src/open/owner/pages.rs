@@ -108,8 +108,8 @@ pub(super) async fn write_page_while<M: Media>(
     media.sync().await.map_err(|error| Error::Io(error.to_string()))
 }
 
-/// Writes an owner page for others to see. It need not be durable, and a sync beside those of the engine could take an
-/// error that concerns its writes.
+/// Writes an owner page for others to see. It need not be durable, and a sync beside those of the engine
+/// could take an error that concerns its writes.
 pub(super) async fn show_page<M: Media>(media: &M, page: &OwnerPage) -> Result<(), Error> {
     let mut buf = IoBuf::zeroed(PAGE_BYTES);
     buf.copy_from_slice(&page.encode());

@@ -14,7 +14,8 @@ impl super::OwnerFound {
         }
     }
 
-    /// Names the process, for people: `process 4711 on host store-7 (machine 0123...), since 2026-11-27 12:00:00 UTC`.
+    /// Names the process, for people:
+    /// `process 4711 on host store-7 (machine 0123...), since 2026-11-27 12:00:00 UTC`.
     pub fn who(&self) -> String {
         let process = &self.process;
         let host = if process.host.is_empty() { "unknown" } else { &process.host };

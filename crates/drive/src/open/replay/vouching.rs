@@ -20,8 +20,8 @@ const BEHIND_BYTES_MAX: u32 = 2 << 20;
 /// Proof that a missing pack was once durable.
 pub(super) struct Proof {
     pub(super) why: String,
-    /// If the medium lost the pack and nothing else is known to be lost: everything up to this number was durable.
-    /// `None` if a newer checkpoint is lost, which may have made the pack unnecessary.
+    /// If the medium lost the pack and nothing else is known to be lost: everything up to this number was
+    /// durable. `None` if a newer checkpoint is lost, which may have made the pack unnecessary.
     pub(super) durable: Option<u64>,
 }
 
@@ -56,14 +56,15 @@ enum Ground {
 }
 
 impl<M: Media> Reader<'_, M> {
-    /// Returns the proof that a missing pack was once durable, from the checkpoint or from a pack behind the gap.
-    /// Searches everything that follows in the heads' segments and in those named by packs behind the gap, page by
-    /// page if no pack leads on. The missing pack may have been the only one to name where the log continues, so
-    /// segments that may have been opened since the checkpoint are searched too. Sets `goes_on` if there are whole packs
-    /// behind the gap at all. That a newer checkpoint is lost is the proof wherever it is met.
+    /// Returns the proof that a missing pack was once durable, from the checkpoint or from a pack behind the
+    /// gap. Searches everything that follows in the heads' segments and in those named by packs behind the
+    /// gap, page by page if no pack leads on. The missing pack may have been the only one to name where the
+    /// log continues, so segments that may have been opened since the checkpoint are searched too. Sets
+    /// `goes_on` if there are whole packs behind the gap at all. That a newer checkpoint is lost is the proof
+    /// wherever it is met.
     ///
-    /// A pack left behind by an earlier run proves nothing here, whatever its number: what it calls durable was found
-    /// by the runs since, and their packs are numbered above it.
+    /// A pack left behind by an earlier run proves nothing here, whatever its number: what it calls durable
+    /// was found by the runs since, and their packs are numbered above it.
     pub(super) async fn vouched(
         &mut self,
         checkpoint: &Checkpoint,
@@ -97,7 +98,8 @@ impl<M: Media> Reader<'_, M> {
             }
             let mut offset = from;
             while offset < self.geometry.segment_bytes {
-                // Only at the place where the log names its next pack, a read error must not pass for a free page.
+                // Only at the place where the log names its next pack, a read error must not pass for a free
+                // page.
                 let may_be_free = ground == Ground::Guessed || checkpoint.clean || offset > from;
                 let candidate = match self.candidate(i, segment, offset).await {
                     Err(_) if may_be_free => None,
@@ -121,9 +123,9 @@ impl<M: Media> Reader<'_, M> {
         Ok(best)
     }
 
-    /// Searches right behind the segments that the log names as next for proof that the missing pack was durable: a
-    /// lost stretch of the medium may hold all of such a segment, and the beginning of the one that was opened after
-    /// it. Returns whether the search is over.
+    /// Searches right behind the segments that the log names as next for proof that the missing pack was
+    /// durable: a lost stretch of the medium may hold all of such a segment, and the beginning of the one
+    /// that was opened after it. Returns whether the search is over.
     async fn vouched_behind(
         &mut self,
         checkpoint: &Checkpoint,
@@ -156,7 +158,8 @@ impl<M: Media> Reader<'_, M> {
         false
     }
 
-    /// Returns the header of a pack numbered above the missing one. It is right, even if data in the pack is not.
+    /// Returns the header of a pack numbered above the missing one. It is right, even if data in the pack is
+    /// not.
     async fn pack_behind(
         &mut self,
         segment: u32,
@@ -186,16 +189,18 @@ impl<M: Media> Reader<'_, M> {
         }
     }
 
-    /// Returns segments that begin with the missing pack or one after it, of those that were free for this log: head
-    /// and place. The lowest numbers are handed out first. The missing pack may be there and whole if only a lost
-    /// checkpoint led to it: it knows that checkpoint. A damaged pack proves nothing, but those behind it may.
+    /// Returns segments that begin with the missing pack or one after it, of those that were free for this
+    /// log: head and place. The lowest numbers are handed out first. The missing pack may be there and whole
+    /// if only a lost checkpoint led to it: it knows that checkpoint. A damaged pack proves nothing, but
+    /// those behind it may.
     async fn opened_since(
         &self,
         checkpoint: &Checkpoint,
         missing: u64,
     ) -> Result<Vec<(usize, NextSegment, u32)>, Error> {
         if checkpoint.clean {
-            // Nothing was written after it: the next run's first checkpoint comes before its first pack of data.
+            // Nothing was written after it: the next run's first checkpoint comes before its first pack of
+            // data.
             return Ok(Vec::new());
         }
         let most = (OPENED_MAX_BYTES / u64::from(self.geometry.segment_bytes)).max(OPENED_MIN_COUNT) as usize;

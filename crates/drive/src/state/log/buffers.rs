@@ -1,5 +1,5 @@
-//! Memory of packs. An open pack may grow to the largest size; a sealed one keeps what it contains until it is written,
-//! which may take any time.
+//! Memory of packs. An open pack may grow to the largest size; a sealed one keeps what it contains until it
+//! is written, which may take any time.
 
 use std::sync::Arc;
 
@@ -35,8 +35,8 @@ impl Buffers {
         self.spare.pop().unwrap_or_else(|| IoBuf::zeroed(PACK_HARD_BYTES))
     }
 
-    /// Returns the buffer of a pack that is sealed, with its content, in at most half the memory of an open pack if that
-    /// suffices. More is not copied: whoever counts memory counts capacities.
+    /// Returns the buffer of a pack that is sealed, with its content, in at most half the memory of an open
+    /// pack if that suffices. More is not copied: whoever counts memory counts capacities.
     pub(super) fn of_sealed_pack(&mut self, open: IoBuf) -> IoBuf {
         if open.len() > PACK_HARD_BYTES / 2 || self.planted.has(PlantedBug::SealedPackKeepsAll) {
             return open;

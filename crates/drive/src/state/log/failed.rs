@@ -17,8 +17,8 @@ pub(super) struct FailedPack {
 }
 
 impl Log {
-    /// The medium did not take a pack. Its segment is not written any more. The contents stay readable in memory
-    /// until they are written elsewhere.
+    /// The medium did not take a pack. Its segment is not written any more. The contents stay readable in
+    /// memory until they are written elsewhere.
     pub(crate) fn pack_failed(&mut self, pack: SealedPack, segments: &mut Segments) {
         self.pack_done(&pack);
         for state in &mut self.heads {
@@ -60,8 +60,8 @@ impl Log {
         Some((pack.position, pack.segment, pack.buf.clone()))
     }
 
-    /// The live contents of a pack that the medium did not take were written elsewhere, behind it. Its place stays a
-    /// gap until a checkpoint's cut lies behind that.
+    /// The live contents of a pack that the medium did not take were written elsewhere, behind it. Its place
+    /// stays a gap until a checkpoint's cut lies behind that.
     pub(crate) fn rehomed(&mut self, position: u64, segments: &mut Segments) {
         self.failed.retain(|pack| {
             let done = pack.position == position;

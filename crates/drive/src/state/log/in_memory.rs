@@ -26,13 +26,15 @@ impl InMemory {
 }
 
 impl Log {
-    /// Memory that packs take which wait for the medium, or were not taken by it and are to be written elsewhere, in bytes.
+    /// Memory that packs take which wait for the medium, or were not taken by it and are to be written
+    /// elsewhere, in bytes.
     pub(crate) fn in_memory_bytes(&self) -> u64 {
         self.in_memory.values().map(|buf| buf.capacity() as u64).sum()
     }
 
-    /// Returns the bytes of a record that is still in memory: its whole pack and the offset of the record in it, or a
-    /// copy of the record if its pack is still open. `None` for what is no record there: a map may point anywhere.
+    /// Returns the bytes of a record that is still in memory: its whole pack and the offset of the record in
+    /// it, or a copy of the record if its pack is still open. `None` for what is no record there: a map may
+    /// point anywhere.
     pub(crate) fn in_memory(&self, entry: Entry) -> Option<InMemory> {
         let position = entry.position_bytes();
         for state in &self.heads {

@@ -6,8 +6,9 @@ use super::Log;
 use crate::state::segments::Segments;
 
 impl Log {
-    /// A tick: seals the open packs that got nothing since the last one. If no pack states the present durable number
-    /// yet, an empty one does. With it, recovery distinguishes damage from a crash also at the end of the log.
+    /// A tick: seals the open packs that got nothing since the last one. If no pack states the present
+    /// durable number yet, an empty one does. With it, recovery distinguishes damage from a crash also at the
+    /// end of the log.
     pub(crate) fn tick(&mut self, segments: &mut Segments) {
         if self.owes_durable_number() && self.has_no_open_pack() {
             self.open_pack(Head::Host);

@@ -6,8 +6,8 @@ use super::{Image, Map, Missing};
 use crate::state::node::{Base, Form};
 
 impl Map {
-    /// The changes of a leaf were written as an overlay. It stays dirty: the next checkpoint writes it again, or
-    /// whole if it is loaded by then.
+    /// The changes of a leaf were written as an overlay. It stays dirty: the next checkpoint writes it again,
+    /// or whole if it is loaded by then.
     pub(crate) fn overlay_written(&mut self, id: NodeId) {
         let round = self.round;
         if let Some(node) = self.written_at_cut(id) {
@@ -22,9 +22,9 @@ impl Map {
         self.mark_dirty(at);
     }
 
-    /// Returns leaves with changes over an image that is not loaded, which are worth loading, in rising order: up to
-    /// `cleared_max` that were cleared (they take no more memory when loaded, and may owe most), and up to `max`
-    /// others, those with most changes first. Skips those to be passed over.
+    /// Returns leaves with changes over an image that is not loaded, which are worth loading, in rising
+    /// order: up to `cleared_max` that were cleared (they take no more memory when loaded, and may owe most),
+    /// and up to `max` others, those with most changes first. Skips those to be passed over.
     pub(crate) fn overlays_to_load(
         &self,
         cleared_max: usize,
@@ -68,14 +68,14 @@ impl Map {
         self.hold_parent(leaf);
     }
 
-    /// Returns what must be loaded to know whether a leaf's changes lie over an image. Completes the leaf if they do
-    /// not.
+    /// Returns what must be loaded to know whether a leaf's changes lie over an image. Completes the leaf if
+    /// they do not.
     pub(crate) fn overlay_missing(&mut self, leaf: NodeId) -> Option<Missing> {
         self.overlay_image(leaf).filter(|missing| missing.id != leaf)
     }
 
-    /// Returns what must be loaded to complete a leaf with changes: the leaf itself or an ancestor. Completes it if it
-    /// has no image.
+    /// Returns what must be loaded to complete a leaf with changes: the leaf itself or an ancestor. Completes
+    /// it if it has no image.
     pub(crate) fn overlay_image(&mut self, leaf: NodeId) -> Option<Missing> {
         if self.node(leaf).is_none_or(|node| node.form.is_complete()) {
             return None;

@@ -5,8 +5,8 @@ use std::ops::Range;
 use super::{SegmentSet, Segments, State};
 use crate::planted::PlantedBug;
 
-/// Whether the backing may hold free segments that no row knows to have been used: by a run that did not close the drive, or
-/// before the drive was made.
+/// Whether the backing may hold free segments that no row knows to have been used: by a run that did not
+/// close the drive, or before the drive was made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OthersHeld {
     /// It holds none.
@@ -18,9 +18,9 @@ pub(crate) enum OthersHeld {
 }
 
 impl Segments {
-    /// Takes the highest run of neighbouring free segments whose space the backing may still hold, at most `most` of
-    /// them. They leave the free list until [`Segments::discarded`]. The highest are taken, because they are handed out
-    /// last.
+    /// Takes the highest run of neighbouring free segments whose space the backing may still hold, at most
+    /// `most` of them. They leave the free list until [`Segments::discarded`]. The highest are taken, because
+    /// they are handed out last.
     pub(crate) fn take_for_discard(&mut self, most: u32) -> Option<Range<u32>> {
         let last = self.discards.last()?;
         let mut first = last;
@@ -39,8 +39,8 @@ impl Segments {
         Some(first..last + 1)
     }
 
-    /// Returns segments to the free list after a discard. If it failed for a reason that may pass, their space is still
-    /// held. Returns how many of them this drive has ever written to.
+    /// Returns segments to the free list after a discard. If it failed for a reason that may pass, their
+    /// space is still held. Returns how many of them this drive has ever written to.
     pub(crate) fn discarded(&mut self, segments: Range<u32>, is_held: bool) -> u32 {
         let mut used = 0;
         for segment in segments {
@@ -94,8 +94,8 @@ impl Segments {
         }
     }
 
-    /// At an opening: runs do not record what they discard. The backing may hold free segments that were ever written to, and
-    /// any of them if it may hold others.
+    /// At an opening: runs do not record what they discard. The backing may hold free segments that were ever
+    /// written to, and any of them if it may hold others.
     pub(super) fn list_discards(&mut self, may_hold_others: bool) {
         self.others_held = if may_hold_others { OthersHeld::MayBe } else { OthersHeld::No };
         self.discards = match may_hold_others {

@@ -16,8 +16,8 @@ pub(super) struct Pump {
 }
 
 impl Pump {
-    /// Creates a pump for ring `id`, whose `descriptor` signals completions. It need not be read before the next
-    /// wait: tokio waits for edges, and every completion causes one.
+    /// Creates a pump for ring `id`, whose `descriptor` signals completions. It need not be read before the
+    /// next wait: tokio waits for edges, and every completion causes one.
     pub(super) fn new(id: u64, descriptor: OwnedFd) -> io::Result<Pump> {
         // SAFETY: an OwnedFd is open, and the same descriptor, for as long as it lives, and the AsyncFd owns
         // it.

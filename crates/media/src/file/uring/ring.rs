@@ -155,14 +155,15 @@ impl Ring {
         std::mem::take(&mut self.table.finished)
     }
 
-    /// Takes the signals of completions that were collected: the kernel signals those again that this thread has processed by
-    /// itself. Without this, the thread would wake up once more for nothing. Returns whether there are more completions to be
-    /// processed.
+    /// Takes the signals of completions that were collected: the kernel signals those again that this thread
+    /// has processed by itself. Without this, the thread would wake up once more for nothing. Returns whether
+    /// there are more completions to be processed.
     fn silence(&mut self) -> bool {
         let Some(signals) = &self.signals else { return false };
         // There is nothing to read if the kernel has signalled nothing.
         let _ = rustix::io::read(signals, &mut [0; 8]);
-        // A signal that was taken may have been of a later completion. The kernel shows that one before it signals it.
+        // A signal that was taken may have been of a later completion. The kernel shows that one before it
+        // signals it.
         self.collect();
         self.uring.submission().taskrun()
     }
@@ -189,14 +190,14 @@ impl Ring {
         std::mem::take(&mut self.table.finished)
     }
 
-    /// Moves queued operations into the submission queue while that and the completion queue have room. To be called
-    /// just before `enter`: an operation that may not begin at this moment comes back undone.
+    /// Moves queued operations into the submission queue while that and the completion queue have room. To be
+    /// called just before `enter`: an operation that may not begin at this moment comes back undone.
     fn prepare(&mut self) {
         if self.broken {
             return;
         }
-        // What the kernel did not take at the last call cannot be removed from the submission queue. If some of it may
-        // not begin any more, nothing is submitted any more.
+        // What the kernel did not take at the last call cannot be removed from the submission queue. If some
+        // of it may not begin any more, nothing is submitted any more.
         if self.table.queue.iter().take(self.prepared).any(|&index| !self.table.may_begin(index)) {
             self.give_up();
             self.table.return_queued();

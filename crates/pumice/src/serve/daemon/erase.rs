@@ -1,4 +1,5 @@
-//! Erasing a drive that is being served: it is withdrawn from clients, closed, wiped, and opened again as it was.
+//! Erasing a drive that is being served: it is withdrawn from clients, closed, wiped, and opened again as it
+//! was.
 
 use std::ops::ControlFlow;
 
@@ -13,7 +14,8 @@ const LEAVING: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(20);
 
 impl Daemon {
-    /// Erases a drive. Returns its state afterwards, or why it was not erased. It is served again in any case, if it can be opened.
+    /// Erases a drive. Returns its state afterwards, or why it was not erased. It is served again in any
+    /// case, if it can be opened.
     pub(super) async fn erase(&mut self, erasure: &Erasure) -> Result<StatusReport, String> {
         let path = shown(&erasure.path).to_string();
         let is_it = |open: &Open| open.drive.path() == erasure.path && open.drive.uuid() == erasure.id;

@@ -29,8 +29,8 @@ impl Daemon {
         }
     }
 
-    /// Makes all checks that are possible without affecting served drives. Also binds the new addresses. Returns the
-    /// bound addresses of drives that are not open yet.
+    /// Makes all checks that are possible without affecting served drives. Also binds the new addresses.
+    /// Returns the bound addresses of drives that are not open yet.
     async fn prepare(&mut self) -> Result<(Config, ServerConfig, Vec<Bound>)> {
         let mut config = self.source.load()?;
         let nbd = self.with_renewed_tls(config.server.nbd_config()?.tls);
@@ -232,9 +232,9 @@ impl Open {
         of(common) + of(&self.own)
     }
 
-    /// Applies new settings. Settings that can change on an open drive take effect immediately. Returns true if the
-    /// drive must be reopened for the others. If clients are connected, the drive is not reopened: these settings are
-    /// kept, and a warning is logged.
+    /// Applies new settings. Settings that can change on an open drive take effect immediately. Returns true
+    /// if the drive must be reopened for the others. If clients are connected, the drive is not reopened:
+    /// these settings are kept, and a warning is logged.
     fn change(&mut self, new: &mut DriveConfig, common: &Exports, privileges: &Privileges) -> bool {
         let path = shown(&new.path);
         self.config.nbd.clone_from(&new.nbd);

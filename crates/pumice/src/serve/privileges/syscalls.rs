@@ -1,6 +1,6 @@
-//! System calls that neither a server nor its `on-event` commands need, refused with EPERM (seccomp): those that debug
-//! and trace other processes, mount, load modules, change the clock or the machine, and create namespaces. Attacks
-//! on the kernel and on other processes begin with these.
+//! System calls that neither a server nor its `on-event` commands need, refused with EPERM (seccomp): those
+//! that debug and trace other processes, mount, load modules, change the clock or the machine, and create
+//! namespaces. Attacks on the kernel and on other processes begin with these.
 
 use std::collections::BTreeMap;
 
@@ -83,8 +83,8 @@ const NAMESPACES: libc::c_int = libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET;
 
-/// Filters the system calls of all threads, and of all that they start, for good. Does nothing on processors that are
-/// neither x86-64 nor ARM64.
+/// Filters the system calls of all threads, and of all that they start, for good. Does nothing on processors
+/// that are neither x86-64 nor ARM64.
 ///
 /// # Errors
 ///

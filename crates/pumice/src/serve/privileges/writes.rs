@@ -1,6 +1,6 @@
 //! Limits on writing (Landlock, Linux 5.13 or newer): only in the directories of drives and sockets, and to
-//! devices. Everything else can only be read, whatever its permissions say. No connection by TCP can be made (Linux
-//! 6.7), and no signal be sent to other processes (Linux 6.12).
+//! devices. Everything else can only be read, whatever its permissions say. No connection by TCP can be made
+//! (Linux 6.7), and no signal be sent to other processes (Linux 6.12).
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -19,9 +19,9 @@ use crate::serve::daemon::addresses;
 /// The newest interface of the kernel that is used. Older kernels do what they can.
 const NEWEST: ABI = ABI::V6;
 
-/// Returns the directories in which a server writes: those of its drives and sockets. Returns `None` if they cannot be
-/// known: commands of `on-event` and libraries of devices that compress write where they like, a loop device may be on any
-/// file, and a drive that is not there may come with a mount.
+/// Returns the directories in which a server writes: those of its drives and sockets. Returns `None` if they
+/// cannot be known: commands of `on-event` and libraries of devices that compress write where they like, a
+/// loop device may be on any file, and a drive that is not there may come with a mount.
 ///
 /// # Errors
 ///
@@ -64,8 +64,8 @@ fn directory(path: &Path) -> Option<PathBuf> {
     std::path::absolute(path).ok()?.parent().map(Path::to_path_buf)
 }
 
-/// Limits what this thread, and those that it starts from now on, can write to. Returns false if this kernel has no
-/// Landlock, so that nothing is limited.
+/// Limits what this thread, and those that it starts from now on, can write to. Returns false if this kernel
+/// has no Landlock, so that nothing is limited.
 ///
 /// # Errors
 ///

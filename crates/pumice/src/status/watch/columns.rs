@@ -35,8 +35,8 @@ impl Column {
         Column::Full,
     ];
 
-    /// Returns the columns that leave enough width for names. On a narrow terminal, columns whose values are also in
-    /// the detail view are omitted.
+    /// Returns the columns that leave enough width for names. On a narrow terminal, columns whose values are
+    /// also in the detail view are omitted.
     pub(super) fn fitting(width: u16) -> Vec<Column> {
         let mut columns = Column::ALL.to_vec();
         for dispensable in [Column::WriteLatency, Column::Ratio, Column::Full] {

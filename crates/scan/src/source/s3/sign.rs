@@ -1,5 +1,5 @@
-//! Signatures of requests in their headers (AWS Signature Version 4), so that URLs, which end up in the logs of servers and
-//! proxies, hold nothing secret.
+//! Signatures of requests in their headers (AWS Signature Version 4), so that URLs, which end up in the logs
+//! of servers and proxies, hold nothing secret.
 //!
 //! Source: AWS, *Authenticating Requests: Using the Authorization Header*; requests without a body only.
 
@@ -36,7 +36,8 @@ impl Signer {
         Signer { key, secret, token, region }
     }
 
-    /// Returns the headers to add to a GET of `url`, which has no query or one of [`with_query`], with these headers.
+    /// Returns the headers to add to a GET of `url`, which has no query or one of [`with_query`], with these
+    /// headers.
     pub(super) fn sign(
         &self,
         url: &Uri,
@@ -102,8 +103,8 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-/// Returns `YYYYMMDD` and `YYYYMMDDTHHMMSSZ` of a time, in UTC. Days to dates by the algorithm `civil_from_days` (Howard
-/// Hinnant, *chrono-Compatible Low-Level Date Algorithms*).
+/// Returns `YYYYMMDD` and `YYYYMMDDTHHMMSSZ` of a time, in UTC. Days to dates by the algorithm
+/// `civil_from_days` (Howard Hinnant, *chrono-Compatible Low-Level Date Algorithms*).
 fn date_and_time(now: SystemTime) -> (String, String) {
     let seconds = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let (days, second) = (seconds / SECONDS_A_DAY + 719_468, seconds % SECONDS_A_DAY);

@@ -1,5 +1,5 @@
-//! Objects that are requested no more, because they failed or were slow several times in a row, and buckets whose server
-//! gives no good answer for long.
+//! Objects that are requested no more, because they failed or were slow several times in a row, and buckets
+//! whose server gives no good answer for long.
 
 use std::collections::HashMap;
 use std::io;
@@ -10,9 +10,11 @@ use super::Refused;
 
 /// Failed reads of an object in a row after which it is requested no more.
 const OBJECT_FAILURES_MAX: u32 = 3;
-/// Failed reads in a row, of any objects, after which a bucket is given up if [`BUCKET_TIMEOUTS`] have passed, too.
+/// Failed reads in a row, of any objects, after which a bucket is given up if [`BUCKET_TIMEOUTS`] have
+/// passed, too.
 const BUCKET_FAILURES_MIN: u32 = 10;
-/// Timeouts of a request that must pass from the first of these failures on: a restart of the server takes less.
+/// Timeouts of a request that must pass from the first of these failures on: a restart of the server takes
+/// less.
 const BUCKET_TIMEOUTS: u32 = 5;
 
 /// Failures of the objects of a bucket. Shared by all readers.
@@ -58,7 +60,8 @@ impl Strikes {
         }
     }
 
-    /// Records a read of `wanted` bytes of an object, which began at `started` and is over. A shorter one failed.
+    /// Records a read of `wanted` bytes of an object, which began at `started` and is over. A shorter one
+    /// failed.
     pub(super) fn record(&self, key: &str, started: Instant, wanted: u64, read: &io::Result<usize>) {
         let Ok(mut state) = self.state.lock() else { return };
         let why = match read {

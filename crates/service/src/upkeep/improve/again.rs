@@ -1,5 +1,5 @@
-//! Uses of new dictionaries: settling again what was settled before, and making places for more of them. Also a
-//! survey of what live data needs.
+//! Uses of new dictionaries: settling again what was settled before, and making places for more of them. Also
+//! a survey of what live data needs.
 
 use std::time::Duration;
 
@@ -12,14 +12,14 @@ use super::pass::Pass;
 use super::{LOOK, Shared};
 use crate::watch::compression::survey_report;
 
-/// Settled data is settled again if a sample of it becomes smaller by this factor, the same for which dictionaries
-/// are kept.
+/// Settled data is settled again if a sample of it becomes smaller by this factor, the same for which
+/// dictionaries are kept.
 const GAIN_MIN: f64 = 1.03;
 /// Interval of surveys, if something was written.
 const SURVEY_INTERVAL: Duration = Duration::from_secs(600);
-/// Records read for a survey. If they were drawn one by one, a share of one half would be accurate to within 4.4 % of
-/// the whole, 19 times out of 20 (1.96 standard deviations of a binomial). They are drawn leaf by leaf, so neighbours
-/// may be more alike.
+/// Records read for a survey. If they were drawn one by one, a share of one half would be accurate to within
+/// 4.4 % of the whole, 19 times out of 20 (1.96 standard deviations of a binomial). They are drawn leaf by
+/// leaf, so neighbours may be more alike.
 const SURVEY_RECORDS: usize = 512;
 
 impl<M: Media> Shared<M> {
@@ -32,8 +32,8 @@ impl<M: Media> Shared<M> {
         Ok(gain.is_some_and(|gain| gain >= GAIN_MIN))
     }
 
-    /// Settles some data that was settled before the dictionaries in use: one pass for each adoption of dictionaries,
-    /// and none if it is not worth it.
+    /// Settles some data that was settled before the dictionaries in use: one pass for each adoption of
+    /// dictionaries, and none if it is not worth it.
     pub(super) async fn settle_again(&self, pass: &mut Pass) -> Result<Duration, Error> {
         let adopted = self.drive.dictionaries_adopted_at();
         if adopted == pass.again_done {

@@ -14,8 +14,8 @@ const COLD_PART: u64 = 4;
 /// Smallest and largest assumed size of a pack.
 const PACK_BYTES: (u64, u64) = (4 << 10, 512 << 10);
 
-/// What a pass may write to the backing for each byte that it gains, on a drive that hosts leave alone: on a full drive
-/// cleaning has to move many bytes for each that settling writes.
+/// What a pass may write to the backing for each byte that it gains, on a drive that hosts leave alone: on a
+/// full drive cleaning has to move many bytes for each that settling writes.
 const PRICE_MAX: u64 = 64;
 /// Bytes written before the price is judged. It is all that a pass writes if nothing is gained.
 const UNJUDGED_BYTES: u64 = 4 << 20;
@@ -45,7 +45,8 @@ impl Cost {
         (self.from_bytes, self.gained_bytes) = (None, 0);
     }
 
-    /// Returns whether the pass has cost too much by now. `written_bytes` is what was ever written to the backing.
+    /// Returns whether the pass has cost too much by now. `written_bytes` is what was ever written to the
+    /// backing.
     pub(super) fn is_too_high(&mut self, written_bytes: u64) -> bool {
         let from = *self.from_bytes.get_or_insert(written_bytes);
         written_bytes.saturating_sub(from) > UNJUDGED_BYTES + PRICE_MAX * self.gained_bytes
@@ -59,8 +60,8 @@ pub(super) struct Pass {
     pub(super) next: Option<u64>,
     pub(super) found: bool,
     pub(super) cost: Cost,
-    /// State for which the last pass found nothing on the whole drive. While it is unchanged, another pass would
-    /// find nothing either.
+    /// State for which the last pass found nothing on the whole drive. While it is unchanged, another pass
+    /// would find nothing either.
     pub(super) nothing: Option<Reason>,
     pub(super) begun: Option<Reason>,
     /// Earliest time of another pass for a reason of this kind.
@@ -145,8 +146,8 @@ impl Pass {
     }
 }
 
-/// Returns the number of packs after which untouched data counts as cold, for a drive with this size of segments that
-/// has written `written_bytes` in `sequence` packs.
+/// Returns the number of packs after which untouched data counts as cold, for a drive with this size of
+/// segments that has written `written_bytes` in `sequence` packs.
 pub(super) fn cold_packs(segments_bytes: u64, written_bytes: u64, sequence: u64) -> u64 {
     let (least, most) = PACK_BYTES;
     let pack_bytes = written_bytes.checked_div(sequence).unwrap_or(most).clamp(least, most);

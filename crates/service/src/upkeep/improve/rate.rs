@@ -1,12 +1,13 @@
-//! Rate of settling: what was recompressed lately, by the clock and not by processor time, so that rests and busy
-//! processors count.
+//! Rate of settling: what was recompressed lately, by the clock and not by processor time, so that rests and
+//! busy processors count.
 
 use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::time::Instant;
 
-/// Time over which the rate is measured. Settling works in bursts: at one percent of a processor a step takes seconds.
+/// Time over which the rate is measured. Settling works in bursts: at one percent of a processor a step takes
+/// seconds.
 const WINDOW: Duration = Duration::from_secs(300);
 /// Shortest time from which a rate is known.
 const KNOWN_FROM: Duration = Duration::from_secs(2);

@@ -1,5 +1,5 @@
-//! Room in the file system under a drive. Background work writes data anew before the space of the old data is discarded:
-//! it must not take the last room from hosts, on this drive or on others.
+//! Room in the file system under a drive. Background work writes data anew before the space of the old data
+//! is discarded: it must not take the last room from hosts, on this drive or on others.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -11,8 +11,9 @@ const PART: u64 = 16;
 const LEAST_BYTES: u64 = 8 << 20;
 const MOST_BYTES: u64 = 1 << 30;
 
-/// Returns whether the file system under a drive has so little room that only hosts should write. Disks always have room,
-/// and so have files for which it has all the blocks that they do not have yet; so has what cannot be asked.
+/// Returns whether the file system under a drive has so little room that only hosts should write. Disks
+/// always have room, and so have files for which it has all the blocks that they do not have yet; so has what
+/// cannot be asked.
 pub(super) fn is_short(path: &Path) -> bool {
     let Ok(file) = fs::metadata(path) else { return false };
     let missing_bytes = file.len().saturating_sub(file.blocks() * 512);

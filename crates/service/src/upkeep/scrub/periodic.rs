@@ -1,8 +1,8 @@
 //! Periodic scrubs: all records of a drive are verified once in a period, a little all the time.
 //!
-//! The drive itself keeps the position ([`ScrubMark`], in its checkpoints): a state file would have to be somewhere that the
-//! server may write to, and would not go with a drive that is moved to another machine. A crash repeats what was
-//! verified since the last checkpoint.
+//! The drive itself keeps the position ([`ScrubMark`], in its checkpoints): a state file would have to be
+//! somewhere that the server may write to, and would not go with a drive that is moved to another machine. A
+//! crash repeats what was verified since the last checkpoint.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};

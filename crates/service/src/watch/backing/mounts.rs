@@ -38,8 +38,8 @@ pub fn mount_of<'a>(mounts: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     above.max_by_key(|mount| mount.point.as_os_str().len())
 }
 
-/// Parses a line of `proc_pid_mountinfo(5)`: id, parent, device, root, mount point, options, tags ..., `-`, type,
-/// source, more options.
+/// Parses a line of `proc_pid_mountinfo(5)`: id, parent, device, root, mount point, options, tags ..., `-`,
+/// type, source, more options.
 fn parse(line: &str) -> Option<Mount> {
     let (mount, filesystem) = line.split_once(" - ")?;
     let mount: Vec<&str> = mount.split(' ').collect();

@@ -135,8 +135,8 @@ mod tests {
     fn completed(script: &str, timeout: Duration) -> Result<DeviceReport, Box<dyn std::error::Error>> {
         let dir = tempfile::tempdir()?;
         let program = dir.path().join("smartctl");
-        // Written by another process: a file that this one had open for writing could not be executed while a fork of
-        // another test still has it open.
+        // Written by another process: a file that this one had open for writing could not be executed while a
+        // fork of another test still has it open.
         let mut writing = Command::new("sh")
             .args(["-c", "cat > \"$0\" && chmod 700 \"$0\""])
             .arg(&program)

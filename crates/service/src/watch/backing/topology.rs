@@ -105,8 +105,8 @@ pub(super) fn describe(disk: &Path) -> DeviceReport {
     }
 }
 
-/// Returns the directories with sensor readings of a device. For NVMe they are in the directory of the controller,
-/// for SATA (drivetemp) under `hwmon`.
+/// Returns the directories with sensor readings of a device. For NVMe they are in the directory of the
+/// controller, for SATA (drivetemp) under `hwmon`.
 fn sensors(device: &Path) -> Vec<PathBuf> {
     let below = |dir: &Path| -> Vec<PathBuf> {
         let Ok(entries) = std::fs::read_dir(dir) else { return Vec::new() };

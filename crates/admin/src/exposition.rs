@@ -105,7 +105,8 @@ mod tests {
         exposition.sample(&[("drive", "/srv/d"), ("kind", "x")], 0.00002);
         assert_eq!(
             exposition.into_text(),
-            "# HELP a_total Counts a\\\\b.\n# TYPE a_total counter\na_total 3\na_total{drive=\"/srv/d\",kind=\"x\"} 0.00002\n"
+            "# HELP a_total Counts a\\\\b.\n# TYPE a_total counter\na_total 3\na_total{drive=\"/srv/d\",kind=\"x\"} \
+             0.00002\n"
         );
     }
 

@@ -43,7 +43,8 @@ impl Identity {
         }
         if self.durable_sequence > later.durable_sequence {
             return Err(format!(
-                "an older state of the drive is being served, such as a copy: its log ends at pack {}, and pack {} was durable",
+                "an older state of the drive is being served, such as a copy: its log ends at pack {}, and pack {} was \
+                 durable",
                 later.durable_sequence, self.durable_sequence
             ));
         }

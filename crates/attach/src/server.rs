@@ -459,7 +459,8 @@ impl DriveServer {
         }
         if !agreed.attaches {
             tracing::warn!(
-                "the server does not know that the drive is attached: it is of an older program, or of another user. What \
+                "the server does not know that the drive is attached: it is of an older program, or of another user. \
+                 What \
                  other clients write may be undone when it is restarted"
             );
         }
@@ -518,7 +519,8 @@ fn unanswered(error: &io::Error) -> String {
     match error.kind() {
         // Of a socket with a time limit.
         io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
-            "its server does not answer within {} seconds: requests of connections that were closed may be under way still",
+            "its server does not answer within {} seconds: requests of connections that were closed may be under way \
+             still",
             NEGOTIATION.as_secs()
         ),
         _ => error.to_string(),

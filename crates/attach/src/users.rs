@@ -67,7 +67,8 @@ pub fn hidden_claim(path: &Path) -> Option<String> {
             "a file system on it was unmounted lazily (`umount -l`), and is in use by process {}{more}: end that",
             some.join(", ")
         ),
-        true => "a file system on it was unmounted lazily (`umount -l`), and something uses it that is no process: another mount \
+        true => "a file system on it was unmounted lazily (`umount -l`), and something uses it that is no process: \
+            another mount \
                  or a loop device on it, swap space or an NFS export"
             .to_string(),
     })

@@ -182,7 +182,8 @@ fn caveats(files: [&str; 2], runs: [&Run; 2]) -> Vec<String> {
         }
         if let Some(share) = run.busy_share() {
             found.push(format!(
-                "{file}: {:.0} % of the processors were busy with something else, so differences of speeds and CPU times are not known",
+                "{file}: {:.0} % of the processors were busy with something else, so differences of speeds and CPU \
+                 times are not known",
                 share * 100.0
             ));
         }
@@ -283,7 +284,8 @@ pub fn comparison_text(comparison: &Comparison) -> String {
     if known_count < differences.len() {
         let _ = writeln!(
             out,
-            "\nNothing is known of {} of {} quantities: at least {ROUNDS_MIN} rounds in each run are needed (--minutes), for speeds \
+            "\nNothing is known of {} of {} quantities: at least {ROUNDS_MIN} rounds in each run are needed \
+             (--minutes), for speeds \
              and CPU times also quiet machines.",
             differences.len() - known_count,
             differences.len()
@@ -307,7 +309,8 @@ pub fn comparison_text(comparison: &Comparison) -> String {
     let _ = write!(out, "\n{}", table.to_text());
     let _ = writeln!(
         out,
-        "\n{} of {known_count} quantities differ beyond noise: their rounds do not overlap, and their medians differ by more than 3 %.\n\
+        "\n{} of {known_count} quantities differ beyond noise: their rounds do not overlap, and their medians differ \
+         by more than 3 %.\n\
          Of so many quantities, up to {:.1} would not overlap by chance.",
         certain.len(),
         comparison.by_chance_count

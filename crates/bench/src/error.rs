@@ -65,7 +65,8 @@ pub enum BenchError {
         problem: String,
     },
     /// What is made for a target does not fit.
-    #[error("target {target}: takes up to {needed_mib} MiB, and {} has {free_mib} MiB free: use --size or --dir", folder.display())]
+    #[error("target {target}: takes up to {needed_mib} MiB, and {} has {free_mib} MiB free: use --size or \
+        --dir", folder.display())]
     NoRoom {
         /// The target.
         target: String,

@@ -424,7 +424,10 @@ impl<'a> Session<'a> {
             let what = format!("{}: {} on {}", scene.name, step.name, target.name);
             if sample.came_to_rest == Some(false) {
                 let seconds = REST_MAX.as_secs();
-                run.note(format!("{what}: its servers were still busy {seconds} s after it: what they did later is not counted"));
+                run.note(format!(
+                    "{what}: its servers were still busy {seconds} s after it: what they did later is not \
+                    counted"
+                ));
             }
             if step.is_shown {
                 keep(run, scene, step, target, sample);

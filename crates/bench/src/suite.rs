@@ -221,7 +221,8 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "offload",
-        summary: "SNIA, figure 3: compression in Ceph (target software) against compression in its drives (target drive), and others that you name",
+        summary: "SNIA, figure 3: compression in Ceph (target software) against compression in its drives (target \
+            drive), and others that you name",
         targets: &[],
         size_bytes: 512 * MIB,
         minutes: MINUTES,
@@ -243,7 +244,8 @@ pub const SUITES: &[Suite] = &[
     },
     Suite {
         name: "s3",
-        summary: "Canonical: PUT and GET through S3 gateways on plain disks (targets none, zlib) and on Pumice drives (drive)",
+        summary: "Canonical: PUT and GET through S3 gateways on plain disks (targets none, zlib) and on Pumice drives \
+            (drive)",
         targets: &[],
         size_bytes: 512 * MIB,
         minutes: MINUTES,

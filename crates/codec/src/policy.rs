@@ -56,7 +56,8 @@ impl Policy {
 /// Text that is not a valid [`Policy`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown codec {0:?}: expected auto, lz4, zstd, zstd:LEVEL ({ZSTD_LEVEL_MIN} to {ZSTD_LEVEL_MAX}), deflate, deflate:LEVEL ({DEFLATE_LEVEL_MIN} to {DEFLATE_LEVEL_MAX}) or none"
+    "unknown codec {0:?}: expected auto, lz4, zstd, zstd:LEVEL ({ZSTD_LEVEL_MIN} to {ZSTD_LEVEL_MAX}), deflate, \
+     deflate:LEVEL ({DEFLATE_LEVEL_MIN} to {DEFLATE_LEVEL_MAX}) or none"
 )]
 pub struct ParsePolicyError(String);
 

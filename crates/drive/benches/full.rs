@@ -88,7 +88,8 @@ fn settle(drive: &Drive<MemoryMedia>) {
 
 fn main() {
     println!(
-        "| filled to | overwritten | refused | CPU us a write, cleaning included | p50 us | p99 us | longest ms | bytes written a byte of the host's (cleaning, map) | a byte of log (cleaning) | used then |"
+        "| filled to | overwritten | refused | CPU us a write, cleaning included | p50 us | p99 us | longest ms | \
+         bytes written a byte of the host's (cleaning, map) | a byte of log (cleaning) | used then |"
     );
     println!("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |");
     let pool = testdata::text_like(77, POOL_BYTES);
@@ -136,7 +137,8 @@ fn main() {
         let map = (after.map_written_bytes - before.map_written_bytes) as f64;
         let own = physical - cleaning - map;
         println!(
-            "| {percent} %{} | {} MiB of {} | {refused} | {cpu_micros:.0} | {:.0} | {:.0} | {:.1} | {:.2} ({:.2}, {:.2}) | {:.2} ({:.2}) | {:.1} % |",
+            "| {percent} %{} | {} MiB of {} | {refused} | {cpu_micros:.0} | {:.0} | {:.0} | {:.1} | {:.2} ({:.2}, \
+             {:.2}) | {:.2} ({:.2}) | {:.1} % |",
             if is_settled { ", settled" } else { "" },
             (host as u64) >> 20,
             (blocks * BLOCK as u64) >> 20,

@@ -141,7 +141,8 @@ fn main() {
         let after = seconds_of(&drive, 1, reads, draw);
         let us = [before, after].map(|seconds| seconds * 1e6 / reads as f64);
         println!(
-            "{name}: {:.2} us before, {:.2} us after {} MiB were cut; used {} MiB before, {} MiB after; {cutting:.1} s with reads",
+            "{name}: {:.2} us before, {:.2} us after {} MiB were cut; used {} MiB before, {} MiB after; {cutting:.1} s \
+             with reads",
             us[0],
             us[1],
             cut >> 20,

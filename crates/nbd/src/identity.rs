@@ -26,7 +26,8 @@ pub enum ClientName {
 /// Not a [`ClientName`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "expected a DNS name, as in the certificate of the client, or sha256: and the 64 hexadecimal digits of its fingerprint"
+    "expected a DNS name, as in the certificate of the client, or sha256: and the 64 hexadecimal digits of its \
+     fingerprint"
 )]
 pub struct ClientNameError;
 

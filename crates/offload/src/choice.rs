@@ -44,7 +44,8 @@ impl Choice {
 /// Text that is not a [`Choice`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown offload {0:?}: expected none, qat, qat:PATH (of libqatzip.so) or, to measure, simulated:TIME (0us to 100ms)"
+    "unknown offload {0:?}: expected none, qat, qat:PATH (of libqatzip.so) or, to measure, simulated:TIME (0us to \
+     100ms)"
 )]
 pub struct ParseChoiceError(String);
 

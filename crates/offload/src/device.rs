@@ -58,7 +58,8 @@ pub enum OpenError {
     },
     /// This program was linked statically, and cannot load any library.
     #[error(
-        "{library} cannot be loaded by a statically linked program; use the Debian package or a build of your own, or omit --offload"
+        "{library} cannot be loaded by a statically linked program; use the Debian package or a build of your own, or \
+         omit --offload"
     )]
     Static {
         /// Name or path of the library.

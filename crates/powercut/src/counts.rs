@@ -133,7 +133,8 @@ impl fmt::Display for Counts {
         )?;
         writeln!(
             out,
-            "clients:      {} MiB written in {} acknowledged changes, {} flushes, {} MiB verified, {} refused as full, {} errors",
+            "clients:      {} MiB written in {} acknowledged changes, {} flushes, {} MiB verified, {} refused as full, \
+             {} errors",
             mib(self.written_bytes),
             self.changes,
             self.flushes,
@@ -143,7 +144,8 @@ impl fmt::Display for Counts {
         )?;
         writeln!(
             out,
-            "fio:          {} ranges filled and flushed, verified {} times after a restart; {} cuts while it wrote and verified",
+            "fio:          {} ranges filled and flushed, verified {} times after a restart; {} cuts while it wrote and \
+             verified",
             self.fio_filled, self.fio_verified, self.fio_interrupted
         )?;
         write!(out, "failures:     {}", self.failures)

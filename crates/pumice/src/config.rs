@@ -304,7 +304,8 @@ impl Config {
         let authenticates = tls.is_some_and(|tls| tls.ca.is_some());
         match self.drives.iter().find(|drive| drive.access != Access::Everyone) {
             Some(drive) if !authenticates => bail!(
-                "{}: clients and clients-read-only need server.tls with ca: without certificates clients cannot be identified",
+                "{}: clients and clients-read-only need server.tls with ca: without certificates clients cannot be \
+                 identified",
                 status::shown(&drive.path)
             ),
             _ => Ok(()),

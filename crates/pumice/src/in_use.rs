@@ -305,7 +305,8 @@ mod tests {
             format!("{:02x}:{:02x}:{}", major(found.dev()), minor(found.dev()), found.ino())
         };
         let locks = format!(
-            "1: POSIX  ADVISORY  WRITE 77 {} 0 EOF\n2: OFDLCK ADVISORY  READ -1 {} 100 103\n3: LEASE  ACTIVE READ 77 {} 0 EOF\n",
+            "1: POSIX  ADVISORY  WRITE 77 {} 0 EOF\n2: OFDLCK ADVISORY  READ -1 {} 100 103\n3: LEASE  ACTIVE READ 77 \
+             {} 0 EOF\n",
             place("locked"),
             place("held"),
             place("free"),

@@ -57,7 +57,8 @@ use clap::{CommandFactory, Parser, Subcommand};
 #[derive(Parser)]
 #[command(name = "pumice", version)]
 #[command(
-    after_help = "`pumice COMMAND --help` shows details and examples; `pumice man DIR` writes a manual page for each command; \
+    after_help = "`pumice COMMAND --help` shows details and examples; `pumice man DIR` writes a manual page for each \
+        command; \
     `pumice completions SHELL` prints shell completions."
 )]
 struct Cli {

@@ -98,7 +98,8 @@ mod tests {
         assert_eq!(
             lines(&[server(1, Some(12)), server(2, None)], false),
             [
-                "warning: the server at /run/pumice/1.sock (process 12) did not answer within 3 seconds: its drives are left out",
+                "warning: the server at /run/pumice/1.sock (process 12) did not answer within 3 seconds: its drives \
+                 are left out",
                 "warning: the server at /run/pumice/2.sock did not answer within 3 seconds: its drives are left out",
             ]
         );
@@ -116,8 +117,10 @@ mod tests {
             all,
             [
                 "warning: the server process 12 (100 sockets) did not answer within 3 seconds: its drives are left out",
-                "warning: the server at /run/pumice/100.sock (process 13) did not answer within 3 seconds: its drives are left out",
-                "warning: the servers at /run/pumice/101.sock and 1 more: each did not answer within 3 seconds: their drives are left out",
+                "warning: the server at /run/pumice/100.sock (process 13) did not answer within 3 seconds: its drives \
+                 are left out",
+                "warning: the servers at /run/pumice/101.sock and 1 more: each did not answer within 3 seconds: their \
+                 drives are left out",
             ]
         );
         let many: Vec<SilentServer> = (0..20).map(|number| server(number, Some(number))).collect();

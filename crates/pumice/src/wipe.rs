@@ -19,7 +19,8 @@ const BLOCK: u64 = layout::BLOCK_BYTES as u64;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice wipe /srv/drive --yes\n\
-    Erases all data and statistics at once, except the bytes written over the life of the drive. After a power loss the \
+    Erases all data and statistics at once, except the bytes written over the life of the drive. After a power loss \
+    the \
     drive is either unchanged or wiped. The old contents cannot be read through the drive any more, but remain on the \
     backing until they are discarded or overwritten.")]
 pub(crate) struct WipeArgs {
@@ -144,7 +145,8 @@ pub(crate) fn erase(path: &Path, options: WipeOptions, how: &Erasing) -> Result<
     }
     if wiped.may_come_back {
         bail!(
-            "{}: wiped, but the backing took one copy of the superblock only: if that is lost, what was on it may come back",
+            "{}: wiped, but the backing took one copy of the superblock only: if that is lost, what was on it may come \
+             back",
             shown(path)
         );
     }

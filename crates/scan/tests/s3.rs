@@ -148,7 +148,8 @@ fn list(prefix: &str, token: Option<String>, state: &mut State) -> (String, Stri
     state.lists += 1;
     if state.endless {
         let body = format!(
-            "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name><MaxKeys>3</MaxKeys><IsTruncated>true</IsTruncated><NextContinuationToken>{}</NextContinuationToken></ListBucketResult>",
+            "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult \
+             xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name><MaxKeys>3</MaxKeys><IsTruncated>true</IsTruncated><NextContinuationToken>{}</NextContinuationToken></ListBucketResult>",
             state.lists
         );
         return ("200 OK".into(), "content-type: application/xml\r\n".into(), body.into_bytes());
@@ -166,7 +167,8 @@ fn list(prefix: &str, token: Option<String>, state: &mut State) -> (String, Stri
     }
     let keys: Vec<_> = state.objects.iter().filter(|(key, _)| key.starts_with(prefix)).collect();
     let mut body = String::from(
-        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name><Prefix></Prefix><MaxKeys>3</MaxKeys>",
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult \
+         xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name><Prefix></Prefix><MaxKeys>3</MaxKeys>",
     );
     for (key, (bytes, tag)) in keys.iter().skip(from).take(PAGE) {
         body += &format!(

@@ -25,7 +25,8 @@ pub enum ServiceError {
     /// The drive cannot be opened for writing, because the file system or volume under its backing has no
     /// room.
     #[error(
-        "{}: cannot be opened for writing, because the file system or volume under it is full: {source}; make room there, or \
+        "{}: cannot be opened for writing, because the file system or volume under it is full: {source}; make room \
+         there, or \
         use `pumice serve --read-only`, which writes nothing",
         shown(path)
     )]
@@ -71,7 +72,8 @@ pub enum ServiceError {
     Refused(String),
     /// The server that has a drive says nothing.
     #[error(
-        "{}: its server (process {pid}) {what}; try again, continue it if it was stopped (`kill -CONT {pid}`), or restart it",
+        "{}: its server (process {pid}) {what}; try again, continue it if it was stopped (`kill -CONT {pid}`), or \
+         restart it",
         shown(path)
     )]
     NoAnswer {

@@ -473,7 +473,8 @@ impl<S: Subject> Run<S> {
             let bad = self.media.bad_pages() as u64;
             if refused > bad * REFUSALS_A_BAD_PAGE_MAX {
                 return Err(Stop::Failed(format!(
-                    "{refused} writes in one life to {bad} pages that take none: segments that did not take a write are used again"
+                    "{refused} writes in one life to {bad} pages that take none: segments that did not take a write \
+                     are used again"
                 )));
             }
             match end {

@@ -34,12 +34,14 @@ pub enum Error {
     #[error("exists and is not a socket: choose another path, or remove it")]
     NotASocket,
     #[error(
-        "a socket of another user is there: if no server uses it, one of that user left it behind; remove it, or choose \
+        "a socket of another user is there: if no server uses it, one of that user left it behind; remove it, or \
+         choose \
          another path"
     )]
     Foreign,
     #[error(
-        "the path is too long for a socket: {0} bytes, at most {PATH_BYTES_MAX}; choose a shorter one, or reach its directory by a \
+        "the path is too long for a socket: {0} bytes, at most {PATH_BYTES_MAX}; choose a shorter one, or reach its \
+         directory by a \
          symbolic link"
     )]
     TooLong(usize),

@@ -187,7 +187,8 @@ impl BackingPlace {
     pub fn advice(self) -> Option<&'static str> {
         match self {
             BackingPlace::Deleted => Some(
-                "the backing was deleted (if a file is at its path, it is another one): its data is lost when its server ends; \
+                "the backing was deleted (if a file is at its path, it is another one): its data is lost when its \
+                 server ends; \
                  do not stop or restart that, nor detach the drive, and copy the data first (docs/space.md)",
             ),
             BackingPlace::Moved => Some(

@@ -160,11 +160,13 @@ fields! {
         "Power of one drive that waits";
     DriveAfr = "drive.afr", "AFR", "per year", Fraction, REQUIRED, RACK, Show::PercentInput,
         "Annual failure rate: the share of drives that fail within a year";
-    DrivePricePerGb = "drive.price_usd_per_gb", "Price per GB", "US$/GB", NotNegative, REQUIRED, RACK, Show::UsdInput(3),
+    DrivePricePerGb = "drive.price_usd_per_gb", "Price per \
+        GB", "US$/GB", NotNegative, REQUIRED, RACK, Show::UsdInput(3),
         "Price of a drive for each GB of its capacity";
     DriveReplacementUsd = "drive.replacement_usd", "Replacement cost", "US$", NotNegative, REQUIRED, RACK, USD_CENTS,
         "Cost of replacing one failed drive: work and handling, with the drive itself under warranty";
-    RackSpaceUsdPerMonth = "rack.space_usd_per_month", "Space and cooling", "US$/month", NotNegative, REQUIRED, RACK, USD,
+    RackSpaceUsdPerMonth = "rack.space_usd_per_month", "Space and \
+        cooling", "US$/month", NotNegative, REQUIRED, RACK, USD,
         "Data centre cost of one rack for a month";
     RackCostUsd = "rack.rack_cost_usd", "Rack cost", "US$", NotNegative, ZERO, RACK, USD,
         "Price of the empty rack";
@@ -205,8 +207,10 @@ fields! {
     Years = "workload.years", "Deployment term", "years", Positive, REQUIRED, BOTH, PLAIN,
         "Years that everything is kept";
     Replication = "workload.replication", "Erasure coding / replication", "", AtLeastOne, REQUIRED, BOTH, PLAIN,
-        "Bytes stored for each byte of data: 3 for three copies, 1.5 for 4+2 erasure coding; 1 where the provider of a volume sees to it";
-    PerformanceMultiplier = "workload.performance_multiplier", "Performance multiplier", "", Positive, ONE, BOTH, Show::NumberInput(0),
+        "Bytes stored for each byte of data: 3 for three copies, 1.5 for 4+2 erasure coding; 1 where the provider of a \
+         volume sees to it";
+    PerformanceMultiplier = "workload.performance_multiplier", "Performance \
+        multiplier", "", Positive, ONE, BOTH, Show::NumberInput(0),
         "How many times the hardware is needed to be as fast as a column of 1: its throughput over this column's";
     Utilization = "workload.utilization", "Capacity utilization", "", PositiveFraction, REQUIRED, BOTH, PERCENT,
         "Share of the capacity that is filled";
@@ -223,11 +227,15 @@ fields! {
     CpuShare = "cpu.share", "Share of them compressing", "", Fraction, ZERO, BOTH, PERCENT,
         "Share of those cores that compression keeps busy while the server writes as fast as it can";
     CpuSecondsPerGb = "cpu.seconds_per_gb", "CPU time to compress", "s/GB", NotNegative, ZERO, BOTH, PLAIN,
-        "CPU time that compressing takes for each GB of 10^9 bytes written; with `cpu.gb_per_s`, instead of `cpu.share`";
-    CpuClientSecondsPerGb = "cpu.client_seconds_per_gb", "CPU time of the client", "s/GB", NotNegative, ZERO, BOTH, PLAIN,
-        "CPU time that the client's side of the storage (its driver, the protocol) takes for each GB written, beyond that of a plain disk, which every column pays with its servers";
+        "CPU time that compressing takes for each GB of 10^9 bytes written; with `cpu.gb_per_s`, instead of \
+         `cpu.share`";
+    CpuClientSecondsPerGb = "cpu.client_seconds_per_gb", "CPU time of the \
+        client", "s/GB", NotNegative, ZERO, BOTH, PLAIN,
+        "CPU time that the client's side of the storage (its driver, the protocol) takes for each GB written, beyond \
+         that of a plain disk, which every column pays with its servers";
     CpuGbPerS = "cpu.gb_per_s", "Written by a server", "GB/s", NotNegative, ZERO, BOTH, PLAIN,
-        "GB written in a second to the storage of each server of a column with a performance multiplier of 1, every copy counted; in a cloud, to the volumes of the instance";
+        "GB written in a second to the storage of each server of a column with a performance multiplier of 1, every \
+         copy counted; in a cloud, to the volumes of the instance";
     CpuPricePerCore = "cpu.price_usd_per_core", "Price of a core", "US$", NotNegative, ZERO, RACK, USD_CENTS,
         "What a server costs more for each core more";
     CpuPowerPerCore = "cpu.power_w_per_core", "Power of a core", "W", NotNegative, ZERO, RACK, PLAIN,
@@ -236,7 +244,8 @@ fields! {
         "What an instance costs more in a month for each core more";
     CloudStoredTb = "cloud.stored_tb", "Data stored", "TB", Positive, REQUIRED, CLOUD, PLAIN,
         "Data that applications keep, before compression, in TB of 10^12 bytes";
-    CloudPricePerGb = "cloud.price_usd_per_gb_month", "Volume price", "US$/GB-month", NotNegative, REQUIRED, CLOUD, Show::UsdInput(3),
+    CloudPricePerGb = "cloud.price_usd_per_gb_month", "Volume \
+        price", "US$/GB-month", NotNegative, REQUIRED, CLOUD, Show::UsdInput(3),
         "Price of a provisioned GB for a month";
     CloudVolumes = "cloud.volumes", "Volumes", "", Count, ONE, CLOUD, PLAIN,
         "Volumes, each with what is included in its price";
@@ -244,15 +253,18 @@ fields! {
         "Throughput that applications want, before compression";
     CloudTraffic = "cloud.traffic", "Bytes to volumes per byte", "", NotNegative, None, CLOUD, Show::NumberInput(2),
         "Bytes that reach the volumes for each byte that applications move; without it 1 / ratio";
-    CloudPricePerMbPerS = "cloud.price_usd_per_mb_per_s_month", "Throughput price", "US$/MB/s-month", NotNegative, ZERO, CLOUD, Show::UsdInput(3),
+    CloudPricePerMbPerS = "cloud.price_usd_per_mb_per_s_month", "Throughput \
+        price", "US$/MB/s-month", NotNegative, ZERO, CLOUD, Show::UsdInput(3),
         "Price of a provisioned MB/s for a month";
     CloudIncludedMbPerS = "cloud.included_mb_per_s", "Throughput included", "MB/s", NotNegative, ZERO, CLOUD, PLAIN,
         "Throughput that the price of a volume includes";
     CloudIops = "cloud.iops", "IOPS of applications", "1/s", NotNegative, ZERO, CLOUD, PLAIN,
         "Requests a second that applications want";
     CloudIoPerIo = "cloud.io_per_io", "Requests to volumes per request", "", NotNegative, ONE, CLOUD, PLAIN,
-        "Requests that reach the volumes for each request of applications: under 1 where small writes are packed together";
-    CloudPricePerIops = "cloud.price_usd_per_iops_month", "IOPS price", "US$/IOPS-month", NotNegative, ZERO, CLOUD, Show::UsdInput(3),
+        "Requests that reach the volumes for each request of applications: under 1 where small writes are packed \
+         together";
+    CloudPricePerIops = "cloud.price_usd_per_iops_month", "IOPS \
+        price", "US$/IOPS-month", NotNegative, ZERO, CLOUD, Show::UsdInput(3),
         "Price of a provisioned request a second for a month";
     CloudIncludedIops = "cloud.included_iops", "IOPS included", "1/s", NotNegative, ZERO, CLOUD, PLAIN,
         "Requests a second that the price of a volume includes";

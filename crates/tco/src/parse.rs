@@ -50,7 +50,8 @@ pub fn parse(file: &str, text: &str) -> Result<Scenario, ScenarioError> {
 
 /// Keys allowed beside the sections, in the scenario and in a column.
 const TOP_KEYS: &str = "title, baseline, equal_ratio, [common], [[column]]";
-const COLUMN_KEYS: &str = "name, kind, note, compresses, codec, scan, bench, [column.codecs.NAME], [column.sources] and the sections of fields";
+const COLUMN_KEYS: &str = "name, kind, note, compresses, codec, scan, bench, [column.codecs.NAME], [column.sources] \
+    and the sections of fields";
 
 struct Reader<'a> {
     file: &'a str,

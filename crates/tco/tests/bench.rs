@@ -7,14 +7,16 @@ use tco::{Field, Measured, MeasuredError, Origin, Scenario, use_bench};
 
 /// Columns `one` without CPU time, `two` with a share of cores, and `plain`, which does not compress.
 fn three_columns() -> Scenario {
-    let more = "[[column]]\nname = \"two\"\nbench = \"other\"\ncodec = \"zstd\"\n[column.workload]\nratio = 4\n[column.cpu]\ngb_per_s = 2\n\
+    let more = "[[column]]\nname = \"two\"\nbench = \"other\"\ncodec = \"zstd\"\n[column.workload]\nratio = \
+        4\n[column.cpu]\ngb_per_s = 2\n\
                 cores = 8\nshare = 0.5\nprice_usd_per_core = 10\n[[column]]\nname = \"plain\"\ncompresses = false\n";
     tco::parse("my.toml", &scenario_text(more)).expect("valid")
 }
 
 /// One column that pays for CPU time, beside `one`.
 fn with_codec() -> Scenario {
-    let column = "[[column]]\nname = \"P\"\nbench = [\"drive\", \"pumice\"]\ncodec = \"auto\"\n[column.cpu]\ngb_per_s = 1\n\
+    let column = "[[column]]\nname = \"P\"\nbench = [\"drive\", \"pumice\"]\ncodec = \"auto\"\n[column.cpu]\ngb_per_s \
+        = 1\n\
                   [column.codecs.auto]\nratio = 2.5\nseconds_per_gb = 2\nclient_seconds_per_gb = 0.3\nsource = \"a\"\n\
                   [[column]]\nname = \"plain\"\nbench = \"raw\"\ncompresses = false\n";
     tco::parse("my.toml", &scenario_text(column)).expect("valid")

@@ -6,7 +6,8 @@ use common::scenario_text;
 use tco::{Field, Origin, Scenario, use_scan};
 
 fn two_columns() -> Scenario {
-    let more = "[[column]]\nname = \"two\"\nbench = \"other\"\ncodec = \"zstd\"\n[column.workload]\nratio = 4\n[column.cpu]\ngb_per_s = 2\n\
+    let more = "[[column]]\nname = \"two\"\nbench = \"other\"\ncodec = \"zstd\"\n[column.workload]\nratio = \
+        4\n[column.cpu]\ngb_per_s = 2\n\
                 cores = 8\nshare = 0.5\nprice_usd_per_core = 10\n[[column]]\nname = \"plain\"\ncompresses = false\n";
     tco::parse("my.toml", &scenario_text(more)).expect("valid")
 }
@@ -98,7 +99,8 @@ fn ratio_and_cpu_time_are_of_one_codec() {
     assert_eq!(
         measured.cautions,
         [
-            "P is priced with codec \"lz4\", of which scan.json has the ratio, instead of \"auto\": 1.2 s/GB of CPU time \
+            "P is priced with codec \"lz4\", of which scan.json has the ratio, instead of \"auto\": 1.2 s/GB of CPU \
+             time \
           instead of 2.3."
         ]
     );

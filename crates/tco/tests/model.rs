@@ -45,7 +45,8 @@ fn a_rack_by_hand() {
 #[test]
 fn jbods_rack_and_switch_count() {
     let r = results(
-        "[column.rack]\njbods = 2\ndrives_per_jbod = 30\njbod_cost_usd = 1000\njbod_power_w = 50\njbod_ru = 4\nserver_ru = 2
+        "[column.rack]\njbods = 2\ndrives_per_jbod = 30\njbod_cost_usd = 1000\njbod_power_w = 50\njbod_ru = \
+         4\nserver_ru = 2
         switch_cost_usd = 700\nswitch_power_w = 80\nswitch_ru = 1\nrack_cost_usd = 300\nutility_servers = 1",
     );
     assert_near(r.get(Metric::RawTb), 100.0);
@@ -176,7 +177,8 @@ fn cloud_volumes_save_by_ratio_and_throughput() {
     assert_near(plain.get(Metric::OpexThroughput), 3500.0 * 0.04 * 48.0);
     // Explicit values for measured traffic, I/O merging and a rented core.
     let said = format!(
-        "{CLOUD}traffic = 0.75\nio_per_io = 0.5\n[column.cpu]\nseconds_per_gb = 0.5\ngb_per_s = 4\nrent_usd_per_core_month = 30"
+        "{CLOUD}traffic = 0.75\nio_per_io = 0.5\n[column.cpu]\nseconds_per_gb = 0.5\ngb_per_s = \
+         4\nrent_usd_per_core_month = 30"
     );
     let said = evaluate(&scenario(&said).columns[1]);
     assert_near(said.get(Metric::OpexThroughput), 2500.0 * 0.04 * 48.0);
@@ -205,7 +207,8 @@ fn break_even_ratios() {
     let plain = scenario("[[column]]\nname = \"plain\"\ncompresses = false\n");
     assert_eq!(compare(&plain)[1].break_even, BreakEven::None);
     let cheap = scenario(
-        "[[column]]\nname = \"cheap\"\n[column.workload]\nratio = 2\n[column.rack]\nserver_cost_usd = 0\nserver_power_w = 0\n[column.drive]\nprice_usd_per_gb = 0\n",
+        "[[column]]\nname = \"cheap\"\n[column.workload]\nratio = 2\n[column.rack]\nserver_cost_usd = \
+         0\nserver_power_w = 0\n[column.drive]\nprice_usd_per_gb = 0\n",
     );
     assert_eq!(compare(&cheap)[1].break_even, BreakEven::Always);
     // The cost of IOPS alone can exceed that of the whole rack, and no ratio reduces it.

@@ -85,7 +85,8 @@ pub(super) fn estimates(out: &mut Exposition, drives: &Drives<'_>) {
     let time = (
         "pumice_time_to_full_seconds",
         Type::Gauge,
-        "Estimated time until physical space is used up, with its range; 0 while the backing is full; absent if it is not growing.",
+        "Estimated time until physical space is used up, with its range; 0 while the backing is full; absent if it is \
+         not growing.",
     );
     family(out, drives, time, "estimate", |drive| {
         let time = &drive.time_to_full;

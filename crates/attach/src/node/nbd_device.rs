@@ -257,7 +257,8 @@ pub(super) fn clear(node: &Path, record: &Record) -> Result<(), AttachError> {
         if is_anothers {
             let node = node.display();
             return Err(AttachError::Refused(format!(
-                "{node}: connected by process {pid}, which is another one now; if that does not use it, `nbd-client -d {node}`"
+                "{node}: connected by process {pid}, which is another one now; if that does not use it, `nbd-client -d \
+                 {node}`"
             )));
         }
         let disconnected = family.command(DISCONNECT, &Attributes::default().add_u32(INDEX, index));

@@ -128,7 +128,8 @@ fn make_again(
             count if count < before => without_space,
             count => {
                 return Err(format!(
-                    "no space for {} that {} acknowledged: the drive is full (`pumice set-size` gives it more), or what \
+                    "no space for {} that {} acknowledged: the drive is full (`pumice set-size` gives it more), or \
+                     what \
                      is under it (`pumice status` says so; make room there)",
                     if count == 1 { "a write".to_string() } else { format!("{count} writes") },
                     if count == 1 { "was" } else { "were" },

@@ -103,7 +103,8 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
             |quotient| {
                 let [drive, software] = [DRIVE, SOFTWARE].map(|it| shown(busy(it)));
                 format!(
-                    "{drive:.2} / {software:.2} CPU seconds a second{of_scene}: {:.0} %{}; for each GB {:.2} / {:.2} s{}",
+                    "{drive:.2} / {software:.2} CPU seconds a second{of_scene}: {:.0} %{}; for each GB {:.2} / {:.2} \
+                     s{}",
                     quotient * 100.0,
                     columns(&busy, 2),
                     shown(per_gb(DRIVE)),

@@ -61,7 +61,8 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         };
         let cpu = busy(ONE).zip(busy(target)).map_or(String::new(), |(one, two)| {
             format!(
-                "; for each second, CPU seconds of one drive {one:.1}, of two {two:.1}, with what drives do afterwards ({} processors)",
+                "; for each second, CPU seconds of one drive {one:.1}, of two {two:.1}, with what drives do afterwards \
+                 ({} processors)",
                 run.machine.cores_count
             )
         });

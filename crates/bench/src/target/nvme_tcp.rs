@@ -14,7 +14,8 @@ pub(crate) const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 /// Largest namespace ID; the one above means all.
 const NSID_MAX: u32 = u32::MAX - 1;
 
-const FORM: &str = "expected nvme-tcp://HOST/NQN, nvme-tcp://HOST:PORT/NQN or nvme-tcp://[IPV6]:PORT/NQN, and after ? nsid=N";
+const FORM: &str = "expected nvme-tcp://HOST/NQN, nvme-tcp://HOST:PORT/NQN or nvme-tcp://[IPV6]:PORT/NQN, and after ? \
+    nsid=N";
 
 /// A namespace of a subsystem at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -87,7 +87,8 @@ impl Sums {
     }
 }
 
-const HEAD: &str = "| way | ratio, bare | with headers | 4 KiB sectors | compress MB/s | decompress MB/s | random 4 KiB read us |\n\
+const HEAD: &str = "| way | ratio, bare | with headers | 4 KiB sectors | compress MB/s | decompress MB/s | random 4 \
+    KiB read us |\n\
      | --- | --- | --- | --- | --- | --- | --- |";
 
 /// CPU time of this thread since its start.

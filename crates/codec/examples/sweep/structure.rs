@@ -41,7 +41,9 @@ impl Sums {
     }
 }
 
-const HEAD: &str = "| kind | bare | structured | with headers | structured | share of bytes | compress MB/s | structured | decompress MB/s | structured | random 4 KiB read, us | structured |\n| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |";
+const HEAD: &str = "| kind | bare | structured | with headers | structured | share of bytes | compress MB/s | \
+    structured | decompress MB/s | structured | random 4 KiB read, us | structured |\n| --- | --- | --- | --- | --- | \
+    --- | --- | --- | --- | --- | --- | --- |";
 
 fn row(label: &str, [plain, structured]: &[Sums; 2]) -> String {
     let ratio = |sums: &Sums, stored: usize| sums.logical as f64 / stored as f64;

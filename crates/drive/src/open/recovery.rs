@@ -376,7 +376,8 @@ impl Core {
         self.counters.corrupt_records_count += records;
         if let Some(first) = packs.iter().find(|pack| pack.records > 0) {
             self.note(format!(
-                "damaged records in the newest log: {records}, the first in pack {} at byte {}; what they held cannot be read",
+                "damaged records in the newest log: {records}, the first in pack {} at byte {}; what they held cannot \
+                 be read",
                 first.sequence, first.position
             ));
         }
@@ -386,7 +387,8 @@ impl Core {
         match self.map.memory_bytes() > bytes_max {
             false => Ok(()),
             true => Err(Error::Memory(format!(
-                "the changes in the log take more than {bytes_max} bytes; make more memory available, or open the drive \
+                "the changes in the log take more than {bytes_max} bytes; make more memory available, or open the \
+                 drive \
                  for writing if you trust it, which has no limit"
             ))),
         }

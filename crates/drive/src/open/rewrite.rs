@@ -188,7 +188,8 @@ async fn read_again<M: Media>(media: &M, packs: &[PackPlace]) -> Result<IoBuf, E
         if crc32c::crc32c(&buf[at..at + pack.len as usize]) != pack.crc {
             let position = pack.position;
             return Err(Error::Io(format!(
-                "byte {position:#x} of the backing was read as one thing, then as another: a write was lost; open the drive again"
+                "byte {position:#x} of the backing was read as one thing, then as another: a write was lost; open the \
+                 drive again"
             )));
         }
     }

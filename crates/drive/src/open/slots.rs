@@ -151,7 +151,8 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
         match wipes_ahead {
         0 => Error::Corrupt("no valid checkpoint".into()),
         _ => Error::Corrupt(
-            "the drive was wiped, and the superblock that the wipe wrote is lost: nothing was on it but what was written since; \
+            "the drive was wiped, and the superblock that the wipe wrote is lost: nothing was on it but what was \
+             written since; \
              wipe it again"
                 .into(),
         ),

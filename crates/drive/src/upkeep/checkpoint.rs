@@ -421,7 +421,8 @@ impl<M: Media> Shared<M> {
                     let (free, dead) = (core.segments.free_count(), core.segments.dead_count());
                     let waiting = core.segments.waiting_count();
                     let why = format!(
-                        "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} still \
+                        "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} \
+                         still \
                          read): it cannot go on"
                     );
                     core.poison(why.clone());

@@ -40,7 +40,8 @@ pub enum MediaError {
     },
     /// The path is a loop device, and another open holds its backing file or device.
     #[error(
-        "{}: loop device on {}, which is in use by another process or mounted; stop that one first (`fuser -v` names it)",
+        "{}: loop device on {}, which is in use by another process or mounted; stop that one first (`fuser -v` names \
+         it)",
         path.display(), below.display()
     )]
     InUseBelow {

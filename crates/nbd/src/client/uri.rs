@@ -57,7 +57,8 @@ impl ExportUri {
             "nbds+unix" => (true, true),
             _ => {
                 return Err(UriError(
-                    "not a URI of NBD; write nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH, with TLS nbds:// or nbds+unix://",
+                    "not a URI of NBD; write nbd://HOST/EXPORT or nbd+unix:///EXPORT?socket=PATH, with TLS nbds:// or \
+                     nbds+unix://",
                 ));
             }
         };

@@ -115,7 +115,8 @@ impl Checked {
         let used = report.segments_count - report.segments_free_count - damaged - bad;
         writeln!(
             out,
-            "segments: {} ({used} used, {} free, {damaged} set aside as damaged, {bad} as bad), usage held against the map",
+            "segments: {} ({used} used, {} free, {damaged} set aside as damaged, {bad} as bad), usage held against the \
+             map",
             report.segments_count, report.segments_free_count
         )?;
         let [leaves, one, two, root] = report.nodes_counts;

@@ -159,7 +159,8 @@ fn memory(patient: &Patient) -> Finding {
         Finding::fail(
             check,
             found,
-            "give it more memory (MemoryMax= and MemoryHigh= of a unit), or --map-cache, --read-cache or --request-memory less",
+            "give it more memory (MemoryMax= and MemoryHigh= of a unit), or --map-cache, --read-cache or \
+             --request-memory less",
         )
     } else if need > available {
         Finding::warn(check, found, "other processes use memory: it may be killed when memory runs out")

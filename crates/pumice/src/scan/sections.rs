@@ -85,7 +85,8 @@ pub(super) fn head(report: &Report) -> Vec<String> {
     lines.push(match report.mode {
         Mode::Full => format!("all of it read, {} in {:.1} s", human::bytes(read.bytes), read.seconds),
         Mode::Sample => format!(
-            "{} random blocks of 4 KiB with their neighbours up to 32 KiB and {} units of up to 128 KiB, {} in {:.1} s; each interval holds with {confidence} %",
+            "{} random blocks of 4 KiB with their neighbours up to 32 KiB and {} units of up to 128 KiB, {} in {:.1} \
+             s; each interval holds with {confidence} %",
             read.blocks_count,
             read.units_count,
             human::bytes(read.bytes),

@@ -133,7 +133,8 @@ impl Endpoints {
             if listener.is_open(config) {
                 tracing::warn!(
                     address = %found,
-                    "whoever can connect can use the drives: every user of this machine, if the address is loopback or a \
+                    "whoever can connect can use the drives: every user of this machine, if the address is loopback or \
+                     a \
                      socket that all may write to"
                 );
             }

@@ -29,7 +29,8 @@ pub(super) fn serve(
     if let tcp @ HttpAddress::Tcp(..) = server.address() {
         tracing::warn!(
             address = %tcp,
-            "whoever can connect can read the status of the drives: every user of this machine, if the address is loopback"
+            "whoever can connect can read the status of the drives: every user of this machine, if the address is \
+             loopback"
         );
     }
     printer.print(match server.address() {

@@ -32,8 +32,10 @@ const CLEAR_CARD: u32 = 0xdc;
 #[derive(clap::Args)]
 #[command(subcommand_required = true, arg_required_else_help = true)]
 #[command(
-    after_help = "A link of the name sfx-nvme to this program does the same: ln -s \"$(command -v pumice)\" /usr/local/sbin/sfx-nvme\n\
-    Drives are named by number, /dev/sfdvNn1, /dev/sfxvN (whether or not these exist in /dev), block device or path.\n\n\
+    after_help = "A link of the name sfx-nvme to this program does the same: ln -s \"$(command -v pumice)\" \
+        /usr/local/sbin/sfx-nvme\n\
+    Drives are named by number, /dev/sfdvNn1, /dev/sfxvN (whether or not these exist in /dev), block device or \
+    path.\n\n\
     Example: pumice sfx-nvme list"
 )]
 pub(crate) struct Args {
@@ -72,7 +74,8 @@ enum Sfx {
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice sfx-nvme sfx change-cap /dev/sfdv0n1 -c 9600\n\
-    A larger capacity keeps all data; the block device shows it at once. A smaller one is only possible while nothing is stored: \
+    A larger capacity keeps all data; the block device shows it at once. A smaller one is only possible while nothing \
+    is stored: \
     erase the drive first (pumice sfx-nvme sfx set-feature -f 0xdc).")]
 struct ChangeCapArgs {
     /// Drive
@@ -87,7 +90,8 @@ struct ChangeCapArgs {
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice sfx-nvme sfx set-feature -f 0xdc /dev/sfxv0\n\
-    Features: 1: atomic writes, which are always on here; 0xdc: erase all data and statistics. A drive that is attached is \
+    Features: 1: atomic writes, which are always on here; 0xdc: erase all data and statistics. A drive that is \
+    attached is \
     detached for that and attached again. Refused while the device is in use.")]
 struct SetFeatureArgs {
     /// Drive

@@ -21,8 +21,10 @@ const NONE: &str = "-";
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "A link of the name sfx-status to this program does the same: ln -s \"$(command -v pumice)\" /usr/local/sbin/sfx-status\n\
-    Formatted Capacity is the logical capacity, Provisioned Capacity the physical space for data. GB are those of disk makers.\n\n\
+    after_help = "A link of the name sfx-status to this program does the same: ln -s \"$(command -v pumice)\" \
+        /usr/local/sbin/sfx-status\n\
+    Formatted Capacity is the logical capacity, Provisioned Capacity the physical space for data. GB are those of disk \
+    makers.\n\n\
     Example: pumice sfx-status 0"
 )]
 pub(crate) struct Args {

@@ -93,10 +93,12 @@ fn marks(report: &Report) -> Option<&'static str> {
              scenario has them; its sources are at the end.",
         ),
         (true, false) => Some(
-            "Inputs marked \"measured\" were measured. All others are as the scenario has them; its sources are at the end.",
+            "Inputs marked \"measured\" were measured. All others are as the scenario has them; its sources are at the \
+             end.",
         ),
         (false, true) => Some(
-            "Inputs marked \"assumed\" are assumptions. All others are as the scenario has them; its sources are at the end.",
+            "Inputs marked \"assumed\" are assumptions. All others are as the scenario has them; its sources are at \
+             the end.",
         ),
         (false, false) => None,
     }

@@ -57,7 +57,8 @@ fn a_server_that_hangs_when_it_is_searched_for_data_is_named() -> Outcome {
     assert!(seconds < LONG, "{seconds:?}");
     let expected = format!(
         "pumice: looking for data on the target far\n\
-         pumice: target far: {uri}: the server does not answer a read within 10 seconds, so what it holds is not known\n"
+         pumice: target far: {uri}: the server does not answer a read within 10 seconds, so what it holds is not \
+         known\n"
     );
     assert_eq!((run.code, run.stderr), (Some(2), expected));
     Ok(())

@@ -267,7 +267,8 @@ fn what_can_change_at_once_does_and_the_rest_waits_for_its_clients() {
     let drive = Drive::create(&["--size", "64M"]);
     let server = drive.serve_config(&table(&drive.path(), ""), 1);
     let changed = table(&drive.path(), "map-cache = \"5M\"\nwrite-cache = false");
-    let client = "import nbd, sys\nh = nbd.NBD(); h.connect_uri(sys.argv[1]); print('in', flush=True); sys.stdin.read()\n\
+    let client = "import nbd, sys\nh = nbd.NBD(); h.connect_uri(sys.argv[1]); print('in', flush=True); \
+        sys.stdin.read()\n\
         h.pwrite(b'x' * 512, 0)\n";
     if crate::common::in_time("/usr/bin/python3", &["-c", "import nbd"]).code != Some(0) {
         eprintln!("skipped: python3-libnbd is not installed");

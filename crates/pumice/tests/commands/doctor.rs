@@ -506,7 +506,8 @@ fn with_device(server: &Server, device: &str, client: &str) -> Machine {
     machine.link(&format!("proc/{pid}/fd/4"), "/dev/null");
     machine.put(
         "proc/net/unix",
-        &format!("Num       RefCount Protocol Flags    Type St Inode Path\n0000: 00000002 00000000 00010000 0001 01 4711 {socket}\n0000: 00000002 00000000 00010000 0001 01 99 /run/other"),
+        &format!("Num       RefCount Protocol Flags    Type St Inode Path\n0000: 00000002 00000000 00010000 0001 01 \
+            4711 {socket}\n0000: 00000002 00000000 00010000 0001 01 99 /run/other"),
     );
     machine.put("proc/4242/cmdline", &client.replace("SOCKET", &socket).replace(' ', "\0"));
     match device {

@@ -276,7 +276,8 @@ fn difference(policy: Policy, geometry: &Geometry) -> String {
             "{has}: with more live data than this, cleaning would move more than a byte for each the host writes"
         ),
         Policy::Performance | Policy::Capacity => format!(
-            "{has}: {reserve:.1} % of it are reserve and fixed structures, and 5 % of the rest are kept for a ratio that drifts"
+            "{has}: {reserve:.1} % of it are reserve and fixed structures, and 5 % of the rest are kept for a ratio \
+             that drifts"
         ),
     }
 }

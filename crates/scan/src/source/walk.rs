@@ -96,7 +96,8 @@ impl Population {
             _ => return,
         };
         self.notes.push(format!(
-            "{}: a {what} image; its file was measured, not the disk in it (serve it over NBD, as with qemu-nbd, to scan that)",
+            "{}: a {what} image; its file was measured, not the disk in it (serve it over NBD, as with qemu-nbd, to \
+             scan that)",
             path.display()
         ));
     }

@@ -207,7 +207,8 @@ pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<F
                 if let Some(limit) = media.size_limit().filter(|_| !settings.read_only) {
                     tracing::warn!(
                         drive = %shown(path),
-                        "the drive is larger than files may be: changes are refused when it is full up to there: {limit}"
+                        "the drive is larger than files may be: changes are refused when it is full up to there: \
+                         {limit}"
                     );
                 }
                 return Ok(media);

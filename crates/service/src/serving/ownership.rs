@@ -247,7 +247,8 @@ async fn keep(
             if times % LOOKS_A_WARNING == 1 {
                 tracing::warn!(
                     drive = %path,
-                    "it cannot be seen whether another process has taken over the drive, so nothing is answered: {error}"
+                    "it cannot be seen whether another process has taken over the drive, so nothing is answered: \
+                     {error}"
                 );
             }
         };

@@ -359,7 +359,8 @@ impl ServedDrive {
             match tokio::time::timeout(patience, self.may_grow.lock()).await {
                 Ok(mut may_grow) => *may_grow = false,
                 Err(_) => {
-                    tracing::warn!(drive = %shown(&self.path), "closing while the backing still grows: it stays locked until then");
+                    tracing::warn!(drive = %shown(&self.path), "closing while the backing still grows: it stays locked \
+                        until then");
                 }
             }
             self.scrubber.stop();

@@ -398,7 +398,8 @@ impl<M: Media> Shared<M> {
             }
         }
         if room::is_short(&self.path) {
-            let why = "the file system under the drive is nearly full, and settling writes before it frees; make room in it";
+            let why = "the file system under the drive is nearly full, and settling writes before it frees; make room \
+                in it";
             self.end_run(RunState::Failed, Some(why.into()));
             return Duration::ZERO;
         }

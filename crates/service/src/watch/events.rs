@@ -211,11 +211,13 @@ impl Watcher {
             if !self.out_of_space {
                 let message = match backing_full {
                     true => {
-                        "the file system or volume under the drive is full, or its file may not be larger: changes are refused \
+                        "the file system or volume under the drive is full, or its file may not be larger: changes are \
+                         refused \
                          until there is room (docs/space.md)"
                     }
                     false => {
-                        "out of physical space: writes are refused until data is trimmed or the drive grows; run no fsck before that \
+                        "out of physical space: writes are refused until data is trimmed or the drive grows; run no \
+                         fsck before that \
                          (docs/space.md)"
                     }
                 };
@@ -242,7 +244,8 @@ impl Watcher {
                 events.push(seen.event(EventKind::BackingTruncated, message));
             }
             (true, false) => {
-                let message = "the backing is as long as the drive again; data in the part that was cut off may be lost: \
+                let message = "the backing is as long as the drive again; data in the part that was cut off may be \
+                    lost: \
                                `pumice check --deep` lists what cannot be read";
                 events.push(seen.event(EventKind::BackingRestored, message.into()));
             }

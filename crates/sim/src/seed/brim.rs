@@ -78,7 +78,8 @@ impl<S: Subject> Run<S> {
         });
         if written > WRITTEN_MAX / dead {
             return Err(Stop::Failed(format!(
-                "{written:.1} bytes were written for each byte of {writes} overwrites of {blocks} blocks: more than {:.1}",
+                "{written:.1} bytes were written for each byte of {writes} overwrites of {blocks} blocks: more than \
+                 {:.1}",
                 WRITTEN_MAX / dead
             )));
         }

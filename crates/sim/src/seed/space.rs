@@ -261,7 +261,8 @@ impl<S: Subject> Run<S> {
         self.count("space: overwritten in place on a full drive");
         result.map_err(|error| {
             Stop::Failed(format!(
-                "overwriting {} blocks at block {} in place on a full drive, by data that takes as much ({filler:?}), was \
+                "overwriting {} blocks at block {} in place on a full drive, by data that takes as much ({filler:?}), \
+                 was \
                  refused: {error}",
                 piece.count, piece.first
             ))
@@ -291,7 +292,8 @@ impl<S: Subject> Run<S> {
         self.count("space: overwritten by data of the same kind on a full drive");
         result.map_err(|error| {
             Stop::Failed(format!(
-                "overwriting {} blocks at block {} of a full drive by data of the same kind ({filler:?}) was refused, although \
+                "overwriting {} blocks at block {} of a full drive by data of the same kind ({filler:?}) was refused, \
+                 although \
                  blocks were given up before: {error}",
                 piece.count, piece.first
             ))

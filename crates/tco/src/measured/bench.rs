@@ -116,7 +116,8 @@ impl Run {
         }
         if self.suite.as_deref() == Some(CLUSTERS) {
             cautions.push(format!(
-                "{file} is of clusters: its CPU time is that of all processes that were named, the cluster's own work included, \
+                "{file} is of clusters: its CPU time is that of all processes that were named, the cluster's own work \
+                 included, \
                  of which columns that were not measured pay nothing; and its GB are the client's, whatever the copies."
             ));
         }
@@ -240,7 +241,8 @@ impl Matched<'_> {
         let others: Vec<&str> = others.map(|(_, column)| column.name.as_str()).collect();
         if !others.is_empty() {
             measured.cautions.push(format!(
-                "{} has no throughput of {}: performance multipliers there and of the measured columns are not relative to the \
+                "{} has no throughput of {}: performance multipliers there and of the measured columns are not \
+                 relative to the \
                  same column.",
                 self.file,
                 others.join(", ")
@@ -299,7 +301,8 @@ impl Matched<'_> {
         let Some(client) = target.client_cpu_seconds_per_gb else { return Ok(()) };
         let Some(plain) = self.plain(scenario, target) else {
             measured.cautions.push(format!(
-                "{}: the client's CPU time of {:?} holds what making the data takes, and no other target tells how much \
+                "{}: the client's CPU time of {:?} holds what making the data takes, and no other target tells how \
+                 much \
                  that is. It is not used.",
                 self.file, target.name
             ));

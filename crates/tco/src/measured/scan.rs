@@ -130,7 +130,8 @@ fn pair(
         codec.map_or("a codec without a name".to_string(), |codec| format!("{codec:?}"))
     };
     let problem = format!(
-        "{path} is the ratio of {}, and the CPU time of column {:?} is of {}: expected both of one codec; give the column \
+        "{path} is the ratio of {}, and the CPU time of column {:?} is of {}: expected both of one codec; give the \
+         column \
          [column.codecs.NAME] of that codec, or its key `codec`",
         name(codec),
         column.name,
@@ -147,7 +148,8 @@ fn switched(before: &Column, column: &Column, file: &str) -> String {
         Show::NumberInput(0).text(seconds)
     };
     format!(
-        "{} is priced with codec {:?}, of which {file} has the ratio, instead of {:?}: {} s/GB of CPU time instead of {}.",
+        "{} is priced with codec {:?}, of which {file} has the ratio, instead of {:?}: {} s/GB of CPU time instead of \
+         {}.",
         column.name,
         codec(column),
         codec(before),

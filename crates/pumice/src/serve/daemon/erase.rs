@@ -108,7 +108,8 @@ async fn wipe(erasure: &Erasure, stop: Shutdown) -> Result<(), String> {
     match wiped.may_come_back {
         false => Ok(()),
         true => Err(format!(
-            "{path}: wiped, but the backing took one copy of the superblock only: if that is lost, what was on it may come back"
+            "{path}: wiped, but the backing took one copy of the superblock only: if that is lost, what was on it may \
+             come back"
         )),
     }
 }

@@ -92,7 +92,8 @@ pub(crate) async fn scrub_periodically<M: Media>(
                 drive.set_scrub_mark(match step.next_block {
                     Some(next_block) => ScrubMark { next_block, read_bytes, faults_count, ..mark },
                     None => {
-                        tracing::info!(drive = %shown(&path), bytes = read_bytes, faults = faults_count, "periodic scrub finished");
+                        tracing::info!(drive = %shown(&path), bytes = read_bytes, faults = faults_count, "periodic \
+                            scrub finished");
                         ScrubMark {
                             finished_unix_seconds: unix_seconds_now(),
                             finished_faults_count: faults_count,

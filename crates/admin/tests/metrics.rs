@@ -61,7 +61,8 @@ fn every_drive_and_kind_has_its_own_series() {
         "pumice_wear_ratio{drive=\"/srv/a\"} 0.08",
         "pumice_live_physical_bytes{drive=\"/srv/a\",kind=\"settled\",frame_blocks=\"8\"} 9000",
         "pumice_settling_to_gain_bytes{drive=\"/srv/a\"} 5",
-        "pumice_compressed_physical_bytes_total{drive=\"/srv/a\",codec=\"zstd\",level=\"6\",dictionary=\"3\",by=\"settling\"} 9000",
+        "pumice_compressed_physical_bytes_total{drive=\"/srv/a\",codec=\"zstd\",level=\"6\",dictionary=\"3\",\
+         by=\"settling\"} 9000",
         "pumice_estimated_live_logical_bytes{drive=\"/srv/a\",codec=\"zstd\",dictionary=\"3\",settled=\"true\"} 70",
     ] {
         assert!(text.lines().any(|line| line == wanted), "{wanted} is missing");

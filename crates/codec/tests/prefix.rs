@@ -34,7 +34,8 @@ proptest! {
     fn every_prefix_is_right(
         kinds in prop::collection::vec(0..5_u8, 1..=16),
         seed in 0..1000_u64,
-        policy in prop::sample::select(&[Policy::Lz4, Policy::Zstd(-3), Policy::Zstd(1), Policy::Zstd(6), Policy::Zstd(15), Policy::Deflate(1)]),
+        policy in prop::sample::select(&[Policy::Lz4, Policy::Zstd(-3), Policy::Zstd(1), Policy::Zstd(6),
+            Policy::Zstd(15), Policy::Deflate(1)]),
         with_dictionary: bool,
         uncut: bool,
         wanted in any::<prop::sample::Index>(),

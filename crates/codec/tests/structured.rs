@@ -73,7 +73,8 @@ proptest! {
 
     #[test]
     fn round_trip(
-        policy in prop::sample::select(&[Policy::Auto, Policy::Zstd(-3), Policy::Zstd(6), Policy::Zstd(8), Policy::Lz4, Policy::None]),
+        policy in prop::sample::select(&[Policy::Auto, Policy::Zstd(-3), Policy::Zstd(6), Policy::Zstd(8),
+            Policy::Lz4, Policy::None]),
         blocks in prop::collection::vec(data(), 1..4),
         settling: bool,
         with_dictionary: bool,
@@ -97,7 +98,8 @@ proptest! {
             // Another length than that of the data is an error.
             let mut longer = vec![0; block.len() + 1];
             prop_assert!(decompressor.decompress(coded.id, &payload, dictionary, &mut longer).is_err());
-            prop_assert!(decompressor.decompress(coded.id, &payload, dictionary, &mut longer[..block.len() - 1]).is_err());
+            prop_assert!(decompressor.decompress(coded.id, &payload, dictionary,
+                &mut longer[..block.len() - 1]).is_err());
         }
     }
 
@@ -122,7 +124,8 @@ proptest! {
         wanted in 0..40_000_usize,
     ) {
         let data = KINDS[kind].1(seed, 32_768);
-        let (coded, mut payload) = compressed(&mut Compressor::new(Policy::Auto), &data, None, EFFORTS[usize::from(settling)]);
+        let (coded, mut payload) = compressed(&mut Compressor::new(Policy::Auto), &data, None,
+            EFFORTS[usize::from(settling)]);
         prop_assert_eq!(coded.id, CodecId::Structured);
         for (at, byte) in damage {
             let at = at.index(payload.len());

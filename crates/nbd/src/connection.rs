@@ -164,7 +164,8 @@ where
     let mut end = entry.export.end();
     let begun = tokio::select! {
         biased;
-        begun = entry.begin(Writer { number: *number, peer: *peer }, stream, &presence, &shared.resources.config) => begun,
+        begun = entry.begin(Writer { number: *number, peer: *peer }, stream, &presence,
+            &shared.resources.config) => begun,
         // Neither the removal nor the shutdown waits for other connections, or for a client that does not
         // read.
         () = end.requested() => return Ok(()),

@@ -30,7 +30,8 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use nbd::{AcceptFailures, Access, Address, Admitted, Export, Listener, ServerConfig, Shared, Sharing, Shutdown, ShutdownTrigger};
+//! # use nbd::{AcceptFailures, Access, Address, Admitted, Export, Listener, ServerConfig, Shared, Sharing};
+//! # use nbd::{Shutdown, ShutdownTrigger};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let device = nbd::testing::MemoryDevice::new(1 << 30, 4096);
 //! let access = Access::Everyone;

@@ -247,7 +247,8 @@ proptest! {
 
     #[test]
     fn a_client_survives_any_chunks(
-        chunks in vec((any::<u16>(), prop_oneof![0_u16..6, Just(0x8001), any::<u16>()], vec(any::<u8>(), 0..40)), 0..12),
+        chunks in vec((any::<u16>(), prop_oneof![0_u16..6, Just(0x8001), any::<u16>()], vec(any::<u8>(), 0..40)),
+            0..12),
     ) {
         let mut bytes = vec![3];
         for (flags, kind, data) in chunks {

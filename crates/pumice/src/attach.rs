@@ -69,7 +69,8 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["configured", "wait"])]
     wait_listed: Option<u64>,
     /// Make a file system on it: ext4 or xfs. Refused if the drive holds anything
-    #[arg(long, value_name = "KIND", value_parser = one_of::<Filesystem>(&["ext4", "xfs"]), hide_possible_values = true)]
+    #[arg(long, value_name = "KIND", value_parser = one_of::<Filesystem>(&["ext4", "xfs"]),
+        hide_possible_values = true)]
     mkfs: Option<Filesystem>,
     /// Also link /dev/sfdvNn1 to the device, N being the number of the drive (`pumice sfx-status`)
     #[arg(long)]
@@ -86,7 +87,8 @@ const JOURNAL_BYTES_MIN: u64 = 1 << 20;
 #[derive(Clone, clap::Args)]
 pub(crate) struct How {
     /// Way to make the node: auto, ublk, loop or nbd. auto: the first that works [default: auto]
-    #[arg(long, value_name = "WAY", value_parser = one_of::<By>(&["auto", "ublk", "loop", "nbd"]), hide_possible_values = true, default_value = "auto", hide_default_value = true)]
+    #[arg(long, value_name = "WAY", value_parser = one_of::<By>(&["auto", "ublk", "loop", "nbd"]),
+        hide_possible_values = true, default_value = "auto", hide_default_value = true)]
     by: By,
     /// Wait so long, in seconds, for a server to have the drive before one is started
     #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true)]

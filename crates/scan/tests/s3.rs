@@ -149,7 +149,8 @@ fn list(prefix: &str, token: Option<String>, state: &mut State) -> (String, Stri
     if state.endless {
         let body = format!(
             "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult \
-             xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name><MaxKeys>3</MaxKeys><IsTruncated>true</IsTruncated><NextContinuationToken>{}</NextContinuationToken></ListBucketResult>",
+             xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\"><Name>bucket</Name><MaxKeys>3</MaxKeys>\
+             <IsTruncated>true</IsTruncated><NextContinuationToken>{}</NextContinuationToken></ListBucketResult>",
             state.lists
         );
         return ("200 OK".into(), "content-type: application/xml\r\n".into(), body.into_bytes());
@@ -159,7 +160,8 @@ fn list(prefix: &str, token: Option<String>, state: &mut State) -> (String, Stri
         let next = count.min(from as u64 + 1000);
         let key = |number| format!("<Contents><Key>{}</Key><Size>4096</Size></Contents>", key_of(number));
         let body = format!(
-            "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{}<IsTruncated>{}</IsTruncated><NextContinuationToken>{next}</NextContinuationToken></ListBucketResult>",
+            "<ListBucketResult xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">{}<IsTruncated>{}</IsTruncated>\
+             <NextContinuationToken>{next}</NextContinuationToken></ListBucketResult>",
             (from as u64..next).map(key).collect::<String>(),
             next < count
         );
@@ -172,7 +174,8 @@ fn list(prefix: &str, token: Option<String>, state: &mut State) -> (String, Stri
     );
     for (key, (bytes, tag)) in keys.iter().skip(from).take(PAGE) {
         body += &format!(
-            "<Contents><Key>{key}</Key><LastModified>2026-11-01T00:00:00.000Z</LastModified><ETag>\"{tag}\"</ETag><Size>{}</Size><StorageClass>STANDARD</StorageClass></Contents>",
+            "<Contents><Key>{key}</Key><LastModified>2026-11-01T00:00:00.000Z</LastModified><ETag>\"{tag}\"</ETag>\
+             <Size>{}</Size><StorageClass>STANDARD</StorageClass></Contents>",
             state.claimed_bytes.unwrap_or(bytes.len() as u64)
         );
     }

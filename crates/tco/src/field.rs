@@ -117,7 +117,8 @@ pub struct FieldInfo {
 
 /// Defines the fields once and generates the enum, the list of all fields and the table of properties.
 macro_rules! fields {
-    ($($variant:ident = $name:literal, $label:literal, $unit:literal, $limit:ident, $default:expr, $kind:expr, $show:expr, $what:literal;)*) => {
+    ($($variant:ident = $name:literal, $label:literal, $unit:literal, $limit:ident, $default:expr, $kind:expr,
+        $show:expr, $what:literal;)*) => {
         /// An input of the model.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Field {
@@ -198,7 +199,8 @@ fields! {
         "JBODs in one rack";
     UtilityServers = "rack.utility_servers", "Utility servers per rack", "", Count, ZERO, RACK, PLAIN,
         "Servers of the same price and power without drives in one rack";
-    ElectricityPerKwh = "energy.electricity_usd_per_kwh", "Electricity", "US$/kWh", NotNegative, REQUIRED, RACK, USD_CENTS,
+    ElectricityPerKwh = "energy.electricity_usd_per_kwh", "Electricity", "US$/kWh", NotNegative, REQUIRED, RACK,
+        USD_CENTS,
         "Price of electricity";
     Pue = "energy.pue", "PUE", "", AtLeastOne, REQUIRED, RACK, PLAIN,
         "Power usage effectiveness: power of the data centre over power of the machines in it";

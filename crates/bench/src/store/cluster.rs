@@ -140,7 +140,8 @@ mod tests {
         let df = r#"{"stats": {}, "pools": [{"name": "r1", "id": 2, "stats": {"stored": 4, "stored_raw": 8, "bytes_used": 4}}]}"#;
         let df: Df = parse("ceph df", df).expect("pools");
         assert_eq!((df.pools[0].name.as_str(), df.pools[0].stats.stored_raw), ("r1", 8));
-        let stats = r#"{"bucket": "b", "usage": {"rgw.main": {"size": 9, "size_kb_actual": 12, "size_kb_utilized": 9}}}"#;
+        let stats = r#"{"bucket": "b", "usage": {"rgw.main": {"size": 9, "size_kb_actual": 12,
+            "size_kb_utilized": 9}}}"#;
         let stats: BucketStats = parse("stats", stats).expect("usage");
         assert_eq!(
             (stats.usage["rgw.main"].size_kb_actual, stats.usage["rgw.main"].size_kb_utilized),

@@ -5,7 +5,8 @@ use proptest::prelude::*;
 
 proptest! {
     #[test]
-    fn record_gives_back_position_and_length(position in 0..1_u64 << 49, units in prop_oneof![1..4096_usize, Just(257)]) {
+    fn record_gives_back_position_and_length(position in 0..1_u64 << 49,
+        units in prop_oneof![1..4096_usize, Just(257)]) {
         let entry = Entry::record(position * 16, units * 16);
         prop_assert!(entry.is_valid() && entry.is_record() && !entry.is_unmapped());
         prop_assert_eq!(entry.fill_word(), None);

@@ -68,7 +68,8 @@ proptest! {
 
     /// The engine indexes its segments by what this lets through.
     #[test]
-    fn holds_means_within_one_segment(geometry in crate::common::geometry(), bits: u64, near in any::<prop::sample::Index>()) {
+    fn holds_means_within_one_segment(geometry in crate::common::geometry(), bits: u64,
+        near in any::<prop::sample::Index>()) {
         let position = geometry.segment_offset(near.index(geometry.segments() as usize + 1) as u32);
         let close = Entry::record(position - position.min(bits % 70_000 / 16 * 16), (bits % 4095 + 1) as usize * 16);
         for entry in [Entry(bits), Entry(1 << 62 | bits >> 2), close] {

@@ -79,7 +79,8 @@ proptest! {
     }
 
     #[test]
-    fn overlays_decode_as_encoded(pairs in pairs(), runs in prop::collection::vec((0..512_usize, 1..200_usize, 0..3_u64), 0..4)) {
+    fn overlays_decode_as_encoded(pairs in pairs(),
+        runs in prop::collection::vec((0..512_usize, 1..200_usize, 0..3_u64), 0..4)) {
         let mut slots: Vec<Option<Entry>> = vec![None; NODE_ENTRIES];
         pairs.into_iter().for_each(|(slot, entry)| slots[usize::from(slot)] = Some(entry));
         for (from, len, kind) in runs {

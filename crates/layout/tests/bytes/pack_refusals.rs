@@ -150,7 +150,8 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_are_refused_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..6000), at in crate::common::at()) {
+    fn any_bytes_are_refused_without_panic(bytes in prop::collection::vec(any::<u8>(), 0..6000),
+        at in crate::common::at()) {
         prop_assert!(is_refused(&bytes, at.place()));
     }
 

@@ -28,7 +28,8 @@ proptest! {
     }
 
     #[test]
-    fn what_follows_does_not_matter(pack in crate::common::pack(), behind in prop::collection::vec(any::<u8>(), 1..9000)) {
+    fn what_follows_does_not_matter(pack in crate::common::pack(),
+        behind in prop::collection::vec(any::<u8>(), 1..9000)) {
         gives_back_everything(&pack, &[&pack.bytes[..], &behind[..]].concat());
     }
 

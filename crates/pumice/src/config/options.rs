@@ -73,13 +73,15 @@ options! {
         #[arg(long, value_name = "ADDRESS")]
         http: Http,
         /// Log format: text or json [default: text]
-        #[arg(long, value_name = "FORMAT", value_parser = one_of::<LogFormat>(&["text", "json"]), hide_possible_values = true)]
+        #[arg(long, value_name = "FORMAT", value_parser = one_of::<LogFormat>(&["text", "json"]),
+            hide_possible_values = true)]
         log_format: LogFormat,
         /// Number of worker threads [default: one per core]
         #[arg(long, value_name = "COUNT")]
         threads: Threads,
         /// I/O engine for the backing: auto, uring or plain [default: auto]
-        #[arg(long, value_name = "HOW", env = "PUMICE_IO", value_parser = one_of::<Io>(&["auto", "uring", "plain"]), hide_possible_values = true)]
+        #[arg(long, value_name = "HOW", env = "PUMICE_IO", value_parser = one_of::<Io>(&["auto", "uring", "plain"]),
+            hide_possible_values = true)]
         io: Io,
         /// Compression device: none, qat, or qat:PATH with the path of libqatzip.so [default: none]
         #[arg(long, value_name = "DEVICE")]
@@ -120,7 +122,8 @@ options! {
         user: UserName,
         /// Limit what the server can do: write only to drives and sockets, refuse system calls it does not
         /// need [default: on]
-        #[arg(long, value_name = "WHETHER", value_parser = one_of::<Sandbox>(&["on", "off"]), hide_possible_values = true)]
+        #[arg(long, value_name = "WHETHER", value_parser = one_of::<Sandbox>(&["on", "off"]),
+            hide_possible_values = true)]
         sandbox: Sandbox,
     }
 }
@@ -142,7 +145,8 @@ options! {
         #[arg(long, value_name = "SIZE")]
         map_cache: MapCache,
         /// Write cache, on or off; off: acknowledge writes only when they are durable [default: on]
-        #[arg(long, value_name = "WHETHER", value_parser = one_of::<WriteCache>(&["on", "off"]), hide_possible_values = true)]
+        #[arg(long, value_name = "WHETHER", value_parser = one_of::<WriteCache>(&["on", "off"]),
+            hide_possible_values = true)]
         write_cache: WriteCache,
         /// Serve the drives read-only; write nothing to their backing
         #[arg(long, num_args = 0, default_missing_value = "true")]
@@ -155,7 +159,8 @@ options! {
         #[arg(long, num_args = 0, default_missing_value = "true", requires = "read_only")]
         accept_damage: bool,
         /// Direct I/O (bypass the page cache): auto, on or off [default: auto]
-        #[arg(long, value_name = "WHETHER", value_parser = one_of::<DirectIo>(&["auto", "on", "off"]), hide_possible_values = true)]
+        #[arg(long, value_name = "WHETHER", value_parser = one_of::<DirectIo>(&["auto", "on", "off"]),
+            hide_possible_values = true)]
         direct: DirectIo,
         /// Physical space usage levels that raise an event, in percent, or off [default: 80,90,95]
         #[arg(long, value_name = "LEVELS")]

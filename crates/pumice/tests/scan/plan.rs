@@ -46,7 +46,8 @@ fn a_scan_is_planned_for_by_its_lower_end() {
     assert!(plans["ratio_source"].as_str().is_some_and(|said| said.contains("lower end")), "{plans}");
     // Zeros promise nothing.
     let rest = json!({"estimate": 1.4, "low": 1.3, "high": 1.5});
-    let found = json!({"predicted_drive": {"ratio": {"estimate": 30, "low": 29, "high": 31}, "ratio_without_fills": rest}});
+    let found = json!({"predicted_drive": {"ratio": {"estimate": 30, "low": 29, "high": 31},
+        "ratio_without_fills": rest}});
     fs::write(&path, found.to_string()).expect("written");
     assert_eq!(plan(&["--scan", &text(&path), "--physical", "1T"])["ratio"], 1.3);
     fs::write(&path, "{\"predicted_drive\": {\"ratio_without_fills\": null}}").expect("written");

@@ -10,7 +10,8 @@ use serde::{Deserialize, Serialize};
 pub enum Document {
     /// "On-the-fly Data Compression for SSDs", Linux Magazine, with its readers' comments.
     LinuxMagazine,
-    /// "Gluster Scale Out Storage for Cloud using Computational Storage Drives CSD", Hyperscalers, 19 July 2022.
+    /// "Gluster Scale Out Storage for Cloud using Computational Storage Drives CSD", Hyperscalers, 19
+    /// July 2022.
     Hyperscalers,
     /// "TCO in Computational Storage - Compression", SNIA, August 2023.
     Snia,

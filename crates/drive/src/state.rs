@@ -1,4 +1,5 @@
 pub(crate) mod admit;
+pub(crate) mod append;
 pub(crate) mod batch;
 pub(crate) mod claims;
 pub(crate) mod cleaning;

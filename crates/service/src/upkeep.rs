@@ -3,5 +3,4 @@
 
 pub(crate) mod background;
 pub(crate) mod improve;
-pub(crate) mod pause;
 pub(crate) mod scrub;

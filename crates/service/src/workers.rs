@@ -3,4 +3,6 @@
 
 pub(crate) mod busy;
 pub(crate) mod compute;
+pub(crate) mod openings;
+pub(crate) mod pause;
 pub(crate) mod pool;

@@ -174,7 +174,8 @@ pub struct WearReport {
     pub endurance_bytes: Option<u64>,
     /// Bytes that this drive has written to it over its life.
     pub written_bytes: u64,
-    /// Used life: written / endurance, or without an endurance what the most worn disk reports. May exceed 100.
+    /// Used life: written / endurance, or without an endurance what the most worn disk reports. May
+    /// exceed 100.
     pub percentage_used: Option<f64>,
     pub source: Option<WearSource>,
 }

@@ -1,7 +1,8 @@
 //! Critical warnings: one bit each, with a name.
 //!
 //! Bits 0 to 7 are those of the *Critical Warning* byte in NVMe's SMART / Health Information log (NVM Express
-//! Base Specification 2.0, figure 207), as far as they apply. Warnings that NVMe does not have begin at bit 8.
+//! Base Specification 2.0, figure 207), as far as they apply. Warnings that NVMe does not have begin at
+//! bit 8.
 
 use std::fmt;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use layout::{Entry, Head, NodeId, RecordHeader, RecordKind};
+use layout::{NodeId, RecordHeader, RecordKind};
 use media::Media;
 use space::{UNWRITTEN_MAX_BYTES, with_ends};
 
@@ -12,7 +12,7 @@ use crate::medium::decode::decode_verified;
 use crate::medium::load::Bounds;
 use crate::planted::PlantedBug;
 use crate::shared::{Shared, yield_now};
-use crate::state::batch::{Batch, Item, Payload, sum};
+use crate::state::batch::{Batch, sum};
 use crate::state::cleaning::{Cleaning, Pass, Window};
 use crate::state::core::Core;
 use crate::state::found::{Found, find_all};
@@ -613,20 +613,6 @@ impl Core {
         Step::Done
     }
 
-    /// Appends a batch to the cleaning head. Returns false if no segment is available.
-    pub(crate) fn append_anew(&mut self, batch: &Batch, claim: Claim) -> bool {
-        batch.items.iter().all(|item| match item {
-            Item::Data { header, payload: Payload::Scratch(range) } => {
-                self.append_to_cleaning(header, &batch.scratch[range.clone()], claim)
-            }
-            Item::Range { header, payload, count, entry } => {
-                self.append_range_to_cleaning(header, payload, (*count, *entry), claim)
-            }
-            // It does not come from a host's buffer.
-            Item::Data { .. } => true,
-        })
-    }
-
     /// Returns whether a data record may move as it is.
     fn may_move(&self, header: &RecordHeader, pass: &Pass) -> bool {
         self.is_current(header) || pass.as_is && self.outgoing.contains(&header.extra)
@@ -637,52 +623,6 @@ impl Core {
     /// segment then.
     fn may_keep_dictionaries(&self, ids: &[u16]) -> bool {
         !ids.is_empty() && self.is_short()
-    }
-
-    /// Returns whether a data record needs only dictionaries in use.
-    pub(crate) fn is_current(&self, header: &RecordHeader) -> bool {
-        header.extra == 0 || self.dictionaries.contains(&header.extra)
-    }
-
-    /// A record was appended. If it needs a retired dictionary, the segments that need it are unknown until
-    /// no head is in this one any more.
-    pub(crate) fn note_retired(&mut self, header: &RecordHeader) {
-        if !self.is_current(header) {
-            self.open_at_retirement = self.log.open_segments();
-        }
-    }
-
-    /// Appends a range to the cleaning head. Returns false if no segment is available.
-    pub(crate) fn append_range_to_cleaning(
-        &mut self,
-        header: &RecordHeader,
-        payload: &[u8],
-        (count, entry): (u64, Entry),
-        claim: Claim,
-    ) -> bool {
-        if self.log.room(Head::Cleaning, header.record_len(), claim, &mut self.segments).is_err() {
-            return false;
-        }
-        self.log.append(Head::Cleaning, header, payload);
-        // Its entry does not show that the host replaces it. This pack therefore comes first in any case.
-        self.log.put_cleaning_first();
-        self.publish_range(header.block, count, entry);
-        true
-    }
-
-    /// Appends a data record to the cleaning head and points its blocks to it. Returns false if no segment is
-    /// available.
-    pub(crate) fn append_to_cleaning(&mut self, header: &RecordHeader, payload: &[u8], claim: Claim) -> bool {
-        let len = header.record_len();
-        if self.log.room(Head::Cleaning, len, claim, &mut self.segments).is_err() {
-            return false;
-        }
-        let entry = self.log.append(Head::Cleaning, header, payload);
-        self.publish_record(header.block, entry, header.left_out);
-        self.note_retired(header);
-        self.records_since_checkpoint += 1;
-        self.log.seal_if_full(Head::Cleaning, &mut self.segments);
-        true
     }
 }
 

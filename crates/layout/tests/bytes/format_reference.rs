@@ -148,7 +148,8 @@ fn entries_of_the_example() {
     assert_eq!(Entry::MAX_LEN_BYTES, 65_520);
 }
 
-/// (physical size, MiB a segment, segments, most segments, bytes of a checkpoint area, first byte of segment 0)
+/// (physical size, MiB a segment, segments, most segments, bytes of a checkpoint area, first byte of
+/// segment 0)
 #[test]
 fn geometries_of_the_table() {
     let table = [

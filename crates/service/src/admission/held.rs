@@ -21,8 +21,6 @@ use status::EventKind;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::watch::events::EventSink;
-
 /// Most writes of a drive that are held: half the requests that a connection may have in flight.
 const WRITES_MAX: u64 = 128;
 /// Most bytes of all held writes of a server: three quarters of what a connection may hold.
@@ -46,6 +44,9 @@ pub enum WhenFull {
     Wait(Duration),
 }
 
+/// Tells of an event, with its message.
+type Announce = Box<dyn Fn(EventKind, String) + Send + Sync>;
+
 /// Bytes of the held writes of all drives of a server.
 #[derive(Debug, Default)]
 pub(crate) struct HeldBytes(AtomicUsize);
@@ -63,7 +64,7 @@ pub(crate) struct Held {
     turn: tokio::sync::Mutex<()>,
     over: AtomicBool,
     last: Mutex<Option<Instant>>,
-    events: EventSink,
+    events: Announce,
 }
 
 /// Keeps a write counted.
@@ -87,7 +88,7 @@ fn lacks_room(error: &Error) -> bool {
 }
 
 impl Held {
-    pub(crate) fn new(when_full: WhenFull, bytes: Arc<HeldBytes>, events: EventSink) -> Held {
+    pub(crate) fn new(when_full: WhenFull, bytes: Arc<HeldBytes>, events: Announce) -> Held {
         Held {
             when_full,
             bytes,

@@ -306,7 +306,8 @@ impl ServedDrive {
         self.scrubber.stop();
     }
 
-    /// Changes the share of a processor that the drive uses in the background, in percent from 0 (off) to 100.
+    /// Changes the share of a processor that the drive uses in the background, in percent from 0 (off)
+    /// to 100.
     pub fn set_background_cpu_percent(&self, percent: f64) {
         self.improver.set_background_cpu_percent(percent);
     }

@@ -11,8 +11,8 @@ use tokio::time::Instant;
 
 use crate::admission::pacer::Pacer;
 use crate::admission::throttle::{Throttle, Throttling};
-use crate::upkeep::pause::{rest_after, rest_unless_stopped};
 use crate::workers::busy::Hurry;
+use crate::workers::pause::{rest_after, rest_unless_stopped};
 use crate::workers::pool::Workers;
 
 /// Interval of ticks, and of checks for work, while the drive does not rest.

@@ -28,11 +28,11 @@ use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use crate::upkeep::pause::{rest, rest_after};
 use crate::watch::compression::training_report;
 use crate::watch::events::EventSink;
 use crate::watch::requests::Requests;
 use crate::workers::compute::Meter;
+use crate::workers::pause::{rest, rest_after};
 use crate::workers::pool::Workers;
 
 /// Interval of looking for something to do.

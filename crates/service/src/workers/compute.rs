@@ -22,7 +22,7 @@ use thread_priority::{
     set_thread_priority_and_policy, thread_native_id,
 };
 
-use crate::upkeep::pause::rest_after;
+use crate::workers::pause::rest_after;
 
 /// Runs only if nothing else wants the processor, in this program or others, and yields at once. A low
 /// priority (`nice`) would not be enough: it counts within a session only, so clients in another one would

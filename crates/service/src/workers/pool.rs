@@ -22,9 +22,9 @@ use tokio::task::JoinHandle;
 
 use crate::admission::held::HeldBytes;
 use crate::error::ServiceError;
-use crate::serving::opening::Openings;
 use crate::workers::busy::{Share, measure};
 use crate::workers::compute::{ComputeQueue, ComputeThreads};
+use crate::workers::openings::Openings;
 
 /// Most requests in flight in a worker's ring. More wait their turn.
 const RING_ENTRIES: u32 = 256;

@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use status::{ScrubReport, ScrubState, shown, unix_seconds_now};
 use tokio::sync::watch;
 
-use crate::upkeep::pause::rest_unless_stopped;
+use crate::workers::pause::rest_unless_stopped;
 
 /// Default rate, in bytes of records per second: little compared with what a disk can do.
 pub const DEFAULT_SCRUB_BYTES_PER_SECOND: u64 = 64 << 20;

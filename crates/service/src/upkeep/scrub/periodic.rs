@@ -14,7 +14,7 @@ use status::{shown, unix_seconds_now};
 use tokio::sync::watch;
 
 use super::DEFAULT_SCRUB_BYTES_PER_SECOND;
-use crate::upkeep::pause::rest_unless_stopped;
+use crate::workers::pause::rest_unless_stopped;
 
 /// Share of the period in which a scrub verifies everything. The rest is for times without a server.
 const SHARE: f64 = 0.9;

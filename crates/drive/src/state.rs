@@ -15,6 +15,7 @@ pub(crate) mod heat;
 pub(crate) mod held;
 pub(crate) mod log;
 pub(crate) mod lost;
+pub(crate) mod lull;
 pub(crate) mod map;
 pub(crate) mod map_wish;
 pub(crate) mod node;

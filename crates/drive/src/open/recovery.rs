@@ -20,6 +20,7 @@ use crate::shared::{Drive, Shared};
 use crate::state::core::Core;
 use crate::state::log::Log;
 use crate::state::lost::Lost;
+use crate::state::lull::Lull;
 use crate::state::map::Map;
 use crate::state::map_wish::MapWish;
 use crate::state::policy::policy_of;
@@ -287,6 +288,7 @@ fn recover(
         records_since_checkpoint: 0,
         ticks: 0,
         last_host_tick: 0,
+        lull: Lull::default(),
         resting: false,
         harvest: Default::default(),
         discarding: false,

@@ -15,6 +15,7 @@ use crate::state::full_backing::FullBacking;
 use crate::state::held::Held;
 use crate::state::log::{Log, Room};
 use crate::state::lost::Lost;
+use crate::state::lull::Lull;
 use crate::state::map::Map;
 use crate::state::map_wish::MapWish;
 use crate::state::node::Slot;
@@ -94,6 +95,8 @@ pub(crate) struct Core {
     pub(crate) records_since_checkpoint: u64,
     pub(crate) ticks: u64,
     pub(crate) last_host_tick: u64,
+    /// Since when hosts have changed little.
+    pub(crate) lull: Lull,
     /// Nothing is left to be done by ticks or maintenance, until something changes. See `upkeep/rest.rs`.
     pub(crate) resting: bool,
     /// Data records written by the host's requests and by settling since the drive was opened.
@@ -398,6 +401,8 @@ impl Core {
             _ => self.log.seal_if_full(Head::Host, &mut self.segments),
         }
         self.last_host_tick = self.ticks;
+        let blocks = batch.items.iter().map(Item::blocks);
+        self.lull.note(blocks.map(|(first, end)| end - first).sum(), self.ticks);
         if self.map.over_budget() {
             self.map.evict();
         }

@@ -15,7 +15,7 @@ use crate::state::core::Core;
 use crate::state::harvest::CLEANED_IN_VAIN_MAX;
 use crate::upkeep::decide::Wanted;
 
-/// A drive whose host changed nothing for so many ticks gives back all that is free.
+/// A drive whose host changed little for so many ticks gives back all that is free.
 const QUIET_TICKS: u64 = 1000;
 /// Dead space for which a shorter pause of the host is enough.
 const DEAD_AT_A_PAUSE_BYTES: u64 = 8 << 20;
@@ -25,7 +25,7 @@ const BUSY_TICKS: u64 = 1000;
 const BUSY_DISCARD_TICKS: u64 = 16;
 /// Ticks after which a discard that found no room is tried again.
 const RETRY_TICKS: u64 = 500;
-/// Most checkpoints for the backing while hosts change nothing: so many, and one for so many segments.
+/// Most checkpoints for the backing while hosts change little: so many, and one for so many segments.
 const QUIET_CHECKPOINTS_MIN: u32 = 64;
 const QUIET_CHECKPOINTS_PART: u32 = 4;
 /// Largest discard: a device may take long for one, and requests wait behind it.
@@ -82,9 +82,8 @@ impl Core {
     }
 
     pub(crate) fn note_quiet_checkpoint(&mut self) {
-        let count =
-            if self.quiet_checkpoints.0 == self.last_host_tick { self.quiet_checkpoints.1 } else { 0 };
-        self.quiet_checkpoints = (self.last_host_tick, count + 1);
+        let count = if self.quiet_checkpoints.0 == self.lull.since() { self.quiet_checkpoints.1 } else { 0 };
+        self.quiet_checkpoints = (self.lull.since(), count + 1);
     }
 
     /// Returns whether the drive may write to give space back. With hardly any memory for the map, what one
@@ -92,12 +91,12 @@ impl Core {
     pub(crate) fn may_tidy_up(&self) -> bool {
         let (since, count) = self.quiet_checkpoints;
         let most = QUIET_CHECKPOINTS_MIN + self.segments.count() / QUIET_CHECKPOINTS_PART;
-        since != self.last_host_tick || count < most
+        since != self.lull.since() || count < most
     }
 
-    /// Returns whether hosts have changed nothing for long.
+    /// Returns whether hosts have changed little for long, and nothing just now.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.ticks - self.last_host_tick > QUIET_TICKS
+        self.is_idle() && self.ticks - self.lull.since() > QUIET_TICKS
     }
 
     /// Units of dead space that are worth some writing.

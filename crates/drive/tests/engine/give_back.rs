@@ -322,3 +322,22 @@ fn what_died_in_pieces_comes_back() {
         host.must_have_given_back(&what);
     }
 }
+
+/// A log line now and then, as below a file system that commits its journal every few seconds, keeps nothing.
+#[test]
+fn a_host_that_writes_a_little_now_and_then_keeps_nothing() {
+    let host = Host::new();
+    host.write(0, BIG);
+    for at in (0..BIG).step_by(2 << 20) {
+        host.trim(at, 7 * (256 << 10));
+    }
+    host.tasks.run(host.drive().flush()).expect("flush");
+    for n in 0..12 {
+        let data = random(n, BLOCK as usize);
+        host.tasks.run(host.drive().write(BIG + n * BLOCK, &data, false)).expect("write");
+        host.tasks.run(host.drive().flush()).expect("flush");
+        host.pass(5 * TICKS_A_SECOND / 2);
+    }
+    host.must_have_given_back("one block every 2.5 s");
+    host.must_come_to_rest();
+}

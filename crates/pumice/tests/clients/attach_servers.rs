@@ -124,6 +124,11 @@ fn nothing_waits_for_a_bridge_that_was_killed_below_a_server_that_hangs() -> Out
     // Not a child of the bridge: the kernel wakes one of those.
     let server = it.drive.serve(&[]);
     let node = it.attach(&[]);
+    // The bridge passes it on after the device is there.
+    wait_until("the server has the FUSE device", || {
+        let open = fs::read_dir(format!("/proc/{}/fd", server.pid())).into_iter().flatten().flatten();
+        open.filter_map(|entry| fs::read_link(entry.path()).ok()).any(|to| to.ends_with("fuse"))
+    });
     let hung = Stopped::new(i64::from(server.pid()));
     let read = Command::new("dd")
         .args([&format!("if={node}"), "of=/dev/null", "bs=4k", "count=1", "skip=99", "iflag=direct"])

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The ring of a thread is in a thread-local, and a *pump* task on the thread's runtime drives it. The first
-//! request of a tick wakes the pump. It runs after the tasks that are ready by then, so that their
-//! requests go to the kernel together, four at a time. The pump also waits, with tokio, for the ring's descriptor to
+//! request of a tick wakes the pump. It runs after the tasks that are ready by then, so that their requests
+//! go to the kernel together, four at a time. The pump also waits, with tokio, for the ring's descriptor to
 //! signal completions.
 //!
 //! The kernel reads and writes a request's buffer until its completion. The operation table therefore owns

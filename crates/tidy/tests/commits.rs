@@ -1,5 +1,7 @@
 //! Subjects of commits fit where they are shown.
 
+#![allow(clippy::print_stdout, reason = "tests say what they skip")]
+
 use std::process::Command;
 
 use tidy::{must_be_empty, root};

@@ -139,7 +139,7 @@ impl<M: Media> Shared<M> {
     /// A checkpoint records that there is a newer superblock before what it adds is used: an opening that
     /// finds only the older one must not continue from it. If there is no checkpoint, the superblock is
     /// restored, as far as it can be written. The caller has the right to maintenance.
-    async fn announce_superblock(self: &Arc<Self>, update: u64) -> Result<(), Error> {
+    pub(crate) async fn announce_superblock(self: &Arc<Self>, update: u64) -> Result<(), Error> {
         self.core().superblock.update = update;
         let announced = self.write_checkpoint(false).await;
         if announced.is_err() {

@@ -28,6 +28,7 @@ impl<M: Media> Drive<M> {
         // Recorded before the first record with it.
         superblock.codecs |= codecs_of(policy, shared.offload.is_some());
         shared.write_superblock(&mut superblock).await?;
+        shared.announce_superblock(superblock.update).await?;
         shared.core().superblock = superblock;
         shared.set_codec(policy);
         Ok(())

@@ -24,7 +24,11 @@ impl<M: Media> Shared<M> {
         let mut superblock = self.writable_superblock()?;
         if superblock.codecs & STRUCTURED == 0 {
             superblock.codecs |= STRUCTURED;
-            match self.write_superblock(&mut superblock).await {
+            let written = match self.write_superblock(&mut superblock).await {
+                Ok(()) => self.announce_superblock(superblock.update).await,
+                error => error,
+            };
+            match written {
                 Ok(()) => self.core().superblock = superblock,
                 Err(Error::BackingFull) => {
                     self.structure.put_off(self.core().ticks + AGAIN_TICKS);

@@ -95,33 +95,31 @@ pub(super) async fn write_page_while<M: Media>(
     lease: &Arc<Lease>,
     page: &OwnerPage,
 ) -> Result<(), Error> {
-    let mut buf = IoBuf::zeroed(PAGE_BYTES);
-    buf.copy_from_slice(&page.encode());
-    let buf = Arc::new(buf);
-    let mut written = Err(Error::Io("no copy".into()));
-    for copy in 0..OWNER_COPIES {
-        let offset = Geometry::owner_page_offset(copy, page.role);
-        let result = media.write_while(lease, offset, buf.clone()).await;
-        written = written.or(result.map_err(|error| Error::io("writing", offset, &error)));
-    }
-    written?;
+    to_any_copy(page, |offset, buf| media.write_while(lease, offset, buf)).await?;
     media.sync().await.map_err(|error| Error::Io(error.to_string()))
 }
 
 /// Writes an owner page for others to see. It need not be durable, and a sync beside those of the engine
 /// could take an error that concerns its writes.
 pub(super) async fn show_page<M: Media>(media: &M, page: &OwnerPage) -> Result<(), Error> {
+    to_any_copy(page, |offset, buf| media.write_shared(offset, buf)).await
+}
+
+/// Writes both copies of an owner page by `write`. One that succeeds is enough.
+async fn to_any_copy<F: Future<Output = std::io::Result<()>>>(
+    page: &OwnerPage,
+    write: impl Fn(u64, Arc<IoBuf>) -> F,
+) -> Result<(), Error> {
     let mut buf = IoBuf::zeroed(PAGE_BYTES);
     buf.copy_from_slice(&page.encode());
     let buf = Arc::new(buf);
-    let mut shown = Err(Error::Io("no copy".into()));
+    let mut written = Err(Error::Io("no copy".into()));
     for copy in 0..OWNER_COPIES {
         let offset = Geometry::owner_page_offset(copy, page.role);
-        let written = media.write_shared(offset, buf.clone()).await;
-        let written = written.map_err(|error| Error::io("writing", offset, &error));
-        shown = shown.or(written);
+        let result = write(offset, buf.clone()).await;
+        written = written.or(result.map_err(|error| Error::io("writing", offset, &error)));
     }
-    shown
+    written
 }
 
 /// The last mark on a backing.

@@ -460,8 +460,7 @@ impl DriveServer {
         if !agreed.attaches {
             tracing::warn!(
                 "the server does not know that the drive is attached: it is of an older program, or of another user. \
-                 What \
-                 other clients write may be undone when it is restarted"
+                 What other clients write may be undone when it is restarted"
             );
         }
         let served = Served {

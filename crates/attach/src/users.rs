@@ -68,8 +68,7 @@ pub fn hidden_claim(path: &Path) -> Option<String> {
             some.join(", ")
         ),
         true => "a file system on it was unmounted lazily (`umount -l`), and something uses it that is no process: \
-            another mount \
-                 or a loop device on it, swap space or an NFS export"
+            another mount or a loop device on it, swap space or an NFS export"
             .to_string(),
     })
 }

@@ -285,8 +285,7 @@ pub fn comparison_text(comparison: &Comparison) -> String {
         let _ = writeln!(
             out,
             "\nNothing is known of {} of {} quantities: at least {ROUNDS_MIN} rounds in each run are needed \
-             (--minutes), for speeds \
-             and CPU times also quiet machines.",
+             (--minutes), for speeds and CPU times also quiet machines.",
             differences.len() - known_count,
             differences.len()
         );

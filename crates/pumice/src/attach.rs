@@ -42,16 +42,12 @@ const TIMEOUT: &str = "600";
 #[command(after_help = "Example: pumice attach /srv/drive --mkfs ext4      # prints /dev/loop0\n\
     then:    mount /dev/loop0 /mnt\n\
     Serves the drive if it is not being served, makes a block device node, and prints its path; one line on standard \
-    error says \
-    which way was taken, and why others were not. A process of its own, the bridge, stands between the kernel and the \
-    drive's \
-    server. While the server is gone (killed, upgraded, restarted) the bridge holds all requests; then it makes again \
-    what was \
-    acknowledged and not flushed, in order, and passes the others on. A file system above sees no error. If the bridge \
-    is killed, \
-    a ublk device waits: attach the drive again, and another bridge takes it over. Other NBD clients of the drive may \
-    only read \
-    while it is attached (--shared-writes of `pumice serve` allows more). `pumice detach` undoes it all. Needs root.")]
+    error says which way was taken, and why others were not. A process of its own, the bridge, stands between the \
+    kernel and the drive's server. While the server is gone (killed, upgraded, restarted) the bridge holds all \
+    requests; then it makes again what was acknowledged and not flushed, in order, and passes the others on. A file \
+    system above sees no error. If the bridge is killed, a ublk device waits: attach the drive again, and another \
+    bridge takes it over. Other NBD clients of the drive may only read while it is attached (--shared-writes of \
+    `pumice serve` allows more). `pumice detach` undoes it all. Needs root.")]
 pub(crate) struct Args {
     /// Drive (file or block device), served or not
     #[arg(required_unless_present = "configured")]
@@ -220,8 +216,7 @@ fn warn_of_losses(record: &Record) {
     if record.taken_over.is_some_and(|taken_over| !taken_over.is_complete) {
         crate::usage::complain(&format!(
             "{}: its server was restarted while nobody served {}, or could not flush: writes that were acknowledged \
-             and not flushed may be lost, as \
-             at a power cut; unmount it and check its file system",
+             and not flushed may be lost, as at a power cut; unmount it and check its file system",
             shown(&record.path),
             device.display()
         ));

@@ -29,21 +29,16 @@ use progress::Bar;
 #[command(
     after_help = "Targets: pumice, a temporary drive, or pumice,codec=CODEC; pumice:PATH, a drive, created for the run \
     if it does not exist; raw, a file; qcow2, an image behind qemu-nbd; btrfs, a file in a btrfs that compresses; \
-    nbd://... and \
-    nbd+unix://...; nvme-tcp://HOST:PORT/NQN, ?nsid=N, which is connected by nvme-cli for the run; rbd:POOL/IMAGE of \
-    Ceph, or IMAGE,IMAGE for jobs on many, ?conf=PATH names its cluster; s3+http://HOST:PORT/BUCKET, a bucket, whose \
-    keys are in \
-    AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ?class=CLASS&conf=PATH; attached and raid0, volumes of one and of two \
-    attached \
-    drives, raw-attached and raw-raid0, of plain files; a file or block device. Each may have a name: NAME=TARGET.\n\n\
+    nbd://... and nbd+unix://...; nvme-tcp://HOST:PORT/NQN, ?nsid=N, which is connected by nvme-cli for the run; \
+    rbd:POOL/IMAGE of Ceph, or IMAGE,IMAGE for jobs on many, ?conf=PATH names its cluster; s3+http://HOST:PORT/BUCKET, \
+    a bucket, whose keys are in AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ?class=CLASS&conf=PATH; attached and \
+    raid0, volumes of one and of two attached drives, raw-attached and raw-raid0, of plain files; a file or block \
+    device. Each may have a name: NAME=TARGET.\n\n\
     Examples:\n  \
-    pumice bench quick --html quick.html\n  \
-    pumice bench fio-baseline --target pumice --target raw --minutes 20 --json run.json\n  \
-    pumice bench raid --minutes 5\n  \
-    pumice bench s3 --target none=s3+http://127.0.0.1:7480/plain --target drive=s3+http://127.0.0.1:7481/packed \
-    --drives drive=127.0.0.1:8101\n  \
-    pumice bench compare before.json after.json\n  \
-    pumice bench scorecard run.json quick.json > scorecard.md"
+    pumice bench quick --html quick.html\n  pumice bench fio-baseline --target pumice --target raw --minutes 20 --json \
+    run.json\n  pumice bench raid --minutes 5\n  pumice bench s3 --target none=s3+http://127.0.0.1:7480/plain --target \
+    drive=s3+http://127.0.0.1:7481/packed --drives drive=127.0.0.1:8101\n  pumice bench compare before.json \
+    after.json\n  pumice bench scorecard run.json quick.json > scorecard.md"
 )]
 pub(crate) struct Args {
     #[command(subcommand)]

@@ -14,9 +14,8 @@ use crate::usage;
 #[command(
     after_help = "Columns, in sectors of 512 bytes: free_space: physical space left for data, physical_size: physical \
     space in use, logical_size: data stored, comp_ratio: logical_size / physical_size, provisioned_cap: logical \
-    capacity, \
-    space_flag: 1 if out of physical space. Without PATH, a last column shows the path of the drive. JSON has bytes, \
-    and the names of `pumice status --json`.\n\n\
+    capacity, space_flag: 1 if out of physical space. Without PATH, a last column shows the path of the drive. JSON \
+    has bytes, and the names of `pumice status --json`.\n\n\
     Example: pumice capacity /srv/drive | awk 'NR > 1 && $6 == 1 { print \"out of space\" }'"
 )]
 pub(crate) struct Args {

@@ -33,8 +33,7 @@ const TELL: Duration = Duration::from_secs(1);
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice detach /dev/loop0\n\
     Flushes the drive, removes its node, and ends the bridge; and the server, if `pumice attach` started it. Refused \
-    while the \
-    device is mounted or in use otherwise, and if that server has a backing that was deleted.")]
+    while the device is mounted or in use otherwise, and if that server has a backing that was deleted.")]
 pub(crate) struct Args {
     /// Device node, or drive
     #[arg(required_unless_present = "configured")]
@@ -152,8 +151,7 @@ fn refuse_loss(found: &Attachment) -> Result<()> {
     if let Some(server) = loses(found) {
         bail!(
             "{}: its backing was deleted, and detaching ends its server (process {server}), with which all data is \
-             lost; copy it \
-             first (docs/space.md), or use --force",
+             lost; copy it first (docs/space.md), or use --force",
             shown(&found.record.path)
         );
     }

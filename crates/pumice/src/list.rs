@@ -47,15 +47,16 @@ impl Row {
 }
 
 #[derive(clap::Args)]
-#[command(after_help = "Columns: PATH of the backing; NBD: URI for clients, +N: and N more; DEVICE: block \
-    device node, and how it is made; CAPACITY: logical capacity; USED: physical space in use, of what data may \
-    use; RATIO: compression ratio; MOUNTED: where the device or a partition of it is mounted; STATE: online, \
-    read-only, poisoned, \
+#[command(
+    after_help = "Columns: PATH of the backing; NBD: URI for clients, +N: and N more; DEVICE: block device node, \
+    and how it is made; CAPACITY: logical capacity; USED: physical space in use, of what data may use; RATIO: \
+    compression ratio; MOUNTED: where the device or a partition of it is mounted; STATE: online, read-only, poisoned, \
     closed, or down: its server could not open it; whether its backing was deleted or moved; of an attached drive \
-    without a server: waiting for it, or failed, with the reason; of one whose server does not answer: no answer; \
-    of one whose device has no process behind it: waiting for `pumice attach`. `pumice status PATH` shows more of \
-    a drive.\n\n\
-    Example: pumice list --json | jq -r '.drives[].nbd_uris[]'")]
+    without a server: waiting for it, or failed, with the reason; of one whose server does not answer: no answer; of \
+    one whose device has no process behind it: waiting for `pumice attach`. `pumice status PATH` shows more of a \
+    drive.\n\n\
+    Example: pumice list --json | jq -r '.drives[].nbd_uris[]'"
+)]
 pub(crate) struct Args {
     /// Omit the header line
     #[arg(long, conflicts_with = "json")]

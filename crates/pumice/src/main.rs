@@ -58,8 +58,7 @@ use clap::{CommandFactory, Parser, Subcommand};
 #[command(name = "pumice", version)]
 #[command(
     after_help = "`pumice COMMAND --help` shows details and examples; `pumice man DIR` writes a manual page for each \
-        command; \
-    `pumice completions SHELL` prints shell completions."
+        command; `pumice completions SHELL` prints shell completions."
 )]
 struct Cli {
     #[command(subcommand)]

@@ -188,8 +188,7 @@ fn text(source: &Source, plans: &[Plan]) -> String {
     }
     out.push_str(
         "\nWrite amplification is bytes to the backing for each byte of the host, under uniform random overwrites of 4 \
-         KiB \
-         on a full drive; other workloads need less.\n",
+         KiB on a full drive; other workloads need less.\n",
     );
     out
 }

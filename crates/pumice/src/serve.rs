@@ -29,8 +29,7 @@ use privileges::Privileges;
     then:    nbdinfo 'nbd+unix:///?socket=/run/drive.sock'\n\
     or:      pumice serve --config /etc/pumice/pumice.toml\n\
     SIGTERM stops the server; SIGHUP reloads the configuration file. Sockets that a service manager has bound are \
-    served too \
-    (LISTEN_FDS): they offer all drives, or the one that they are named after.")]
+    served too (LISTEN_FDS): they offer all drives, or the one that they are named after.")]
 pub(crate) struct Args {
     /// Drives (files or block devices); each is exported under its file name [default: drives of the
     /// configuration file]

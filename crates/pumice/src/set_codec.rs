@@ -12,8 +12,7 @@ use crate::output::{print_json, report_result};
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice set-codec /srv/drive zstd:3\n\
     Applies to future writes; hosts can use the drive meanwhile. Stored data remains readable and keeps its codec \
-    until it \
-    is overwritten or recompressed by settling, which uses zstd with every codec except none (no settling).")]
+    until it is overwritten or recompressed by settling, which uses zstd with every codec except none (no settling).")]
 pub(crate) struct Args {
     /// Drive (file or block device), served or not
     path: PathBuf,

@@ -21,15 +21,11 @@ const POLL: Duration = Duration::from_millis(200);
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice settle /srv/drive\n\
     Recompresses all data that can be stored smaller: at a higher level, with the current dictionary, and with \
-    neighbouring \
-    blocks in one frame. A server does this with cold data in the background (see --background-cpu of `pumice serve`); \
-    this \
-    command does it now, with all data, on one processor. Hosts can use the drive meanwhile. If the drive is being \
-    served, \
-    interrupting this command does not stop the run (use --stop). If it is not, the command opens the drive; Ctrl-C or \
-    SIGTERM stops the run, keeps what was recompressed so far and closes the drive. The space that is saved becomes \
-    free as \
-    cleaning reaches it.")]
+    neighbouring blocks in one frame. A server does this with cold data in the background (see --background-cpu of \
+    `pumice serve`); this command does it now, with all data, on one processor. Hosts can use the drive meanwhile. If \
+    the drive is being served, interrupting this command does not stop the run (use --stop). If it is not, the command \
+    opens the drive; Ctrl-C or SIGTERM stops the run, keeps what was recompressed so far and closes the drive. The \
+    space that is saved becomes free as cleaning reaches it.")]
 pub(crate) struct Args {
     /// Drive (file or block device), served or not
     path: PathBuf,

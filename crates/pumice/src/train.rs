@@ -13,12 +13,9 @@ use crate::output::{print_json, report_result};
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice train /srv/drive\n\
     Trains one or more compression dictionaries from a sample of the data written since the server opened the drive or \
-    since \
-    the last training, or from blocks all over the drive if too little was written. The dictionaries are used for new \
-    data \
-    if they make a second sample at least 3 % smaller. A server trains by itself once enough was written; this command \
-    does \
-    it now. A drive that is not being served is opened for the training.")]
+    since the last training, or from blocks all over the drive if too little was written. The dictionaries are used \
+    for new data if they make a second sample at least 3 % smaller. A server trains by itself once enough was written; \
+    this command does it now. A drive that is not being served is opened for the training.")]
 pub(crate) struct Args {
     /// Drive (file or block device), served or not
     path: PathBuf,

@@ -20,9 +20,8 @@ const BLOCK: u64 = layout::BLOCK_BYTES as u64;
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice wipe /srv/drive --yes\n\
     Erases all data and statistics at once, except the bytes written over the life of the drive. After a power loss \
-    the \
-    drive is either unchanged or wiped. The old contents cannot be read through the drive any more, but remain on the \
-    backing until they are discarded or overwritten.")]
+    the drive is either unchanged or wiped. The old contents cannot be read through the drive any more, but remain on \
+    the backing until they are discarded or overwritten.")]
 pub(crate) struct WipeArgs {
     /// Drive (file or block device) that is not being served
     path: PathBuf,

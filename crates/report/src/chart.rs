@@ -54,9 +54,8 @@ impl Chart {
         let _ = write!(
             svg,
             "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH_PX}\" height=\"80\" viewBox=\"0 0 {WIDTH_PX} \
-             80\" \
-             font-family=\"sans-serif\"><text x=\"{x}\" y=\"30\" text-anchor=\"middle\">{title}</text><text x=\"{x}\" \
-             y=\"60\" text-anchor=\"middle\">no data</text></svg>",
+             80\" font-family=\"sans-serif\"><text x=\"{x}\" y=\"30\" text-anchor=\"middle\">{title}</text><text \
+             x=\"{x}\" y=\"60\" text-anchor=\"middle\">no data</text></svg>",
             x = WIDTH_PX / 2.0,
             title = xml(&plain(title)),
         );

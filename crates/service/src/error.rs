@@ -26,8 +26,7 @@ pub enum ServiceError {
     /// room.
     #[error(
         "{}: cannot be opened for writing, because the file system or volume under it is full: {source}; make room \
-         there, or \
-        use `pumice serve --read-only`, which writes nothing",
+         there, or use `pumice serve --read-only`, which writes nothing",
         shown(path)
     )]
     BackingFull {

@@ -35,14 +35,12 @@ pub enum Error {
     NotASocket,
     #[error(
         "a socket of another user is there: if no server uses it, one of that user left it behind; remove it, or \
-         choose \
-         another path"
+         choose another path"
     )]
     Foreign,
     #[error(
         "the path is too long for a socket: {0} bytes, at most {PATH_BYTES_MAX}; choose a shorter one, or reach its \
-         directory by a \
-         symbolic link"
+         directory by a symbolic link"
     )]
     TooLong(usize),
     #[error("there is no directory {}: create it, or choose another path", .0.display())]

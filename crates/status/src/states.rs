@@ -188,8 +188,8 @@ impl BackingPlace {
         match self {
             BackingPlace::Deleted => Some(
                 "the backing was deleted (if a file is at its path, it is another one): its data is lost when its \
-                 server ends; \
-                 do not stop or restart that, nor detach the drive, and copy the data first (docs/space.md)",
+                 server ends; do not stop or restart that, nor detach the drive, and copy the data first \
+                 (docs/space.md)",
             ),
             BackingPlace::Moved => Some(
                 "nothing is at the path of the backing, which has another name now: rename it back, or the next start \

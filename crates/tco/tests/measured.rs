@@ -100,8 +100,7 @@ fn ratio_and_cpu_time_are_of_one_codec() {
         measured.cautions,
         [
             "P is priced with codec \"lz4\", of which scan.json has the ratio, instead of \"auto\": 1.2 s/GB of CPU \
-             time \
-          instead of 2.3."
+             time instead of 2.3."
         ]
     );
     let same = use_scan(&mut s.clone(), "scan.json", &scan("\"auto\"")).expect("both of auto");

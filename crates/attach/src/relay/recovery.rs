@@ -129,8 +129,7 @@ fn make_again(
             count => {
                 return Err(format!(
                     "no space for {} that {} acknowledged: the drive is full (`pumice set-size` gives it more), or \
-                     what \
-                     is under it (`pumice status` says so; make room there)",
+                     what is under it (`pumice status` says so; make room there)",
                     if count == 1 { "a write".to_string() } else { format!("{count} writes") },
                     if count == 1 { "was" } else { "were" },
                 ));

@@ -14,8 +14,7 @@ fn fake_fio(folder: &Path) -> Fio {
     let busy = r#"{"io_bytes": 67108864, "total_ios": 512, "runtime": 500, "clat_ns": {"percentile": {"50.000000": 2000, "99.000000": 5000}}}"#;
     let script = format!(
         "#!/bin/sh\nfor word; do case $word in --version) echo fio-3.33; exit;; --enghelp) printf ' nbd\nlibaio\n'; \
-         exit;; \
-         --output=*) file=${{word#--output=}};; esac; done\n\
+         exit;; --output=*) file=${{word#--output=}};; esac; done\n\
          echo 'fio: hello {{\"jobs\": [{{\"error\": 0, \"read\": {idle}, \"write\": {busy}, \"trim\": {idle}}}]}}' \
          >\"$file\"\n"
     );

@@ -107,8 +107,7 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
             (shown(settled), shown(unsettled), share.median() * 100.0, SETTLED_GOAL * 100.0);
         format!(
             "{SETTLED}: {settled:.0} MB/s, {share:.0} % of the {unsettled:.0} MB/s of the same drive unsettled (goal: \
-             at \
-             least {goal:.0} %)"
+             at least {goal:.0} %)"
         )
     });
     Conclusions { findings, notes: notes.into_iter().collect(), ..Conclusions::default() }

@@ -390,8 +390,7 @@ impl Core {
             false => Ok(()),
             true => Err(Error::Memory(format!(
                 "the changes in the log take more than {bytes_max} bytes; make more memory available, or open the \
-                 drive \
-                 for writing if you trust it, which has no limit"
+                 drive for writing if you trust it, which has no limit"
             ))),
         }
     }

@@ -152,8 +152,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
         0 => Error::Corrupt("no valid checkpoint".into()),
         _ => Error::Corrupt(
             "the drive was wiped, and the superblock that the wipe wrote is lost: nothing was on it but what was \
-             written since; \
-             wipe it again"
+             written since; wipe it again"
                 .into(),
         ),
     }

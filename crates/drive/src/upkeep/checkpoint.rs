@@ -422,8 +422,7 @@ impl<M: Media> Shared<M> {
                     let waiting = core.segments.waiting_count();
                     let why = format!(
                         "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} \
-                         still \
-                         read): it cannot go on"
+                         still read): it cannot go on"
                     );
                     core.poison(why.clone());
                     drop(core);

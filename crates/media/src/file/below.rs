@@ -107,8 +107,7 @@ pub(super) fn lock_below(device: &File, path: &Path, read_only: bool) -> Result<
 fn unlocked(path: &Path, below: &Path, reason: &str) -> String {
     format!(
         "{}: loop device on {}, which is not locked, because {reason}: nothing keeps another process from writing to \
-         the same \
-        bytes by another loop device or name",
+         the same bytes by another loop device or name",
         path.display(),
         below.display()
     )

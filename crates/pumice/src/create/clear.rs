@@ -55,8 +55,7 @@ pub(super) fn clear(media: &FileMedia, may_change: &MayChange) -> Result<()> {
     if let Err(error) = media.forget_partitions() {
         usage::complain(&format!(
             "warning: {path}: the kernel still knows partitions of it ({error}): run `blockdev --rereadpt` when they \
-             are \
-             not in use"
+             are not in use"
         ));
     }
     Ok(())

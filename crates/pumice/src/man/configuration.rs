@@ -25,8 +25,7 @@ const OF_SERVER: [(&str, &str, &str); 5] = [
         "tls.cert, tls.key, tls.ca, tls.crl",
         "paths of PEM files",
         "Certificate chain, its key, the authorities that must have issued the certificates of clients, and their \
-         revocation \
-         lists [default: no TLS]",
+         revocation lists [default: no TLS]",
     ),
     ("warn-at", "as of a drive", "For all drives that have none of their own"),
     ("on-event", "as of a drive", "For all drives that have none of their own"),
@@ -50,8 +49,7 @@ const OF_DRIVE: [(&str, &str, &str); 7] = [
         "attach",
         "true or false",
         "Attached as a block device by \"pumice attach --configured\", which pumice-attach.service runs; the server \
-         does nothing \
-         with it [default: false]",
+         does nothing with it [default: false]",
     ),
     ("by", "\"auto\", \"loop\" or \"nbd\"", "Way to attach it; requires attach [default: auto]"),
 ];
@@ -65,10 +63,9 @@ pub(super) fn page() -> io::Result<Vec<u8>> {
     writeln!(
         out,
         ".SH DESCRIPTION\nRead by \\fBpumice serve\\fR, from {DEFAULT_PATH} if no drive is named, or from the file \
-         named by \
-         \\fB\\-\\-config\\fR or $PUMICE_CONFIG. The format is TOML. Options on the command line take precedence. \
-             Unknown keys and \
-         invalid values are refused with file, line and key. SIGHUP makes a server read it again."
+         named by \\fB\\-\\-config\\fR or $PUMICE_CONFIG. The format is TOML. Options on the command line take \
+         precedence. Unknown keys and invalid values are refused with file, line and key. SIGHUP makes a server read \
+         it again."
     )?;
     keys(
         &mut out,

@@ -47,8 +47,7 @@ fn summary(found: &Report, drive: &::scan::PredictedDrive) -> String {
     let zeros = found.blocks.zero.estimate * 100.0;
     format!(
         "A Pumice drive stores this data at {}{interval}, record headers and map counted. {zeros:.1} % of the blocks \
-         are \
-         zeros, which take next to nothing; {:.1} % do not compress.",
+         are zeros, which take next to nothing; {:.1} % do not compress.",
         ratio(drive.ratio.estimate),
         found.blocks.incompressible.estimate * 100.0,
     )
@@ -97,16 +96,12 @@ fn parts(title: &str, parts: &[Part]) -> BarChart {
 fn method(found: &Report) -> Vec<String> {
     vec![
         "Blocks of 4 KiB were drawn uniformly over all data, so that large files count as much as they weigh; an \
-         interval \
-         holds the truth with the stated probability, by Hoeffding's inequality or an empirical Bernstein bound, \
-         whichever is narrower. Where everything was read there is no interval."
+         interval holds the truth with the stated probability, by Hoeffding's inequality or an empirical Bernstein \
+         bound, whichever is narrower. Where everything was read there is no interval."
             .to_string(),
         "On a Pumice drive, adjacent blocks of a write are compressed together, up to 32 KiB. Stored bytes include \
-         record \
-         headers and rounding. Rival layouts are models: units \
-         compressed as one and rounded up to 4 KiB sectors; for VDO, blocks compressed by LZ4 and packed into bins of \
-         at \
-         most 14."
+         record headers and rounding. Rival layouts are models: units compressed as one and rounded up to 4 KiB \
+         sectors; for VDO, blocks compressed by LZ4 and packed into bins of at most 14."
             .to_string(),
         format!("pumice {}, seed {}.", found.program_version, found.seed),
     ]

@@ -134,8 +134,7 @@ impl Endpoints {
                 tracing::warn!(
                     address = %found,
                     "whoever can connect can use the drives: every user of this machine, if the address is loopback or \
-                     a \
-                     socket that all may write to"
+                     a socket that all may write to"
                 );
             }
             let acceptor = listener.register().with_context(|| address.to_string())?;

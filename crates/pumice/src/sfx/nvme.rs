@@ -75,8 +75,7 @@ enum Sfx {
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice sfx-nvme sfx change-cap /dev/sfdv0n1 -c 9600\n\
     A larger capacity keeps all data; the block device shows it at once. A smaller one is only possible while nothing \
-    is stored: \
-    erase the drive first (pumice sfx-nvme sfx set-feature -f 0xdc).")]
+    is stored: erase the drive first (pumice sfx-nvme sfx set-feature -f 0xdc).")]
 struct ChangeCapArgs {
     /// Drive
     drive: PathBuf,
@@ -91,8 +90,7 @@ struct ChangeCapArgs {
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice sfx-nvme sfx set-feature -f 0xdc /dev/sfxv0\n\
     Features: 1: atomic writes, which are always on here; 0xdc: erase all data and statistics. A drive that is \
-    attached is \
-    detached for that and attached again. Refused while the device is in use.")]
+    attached is detached for that and attached again. Refused while the device is in use.")]
 struct SetFeatureArgs {
     /// Drive
     drive: PathBuf,

@@ -212,13 +212,11 @@ impl Watcher {
                 let message = match backing_full {
                     true => {
                         "the file system or volume under the drive is full, or its file may not be larger: changes are \
-                         refused \
-                         until there is room (docs/space.md)"
+                         refused until there is room (docs/space.md)"
                     }
                     false => {
                         "out of physical space: writes are refused until data is trimmed or the drive grows; run no \
-                         fsck before that \
-                         (docs/space.md)"
+                         fsck before that (docs/space.md)"
                     }
                 };
                 events.push(seen.event(EventKind::OutOfSpace, message.into()));
@@ -245,8 +243,7 @@ impl Watcher {
             }
             (true, false) => {
                 let message = "the backing is as long as the drive again; data in the part that was cut off may be \
-                    lost: \
-                               `pumice check --deep` lists what cannot be read";
+                    lost: `pumice check --deep` lists what cannot be read";
                 events.push(seen.event(EventKind::BackingRestored, message.into()));
             }
             (true, true) | (false, false) => {}

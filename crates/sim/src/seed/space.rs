@@ -262,8 +262,7 @@ impl<S: Subject> Run<S> {
         result.map_err(|error| {
             Stop::Failed(format!(
                 "overwriting {} blocks at block {} in place on a full drive, by data that takes as much ({filler:?}), \
-                 was \
-                 refused: {error}",
+                 was refused: {error}",
                 piece.count, piece.first
             ))
         })
@@ -293,8 +292,7 @@ impl<S: Subject> Run<S> {
         result.map_err(|error| {
             Stop::Failed(format!(
                 "overwriting {} blocks at block {} of a full drive by data of the same kind ({filler:?}) was refused, \
-                 although \
-                 blocks were given up before: {error}",
+                 although blocks were given up before: {error}",
                 piece.count, piece.first
             ))
         })

@@ -117,8 +117,8 @@ impl Run {
         if self.suite.as_deref() == Some(CLUSTERS) {
             cautions.push(format!(
                 "{file} is of clusters: its CPU time is that of all processes that were named, the cluster's own work \
-                 included, \
-                 of which columns that were not measured pay nothing; and its GB are the client's, whatever the copies."
+                 included, of which columns that were not measured pay nothing; and its GB are the client's, whatever \
+                 the copies."
             ));
         }
         cautions
@@ -242,8 +242,7 @@ impl Matched<'_> {
         if !others.is_empty() {
             measured.cautions.push(format!(
                 "{} has no throughput of {}: performance multipliers there and of the measured columns are not \
-                 relative to the \
-                 same column.",
+                 relative to the same column.",
                 self.file,
                 others.join(", ")
             ));
@@ -302,8 +301,7 @@ impl Matched<'_> {
         let Some(plain) = self.plain(scenario, target) else {
             measured.cautions.push(format!(
                 "{}: the client's CPU time of {:?} holds what making the data takes, and no other target tells how \
-                 much \
-                 that is. It is not used.",
+                 much that is. It is not used.",
                 self.file, target.name
             ));
             return Ok(());

@@ -131,8 +131,7 @@ fn pair(
     };
     let problem = format!(
         "{path} is the ratio of {}, and the CPU time of column {:?} is of {}: expected both of one codec; give the \
-         column \
-         [column.codecs.NAME] of that codec, or its key `codec`",
+         column [column.codecs.NAME] of that codec, or its key `codec`",
         name(codec),
         column.name,
         name(column.codec.as_deref())

@@ -138,10 +138,8 @@ impl Listing {
             all.thinned.push(Thinned { blocks: first_block..all.blocks, draws });
             all.notes.push(format!(
                 "{name}: {count} objects; to save memory, {kept_count} of them were kept, drawn at random by their \
-                 size. \
-                 Directories and largest files are those of the kept objects, groups of blocks and drive ratios do not \
-                 span \
-                 objects, and not more than {PLACES} samples can be drawn."
+                 size. Directories and largest files are those of the kept objects, groups of blocks and drive ratios \
+                 do not span objects, and not more than {PLACES} samples can be drawn."
             ));
         }
     }

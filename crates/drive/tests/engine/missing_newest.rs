@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
+use codec::{CodecId, Policy};
 use common::{Erased, create_options, erased};
 use drive::{CreateOptions, Drive, Error, OpenOptions, WipeOptions};
 use faulty::{Faulty, Tasks};
@@ -19,11 +20,12 @@ const BACKING: u64 = 48 << 20;
 const LOGICAL: u64 = 64 << 20;
 const BLOCKS: u64 = 100;
 
-type Grow<'a> = &'a dyn Fn(&Tasks, &Drive<Erased>) -> Result<(), Error>;
+type Change<'a> = &'a dyn Fn(&Tasks, &Drive<Erased>) -> Result<(), Error>;
 
 fn new_drive(physical: u64, logical: u64) -> (Arc<Faulty>, Tasks, Geometry) {
     let (media, tasks) = (Arc::new(Faulty::new(BACKING)), Tasks::default());
-    let options = CreateOptions { segment_bytes: Some(512 << 10), ..create_options(physical, logical) };
+    let (segment_bytes, codec) = (Some(512 << 10), Policy::Auto);
+    let options = CreateOptions { segment_bytes, codec, ..create_options(physical, logical) };
     tasks.run(Drive::create(&*media, &options)).expect("create");
     let (page, _) = tasks.run(media.read(0, IoBuf::zeroed(4096)));
     let geometry = Superblock::decode(&page).expect("superblock").geometry;
@@ -194,27 +196,44 @@ fn a_wipe_keeps_a_checkpoint_that_cannot_be_read() {
     assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
 }
 
-/// One copy of the superblock of a grown drive could not be written. The other becomes unreadable, or is
+/// Writes rows of numbers, which the drive compresses by their structure, until it may.
+fn write_rows(tasks: &Tasks, drive: &Drive<Erased>) -> Result<(), Error> {
+    let row =
+        |n: u32| (u64::from(n * 3) | u64::from(n.wrapping_mul(2_654_435_761) >> 20) << 32).to_le_bytes();
+    let rows: Vec<u8> = (0..4096).flat_map(row).collect();
+    for at in 0..8 {
+        tasks.run(drive.write((BLOCKS + 8 * at) * BLOCK, &rows, false))?;
+        while tasks.run(drive.maintain())? {
+            tasks.turn();
+        }
+    }
+    let ways = drive.status().written;
+    assert!(ways.iter().any(|way| way.codec == CodecId::Structured), "{ways:?}");
+    Ok(())
+}
+
+/// One copy of the superblock of a changed drive could not be written. The other becomes unreadable, or is
 /// lost.
 #[test]
 fn a_superblock_older_than_the_checkpoint_is_refused() {
     let grow_size = |tasks: &Tasks, drive: &Drive<Erased>| tasks.run(drive.set_physical_size(BACKING));
     let grow_capacity =
         |tasks: &Tasks, drive: &Drive<Erased>| tasks.run(drive.set_logical_capacity(2 * LOGICAL));
-    let grow: [Grow; 2] = [&grow_size, &grow_capacity];
-    for (which, grow) in grow.into_iter().enumerate() {
+    let codec = |tasks: &Tasks, drive: &Drive<Erased>| tasks.run(drive.set_codec(Policy::Deflate(1)));
+    let changes: [Change; 4] = [&grow_size, &grow_capacity, &codec, &write_rows];
+    for (which, change) in changes.into_iter().enumerate() {
         let (media, tasks, _) = new_drive(PHYSICAL, LOGICAL);
         let drive = tasks.open(&media, |_| {});
         write(&tasks, &drive, 1);
         let [first, second] = [0, 1].map(Geometry::superblock_offset).map(|at| at..at + BLOCK);
         media.unwritable.lock().push(second);
-        grow(&tasks, &drive).expect("one copy is enough");
+        change(&tasks, &drive).expect("one copy is enough");
         drop(drive);
 
         media.unwritable.lock().clear();
         media.unreadable.lock().push(first.clone());
         let error = error_of_opening(&media, &tasks);
-        assert!(matches!(error, Error::Io(_)), "growth {which}: {error}");
+        assert!(matches!(error, Error::Io(_)), "change {which}: {error}");
         media.unreadable.lock().clear();
         let drive = tasks.open(&media, |options| options.read_only = true);
         assert_reads(&tasks, &drive, 1);

@@ -72,6 +72,7 @@ pub fn start(path: &Path, mut command: Command) -> Result<NewBridge, AttachError
     if let Some(dir) = service::runtime_dirs().first().filter(|dir| dir.exists() && !dir.is_dir()) {
         return Err(AttachError::Refused(format!("{}: not a directory (PUMICE_RUNTIME_DIR)", dir.display())));
     }
+    must_hold_sockets(path)?;
     // What it has to say to the service manager, `attach` says.
     command.env_remove("NOTIFY_SOCKET");
     // The bridge makes its folder and log: this process may be killed, and leave them behind.
@@ -93,6 +94,20 @@ pub fn start(path: &Path, mut command: Command) -> Result<NewBridge, AttachError
             }))
         }
     }
+}
+
+/// Refuses a run-time directory so long that the sockets of an attachment cannot be named in it.
+fn must_hold_sockets(path: &Path) -> Result<(), AttachError> {
+    let folder = place::folder(path);
+    let longest = place::control_socket(&folder).as_os_str().len();
+    let excess = longest.saturating_sub(socket_file::PATH_BYTES_MAX);
+    if excess > 0 {
+        return Err(AttachError::Refused(format!(
+            "{}: too long for the paths of sockets, by {excess} bytes; set PUMICE_RUNTIME_DIR to a shorter directory",
+            place::directory().display()
+        )));
+    }
+    Ok(())
 }
 
 impl NewBridge {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use layout::geometry::validate_capacity;
 use layout::{Geometry, PAGE_BYTES};
-use media::Lease;
+use media::{Lease, exact_size};
 
 use crate::error::Error;
 use crate::planted::Planted;
@@ -58,7 +58,9 @@ impl CreateOptions {
         let physical = self.physical_size_bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         if physical > backing_bytes {
             return Err(Error::Invalid(format!(
-                "physical size of {physical} bytes, but the backing has {backing_bytes}"
+                "a physical size of {}, but the backing has {}",
+                exact_size(physical),
+                exact_size(backing_bytes)
             )));
         }
         let geometry = Geometry::new(physical, self.segment_bytes).map_err(invalid)?;

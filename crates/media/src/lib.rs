@@ -15,6 +15,7 @@ mod range;
 mod simulated;
 mod slab;
 mod sync;
+mod units;
 
 pub use any::AnyMedia;
 pub use available::available_memory_bytes;
@@ -27,6 +28,7 @@ pub use simulated::{
     TEAR_BYTES, VOUCH_SYNCS,
 };
 pub use slab::{Slab, SlabBlock};
+pub use units::exact_size;
 
 use std::future::Future;
 use std::io;

@@ -45,6 +45,8 @@ pub enum Error {
     TooLong(usize),
     #[error("there is no directory {}: create it, or choose another path", .0.display())]
     NoDirectory(PathBuf),
+    #[error("{} cannot hold sockets; choose another path", .0.display())]
+    NoSockets(PathBuf),
     #[error(transparent)]
     Io(#[from] io::Error),
 }
@@ -137,6 +139,9 @@ pub fn listen(path: &Path, backlog: i32) -> Result<(UnixListener, SocketFile), E
     // put there.
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR).map_err(io::Error::from)?;
     rustix::net::bind(&socket, &address).map_err(|error| match error {
+        Errno::NOENT | Errno::PERM | Errno::OPNOTSUPP if directory(path).is_dir() => {
+            Error::NoSockets(directory(path).to_path_buf())
+        }
         Errno::NOENT => Error::NoDirectory(directory(path).to_path_buf()),
         error => Error::Io(error.into()),
     })?;

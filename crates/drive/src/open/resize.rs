@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use layout::geometry::validate_capacity;
 use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{Geometry, PAGE_BYTES, Superblock};
-use media::{IoBuf, Media};
+use media::{IoBuf, Media, exact_size};
 
 use crate::error::Error;
 use crate::open::create::codecs_of;
@@ -49,10 +49,17 @@ impl<M: Media> Drive<M> {
         let now = self.0.core().superblock.logical_capacity_bytes;
         if bytes < now {
             return Err(Error::Invalid(format!(
-                "a capacity of {bytes} bytes is less than the {now} that hosts see: only a wipe makes it smaller"
+                "a capacity of {} is less than the {} that hosts see: only a wipe makes it smaller",
+                exact_size(bytes),
+                exact_size(now)
             )));
         }
-        validate_capacity(bytes).map_err(|e| Error::Invalid(e.to_string()))
+        validate_capacity(bytes).map_err(|_| {
+            let capacity = exact_size(bytes);
+            Error::Invalid(format!(
+                "a capacity of {capacity} is not possible: expected a multiple of 4 KiB, at most 256 TiB less 2 MiB"
+            ))
+        })
     }
 
     /// Increases the number of bytes of the backing that the drive uses, rounded down to whole pages. The
@@ -70,7 +77,8 @@ impl<M: Media> Drive<M> {
         let mut superblock = shared.writable_superblock()?;
         let backing = shared.media.size_bytes();
         if bytes > backing {
-            return Err(Error::Invalid(format!("a size of {bytes} bytes, but the backing has {backing}")));
+            let (size, backing) = (exact_size(bytes), exact_size(backing));
+            return Err(Error::Invalid(format!("a size of {size}, but the backing has {backing}")));
         }
         if geometry == superblock.geometry {
             return Ok(());
@@ -100,19 +108,23 @@ impl<M: Media> Drive<M> {
     ///
     /// As for [`Drive::set_physical_size`], except the size of the backing.
     pub fn check_physical_size(&self, bytes: u64) -> Result<Geometry, Error> {
-        let bytes = bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         let before = self.0.core().superblock.geometry;
         let now = before.physical_size_bytes;
         if bytes < now {
             return Err(Error::Invalid(format!(
-                "a size of {bytes} bytes is less than the {now} in use: drives only grow"
+                "a size of {} is less than the {} in use: drives only grow",
+                exact_size(bytes),
+                exact_size(now)
             )));
         }
+        let bytes = bytes / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         let geometry = Geometry { physical_size_bytes: bytes, ..before };
         if geometry.segments() > geometry.max_segments {
-            let most = geometry.segment_offset(geometry.max_segments + 1) - 1;
+            let most = geometry.segment_offset(geometry.max_segments);
             return Err(Error::Invalid(format!(
-                "a size of {bytes} bytes is more than the {most} that the drive has room for: four times its first size"
+                "a size of {} is more than the {} that the drive has room for: four times its first size",
+                exact_size(bytes),
+                exact_size(most)
             )));
         }
         geometry.validate().map_err(|e| Error::Invalid(e.to_string()))?;

@@ -7,7 +7,7 @@ use layout::{
     BLOCK_BYTES, Checkpoint, CheckpointSummary, DecodeError, Geometry, PAGE_BYTES, PackHeader, SegmentUse,
     Superblock,
 };
-use media::{IoBuf, Media};
+use media::{IoBuf, Media, exact_size};
 use space::PACK_HARD_BYTES;
 
 use crate::error::Error;
@@ -137,7 +137,9 @@ pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<
     let (found, needed) = (media.size_bytes(), superblock.geometry.physical_size_bytes);
     if found < needed {
         return Err(Error::Corrupt(format!(
-            "the backing has {found} bytes, the drive on it needs {needed}: it was cut short"
+            "the backing has {}, the drive on it needs {}: it was cut short",
+            exact_size(found),
+            exact_size(needed)
         )));
     }
     Ok(())

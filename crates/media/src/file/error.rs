@@ -3,7 +3,8 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use super::size_limit::{SizeLimit, in_units};
+use super::size_limit::SizeLimit;
+use crate::exact_size;
 
 /// Failure to open or create a file or block device as a backing. The message is one line with the problem,
 /// the path and a remedy.
@@ -72,7 +73,7 @@ pub enum MediaError {
         found: &'static str,
     },
     /// The backing is smaller than a single page.
-    #[error("{}: {} is too small; a backing holds at least 4 KiB", path.display(), in_units(*size_bytes))]
+    #[error("{}: {} is too small; a backing holds at least 4 KiB", path.display(), exact_size(*size_bytes))]
     TooSmall {
         /// The path as it was given.
         path: PathBuf,
@@ -89,7 +90,7 @@ pub enum MediaError {
         path: PathBuf,
     },
     /// Not enough space for a preallocated file.
-    #[error("{}: no room for {}; free some space, or create it sparse", path.display(), in_units(*size_bytes))]
+    #[error("{}: no room for {}; free some space, or create it sparse", path.display(), exact_size(*size_bytes))]
     NoSpace {
         /// The path as it was given.
         path: PathBuf,
@@ -97,7 +98,7 @@ pub enum MediaError {
         size_bytes: u64,
     },
     /// The file would be larger than this process or its file system allows.
-    #[error("{}: cannot be {} large: {limit}", path.display(), in_units(*size_bytes))]
+    #[error("{}: cannot be {} large: {limit}", path.display(), exact_size(*size_bytes))]
     TooLarge {
         /// The path as it was given.
         path: PathBuf,

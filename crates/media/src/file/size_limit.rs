@@ -5,6 +5,8 @@ use std::fmt;
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::exact_size;
+
 /// The limit that a file meets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SizeLimit {
@@ -31,45 +33,13 @@ impl fmt::Display for SizeLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SizeLimit::Process(bytes) => {
-                write!(
-                    f,
-                    "files of this process end at {}; raise that limit (`ulimit -f`, ",
-                    in_units(*bytes)
-                )?;
+                let end = exact_size(*bytes);
+                write!(f, "files of this process end at {end}; raise that limit (`ulimit -f`, ")?;
                 f.write_str("`LimitFSIZE=` of a unit)")
             }
             SizeLimit::FileSystem => f.write_str(
                 "the file system holds no file of that size; choose a smaller one, or another file system",
             ),
-        }
-    }
-}
-
-/// Formats bytes exactly, in the largest unit of which they are a multiple: `50 MiB`, `4097 bytes`.
-pub(super) fn in_units(bytes: u64) -> String {
-    const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-    match bytes.trailing_zeros() as usize / 10 {
-        power @ 1..=6 if bytes > 0 => format!("{} {}", bytes >> (10 * power), UNITS[power - 1]),
-        _ => format!("{bytes} bytes"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sizes_are_exact() {
-        for (bytes, text) in [
-            (0, "0 bytes"),
-            (1023, "1023 bytes"),
-            (1 << 10, "1 KiB"),
-            (50 << 20, "50 MiB"),
-            ((1 << 30) + 4096, "1048580 KiB"),
-            (u64::MAX, "18446744073709551615 bytes"),
-            (1 << 63, "8 EiB"),
-        ] {
-            assert_eq!(in_units(bytes), text);
         }
     }
 }

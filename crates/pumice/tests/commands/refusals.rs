@@ -172,6 +172,7 @@ fn serve_opens_no_drive_that_it_cannot_offer() -> Outcome {
     let before = everything(drive.folder());
     for (arguments, code, says) in [
         (&["--nbd", "unix:none/below"][..], 1, "/none: create it, or choose another path"),
+        (&["--nbd", "unix:/proc/below"], 1, "/proc cannot hold sockets; choose another path"),
         (&["--nbd", "unix:text"], 1, "not a socket"),
         (&["--nbd", "unix:taken"], 1, "another server"),
         (&["--nbd", &long], 1, "bytes, at most 107; choose a shorter one"),
@@ -399,4 +400,15 @@ fn commands_for_a_drive_name_its_server_if_that_does_not_answer() {
     signal(rustix::process::Signal::CONT);
     assert!(server.stop().success());
     assert_eq!(drive.pumice(&["set-codec", &path, "lz4"]).code, Some(0));
+}
+
+#[test]
+fn attaching_needs_a_directory_with_a_short_path() {
+    let drive = Drive::create(&["--size", "32M"]);
+    let long = format!("PUMICE_RUNTIME_DIR={}", drive.file(&"r".repeat(80)));
+    let run = in_time("env", &[&long, env!("CARGO_BIN_EXE_pumice"), "attach", &text(&drive.path())]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("set PUMICE_RUNTIME_DIR to a shorter directory"), "{run:?}");
+    assert_eq!(run.stderr.lines().count(), 1, "{run:?}");
+    assert!(!drive.folder().join("r".repeat(80)).exists());
 }

@@ -41,11 +41,18 @@ fn an_idle_drive_grows_too_and_none_shrinks() {
     for served in [false, true] {
         let _server = served.then(|| drive.serve(&[]));
         let run = drive.pumice(&["set-capacity", &path, "127M"]);
-        fails(&run, &["only a wipe makes it smaller"]);
-        fails(&drive.pumice(&["set-capacity", &path, "257T"]), &["over 256 TiB"]);
+        fails(&run, &["a capacity of 127 MiB is less than the 128 MiB that hosts see: only a wipe"]);
+        let run = drive.pumice(&["set-capacity", &path, "257T"]);
+        fails(&run, &["a capacity of 257 TiB is not possible", "at most 256 TiB less 2 MiB"]);
+        let run = drive.pumice(&["set-size", &path, "1"]);
+        fails(&run, &["a size of 1 byte is less than the 64 MiB in use: drives only grow"]);
+        // The size that it names is possible.
+        let run = drive.pumice(&["set-size", &path, "1T"]);
+        fails(&run, &["a size of 1 TiB is more than the 257 MiB that the drive has room for"]);
         assert_eq!(drive.log().contains("a change by an administrator failed"), served, "{}", drive.log());
         assert_eq!(drive.status()["logical_capacity_bytes"], 128 << 20);
     }
+    assert_eq!(drive.pumice(&["set-size", &path, "257M"]).code, Some(0));
 }
 
 #[test]

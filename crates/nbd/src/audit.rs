@@ -3,14 +3,17 @@
 //! Each client that is admitted has a line when it connects and when it leaves. Refusals can come in floods
 //! and have at most one line in ten seconds for each peer and reason.
 
+pub(crate) mod hold_back;
+pub(crate) mod refusal;
+
 use std::fmt::Display;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::hold_back::HoldBack;
-use crate::identity::Identity;
-use crate::peer::Peer;
-use crate::refusal::RefusalReason;
-use crate::short::Short;
+use crate::audit::hold_back::HoldBack;
+use crate::audit::refusal::RefusalReason;
+use crate::peers::peer::Peer;
+use crate::peers::short::Short;
+use crate::trust::identity::Identity;
 
 /// The record of a server.
 #[derive(Debug, Default)]

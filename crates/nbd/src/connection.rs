@@ -1,5 +1,16 @@
 //! One connection, from the greeting to its end.
 
+mod answers;
+mod buffers;
+pub mod delivery;
+mod entry;
+mod execute;
+mod handshake;
+mod input;
+mod output;
+mod slots;
+mod transmission;
+
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
@@ -13,26 +24,27 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::time::{Instant, sleep, timeout};
 use tokio_rustls::server::TlsStream;
 
-use crate::admission::Admission;
-use crate::answers::Answers;
-use crate::attachment::{Carrier, Foreign, Writer};
 use crate::audit::Refused;
-use crate::budget::Lease;
-use crate::config::{ServerConfig, TlsPolicy};
-use crate::delivery::Receive;
-use crate::entry::{Begun, Entry};
+use crate::audit::refusal::RefusalReason;
+use crate::connection::answers::Answers;
+use crate::connection::delivery::Receive;
+use crate::connection::entry::{Begun, Entry};
+use crate::connection::execute::{Executor, LONG_RANGES_MAX, execute};
+use crate::connection::handshake::{Handshake, Negotiated, greet};
+use crate::connection::transmission::Transmission;
 use crate::error::ConnectionError;
-use crate::execute::{Executor, LONG_RANGES_MAX, execute};
-use crate::export::Shared;
+use crate::exports::export::Shared;
+use crate::exports::sessions::Client;
 use crate::fence::Member;
-use crate::handshake::{Handshake, Negotiated, greet};
-use crate::identity::Identity;
-use crate::peer::Peer;
-use crate::presence::Presence;
-use crate::refusal::RefusalReason;
-use crate::sessions::Client;
+use crate::fence::attachment::{Carrier, Foreign};
+use crate::limits::admission::Admission;
+use crate::limits::budget::Lease;
+use crate::limits::config::{ServerConfig, TlsPolicy};
+use crate::peers::peer::Peer;
+use crate::peers::presence::Presence;
+use crate::peers::writer::Writer;
 use crate::shutdown::Shutdown;
-use crate::transmission::Transmission;
+use crate::trust::identity::Identity;
 
 /// Interval at which an active connection is checked for idleness.
 const TICK: Duration = Duration::from_secs(1);

@@ -2,9 +2,9 @@
 
 use std::io;
 
-use crate::attachment::{Writer, Writers};
-use crate::peer::{Counted, Peer};
-use crate::request::BadMagic;
+use crate::peers::peer::{Counted, Peer};
+use crate::peers::writer::{Writer, Writers};
+use crate::wire::request::BadMagic;
 
 /// Reason why a connection was closed. The other connections and the device are not affected.
 #[derive(Debug, thiserror::Error)]

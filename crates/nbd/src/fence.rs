@@ -22,6 +22,8 @@
 //! A client that may only read leaves nothing behind that could undo a write, and writes nothing that could
 //! be undone. Its connection neither asks nor becomes a member.
 
+pub mod attachment;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -32,10 +34,11 @@ use futures::task::AtomicWaker;
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::attachment::{Attached, Changes, Sharing, Writer};
 use crate::error::ConnectionError;
-use crate::peer::Peer;
-use crate::presence::Presence;
+use crate::fence::attachment::{Changes, Sharing};
+use crate::peers::peer::Peer;
+use crate::peers::presence::Presence;
+use crate::peers::writer::Writer;
 
 /// Time beyond [`ServerConfig::shutdown_grace`](crate::ServerConfig::shutdown_grace) for the threads of a
 /// connection that is over to drop its requests.
@@ -299,6 +302,16 @@ impl Member {
 impl Drop for Member {
     fn drop(&mut self) {
         self.fence.state.lock().members.remove(&self.number);
+    }
+}
+
+/// A connection of the bridge. The device is attached as long as there is one.
+#[derive(Debug)]
+pub(crate) struct Attached(pub(crate) Arc<Fence>);
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.0.detach();
     }
 }
 

@@ -11,11 +11,11 @@
 //! * [`Listener`], [`Acceptor`], [`Accepted`] and [`Admitted`] bring clients to worker threads. [`Server`]
 //!   has its own worker threads.
 //! * [`client`] reads exports. It also negotiates for programs that send their own requests.
-//! * [`protocol`], [`request`], [`extended`], [`reply`], [`option`] and [`option_reply`] implement the wire
-//!   format as pure functions.
+//! * [`protocol`], [`request`], [`extended`], [`operation`], [`reply`], [`option`] and [`option_reply`]
+//!   implement the wire format as pure functions.
 //!
 //! ```text
-//! socket -> input -> request::check -> Device future (polled at once, else a slot) -> output -> socket
+//! socket -> input -> operation::check -> Device future (polled at once, else a slot) -> output -> socket
 //!             ^ stops when over a limit: requests in flight, bytes held (lease), replies not taken
 //! ```
 //!
@@ -75,73 +75,42 @@
 
 #![forbid(unsafe_code)]
 
-mod accept;
-mod access;
-mod address;
-mod admission;
-mod answers;
-pub mod attachment;
 mod audit;
-mod budget;
-mod buffers;
 pub mod client;
-mod config;
 mod connection;
-pub mod delivery;
-mod entry;
 mod error;
-mod execute;
-mod export;
-pub mod extended;
+mod exports;
 mod fence;
-mod handshake;
-mod helpers;
-mod hold_back;
-mod identity;
-mod inherited;
-mod input;
-mod listener;
-pub mod option;
-pub mod option_reply;
-mod output;
-mod peer;
-mod presence;
-mod private_key;
-pub mod protocol;
-mod refusal;
-pub mod reply;
-pub mod request;
-mod resources;
-mod server;
-mod sessions;
-mod short;
+mod limits;
+mod listening;
+mod peers;
 mod shutdown;
-mod slots;
 mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
-mod tls;
-mod transmission;
+mod trust;
 mod wire;
 
-pub use accept::AcceptFailures;
-pub use access::Access;
-pub use address::{Address, AddressError, DEFAULT_PORT};
-pub use attachment::Sharing;
-pub use config::{
+pub use audit::refusal::RefusalReason;
+pub use connection::{delivery, serve_connection};
+pub use error::ConnectionError;
+pub use exports::export::{Export, Offered, Shared};
+pub use fence::attachment;
+pub use fence::attachment::Sharing;
+pub use limits::config::{
     CONNECTION_RESERVE_BYTES, CONNECTIONS_LIMIT, ConfigError, ServerConfig, TOTAL_BUFFER_BYTES, TlsPolicy,
 };
-pub use connection::serve_connection;
-pub use error::ConnectionError;
-pub use export::{Export, Offered, Shared};
-pub use helpers::{Helpers, Worker};
-pub use identity::{ClientName, ClientNameError};
-pub use inherited::{Inherited, InheritedError};
-pub use listener::{Accepted, Acceptor, Admitted, ListenError, Listener};
-pub use peer::Peer;
-pub use presence::Presence;
-pub use private_key::KeyKind;
-pub use refusal::RefusalReason;
-pub use server::Server;
+pub use limits::helpers::{Helpers, Worker};
+pub use listening::accept::AcceptFailures;
+pub use listening::address::{Address, AddressError, DEFAULT_PORT};
+pub use listening::inherited::{Inherited, InheritedError};
+pub use listening::listener::{Accepted, Acceptor, Admitted, ListenError, Listener};
+pub use listening::server::Server;
+pub use peers::peer::Peer;
+pub use peers::presence::Presence;
 pub use shutdown::{Shutdown, ShutdownTrigger};
-pub use tls::{TlsConfig, TlsError};
+pub use trust::access::Access;
+pub use trust::identity::{ClientName, ClientNameError};
+pub use trust::private_key::KeyKind;
+pub use trust::tls::{TlsConfig, TlsError};
+pub use wire::{extended, operation, option, option_reply, protocol, reply, request};

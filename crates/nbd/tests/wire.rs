@@ -2,11 +2,12 @@
 
 use device::{Extent, ExtentKind, Geometry};
 use nbd::extended::{ExtendedChunkHeader, ExtendedRequestHeader};
+use nbd::operation::{self, Operation, Session};
 use nbd::option::{ClientOption, InfoQuery, MetaContextQuery, OptionHeader};
 use nbd::option_reply::OptionReplyHeader;
 use nbd::protocol::*;
 use nbd::reply::{self, ChunkHeader, ReplyStyle, ReplyTo, SimpleReply};
-use nbd::request::{self, Operation, RequestHeader, Session};
+use nbd::request::RequestHeader;
 use nbd::testing::{fuzz_client, fuzz_session, run_session};
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -116,7 +117,7 @@ proptest! {
         };
         let session = Session { replies, base_allocation, block_sizes, ..Session::default() };
         let header = ExtendedRequestHeader { length, ..header.into() };
-        let checked = request::check(&header, &geometry, session);
+        let checked = operation::check(&header, &geometry, session);
         if checked.is_ok() && !matches!(header.command, CMD_FLUSH | CMD_DISC) {
             prop_assert!(header.offset.is_multiple_of(512) && header.length.is_multiple_of(512) || !block_sizes);
             prop_assert!(header.length > 0);

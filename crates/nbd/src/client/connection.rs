@@ -14,8 +14,8 @@ use super::negotiation::{Negotiated, Replies, choose, greet, start_tls};
 use super::tls::ClientTls;
 use super::uri::{ExportUri, UriAddress};
 use super::{protocol, take};
-use crate::protocol as wire;
-use crate::request::RequestHeader;
+use crate::wire::protocol as wire;
+use crate::wire::request::RequestHeader;
 
 /// Most bytes per request. Servers accept up to 32 MiB, some less.
 const READ_BYTES_MAX: usize = 2 << 20;

@@ -4,10 +4,10 @@ use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 
 use super::protocol;
-use crate::attachment::{COMES, RETURNS};
-use crate::delivery::FuseDevice;
-use crate::option_reply::{OPTION_REPLY_HEADER_BYTES, OptionReplyHeader};
-use crate::protocol as wire;
+use crate::connection::delivery::FuseDevice;
+use crate::fence::attachment::{COMES, RETURNS};
+use crate::wire::option_reply::{OPTION_REPLY_HEADER_BYTES, OptionReplyHeader};
+use crate::wire::protocol as wire;
 
 /// Longest reply to an option that is accepted, in bytes.
 const OPTION_REPLY_BYTES_MAX: u32 = 64 << 10;

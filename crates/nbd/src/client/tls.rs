@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{
 };
 
 use super::duplex::Duplex;
-use crate::tls::{TlsError, certificates, private_key};
+use crate::trust::tls::{TlsError, certificates, private_key};
 
 /// PEM files of a client.
 #[derive(Clone, Debug, Default)]

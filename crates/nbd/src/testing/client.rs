@@ -3,7 +3,7 @@
 use std::io::{self, Cursor, Read, Write};
 
 use crate::client::{Connection, Duplex};
-use crate::protocol::*;
+use crate::wire::protocol::*;
 
 /// Cookie of the first request of a client.
 const COOKIE: u64 = 1;

@@ -8,8 +8,8 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::MemoryDevice;
-use crate::option::{ClientOption, InfoQuery, MetaContextQuery};
-use crate::protocol::{CONTEXT_BASE_ALLOCATION, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES};
+use crate::wire::option::{ClientOption, InfoQuery, MetaContextQuery};
+use crate::wire::protocol::{CONTEXT_BASE_ALLOCATION, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES};
 use crate::{
     Access, ConnectionError, Export, Peer, Presence, ServerConfig, Shared, Sharing, ShutdownTrigger,
     serve_connection,

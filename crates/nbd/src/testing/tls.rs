@@ -11,7 +11,7 @@ use tokio_rustls::rustls::{self, ClientConfig, ClientConnection, RootCertStore};
 
 use super::MemoryDevice;
 use super::session::{RUNTIME, exports, greeting_flags, negotiations, run_over};
-use crate::option::ClientOption;
+use crate::wire::option::ClientOption;
 use crate::{Peer, Presence, ServerConfig, Shared, ShutdownTrigger, TlsConfig, TlsPolicy, serve_connection};
 
 /// A certificate for `localhost` and its key, for tests alone.

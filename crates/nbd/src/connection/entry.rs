@@ -1,0 +1,214 @@
+//! The step from the handshake into transmission: behind the [fence](crate::fence), then the reply that lets
+//! the client send requests.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use device::Device;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, timeout};
+
+use crate::connection::delivery::FuseDevice;
+use crate::error::ConnectionError;
+use crate::exports::export::Chosen;
+use crate::fence::Attached;
+use crate::fence::{DROP_TIME, Member, Question};
+use crate::limits::config::ServerConfig;
+use crate::peers::presence::Presence;
+use crate::peers::writer::Writer;
+use crate::wire::operation::Session;
+use crate::wire::option_reply::push_reply;
+use crate::wire::protocol::{OPT_GO, REP_ERR_POLICY};
+
+/// Waiting time from which on a line of the log says why a client waited.
+const WORTH_A_LINE: Duration = Duration::from_secs(1);
+
+/// Interval at which a client that waits is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Longest time for sending a refusal.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// A session that was negotiated. The client does not know yet.
+pub(crate) struct Entry<D> {
+    pub(crate) export: Chosen<D>,
+    pub(crate) session: Session,
+    /// Where the data of reads can be delivered.
+    pub(crate) delivery: Option<Arc<FuseDevice>>,
+    /// The client is the bridge of an attached drive; true: one that returns.
+    pub(crate) bridge: Option<bool>,
+    /// The option by which the client chose the export.
+    pub(crate) option: u32,
+    /// The reply to it.
+    pub(crate) answer: Vec<u8>,
+}
+
+/// Result of the step.
+pub(crate) enum Begun {
+    /// The client may send requests. With the membership of the connection, which is to be kept until its
+    /// last request has ended; without one, the client may only read.
+    Transmission(Option<Arc<Member>>),
+    /// The client has left. Nothing that it sent is carried out.
+    Left,
+}
+
+impl<D: Device> Entry<D> {
+    /// Waits until no request of a client that has left is under way, then lets the client send requests.
+    ///
+    /// # Errors
+    /// [`ConnectionError::UnderWay`] if such requests did not end in time. The client is told.
+    /// [`ConnectionError::InUse`] if a bridge finds other clients with write access. The client is told.
+    /// [`ConnectionError::Attached`] if the device was attached in the meantime.
+    /// [`ConnectionError::Overtaken`] if what this client has sent must not be carried out any more.
+    pub(crate) async fn begin<S: AsyncWrite + Unpin>(
+        &self,
+        writer: Writer,
+        stream: &mut S,
+        presence: impl Fn(&S) -> Presence,
+        config: &ServerConfig,
+    ) -> Result<Begun, ConnectionError> {
+        let number = writer.number;
+        if self.session.read_only {
+            send(stream, &self.answer, config.handshake_timeout).await?;
+            return Ok(Begun::Transmission(None));
+        }
+        let mut question = self.export.fence().ask();
+        if !self.wait(&mut question, number, stream, &presence, config).await? {
+            return Ok(Begun::Left);
+        }
+        let attached = match self.bridge {
+            Some(returns) => {
+                match self.attach(&mut question, returns, number, stream, &presence, config).await? {
+                    Some(attached) => Some(attached),
+                    None => return Ok(Begun::Left),
+                }
+            }
+            None => {
+                if self.export.sharing.is_marked() {
+                    self.export.fence().changes().expect_bridge();
+                }
+                None
+            }
+        };
+        question.look(|| presence(stream));
+        send(stream, &self.answer, config.handshake_timeout).await?;
+        // Not before the client has taken the reply, for which others must not wait.
+        let (member, is_overtaken) = question.join(writer, attached, &self.export.sharing)?;
+        match presence(stream) {
+            Presence::Left => Ok(Begun::Left),
+            Presence::MayHaveLeft if is_overtaken => Err(ConnectionError::Overtaken),
+            // A client that sends no more may have sent all its requests ahead. Whoever asks waits for them,
+            // too.
+            _ => Ok(Begun::Transmission(Some(member))),
+        }
+    }
+
+    /// Attaches the device, for a bridge. One that returns has a device that is in use: others lose their
+    /// write access, and are waited for. Returns `None` if the client left in the meantime.
+    async fn attach<S: AsyncWrite + Unpin>(
+        &self,
+        question: &mut Question,
+        returns: bool,
+        number: u64,
+        stream: &mut S,
+        presence: impl Fn(&S) -> Presence,
+        config: &ServerConfig,
+    ) -> Result<Option<Attached>, ConnectionError> {
+        loop {
+            match self.export.fence().attach(returns, self.export.sharing.shared_writes) {
+                Ok(attached) => return Ok(Some(attached)),
+                Err(writers) if !returns => {
+                    let error = ConnectionError::InUse(writers);
+                    self.refuse(&error, stream).await?;
+                    return Err(error);
+                }
+                Err(_) => {
+                    *question = self.export.fence().ask();
+                    if !self.wait(question, number, stream, &presence, config).await? {
+                        return Ok(None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Tells the client why it cannot have the export, if the option has replies for that.
+    async fn refuse<S: AsyncWrite + Unpin>(
+        &self,
+        error: &ConnectionError,
+        stream: &mut S,
+    ) -> Result<(), ConnectionError> {
+        if self.option != OPT_GO {
+            return Ok(());
+        }
+        let mut refusal = Vec::new();
+        push_reply(&mut refusal, OPT_GO, REP_ERR_POLICY, &[error.to_string().as_bytes()]);
+        send(stream, &refusal, REFUSAL_TIMEOUT).await
+    }
+
+    /// Waits for the answers to a question. Returns false if the client left in the meantime.
+    async fn wait<S: AsyncWrite + Unpin>(
+        &self,
+        question: &mut Question,
+        number: u64,
+        stream: &mut S,
+        presence: impl Fn(&S) -> Presence,
+        config: &ServerConfig,
+    ) -> Result<bool, ConnectionError> {
+        let export = &self.export.name;
+        let since = Instant::now();
+        let mut is_late = false;
+        loop {
+            match question.look(|| presence(stream)) {
+                Presence::Left => return Ok(false),
+                Presence::MayHaveLeft if question.is_overtaken() => return Err(ConnectionError::Overtaken),
+                _ => {}
+            }
+            if timeout(LOOK.min(config.fence_timeout), question.answered()).await.is_ok() {
+                break;
+            }
+            // Connections whose clients have left end when the grace period does.
+            if !is_late && since.elapsed() >= config.shutdown_grace + DROP_TIME {
+                is_late = true;
+                tracing::warn!(
+                    client = number, ?export, waits_for = ?question.missing(),
+                    "the client waits for others that have left or whose threads do not respond: their requests do \
+                     not end"
+                );
+            }
+            if since.elapsed() >= config.fence_timeout {
+                let error = ConnectionError::UnderWay(question.missing());
+                self.refuse(&error, stream).await?;
+                return Err(error);
+            }
+        }
+        let waited = since.elapsed();
+        if waited >= WORTH_A_LINE {
+            let seconds = waited.as_secs();
+            tracing::info!(
+                client = number,
+                ?export,
+                seconds,
+                "the client waited for requests of a connection that has ended"
+            );
+        }
+        Ok(true)
+    }
+}
+
+/// Sends the last reply of a negotiation.
+async fn send<S: AsyncWrite + Unpin>(
+    stream: &mut S,
+    bytes: &[u8],
+    patience: Duration,
+) -> Result<(), ConnectionError> {
+    let sent = async {
+        stream.write_all(bytes).await?;
+        stream.flush().await
+    };
+    match timeout(patience, sent).await {
+        Ok(sent) => sent.map_err(|error: io::Error| error.into()),
+        Err(_) => Err(ConnectionError::HandshakeTimeout),
+    }
+}

@@ -1,0 +1,198 @@
+//! Execution of requests on the device.
+
+use std::sync::Arc;
+
+use device::{Device, DeviceError, Extent, Requester};
+use tokio::sync::Semaphore;
+use tracing::Instrument;
+
+use crate::connection::buffers::Buffer;
+use crate::connection::delivery::{self, FuseDevice};
+use crate::fence::Member;
+use crate::fence::attachment::Foreign;
+use crate::limits::helpers::{Place, Running};
+use crate::wire::operation::Operation;
+use crate::wire::protocol::{Errno, MAX_PAYLOAD_BYTES};
+
+/// Most trims and zeroings of more than the longest write that the device works at for a connection. They
+/// take up to minutes and hold no memory of the client's.
+pub(crate) const LONG_RANGES_MAX: usize = 8;
+
+/// A request that passed the checks.
+#[derive(Clone, Copy)]
+pub(crate) struct Request {
+    pub(crate) cookie: u64,
+    /// Offset of its header.
+    pub(crate) offset: u64,
+    pub(crate) operation: Operation,
+}
+
+/// A request that the device has completed.
+pub(crate) struct Finished {
+    pub(crate) request: Request,
+    pub(crate) buffer: Buffer,
+    pub(crate) result: Result<Vec<Extent>, DeviceError>,
+    /// The data was delivered: the client needs no reply.
+    pub(crate) is_delivered: bool,
+}
+
+/// What the requests of a connection run on.
+pub(crate) struct Executor<'a, D> {
+    pub(crate) device: &'a Arc<D>,
+    /// `None` if the client may only read.
+    pub(crate) member: Option<Arc<Member>>,
+    /// Where the data of reads that ask for it is delivered.
+    pub(crate) delivery: Option<Arc<FuseDevice>>,
+    /// Changes have to be told to the bridge of the device.
+    pub(crate) foreign: Option<Foreign>,
+    /// [`LONG_RANGES_MAX`] permits.
+    pub(crate) long_ranges: Semaphore,
+    /// The client.
+    pub(crate) requester: Requester,
+}
+
+/// Runs `request` of a connection, at `place` if there is one. `buffer` holds the data of a WRITE, or
+/// receives that of a READ.
+pub(crate) async fn execute<D: Device>(
+    executor: &Executor<'_, D>,
+    place: Option<Place>,
+    request: Request,
+    buffer: Buffer,
+) -> Finished {
+    let Request { cookie, operation, .. } = request;
+    let span = tracing::debug_span!("request", cookie, ?operation);
+    if span.is_disabled() {
+        return carry_out_in_turn(executor, place, request, buffer).await;
+    }
+    async {
+        let finished = carry_out_in_turn(executor, place, request, buffer).await;
+        tracing::debug!(error = finished.result.as_ref().err().map(tracing::field::display), "request done");
+        finished
+    }
+    .instrument(span)
+    .await
+}
+
+/// Returns whether a request may take long whatever the device does.
+fn is_long_range(operation: &Operation) -> bool {
+    match *operation {
+        Operation::Trim { length, .. } | Operation::WriteZeroes { length, .. } => {
+            length > MAX_PAYLOAD_BYTES.into()
+        }
+        _ => false,
+    }
+}
+
+/// Runs `request` once it may. The others of the connection go on in the meantime.
+async fn carry_out_in_turn<D: Device>(
+    executor: &Executor<'_, D>,
+    place: Option<Place>,
+    request: Request,
+    buffer: Buffer,
+) -> Finished {
+    let Executor { long_ranges, requester, .. } = executor;
+    let refused = |buffer, error| Finished { request, buffer, result: Err(error), is_delivered: false };
+    let _turn = match is_long_range(&request.operation) {
+        true => match requester.during(long_ranges.acquire()).await {
+            Ok(turn) => turn.ok(),
+            Err(left) => return refused(buffer, left),
+        },
+        false => None,
+    };
+    let Some((foreign, range)) = executor.foreign.as_ref().zip(request.operation.change()) else {
+        return carry_out_at(executor, place, request, buffer).await;
+    };
+    if let Err(error) = requester.during(foreign.admit()).await.flatten() {
+        return refused(buffer, error);
+    }
+    let finished = carry_out_at(executor, place, request, buffer).await;
+    match finished.result.is_ok().then_some(foreign.tell(range)) {
+        Some(told) => Finished { result: told.await.and(finished.result), ..finished },
+        None => finished,
+    }
+}
+
+/// Runs `request` on the thread of its place.
+async fn carry_out_at<D: Device>(
+    executor: &Executor<'_, D>,
+    place: Option<Place>,
+    request: Request,
+    buffer: Buffer,
+) -> Finished {
+    let Executor { device, member, requester, .. } = executor;
+    let delivery = match request.operation {
+        Operation::Read { deliver: true, .. } => executor.delivery.as_ref(),
+        _ => None,
+    };
+    let Some(handle) = place.as_ref().and_then(Place::handle) else {
+        let finished =
+            carry_out(&***device, requester, delivery.map(|device| &**device), request, buffer).await;
+        // A place on this thread counts until the request is done.
+        drop(place);
+        return finished;
+    };
+    let bytes = buffer.as_slice().len();
+    let (device, member, delivery) = (Arc::clone(device), member.clone(), delivery.cloned());
+    let requester = requester.clone();
+    let request_there = async move {
+        // A thread that works at the request when the connection is dropped ends it only later.
+        let _member = member;
+        carry_out(&*device, &requester, delivery.as_deref(), request, buffer).await
+    }
+    .instrument(tracing::Span::current());
+    Running::start(&handle, place, request_there).result().await.unwrap_or_else(|| {
+        // The buffer is gone with the thread. What was charged for it is given back with one of the same
+        // size.
+        let result = Err(DeviceError::Shutdown);
+        Finished { request, buffer: Buffer::zeroed(bytes), result, is_delivered: false }
+    })
+}
+
+/// Runs `request` on the device. What is read goes to `delivery`, if there is one, and if that takes it.
+async fn carry_out<D: Device>(
+    device: &D,
+    requester: &Requester,
+    delivery: Option<&FuseDevice>,
+    request: Request,
+    mut buffer: Buffer,
+) -> Finished {
+    debug_assert_eq!(
+        buffer.as_slice().len(),
+        request.operation.buffer_bytes(),
+        "the device gets the whole range"
+    );
+    let result = match request.operation {
+        Operation::Read { offset, .. } => device.read(offset, buffer.as_mut_slice()).await,
+        Operation::Write { offset, fua, .. } => device.write(offset, buffer.as_slice(), fua, requester).await,
+        Operation::Flush => device.flush().await,
+        Operation::Trim { offset, length, fua } => device.trim(offset, length, fua, requester).await,
+        Operation::WriteZeroes { offset, length, no_hole, fua } => {
+            device.write_zeroes(offset, length, no_hole, fua, requester).await
+        }
+        Operation::Cache | Operation::Disc => Ok(()),
+        Operation::BlockStatus { offset, length, max_extents } => {
+            let extents = device.extents(offset, length, max_extents).await;
+            let result = extents.and_then(|mut extents| {
+                extents.truncate(max_extents);
+                let known = extents.iter().any(|extent| extent.len > 0);
+                // A reply without extents would be malformed.
+                if known { Ok(extents) } else { Err(DeviceError::Io("no extent is known".to_owned())) }
+            });
+            return Finished { request, buffer, result, is_delivered: false };
+        }
+    };
+    let is_delivered = result.is_ok()
+        && delivery.is_some_and(|it| it.answer(delivery::unique(request.cookie), buffer.as_slice()));
+    Finished { request, buffer, result: result.map(|()| Vec::new()), is_delivered }
+}
+
+/// Returns the error code that reports `error` to a client.
+pub(crate) fn errno(error: &DeviceError) -> Errno {
+    match error {
+        DeviceError::Invalid(_) => Errno::Inval,
+        DeviceError::NoSpace => Errno::NoSpc,
+        DeviceError::ReadOnly(_) => Errno::Perm,
+        DeviceError::Io(_) => Errno::Io,
+        DeviceError::Shutdown => Errno::Shutdown,
+    }
+}

@@ -26,7 +26,7 @@ replaced() {    # a drive that was wiped, or an older copy of it, does not take 
     mv /srv/drive /srv/right && mv /srv/copy /srv/drive && kill -9 "$(recorded server_pid)"
     wrong 'older state' || return
     cp /srv/drive /srv/copy
-    pumice wipe /srv/copy --yes || return
+    pumice wipe /srv/copy --yes --take-over || return
     mv /srv/drive /srv/right && mv /srv/copy /srv/drive && kill -9 "$(recorded server_pid)"
     wrong 'was wiped' && gone
 }

@@ -1,10 +1,6 @@
-use crate::{CodecId, Dictionary, Policy, deflate, looks_incompressible, lz4, structure, zstd};
-
-/// Longest input of [`Compressor::compress`], in bytes: a frame of 16 blocks.
-pub const FRAME_BYTES_MAX: usize = 65536;
-
-/// Granularity of records in bytes. A payload that does not save one unit is not worth decompressing.
-pub const UNIT_BYTES: usize = 16;
+use crate::sizes::UNIT_BYTES;
+use crate::structure::{self, Effort};
+use crate::{CodecId, Dictionary, Policy, deflate, looks_incompressible, lz4, zstd};
 
 /// One part in so many is compressed to judge whether all of it gains, if it has the least length.
 const JUDGED_PART: usize = 8;
@@ -24,17 +20,6 @@ pub struct Compressor {
     /// up.
     scratch: Vec<u8>,
     structure: structure::Encoder,
-}
-
-/// Effort that [`Compressor::compress_structured`] spends on the choice of a transform.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Effort {
-    /// A look at samples: a few per cent of the time of zstd 1 on frames without structure, and up to 5 us on
-    /// a block.
-    Foreground,
-    /// The transforms that could gain are tried, which takes several times as long as compression without
-    /// one. Text is recognised and costs nothing.
-    Settling,
 }
 
 /// Result of [`Compressor::compress_structured`].

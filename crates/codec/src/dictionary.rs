@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zstd_safe::{CDict, DDict};
 
-use crate::choose::Filter;
+use crate::filter::Filter;
 
 /// Longest dictionary in bytes. A record holds at most 64 KiB, and its header and those that name the
 /// dictionary need space too.

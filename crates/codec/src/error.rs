@@ -5,9 +5,6 @@ use crate::CodecId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CodecError {
-    /// A codec byte of a newer version, or a corrupt one.
-    #[error("unknown codec {0} (written by a newer version, or corrupt)")]
-    UnknownCodec(u8),
     /// The codec refused the payload.
     #[error("{codec} payload of {payload_bytes} bytes is corrupt: {reason}")]
     Corrupt {

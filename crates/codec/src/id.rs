@@ -1,7 +1,5 @@
 use std::fmt;
 
-use crate::CodecError;
-
 /// Codec byte of a record. The values are part of the on-disk format: never renumber them.
 #[repr(u8)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -18,11 +16,16 @@ pub enum CodecId {
     Structured = 4,
 }
 
+/// A codec byte of a newer version, or a corrupt one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown codec {0} (written by a newer version, or corrupt)")]
+pub struct UnknownCodec(pub u8);
+
 impl TryFrom<u8> for CodecId {
-    type Error = CodecError;
+    type Error = UnknownCodec;
 
     /// # Errors
-    /// [`CodecError::UnknownCodec`] for a byte that is not assigned to a codec.
+    /// For a byte that is not assigned to a codec.
     fn try_from(byte: u8) -> Result<Self, Self::Error> {
         match byte {
             0 => Ok(CodecId::Raw),
@@ -30,7 +33,7 @@ impl TryFrom<u8> for CodecId {
             2 => Ok(CodecId::Zstd),
             3 => Ok(CodecId::Deflate),
             4 => Ok(CodecId::Structured),
-            _ => Err(CodecError::UnknownCodec(byte)),
+            _ => Err(UnknownCodec(byte)),
         }
     }
 }
@@ -62,7 +65,7 @@ mod tests {
         for byte in 0..=u8::MAX {
             match CodecId::try_from(byte) {
                 Ok(id) => assert_eq!(u8::from(id), byte),
-                Err(error) => assert_eq!(error, CodecError::UnknownCodec(byte)),
+                Err(error) => assert_eq!(error, UnknownCodec(byte)),
             }
         }
         // On-disk values: a change here is a change of format.

@@ -6,7 +6,8 @@ use crate::geometry::Geometry;
 pub use crate::limits::{COUNT_MAX, SEQUENCE_LIMIT};
 use crate::pack::HEADS;
 use crate::page::PageKind;
-use crate::table::{self, TableReader, encode_page, table_crc, table_pages};
+use crate::table::{self, encode_page, table_crc, table_pages};
+use crate::table_reader::TableReader;
 use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES, Rows, UNIT_BYTES};
 
 const PAGE: PageKind = PageKind { what: WHAT, magic: *b"PUMICHKP", crc_at: 8 };

@@ -17,9 +17,11 @@ pub mod owner;
 pub mod pack;
 mod page;
 pub mod record;
+pub mod row;
 pub mod rows;
 pub mod superblock;
 pub mod table;
+pub mod table_reader;
 
 pub use catalog::{Catalog, CatalogEntry};
 pub use checkpoint::{Checkpoint, CheckpointSummary, Counters, HeadPosition, Mix, ScrubMark};
@@ -29,9 +31,9 @@ pub use node::{LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 pub use owner::OwnerPage;
 pub use pack::{Head, NextSegment, PackHeader};
 pub use record::{RecordHeader, RecordKind};
+pub use row::{SegmentRow, SegmentUse};
 pub use rows::Rows;
 pub use superblock::{Features, Superblock};
-pub use table::{SegmentRow, SegmentUse};
 
 /// Unit of mapping: bytes of logical space in a block.
 pub const BLOCK_BYTES: usize = 4096;

@@ -2,7 +2,8 @@
 
 use std::ops::{Index, IndexMut};
 
-use crate::table::{ROWS_A_PAGE, SegmentRow, page_rows, table_pages};
+use crate::row::SegmentRow;
+use crate::table::{ROWS_A_PAGE, page_rows, table_pages};
 
 /// Rows of one page of the table.
 type Page = [SegmentRow; ROWS_A_PAGE];

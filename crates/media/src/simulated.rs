@@ -52,6 +52,7 @@ mod fate;
 mod faults;
 mod ghosts;
 mod held;
+mod order;
 mod rng;
 mod state;
 
@@ -64,7 +65,8 @@ use std::task::{Context, Poll};
 use parking_lot::Mutex;
 
 pub use faults::{Faults, MediaCounts, SimGhosts};
-pub use held::{SimOrder, SimRead};
+pub use held::SimRead;
+pub use order::SimOrder;
 pub use rng::SimRng;
 use state::{Answer, InFlight, Request, State, Unsynced};
 pub use state::{IsData, LogNumbers, ReadLogNumbers};

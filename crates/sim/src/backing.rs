@@ -21,7 +21,7 @@ use media::{IoBuf, Lease, Media, PAGE_BYTES, SimMedia, SimRng};
 use parking_lot::Mutex;
 
 use crate::Bug;
-use crate::rivals::Process;
+use crate::machine::Process;
 
 /// ENOSPC.
 const NO_ROOM: i32 = 28;

@@ -7,7 +7,7 @@ use std::thread;
 
 use parking_lot::Mutex;
 
-use crate::seed::Report;
+use crate::report::Report;
 use crate::{Bug, Counts, Style, Tested};
 
 /// Name of the counter of power cuts.

@@ -10,8 +10,6 @@
 //! answers any more, to reads either. Whoever opens the drive finds each block as it was last written
 //! durably, or as somebody began to write it since. In the end a check finds no fault.
 
-mod machine;
-
 use std::sync::Arc;
 
 use drive::{CreateOptions, Drive, Error, OpenOptions, Planted};
@@ -21,10 +19,10 @@ use parking_lot::Mutex;
 
 use crate::backing::{Backing, Overwrites};
 use crate::executor::{Cut, End, Executor};
-use crate::seed::Report;
+use crate::machine::Process;
+use crate::machine::{Frozen, Kinship, Machine, Time};
+use crate::report::Report;
 use crate::{Bug, Counts};
-pub(crate) use machine::Process;
-use machine::{Frozen, Kinship, Machine, Time};
 
 /// Size of the backing, and capacity of the drive, in bytes.
 const PHYSICAL_BYTES: u64 = 13 << 20;

@@ -37,6 +37,7 @@ use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::log_numbers::read_log_numbers;
 use crate::maintenance::maintenance;
 use crate::oracle::{LifeEnd, Oracle, Violation};
+use crate::report::Report;
 use crate::rounds::{mender, painter};
 use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 
@@ -79,18 +80,6 @@ const ORDERS: [SimOrder; 6] = [
     SimOrder::Oldest,
     SimOrder::Priority,
 ];
-
-/// Result of a seed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Report {
-    /// Counts of events.
-    pub counts: Counts,
-    /// Reason of the failure, if any.
-    pub failure: Option<String>,
-    /// Number of scheduler steps. It differs between runs of the same seed only if something is not
-    /// deterministic.
-    pub steps: u64,
-}
 
 /// Result of the wipe since the drive was last open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,8 +1,9 @@
 //! What seeds run on. The simulator is generic over it, and is made for each here, once: programs and tests
 //! that did so would each compile all of the engine again.
 
+use crate::report::Report;
 use crate::rivals;
-use crate::seed::{self, Report};
+use crate::seed;
 use crate::served::Served;
 use crate::toy::Toy;
 use crate::{Bug, Style, Subject};

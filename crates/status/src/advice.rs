@@ -3,8 +3,6 @@
 //! Fills (mostly zeros) take no space, so any number of them says nothing about the data to come. The ratios
 //! here leave them out, and so do all recommendations, estimates and warnings.
 
-use serde::{Deserialize, Serialize};
-
 use crate::report::StatusReport;
 
 /// Ratio of data that does not compress at all: headers and map, and on small drives the space to rewrite the
@@ -19,20 +17,6 @@ const MEANINGFUL_PART: u64 = 8;
 /// drive with this physical limit.
 pub fn meaningful_bytes(physical_limit_bytes: u64) -> u64 {
     MEANINGFUL_MAX_BYTES.min(physical_limit_bytes / MEANINGFUL_PART).max(1)
-}
-
-/// Data that hosts wrote lately. Without fills.
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct RecentlyWritten {
-    /// Time over which it was written; `None` if the drive is not served.
-    pub window_seconds: Option<f64>,
-    /// In logical space.
-    pub logical_bytes: u64,
-    /// Its records, with headers.
-    pub physical_bytes: u64,
-    /// Logical / physical; `None` if it is too little to tell.
-    pub compression_ratio: Option<f64>,
 }
 
 /// Whether the data that a drive may get fits into its capacity.
@@ -154,6 +138,7 @@ impl StatusReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::RecentlyWritten;
 
     const MIB: u64 = 1 << 20;
     const GIB: u64 = 1 << 30;

@@ -13,12 +13,13 @@ mod clock;
 mod compression;
 mod events;
 mod path_text;
+mod recently_written;
 mod report;
 mod server;
 mod states;
 mod warning;
 
-pub use advice::{CapacityPlan, Fit, INCOMPRESSIBLE_RATIO, RecentlyWritten, meaningful_bytes};
+pub use advice::{CapacityPlan, Fit, INCOMPRESSIBLE_RATIO, meaningful_bytes};
 pub use backing::{BackingReport, DeviceReport, FileId};
 pub use capacity::{CAPACITY_COLUMNS, CAPACITY_SECTOR_BYTES, capacity_values};
 pub use clock::{unix_seconds, unix_seconds_now};
@@ -28,6 +29,7 @@ pub use compression::{
 };
 pub use events::{EventCount, EventsReport, RecentEvent};
 pub use path_text::{Shown, as_text, parse_path, path_text, shown, uri_path};
+pub use recently_written::RecentlyWritten;
 pub use report::{
     CacheReport, CleaningReport, CopyReport, ErrorReport, RecoveryReport, ScrubsReport, StatusAnswer,
     StatusReport, TimeToFull, WearReport,

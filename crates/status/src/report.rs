@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::advice::RecentlyWritten;
 use crate::backing::BackingReport;
 use crate::compression::CompressionReport;
+use crate::recently_written::RecentlyWritten;
 use crate::server::ServerReport;
 use crate::states::{DriveState, NoTime, WearSource};
 use crate::warning::CriticalWarning;

@@ -1,9 +1,10 @@
 //! Writing of payloads.
 
 use crate::detect::rest_is_even;
-use crate::{Dictionary, Effort, UNIT_BYTES, zstd};
+use crate::{Dictionary, UNIT_BYTES, zstd};
 
 use super::choice::{self, Choice, Coding};
+use super::effort::Effort;
 use super::header;
 use super::transform::Transform;
 

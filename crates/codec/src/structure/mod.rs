@@ -10,6 +10,7 @@ mod choice;
 mod columns;
 mod decoder;
 mod difference;
+mod effort;
 mod encoder;
 mod entropy;
 mod gradient;
@@ -22,4 +23,5 @@ mod transform;
 mod x86;
 
 pub(crate) use decoder::Decoder;
+pub use effort::Effort;
 pub(crate) use encoder::Encoder;

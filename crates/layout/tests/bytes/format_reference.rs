@@ -3,8 +3,9 @@
 use layout::node::{NodeCoding, NodeId};
 use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack, drive_tag};
 use layout::record::{RecordHeader, place_mask, record_crc};
+use layout::row::ROW_BYTES;
 use layout::superblock::KNOWN_CODECS;
-use layout::table::{ROW_BYTES, ROWS_A_PAGE, encode_page, table_crc, table_pages};
+use layout::table::{ROWS_A_PAGE, encode_page, table_crc, table_pages};
 use layout::{
     ATOMIC_WRITE_BYTES, BLOCK_BYTES, Checkpoint, Entry, FORMAT_VERSION, Features, Geometry, Head, Mix,
     NextSegment, PackHeader, RecordKind, SegmentRow, SegmentUse, UNIT_BYTES,

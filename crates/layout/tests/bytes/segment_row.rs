@@ -1,6 +1,6 @@
 //! A segment's row in the checkpoint's table.
 
-use layout::table::ROW_BYTES;
+use layout::row::ROW_BYTES;
 use layout::{SegmentRow, SegmentUse};
 use proptest::prelude::*;
 

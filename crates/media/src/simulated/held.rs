@@ -1,22 +1,8 @@
 //! Order in which operations complete, operations that are held, and pages that are watched.
 
-use super::SimMedia;
 use super::state::{InFlight, Request, State};
+use super::{SimMedia, SimOrder};
 use crate::PAGE_BYTES;
-
-/// Operation in flight that completes next. One step in four is random in any case.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SimOrder {
-    /// Any.
-    #[default]
-    Random,
-    /// The one that was issued last: old ones starve.
-    Newest,
-    /// The one that was issued first.
-    Oldest,
-    /// The one with the highest priority, a random number that each operation is given when it is issued.
-    Priority,
-}
 
 /// A read in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

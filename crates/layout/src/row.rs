@@ -1,0 +1,92 @@
+//! A segment's row in the [table](crate::table) of segments.
+
+use crate::DecodeError;
+use crate::bytes::{put, u32_at, u64_at};
+use crate::limits::SEQUENCE_LIMIT;
+
+/// Bytes of a segment's row.
+pub const ROW_BYTES: usize = 24;
+const ROW: &str = "segment row";
+
+/// Use of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum SegmentUse {
+    /// Holds nothing; may be opened by a head.
+    Free = 0,
+    /// Holds packs, or is open.
+    Used = 1,
+    /// Holds a record that cleaning could not read: never freed.
+    Damaged = 2,
+    /// A write to it failed: never written again. Its records stay readable until they are moved out.
+    Bad = 3,
+}
+
+/// A segment's row in the table.
+///
+/// ```text
+///   0  4  live bytes in 16 B units    4  4  generation    8  8  sequence number of the last pack in it
+///  16  4  repackable bytes in 16 B units                 20  1  use                21  3  zero
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SegmentRow {
+    /// Sum of the lengths of the records in it that have a live block, in 16-byte units. A frame counts whole
+    /// until its last block dies.
+    pub live_units: u32,
+    /// Number of this filling.
+    pub generation: u32,
+    /// Sequence number of the last pack written to it.
+    pub last_sequence: u64,
+    /// Estimate of the live units that dead blocks of frames take: what cleaning may gain by compressing the
+    /// live blocks anew. Never more than the equal shares of those dead blocks; 0 is always allowed.
+    pub repackable_units: u32,
+    /// Its use.
+    pub usage: SegmentUse,
+}
+
+impl SegmentRow {
+    /// The row of a segment that was never used.
+    pub const BLANK: SegmentRow = SegmentRow {
+        live_units: 0,
+        generation: 0,
+        last_sequence: 0,
+        repackable_units: 0,
+        usage: SegmentUse::Free,
+    };
+
+    /// Writes the row to the first [`ROW_BYTES`] of `out`. The sequence number is below [`SEQUENCE_LIMIT`].
+    pub fn encode(&self, out: &mut [u8]) {
+        assert!(self.last_sequence < SEQUENCE_LIMIT, "a row that decoding refuses");
+        put(out, 0, &self.live_units.to_le_bytes());
+        put(out, 4, &self.generation.to_le_bytes());
+        put(out, 8, &self.last_sequence.to_le_bytes());
+        put(out, 16, &self.repackable_units.to_le_bytes());
+        put(out, 20, &[self.usage as u8, 0, 0, 0]);
+    }
+
+    /// Reads a row. Whether it fits the drive's segments is for
+    /// [`Checkpoint::validate`](crate::Checkpoint::validate).
+    pub fn decode(b: &[u8]) -> Result<SegmentRow, DecodeError> {
+        if b.len() < ROW_BYTES {
+            return Err(DecodeError::Truncated(ROW));
+        }
+        let usage = match b[20] {
+            0 => SegmentUse::Free,
+            1 => SegmentUse::Used,
+            2 => SegmentUse::Damaged,
+            3 => SegmentUse::Bad,
+            _ => return Err(DecodeError::Field(ROW, "unknown segment use")),
+        };
+        let row = SegmentRow {
+            live_units: u32_at(b, 0),
+            generation: u32_at(b, 4),
+            last_sequence: u64_at(b, 8),
+            repackable_units: u32_at(b, 16),
+            usage,
+        };
+        if row.last_sequence >= SEQUENCE_LIMIT {
+            return Err(DecodeError::Field(ROW, "impossible sequence number"));
+        }
+        Ok(row)
+    }
+}

@@ -338,7 +338,7 @@ pub(crate) fn number_text(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::Sample;
+    use crate::sample::Sample;
 
     fn run(speeds: &[f64]) -> Run {
         let samples = speeds.iter().map(|speed| Sample {

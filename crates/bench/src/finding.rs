@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::documents::{Document, Statement, statement};
-use crate::run::FailedScene;
+use crate::failed_scene::FailedScene;
 use crate::value::Value;
 
 /// Whether a statement is true of Pumice on the machine of the run.

@@ -6,6 +6,7 @@
 mod client;
 mod gateway;
 mod removal;
+mod warp;
 
 use std::io::Read;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,9 +20,9 @@ use rusty_s3::S3Action;
 
 use crate::error::{BenchError, Result};
 use crate::fio::Measured;
+use crate::objects::warp::Warp;
 use crate::process::{self, Stop};
 use crate::target::S3Address;
-use crate::warp::Warp;
 pub use client::S3Client;
 pub(crate) use client::{OWN, choose};
 use gateway::{ANSWER, Gateway, PATIENCE, POLL, SIGNED, success, until_stopped};

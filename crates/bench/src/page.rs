@@ -85,7 +85,8 @@ fn chart(run: &Run, title: &str, axis: &str, figure: Quantity) -> Option<BarChar
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::run::{RunTarget, Sample};
+    use crate::run::RunTarget;
+    use crate::sample::Sample;
 
     #[test]
     fn a_page_has_charts_of_what_was_measured() {

@@ -3,10 +3,11 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{BenchError, Result};
+use crate::failed_scene::FailedScene;
 use crate::finding::Finding;
 use crate::machine::Machine;
+use crate::sample::Sample;
 use crate::stats::Figure;
-use crate::steady::Steady;
 use crate::value::Value;
 
 /// Version of the document. It changes when a reader of an older one would misread it.
@@ -95,24 +96,6 @@ impl RunData {
     }
 }
 
-/// A scene that failed on a target.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct FailedScene {
-    /// The scene.
-    pub scene: String,
-    /// The target.
-    pub target: String,
-    /// The error.
-    pub error: String,
-}
-
-impl FailedScene {
-    /// In words.
-    pub(crate) fn text(&self) -> String {
-        format!("{} on {} failed: {}", self.scene, self.target, self.error)
-    }
-}
-
 /// A target with its headline figures: medians of one step of the suite, sequential writes of compressible
 /// data.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -162,40 +145,6 @@ pub struct Series {
     pub write_amplification: Option<Figure>,
     /// The rounds.
     pub samples: Vec<Sample>,
-}
-
-/// One step of one scene on one target, in one round.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Sample {
-    /// Bytes read and written.
-    pub bytes: u64,
-    /// Time, with the flush at the end.
-    pub seconds: f64,
-    /// Requests per second.
-    pub requests_per_second: f64,
-    /// Median latency in microseconds.
-    pub p50_us: Option<f64>,
-    /// Latency that 99 of 100 requests did not exceed, in microseconds.
-    pub p99_us: Option<f64>,
-    /// CPU seconds of fio.
-    pub client_cpu_seconds: f64,
-    /// CPU seconds of the servers.
-    pub server_cpu_seconds: Option<f64>,
-    /// CPU seconds of a limited backing.
-    pub device_cpu_seconds: Option<f64>,
-    /// Logical over physical bytes, after the step.
-    pub ratio: Option<f64>,
-    /// Bytes that the data takes, after the step.
-    pub physical_used_bytes: Option<u64>,
-    /// Bytes written to the backing for each byte written by the host, during the step.
-    pub write_amplification: Option<f64>,
-    /// Whether the servers came to rest after the step, so that all their work for it is counted; `None`
-    /// where nobody waited.
-    #[serde(default)]
-    pub came_to_rest: Option<bool>,
-    /// How steady it was at its end, where that was asked; the figures are those of the last five rounds.
-    #[serde(default)]
-    pub steady: Option<Steady>,
 }
 
 /// What a model of this program predicted, and what was measured.

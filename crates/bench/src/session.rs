@@ -4,24 +4,27 @@ mod turns;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::fs::FallocateFlags;
 
 use crate::budget::{self, Budget, Pace, ROUNDS_MAX};
 use crate::error::{BenchError, Result};
-use crate::fio::{Data, Fio, Job, Pattern, Place};
+use crate::fio::{Data, Job, Pattern, Place};
 use crate::load::Load;
 use crate::machine::Machine;
-use crate::objects::{self, S3Client};
+use crate::objects;
+use crate::options::{NO_TIME, Options};
+use crate::plan::Plan;
 use crate::process::{self, Stop};
 use crate::processors;
-use crate::run::{Run, RunTarget, Sample, Series, VERSION};
+use crate::run::{Run, RunTarget, Series, VERSION};
+use crate::sample::Sample;
 use crate::scene::{Action, Scene, Step};
 use crate::steady;
 use crate::store::{self, Discards, Store, Workshop};
-use crate::suite::{DataSet, Plan, Suite};
+use crate::suite::Suite;
 use crate::target::{self, Target};
 use turns::{Turn, fail, reversed_targets, turns};
 
@@ -36,35 +39,8 @@ const REST_MAX: Duration = Duration::from_secs(5);
 const REST_SHARE: f64 = 0.08;
 const REST_LOOK: Duration = Duration::from_millis(200);
 
-/// Why a scene was left out.
-pub(crate) const NO_TIME: &str = "no time left";
 /// Least ratio of a file system that compresses, with data that is zeros to 80 %.
 const RATIO_MIN: f64 = 1.2;
-
-/// What a run needs to know.
-#[derive(Clone, Debug)]
-pub struct Options {
-    /// What is measured. Empty: the targets of the suite.
-    pub targets: Vec<Target>,
-    /// Time for the run. Scenes that were begun are finished.
-    pub limit: Duration,
-    /// Physical size of stores that are made; `None`: that of the suite.
-    pub size_bytes: Option<u64>,
-    /// Folder for everything temporary, on the disk to measure. It must exist, and stays.
-    pub folder: PathBuf,
-    /// The program `pumice`.
-    pub program: PathBuf,
-    /// The fio to use.
-    pub fio: Fio,
-    /// Repeats timed jobs that write until they are in a steady state.
-    pub to_steady: bool,
-    /// Data sets for the suite `datasets`.
-    pub data: Vec<DataSet>,
-    /// Client of the suite `s3`.
-    pub s3_client: S3Client,
-    /// The command line, for the report.
-    pub command: String,
-}
 
 /// What a run does next.
 #[derive(Clone, Debug, PartialEq, Eq)]

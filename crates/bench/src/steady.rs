@@ -2,9 +2,7 @@
 //! State": the last five rounds of a job range by at most 20 % of their mean, and the straight line that fits
 //! them best by at most 10 %.
 
-use serde::{Deserialize, Serialize};
-
-use crate::run::Sample;
+use crate::sample::{Sample, Steady};
 
 /// Rounds of the window that is looked at.
 const WINDOW: usize = 5;
@@ -12,19 +10,6 @@ const WINDOW: usize = 5;
 pub(crate) const ROUNDS_MAX: usize = 25;
 const RANGE_MAX: f64 = 0.20;
 const SLOPE_MAX: f64 = 0.10;
-
-/// How steady a job was at its end.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Steady {
-    /// Whether it came to a steady state. If not, the time was up, or 25 rounds were over.
-    pub is_steady: bool,
-    /// Rounds of the job until then.
-    pub rounds_count: u32,
-    /// Highest less lowest of the last five rounds, over their mean.
-    pub range_share: f64,
-    /// Rise or fall of the line through them, over their mean.
-    pub slope_share: f64,
-}
 
 /// Looks at the last rounds; `None` if there are less than five.
 pub(crate) fn look(rounds: &[Sample]) -> Option<Steady> {

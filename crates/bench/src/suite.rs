@@ -11,46 +11,15 @@ mod s3;
 mod slow_disk;
 mod zeros;
 
-use std::path::{Path, PathBuf};
-
-use crate::budget::Budget;
 use crate::documents::STATEMENTS;
 use crate::error::{BenchError, Result, TOO_FEW};
 use crate::finding::{Finding, Needs};
-use crate::process::Stop;
+use crate::options::{NO_TIME, Options};
+use crate::plan::Plan;
 use crate::run::{Prediction, Run, RunData};
 use crate::scene::Scene;
-use crate::session::{NO_TIME, Options};
-use crate::target::{Kind, Target, file_id};
+use crate::target::{Kind, Target};
 use crate::value::Value;
-
-/// A data set of the user.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DataSet {
-    /// Its name. Those of Canonical's table are `warp`, `jpeg`, `covid`, `yuv` and `h264`.
-    pub name: String,
-    /// Folder or file.
-    pub path: PathBuf,
-}
-
-/// Refuses data sets that reports could not tell apart, and those that are one and the same.
-///
-/// # Errors
-/// Says which two have the same name, or lead to the same folder or file.
-pub fn distinct_data(sets: &[DataSet]) -> std::result::Result<(), String> {
-    for (at, set) in sets.iter().enumerate() {
-        let id = file_id(&set.path);
-        for other in &sets[..at] {
-            if other.name == set.name {
-                return Err(format!("data set {}: given twice, expected another name for each", set.name));
-            }
-            if id.is_some() && file_id(&other.path) == id {
-                return Err(format!("data set {}: is the same as {}: leave one out", set.name, other.name));
-            }
-        }
-    }
-    Ok(())
-}
 
 /// What a suite makes of a run.
 #[derive(Default)]
@@ -70,17 +39,6 @@ pub(crate) struct Seen<'a> {
     pub(crate) drive: &'a str,
     /// The first target without compression, if there is one.
     pub(crate) raw: Option<&'a str>,
-}
-
-/// What scenes are made of.
-pub(crate) struct Plan<'a> {
-    pub(crate) options: &'a Options,
-    /// Folder for what is made for the run.
-    pub(crate) folder: &'a Path,
-    /// Size of stores that are made.
-    pub(crate) size_bytes: u64,
-    pub(crate) budget: &'a Budget,
-    pub(crate) stop: &'a Stop,
 }
 
 /// The scenes of a run.
@@ -335,10 +293,15 @@ impl Seen<'_> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::path::{Path, PathBuf};
     use std::time::Duration;
 
     use super::*;
-    use crate::run::{FailedScene, RunTarget, Sample, Series};
+    use crate::budget::Budget;
+    use crate::failed_scene::FailedScene;
+    use crate::process::Stop;
+    use crate::run::{RunTarget, Series};
+    use crate::sample::Sample;
 
     /// What a run measured: three rounds of 1 second with `rate` MB, and as many requests.
     pub(crate) struct Measured<'a> {

@@ -1,6 +1,5 @@
 //! Targets, as named on the command line.
 
-mod examine;
 mod nvme_tcp;
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -8,12 +7,11 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::error::BenchError;
-pub use examine::large_enough;
 pub(crate) use nvme_tcp::DISCOVERY_NQN;
 pub use nvme_tcp::NvmeTcpAddress;
 
 /// Least that jobs can use.
-const SMALLEST_BYTES: u64 = 16 << 20;
+pub(crate) const SMALLEST_BYTES: u64 = 16 << 20;
 /// How addresses of NVMe/TCP begin.
 const SCHEME_NVME_TCP: &str = "nvme-tcp://";
 

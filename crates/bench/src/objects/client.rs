@@ -1,12 +1,13 @@
 //! The client that puts and gets objects: warp, or this program's own.
 
+use std::path::Path;
 use std::str::FromStr;
 
 use super::Access;
 use crate::error::{BenchError, Result};
-use crate::suite::Plan;
-use crate::target::Kind;
-use crate::warp::{self, Warp};
+use crate::objects::warp::{self, Warp};
+use crate::process::Stop;
+use crate::target::{Kind, Target};
 
 /// Name of the own client in reports.
 pub(crate) const OWN: &str = "own";
@@ -50,12 +51,12 @@ pub(crate) struct Chosen {
     pub(crate) note: Option<String>,
 }
 
-/// Chooses the client of a run.
-pub(crate) fn choose(plan: &Plan<'_>) -> Result<Chosen> {
+/// Chooses the client of a run that may put files into `folder`.
+pub(crate) fn choose(wanted: S3Client, targets: &[Target], folder: &Path, stop: &Stop) -> Result<Chosen> {
     let own = |note| Chosen { warp: None, note };
-    let found = match plan.options.s3_client {
+    let found = match wanted {
         S3Client::Own => return Ok(own(None)),
-        S3Client::Warp | S3Client::Auto => usable(plan),
+        S3Client::Warp | S3Client::Auto => usable(targets, folder, stop),
     };
     match found {
         Ok(warp) => {
@@ -69,18 +70,18 @@ pub(crate) fn choose(plan: &Plan<'_>) -> Result<Chosen> {
             let note = format!("{}: its data is {data}. {times}", warp.text());
             Ok(Chosen { warp: Some(warp), note: Some(note) })
         }
-        Err(error) if plan.options.s3_client == S3Client::Warp || error.is_interrupted() => Err(error),
+        Err(error) if wanted == S3Client::Warp || error.is_interrupted() => Err(error),
         Err(error) => Ok(own(Some(format!("the client is this program's own: {error}")))),
     }
 }
 
 /// Returns the installed warp, if all buckets are empty.
-fn usable(plan: &Plan<'_>) -> Result<Warp> {
-    let warp = Warp::find(plan.folder, plan.stop)?;
-    for target in &plan.options.targets {
+fn usable(targets: &[Target], folder: &Path, stop: &Stop) -> Result<Warp> {
+    let warp = Warp::find(folder, stop)?;
+    for target in targets {
         if let Kind::S3(address) = &target.kind {
-            let access = Access::to(address, String::new(), plan.stop)?;
-            if let Some(problem) = warp::in_use(&access, plan.stop)? {
+            let access = Access::to(address, String::new(), stop)?;
+            if let Some(problem) = warp::in_use(&access, stop)? {
                 return Err(BenchError::target(&target.name, problem));
             }
         }

@@ -1,4 +1,9 @@
+use std::path::PathBuf;
+
 use super::*;
+use crate::data_set::DataSet;
+use crate::fio::Fio;
+use crate::objects::S3Client;
 use crate::suite;
 
 #[test]

@@ -1,7 +1,8 @@
 //! Scenes on targets, in the order in which they run.
 
 use crate::error::BenchError;
-use crate::run::{FailedScene, Run};
+use crate::failed_scene::FailedScene;
+use crate::run::Run;
 use crate::scene::Scene;
 use crate::store;
 use crate::target::Target;

@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use super::{Discards, Space, Store, Workshop, cluster::Cluster};
 use crate::error::{BenchError, Result};
+use crate::examine::large_enough;
 use crate::fio::Place;
 use crate::process;
-use crate::target::{Target, large_enough};
+use crate::target::Target;
 
 /// Longest wait for a server to say how large its export is.
 const ASK: Duration = Duration::from_secs(30);

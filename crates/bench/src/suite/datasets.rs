@@ -9,14 +9,16 @@ use std::path::{Path, PathBuf};
 
 use ::scan::{Population, WalkOptions};
 
-use super::{Conclusions, DataSet, Plan, Planned, Seen};
+use super::{Conclusions, Planned, Seen};
+use crate::data_set::DataSet;
 use crate::documents::statement;
 use crate::error::{BenchError, Result};
 use crate::finding::{Finding, Needs};
+use crate::options::Options;
+use crate::plan::Plan;
 use crate::process::Stop;
 use crate::run::{Prediction, RunData};
 use crate::scene::{Action, Scene, Step};
-use crate::session::Options;
 use crate::value::{Value, shown};
 
 /// Data sets if the user names none: what most machines have.

@@ -6,6 +6,7 @@ use crate::documents::statement;
 use crate::error::{BenchError, Result};
 use crate::finding::{Finding, Needs};
 use crate::objects::{self, ObjectJob};
+use crate::options::Options;
 use crate::scene::{Scene, Step};
 use crate::value::{over, shown};
 
@@ -32,7 +33,8 @@ pub(super) fn scenes(plan: &Plan<'_>) -> Result<Planned> {
             return Err(BenchError::target(name, problem));
         }
     }
-    let chosen = objects::choose(plan)?;
+    let Options { s3_client, targets, .. } = plan.options;
+    let chosen = objects::choose(*s3_client, targets, plan.folder, plan.stop)?;
     let warp = chosen.warp;
     let job = |is_put| ObjectJob {
         is_put,

@@ -5,10 +5,10 @@ use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 
-use super::{Kind, SMALLEST_BYTES, Target};
 use crate::error::BenchError;
 use crate::objects::Access;
 use crate::process::Stop;
+use crate::target::{Kind, SMALLEST_BYTES, Target};
 
 impl Target {
     /// Looks whether there is something to measure: a file or device that is large enough, a place for a

@@ -91,7 +91,7 @@ PREEMPTIONS ?= 4
 models: deps
 	PUMICE_PREEMPTIONS=$(PREEMPTIONS) scripts/models.sh --show-output
 
-# Codec and engine against the bare codec; then the drive over NBD against nbdkit (see docs/performance.md).
+# Codec and engine against the bare codec; then the drive over NBD against nbdkit (see lab/README.md).
 bench: deps
 	$(CARGO) bench -p codec -p drive
 	scripts/bench-nbd.sh
@@ -110,11 +110,11 @@ soak:
 planted:
 	$(CARGO) run --release -p sim --features planted-bugs -- --bug all --seeds 1000
 
-# fio with verification on a drive that cleans all the time, for ten minutes (see docs/performance.md).
+# fio with verification on a drive that cleans all the time, for ten minutes (see lab/README.md).
 soak-fio: deps build
 	scripts/soak-fio.sh
 
-# Power cuts under the released program: make power-cuts CUTS=500 MODES=direct,cache (see docs/power-cuts.md).
+# Power cuts under the released program: make power-cuts CUTS=500 MODES=direct,cache (see docs/explanation/power-cuts.md).
 CUTS ?= 500
 MODES ?= direct,cache,fsyncgate,stale-disk
 power-cuts: deps

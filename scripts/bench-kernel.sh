@@ -2,7 +2,7 @@
 # Compares block devices that compress, in one kernel on one disk: a drive attached by ublk and by nbd, dm-vdo, btrfs, zvols
 # (where ZFS was built for that kernel), and the bare disk. The kernel runs as a program (scripts/kernel-lab), on one processor,
 # with servers and fio beside it, or with LAB_KERNEL=qemu on an emulated machine of LAB_PROCESSORS [2]. Prints medians and spreads of
-# the rounds (docs/lab/kernel.md).
+# the rounds (lab/kernel.md).
 #
 #   scripts/bench-kernel.sh [ROUNDS]
 #   scripts/bench-kernel.sh against [MINUTES [ARGUMENT...]]

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # corpus.sh DIR [MIB]: makes the corpus that compression is measured on, one file a kind of data, MIB MiB each (64 unless
-# given), from Debian packages and from generators that always make the same bytes. docs/corpus.md describes the kinds.
+# given), from Debian packages and from generators that always make the same bytes. docs/reference/corpus.md describes the kinds.
 # Files that are there already are kept. Needs apt-get, dpkg-deb, python3; for two kinds a PostgreSQL server, for one
 # mkfs.ext4, for five pip, for one user-mode Linux's ptrace (kinds whose tools are missing are skipped with a line that
 # says so).

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Cuts the power under `pumice serve`, hundreds of times, and verifies after each what was promised (see docs/power-cuts.md).
+# Cuts the power under `pumice serve`, hundreds of times, and verifies after each what was promised (see docs/explanation/power-cuts.md).
 # Usage: scripts/power-cuts.sh [--cuts N] [--modes direct,cache,fsyncgate,stale-disk] [--seed N] ... (--help lists all). Needs /dev/fuse, the
 # right to mount and fio. PUMICE names the program to test; else the released one is built. Logs and images of drives that fail
 # stay in a folder under CUTS_DIR (the temporary directory).

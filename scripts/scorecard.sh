@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs all suites of `pumice bench` on this machine, and writes docs/scorecard.md from them.
+# Runs all suites of `pumice bench` on this machine, and writes docs/reference/scorecard.md from them.
 # Usage: scripts/scorecard.sh [MINUTES] [RUN.json...]. MINUTES (10) is for each suite; runs made elsewhere are added.
 # CLUSTERS=yes also starts two Ceph clusters of one OSD (deploy/ceph/lab.sh: on a plain file, and on a drive) for the suites
 # `offload` (three times MINUTES: it has six targets) and `s3`, and ends them; it needs root and the packages of
@@ -9,7 +9,7 @@
 # zvol (scripts/bench-kernel.sh against). It stands behind the one of this machine, and of several runs of a suite the last one counts.
 # SUITES names those of the other suites that are to run, where runs of the rest are given. BENCH_DIR names a folder on the disk
 # to measure, RUNS where the runs are kept, PUMICE the program. A suite that fails does not keep the others from running;
-# docs/scorecard.md is written only if all runs are complete.
+# docs/reference/scorecard.md is written only if all runs are complete.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 minutes=${1:-10}
@@ -162,6 +162,6 @@ done
 [ "${#there[@]}" -gt 0 ] || exit 1
 "$program" bench scorecard "${there[@]}" >"$runs/scorecard.md"
 echo "$runs/scorecard.md"
-[ "$bad" -eq 0 ] || { echo "scorecard: docs/scorecard.md is not written" >&2; exit 1; }
-cp "$runs/scorecard.md" docs/scorecard.md
-echo "docs/scorecard.md"
+[ "$bad" -eq 0 ] || { echo "scorecard: docs/reference/scorecard.md is not written" >&2; exit 1; }
+cp "$runs/scorecard.md" docs/reference/scorecard.md
+echo "docs/reference/scorecard.md"

@@ -1,4 +1,4 @@
-//! Names and meanings of the metrics. `docs/monitoring.md` lists them; a test compares the two.
+//! Names and meanings of the metrics. `docs/reference/metrics.md` lists them; a test compares the two.
 
 mod labelled;
 mod single;

@@ -1,4 +1,5 @@
-//! Metrics: what `promtool` says of them, and whether `docs/monitoring.md` lists exactly those there are.
+//! Metrics: what `promtool` says of them, and whether `docs/reference/metrics.md` lists exactly those there
+//! are.
 
 mod common;
 
@@ -103,7 +104,7 @@ fn what_is_unknown_is_absent() {
 
 #[test]
 fn the_document_lists_exactly_these() -> Result<(), std::io::Error> {
-    let document = std::fs::read_to_string(project("docs/monitoring.md"))?;
+    let document = std::fs::read_to_string(project("docs/reference/metrics.md"))?;
     let row = |line: &str| {
         let mut cells = line.strip_prefix("| `pumice_")?.split(" | ");
         let name = cells.next()?.split(['`', '{']).next()?;

@@ -377,7 +377,7 @@ pub const STATEMENTS: &[Statement] = &[
     of(
         Pumice,
         "pu-waf",
-        "docs/plan.md",
+        "docs/reference/plan.md",
         "write amplification of 1.5x under random overwrites, measured over predicted",
         "at most the prediction",
         Ok("expansion"),
@@ -385,7 +385,7 @@ pub const STATEMENTS: &[Statement] = &[
     of(
         Pumice,
         "pu-slow",
-        "docs/bench.md, slow-disk",
+        "docs/reference/bench.md, slow-disk",
         "writes of 2.4:1 data on a disk of 100 MB/s, over the disk alone",
         "2.4x, less headers",
         Ok("slow-disk"),
@@ -393,7 +393,7 @@ pub const STATEMENTS: &[Statement] = &[
     of(
         Pumice,
         "pu-scan",
-        "docs/scan.md",
+        "docs/explanation/scan.md",
         "largest error of the ratio that `pumice scan` predicts, over all data sets",
         "at most 2 %",
         Ok("datasets"),

@@ -12,7 +12,8 @@ pub enum CodecId {
     Zstd = 2,
     /// One DEFLATE stream (RFC 1951) without a zlib or gzip wrapper.
     Deflate = 3,
-    /// A transform, and one Zstandard frame as of [`CodecId::Zstd`] of the transformed data (docs/format.md).
+    /// A transform, and one Zstandard frame as of [`CodecId::Zstd`] of the transformed data
+    /// (docs/reference/format.md).
     Structured = 4,
 }
 

@@ -16,10 +16,10 @@ use crate::{CodecError, CodecId, Dictionary};
 /// is cut, so that a reader of its first part does not have to decode the rest
 /// ([`Decoder::decompress_prefix`]).
 ///
-/// At least 8 KiB: smaller blocks cost more and gain little (docs/codec.md). Cutting a frame of 32 KiB into
-/// quarters costs 1.0 per cent of ratio and makes a read a fifth faster. Strongly compressed data has ratio
-/// to spare, and is read more often than it is written. At low levels the tables of each zstd block cost a
-/// tenth of the speed, so those frames are not cut.
+/// At least 8 KiB: smaller blocks cost more and gain little (docs/explanation/codec.md). Cutting a frame of
+/// 32 KiB into quarters costs 1.0 per cent of ratio and makes a read a fifth faster. Strongly compressed data
+/// has ratio to spare, and is read more often than it is written. At low levels the tables of each zstd block
+/// cost a tenth of the speed, so those frames are not cut.
 fn cut_bytes(frame_bytes: usize, level: i8) -> usize {
     if level < CUT_FROM_LEVEL {
         return BLOCK_BYTES_MAX;

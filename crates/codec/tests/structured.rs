@@ -293,7 +293,7 @@ fn a_frame_that_ends_too_soon_is_an_error() {
     }
 }
 
-/// The transform is the low four bits of a payload's first byte (docs/format.md).
+/// The transform is the low four bits of a payload's first byte (docs/reference/format.md).
 #[test]
 fn pictures_are_predicted_by_the_row_above() {
     const GRADIENT: u8 = 4;

@@ -4,7 +4,7 @@
 //! If requests are long enough that the drive compresses blocks together, the bare side compresses the same
 //! frames.
 //!
-//! `cargo bench -p drive` prints the tables of docs/lab/engine.md. Each figure is the median of several
+//! `cargo bench -p drive` prints the tables of lab/engine.md. Each figure is the median of several
 //! rounds in which the two sides take turns, because machines are shared and noisy. `-- single "lz4 fio"`
 //! runs the lines of one codec and kind of data, `-- engine`, `-- space`, `-- cores` and `-- threads` the
 //! other tables.

@@ -2,7 +2,7 @@
 //! the frames that it was written in die block by block, and cleaning has to pack anew what is left of them.
 //! The same for a drive that was settled: as every drive is that was ever idle.
 //!
-//! `cargo bench -p drive --bench full` prints the table of docs/lab/cleaning.md: how long writes take, and
+//! `cargo bench -p drive --bench full` prints the table of lab/cleaning.md: how long writes take, and
 //! what is written to the medium for each byte of the host's. One thread; the background has a turn after
 //! each few writes, as on a server that is busy.
 #![allow(clippy::print_stdout)]

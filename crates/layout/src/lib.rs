@@ -1,7 +1,7 @@
 //! Bytes on the backing: superblock, owner pages, checkpoint, pack, record, map node. Pure encode and decode.
 //!
-//! `docs/format.md` gives the same format as tables, `docs/design/format-overview.md` the reasons. All
-//! integers are little-endian. Every decoder takes bytes from outside: it returns an error for malformed
+//! `docs/reference/format.md` gives the same format as tables, `docs/design/format-overview.md` the reasons.
+//! All integers are little-endian. Every decoder takes bytes from outside: it returns an error for malformed
 //! input and never panics.
 
 #![forbid(unsafe_code)]

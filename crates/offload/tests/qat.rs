@@ -1,5 +1,5 @@
 //! QAT by way of a library that stands in for libqatzip: same functions, no device. What only the hardware
-//! can show is not shown here (docs/offload.md).
+//! can show is not shown here (docs/how-to/offload.md).
 
 #[path = "common/standin.rs"]
 #[allow(unreachable_pub, reason = "a test")]

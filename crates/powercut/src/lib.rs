@@ -5,7 +5,7 @@
 //! loses what was not synced, and which a FUSE file system ([`mount`]) presents as a file. Clients over NBD
 //! ([`client`]) are watched by the simulator's oracle, and fio ([`fio`]) works beside them. A story
 //! ([`story`]) is one drive from a seed, through some dozen power cuts. A run ([`run`]) consists of many
-//! stories. `docs/power-cuts.md` describes what is cut and what is checked.
+//! stories. `docs/explanation/power-cuts.md` describes what is cut and what is checked.
 
 #![forbid(unsafe_code)]
 

@@ -23,7 +23,8 @@ use empty::Looks;
 use examine::examine;
 use progress::Bar;
 
-/// Repeat experiments of published documents with fio, and compare with what they state (docs/bench.md)
+/// Repeat experiments of published documents with fio, and compare with what they state
+/// (docs/how-to/bench.md)
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 #[command(

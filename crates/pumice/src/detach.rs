@@ -151,7 +151,7 @@ fn refuse_loss(found: &Attachment) -> Result<()> {
     if let Some(server) = loses(found) {
         bail!(
             "{}: its backing was deleted, and detaching ends its server (process {server}), with which all data is \
-             lost; copy it first (docs/space.md), or use --force",
+             lost; copy it first (docs/how-to/backing-trouble.md), or use --force",
             shown(&found.record.path)
         );
     }

@@ -1,7 +1,7 @@
 //! ScaleFlux's names: `sfx-status` and `sfx-nvme` as administrators of its CSD 2000 know them, on Pumice's
 //! drives. These commands translate names, numbers, units and output; the work is done by Pumice's own.
 //! Source: Hyperscalers, *Gluster Scale Out Storage for Cloud using Computational Storage Drives*, 2022.
-//! `docs/sfx.md` describes what differs.
+//! `docs/reference/sfx.md` describes what differs.
 
 mod card;
 mod erase;

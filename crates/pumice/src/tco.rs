@@ -16,7 +16,7 @@ use tco::{Applied, Comparison, Field, Influence, Origin, PRESETS, Scenario, Swee
 use crate::input::{text_in, text_of};
 use crate::output::Output;
 
-/// Total cost of ownership with the SNIA storage TCO model and extensions, described in docs/tco.md
+/// Total cost of ownership with the SNIA storage TCO model and extensions, described in docs/reference/tco.md
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     pumice tco --preset snia-2023\n  \
@@ -38,8 +38,8 @@ pub(crate) struct Args {
     /// Use the compression ratio from `pumice scan --json` (lower bound) instead of the assumed one
     #[arg(long, value_name = "FILE")]
     from_scan: Option<PathBuf>,
-    /// Use results of `pumice bench --json` (docs/tco.md): throughput, ratio and CPU time instead of assumed
-    /// values
+    /// Use results of `pumice bench --json` (docs/reference/tco.md): throughput, ratio and CPU time instead
+    /// of assumed values
     #[arg(long, value_name = "FILE")]
     from_bench: Option<PathBuf>,
     /// Set a field in all columns or in one: `ratio=2.4`, `Pumice:workload.ratio=2.4`

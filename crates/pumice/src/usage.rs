@@ -38,7 +38,7 @@ impl std::error::Error for Coded {
     }
 }
 
-/// Returns the exit code for an error (docs/exit-codes.md).
+/// Returns the exit code for an error (docs/reference/exit-codes.md).
 pub(crate) fn exit_code(error: &anyhow::Error) -> u8 {
     match error.downcast_ref::<Coded>() {
         Some(coded) => coded.code,

@@ -574,10 +574,10 @@ fn a_run_of_bench_replaces_assumptions() -> Outcome {
     Ok(())
 }
 
-/// The output of every command in `docs/tco.md` matches the program.
+/// The output of every command in `docs/reference/tco.md` matches the program.
 #[test]
 fn the_manual_shows_what_the_program_prints() -> Outcome {
-    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tco.md");
+    let manual = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/tco.md");
     let manual = fs::read_to_string(manual)?;
     let mut shown = 0;
     for block in manual.split("```").skip(1).step_by(2) {

@@ -1,8 +1,8 @@
 //! Status reports of drives: what servers answer, and what the command line and monitoring print.
 //!
 //! Serialized as JSON, the reports are a stable interface: fields are added, never renamed or removed.
-//! `docs/status.md` describes each, `docs/schema/status.json` is their schema. Sizes are in bytes unless a
-//! name says otherwise. The service makes the reports; this crate knows no drive.
+//! `docs/reference/status-json.md` describes each, `docs/schema/status.json` is their schema. Sizes are in
+//! bytes unless a name says otherwise. The service makes the reports; this crate knows no drive.
 
 #![forbid(unsafe_code)]
 

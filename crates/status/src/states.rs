@@ -189,15 +189,15 @@ impl BackingPlace {
             BackingPlace::Deleted => Some(
                 "the backing was deleted (if a file is at its path, it is another one): its data is lost when its \
                  server ends; do not stop or restart that, nor detach the drive, and copy the data first \
-                 (docs/space.md)",
+                 (docs/how-to/backing-trouble.md)",
             ),
             BackingPlace::Moved => Some(
                 "nothing is at the path of the backing, which has another name now: rename it back, or the next start \
-                 of its server does not find it (docs/space.md)",
+                 of its server does not find it (docs/how-to/backing-trouble.md)",
             ),
             BackingPlace::Replaced => Some(
                 "another file or device is at the path of the backing, and the next start of its server would open \
-                 that one: put the backing back (docs/space.md)",
+                 that one: put the backing back (docs/how-to/backing-trouble.md)",
             ),
             BackingPlace::InPlace | BackingPlace::Unknown => None,
         }

@@ -1,5 +1,5 @@
-//! `docs/status.md` and `docs/schema/status.json` list exactly the keys of a report, with their types and
-//! whether they may be null.
+//! `docs/reference/status-json.md` and `docs/schema/status.json` list exactly the keys of a report, with
+//! their types and whether they may be null.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ use status::{
     TrainingReport, Warning,
 };
 
-const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/status.md");
+const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/status-json.md");
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/status.json");
 
 /// A report with one element in every array, and nothing known that may be unknown.
@@ -83,9 +83,8 @@ fn keys_of(value: &Value) -> BTreeMap<String, String> {
 
 /// Keys and types of the document.
 fn documented() -> BTreeMap<String, String> {
-    let document = std::fs::read_to_string(DOCUMENT).expect("docs/status.md");
-    let (_, json) = document.split_once("\n## JSON\n").expect("a section about JSON");
-    let rows = json.lines().filter_map(|line| {
+    let document = std::fs::read_to_string(DOCUMENT).expect("docs/reference/status-json.md");
+    let rows = document.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| `")?.split(" | ");
         let key = cells.next()?.strip_suffix('`')?;
         Some((key.to_string(), cells.next()?.to_string()))

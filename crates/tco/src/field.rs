@@ -1,7 +1,7 @@
 //! Inputs of the model: every field of a scenario with its unit, limit and default.
 //!
 //! This list is the single source for parsing, checks, sweeps, the tornado chart and the table in
-//! `docs/tco.md`.
+//! `docs/reference/tco.md`.
 
 use crate::show::Show;
 

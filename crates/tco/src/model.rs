@@ -1,6 +1,6 @@
 //! The cost model. Racks follow the SNIA storage TCO model as published in "TCO in Computational Storage -
 //! Compression" (SNIA Computational Storage SIG, August 2023). Cloud volumes, CPU cores, discounting, number
-//! of racks and greenhouse gases are extensions. `docs/tco.md` lists the formulas in order.
+//! of racks and greenhouse gases are extensions. `docs/reference/tco.md` lists the formulas in order.
 
 use crate::field::{Field as F, Kind};
 use crate::metric::{Metric as M, Results};

@@ -180,7 +180,8 @@ fn metric_row(results: &[Results], metric: M) -> Option<Row> {
     Some(Row { key: info.key, label: info.label, unit: info.unit, show: info.show, cells })
 }
 
-/// Returns the table of fields in `docs/tco.md` as Markdown: everything that a scenario can contain.
+/// Returns the table of fields in `docs/reference/tco.md` as Markdown: everything that a scenario can
+/// contain.
 pub fn fields_markdown() -> String {
     let mut text =
         "| field | unit | allowed | default | columns | what |\n| --- | --- | --- | --- | --- | --- |\n"

@@ -325,7 +325,11 @@ fn presets_are_valid_and_their_sources_are_read() {
 /// The field list in the manual matches this crate.
 #[test]
 fn the_manual_lists_every_field() {
-    let manual = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/tco.md");
-    let manual = std::fs::read_to_string(manual).expect("docs/tco.md");
-    assert!(manual.contains(&tco::fields_markdown()), "docs/tco.md should hold:\n{}", tco::fields_markdown());
+    let manual = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/tco.md");
+    let manual = std::fs::read_to_string(manual).expect("docs/reference/tco.md");
+    assert!(
+        manual.contains(&tco::fields_markdown()),
+        "docs/reference/tco.md should hold:\n{}",
+        tco::fields_markdown()
+    );
 }

@@ -64,7 +64,7 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let lab = LAB_RIVALS.iter().filter(|name| !found.iter().any(|(rival, _)| rival == *name));
     let lab: Vec<&str> = lab.copied().collect();
     if !lab.is_empty() {
-        why += &format!("; {} in the lab kernel: docs/lab/kernel.md", lab.join(" and "));
+        why += &format!("; {} in the lab kernel: lab/kernel.md", lab.join(" and "));
     }
     let finding = seen.judge("hs22", quotient, Needs::AtLeast(1.0), ours, &why);
     // Nothing holds against all if one of them has no figures.
@@ -110,7 +110,7 @@ mod tests {
         assert!(ours.ends_with("of the best; not on this machine: qcow2"), "{ours}");
         // Where the rivals of the lab's kernel are.
         let (_, _, why) = verdict(&[("raw", 99.0)], &[], &[]);
-        assert!(why.ends_with("; vdo and zvol in the lab kernel: docs/lab/kernel.md"), "{why}");
+        assert!(why.ends_with("; vdo and zvol in the lab kernel: lab/kernel.md"), "{why}");
         let lab = concluded(
             "against",
             &["pumice", "vdo=/dev/vdo", "zvol=/dev/zvol"],

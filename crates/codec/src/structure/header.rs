@@ -1,4 +1,4 @@
-//! First bytes of a payload: the transform. A zstd frame follows. docs/format.md describes them.
+//! First bytes of a payload: the transform. A zstd frame follows. docs/reference/format.md describes them.
 
 use super::columns::{Change, Columns, ROTATED_LOG_MAX, STRIDE_MAX};
 use super::difference::Difference;

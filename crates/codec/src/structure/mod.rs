@@ -2,8 +2,8 @@
 //! are transformed first, without a change of length, and then compressed by zstd.
 //!
 //! The ideas are those of byte shuffling (Blosc), of splitting floats into exponents and the rest (ZipNN), of
-//! typed streams (OpenZL) and of branch conversion (BCJ of the xz format). docs/codec.md says what was
-//! measured.
+//! typed streams (OpenZL) and of branch conversion (BCJ of the xz format). docs/explanation/codec.md says
+//! what was measured.
 
 mod arm64;
 mod choice;

@@ -150,7 +150,7 @@ pub(super) mod tests {
         }
     }
 
-    /// Bytes of the format (docs/format.md). They never change.
+    /// Bytes of the format (docs/reference/format.md). They never change.
     #[test]
     fn transformed_bytes_are_those_of_the_format() {
         let applied = |transform: Transform, data: &[u8]| {

@@ -1,4 +1,4 @@
-//! The numbers of `docs/format.md`: whoever changes the format sees here what to change there.
+//! The numbers of `docs/reference/format.md`: whoever changes the format sees here what to change there.
 
 use layout::node::{NodeCoding, NodeId};
 use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack, drive_tag};

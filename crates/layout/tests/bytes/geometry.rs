@@ -125,7 +125,7 @@ fn default_segment_sizes() {
     assert_eq!(of(4096 << 30), Ok(64));
 }
 
-/// The example of `docs/format.md`.
+/// The example of `docs/reference/format.md`.
 #[test]
 fn ten_gib() {
     let geometry = Geometry::new(10 << 30, None).expect("ten GiB");

@@ -225,7 +225,7 @@ fn each_incarnation_has_a_log_id_of_its_own() {
     let of = |incarnation| Superblock { incarnation, ..sample() }.log_id();
     let ids: std::collections::HashSet<[u8; 16]> = (0..1000).map(of).collect();
     assert_eq!(ids.len(), 1000);
-    // As docs/format.md has it: m(1) = 0x5692161d100b05e5.
+    // As docs/reference/format.md has it: m(1) = 0x5692161d100b05e5.
     let expected: Vec<u8> =
         (0..16).map(|i| sample().uuid[i] ^ (0x5692_161d_100b_05e5_u128 >> (8 * i)) as u8).collect();
     assert_eq!(of(1)[..], expected[..]);

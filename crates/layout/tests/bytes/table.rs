@@ -185,7 +185,7 @@ proptest! {
         }
     }
 
-    /// As docs/format.md has it: CRC32C of the pages' first four bytes, one behind the other.
+    /// As docs/reference/format.md has it: CRC32C of the pages' first four bytes, one behind the other.
     #[test]
     fn checksum_over_a_table_is_that_of_its_pages_checksums(crcs: Vec<u32>) {
         let list: Vec<u8> = crcs.iter().flat_map(|crc| crc.to_le_bytes()).collect();

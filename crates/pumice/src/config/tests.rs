@@ -375,7 +375,7 @@ fn what_is_no_text_file_is_refused() {
 #[test]
 fn the_documented_examples_are_good() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let page = std::fs::read_to_string(root.join("docs/configuration.md")).expect("the page");
+    let page = std::fs::read_to_string(root.join("docs/reference/configuration.md")).expect("the page");
     let (_, rest) = page.split_once("```toml\n").expect("an example");
     let (example, _) = rest.split_once("```").expect("its end");
     let config = load(example).expect("a good example");
@@ -402,7 +402,7 @@ fn the_documented_examples_are_good() {
 
 #[test]
 fn every_key_is_documented() {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/configuration.md");
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/configuration.md");
     let page = std::fs::read_to_string(page).expect("the page");
     for table in ["[server]\nx = 1\n", "[[drive]]\nx = 1\n"] {
         let said = load(table).expect_err("an unknown key");

@@ -67,7 +67,7 @@ fn capacity_plan(status: &StatusReport) -> Finding {
         return Finding::fail(
             check,
             "the file system or volume under the drive is full: changes are refused",
-            "make room there; the drive goes on by itself (docs/space.md)",
+            "make room there; the drive goes on by itself (docs/how-to/full-drive.md)",
         );
     }
     if status.out_of_space {

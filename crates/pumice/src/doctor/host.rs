@@ -294,13 +294,13 @@ mod tests {
         assert!(need(12) <= limit_bytes / 5 * 4, "{} of {limit_bytes}", need(12));
         assert!(need(18) > limit_bytes, "the limit is for more drives than the unit says");
         assert!(unit.contains("# Some twelve drives with the default map-cache."), "{unit}");
-        let page = project("docs/service.md").replace('\n', " ");
+        let page = project("docs/reference/permissions.md").replace('\n', " ");
         let per_server = (need(0) >> 20, (need(1) - need(0)) >> 20);
         let said = format!(
             "`MemoryMax={limit}` is for some twelve drives with the default `map-cache`: {} MiB for requests, buffers \
              and the read cache of the server, {} MiB a drive, and a fifth",
             per_server.0, per_server.1
         );
-        assert!(page.contains(&said), "expected in docs/service.md: {said}");
+        assert!(page.contains(&said), "expected in docs/reference/permissions.md: {said}");
     }
 }

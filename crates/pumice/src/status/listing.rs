@@ -1,7 +1,7 @@
 //! Lines of `pumice status`: a summary, and more with `--all`. Most have the names and the order of the
 //! status listing of ScaleFlux's CSD 2000 (`sfx-status`, in Hyperscalers, *Gluster Scale Out Storage for
-//! Cloud using Computational Storage Drives*, 2022, figure 6), where they apply here. `docs/status.md`
-//! describes each line.
+//! Cloud using Computational Storage Drives*, 2022, figure 6), where they apply here.
+//! `docs/reference/status.md` describes each line.
 
 use status::{DriveState, StatusReport};
 

@@ -1,4 +1,4 @@
-//! The report as JSON: a stable interface, described in `docs/tco.md`.
+//! The report as JSON: a stable interface, described in `docs/reference/tco.md`.
 
 use anyhow::Result;
 use serde_json::{Map, Value, json};

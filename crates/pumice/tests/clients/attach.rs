@@ -392,7 +392,7 @@ fn a_killed_attach_leaves_nothing() -> Outcome {
     Ok(())
 }
 
-/// As docs/space.md describes it.
+/// As docs/how-to/backing-trouble.md describes it.
 #[test]
 fn a_deleted_backing_is_copied_below_its_device_and_not_detached() -> Outcome {
     const DATA_BYTES: usize = 1 << 20;

@@ -1,7 +1,7 @@
 //! An NBD export as a block device with a filesystem, without the nbd kernel module. `qemu-storage-daemon`
 //! provides the export as a file (FUSE), and `losetup` makes a block device of that file. Trim, write zeroes
 //! and flush are passed through. Unlike the device of `pumice attach` it is lost with its server. Without
-//! direct I/O on the loop device: with it, such a file corrupts ext4 (docs/attach.md).
+//! direct I/O on the loop device: with it, such a file corrupts ext4 (docs/explanation/attach.md).
 
 use std::ffi::OsStr;
 use std::fs::{self, File};

@@ -171,7 +171,7 @@ fn the_page_for_operators_is_true() {
     if !needs(&["openssl", "nbdinfo"]) {
         return;
     }
-    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/access.md");
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/how-to/access.md");
     let page = std::fs::read_to_string(page).expect("the page");
     let drive = Drive::create(&["--size", "64M"]);
     let here = page

@@ -1,5 +1,5 @@
-//! The commands of `docs/tutorial.md` and of the README, run as they are pasted. Only places are replaced:
-//! paths, the device, the HTTP port, and the user `pumice`, whom this machine may not have.
+//! The commands of `docs/tutorial/ext4.md` and of the README, run as they are pasted. Only places are
+//! replaced: paths, the device, the HTTP port, and the user `pumice`, whom this machine may not have.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -337,7 +337,7 @@ fn the_tutorial_is_true() -> Outcome {
         return Ok(());
     }
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let page = page("docs/tutorial.md")?;
+    let page = page("docs/tutorial/ext4.md")?;
     let mut machine = Machine::new()?;
     let mut not_run = BTreeSet::new();
     for block in blocks(&page) {

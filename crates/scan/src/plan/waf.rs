@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn as_measured_on_the_engine() {
-        // docs/lab/engine.md: with 51 % of the physical space live and data at about 2:1, cleaning is 0.19.
+        // lab/engine.md: with 51 % of the physical space live and data at about 2:1, cleaning is 0.19.
         let geometry = Geometry::new(1 << 30, None).expect("a drive");
         let live = 0.51 * f64::from(geometry.segments()) * f64::from(geometry.segment_bytes);
         let state = State { geometry: &geometry, ratio: 2.0, live_bytes: live, map_cache_bytes: 128 << 20 };

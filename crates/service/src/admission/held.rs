@@ -133,7 +133,7 @@ impl Held {
         if let (true, WhenFull::Wait(longest)) = (is_new, self.when_full) {
             let message = format!(
                 "out of physical space: writes are held for up to {} s, until data is trimmed or the drive grows \
-                 (docs/space.md)",
+                 (docs/how-to/full-drive.md)",
                 longest.as_secs()
             );
             (self.events)(EventKind::WritesHeld, message);

@@ -212,11 +212,11 @@ impl Watcher {
                 let message = match backing_full {
                     true => {
                         "the file system or volume under the drive is full, or its file may not be larger: changes are \
-                         refused until there is room (docs/space.md)"
+                         refused until there is room (docs/how-to/full-drive.md)"
                     }
                     false => {
                         "out of physical space: writes are refused until data is trimmed or the drive grows; run no \
-                         fsck before that (docs/space.md)"
+                         fsck before that (docs/how-to/full-drive.md)"
                     }
                 };
                 events.push(seen.event(EventKind::OutOfSpace, message.into()));
@@ -236,7 +236,7 @@ impl Watcher {
             (false, true) => {
                 let message = format!(
                     "the backing was truncated: {} bytes of the drive are behind its end, where reads fail; stop its \
-                     clients, find out what truncated it, and restore a copy (docs/space.md)",
+                     clients, find out what truncated it, and restore a copy (docs/how-to/backing-trouble.md)",
                     seen.missing_bytes
                 );
                 events.push(seen.event(EventKind::BackingTruncated, message));

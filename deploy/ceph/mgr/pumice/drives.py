@@ -34,7 +34,7 @@ class Scrub(NamedTuple):
 
 
 class Drive(NamedTuple):
-    """What is needed of a drive's status. Sizes in bytes; meanings as in docs/status.md."""
+    """What is needed of a drive's status. Sizes in bytes; meanings as in docs/reference/status-json.md."""
 
     path: str
     uuid: str

@@ -21,7 +21,7 @@ STATIC_TARGET = $(shell uname -m)-unknown-linux-musl
 static:
 	$(CARGO) build --release -p pumice --locked --target $(STATIC_TARGET)
 
-# Program, manual pages, completions, the unit for systemd, examples. Builds nothing, so that root need not: `make build` first.
+# Program, manual pages, completions, units for systemd, documents, files for Ceph, Gluster, Prometheus, Grafana. Builds nothing, so that root need not: `make build` first.
 install:
 	@test -x $(PROGRAM) || { echo "$(PROGRAM) is not there: make build first" >&2; exit 1; }
 	install -D -m 755 $(PROGRAM) $(place)/bin/pumice
@@ -37,9 +37,7 @@ install:
 	umask 022; sed 's|/usr/bin/pumice|$(PREFIX)/bin/pumice|' deploy/systemd/pumice-attach.service >$(place)/lib/systemd/system/pumice-attach.service
 	install -m 644 deploy/systemd/pumice.socket $(place)/lib/systemd/system/
 	install -D -m 644 deploy/systemd/pumice.sysusers.conf $(place)/lib/sysusers.d/pumice.conf
-	install -D -m 644 -t $(place)/share/doc/pumice/examples deploy/pumice.toml
-	install -D -m 644 -t $(place)/share/doc/pumice/examples/prometheus deploy/prometheus/*.yml
-	install -D -m 644 -t $(place)/share/doc/pumice/examples/grafana deploy/grafana/*.json
+	scripts/install-shared.sh $(place)/share
 
 # Takes away what `make install` put there; configuration and drives stay.
 uninstall:
@@ -49,7 +47,7 @@ uninstall:
 	rm -f $(place)/lib/systemd/system/pumice.service $(place)/lib/systemd/system/pumice.socket
 	rm -f $(place)/lib/systemd/system/pumice-attach.service $(place)/lib/systemd/system/pumice-attach@.service
 	rm -f $(place)/lib/sysusers.d/pumice.conf
-	rm -rf $(place)/share/doc/pumice
+	rm -rf $(place)/share/doc/pumice $(place)/share/pumice
 
 # A tarball with the static program, a Debian package, a list of libraries, in target/dist. Programs are optimised across
 # libraries (LTO), which takes longer than `make build`.

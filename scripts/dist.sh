@@ -113,6 +113,9 @@ Description: transparently compressing block device
  compresses what is written to it: more capacity than the backing has, less
  written to flash, TRIM, atomic writes and monitoring of physical space.
  Tools measure how compressible data is and plan capacity before.
+ .
+ Documentation begins at /usr/share/doc/pumice/docs/README.md. Files for Ceph,
+ Gluster, Prometheus and Grafana are in /usr/share/pumice/deploy.
 EOF
 # The unit runs as a user of its own.
 cat >"$root/DEBIAN/postinst" <<'EOF'
@@ -123,11 +126,14 @@ if [ "$1" = configure ]; then
     if [ -d /run/systemd/system ]; then systemctl daemon-reload || true; fi
 fi
 EOF
-# Served drives stay served: whoever removes the program stops them first.
+# Drives are detached and closed before the program is removed: devices first, then their servers.
 cat >"$root/DEBIAN/prerm" <<'EOF'
 #!/bin/sh
 set -e
-if [ "$1" = remove ] && [ -d /run/systemd/system ]; then systemctl stop pumice-attach.service pumice.socket pumice.service || true; fi
+if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
+    systemctl stop 'pumice-attach@*.service' pumice-attach.service || true
+    systemctl stop pumice.socket pumice.service || true
+fi
 EOF
 chmod 755 "$root/DEBIAN/postinst" "$root/DEBIAN/prerm"
 find "$root" -exec touch -h -d "@$SOURCE_DATE_EPOCH" {} +

@@ -1,6 +1,8 @@
 //! Links between documents lead somewhere, to the headings too.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::process::Command;
 
 use tidy::{files, must_be_empty, root};
 
@@ -90,6 +92,44 @@ fn links_lead_somewhere() {
     }
     assert!(links > 300, "{links} links");
     must_be_empty("links between documents lead somewhere", &broken);
+}
+
+/// Documents of packages lie elsewhere, and without the source tree.
+#[test]
+fn links_between_installed_documents_lead_somewhere() {
+    let share = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("share-{}", std::process::id()));
+    let installed = Command::new(root().join("scripts/install-shared.sh")).arg(&share).status();
+    assert!(installed.expect("the script runs").success());
+    let mut broken = Vec::new();
+    let mut folders = vec!["doc/pumice".to_owned(), "pumice/deploy".to_owned()];
+    let mut pages = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(share.join(&folder)).expect("a folder").flatten() {
+            let path = format!("{folder}/{}", entry.file_name().to_string_lossy());
+            if entry.file_type().expect("a type").is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let Ok(text) = std::fs::read_to_string(entry.path()) else { continue };
+            if !path.ends_with(".md") {
+                continue;
+            }
+            pages += 1;
+            for (number, line) in prose(&text) {
+                let files = targets(line).into_iter().filter_map(|target| target.split('#').next());
+                for target in files.filter(|target| !target.is_empty() && !target.contains("://")) {
+                    // Units are installed by `make install`: their links lead out of the folder.
+                    let to = share.join(resolved(&folder, target));
+                    if to.symlink_metadata().is_err() {
+                        broken.push(format!("{path}:{}: {target}", number + 1));
+                    }
+                }
+            }
+        }
+    }
+    std::fs::remove_dir_all(&share).expect("removed");
+    assert!(pages > 60, "{pages} pages");
+    must_be_empty("links between installed documents lead somewhere", &broken);
 }
 
 /// Path from the root of what `path` in `folder` means.

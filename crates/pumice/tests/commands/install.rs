@@ -202,8 +202,17 @@ fn make_install_puts_everything_in_its_place() -> Outcome {
         "opt/x/lib/systemd/system/pumice-attach@.service",
         "opt/x/lib/sysusers.d/pumice.conf",
         "opt/x/share/doc/pumice/examples/pumice.toml",
-        "opt/x/share/doc/pumice/examples/prometheus/pumice.rules.yml",
-        "opt/x/share/doc/pumice/examples/grafana/pumice.json",
+        "opt/x/share/doc/pumice/README.md",
+        "opt/x/share/doc/pumice/docs/how-to/service.md",
+        "opt/x/share/doc/pumice/docs/schema/status.json",
+        "opt/x/share/doc/pumice/deploy/ceph/README.md",
+        "opt/x/share/doc/pumice/lab/README.md",
+        "opt/x/share/pumice/docs/README.md",
+        "opt/x/share/pumice/deploy/ceph/mgr/pumice/module.py",
+        "opt/x/share/pumice/deploy/gluster/lab.sh",
+        "opt/x/share/pumice/deploy/prometheus/pumice.rules.yml",
+        "opt/x/share/pumice/deploy/grafana/pumice.json",
+        "opt/x/share/pumice/deploy/systemd/pumice.service",
     ] {
         assert!(fs::metadata(at(path))?.len() > 0, "{path}");
     }
@@ -279,6 +288,10 @@ fn packages_hold_what_make_install_installs() -> Outcome {
     for program in ["deb/usr/bin/pumice", "tar/bin/pumice"] {
         assert_eq!(succeed(&at(program), &["--version"]), version);
     }
+    succeed("dpkg-deb", &["-e", &text(package), &at("control")]);
+    let prerm = fs::read_to_string(at("control/prerm"))?;
+    let (devices, servers) = (prerm.find("'pumice-attach@*.service'"), prerm.find("pumice.service"));
+    assert!(devices.is_some() && devices < servers, "devices are detached before servers stop: {prerm}");
     let depends = succeed("dpkg-deb", &["-f", &text(package), "Depends"]);
     assert!(depends.starts_with("libc6 (>= 2."), "{depends}");
     Ok(())

@@ -2,7 +2,7 @@
 //! drive's server:
 //!
 //! ```text
-//! filesystem -- /dev/ublkbN -- node (ublk) -- relay -- NBD, Unix socket -- pumice serve -- backing
+//! file system -- /dev/ublkbN -- node (ublk) -- relay -- NBD, Unix socket -- pumice serve -- backing
 //!                              |----------- bridge -----------|
 //! ```
 //!

@@ -49,7 +49,7 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TBW")]
     endurance: Option<Size>,
     /// Allocate all space of a new file now and keep it allocated: freed space is not returned to the
-    /// filesystem
+    /// file system
     #[arg(long)]
     preallocate: bool,
     /// Overwrite existing data: clears both ends of the path and all that other programs recognize there
@@ -130,7 +130,7 @@ fn needs_ratio(options: &CreateOptions) -> Result<Option<String>> {
     }))
 }
 
-/// Returns a warning if the filesystem cannot hold the full size of a sparse file.
+/// Returns a warning if the file system cannot hold the full size of a sparse file.
 fn lacks_room(path: &Path) -> Option<String> {
     if !path.metadata().ok()?.is_file() {
         return None;
@@ -138,7 +138,7 @@ fn lacks_room(path: &Path) -> Option<String> {
     let (missing, free) = (missing_bytes(path).ok()?, free_bytes(path).ok()?);
     (missing > free).then(|| {
         format!(
-            "it may take {} more from the filesystem, which has {} free: if that runs full, writes are refused",
+            "it may take {} more from the file system, which has {} free: if that runs full, writes are refused",
             human::bytes(missing),
             human::bytes(free)
         )
@@ -318,7 +318,7 @@ mod tests {
 
     use super::*;
 
-    /// A path, and a backing there that is full of something, with an ext4 filesystem at the beginning.
+    /// A path, and a backing there that is full of something, with an ext4 file system at the beginning.
     fn used(folder: &Path) -> (PathBuf, FileMedia) {
         const BYTES: usize = 64 << 20;
         let path = folder.join("disk");

@@ -58,7 +58,7 @@ struct Outcome {
     ready_after: Duration,
 }
 
-/// Checks for free space. The drive is a sparse file, so a filesystem that is too small would cause I/O
+/// Checks for free space. The drive is a sparse file, so a file system that is too small would cause I/O
 /// errors later.
 fn room_for_the_drive(folder: &Path) -> Result<()> {
     let free = free_bytes(folder).with_context(|| format!("{}: cannot look at it", folder.display()))?;
@@ -91,7 +91,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let outcome = match Disk::missing() {
         None => mounted::write_kill_verify(folder.path())?,
         Some(why) => {
-            say(&format!("Not mounting a filesystem: {why}"));
+            say(&format!("Not mounting a file system: {why}"));
             image::write_kill_verify(folder.path())?
         }
     };

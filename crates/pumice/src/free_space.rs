@@ -1,10 +1,10 @@
-//! Free space of the filesystem that holds a file.
+//! Free space of the file system that holds a file.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Returns the bytes available to an unprivileged user on the filesystem of a file or directory.
+/// Returns the bytes available to an unprivileged user on the file system of a file or directory.
 pub(crate) fn free_bytes(path: &Path) -> io::Result<u64> {
     let found = rustix::fs::statvfs(path)?;
     Ok(found.f_bavail * found.f_frsize)

@@ -108,7 +108,7 @@ enum Command {
     Tco(tco::Args),
     /// Repeat experiments of published documents with fio
     Bench(Box<bench::Args>),
-    /// Check the environment of a drive: disks, filesystems, memory, limits, processors
+    /// Check the environment of a drive: disks, file systems, memory, limits, processors
     Doctor(doctor::Args),
     /// Run a one-minute demo on a temporary drive
     Demo(demo::Args),

@@ -16,7 +16,7 @@ const BLOCK: u64 = layout::BLOCK_BYTES as u64;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice set-capacity /srv/drive 40G\n\
-    Clients see the new capacity when they reconnect; then grow the filesystem (resize2fs, xfs_growfs).\n\
+    Clients see the new capacity when they reconnect; then grow the file system (resize2fs, xfs_growfs).\n\
     Capacity cannot be reduced, except by `pumice wipe --capacity`.")]
 pub(crate) struct CapacityArgs {
     /// Drive (file or block device), served or not

@@ -70,7 +70,7 @@ pub(crate) struct Args {
     /// Directory levels reported separately
     #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..))]
     depth: u8,
-    /// Cross filesystem boundaries
+    /// Cross file system boundaries
     #[arg(long)]
     cross_filesystems: bool,
     /// PEM file of the authorities that must have signed the certificate of a server of nbds:// or

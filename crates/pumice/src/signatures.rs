@@ -23,17 +23,17 @@ pub(crate) const TAIL_BYTES: u64 = 1 << 20;
 const PLACES_MAX: usize = 4;
 
 const DRIVE: &str = "a Pumice drive";
-const EXT: &str = "an ext2, ext3 or ext4 filesystem";
-const XFS: &str = "an XFS filesystem";
-const BTRFS: &str = "a btrfs filesystem";
-const BCACHE: &str = "a bcachefs filesystem or bcache device";
+const EXT: &str = "an ext2, ext3 or ext4 file system";
+const XFS: &str = "an XFS file system";
+const BTRFS: &str = "a btrfs file system";
+const BCACHE: &str = "a bcachefs file system or bcache device";
 const LUKS: &str = "a LUKS volume";
 const LVM: &str = "an LVM physical volume";
 const SWAP: &str = "swap space";
 const RAID: &str = "a RAID member";
 const ZFS: &str = "a ZFS pool member";
-const NTFS: &str = "an NTFS filesystem";
-const FAT: &str = "a FAT filesystem";
+const NTFS: &str = "an NTFS file system";
+const FAT: &str = "a FAT file system";
 const SQUASHFS: &str = "a squashfs image";
 const ISO: &str = "an ISO 9660 image";
 const GPT: &str = "a GPT partition table";
@@ -84,7 +84,7 @@ impl Found {
     }
 }
 
-/// What a backing holds: `an XFS filesystem (at byte 0)`.
+/// What a backing holds: `an XFS file system (at byte 0)`.
 pub(crate) struct Contents(Vec<Found>);
 
 impl Contents {
@@ -304,7 +304,7 @@ mod tests {
             Contents::new(found).map(|contents| contents.to_string()).unwrap_or_default()
         };
         assert_eq!(shown(&[]), "");
-        assert_eq!(shown(&[(XFS, 0)]), "an XFS filesystem (at byte 0)");
+        assert_eq!(shown(&[(XFS, 0)]), "an XFS file system (at byte 0)");
         assert_eq!(
             shown(&[(GPT, 512), (RAID, 4096), (GPT, 9728)]),
             "a GPT partition table (at bytes 512, 9728), and a RAID member (at byte 4096)"

@@ -31,7 +31,7 @@ fn distributions() -> Vec<Distribution> {
         Distribution { name: "uniform", mean: 2056.0, draw: |rng| rng.random_range(0..=RANGE) },
         Distribution { name: "always the same", mean: 1300.0, draw: |_| 1300 },
         Distribution {
-            name: "a filesystem: zeros, text, media",
+            name: "a file system: zeros, text, media",
             mean: 0.2 * 0.0 + 0.5 * 1500.0 + 0.3 * 4112.0,
             draw: |rng| match rng.random_range(0..10) {
                 0..2 => 0,

@@ -36,7 +36,7 @@ fn holes_are_counted_apart() {
     file.set_len(1 << 40).expect("grown");
     let report = scanned(&path);
     if file.metadata().expect("metadata").blocks() * 512 >= 1 << 40 {
-        eprintln!("skipped: this filesystem has no sparse files");
+        eprintln!("skipped: this file system has no sparse files");
         return;
     }
     assert_eq!(report.data.apparent_bytes, 1 << 40);

@@ -1,4 +1,4 @@
-//! The demo drive as a block device with a filesystem: `pumice attach`.
+//! The demo drive as a block device with a file system: `pumice attach`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,7 @@ impl Disk {
         missing.map(|program| format!("{program} is not installed; scripts/deps.sh installs it"))
     }
 
-    /// Attaches the file `drive` in `folder`, which starts its server, and makes an ext4 filesystem on it.
+    /// Attaches the file `drive` in `folder`, which starts its server, and makes an ext4 file system on it.
     pub(super) fn make(folder: &Path) -> Result<Disk> {
         let drive = folder.join("drive");
         let arguments =
@@ -97,13 +97,13 @@ impl Disk {
         Ok((status, since.elapsed()))
     }
 
-    /// Mounts the filesystem of the device.
+    /// Mounts the file system of the device.
     pub(super) fn mount(&mut self, point: &Path) -> Result<()> {
         let device = self.device().to_string();
         self.mounted.mount(&device, point)
     }
 
-    /// Unmounts the filesystem, which writes its data to the drive.
+    /// Unmounts the file system, which writes its data to the drive.
     pub(super) fn unmount(&mut self) -> Result<()> {
         self.mounted.unmount()
     }

@@ -1,4 +1,4 @@
-//! The filesystem of a block device, mounted. The tests of clients use it, too.
+//! The file system of a block device, mounted. The tests of clients use it, too.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -13,12 +13,12 @@ use super::tools::{run, run_always};
 /// Time limit of mounting and unmounting.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Where the filesystem of a device is mounted, if it is. Its owner unmounts it before the device is lost.
+/// Where the file system of a device is mounted, if it is. Its owner unmounts it before the device is lost.
 #[derive(Default)]
 pub(crate) struct Mount(Option<PathBuf>);
 
 impl Mount {
-    /// Mounts the filesystem of `device`. Makes the directory if there is none.
+    /// Mounts the file system of `device`. Makes the directory if there is none.
     pub(crate) fn mount(&mut self, device: &str, point: &Path) -> Result<()> {
         fs::create_dir_all(point)?;
         run("mount", &[OsStr::new(device), point.as_os_str()], LIMIT)?;
@@ -26,7 +26,7 @@ impl Mount {
         Ok(())
     }
 
-    /// Unmounts the filesystem, which writes its data to the drive. Does nothing if none is mounted.
+    /// Unmounts the file system, which writes its data to the drive. Does nothing if none is mounted.
     pub(crate) fn unmount(&mut self) -> Result<()> {
         let Some(point) = self.0.take() else { return Ok(()) };
         const TRIES: u32 = 20;

@@ -1,4 +1,4 @@
-//! The demo with an ext4 filesystem on a block device, which goes on when the server is killed.
+//! The demo with an ext4 file system on a block device, which continues when the server is killed.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ const MORE_BYTES: u64 = 128 << 20;
 pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     let sources = sources()?;
     let mut disk = Disk::make(folder)?;
-    say(&format!("Attached as {} (by {}), with an ext4 filesystem", disk.device(), disk.way()));
+    say(&format!("Attached as {} (by {}), with an ext4 file system", disk.device(), disk.way()));
     let point = folder.join("mount");
     disk.mount(&point)?;
 
@@ -48,8 +48,8 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     let (status, ready_after) = disk.kill_server()?;
     say_recovered(&status, ready_after);
     let further = writer.join().map_err(|_| anyhow!("the writer panicked"))?;
-    let further = further.context("the filesystem did not go on after the kill")?;
-    say(&format!("The filesystem went on without an error, and has {} more files", further.len()));
+    let further = further.context("the file system did not continue after the kill")?;
+    say(&format!("The file system continued without an error, and has {} more files", further.len()));
 
     // From the drive, not from the memory of the kernel.
     disk.unmount()?;
@@ -62,7 +62,7 @@ pub(super) fn write_kill_verify(folder: &Path) -> Result<Outcome> {
     bar.finish_and_clear();
     say(&format!("Every one of the {} files is as it was written", copied.len() + further.len()));
     disk.unmount()?;
-    run("e2fsck", &["-f", "-n", disk.device()], LIMIT).context("the filesystem is damaged")?;
+    run("e2fsck", &["-f", "-n", disk.device()], LIMIT).context("the file system is damaged")?;
     say("e2fsck finds nothing wrong");
     let status = disk.status()?;
     disk.detach()?;
@@ -85,8 +85,8 @@ fn write_and_flush(sources: Vec<PathBuf>, to: &Path) -> Result<Vec<Copied>> {
     Ok(copied)
 }
 
-/// Makes all data of a filesystem durable.
+/// Makes all data of a file system durable.
 fn sync(inside: &Path) -> Result<()> {
     let dir = File::open(inside).with_context(|| format!("{}: cannot open it", inside.display()))?;
-    rustix::fs::syncfs(dir).context("cannot flush the filesystem")
+    rustix::fs::syncfs(dir).context("cannot flush the file system")
 }

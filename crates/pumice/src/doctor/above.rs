@@ -1,4 +1,4 @@
-//! Users of the drive on this machine: block devices attached to it by clients, and filesystems mounted from
+//! Users of the drive on this machine: block devices attached to it by clients, and file systems mounted from
 //! them.
 
 use std::collections::HashSet;
@@ -108,7 +108,7 @@ fn command(patient: &Patient, pid: &str) -> Option<String> {
     Some(patient.root.text(format!("proc/{pid}/cmdline"))?.replace('\0', " "))
 }
 
-/// Returns the mounts of a device, its partitions and the devices stacked on them, each filesystem once.
+/// Returns the mounts of a device, its partitions and the devices stacked on them, each file system once.
 fn mounted(patient: &Patient, all: &[Mount], device: &str, depth: usize) -> Vec<(String, Mount)> {
     let directory = PathBuf::from("sys/class/block").join(device);
     let number = patient.root.text(directory.join("dev"));

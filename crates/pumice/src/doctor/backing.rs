@@ -1,4 +1,4 @@
-//! The backing of the drive: filesystem, space, direct I/O, discard.
+//! The backing of the drive: file system, space, direct I/O, discard.
 //!
 //! Tests either read, or write to a temporary file beside the drive. Nothing is ever written to the drive.
 
@@ -90,7 +90,7 @@ fn has_flag(patient: &Patient, flag: IFlags) -> bool {
     flags.is_ok_and(|flags| flags.contains(flag))
 }
 
-/// Checks that the filesystem has the space that a sparse file may still need.
+/// Checks that the file system has the space that a sparse file may still need.
 fn promised_space(patient: &Patient) -> Finding {
     let check = "promised-space";
     let (size, taken) = match (patient.target, patient.size) {
@@ -114,18 +114,18 @@ fn promised_space(patient: &Patient) -> Finding {
     };
     let missing = size.saturating_sub(taken);
     let found = format!(
-        "{} of {} not taken from the filesystem yet, {} free there",
+        "{} of {} not taken from the file system yet, {} free there",
         human::bytes(missing),
         human::bytes(size),
         human::bytes(free)
     );
     if missing == 0 {
-        Finding::ok(check, "all of it is taken from the filesystem")
+        Finding::ok(check, "all of it is taken from the file system")
     } else if missing > free {
         Finding::fail(
             check,
             found,
-            "the filesystem can run full under the drive, which refuses writes then: free some, or make it smaller",
+            "the file system can run full under the drive, which refuses writes then: free some, or make it smaller",
         )
     } else if patient.target == Target::New {
         Finding::ok(check, format!("{found}; use pumice create --preallocate to allocate it now"))

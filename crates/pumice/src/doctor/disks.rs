@@ -157,7 +157,7 @@ fn device_of(patient: &Patient, path: &Path) -> Option<PathBuf> {
     let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     std::fs::canonicalize(patient.root.path(format!("sys/dev/block/{major}:{minor}")))
-        // For filesystems with their own device numbers, uses the first disk below.
+        // For file systems with their own device numbers, uses the first disk below.
         .or_else(|error| disks_under(patient.root.directory(), path).into_iter().next().ok_or(error))
         .ok()
 }

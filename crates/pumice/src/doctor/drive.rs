@@ -67,7 +67,7 @@ fn capacity_plan(status: &StatusReport) -> Finding {
         return Finding::fail(
             check,
             "the file system or volume under the drive is full: changes are refused",
-            "make room there; the drive goes on by itself (docs/how-to/full-drive.md)",
+            "make room there; the drive resumes by itself (docs/how-to/full-drive.md)",
         );
     }
     if status.out_of_space {
@@ -90,7 +90,7 @@ fn capacity_plan(status: &StatusReport) -> Finding {
         Fit::TooMuch { reach_bytes, .. } => Finding::warn(
             check,
             format!("{plan}, its data shows {}: full at {}", shows(), human::bytes(reach_bytes)),
-            "watch physical_used_ratio, keep filesystems above smaller, or grow it (pumice set-size)",
+            "watch physical_used_ratio, keep file systems above smaller, or grow it (pumice set-size)",
         ),
         Fit::Unknown => Finding::unknown(
             check,

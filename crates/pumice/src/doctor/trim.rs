@@ -15,7 +15,7 @@ const GAP_MIN_BYTES: u64 = 16 << 20;
 /// Largest difference that is ignored, as a fraction of the data on the drive: one in ten.
 const GAP_SHARE: u64 = 10;
 
-/// Reports how each filesystem on the drive is trimmed.
+/// Reports how each file system on the drive is trimmed.
 pub(super) fn above(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Vec<Finding> {
     let check = "trim-above";
     let advice = "mount with -o discard, or enable fstrim.timer, wherever it is used";
@@ -37,16 +37,16 @@ pub(super) fn above(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Vec<
     findings
 }
 
-/// Compares the data on the drive with the space used by the filesystems on it. The difference was freed by a
-/// filesystem but not trimmed. Used space is the device size minus free space, so it includes the journal and
-/// tables, which df omits.
+/// Compares the data on the drive with the space used by the file systems on it. The difference was freed by
+/// a file system but not trimmed. Used space is the device size minus free space, so it includes the journal
+/// and tables, which df omits.
 pub(super) fn gap(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Finding {
     let check = "trim-gap";
     let mounted: Vec<&Above> = devices.iter().flat_map(|(_, mounted)| mounted).collect();
     let Some(status) = patient.status.as_ref().filter(|_| !mounted.is_empty()) else {
         return Finding::unknown(
             check,
-            "no filesystem of this machine is seen to be on this drive",
+            "no file system of this machine is seen to be on this drive",
             NOT_SEEN,
         );
     };
@@ -68,7 +68,7 @@ pub(super) fn gap(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Findin
     }
     let held = status.logical_used_bytes;
     let gap = held.saturating_sub(used);
-    let found = format!("the drive holds {}, filesystems use {}", human::bytes(held), human::bytes(used));
+    let found = format!("the drive holds {}, file systems use {}", human::bytes(held), human::bytes(used));
     if gap < GAP_MIN_BYTES || gap < held / GAP_SHARE {
         return Finding::ok(check, found);
     }

@@ -233,7 +233,7 @@ fn left_out(report: &Report) -> Option<Section> {
     for (count, what) in [
         (skipped.symlinks_count, "symbolic links"),
         (skipped.special_files_count, "special files"),
-        (skipped.other_filesystems_count, "other filesystems (see --cross-filesystems)"),
+        (skipped.other_filesystems_count, "other file systems (see --cross-filesystems)"),
         (skipped.hard_links_count, "further names of files counted"),
         (skipped.empty_files_count, "empty files"),
     ] {

@@ -258,7 +258,7 @@ fn a_full_file_system_is_the_reason_in_the_status() -> Outcome {
     let mounted = it.drive.file("mounted");
     fs::create_dir(&mounted)?;
     if in_time("mount", &["-t", "tmpfs", "-o", "size=48M", "tmpfs", &mounted]).code != Some(0) {
-        eprintln!("skipped: no filesystem can be mounted");
+        eprintln!("skipped: no file system can be mounted");
         return Ok(());
     }
     // Unmounts even after a panic.

@@ -58,7 +58,7 @@ fn the_demo_verifies_everything() -> Outcome {
     assert!(success, "{said}");
     assert!(said.contains("compression ratio") && said.contains("no faults"), "{said}");
     if usable() {
-        assert!(said.contains("The filesystem went on without an error"), "{said}");
+        assert!(said.contains("The file system continued without an error"), "{said}");
     }
     Ok(())
 }
@@ -77,7 +77,7 @@ fn without_a_mount_it_shows_the_write_amplification_too() -> Outcome {
     }
     let path = programs.path().to_str().ok_or("a plain path")?;
     let (success, [out, log]) = run_demo_with(path, &["--json"], None)?;
-    assert!(success && log.contains("Not mounting a filesystem"), "{log}");
+    assert!(success && log.contains("Not mounting a file system"), "{log}");
     let found: serde_json::Value = serde_json::from_str(&out)?;
     let schema = include_str!("../../../../docs/schema/demo.json");
     jsonschema::validate(&serde_json::from_str(schema)?, &found).map_err(|error| error.to_string())?;

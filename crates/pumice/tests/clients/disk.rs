@@ -1,4 +1,4 @@
-//! An NBD export as a block device with a filesystem, without the nbd kernel module. `qemu-storage-daemon`
+//! An NBD export as a block device with a file system, without the nbd kernel module. `qemu-storage-daemon`
 //! provides the export as a file (FUSE), and `losetup` makes a block device of that file. Trim, write zeroes
 //! and flush are passed through. Unlike the device of `pumice attach` it is lost with its server. Without
 //! direct I/O on the loop device: with it, such a file corrupts ext4 (docs/explanation/attach.md).
@@ -74,13 +74,13 @@ impl Disk {
         self.device.as_deref().unwrap_or_default()
     }
 
-    /// Mounts the filesystem of the device.
+    /// Mounts the file system of the device.
     pub(crate) fn mount(&mut self, point: &Path) -> Result<()> {
         let device = self.device().to_string();
         self.mounted.mount(&device, point)
     }
 
-    /// Unmounts the filesystem, which writes its data to the drive.
+    /// Unmounts the file system, which writes its data to the drive.
     pub(crate) fn unmount(&mut self) -> Result<()> {
         self.mounted.unmount()
     }

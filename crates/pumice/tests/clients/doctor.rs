@@ -1,4 +1,4 @@
-//! `pumice doctor` with a real filesystem on the drive.
+//! `pumice doctor` with a real file system on the drive.
 
 use serde_json::Value;
 

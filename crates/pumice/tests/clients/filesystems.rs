@@ -1,4 +1,4 @@
-//! Filesystems on a block device backed by the drive.
+//! File systems on a block device backed by the drive.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -14,7 +14,7 @@ use crate::disk::Disk;
 /// machine.
 pub(crate) static ONE: Mutex<()> = Mutex::new(());
 
-/// Commands to create and check a filesystem.
+/// Commands to create and check a file system.
 struct Filesystem {
     make: &'static [&'static str],
     check: &'static [&'static str],

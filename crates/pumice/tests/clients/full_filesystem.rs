@@ -1,4 +1,4 @@
-//! ext4 on a drive with a larger logical capacity than physical space. The filesystem is filled until writes
+//! ext4 on a drive with a larger logical capacity than physical space. The file system is filled until writes
 //! fail, emptied, trimmed and filled again, with the server killed at each stage. Synced files must be
 //! intact, and fsck must have nothing left to repair.
 

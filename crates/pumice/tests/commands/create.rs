@@ -196,7 +196,7 @@ fn names_and_clears_what_other_programs_recognize() -> Outcome {
         return Ok(());
     }
     for (kind, named) in [
-        ("btrfs", "a btrfs filesystem (at byte 65600)"),
+        ("btrfs", "a btrfs file system (at byte 65600)"),
         ("swap", "swap space (at byte 4086)"),
         ("md 0.90", "a RAID member (at byte 67108864)"),
         ("md 1.0", "a RAID member (at byte 67227648)"),

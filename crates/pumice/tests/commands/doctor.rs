@@ -601,10 +601,10 @@ fn space_that_was_freed_and_not_trimmed() {
     let server = drive.serve(&[]);
     succeed("qemu-io", &["-f", "raw", "-c", "write -P 7 0 40M", "-c", "flush", server.uri()]);
     let machine = with_device(&server, "nbd0", "nbd-client -unix SOCKET /dev/nbd0");
-    assert_verdict(&check(&machine), "unknown", &["no filesystem"]);
+    assert_verdict(&check(&machine), "unknown", &["no file system"]);
     machine.put("proc/self/mountinfo", "5 1 43:0 / /mnt rw - ext4 /dev/nbd0 rw");
     assert_verdict(&check(&machine), "unknown", &["/mnt is not available"]);
-    // The filesystem space is that of this machine, on a device that is first smaller, then larger.
+    // The file system space is that of this machine, on a device that is first smaller, then larger.
     machine.put("mnt/file", "");
     machine.put("sys/class/block/nbd0/size", "8");
     assert_verdict(

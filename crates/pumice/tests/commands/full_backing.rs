@@ -1,4 +1,4 @@
-//! A drive in a sparse file on a filesystem that runs out of space.
+//! A drive in a sparse file on a file system that runs out of space.
 
 use std::fs::File;
 use std::io::Write;
@@ -6,7 +6,7 @@ use std::io::Write;
 use crate::common::server::wait_until;
 use crate::common::{Drive, Outcome, fails, in_time, needs, sample, succeed};
 
-/// Fills the filesystem with a file.
+/// Fills the file system with a file.
 fn fill(path: &str) -> Outcome {
     let mut file = File::create(path)?;
     for block in [vec![1; 1 << 20], vec![1; 4096]] {
@@ -24,7 +24,7 @@ fn no_room_under_the_drive_is_named_with_the_way_to_read_it() -> Outcome {
     let mounted = drive.file("mounted");
     std::fs::create_dir(&mounted)?;
     if in_time("mount", &["-t", "tmpfs", "-o", "size=48M", "tmpfs", &mounted]).code != Some(0) {
-        eprintln!("skipped: no filesystem can be mounted");
+        eprintln!("skipped: no file system can be mounted");
         return Ok(());
     }
     // Unmounts even after a panic.
@@ -42,7 +42,7 @@ fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     let path = format!("{mounted}/drive");
     let created = drive.pumice(&["create", &path, "--size", "128M", "--capacity", "128M"]);
     assert_eq!(created.code, Some(0));
-    assert!(created.stderr.contains("more from the filesystem, which has"), "{created:?}");
+    assert!(created.stderr.contains("more from the file system, which has"), "{created:?}");
     let image = drive.file("image");
     std::fs::write(&image, sample(5, 8 << 20))?;
     let server = drive.serve_paths(&[path.as_ref()], &[]);
@@ -73,8 +73,8 @@ fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     while_it_is_served(drive, &path, &image, &filler)
 }
 
-/// The filesystem runs out of space while the drive is served. Hosts get an out-of-space error, and the drive
-/// continues once space is available.
+/// The file system runs out of space while the drive is served. Hosts get an out-of-space error, and the
+/// drive continues once space is available.
 fn while_it_is_served(drive: &Drive, path: &str, image: &str, filler: &str) -> Outcome {
     let server = drive.serve_paths(&[path.as_ref()], &[]);
     fill(filler)?;

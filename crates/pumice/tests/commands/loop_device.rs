@@ -113,7 +113,7 @@ fn a_file_with_a_loop_device_on_it_is_not_overwritten() -> Outcome {
         assert!(std::fs::read(drive.path()).expect("readable") == before);
     };
     refuse(&["losetup --detach"]);
-    // The contents of the device do not matter: here a filesystem replaces the drive.
+    // The contents of the device do not matter: here a file system replaces the drive.
     succeed("mkfs.ext4", &["-q", &device.0]);
     let point = drive.file("mnt");
     std::fs::create_dir(&point)?;
@@ -129,7 +129,7 @@ fn a_file_with_a_loop_device_on_it_is_not_overwritten() -> Outcome {
     Ok(())
 }
 
-/// A filesystem on one loop device, and other loop devices of the same file.
+/// A file system on one loop device, and other loop devices of the same file.
 #[test]
 fn a_second_loop_device_of_a_file_is_not_overwritten_under_the_first() -> Outcome {
     if !needs(&["mkfs.ext4", "mount", "umount"]) {

@@ -318,14 +318,14 @@ fn a_filesystem_too_small_for_the_demo_is_refused_before() -> Outcome {
     let path = text(folder.path());
     let mounted = in_time("mount", &["-t", "tmpfs", "-o", "size=20M", "tmpfs", &path]);
     if mounted.code != Some(0) {
-        eprintln!("skipped: no filesystem can be mounted");
+        eprintln!("skipped: no file system can be mounted");
         return Ok(());
     }
     let run = in_time("env", &[&format!("TMPDIR={path}"), env!("CARGO_BIN_EXE_pumice"), "demo"]);
     let left = fs::read_dir(folder.path())?.count();
     let unmounted = in_time("umount", &[&path]);
     assert_eq!((left, unmounted.code), (0, Some(0)));
-    refused(&run, 1, "20.00 MiB are free", &"a small filesystem");
+    refused(&run, 1, "20.00 MiB are free", &"a small file system");
     assert!(run.stdout.is_empty(), "{run:?}");
     Ok(())
 }

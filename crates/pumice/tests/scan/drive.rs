@@ -35,7 +35,7 @@ fn an_image_copied_to_a_drive() {
     let path = drive.file("image");
     fs::write(&path, image()).expect("written");
     let server = drive.serve(&[]);
-    // Zeros are written explicitly, as a filesystem does.
+    // Zeros are written explicitly, as a file system does.
     succeed("nbdcopy", &["--allocated", "--sparse=0", &path, server.uri()]);
     // The drive's own NBD export is scanned while it is served. Unwritten blocks are holes there.
     let export = json(&[server.uri(), "--full"]);

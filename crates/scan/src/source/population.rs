@@ -72,7 +72,7 @@ pub struct Skipped {
     pub symlinks_count: u64,
     /// Devices, sockets and FIFOs within directories.
     pub special_files_count: u64,
-    /// Directories on other filesystems.
+    /// Directories on other file systems.
     pub other_filesystems_count: u64,
     /// Additional names of files that are already counted.
     pub hard_links_count: u64,

@@ -14,7 +14,7 @@ use super::population::{Item, Place, Population, Trouble};
 /// Options for walking directories.
 #[derive(Clone, Copy, Debug)]
 pub struct WalkOptions {
-    /// True to enter other filesystems.
+    /// True to enter other file systems.
     pub cross_filesystems: bool,
     /// Number of directory levels shown separately in the breakdown, at least 1.
     pub depth: usize,
@@ -76,7 +76,7 @@ impl Population {
         if alone {
             self.note_container(path);
         }
-        // Fewer blocks than bytes: the file has holes, or the filesystem compresses.
+        // Fewer blocks than bytes: the file has holes, or the file system compresses.
         let sparse = metadata.blocks().saturating_mul(512) < bytes;
         let data =
             if sparse { data_extents(path, bytes) } else { vec![(0, bytes.div_ceil(BLOCK_BYTES as u64))] };

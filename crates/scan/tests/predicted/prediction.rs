@@ -168,7 +168,7 @@ fn a_directory_of_files() {
         let len = 1 + (i * 7919) as usize % 60_000;
         let bytes = if i % 5 == 0 { testdata::random(i, len) } else { testdata::text_like(i, len) };
         std::fs::write(folder.path().join(format!("f{i}")), &bytes).expect("written");
-        // A filesystem stores whole blocks and pads the last one with zeros.
+        // A file system stores whole blocks and pads the last one with zeros.
         disk.extend(&bytes);
         disk.resize(disk.len().next_multiple_of(4096), 0);
     }

@@ -1,19 +1,19 @@
-//! Mounted filesystems, from `/proc/self/mountinfo`.
+//! Mounted file systems, from `/proc/self/mountinfo`.
 
 use std::path::{Path, PathBuf};
 
-/// A mounted filesystem.
+/// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
     /// `MAJOR:MINOR`.
     pub device: String,
     /// Mount point.
     pub point: PathBuf,
-    /// Type of the filesystem.
+    /// Type of the file system.
     pub kind: String,
     /// Device, or another source that depends on the type.
     pub source: String,
-    /// Options of the mount and of the filesystem.
+    /// Options of the mount and of the file system.
     pub options: Vec<String>,
 }
 

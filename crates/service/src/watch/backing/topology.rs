@@ -74,7 +74,7 @@ impl Topology<'_> {
         below.iter().for_each(|device| self.descend_from(device, depth + 1, disks));
     }
 
-    /// Returns the device of a filesystem that has a device number of its own.
+    /// Returns the device of a file system that has a device number of its own.
     fn mount_source(&self, major: u32, minor: u32) -> Option<PathBuf> {
         let number = format!("{major}:{minor}");
         let mount = mounts(self.root).into_iter().find(|mount| mount.device == number)?;
@@ -174,7 +174,7 @@ mod tests {
                 .collect()
         }
 
-        /// `dev/block/MAJOR:MINOR` of the filesystem that a file is on, in this sysfs.
+        /// `dev/block/MAJOR:MINOR` of the file system that a file is on, in this sysfs.
         fn number_of(path: &Path) -> Result<String, std::io::Error> {
             let number = std::fs::metadata(path)?.dev();
             Ok(format!("dev/block/{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
@@ -210,7 +210,7 @@ mod tests {
     fn a_loop_device_leads_to_where_its_file_is() -> Outcome {
         let sysfs = Sysfs::new()?;
         let file = tempfile::NamedTempFile::new()?;
-        // The loop device is on a file of the same filesystem, which is on sdc: found twice, reported once.
+        // The loop device is on a file of the same file system, which is on sdc: found twice, reported once.
         sysfs.put("devices/loop0/loop/backing_file", &file.path().display().to_string())?;
         sysfs.link("devices/dm-1/slaves/loop0", "devices/loop0")?;
         sysfs.link("devices/dm-1/slaves/sdc", "devices/sdc")?;

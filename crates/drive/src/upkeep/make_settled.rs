@@ -17,7 +17,7 @@ use crate::state::recipe::Recipe;
 /// Most blocks of a settled frame. Groups of this size are examined together.
 pub(crate) const GROUP_BLOCKS: u64 = 8;
 /// zstd level and blocks of settled frames with a dictionary. It gains what neighbours would, and smaller
-/// frames are read faster (measurements: docs/explanation/codec.md).
+/// frames are read faster (measurements: lab/codecs.md).
 const WITH_DICTIONARY: (i8, u64) = (6, 4);
 /// The same without one: frames twice as large gain 2 % and take half as long again to read; level 9 gains
 /// nothing at this size.

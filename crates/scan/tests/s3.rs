@@ -415,7 +415,7 @@ fn a_listing_without_an_end_is_given_up() {
     stand_in.state.lock().expect("a lock").endless = true;
     let mut all = Population::new();
     let error = all.add_s3("s3://bucket", &stand_in.options(), &|_| ()).expect_err("without end");
-    assert!(error.to_string().contains("goes on without objects"), "{error}");
+    assert!(error.to_string().contains("continues without objects"), "{error}");
 }
 
 #[test]

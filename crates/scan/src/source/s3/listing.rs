@@ -62,7 +62,7 @@ impl Listing {
             .map_err(|error| io::Error::other(format!("the listing is not one of S3: {error}")))?;
         self.empty_pages = if page.contents.is_empty() { self.empty_pages + 1 } else { 0 };
         if self.empty_pages > EMPTY_PAGES_MAX {
-            return Err(io::Error::other("the listing goes on without objects"));
+            return Err(io::Error::other("the listing continues without objects"));
         }
         for object in page.contents {
             let Some(bytes) = object.size.filter(|bytes| *bytes > 0) else {

@@ -67,7 +67,11 @@ pub(crate) enum Report {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Request {
     Status,
-    Detach { force: bool },
+    Detach {
+        force: bool,
+    },
+    /// Answered once a detach that is under way has ended.
+    AwaitDetach,
 }
 
 /// Answer at the control socket.
@@ -103,6 +107,8 @@ pub enum State {
     Unattended,
     /// Requests fail.
     Failed,
+    /// It is being attached or detached.
+    Changing,
 }
 
 enum Event {
@@ -110,6 +116,8 @@ enum Event {
     Abandoned,
     /// A client wants it detached; true: by force.
     Detach(UnixStream, bool),
+    /// A client waits for the end of a detach that another one wants.
+    AwaitDetach(UnixStream),
     /// The drive as a server reports it.
     Drive(Box<StatusReport>),
 }
@@ -182,6 +190,8 @@ struct Shown {
     size_bytes: u64,
     /// A size that the node did not take, and why.
     refused_size: Option<(u64, String)>,
+    /// It is being removed.
+    is_detaching: bool,
 }
 
 struct Attachment {
@@ -227,11 +237,18 @@ impl Attachment {
                 }
                 Ok(Event::Detach(stream, force)) => match self.remove(force) {
                     Ok(lost) => {
-                        control::answer(&stream, &Answer::Detached(lost));
+                        let answer = Answer::Detached(lost);
+                        control::answer(&stream, &answer);
+                        answer_waiting(inbox, &answer);
                         return Ok(());
                     }
                     Err(error) => control::answer(&stream, &Answer::Refused(error.to_string())),
                 },
+                // It has stayed.
+                Ok(Event::AwaitDetach(stream)) => {
+                    let status = status(&self.relay, &self.shown.lock());
+                    control::answer(&stream, &Answer::Status(status));
+                }
                 Ok(Event::Drive(report)) => self.see(&report),
                 Err(RecvTimeoutError::Timeout) => {
                     let record = Record { server_pid: self.started.pid(), ..self.record.clone() };
@@ -242,14 +259,20 @@ impl Attachment {
             }
             if abandoned && !kept {
                 match self.remove(true) {
-                    Ok(_) => return Ok(()),
+                    Ok(lost) => {
+                        answer_waiting(inbox, &Answer::Detached(lost));
+                        return Ok(());
+                    }
                     // A program that `attach` has started, such as mkfs, may have it open still.
                     Err(error) => tracing::warn!("cannot detach yet: {error}"),
                 }
             }
             if terminate.swap(false, Ordering::Relaxed) {
                 match self.remove(false) {
-                    Ok(_) => return Ok(()),
+                    Ok(lost) => {
+                        answer_waiting(inbox, &Answer::Detached(lost));
+                        return Ok(());
+                    }
                     // A file system would lose its device.
                     Err(error) => tracing::warn!("a signal to end is ignored: {error}"),
                 }
@@ -285,7 +308,8 @@ impl Attachment {
         let Some(published) = &self.published else { return };
         match node::lost(&self.record, &self.folder) {
             None => published.link_partitions(),
-            Some(why) => {
+            Some(lost) => {
+                let why = lost.why(self.node.path(), true);
                 tracing::error!("{why}; detach the drive and attach it again");
                 self.published = None;
             }
@@ -308,7 +332,9 @@ impl Attachment {
                 tracing::info!(size_bytes, "the drive has grown");
                 self.shape.size_bytes = size_bytes;
                 self.record.shape = Some(self.shape.clone());
-                *self.shown.lock() = Shown { size_bytes, refused_size: None };
+                let mut shown = self.shown.lock();
+                (shown.size_bytes, shown.refused_size) = (size_bytes, None);
+                drop(shown);
                 let _ = self.record.write(&self.folder);
             }
             // It is tried again.
@@ -324,7 +350,20 @@ impl Attachment {
     }
 }
 
+/// Tells those who wanted the same how it has ended.
+fn answer_waiting(inbox: &Receiver<Event>, answer: &Answer) {
+    for event in inbox.try_iter() {
+        if let Event::Detach(stream, _) | Event::AwaitDetach(stream) = event {
+            control::answer(&stream, answer);
+        }
+    }
+}
+
 fn status(relay: &Relay, shown: &Shown) -> Status {
+    if shown.is_detaching {
+        let reason = Some("it is being detached".to_string());
+        return Status { state: State::Changing, reason, size_bytes: shown.size_bytes };
+    }
     let (state, reason) = match relay.state() {
         RelayState::Connected => {
             let growth = shown.refused_size.as_ref();

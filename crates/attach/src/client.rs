@@ -1,7 +1,6 @@
 //! Bridges as `attach`, `detach` and `list` see them.
 
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
@@ -11,14 +10,13 @@ use status::path_text;
 
 use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
 use crate::error::AttachError;
-use crate::node::{self, Way, clear_stale, end_requests, waiting};
-use crate::place::{self, Record, file_id};
+use crate::node::{self, Lost, Way, clear_stale, end_requests, waiting};
+use crate::place::{self, Hold, Record, file_id};
 use crate::process::Process;
+use crate::question::{Unanswered, ask, ask_within};
 use crate::server::{left, stop_process};
 use crate::sfx;
 
-/// Time for a bridge to accept a request.
-const CONNECTING: Duration = Duration::from_secs(5);
 /// Time for all bridges that are asked together to say how they are. A thread of each does nothing else.
 const STATUS_PATIENCE: Duration = Duration::from_secs(1);
 /// Time for one of them at least, if others have used up that.
@@ -29,14 +27,12 @@ const HANGS: Duration = Duration::from_secs(5);
 pub const HANGS_FORCED: Duration = Duration::from_secs(10);
 /// Interval of questions to such a bridge.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
-/// Least time limit: zero would be none.
-const TIME_MIN: Duration = Duration::from_millis(1);
 /// Most bridges asked at a time.
 const ASKED_MAX: usize = 256;
-/// Time for a bridge that may be ending.
-const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
+/// Time for a bridge that has closed a connection to end.
+const ENDS: Duration = Duration::from_secs(10);
 /// Time for a bridge to detach: flushing, closing, the end of the server.
-const DETACH_PATIENCE: Duration = Duration::from_secs(300);
+pub const DETACH_PATIENCE: Duration = Duration::from_secs(300);
 
 /// A bridge that was just started. Dropping it without [`NewBridge::keep`] makes the bridge undo everything,
 /// and waits for that. One that has taken over a device undoes nothing: it stays.
@@ -56,10 +52,23 @@ pub struct Attachment {
     pub status: Status,
     /// The node that it had, which is not its any more, and why. `record` has none then.
     pub lost: Option<(PathBuf, String)>,
+    /// Nobody else has that node.
+    is_node_free: bool,
     folder: PathBuf,
     is_alive: bool,
     /// Its bridge lives, and says nothing.
     is_silent: bool,
+}
+
+/// What has become of an attachment that was being attached or detached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Settled {
+    /// It was detached; with what was lost, if something was.
+    Detached(Option<String>),
+    /// It is there.
+    Stays,
+    /// It is being attached or detached still.
+    Changes,
 }
 
 /// Starts a bridge by `command` and waits until the node is there.
@@ -168,9 +177,9 @@ fn with_status(records: &[(PathBuf, Record)], patience: Duration) -> Vec<Attachm
         attachment(folder, record, left)
     };
     if let [only] = records {
-        return vec![ask(only)];
+        return ask(only).into_iter().collect();
     }
-    let ask_some = |some: &[(PathBuf, Record)]| -> Vec<Attachment> {
+    let ask_some = |some: &[(PathBuf, Record)]| -> Vec<Option<Attachment>> {
         thread::scope(|scope| {
             let asking: Vec<_> =
                 some.iter().map(|it| thread::Builder::new().spawn_scoped(scope, move || ask(it))).collect();
@@ -183,48 +192,93 @@ fn with_status(records: &[(PathBuf, Record)], patience: Duration) -> Vec<Attachm
             answers.collect()
         })
     };
-    records.chunks(ASKED_MAX).flat_map(ask_some).collect()
+    records.chunks(ASKED_MAX).flat_map(ask_some).flatten().collect()
 }
 
-fn attachment(folder: &Path, record: &Record, patience: Duration) -> Attachment {
-    let lock = place::lock(folder);
-    let is_alive = matches!(lock, Ok(None));
-    if let Ok(Some(_)) = &lock {
-        end_requests(record, folder);
-    }
-    drop(lock);
+/// `None`: it was detached meanwhile.
+fn attachment(folder: &Path, record: &Record, patience: Duration) -> Option<Attachment> {
+    // Before its bridge is asked: one that is detaching says so before it removes the node.
+    let lost = node::lost(record, folder);
     let size_bytes = record.shape.as_ref().map_or(0, |shape| shape.size_bytes);
     let status = |state, reason: String| Status { state, reason: Some(reason), size_bytes };
-    let mut is_silent = false;
-    let stopped = is_alive.then(|| silence(record)).flatten();
-    let status = if let Some(why) = stopped {
-        is_silent = true;
-        status(State::Failed, why)
-    } else if is_alive {
-        match ask_within(folder, &Request::Status, patience) {
-            Ok(Answer::Status(status)) => status,
-            Ok(_) => status(State::Failed, "its bridge process gives a wrong answer".to_string()),
-            Err(error) => {
-                is_silent = true;
-                status(State::Failed, format!("its bridge process does not answer: {error}"))
+    let (mut is_alive, mut is_silent) = (true, false);
+    let status = match place::hold(folder) {
+        Ok(Hold::Held) => {
+            let stopped = silence(record);
+            match stopped.map_or_else(|| Ok(ask_within(folder, &Request::Status, patience)), Err) {
+                Err(why) => {
+                    is_silent = true;
+                    status(State::Failed, why)
+                }
+                Ok(Ok(Answer::Status(status))) => status,
+                Ok(Ok(_)) => status(State::Failed, "its bridge process gives a wrong answer".to_string()),
+                Ok(Err(why)) if why.is_passing() => match place::hold(folder) {
+                    Ok(Hold::Gone) => return None,
+                    Ok(Hold::Free(_lock)) => {
+                        is_alive = false;
+                        without_bridge(record, lost.as_ref(), size_bytes)
+                    }
+                    Ok(Hold::Held) | Err(_) => {
+                        is_silent = true;
+                        status(State::Changing, "it is being attached or detached".to_string())
+                    }
+                },
+                Ok(Err(why)) => {
+                    is_silent = true;
+                    status(State::Failed, format!("its bridge process does not answer: {why}"))
+                }
             }
         }
-    } else if waiting(record, Way::ALL).ok().is_none_or(|waiting| waiting.is_some()) {
-        let reason = "its bridge process was killed, and requests wait; `pumice attach` starts another one";
-        status(State::Unattended, reason.to_string())
-    } else {
-        let reason = "its bridge process has ended; `pumice detach` removes what is left";
-        status(State::Failed, reason.to_string())
+        Ok(Hold::Gone) => return None,
+        free => {
+            is_alive = false;
+            if free.is_ok() {
+                end_requests(record, folder);
+            }
+            without_bridge(record, lost.as_ref(), size_bytes)
+        }
     };
     let (mut record, mut status) = (record.clone(), status);
-    let lost = node::lost(&record, folder).and_then(|why| Some((record.node.take()?, why)));
+    let is_node_free = lost.as_ref().is_some_and(|lost| lost.is_free);
+    let lost = lost.and_then(|lost| {
+        let node = record.node.take()?;
+        let why = match status.state {
+            State::Changing => status.reason.clone().unwrap_or_default(),
+            _ => lost.why(&node, is_alive),
+        };
+        Some((node, why))
+    });
     if let Some((_, why)) = &lost
-        && status.state != State::Unattended
+        && is_alive
+        && status.state != State::Changing
     {
-        let reason = format!("{why}; `pumice detach`, then attach it again");
-        status = Status { state: State::Failed, reason: Some(reason), ..status };
+        let advice =
+            if is_node_free { "`pumice attach` attaches it" } else { "`pumice detach`, then attach it" };
+        status = Status { state: State::Failed, reason: Some(format!("{why}; {advice} again")), ..status };
     }
-    Attachment { record, status, lost, folder: folder.to_path_buf(), is_alive, is_silent }
+    let folder = folder.to_path_buf();
+    Some(Attachment { record, status, lost, is_node_free, folder, is_alive, is_silent })
+}
+
+/// State of an attachment whose bridge has ended.
+fn without_bridge(record: &Record, lost: Option<&Lost>, size_bytes: u64) -> Status {
+    let (state, reason) = if waiting(record, Way::ALL).ok().is_none_or(|waiting| waiting.is_some()) {
+        (
+            State::Unattended,
+            "its bridge process was killed, and requests wait; `pumice attach` starts another one"
+                .to_string(),
+        )
+    } else {
+        let why = match lost.zip(record.node.as_deref()) {
+            Some((lost, node)) => lost.why(node, false),
+            None => "its bridge process has ended".to_string(),
+        };
+        (
+            State::Failed,
+            format!("{why}; `pumice attach` attaches it again, `pumice detach` removes what is left"),
+        )
+    };
+    Status { state, reason: Some(reason), size_bytes }
 }
 
 /// The process of a bridge.
@@ -281,7 +335,7 @@ impl Attachment {
     /// `None` if it answers, or has ended. If it is to be killed, it has ten seconds in any case.
     pub fn hangs(&self, is_to_be_killed: bool) -> Option<String> {
         let since = Instant::now();
-        while self.is_silent && matches!(place::lock(&self.folder), Ok(None)) {
+        while self.is_silent && matches!(place::hold(&self.folder), Ok(Hold::Held)) {
             let stopped = silence(&self.record);
             if stopped.is_none() && ask_within(&self.folder, &Request::Status, STATUS_PATIENCE).is_ok() {
                 return None;
@@ -336,8 +390,57 @@ impl Attachment {
         Some(stopped("server", server.pid))
     }
 
+    /// Returns whether its bridge has ended.
+    pub fn has_ended(&self) -> bool {
+        !self.is_alive
+    }
+
+    /// Returns whether its node is not its any more, and nobody else's: nothing was lost with it.
+    pub fn has_free_node(&self) -> bool {
+        self.lost.is_some() && self.is_node_free && self.status.state != State::Changing
+    }
+
+    /// Returns whether a process is detaching it now, or has detached it.
+    pub fn is_ending(&self) -> bool {
+        match place::hold(&self.folder) {
+            Ok(Hold::Gone) => true,
+            Ok(Hold::Held) => match ask_within(&self.folder, &Request::Status, STATUS_PATIENCE) {
+                Ok(Answer::Status(status)) => status.state == State::Changing,
+                Ok(_) => false,
+                Err(why) => why.is_passing(),
+            },
+            Ok(Hold::Free(_)) | Err(_) => false,
+        }
+    }
+
+    /// Waits until it is not being attached or detached any more, by whatever process.
+    pub fn settled(&self, patience: Duration) -> Settled {
+        let since = Instant::now();
+        loop {
+            match place::hold(&self.folder) {
+                Ok(Hold::Gone) => return Settled::Detached(None),
+                Ok(Hold::Free(_)) | Err(_) => return Settled::Stays,
+                Ok(Hold::Held) => {}
+            }
+            let left = patience.saturating_sub(since.elapsed()).max(ASK_AGAIN);
+            match ask_within(&self.folder, &Request::AwaitDetach, left) {
+                Ok(Answer::Detached(lost)) => return Settled::Detached(lost),
+                Ok(Answer::Status(status)) if status.state == State::Changing => {}
+                Err(why) if why.is_passing() => {}
+                Err(Unanswered::Late(_)) => return Settled::Changes,
+                // Of an older program, or it does not work: whoever asks next sees why.
+                Ok(_) | Err(_) => return Settled::Stays,
+            }
+            if since.elapsed() >= patience {
+                return Settled::Changes;
+            }
+            thread::sleep(ASK_AGAIN);
+        }
+    }
+
     /// Detaches the drive. The caller has checked that nothing is mounted, unless it is forced while the
-    /// device waits for a bridge. With `force`, what cannot be flushed is lost.
+    /// device waits for a bridge. With `force`, what cannot be flushed is lost. One that another process has
+    /// detached meanwhile is detached.
     ///
     /// # Errors
     /// If it is in use, or cannot be flushed.
@@ -345,20 +448,24 @@ impl Attachment {
         if !self.is_alive {
             return self.clear(force);
         }
+        let detached = |lost: Option<String>| {
+            lost.map_or(Ok(()), |lost| Err(AttachError::Refused(format!("detached, but {lost}"))))
+        };
         match ask(&self.folder, &Request::Detach { force }, DETACH_PATIENCE) {
-            Ok(Answer::Detached(None)) => Ok(()),
-            Ok(Answer::Detached(Some(lost))) => Err(AttachError::Refused(format!("detached, but {lost}"))),
+            Ok(Answer::Detached(lost)) => detached(lost),
             Ok(Answer::Refused(reason)) => Err(AttachError::Refused(reason)),
             Ok(Answer::Status(_)) => Err(AttachError::Refused("the bridge gives a wrong answer".to_string())),
-            // It was being killed.
-            Err(_) if matches!(place::lock(&self.folder), Ok(Some(_))) => self.clear(force),
-            Err(source) => {
-                let pid = self.record.bridge_pid;
-                let what = format!(
-                    "its bridge, process {pid}, does not answer; SIGTERM detaches, once it is not in use"
-                );
-                Err(AttachError::system(what, source))
-            }
+            // It was being killed, or another process has detached it.
+            Err(why) => match why.is_passing().then(|| self.settled(ENDS)) {
+                Some(Settled::Detached(lost)) => detached(lost),
+                Some(Settled::Stays) if matches!(place::hold(&self.folder), Ok(Hold::Free(_))) => {
+                    self.clear(force)
+                }
+                _ => Err(AttachError::Refused(format!(
+                    "its bridge, process {}, does not answer: {why}; SIGTERM detaches, once it is not in use",
+                    self.record.bridge_pid
+                ))),
+            },
         }
     }
 
@@ -379,8 +486,13 @@ impl Attachment {
     /// Removes what a killed bridge has left.
     fn clear(&self, force: bool) -> Result<(), AttachError> {
         let at_folder = |source| AttachError::system(self.folder.display(), source);
-        let Some(_lock) = place::lock(&self.folder).map_err(at_folder)? else {
-            return Err(AttachError::Refused("it is being attached again".to_string()));
+        let _lock = match place::hold(&self.folder).map_err(at_folder)? {
+            Hold::Free(lock) => lock,
+            Hold::Gone => return Ok(()),
+            Hold::Held => {
+                let why = "another process is attaching or detaching it";
+                return Err(AttachError::Refused(why.to_string()));
+            }
         };
         clear_stale(Some(&self.record), &self.folder, force)?;
         if let Some(server) = left(&self.folder, &self.record) {
@@ -398,32 +510,6 @@ impl Attachment {
         place::remove(&self.folder);
         Ok(())
     }
-}
-
-/// Returns whether a bridge has a folder, and answers.
-pub(crate) fn is_answering(folder: &Path) -> bool {
-    ask(folder, &Request::Status, ANSWER_PATIENCE).is_ok()
-}
-
-fn ask(folder: &Path, request: &Request, patience: Duration) -> io::Result<Answer> {
-    let stream = socket_file::connect(&place::control_socket(folder), CONNECTING)?;
-    ask_on(stream, request, patience)
-}
-
-/// As [`ask`], with one limit for connecting and the answer.
-fn ask_within(folder: &Path, request: &Request, patience: Duration) -> io::Result<Answer> {
-    let since = Instant::now();
-    let stream = socket_file::connect(&place::control_socket(folder), patience)?;
-    let left = patience.saturating_sub(since.elapsed());
-    ask_on(stream, request, left.max(TIME_MIN))
-}
-
-fn ask_on(mut stream: UnixStream, request: &Request, patience: Duration) -> io::Result<Answer> {
-    stream.set_read_timeout(Some(patience))?;
-    writeln!(stream, "{}", serde_json::to_string(request)?)?;
-    let mut line = String::new();
-    BufReader::new(stream).read_line(&mut line)?;
-    Ok(serde_json::from_str(&line)?)
 }
 
 #[cfg(test)]

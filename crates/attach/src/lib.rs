@@ -29,6 +29,7 @@ mod operation;
 pub mod place;
 mod process;
 mod processors;
+mod question;
 pub mod relay;
 mod server;
 pub mod sfx;

@@ -22,7 +22,7 @@ use crate::error::AttachError;
 use crate::identity::Identity;
 use crate::place::Record;
 use crate::relay::Relay;
-pub(crate) use owner::lost;
+pub(crate) use owner::{Lost, lost};
 pub use partitions::{Partition, numbers_above, partitions};
 pub use ublk_takeover::Takeover;
 

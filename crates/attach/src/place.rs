@@ -130,13 +130,45 @@ pub struct FolderLock {
 /// Locks a folder. `None` if a bridge has it.
 ///
 /// # Errors
-/// If the file of the lock cannot be opened.
+/// If the file of the lock cannot be opened; *not found* if the folder is gone.
 pub fn lock(folder: &Path) -> io::Result<Option<FolderLock>> {
-    let file = File::options().create(true).truncate(false).write(true).open(folder.join(LOCK))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(Some(FolderLock { _file: file })),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
-        Err(error) => Err(error.into()),
+    lock_with(folder, true)
+}
+
+/// Locks the folder of an attachment that may be ending. Leaves nothing in a folder that is being removed.
+pub(crate) fn hold(folder: &Path) -> io::Result<Hold> {
+    match lock_with(folder, false) {
+        Ok(Some(lock)) => Ok(Hold::Free(lock)),
+        Ok(None) => Ok(Hold::Held),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Hold::Gone),
+        Err(error) => Err(error),
+    }
+}
+
+/// Who has the folder of an attachment.
+pub(crate) enum Hold {
+    /// Nobody had it: its bridge has ended.
+    Free(FolderLock),
+    /// A bridge, or a process that detaches what a killed one has left.
+    Held,
+    /// It was detached: there is no such folder.
+    Gone,
+}
+
+fn lock_with(folder: &Path, creates: bool) -> io::Result<Option<FolderLock>> {
+    let path = folder.join(LOCK);
+    loop {
+        let file = File::options().create(creates).truncate(false).write(true).open(&path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+        // Whoever detached the drive may have removed the file in between: nobody would find its lock.
+        let id = |file: &fs::Metadata| (file.dev(), file.ino());
+        if fs::metadata(&path).is_ok_and(|found| file.metadata().is_ok_and(|own| id(&own) == id(&found))) {
+            return Ok(Some(FolderLock { _file: file }));
+        }
     }
 }
 
@@ -225,7 +257,7 @@ fn claim_in(
         (record.backing.is_some() && other.backing == record.backing)
             || (uuid(record).is_some() && uuid(other) == uuid(record) && is_at(other))
     };
-    let has_bridge = |other: &Path| matches!(lock(other), Ok(None));
+    let has_bridge = |other: &Path| matches!(hold(other), Ok(Hold::Held));
     let others = all_in(directory).into_iter().filter(|(other, found)| other != folder && is_same(found));
     for (other, found) in others {
         if has_bridge(&other) || waits(&found) {
@@ -349,6 +381,23 @@ mod tests {
         assert_eq!(claim("one", &one)?, None);
         assert_eq!(claim("other", &link)?, Some(one));
         assert_eq!(claim("other", &other)?, None);
+        Ok(())
+    }
+
+    #[test]
+    fn a_folder_that_is_being_removed_is_gone_and_stays_empty() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let own = lock(folder.path())?.expect("nobody has it");
+        assert!(matches!(hold(folder.path())?, Hold::Held) && lock(folder.path())?.is_none());
+        fs::remove_file(folder.path().join(LOCK))?;
+        assert!(matches!(hold(folder.path())?, Hold::Gone));
+        assert!(fs::read_dir(folder.path())?.next().is_none(), "nothing was left there");
+        drop(own);
+        drop(lock(folder.path())?.expect("made anew"));
+        assert!(matches!(hold(folder.path())?, Hold::Free(_)));
+        let gone = folder.path().join("gone");
+        assert!(matches!(hold(&gone)?, Hold::Gone));
+        assert!(lock(&gone).is_err_and(|error| error.kind() == io::ErrorKind::NotFound));
         Ok(())
     }
 

@@ -25,6 +25,7 @@ use service::DriveSearch;
 use status::{path_text, shown};
 
 use crate::config::one_of;
+use crate::detach::detach_without_node;
 use crate::logging;
 use crate::output::{print_json, report_result};
 use crate::size::Size;
@@ -35,6 +36,8 @@ use filesystem::Filesystem;
 
 /// Default memory for acknowledged writes that are not flushed.
 const JOURNAL: &str = "64M";
+/// Time for a drive that another process attaches or detaches.
+const SETTLES: Duration = Duration::from_secs(60);
 /// Default time for which requests are held while there is no server, in seconds.
 const TIMEOUT: &str = "600";
 
@@ -226,10 +229,22 @@ fn warn_of_losses(record: &Record) {
 /// Starts the bridge of a drive, or another one of a device that waits for it: not if a file system is to be
 /// made. It undoes everything unless it is kept.
 fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
-    let found = client::find(path);
+    let mut found = client::find(path);
+    if let Some(changing) = found.as_ref().filter(|found| found.status.state == bridge::State::Changing) {
+        changing.settled(SETTLES);
+        found = client::find(path);
+    }
+    if let Some(lost) = found.as_ref().filter(|found| found.has_free_node() && !found.has_ended()) {
+        detach_without_node(path, lost)?;
+        found = client::find(path);
+    }
     let waits = found.as_ref().is_some_and(|found| found.status.state == bridge::State::Unattended);
     if let Some(found) = &found {
-        if let Some((_, why)) = &found.lost {
+        // Nothing is left of a node whose bridge has ended.
+        if let Some((_, why)) = &found.lost
+            && !found.has_ended()
+            && found.status.state != bridge::State::Changing
+        {
             bail!("{}: attached, but {why}; detach it first: `pumice detach {}`", shown(path), shown(path));
         }
         let node = found.record.node.clone().unwrap_or_default();
@@ -242,6 +257,11 @@ fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
                 shown(path),
                 node.display()
             ),
+            bridge::State::Changing => {
+                let why = found.status.reason.clone().unwrap_or_default();
+                let pid = found.record.bridge_pid;
+                bail!("{}: {why} by process {pid}, for {} seconds", shown(path), SETTLES.as_secs())
+            }
             bridge::State::Unattended | bridge::State::Failed => {}
         }
         if let Some(why) = found.hangs(false) {

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, anyhow, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use attach::bridge::State;
-use attach::client::{self, Attachment};
+use attach::client::{self, Attachment, DETACH_PATIENCE, Settled};
 use attach::{hidden_claim, openers};
 use service::{DriveSearch, ServiceError, is_nfs_deleted};
 use status::{BackingPlace, shown};
@@ -71,6 +71,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             return Ok(found);
         }
         if let Some(lost) = client::find_lost(path) {
+            // Nobody else is meant by it.
+            if lost.status.state == State::Changing || lost.has_free_node() && !lost.record.is_replaced() {
+                return Ok(lost);
+            }
             let option = if lost.record.is_replaced() { "--force " } else { "" };
             let (drive, why) = (shown(&lost.record.path), lost.lost.map(|(_, why)| why).unwrap_or_default());
             bail!(
@@ -80,10 +84,30 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         bail!("{}: not attached; `pumice list` shows what is", shown(path));
     };
+    let is_meant = |found: &Attachment| {
+        let pid = found.record.bridge_pid;
+        if args.bridge.as_ref().is_some_and(|bridge| *bridge != pid.to_string()) {
+            bail!("{}: attached by another process: {pid}", shown(path));
+        }
+        Ok(())
+    };
     let mut found = find()?;
-    let pid = found.record.bridge_pid;
-    if args.bridge.as_ref().is_some_and(|bridge| *bridge != pid.to_string()) {
-        bail!("{}: attached by another process: {pid}", shown(path));
+    is_meant(&found)?;
+    // By force, a bridge that does not come to an end of it is killed.
+    if found.status.state == State::Changing && !args.force {
+        let patience = args.wait.map_or(DETACH_PATIENCE, Duration::from_secs);
+        match found.settled(patience) {
+            Settled::Detached(None) => return Ok(()),
+            Settled::Detached(Some(lost)) => bail!("{}: detached, but {lost}", shown(path)),
+            Settled::Stays => {
+                found = find()?;
+                is_meant(&found)?;
+            }
+            Settled::Changes => {
+                let (why, pid) = (found.status.reason.unwrap_or_default(), found.record.bridge_pid);
+                bail!("{}: {why} by process {pid}, for {} seconds", shown(path), patience.as_secs());
+            }
+        }
     }
     if !args.force
         && let Some(why) = found.stopped_server()
@@ -111,6 +135,18 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     unused_within(&found, args.force, &patience)?;
     Ok(found.detach(args.force)?)
+}
+
+/// Detaches a drive whose node nobody has any more, so that it can be attached again.
+///
+/// # Errors
+/// If another file is at its path by now, something would be lost with it, or its bridge hangs.
+pub(crate) fn detach_without_node(path: &Path, found: &Attachment) -> Result<()> {
+    refuse_other_file(path, found, false)?;
+    answers(found, false)?;
+    refuse_loss(found)?;
+    let why = found.lost.as_ref().map(|(_, why)| why.as_str()).unwrap_or_default();
+    found.detach(false).with_context(|| format!("{}: {why}, and it cannot be detached", shown(path)))
 }
 
 /// Refuses a path that leads to another file than that of the attached drive. Not one at which nothing is:
@@ -291,6 +327,10 @@ pub(crate) fn unused_within(found: &Attachment, force: bool, patience: &Patience
                 None => return Ok(()),
             },
         };
+        // By another process, which was faster. Its bridge looks again if that one is refused.
+        if !force && found.is_ending() {
+            return Ok(());
+        }
         let waited = patience.since.elapsed();
         if waited >= patience_for_it {
             return Err(why);

@@ -200,6 +200,7 @@ fn cells(row: &Row) -> [String; 8] {
             Some(State::Waiting) => format!("waiting for the server{reason}"),
             Some(State::Unattended) => "waiting for `pumice attach`".to_string(),
             Some(State::Failed) => format!("failed{reason}"),
+            Some(State::Changing) => format!("down{reason}"),
             Some(State::Attached) if row.is_without_answer() => NO_ANSWER.to_string(),
             Some(State::Attached) | None => drive.state.to_string(),
         };
@@ -218,6 +219,7 @@ fn cells(row: &Row) -> [String; 8] {
     let lost = attachment.as_ref().and_then(|attachment| attachment.lost.as_ref());
     let is_silent = attachment.as_ref().is_some_and(Attachment::is_silent);
     let device_state = match (lost, status.map(|status| (status.state, status.reason.is_some()))) {
+        (_, Some((State::Changing, _))) => ", its device is being attached or detached".to_string(),
         (Some((_, why)), _) => printable(&format!(", its device is gone: {why}")),
         (None, Some((State::Failed, _))) if is_silent => ", its bridge does not answer".to_string(),
         (None, Some((State::Failed, _))) => ", its device failed".to_string(),

@@ -43,6 +43,12 @@ pub(super) fn receive(
                         return;
                     }
                 }
+                Ok(Request::AwaitDetach) => {
+                    tracing::info!("another process waits until the drive is detached");
+                    if events.send(Event::AwaitDetach(stream)).is_err() {
+                        return;
+                    }
+                }
                 Err(_) => {}
             }
         }

@@ -1,6 +1,7 @@
 //! The making of an attachment: its server, its relay and its node, or a node that a killed bridge left.
 
 use std::fs::File;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,14 +12,14 @@ use parking_lot::Mutex;
 use service::DriveSearch;
 
 use super::remove::FLUSH_PATIENCE;
-use super::{Attachment, Options, Shown};
-use crate::client::is_answering;
+use super::{Attachment, Options, Shown, State};
 use crate::error::AttachError;
 use crate::kernel::stderr_to;
 use crate::node::{self, Node, Shape, Takeover};
 use crate::operation::Operation;
 use crate::place::{self, FolderLock, Record, TakenOver};
 use crate::process;
+use crate::question;
 use crate::relay::Relay;
 use crate::server::{self, DriveServer, Known, Started};
 use crate::sfx::{self, Published};
@@ -29,6 +30,8 @@ const OPENS: Duration = Duration::from_secs(60);
 const ENDS: Duration = Duration::from_secs(30);
 /// Time for a bridge that does not answer to let go of its lock: one that was killed.
 const UNLOCKS: Duration = Duration::from_secs(10);
+/// Time for one that is detaching to have done so.
+const DETACHES: Duration = Duration::from_secs(60);
 /// Interval of checks whether it has.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -38,11 +41,7 @@ type Made = (Record, Shape, Box<dyn Node>, Arc<Relay>, (Known, DriveSearch));
 impl Attachment {
     pub(super) fn make(options: &Options, abandoned: &AtomicBool) -> Result<Attachment, AttachError> {
         let folder = place::folder(&options.path);
-        let at_folder = |source| AttachError::system(folder.display(), source);
-        place::make(&folder).map_err(at_folder)?;
-        let log = File::options().create(true).append(true).open(place::bridge_log(&folder));
-        log.and_then(|log| stderr_to(&log)).map_err(at_folder)?;
-        let lock = lock(&options.path, &folder)?;
+        let lock = lock(&options.path, &folder, abandoned)?;
         let stale = Record::read(&folder);
         // Its connections are closed then: the server drops what came over them before it accepts others.
         if let Some(stale) = &stale
@@ -89,7 +88,11 @@ impl Attachment {
         })?;
         let published = Published::start(&record.path, node.path(), search.find().as_ref());
         Ok(Attachment {
-            shown: Arc::new(Mutex::new(Shown { size_bytes: shape.size_bytes, refused_size: None })),
+            shown: Arc::new(Mutex::new(Shown {
+                size_bytes: shape.size_bytes,
+                refused_size: None,
+                is_detaching: false,
+            })),
             folder,
             record,
             shape,
@@ -206,24 +209,51 @@ impl Attachment {
     }
 }
 
-/// Locks the folder of an attachment. One that has just been killed lets go of it when the kernel has closed
-/// its files.
-fn lock(path: &Path, folder: &Path) -> Result<FolderLock, AttachError> {
-    let since = Instant::now();
-    loop {
-        let locked = place::lock(folder).map_err(|source| AttachError::system(folder.display(), source))?;
-        match locked {
-            Some(lock) => return Ok(lock),
-            None if since.elapsed() < UNLOCKS && !is_answering(folder) => sleep(POLL),
-            None => return Err(already(path, folder)),
+/// Makes the folder of an attachment, writes the log of this process there, and locks it. A bridge that has
+/// just been killed lets go of its folder when the kernel has closed its files; one that is detaching, when it
+/// has removed the folder.
+fn lock(path: &Path, folder: &Path, abandoned: &AtomicBool) -> Result<FolderLock, AttachError> {
+    let at_folder = |source| AttachError::system(folder.display(), source);
+    let log = || {
+        place::make(folder)?;
+        stderr_to(&File::options().create(true).append(true).open(place::bridge_log(folder))?)
+    };
+    let (since, mut has_log) = (Instant::now(), false);
+    while !abandoned.load(Ordering::Relaxed) {
+        let logged = if has_log { Ok(()) } else { log() };
+        has_log = true;
+        match logged.and_then(|()| place::lock(folder)) {
+            Ok(Some(lock)) => {
+                // The first log may have gone with an earlier folder of this name.
+                log().map_err(at_folder)?;
+                return Ok(lock);
+            }
+            Ok(None) => {
+                let patience = match question::state(folder) {
+                    Ok(State::Changing) => DETACHES,
+                    Ok(_) => Duration::ZERO,
+                    Err(_) => UNLOCKS,
+                };
+                if since.elapsed() >= patience {
+                    break;
+                }
+            }
+            // It was removed in between.
+            Err(error) if error.kind() == io::ErrorKind::NotFound && since.elapsed() < UNLOCKS => {
+                has_log = false;
+            }
+            Err(error) => return Err(at_folder(error)),
         }
+        sleep(POLL);
     }
+    Err(already(path, folder))
 }
 
 fn already(path: &Path, folder: &Path) -> AttachError {
     let path = status::shown(path);
+    let is_changing = matches!(question::state(folder), Ok(State::Changing) | Err(_));
     AttachError::Refused(match Record::read(folder).and_then(|record| record.node) {
-        Some(node) => format!("{path}: already attached as {}", node.display()),
-        None => format!("{path}: is being attached or detached by another process"),
+        Some(node) if !is_changing => format!("{path}: already attached as {}", node.display()),
+        _ => format!("{path}: is being attached or detached by another process"),
     })
 }

@@ -24,6 +24,13 @@ impl Attachment {
     /// Flushes, and removes the node and everything else. With `force`, also if the drive cannot be flushed.
     /// Returns what was lost, if something was.
     pub(super) fn remove(&mut self, force: bool) -> Result<Option<String>, AttachError> {
+        self.shown.lock().is_detaching = true;
+        let removed = self.remove_all(force);
+        self.shown.lock().is_detaching = removed.is_ok();
+        removed
+    }
+
+    fn remove_all(&mut self, force: bool) -> Result<Option<String>, AttachError> {
         let node = self.node.path().to_path_buf();
         let refused = |why: String| AttachError::Refused(format!("{}: {why}", node.display()));
         let own = format!("{} ", std::process::id());

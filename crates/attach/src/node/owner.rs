@@ -9,13 +9,44 @@ use std::path::Path;
 use super::{Way, loop_device};
 use crate::place::Record;
 
+/// Why a node is not its attachment's any more.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lost {
+    /// What the node is now, after its path.
+    now: String,
+    /// A command that may have taken it, if another program has to have done so.
+    taken_by: Option<&'static str>,
+    /// Nobody has the node: nobody is disturbed if the drive is attached again.
+    pub(crate) is_free: bool,
+}
+
+impl Lost {
+    fn free(taken_by: &'static str) -> Lost {
+        Lost { now: "is free".to_string(), taken_by: Some(taken_by), is_free: true }
+    }
+
+    fn given_away(now: String) -> Lost {
+        Lost { now, taken_by: None, is_free: false }
+    }
+
+    /// For people. A bridge that has ended loses its node with the last process that closes it.
+    pub(crate) fn why(&self, node: &Path, has_bridge: bool) -> String {
+        let (node, now) = (node.display(), &self.now);
+        match self.taken_by {
+            _ if !has_bridge => format!("its bridge process has ended, and {node} {now}"),
+            Some(command) => format!("{node} was taken from it (`{command}`?)"),
+            None => format!("{node} was taken from it, and {now}"),
+        }
+    }
+}
+
 /// Returns why the node in a record is not the attachment's any more; `None` if it is, or if that cannot be
 /// found out. `folder`: that of the attachment.
-pub(crate) fn lost(record: &Record, folder: &Path) -> Option<String> {
+pub(crate) fn lost(record: &Record, folder: &Path) -> Option<Lost> {
     lost_in(Path::new("/sys"), record, folder)
 }
 
-fn lost_in(sys: &Path, record: &Record, folder: &Path) -> Option<String> {
+fn lost_in(sys: &Path, record: &Record, folder: &Path) -> Option<Lost> {
     let (node, way) = (record.node.as_deref()?, record.way?);
     let name = node.file_name()?.to_str()?;
     let block = sys.join("block");
@@ -23,28 +54,27 @@ fn lost_in(sys: &Path, record: &Record, folder: &Path) -> Option<String> {
     if !block.exists() {
         return None;
     }
-    let (shown, device) = (node.display(), block.join(name));
+    let device = block.join(name);
     match way {
         Way::Loop => match fs::read_to_string(device.join("loop/backing_file")) {
             Ok(file) if !file.trim_end().is_empty() => {
                 let file = Path::new(file.trim_end());
-                let other =
-                    (!loop_device::may_be_in(file, folder)).then(|| status::shown(file).to_string())?;
-                Some(format!("{shown} was taken from it, and is the device of {other} now"))
+                (!loop_device::may_be_in(file, folder))
+                    .then(|| Lost::given_away(format!("is the device of {} now", status::shown(file))))
             }
             Err(error) if error.kind() != io::ErrorKind::NotFound => None,
             // It has none.
-            _ => Some(format!("{shown} was taken from it (`losetup -d`?)")),
+            _ => Some(Lost::free("losetup -d")),
         },
         Way::Nbd => match fs::read_to_string(device.join("pid")) {
             Ok(pid) if pid.trim() == record.bridge_pid.to_string() => None,
-            Ok(pid) => Some(format!("{shown} was taken from it, and is that of process {} now", pid.trim())),
-            Err(_) => Some(format!("{shown} was taken from it (`nbd-client -d`?)")),
+            Ok(pid) => Some(Lost::given_away(format!("is that of process {} now", pid.trim()))),
+            Err(_) => Some(Lost::free("nbd-client -d")),
         },
         Way::Ublk => {
             let number = name.strip_prefix("ublkb")?;
             let is_there = sys.join(format!("class/ublk-char/ublkc{number}")).exists();
-            (!is_there).then(|| format!("{shown} was removed by another program"))
+            (!is_there).then(|| Lost::free("ublk del"))
         }
     }
 }
@@ -70,7 +100,10 @@ mod tests {
             fs::create_dir_all(path.parent().expect("a folder"))?;
             fs::write(path, text)
         };
-        let lost = |record: &Record| lost_in(sys.path(), record, folder);
+        let lost = |record: &Record| {
+            let node = record.node.clone()?;
+            lost_in(sys.path(), record, folder).map(|lost| (lost.is_free, lost.why(&node, true)))
+        };
         let (a_loop, nbd) = (record("/dev/loop3", Way::Loop), record("/dev/nbd2", Way::Nbd));
         let ublk = record("/dev/ublkb4", Way::Ublk);
         assert_eq!(lost(&a_loop), None, "there is no sysfs");
@@ -78,7 +111,7 @@ mod tests {
         write("block/nbd2/size", "0\n")?;
         for record in [&a_loop, &nbd, &ublk] {
             let node = record.node.as_deref().expect("a node").display().to_string();
-            assert!(lost(record).is_some_and(|why| why.contains(&node)), "{record:?}");
+            assert!(lost(record).is_some_and(|(is_free, why)| is_free && why.contains(&node)), "{record:?}");
         }
         write("block/loop3/loop/backing_file", "/run/pumice-attach/drive-1/file/drive\n")?;
         write("block/nbd2/pid", "77\n")?;
@@ -88,10 +121,14 @@ mod tests {
         }
         write("block/loop3/loop/backing_file", "/srv/image\n")?;
         write("block/nbd2/pid", "78\n")?;
-        assert!(lost(&a_loop).is_some_and(|why| why.contains("/srv/image")));
-        assert!(lost(&nbd).is_some_and(|why| why.contains("process 78")));
+        assert!(lost(&a_loop).is_some_and(|(is_free, why)| !is_free && why.contains("/srv/image")));
+        assert!(lost(&nbd).is_some_and(|(is_free, why)| !is_free && why.contains("process 78")));
         write("block/loop3/loop/backing_file", "\n")?;
-        assert!(lost(&a_loop).is_some_and(|why| why.contains("losetup -d")), "it has no file");
+        assert!(lost(&a_loop).is_some_and(|(_, why)| why.contains("losetup -d")), "it has no file");
+        let unattended =
+            lost_in(sys.path(), &a_loop, folder).map(|lost| lost.why(Path::new("/dev/loop3"), false));
+        let ended = "its bridge process has ended, and /dev/loop3 is free";
+        assert_eq!(unattended.as_deref(), Some(ended), "nobody has taken it");
         assert_eq!(lost(&Record { node: None, ..a_loop }), None, "it is being made");
         Ok(())
     }

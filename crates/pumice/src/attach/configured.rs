@@ -69,7 +69,7 @@ pub(super) fn may_list(path: &Path) -> bool {
 
 fn attach(path: &Path, how: &How) -> Outcome {
     let found =
-        client::find(path).filter(|found| !matches!(found.status.state, State::Failed | State::Unattended));
+        client::find(path).filter(|found| matches!(found.status.state, State::Attached | State::Waiting));
     let (node, line) = match found {
         Some(found) => {
             let node = found.record.node.clone().unwrap_or_default();

@@ -59,6 +59,7 @@ impl Card {
             State::Waiting => "waiting for the server",
             State::Unattended => "waiting for pumice attach",
             State::Failed => "failed",
+            State::Changing => "changing",
         };
         let reason = status.reason.as_ref().map(|reason| format!(": {reason}"));
         Some(format!("{state}{}", reason.unwrap_or_default()))

@@ -10,11 +10,11 @@ use crate::common::{Outcome, fails, sample, succeed};
 use crate::filesystems::ONE;
 
 /// A process, which is killed when this is dropped.
-struct Held(Child);
+pub(crate) struct Held(Child);
 
 impl Held {
     /// A shell that runs a script, and says so when it has got to its last command.
-    fn by(script: &str) -> Held {
+    pub(crate) fn by(script: &str) -> Held {
         let script = format!("{script}; echo; exec sleep 1000");
         let mut child = Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().expect("sh");
         let mut byte = [0];

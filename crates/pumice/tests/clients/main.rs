@@ -12,6 +12,7 @@ mod tools;
 mod activation;
 mod any_range;
 mod attach;
+mod attach_again;
 mod attach_configured;
 mod attach_holders;
 mod attach_others;

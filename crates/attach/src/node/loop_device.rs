@@ -35,6 +35,8 @@ const SERVER_PATIENCE: Duration = Duration::from_secs(30);
 const RESIZE_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for the kernel to look for partitions.
 const SCAN_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for the end of a FUSE session that is not mounted any more.
+const SESSION_PATIENCE: Duration = Duration::from_secs(2);
 /// Interval of checks whether a device is free.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -366,10 +368,19 @@ impl Mounted {
                 }
             }
         }
-        let ended = thread.join().unwrap_or_else(|_| Err(io::Error::other("the FUSE thread panicked")));
         // Nothing else in it; another attachment makes its own.
         let _ = fs::remove_dir(&self.folder);
-        ended
+        // Processes in a mount namespace of their own may have the file system mounted still. It ends with this
+        // process.
+        let since = Instant::now();
+        while !thread.is_finished() {
+            if since.elapsed() >= SESSION_PATIENCE {
+                tracing::info!("the FUSE file is mounted in another mount namespace");
+                return Ok(());
+            }
+            sleep(POLL);
+        }
+        thread.join().unwrap_or_else(|_| Err(io::Error::other("the FUSE thread panicked")))
     }
 }
 

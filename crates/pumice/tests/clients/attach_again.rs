@@ -118,6 +118,20 @@ fn a_device_that_was_taken_and_is_free_is_attached_again() -> Outcome {
 }
 
 #[test]
+fn a_mount_namespace_that_was_made_meanwhile_does_not_keep_the_bridge() -> Outcome {
+    if !usable() || !needs(&["unshare"]) {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&[]);
+    // It has a copy of all mounts, that of the FUSE file too.
+    let _held = Held::by("exec unshare --mount sh -c 'echo; exec sleep 1000'");
+    it.detach(&node);
+    Ok(())
+}
+
+#[test]
 fn who_comes_while_a_drive_is_being_detached_waits_for_that() -> Outcome {
     if !usable() {
         return Ok(());

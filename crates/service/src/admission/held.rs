@@ -132,8 +132,8 @@ impl Held {
         let is_new = writes == 0 && self.last.lock().is_none_or(|last| last.elapsed() >= QUIET);
         if let (true, WhenFull::Wait(longest)) = (is_new, self.when_full) {
             let message = format!(
-                "out of physical space: writes are held for up to {} s, until data is trimmed or the drive grows \
-                 (docs/how-to/full-drive.md)",
+                "out of physical space: writes are held for up to {} s; delete and trim data, or grow the drive by \
+                 `pumice set-size` (docs/how-to/full-drive.md)",
                 longest.as_secs()
             );
             (self.events)(EventKind::WritesHeld, message);

@@ -16,6 +16,9 @@ const HYSTERESIS_PERCENT: f64 = 2.0;
 const LEVELS_MAX: usize = 16;
 /// Space is back when no write was refused for this long.
 const QUIET: Duration = Duration::from_secs(10);
+/// What to do about data that cannot be read.
+const DAMAGE: &str = "keep the drive served: `pumice check --deep` names the blocks, to be restored from a backup; check \
+                      the backing (docs/how-to/backing-trouble.md)";
 /// Events remembered for the status.
 const REMEMBERED: usize = 16;
 
@@ -183,7 +186,10 @@ impl Watcher {
     fn look_at_levels(&mut self, seen: &Seen, events: &mut Vec<Event>) {
         let levels = &self.warn_at.0;
         let of_level = |level: u8, kind, how: &str| {
-            let message = format!("physical space in use is {how} {level} %: {:.2} %", seen.used_percent);
+            let mut message = format!("physical space in use is {how} {level} %: {:.2} %", seen.used_percent);
+            if kind == EventKind::SpaceWarning {
+                message += "; delete and trim data, or grow the drive by `pumice set-size` (docs/how-to/full-drive.md)";
+            }
             Event { level_percent: Some(level), ..seen.event(kind, message) }
         };
         while let Some(level) = levels.get(self.reached)
@@ -212,11 +218,11 @@ impl Watcher {
                 let message = match backing_full {
                     true => {
                         "the file system or volume under the drive is full, or its file may not be larger: changes are \
-                         refused until there is room (docs/how-to/full-drive.md)"
+                         refused; make room there (docs/how-to/full-drive.md)"
                     }
                     false => {
-                        "out of physical space: writes are refused until data is trimmed or the drive grows; run no \
-                         fsck before that (docs/how-to/full-drive.md)"
+                        "out of physical space: writes are refused; delete and trim data, or grow the drive by `pumice \
+                         set-size`; run no fsck before that (docs/how-to/full-drive.md)"
                     }
                 };
                 events.push(seen.event(EventKind::OutOfSpace, message.into()));
@@ -235,15 +241,16 @@ impl Watcher {
         match (self.truncated, truncated) {
             (false, true) => {
                 let message = format!(
-                    "the backing was truncated: {} bytes of the drive are behind its end, where reads fail; stop its \
-                     clients, find out what truncated it, and restore a copy (docs/how-to/backing-trouble.md)",
+                    "the backing was truncated: {} bytes of the drive are behind its end, where reads fail; unmount \
+                     its devices and stop its other clients, find out what truncated it, and restore a copy \
+                     (docs/how-to/backing-trouble.md)",
                     seen.missing_bytes
                 );
                 events.push(seen.event(EventKind::BackingTruncated, message));
             }
             (true, false) => {
                 let message = "the backing is as long as the drive again; data in the part that was cut off may be \
-                    lost: `pumice check --deep` lists what cannot be read";
+                    lost: `pumice check --deep` names it, while the drive is served; restore that from a backup";
                 events.push(seen.event(EventKind::BackingRestored, message.into()));
             }
             (true, true) | (false, false) => {}
@@ -270,20 +277,22 @@ impl Watcher {
             && !self.poisoned
         {
             self.poisoned = true;
-            let message = format!("read-only from now on: {why}; restart it when the cause is gone");
+            let message = format!(
+                "no write is taken any more: {why}; restart the server when the cause is gone; attached devices stay \
+                 (docs/how-to/backing-trouble.md)"
+            );
             events.push(seen.event(EventKind::Poisoned, message));
         }
         if let Some(new) = self.corrupt_records.look(seen.at, seen.errors.corrupt_records) {
             let message = format!(
-                "{new} records of data, of the map or of dictionaries were met that are not what was written; \
-                 `pumice check --deep`, with the server stopped, names them; check the backing"
+                "{new} records of data, of the map or of dictionaries were met that are not what was written; {DAMAGE}"
             );
             events.push(seen.event(EventKind::CorruptRecord, message));
         }
         if let Some(new) = self.bad_segments.look(seen.at, seen.errors.bad_segments) {
             let message = format!(
-                "segments set aside as bad because writes to them failed: {new} new, {} in all; their data is written \
-                 elsewhere; check the backing",
+                "segments set aside as bad because writes to them failed: {new} new, {} in all; nothing is \
+                 lost, their data is written elsewhere; check the backing (docs/how-to/backing-trouble.md)",
                 seen.errors.bad_segments
             );
             events.push(seen.event(EventKind::BadSegment, message));
@@ -291,7 +300,7 @@ impl Watcher {
         if let Some(new) = self.damaged_segments.look(seen.at, seen.errors.damaged_segments) {
             let message = format!(
                 "segments set aside as damaged because they hold records that cannot be read: {new} new, {} in all; \
-                 `pumice check --deep` lists what is lost",
+                 {DAMAGE}",
                 seen.errors.damaged_segments
             );
             events.push(seen.event(EventKind::DamagedSegment, message));
@@ -432,6 +441,36 @@ mod tests {
         assert_eq!(events.len(), 1);
         assert!(events[0].message.contains("a sync failed"), "{events:?}");
         assert_eq!(kinds(&mut watcher, &poisoned), []);
+    }
+
+    #[test]
+    fn whatever_is_wrong_the_event_says_what_to_do_while_the_drive_is_served() {
+        let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
+        let errors = ErrorCounts { corrupt_records: 1, bad_segments: 1, damaged_segments: 1 };
+        let wrong = Seen {
+            used_percent: 99.0,
+            out_of_space: true,
+            errors,
+            missing_bytes: 1,
+            place: BackingPlace::Moved,
+            poisoned: Some("a sync failed".into()),
+            ..seen(1)
+        };
+        let mut events = watcher.look(&wrong);
+        events.extend(watcher.look(&Seen { missing_bytes: 0, place: BackingPlace::Deleted, ..wrong }));
+        let mut kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
+        kinds.dedup();
+        assert_eq!(kinds.len(), 10, "{kinds:?}");
+        for Event { kind, message, .. } in &events {
+            let advice = message.split_once(';').or(message.split_once(':')).map(|(_, advice)| advice);
+            let verbs = ["delete", "unmount", "restore", "check", "restart", "rename", "copy"];
+            assert!(advice.is_some_and(|it| verbs.iter().any(|verb| it.contains(verb))), "{kind}: {message}");
+            assert!(!message.contains("server stopped") && !message.contains("stop the server"), "{message}");
+        }
+        let of = |kind| events.iter().find(|event| event.kind == kind).map_or("", |event| &event.message);
+        for kind in [EventKind::CorruptRecord, EventKind::DamagedSegment] {
+            assert!(of(kind).contains("keep the drive served: `pumice check --deep`"), "{}", of(kind));
+        }
     }
 
     #[test]

@@ -2,6 +2,9 @@
 
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use status::DriveState;
+
 use super::Attachment;
 use crate::error::AttachError;
 use crate::node;
@@ -13,6 +16,8 @@ use crate::users::openers;
 /// Time for a flush when detaching, and if that is forced.
 pub(super) const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
 const FORCED_PATIENCE: Duration = Duration::from_secs(5);
+/// What helps against most reasons why a drive cannot be flushed.
+const START: &str = "start the server, or use --force";
 /// Interval between attempts to flush.
 const FLUSH_POLL: Duration = Duration::from_millis(100);
 /// Time for commands that look at all devices to close the node.
@@ -58,7 +63,7 @@ impl Attachment {
         let flushed = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE });
         if let Err(why) = flushed {
             if !force {
-                return Err(refused(format!("{why}; start the server, or use --force")));
+                return Err(refused(why.to_string()));
             }
             // Requests that are held would keep the node.
             self.relay.give_up("its server was given up");
@@ -67,7 +72,7 @@ impl Attachment {
         // Before another drive gets a node of this name.
         self.published = None;
         // The kernel writes what it has in its page cache when the node goes.
-        let lost = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE }).err();
+        let lost = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE }).err().map(|it| it.why);
         if let Some(why) = &lost {
             tracing::error!("not everything was flushed: {why}");
         }
@@ -87,8 +92,8 @@ impl Attachment {
     }
 
     /// Makes all that was acknowledged durable, waiting for the server if it is gone.
-    fn flush(&self, patience: Duration) -> Result<(), String> {
-        let since = Instant::now();
+    fn flush(&self, patience: Duration) -> Result<(), Unflushed> {
+        let (since, mut is_known_to_fail, mut failed) = (Instant::now(), false, None);
         loop {
             let bytes = self.relay.journal_bytes();
             let why = match self.relay.state() {
@@ -96,13 +101,26 @@ impl Attachment {
                     let left = patience.saturating_sub(since.elapsed());
                     match self.relay.call(Operation::Flush, left) {
                         Ok(_) => return Ok(()),
-                        Err(errno) => format!("cannot flush: {errno}"),
+                        // Of the last attempt, for which no time was left.
+                        Err(Errno::TIMEDOUT) => {}
+                        Err(errno) => failed = Some(errno),
+                    }
+                    // Once more: a server that has just lost its drive first says that it takes no writes.
+                    if let Some(unflushed) = self.refused_for_good(bytes)
+                        && std::mem::replace(&mut is_known_to_fail, true)
+                    {
+                        return Err(unflushed);
+                    }
+                    match failed {
+                        Some(errno) => format!("cannot flush: {errno}"),
+                        None => format!("its server has not flushed within {} seconds", patience.as_secs()),
                     }
                 }
                 // Whoever wrote anything else knows that it failed.
                 RelayState::Failed(_) if bytes == 0 => return Ok(()),
                 RelayState::Failed(reason) => {
-                    return Err(format!("{reason}; {bytes} bytes of acknowledged writes are lost"));
+                    let why = format!("{reason}; {bytes} bytes of acknowledged writes are lost");
+                    return Err(Unflushed { why, advice: "--force gives them up".to_string() });
                 }
                 RelayState::Waiting { reason, .. } => {
                     let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
@@ -110,11 +128,36 @@ impl Attachment {
                 }
             };
             if since.elapsed() >= patience {
-                return Err(why);
+                return Err(Unflushed { why, advice: START.to_string() });
             }
             std::thread::sleep(FLUSH_POLL);
         }
     }
+
+    /// Returns why no flush succeeds any more, if the server has said so. `bytes`: of acknowledged writes that
+    /// were not flushed.
+    fn refused_for_good(&self, bytes: usize) -> Option<Unflushed> {
+        let report = self.search.find().filter(|report| report.state == DriveState::Poisoned)?;
+        let (server, reason) = (report.server?, report.state_reason.unwrap_or_default());
+        if server.disowned {
+            let what = match bytes {
+                0 => "what this machine has not flushed".to_string(),
+                _ => format!("what this machine has not flushed, {bytes} bytes of acknowledged writes,"),
+            };
+            let why = format!("{reason}; {what} cannot be delivered any more");
+            return Some(Unflushed { why, advice: "`pumice detach --force` gives it up".to_string() });
+        }
+        let advice = format!("restart its server, process {}, or use --force", server.pid);
+        Some(Unflushed { why: format!("its drive takes no writes any more: {reason}"), advice })
+    }
+}
+
+/// Why acknowledged writes are not durable, and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{why}; {advice}")]
+struct Unflushed {
+    why: String,
+    advice: String,
 }
 
 /// Returns whether a process opens each new device for a moment.

@@ -6,6 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -15,9 +16,11 @@ use nbd::reply::{SIMPLE_REPLY_BYTES, SimpleReply};
 use nbd::request::RequestHeader;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::attach::usable;
 use crate::common::run::{USER, own_user};
 use crate::common::server::{Server, text, wait_until};
 use crate::common::{Drive, Outcome, fails, in_time, needs, sample};
+use crate::filesystems::ONE;
 
 const BLOCK: usize = 4096;
 
@@ -263,6 +266,49 @@ fn a_server_that_was_stopped_while_another_took_its_drive_over_answers_nothing_m
     let log = all.drive.log();
     assert!(log.contains("taken over by process") && log.contains("event=\"poisoned\""), "{log}");
     assert_eq!(all.drive.pumice(&["check", &text(&all.upper()), "--deep"]).code, Some(0));
+    Ok(())
+}
+
+/// Detaches what a failed test leaves.
+struct Detached<'a>(&'a Drive, String);
+
+impl Drop for Detached<'_> {
+    fn drop(&mut self) {
+        self.0.pumice(&["detach", "--force", &self.1]);
+    }
+}
+
+#[test]
+fn a_device_whose_drive_was_taken_over_is_given_up_by_force_only() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let Some(all) = TwoPaths::make() else { return Ok(()) };
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let (drive, path) = (&all.drive, text(&all.merged()));
+    let first = all.serve((1, 1), &all.merged(), "one", &[]);
+    let attached = drive.pumice(&["attach", &path, "--by", "loop"]);
+    let _detached = Detached(drive, path.clone());
+    assert_eq!(attached.code, Some(0), "{attached:?}");
+    let node = attached.stdout.trim();
+    signal(&first, Signal::STOP);
+    let second = all.serve((2, 2), &all.upper(), "two", &["--take-over"]);
+    signal(&first, Signal::CONT);
+    let served = || drive.pumice(&["status", &path, "--json"]).stdout;
+    wait_until("it knows", || served().contains("\"disowned\": true"));
+    for what in [node, &path] {
+        let refused = drive.pumice(&["detach", what]);
+        fails(
+            &refused,
+            &[node, "taken over by process", "cannot be delivered any more", "`pumice detach --force`"],
+        );
+        assert!(!refused.stderr.contains("start the server"), "{refused:?}");
+    }
+    let forced = drive.pumice(&["detach", "--force", &path]);
+    assert_eq!((forced.code, forced.stderr.as_str()), (Some(0), ""));
+    fails(&drive.pumice(&["detach", node]), &["not attached"]);
+    assert_ne!(first.stop().code(), Some(0), "it has lost its drive");
+    assert!(second.stop().success());
     Ok(())
 }
 

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use drive::{ReadCache, Trained};
-use media::{Allocation, AnyMedia};
+use drive::{ReadCache, State, Trained};
+use media::{Allocation, AnyMedia, Lease};
 use offload::Offload;
 use status::{IoBackend, ReadCacheReport, RequestReport, ServerReport, StatusReport, shown};
 use tokio::sync::{Mutex, watch};
@@ -69,6 +69,8 @@ pub struct ServedDrive {
     may_grow: Mutex<bool>,
     /// The right to write to the backing; `None` if it was opened read-only, or is closed.
     ownership: Mutex<Option<Ownership>>,
+    /// Its lease; `None` if it was opened read-only.
+    lease: Option<Arc<Lease>>,
 }
 
 impl ServedDrive {
@@ -156,6 +158,7 @@ impl ServedDrive {
                 eraser: parking_lot::Mutex::default(),
                 background: Mutex::new(Some(background)),
                 may_grow: Mutex::new(true),
+                lease: opened.lease().cloned(),
                 ownership: Mutex::new(opened.take_ownership()),
             }))
         })
@@ -211,6 +214,7 @@ impl ServedDrive {
             io_backend: self.backend,
             throttle_bytes_per_second: self.gate.throttle.rate(),
             direct_io: self.direct,
+            disowned: matches!(status.state, State::Poisoned(_)) && self.has_lost_lease(),
             requests: {
                 let (held_count, held_total_count) = self.gate.held.counts();
                 RequestReport { held_count, held_total_count, ..self.gate.requests.report() }
@@ -234,6 +238,10 @@ impl ServedDrive {
         }
         self.monitor.complete(&mut report, &status);
         report
+    }
+
+    fn has_lost_lease(&self) -> bool {
+        self.lease.as_ref().is_some_and(|lease| lease.lost().is_some())
     }
 
     /// Changes the memory for the drive's map, in bytes; see [`Drive::set_map_budget_bytes`].

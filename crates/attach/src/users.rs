@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
+use service::mounts;
 
 use crate::node::partitions;
 
@@ -51,8 +52,7 @@ pub fn hidden_claim(path: &Path) -> Option<String> {
         Err(Errno::BUSY) => {}
         _ => return None,
     }
-    let parts = partitions(path).into_iter().map(|part| part.path);
-    let devices: Vec<Device> = parts.chain([path.to_path_buf()]).filter_map(|it| device_at(&it)).collect();
+    let devices: Vec<Device> = devices_of(path).collect();
     if let Some((process, point)) = mounted_elsewhere(&devices) {
         return Some(format!(
             "mounted at {point} in the mount namespace of process {}: unmount it there",
@@ -71,6 +71,27 @@ pub fn hidden_claim(path: &Path) -> Option<String> {
             another mount or a loop device on it, swap space or an NFS export"
             .to_string(),
     })
+}
+
+/// Returns who has the device at `path` open, or has it to itself, for a message: `in use by process 12 (dd)`.
+pub(crate) fn who_uses(path: &Path) -> String {
+    let openers = openers(path);
+    if !openers.is_empty() {
+        return format!("in use by process {}", openers.join(", "));
+    }
+    let devices: Vec<Device> = devices_of(path).collect();
+    let is_on_it = |device: &str| devices.iter().any(|(major, minor)| device == format!("{major}:{minor}"));
+    let mount = mounts(Path::new("/")).into_iter().find(|mount| is_on_it(&mount.device));
+    match mount {
+        Some(mount) => format!("mounted at {}", status::shown(&mount.point)),
+        None => hidden_claim(path).unwrap_or_else(|| "in use by another process".to_string()),
+    }
+}
+
+/// The device at `path` and its partitions.
+fn devices_of(path: &Path) -> impl Iterator<Item = Device> {
+    let parts = partitions(path).into_iter().map(|part| part.path);
+    parts.chain([path.to_path_buf()]).filter_map(|it| device_at(&it))
 }
 
 /// Ids of all processes but this one.

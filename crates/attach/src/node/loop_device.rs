@@ -21,6 +21,7 @@ use super::{Node, Shape, device, partitions};
 use crate::error::AttachError;
 use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
 use crate::relay::Relay;
+use crate::users::who_uses;
 
 /// Name of the mount point in the folder of an attachment.
 const MOUNT: &str = "file";
@@ -271,19 +272,26 @@ fn clear(
     let failed = |error: Errno| AttachError::system(path.display(), error.into());
     // A claim: a file system cannot be mounted from now on.
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-    let device = rustix::fs::open(path, flags, Mode::empty()).map_err(failed)?;
+    let device = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+        Errno::BUSY => in_use(path),
+        error => failed(error),
+    })?;
     partitions::remove(&device, path, patience).or_else(|error| if force { Ok(()) } else { Err(error) })?;
     kernel::loop_clear(&device).map_err(failed)?;
     drop(device);
     let since = Instant::now();
     while has_its() {
         if since.elapsed() >= patience {
-            return Err(AttachError::Refused(format!("{}: another process has it open", path.display())));
+            return Err(in_use(path));
         }
         sleep(POLL);
     }
     remove_late_partitions(path, name, patience);
     Ok(())
+}
+
+fn in_use(path: &Path) -> AttachError {
+    AttachError::Refused(format!("{}: {}", path.display(), who_uses(path)))
 }
 
 /// Removes partitions that another process has made while the file was taken from the device. A kernel that

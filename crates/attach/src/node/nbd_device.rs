@@ -26,6 +26,7 @@ use crate::place::Record;
 use crate::process;
 use crate::processors;
 use crate::relay::Relay;
+use crate::users::who_uses;
 
 /// `NBD_GENL_FAMILY_NAME` and its version, `linux/nbd-netlink.h`.
 const FAMILY: (&str, u8) = ("nbd", 1);
@@ -223,10 +224,8 @@ impl Node for NbdNode {
         let since = Instant::now();
         while shown_process(self.index).is_some() && !self.is_taken() {
             if since.elapsed() >= patience {
-                return Err(AttachError::Refused(format!(
-                    "{}: another process has it open",
-                    self.path.display()
-                )));
+                let why = who_uses(&self.path);
+                return Err(AttachError::Refused(format!("{}: {why}", self.path.display())));
             }
             sleep(POLL);
         }

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use super::device;
 use crate::error::AttachError;
 use crate::kernel;
+use crate::users::who_uses;
 
 /// Interval of attempts.
 const POLL: Duration = Duration::from_millis(20);
@@ -89,7 +90,8 @@ pub(super) fn remove(open: impl AsFd, path: &Path, patience: Duration) -> Result
             Ok(()) | Err(Errno::NXIO) => {}
             Err(Errno::BUSY) if since.elapsed() < patience => sleep(POLL),
             Err(Errno::BUSY) => {
-                let what = format!("its partition {} is open in another process", partition.path.display());
+                let what =
+                    format!("its partition {} is {}", partition.path.display(), who_uses(&partition.path));
                 return Err(AttachError::Refused(format!("{}: {what}", path.display())));
             }
             Err(error) => return Err(AttachError::system(partition.path.display(), error.into())),

@@ -3,7 +3,7 @@
 use std::process::{Child, Command, Stdio};
 use std::sync::PoisonError;
 
-use crate::attach::{Attached, usable};
+use crate::attach::{Attached, kill, usable};
 use crate::attach_servers::Stopped;
 use crate::common::server::wait_until;
 use crate::common::{Outcome, fails, sample, succeed};
@@ -109,5 +109,24 @@ fn a_file_system_that_was_unmounted_lazily_is_the_cause() -> Outcome {
     drop(held);
     let run = it.drive.pumice(&["detach", "--wait", "600", &node]);
     assert_eq!((run.code, run.stderr.as_str()), (Some(0), ""), "{}", it.logs());
+    Ok(())
+}
+
+#[test]
+fn who_has_the_device_of_a_killed_bridge_is_named() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let server = it.drive.serve(&[]);
+    let node = it.attach(&[]);
+    let held = Held::by(&format!("exec 5<{node}"));
+    kill(it.record()["bridge_pid"].as_i64().expect("a process"));
+    let holder = format!("in use by process {} (sleep)", held.0.id());
+    fails(&it.drive.pumice(&["attach", &it.path(), "--by", "loop"]), &[&node, &holder]);
+    drop(held);
+    it.detach(&it.path());
+    assert!(server.stop().success());
     Ok(())
 }

@@ -284,12 +284,12 @@ impl Attachment {
     /// server than that of the connections, is not looked at.
     fn see(&mut self, report: &StatusReport) {
         self.look_at_node();
-        if let Some(published) = &mut self.published {
-            published.write(report);
-        }
         let mut record = Record { server_pid: self.started.pid(), ..self.record.clone() };
         let seen = self.known.note(report);
         let is_its = seen.is_some();
+        if let Some(published) = self.published.as_mut().filter(|_| is_its) {
+            published.write(report);
+        }
         // What a new server has not been told yet is in the journal.
         if let (Some(served), RelayState::Connected) = (seen, self.relay.state()) {
             record.connected = Some(served.instance);

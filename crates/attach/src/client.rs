@@ -6,7 +6,8 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use status::path_text;
+use service::DriveSearch;
+use status::{StatusReport, path_text};
 
 use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
 use crate::error::AttachError;
@@ -14,7 +15,7 @@ use crate::node::{self, Lost, Way, clear_stale, end_requests, waiting};
 use crate::place::{self, Hold, Record, file_id};
 use crate::process::Process;
 use crate::question::{Unanswered, ask, ask_within};
-use crate::server::{left, stop_process};
+use crate::server::{instance, left, stop_process};
 use crate::sfx;
 
 /// Time for all bridges that are asked together to say how they are. A thread of each does nothing else.
@@ -308,7 +309,45 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
+/// Why a drive that a server reports is taken for that of an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Match {
+    /// Its path, and nothing that is known of it says otherwise.
+    Path,
+    /// Its id and its file.
+    Drive,
+    /// The very opening of the drive that the bridge is connected to.
+    Opening,
+}
+
 impl Record {
+    /// A search for the server of the drive.
+    pub fn search(&self) -> DriveSearch {
+        match &self.identity {
+            Some(identity) => identity.search(&self.path),
+            None => DriveSearch::new(&self.path),
+        }
+    }
+
+    /// Returns whether a drive that a server reports, or that is at its path, is the attached one, and why. A
+    /// server may have opened another drive by the same path.
+    pub fn matches(&self, report: &StatusReport) -> Option<Match> {
+        let by_path = || self.is_served_at(&report.path).then_some(Match::Path);
+        // Nothing else is known of a drive that is down.
+        let Some(identity) = self.identity.as_ref().filter(|_| !report.uuid.is_empty()) else {
+            return by_path();
+        };
+        if instance(report).is_some() && instance(report) == self.connected.as_ref() {
+            return Some(Match::Opening);
+        }
+        if identity.file.is_some() && (&identity.uuid, &identity.file) == (&report.uuid, &report.backing.file)
+        {
+            return Some(Match::Drive);
+        }
+        let is_other = identity.uuid != report.uuid || identity.is_elsewhere(report, &self.path);
+        if is_other { None } else { by_path() }
+    }
+
     /// Returns whether the drive at `path` is attached by it, whatever path it was given.
     pub fn is_of(&self, path: &Path) -> bool {
         is_same(&self.path, path)
@@ -517,7 +556,10 @@ mod tests {
     use std::fs;
     use std::os::unix::net::UnixListener;
 
+    use status::{FileId, ServerReport};
+
     use super::*;
+    use crate::identity::Identity;
 
     #[test]
     fn bridges_that_hang_are_waited_for_together() {
@@ -559,5 +601,32 @@ mod tests {
         let record = Record { served: Some("/srv/drive".into()), ..Record::new("/srv/link".into()) };
         assert!(record.is_served_at(Path::new("/srv/drive")) && record.is_served_at(Path::new("/srv/link")));
         assert!(!record.is_of(Path::new("/srv/drive")) && !record.is_served_at(Path::new("/srv/other")));
+    }
+
+    #[test]
+    fn a_drive_is_not_taken_for_another_one_of_its_path() {
+        let file = |inode| Some(FileId { device: "8:1".to_string(), inode: Some(inode) });
+        let report = |uuid: &str, instance: &str, inode| {
+            let server = ServerReport { instance: instance.to_string(), ..ServerReport::default() };
+            let (path, uuid, server) = ("/srv/drive".into(), uuid.to_string(), Some(server));
+            let mut report = StatusReport { path, uuid, server, ..StatusReport::default() };
+            report.backing.file = file(inode);
+            report
+        };
+        let identity = Identity::of(&report("a", "", 7));
+        let connected = Some("one".to_string());
+        let record =
+            Record { identity: Some(identity), connected, ..Record::new(PathBuf::from("/srv/drive")) };
+        let matched = |report: StatusReport| record.matches(&report);
+        assert_eq!(matched(report("a", "one", 7)), Some(Match::Opening));
+        assert_eq!(matched(report("a", "two", 7)), Some(Match::Drive), "it was restarted");
+        let moved = StatusReport { path: "/srv/moved".into(), ..report("a", "two", 7) };
+        assert_eq!(matched(moved), Some(Match::Drive));
+        assert_eq!(matched(report("a", "two", 8)), None, "a copy that was at the path");
+        assert_eq!(matched(report("b", "two", 8)), None, "another drive");
+        let older = StatusReport { path: "/srv/drive".into(), uuid: "a".into(), ..StatusReport::default() };
+        assert_eq!(matched(older), Some(Match::Path), "its server does not tell");
+        let down = StatusReport { path: "/srv/drive".into(), ..StatusReport::default() };
+        assert_eq!(matched(down), Some(Match::Path));
     }
 }

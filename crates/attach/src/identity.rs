@@ -1,7 +1,10 @@
 //! What is known of an attached drive, to notice when something else is served in its place.
 
+use std::path::Path;
+
 use serde::{Deserialize, Serialize};
-use status::StatusReport;
+use service::{DriveSearch, leads_to};
+use status::{FileId, StatusReport};
 
 /// A drive at some time. All later states of it follow this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -9,6 +12,9 @@ pub struct Identity {
     /// Id of the drive. Copies of it have the same.
     #[serde(rename = "drive_uuid")]
     pub uuid: String,
+    /// What its server has open, which distinguishes copies; `None` if that does not tell.
+    #[serde(rename = "drive_file", default)]
+    pub file: Option<FileId>,
     /// Grows with each wipe; `None` if its server does not tell.
     #[serde(default)]
     pub incarnation: Option<u64>,
@@ -22,9 +28,26 @@ impl Identity {
     pub(crate) fn of(report: &StatusReport) -> Identity {
         Identity {
             uuid: report.uuid.clone(),
+            file: report.backing.file.clone(),
             incarnation: report.incarnation,
             durable_sequence: report.cleaning.durable_sequence,
         }
+    }
+
+    /// A search for the server of the drive, which was attached by `path`.
+    pub(crate) fn search(&self, path: &Path) -> DriveSearch {
+        DriveSearch::new(path).for_drive(&self.uuid, self.file.as_ref())
+    }
+
+    /// Returns whether a server that has opened a drive by `path` has another one, which was there earlier or is
+    /// a copy. `false` for a drive in another file that is at the path now: it may have been restored, and
+    /// [`Identity::check`] decides.
+    pub(crate) fn is_elsewhere(&self, report: &StatusReport, path: &Path) -> bool {
+        let is_its_file = match (&self.file, &report.backing.file) {
+            (Some(own), Some(found)) => own == found,
+            _ => true,
+        };
+        !(self.uuid == report.uuid && is_its_file) && !leads_to(path, report)
     }
 
     /// Checks that `later` is a later state of the same drive.
@@ -54,12 +77,15 @@ impl Identity {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
     fn only_later_states_of_the_same_drive_follow() {
         let identity = |uuid: &str, incarnation, durable_sequence| Identity {
             uuid: uuid.to_string(),
+            file: None,
             incarnation,
             durable_sequence,
         };
@@ -79,5 +105,37 @@ mod tests {
             }
         }
         assert_eq!(identity("a", None, 0).check(&known), Ok(()), "a record of an older program");
+    }
+
+    #[test]
+    fn a_drive_that_was_at_the_path_is_elsewhere() -> std::io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("drive");
+        std::fs::write(&path, "a drive")?;
+        let found = std::fs::metadata(&path)?;
+        let device = format!("{}:{}", rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
+        let file = |inode| Some(FileId { device: device.clone(), inode: Some(inode) });
+        let report = |uuid: &str, file: &Option<FileId>| {
+            let (path, uuid) = (path.clone(), uuid.to_string());
+            let mut report = StatusReport { path, uuid, ..StatusReport::default() };
+            report.backing.file = file.clone();
+            report
+        };
+        let (there, gone) = (file(found.ino()), file(found.ino() + 1));
+        let its = Identity::of(&report("a", &there));
+        for (uuid, file, is_elsewhere) in [
+            ("a", &there, false),
+            ("a", &None, false),
+            ("a", &gone, true),
+            ("b", &gone, true),
+            ("b", &there, false),
+        ] {
+            let report = report(uuid, file);
+            assert_eq!(its.is_elsewhere(&report, &path), is_elsewhere, "{uuid} {file:?}");
+        }
+        let moved = Identity::of(&report("a", &gone));
+        assert!(!moved.is_elsewhere(&report("a", &gone), &path), "its file has moved");
+        assert!(!moved.is_elsewhere(&report("a", &there), &path), "it was restored");
+        Ok(())
     }
 }

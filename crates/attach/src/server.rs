@@ -184,7 +184,7 @@ pub(crate) fn left(folder: &Path, record: &Record) -> Option<Process> {
         None => {
             // The record of an older program has no time of start: its process id may be another's.
             let pid = record.server_pid?;
-            let report = DriveSearch::new(&record.path).find_patiently()?;
+            let report = record.search().find_patiently()?;
             (server_pid(&report) == Some(pid)).then(|| Process::of(pid))
         }
     }
@@ -258,11 +258,15 @@ impl DriveServer {
         started: Started,
         expected: Option<Identity>,
     ) -> DriveServer {
+        let search = match &expected {
+            Some(expected) => expected.search(path),
+            None => DriveSearch::new(path),
+        };
         DriveServer {
             path: path.to_path_buf(),
             folder: folder.to_path_buf(),
             start,
-            search: DriveSearch::new(path),
+            search,
             owns: started.pid().is_some(),
             started,
             started_at: None,
@@ -295,7 +299,7 @@ impl DriveServer {
         // Before a server is started, one that is slow has time to answer. Asked before each attempt: a
         // server that becomes ready meanwhile is tried again.
         let mut is_served = if self.is_fixed {
-            self.search.find_patiently().is_some()
+            self.search.find_patiently().is_some_and(|report| !self.is_elsewhere(&report))
         } else {
             let found = self.search.find_exactly_patiently().map_err(|error| match error {
                 ServiceError::OtherFile(other) => other.reason(),
@@ -334,7 +338,7 @@ impl DriveServer {
                 return Err(format!("its server, process {pid}, which was started before, does not answer"));
             }
             sleep(POLL);
-            is_served = self.find().is_some();
+            is_served = self.find().is_some_and(|report| !self.is_elsewhere(&report));
         }
     }
 
@@ -398,12 +402,21 @@ impl DriveServer {
         Ok(())
     }
 
+    /// The drive that its server is to have, once that is known.
+    fn wanted(&self) -> Option<Identity> {
+        let known = self.known.0.lock();
+        known.as_ref().map(|served| &served.identity).or(self.expected.as_ref()).cloned()
+    }
+
     /// Checks that a server has the drive that it is to have.
     fn check(&self, report: &StatusReport) -> Result<(), String> {
-        let found = Identity::of(report);
-        let known = self.known.0.lock();
-        let known = known.as_ref().map(|served| &served.identity).or(self.expected.as_ref());
-        known.map_or(Ok(()), |known| known.check(&found))
+        self.wanted().map_or(Ok(()), |wanted| wanted.check(&Identity::of(report)))
+    }
+
+    /// Returns whether a server has another drive, which it has opened by this path earlier: it keeps no other
+    /// server from having the right one.
+    fn is_elsewhere(&self, report: &StatusReport) -> bool {
+        self.wanted().is_some_and(|wanted| wanted.is_elsewhere(report, &self.path))
     }
 
     fn connect_to(
@@ -411,10 +424,10 @@ impl DriveServer {
         report: &StatusReport,
         device: Option<&FuseDevice>,
     ) -> Result<Connected, String> {
-        let (socket, name) = endpoint(report)?;
         let checked = self.check(report);
         self.is_other = checked.is_err();
         checked?;
+        let (socket, name) = endpoint(report)?;
         let shape = shape(report);
         if let Some(before) = &self.shape {
             if before.size_bytes > shape.size_bytes {
@@ -469,6 +482,7 @@ impl DriveServer {
             identity: Identity::of(report),
         };
         *self.known.0.lock() = Some(served);
+        self.search.follow(report);
         self.shape = Some(shape);
         self.is_fixed = true;
         self.failure = None;
@@ -497,19 +511,27 @@ impl DriveServer {
 
 impl Server for DriveServer {
     fn connect(&mut self, device: Option<&FuseDevice>) -> Result<Connected, String> {
-        match self.find() {
-            Some(report) if report.state != DriveState::Closed => self.connect_to(&report, device),
-            _ if self.owns => {
-                self.start();
-                // One that fails does so soon. Another may be rolling its log forward.
-                let is_new = self.started_at.is_none_or(|at| at.elapsed() < FAILS);
-                Err(match &self.failure {
-                    Some(failure) if is_new => format!("its server does not start: {failure}"),
-                    _ => "its server is starting".to_string(),
-                })
+        self.is_other = false;
+        let mut not_served = "it is not being served".to_string();
+        match self.find().filter(|report| report.state != DriveState::Closed) {
+            Some(report) if self.is_elsewhere(&report) => {
+                let pid = server_pid(&report).unwrap_or_default();
+                not_served +=
+                    &format!(": process {pid} serves another drive, which was at this path earlier");
             }
-            _ => Err("it is not being served".to_string()),
+            Some(report) => return self.connect_to(&report, device),
+            None => {}
         }
+        if !self.owns {
+            return Err(not_served);
+        }
+        self.start();
+        // One that fails does so soon. Another may be rolling its log forward.
+        let is_new = self.started_at.is_none_or(|at| at.elapsed() < FAILS);
+        Err(match &self.failure {
+            Some(failure) if is_new => format!("its server does not start: {failure}"),
+            _ => "its server is starting".to_string(),
+        })
     }
 }
 

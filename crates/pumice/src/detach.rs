@@ -199,7 +199,7 @@ fn refuse_loss(found: &Attachment) -> Result<()> {
 fn loses(found: &Attachment) -> Option<u32> {
     let started = found.own_server()?;
     let is_reported = || {
-        let report = DriveSearch::new(&found.record.path).find_patiently();
+        let report = found.record.search().find_patiently();
         report.is_some_and(|report| {
             let ends = report.server.as_ref().is_some_and(|server| server.pid == started);
             ends && report.backing.place == BackingPlace::Deleted && !is_lasting_loop(&found.record.path)

@@ -86,7 +86,7 @@ impl Patient {
             bail!("{}: exists already; --size is for a drive still to be made", path.display());
         }
         let (mut status, mut no_status) = (None, None);
-        let attachments = crate::status::attachments_of(&path);
+        let mut attachments = crate::status::attachments_of(&path);
         if target != Target::New {
             match crate::status::of_server(&path) {
                 Ok(Some(report)) => status = Some(report),
@@ -101,6 +101,9 @@ impl Patient {
         }
         let root = Root::new(&args.root);
         let config = config_with(&path);
+        if let Some(report) = &status {
+            attachments.retain(|attachment| attachment.record.matches(report).is_some());
+        }
         let not_served = attachments.iter().find_map(crate::status::not_served).map(|(state, _)| state);
         let nodes = attachments.into_iter().filter_map(|attachment| attachment.record.node);
         let name = |node: PathBuf| Some(node.file_name()?.to_str()?.to_string());

@@ -14,6 +14,7 @@ use service::mounts;
 use status::{BackingPlace, DriveState, StatusReport, path_text, shown};
 
 use crate::human;
+use crate::joined::joined;
 use crate::output::print_json;
 use crate::status::out_of_space;
 use crate::usage::printable;
@@ -83,16 +84,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Joins drives with their attachments, in the order of their paths.
-fn rows(drives: Vec<StatusReport>, mut attachments: Vec<Attachment>) -> Vec<Row> {
-    let mut rows: Vec<Row> = Vec::new();
-    for drive in drives {
-        let at = attachments
-            .iter()
-            // Attached by another path than it is served by, such as a link.
-            .position(|it| it.record.is_served_at(&drive.path));
-        let attachment = at.map(|at| attachments.remove(at));
-        rows.push(Row { drive, is_reported: true, attachment, mounted: Vec::new() });
-    }
+fn rows(drives: Vec<StatusReport>, attachments: Vec<Attachment>) -> Vec<Row> {
+    let (drives, attachments) = joined(drives, attachments);
+    let served = |(drive, attachment)| Row { drive, is_reported: true, attachment, mounted: Vec::new() };
+    let mut rows: Vec<Row> = drives.into_iter().map(served).collect();
     for attachment in attachments {
         let (path, state) = (attachment.record.path.clone(), DriveState::Down);
         let state_reason = match attachment.status.state {

@@ -22,6 +22,7 @@ mod human;
 mod in_use;
 mod input;
 mod interrupt;
+mod joined;
 mod list;
 mod logging;
 mod man;

@@ -108,7 +108,8 @@ pub(crate) fn attachments_of(path: &Path) -> Vec<Attachment> {
 pub(crate) fn without_server(path: &Path, attachments: &[Attachment]) -> Result<StatusReport> {
     let mut report = idle(path)?;
     if report.state == DriveState::Idle {
-        report.state_reason = attachments.iter().find_map(not_served).map(|(_, reason)| reason.to_string());
+        let mut its = attachments.iter().filter(|attachment| attachment.record.matches(&report).is_some());
+        report.state_reason = its.find_map(not_served).map(|(_, reason)| reason.to_string());
     }
     Ok(report)
 }
@@ -123,7 +124,7 @@ pub(crate) fn not_served(attachment: &Attachment) -> Option<(State, &str)> {
 
 /// Complains of attached drives that have no server.
 fn complain_of_attachments(served: &[StatusReport]) {
-    let is_served = |record: &Record| served.iter().any(|drive| record.is_served_at(&drive.path));
+    let is_served = |record: &Record| served.iter().any(|drive| record.matches(drive).is_some());
     for line in lines(&client::chosen(|record| !is_served(record))) {
         complain(&line);
     }

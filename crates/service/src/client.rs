@@ -1,7 +1,7 @@
 //! Client side of the admin sockets of servers on this machine: where the sockets are (`runtime_dir`,
 //! `names`), what is sent (`protocol`, `exchange`), which drives the servers have (`servers`), which one has
-//! a drive (`search`), and whether that is the drive at a path (`other_file`). Also the marks of drives that
-//! are attached (`attached`).
+//! a drive (`search`, `wanted`), and whether that is the drive at a path (`other_file`). Also the marks of
+//! drives that are attached (`attached`).
 
 pub(crate) mod attached;
 pub(crate) mod exchange;
@@ -11,3 +11,4 @@ pub(crate) mod protocol;
 pub(crate) mod runtime_dir;
 pub(crate) mod search;
 pub(crate) mod servers;
+pub(crate) mod wanted;

@@ -39,6 +39,7 @@ pub use client::search::DriveSearch;
 pub use client::servers::{
     FoundDrives, SilentServer, ask_status, change, find_drive_patiently, find_drives, find_served,
 };
+pub use client::wanted::leads_to;
 pub use control::admin::AdminSocket;
 pub use control::changes::{
     MayChange, Prepare, SpaceAfterWipe, create, set_capacity, set_codec, set_size, wipe,

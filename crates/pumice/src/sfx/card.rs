@@ -8,6 +8,8 @@ use attach::client::{self, Attachment};
 use attach::sfx;
 use status::{DriveState, StatusReport, shown};
 
+use crate::joined::joined;
+
 /// A drive, served or not.
 pub(super) struct Card {
     /// `None` if the directory of numbers cannot be written.
@@ -68,18 +70,14 @@ impl Card {
 
 /// Returns all drives that are served or attached on this machine, by number.
 pub(super) fn all() -> Vec<Card> {
-    let mut attachments = client::all();
-    let mut cards = Vec::new();
     // Those that are attached have their numbers already.
-    for drive in crate::served::drives().0 {
-        let number = sfx::claim(&drive.path).ok();
-        let is_its = |it: &Attachment| {
-            it.record.path == drive.path || (number.is_some() && sfx::claim(&it.record.path).ok() == number)
-        };
-        let at = attachments.iter().position(is_its);
-        let attachment = at.map(|at| attachments.remove(at));
-        cards.push(Card { number, drive, attachment });
-    }
+    let (drives, attachments) = joined(crate::served::drives().0, client::all());
+    let served = |(drive, attachment): (StatusReport, _)| Card {
+        number: sfx::claim(&drive.path).ok(),
+        drive,
+        attachment,
+    };
+    let mut cards: Vec<Card> = drives.into_iter().map(served).collect();
     for attachment in attachments {
         cards.push(Card::new(without_server(&attachment), Some(attachment)));
     }
@@ -107,12 +105,25 @@ pub(super) fn find_patiently(name: &Path) -> Result<Card> {
     found(name, crate::served::drive_to_change)
 }
 
+/// A path may lead to another drive than that of the attachment which was made by it.
 fn found(name: &Path, served: impl FnOnce(&Path) -> Result<Option<StatusReport>>) -> Result<Card> {
     let path = resolve(name)?;
     let attachment = client::find(&path);
+    let is_of_path = attachment.as_ref().is_some_and(|attachment| attachment.is_of(&path));
     let path = attachment.as_ref().map_or(path, |attachment| attachment.record.path.clone());
     let served = served(&path)?;
     let drive = match (served, &attachment) {
+        (Some(report), Some(attachment)) if attachment.record.matches(&report).is_none() => {
+            if !is_of_path {
+                bail!(
+                    "{}: is the device of another drive than the one at {}, which is drive {}; name that by its path",
+                    shown(name),
+                    shown(&path),
+                    report.uuid
+                );
+            }
+            return Ok(Card::new(report, None));
+        }
         (Some(report), _) => report,
         (None, Some(attachment)) => without_server(attachment),
         (None, None) => crate::status::idle(&path)?,

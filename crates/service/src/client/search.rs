@@ -1,6 +1,7 @@
 //! The server of one drive, found again and again: the socket that had the drive is asked first, and alone.
 //! If it has to be searched for, all are asked side by side, and the first that has the drive is taken, so
-//! that a server that hangs delays no other drive.
+//! that a server that hangs delays no other drive. One that has another drive by the same path is taken only if
+//! no server has the right one.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -13,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use status::{DriveState, StatusAnswer, StatusReport};
+use status::{DriveState, FileId, StatusAnswer, StatusReport};
 
 use crate::client::exchange::{PATIENCE, Together};
 use crate::client::other_file::OtherFile;
@@ -22,6 +23,7 @@ use crate::client::servers::{
     ANSWERS_MAX_BYTES, FoundDrives, LOOK_PATIENCE, SilentServer, is_at, parse_status, peer, receive_status,
     sockets_in,
 };
+use crate::client::wanted::{Fit, Wanted};
 use crate::error::ServiceError;
 use crate::paths::absolute;
 
@@ -62,8 +64,12 @@ struct Answers {
 
 #[derive(Default)]
 struct Found {
+    /// The drive that is searched for, once it is known.
+    wanted: Option<Wanted>,
     /// The socket that had the drive when it was asked last.
     socket: Option<PathBuf>,
+    /// A socket that had another drive by the same path.
+    other: Option<PathBuf>,
     /// Sockets whose answers are waited for.
     asked: HashMap<PathBuf, Asked>,
     /// When each of the sockets that there are was asked last: what hangs must not hide what was not asked
@@ -82,8 +88,8 @@ struct Asked {
     pid: Option<u32>,
 }
 
-/// The drive, if the server has it; or why that is not known.
-type Answered = Result<Option<StatusReport>, SilentServer>;
+/// A drive at the path, if the server has one; or why that is not known.
+type Answered = Result<Option<(Fit, StatusReport)>, SilentServer>;
 
 /// Who asks a server.
 enum Aside {
@@ -112,8 +118,23 @@ impl DriveSearch {
         DriveSearch { is_exact: true, ..self.clone() }
     }
 
+    /// The same search, for the drive with this id in this file: if several servers have opened a drive by the
+    /// path, the one that has that. A server that has it by another path counts too. `file`: `None` if it is
+    /// unknown.
+    pub fn for_drive(self, uuid: &str, file: Option<&FileId>) -> DriveSearch {
+        self.found.lock().wanted = Some(Wanted::new(uuid, file));
+        self
+    }
+
+    /// Searches from now on for the drive in a report; see [`DriveSearch::for_drive`].
+    pub fn follow(&self, report: &StatusReport) {
+        self.found.lock().wanted = Some(Wanted::of(report));
+    }
+
     /// The drive as its server reports it; `None` if no server has it open, or if its server has not answered
-    /// in time: within ten seconds if it had the drive before, else within one.
+    /// in time: within ten seconds if it had the drive before, else within one. If only servers of other
+    /// drives have opened one by this path, the best of those: the same drive in another file, before another
+    /// drive.
     pub fn find(&self) -> Option<StatusReport> {
         self.find_within(self.glance).ok()
     }
@@ -134,7 +155,7 @@ impl DriveSearch {
     }
 
     /// As [`DriveSearch::find`], for a server that has the very file to which the path leads now. Searches
-    /// from now on begin with that.
+    /// from now on are for that drive.
     ///
     /// # Errors
     ///
@@ -155,7 +176,10 @@ impl DriveSearch {
     fn find_exactly_within(&self, patience: Duration) -> Result<Option<StatusReport>, ServiceError> {
         let exact = self.exactly();
         match exact.find_within(patience) {
-            Ok(report) => Ok(Some(report)),
+            Ok(report) => {
+                self.follow(&report);
+                Ok(Some(report))
+            }
             Err(_) => exact.other_file().map_or(Ok(None), |other| Err(other.into())),
         }
     }
@@ -207,13 +231,13 @@ impl DriveSearch {
     /// The servers that may have the drive, in the order of their sockets.
     fn find_within(&self, patience: Duration) -> Result<StatusReport, Vec<SilentServer>> {
         let known = self.found.lock().socket.clone();
-        let mut silent = Vec::new();
+        let (mut best, mut silent) = (Best::default(), Vec::new());
         if let Some(known) = &known {
             let since = Instant::now();
-            if let Some(report) = self.ask(known) {
-                return Ok(report);
+            if let Some(its) = best.take(self.ask(known)) {
+                return Ok(its);
             }
-            if since.elapsed() >= self.patience {
+            if best.0.is_none() && since.elapsed() >= self.patience {
                 silent.push(SilentServer::late(known, None, since.elapsed()));
             }
             let mut found = self.found.lock();
@@ -240,7 +264,8 @@ impl DriveSearch {
                 (found.socket.clone(), others.iter().any(|socket| found.asked.contains_key(socket)))
             };
             if let Some(socket) = socket.filter(|socket| others.contains(socket)) {
-                return self.ask(&socket).ok_or(silent);
+                best.take_second(self.ask(&socket));
+                return best.or(silent);
             }
             // What others ask is waited for, but not long.
             let patience = if waiting > 0 { patience } else { patience.min(self.glance) };
@@ -249,8 +274,12 @@ impl DriveSearch {
                 break;
             }
             match answers.recv_timeout(if others_are_asked { left.min(POLL) } else { left }) {
-                Ok(Ok(Some(report))) => return Ok(report),
-                Ok(Ok(None)) => waiting -= 1,
+                Ok(Ok(answer)) => {
+                    waiting -= 1;
+                    if let Some(its) = best.take(answer) {
+                        return Ok(its);
+                    }
+                }
                 Ok(Err(server)) => {
                     waiting -= 1;
                     silent.push(server);
@@ -262,14 +291,20 @@ impl DriveSearch {
         // Answers are sent under this lock: none is missing both here and among those that are waited for.
         for answer in answers.try_iter() {
             match answer {
-                Ok(Some(report)) => return Ok(report),
-                Ok(None) => {}
+                Ok(answer) => {
+                    if let Some(its) = best.take(answer) {
+                        return Ok(its);
+                    }
+                }
                 Err(server) => silent.push(server),
             }
         }
-        if let Some(socket) = found.socket.clone() {
+        // What another thread has found.
+        let other = found.other.clone().filter(|socket| best.0.is_none() && others.contains(socket));
+        if let Some(socket) = found.socket.clone().or(other) {
             drop(found);
-            return self.ask(&socket).ok_or(silent);
+            best.take_second(self.ask(&socket));
+            return best.or(silent);
         }
         let late = |(socket, asked): (&PathBuf, &Asked)| {
             SilentServer::late(socket, asked.pid, asked.since.elapsed())
@@ -279,7 +314,7 @@ impl DriveSearch {
         drop(found);
         silent.extend(sockets.map(|socket| SilentServer::not_asked(&socket, others)));
         silent.sort_by(|one, other| one.socket.cmp(&other.socket));
-        Err(silent)
+        best.or(silent)
     }
 
     /// Returns the sockets to ask, the least recently asked first, and those that are being asked since a
@@ -339,22 +374,24 @@ impl DriveSearch {
     fn take(&self, asked: PathBuf, answer: Answered, sender: &Sender<Answered>) {
         let mut found = self.found.lock();
         found.asked.remove(&asked);
-        if matches!(answer, Ok(Some(_))) {
-            found.socket = Some(asked);
+        match &answer {
+            Ok(Some((Fit::Its, _))) => found.socket = Some(asked),
+            Ok(Some(_)) => found.other = Some(asked),
+            Ok(None) | Err(_) => {}
         }
         // Fails when nobody waits any more.
         let _ = sender.send(answer);
     }
 
     /// The drive as the server at a socket reports it, if that has it open.
-    fn ask(&self, socket: &Path) -> Option<StatusReport> {
+    fn ask(&self, socket: &Path) -> Option<(Fit, StatusReport)> {
         self.answer_of(socket, None).ok().flatten()
     }
 
     /// As [`DriveSearch::ask`], for one of many servers that are asked at a time.
     fn answer_of(&self, socket: &Path, stream: Option<UnixStream>) -> Answered {
         let (since, mut pid) = (Instant::now(), None);
-        let ask = || -> io::Result<Option<StatusReport>> {
+        let ask = || -> io::Result<Option<(Fit, StatusReport)>> {
             let stream = stream.map_or_else(|| socket_file::connect(socket, self.patience), Ok)?;
             pid = peer(&stream);
             if let Some(asked) = self.found.lock().asked.get_mut(socket) {
@@ -375,26 +412,60 @@ impl DriveSearch {
 
     /// The drive in the answer of a server, whose process has this id here. The answer names the id that the
     /// server knows of itself, which in a container is that of another process here.
-    fn drive_in(&self, mut answer: StatusAnswer, pid: Option<u32>) -> Option<StatusReport> {
+    fn drive_in(&self, mut answer: StatusAnswer, pid: Option<u32>) -> Option<(Fit, StatusReport)> {
         for report in &mut answer.drives {
             if let (Some(pid), Some(server)) = (pid, &mut report.server) {
                 server.pid = pid;
             }
         }
         if self.is_exact {
-            return self.exact_drive_in(answer);
+            return self.exact_drive_in(answer).map(|report| (Fit::Its, report));
         }
+        let wanted = self.found.lock().wanted.clone();
+        let is_wanted = |report: &StatusReport| wanted.as_ref().is_some_and(|it| it.is_in(report));
         let named = absolute(&self.path);
         if answer.drives.iter().any(|report| report.path == named && report.state != DriveState::Down) {
             // The files of the others are not looked at.
-            answer.drives.retain(|report| report.path == named);
+            answer.drives.retain(|report| report.path == named || is_wanted(report));
         }
-        let at_path = answer.drives.into_iter().filter(|report| is_at(report, &self.path));
+        let at_path =
+            answer.drives.into_iter().filter(|report| is_wanted(report) || is_at(report, &self.path));
         let (down, open): (Vec<_>, Vec<_>) = at_path.partition(|report| report.state == DriveState::Down);
         if let Some(down) = down.into_iter().next() {
             self.found.lock().down = Some(down);
         }
-        open.into_iter().next()
+        let fitting = open.into_iter().map(|report| (Fit::of(&report, &self.path, wanted.as_ref()), report));
+        // The first one, of several that fit as well.
+        fitting.rev().max_by_key(|(fit, _)| *fit)
+    }
+}
+
+/// The report that fits best so far.
+#[derive(Default)]
+struct Best(Option<(Fit, StatusReport)>);
+
+impl Best {
+    /// Takes an answer. Returns the report if it is that of the drive itself.
+    fn take(&mut self, answer: Option<(Fit, StatusReport)>) -> Option<StatusReport> {
+        match answer {
+            Some((Fit::Its, report)) => Some(report),
+            answer => {
+                self.take_second(answer);
+                None
+            }
+        }
+    }
+
+    /// Takes an answer if it fits better.
+    fn take_second(&mut self, answer: Option<(Fit, StatusReport)>) {
+        let known = self.0.as_ref().map(|(fit, _)| *fit);
+        if answer.as_ref().map(|(fit, _)| *fit) > known {
+            self.0 = answer;
+        }
+    }
+
+    fn or(self, silent: Vec<SilentServer>) -> Result<StatusReport, Vec<SilentServer>> {
+        self.0.map(|(_, report)| report).ok_or(silent)
     }
 }
 

@@ -291,3 +291,66 @@ fn a_slow_answer_is_used_later_and_a_server_that_is_gone_is_searched_again() {
     server(path, "down-2.sock", "/drive", Some(Duration::ZERO));
     assert!(drive.find_patiently().is_some());
 }
+
+/// The report of a drive that a server has opened by a path, in a file with this number.
+fn report(path: &Path, uuid: &str, inode: u64) -> StatusReport {
+    let mut report = StatusReport { path: path.into(), uuid: uuid.to_string(), ..StatusReport::default() };
+    report.backing.file = Some(FileId { device: "8:1".to_string(), inode: Some(inode) });
+    report
+}
+
+/// A server of one drive that answers at once.
+fn server_of(dir: &Path, name: &str, report: StatusReport) {
+    let listener = UnixListener::bind(dir.join(name)).expect("bound");
+    let answer = serde_json::to_string(&StatusAnswer { drives: vec![report] }).expect("JSON");
+    thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            let _ = BufReader::new(&stream).read_line(&mut String::new());
+            let _ = writeln!(&stream, "{answer}");
+        }
+    });
+}
+
+#[test]
+fn a_server_of_another_drive_at_the_path_hides_no_server() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = Path::new("/drive");
+    server_of(dir.path(), "down-1.sock", report(path, "other", 1));
+    let drive = search(&dir, "/drive", LONG);
+    let found = |drive: &DriveSearch| drive.find().map(|it| it.backing.file.and_then(|file| file.inode));
+    assert_eq!(found(&drive), Some(Some(1)), "whatever is there");
+    let drive = drive.for_drive("its", report(path, "its", 3).backing.file.as_ref());
+    assert_eq!(found(&drive), Some(Some(1)), "the reason why it waits");
+    // A copy comes before another drive, and the drive itself before both, also by another path.
+    server_of(dir.path(), "down-2.sock", report(path, "its", 2));
+    assert_eq!(found(&drive), Some(Some(2)));
+    server_of(dir.path(), "down-3.sock", report(Path::new("/moved"), "its", 3));
+    for _ in 0..3 {
+        assert_eq!(found(&drive), Some(Some(3)));
+    }
+    std::fs::remove_file(dir.path().join("down-3.sock")).expect("removed");
+    assert_eq!(found(&drive), Some(Some(2)), "it is gone");
+    drive.follow(&report(path, "other", 1));
+    assert_eq!(found(&drive), Some(Some(1)));
+}
+
+#[test]
+fn threads_find_the_same_drive_among_those_of_its_path() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = Path::new("/drive");
+    server_of(dir.path(), "down-1.sock", report(path, "other", 1));
+    let drive = search(&dir, "/drive", LONG).for_drive("its", None);
+    for uuid in ["other", "its"] {
+        if uuid == "its" {
+            server_of(dir.path(), "down-2.sock", report(path, "its", 2));
+        }
+        let find = || {
+            let drive = drive.clone();
+            thread::spawn(move || drive.find().map(|it| it.uuid))
+        };
+        let threads: Vec<_> = (0..8).map(|_| find()).collect();
+        for thread in threads {
+            assert_eq!(thread.join().expect("no panic").as_deref(), Some(uuid));
+        }
+    }
+}

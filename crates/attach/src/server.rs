@@ -15,7 +15,7 @@ use nbd::client::{Agreed, ExportUri, Wishes, negotiate_attachment};
 use nbd::delivery::FuseDevice;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
-use service::{AttachedMark, DriveSearch, MarkName, ServiceError};
+use service::{AttachedMark, DriveSearch, MarkName, ServiceError, is_being_opened};
 use status::{DriveState, StatusReport, path_text, shown};
 
 use crate::identity::Identity;
@@ -46,6 +46,8 @@ const START_AGAIN: Duration = Duration::from_secs(1);
 const FAILS: Duration = Duration::from_secs(10);
 /// Time for a server that an earlier bridge has started to have the drive open. It may hang.
 const LEFT_ANSWERS: Duration = Duration::from_secs(60);
+/// Time for a server that somebody else has started to have the drive open.
+const OPENS: Duration = Duration::from_secs(60);
 /// Interval of checks whether a server is ready, or has ended.
 const POLL: Duration = Duration::from_millis(50);
 /// Time for a server to close its drive.
@@ -287,8 +289,8 @@ impl DriveServer {
         Some((Drive { identity: served.identity.clone(), shape: self.shape.clone()? }, served))
     }
 
-    /// Connects for the first time. If nobody serves the drive within `wait`, starts a server. Failures are
-    /// not accepted before `insist`. `given_up` ends the waiting.
+    /// Connects for the first time. If nobody serves the drive within `wait`, or is opening it, starts a server.
+    /// Failures are not accepted before `insist`. `given_up` ends the waiting.
     pub(crate) fn first(
         &mut self,
         wait: Duration,
@@ -327,7 +329,8 @@ impl DriveServer {
             if (is_late && is_served) || self.is_other {
                 return Err(failed);
             }
-            if !self.owns && since.elapsed() >= wait {
+            let waited = since.elapsed();
+            if !self.owns && waited >= wait && (waited >= OPENS || !is_being_opened(&self.path)) {
                 self.owns = true;
             }
             if is_late

@@ -83,6 +83,18 @@ pub enum ServiceError {
         /// What it did instead: `did not answer within 10 seconds`.
         what: String,
     },
+    /// A server has the backing, and no admin socket reports it.
+    #[error(
+        "{}: in use by process {pid}, a server that does not report it: it is opening or closing the drive, has it by \
+         a loop device, or uses another PUMICE_RUNTIME_DIR; try again, or see `pumice list`",
+        shown(path)
+    )]
+    Opening {
+        /// Path of the backing.
+        path: PathBuf,
+        /// Process id of the server.
+        pid: u32,
+    },
     /// An admin socket cannot be created or used.
     #[error("{}: cannot {action} the admin socket: {source}", shown(path))]
     Admin {

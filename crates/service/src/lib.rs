@@ -32,6 +32,7 @@ pub use admission::throttle::{
 };
 pub use answer::Answer;
 pub use client::attached::{AttachedMark, MarkName};
+pub use client::opening::is_being_opened;
 pub use client::other_file::OtherFile;
 pub use client::protocol::Change;
 pub use client::runtime_dir::{make_runtime_dir, runtime_dirs};

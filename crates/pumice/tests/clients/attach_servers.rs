@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::attach::{Attached, kill, usable};
+use crate::common::opening::Opening;
 use crate::common::run::{USER, own_user};
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, Run, in_time, sample, succeed};
@@ -353,6 +354,26 @@ fn a_drive_in_use_is_waited_for() -> Outcome {
     assert_eq!(server_of(&it.drive, &it.path()), i64::from(server.pid()));
     it.detach(&it.path());
     assert!(server.stop().success());
+    Ok(())
+}
+
+#[test]
+fn a_server_that_somebody_else_has_just_started_is_waited_for() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let server = Opening::start(&it.drive)?;
+    let mut attach = begin(&it, &[])?;
+    // Longer than a second server waits for the drive.
+    std::thread::sleep(Duration::from_secs(5));
+    assert!(attach.try_wait()?.is_none(), "it waits");
+    server.resume();
+    let attached = attach.wait_with_output()?;
+    assert!(attached.status.success(), "{attached:?}");
+    assert_eq!(server_of(&it.drive, &it.path()), i64::from(server.pid()));
+    it.detach(&it.path());
     Ok(())
 }
 

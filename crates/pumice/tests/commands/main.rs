@@ -22,6 +22,7 @@ mod list;
 mod loop_device;
 mod odd_paths;
 mod offload;
+mod opening;
 mod other_file;
 mod privileges;
 mod project;

@@ -14,6 +14,7 @@ use status::{DriveState, StatusAnswer, StatusReport, path_text, shown};
 
 use crate::client::exchange::{PATIENCE, Part, Together, ask_all, ask_line, ask_line_on};
 use crate::client::names;
+use crate::client::opening::{has_open, server_with_open, wait_while_opening};
 use crate::client::other_file::OtherFile;
 use crate::client::protocol::{Answer, Change, Request};
 use crate::client::runtime_dir::{runtime_dirs, trusted};
@@ -141,7 +142,8 @@ fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
 }
 
 /// Returns the drive at `path` if a server of this machine (as far as this user may ask it) has it open.
-/// Other servers are not waited for. Removes sockets that servers left behind.
+/// Other servers are not waited for; one that is opening or closing the drive has five seconds. Removes sockets
+/// that servers left behind.
 ///
 /// # Errors
 ///
@@ -153,14 +155,17 @@ pub fn find_served(path: &Path) -> Result<Option<StatusReport>, ServiceError> {
 
 fn find_with_socket(path: &Path) -> Result<Option<(PathBuf, StatusReport)>, ServiceError> {
     let search = DriveSearch::new(path).exactly();
-    match search.find_with_socket() {
-        Ok(found) => Ok(found),
+    wait_while_opening(|| match search.find_with_socket() {
+        Ok(found) => (Ok(found), None),
         Err(silent) => match search.other_file() {
-            Some(other) => Err(other.into()),
+            Some(other) => (Err(other.into()), None),
             // It would look as if nobody served the drive.
-            None => no_answer(path, silent).map_or(Ok(None), Err),
+            None => match no_answer(path, silent) {
+                Some(error) => (Err(error), None),
+                None => (Ok(None), server_with_open(path)),
+            },
         },
-    }
+    })
 }
 
 /// The error for a drive whose server is among those that did not answer.
@@ -169,12 +174,6 @@ fn no_answer(path: &Path, silent: Vec<SilentServer>) -> Option<ServiceError> {
         let pid = server.pid.filter(|pid| has_open(*pid, path))?;
         Some(ServiceError::NoAnswer { path: path.to_path_buf(), pid, what: server.what })
     })
-}
-
-/// Returns whether a process has a file or device open, as far as this one may see that.
-fn has_open(pid: u32, path: &Path) -> bool {
-    let Ok(open) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-    open.flatten().any(|descriptor| same_file(&descriptor.path(), path))
 }
 
 /// The drives of this machine's servers, as far as these answer.
@@ -259,11 +258,12 @@ pub(super) fn peer(stream: &UnixStream) -> Option<u32> {
 }
 
 /// Returns the drives of the servers of this machine (as far as this user may ask them); with `path`, only
-/// the drive there, for which other servers are not waited for. Waits three seconds, for all together, for
-/// servers that do not answer. Removes sockets that servers left behind.
+/// the drive there, for which other servers are not waited for, and one that is opening or closing it for five
+/// seconds. Waits three seconds, for all together, for servers that do not answer. Removes sockets that servers
+/// left behind.
 pub fn find_drives(path: Option<&Path>) -> FoundDrives {
     match path {
-        Some(path) => DriveSearch::new(path).exactly().look(LOOK_PATIENCE),
+        Some(path) => find_drive(path, LOOK_PATIENCE),
         None => drives_at(&sockets_in(&runtime_dirs()), LOOK_PATIENCE, LOOKED_AT_MAX),
     }
 }
@@ -271,7 +271,19 @@ pub fn find_drives(path: Option<&Path>) -> FoundDrives {
 /// As [`find_drives`], for the drive at `path` that is to be changed: waits ten seconds for servers that do
 /// not answer.
 pub fn find_drive_patiently(path: &Path) -> FoundDrives {
-    DriveSearch::new(path).exactly().look(PATIENCE)
+    find_drive(path, PATIENCE)
+}
+
+fn find_drive(path: &Path, patience: Duration) -> FoundDrives {
+    let search = DriveSearch::new(path).exactly();
+    wait_while_opening(|| {
+        let found = search.look(patience);
+        let is_known = !found.drives.is_empty() || found.other_file.is_some();
+        let opening = if is_known { None } else { server_with_open(path) };
+        // One that does not answer was waited for.
+        let opening = opening.filter(|pid| found.silent.iter().all(|silent| silent.pid != Some(*pid)));
+        (found, opening)
+    })
 }
 
 /// What a socket has answered, and the memory for it.

@@ -14,6 +14,7 @@ use status::{StatusReport, shown};
 use crate::admission::held::WhenFull;
 use crate::admission::throttle::Throttling;
 use crate::answer::Answer;
+use crate::client::opening::server_with_open;
 use crate::error::ServiceError;
 use crate::paths::absolute;
 use crate::serving::close::close;
@@ -218,19 +219,19 @@ pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<F
     }
 }
 
-/// Opens the drive at `path` to inspect it. Nothing is written.
+/// Opens the drive at `path`, which no server has as far as its admin sockets say, to inspect it. Nothing is
+/// written.
 ///
 /// # Errors
 ///
-/// [`ServiceError::Media`] if a server has it, [`ServiceError::Drive`] if there is none or it is damaged.
+/// [`ServiceError::Opening`] if a server has it still, [`ServiceError::Media`] if another process has it,
+/// [`ServiceError::Drive`] if there is none or it is damaged.
 pub fn inspect(
     path: &Path,
     accept_damage: bool,
     spawner: Spawner,
 ) -> Answer<'_, Result<Drive<AnyMedia>, ServiceError>> {
-    Box::pin(async move {
-        open(path, &OpenSettings::read_only(accept_damage), spawner, None).await.map(|opened| opened.drive)
-    })
+    Box::pin(async move { open_to_inspect(path, accept_damage, spawner).await.map(|opened| opened.drive) })
 }
 
 /// Returns the status of the drive at `path`, which is not being served. Nothing is written. `accept_damage`
@@ -246,10 +247,20 @@ pub fn inspect_status(
     spawner: Spawner,
 ) -> Answer<'_, Result<StatusReport, ServiceError>> {
     Box::pin(async move {
-        let Opened { drive, media, .. } =
-            open(path, &OpenSettings::read_only(accept_damage), spawner, None).await?;
+        let Opened { drive, media, .. } = open_to_inspect(path, accept_damage, spawner).await?;
         let path = absolute(path);
         Ok(idle_report(&path, &drive, keeps_allocated(&media).await, accept_damage))
+    })
+}
+
+async fn open_to_inspect(path: &Path, accept_damage: bool, spawner: Spawner) -> Result<Opened, ServiceError> {
+    let opened = open(path, &OpenSettings::read_only(accept_damage), spawner, None).await;
+    opened.map_err(|error| match &error {
+        ServiceError::Media(media) if media.is_in_use() => match server_with_open(path) {
+            Some(pid) => ServiceError::Opening { path: path.to_path_buf(), pid },
+            None => error,
+        },
+        _ => error,
     })
 }
 

@@ -1,0 +1,92 @@
+//! A server that is opening a drive, or closing it: it has the file, and no admin socket for it. Recovery after
+//! a kill takes a moment, or longer.
+
+use std::fs;
+use std::path::Path;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use crate::paths::same_file;
+
+/// Time for such a server to have the drive open, or to have closed it.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Interval of looks whether it has.
+const POLL: Duration = Duration::from_millis(50);
+/// The command of servers.
+const SERVE: &[u8] = b"serve";
+
+/// Searches for a drive again while a server is opening or closing it, for five seconds. `find` returns what it
+/// has found, and the process id of such a server if that is no drive.
+pub(super) fn wait_while_opening<T>(mut find: impl FnMut() -> (T, Option<u32>)) -> T {
+    let since = Instant::now();
+    loop {
+        let (found, server) = find();
+        if server.is_none() || since.elapsed() >= PATIENCE {
+            return found;
+        }
+        sleep(POLL);
+    }
+}
+
+/// Returns whether a server has the file or device at `path` open, as far as this user may see that. If no admin
+/// socket reports the drive, it is opening or closing it.
+pub fn is_being_opened(path: &Path) -> bool {
+    server_with_open(path).is_some()
+}
+
+/// Returns the process id of a server that has the file or device at `path` open, as far as this user may see
+/// that.
+pub(crate) fn server_with_open(path: &Path) -> Option<u32> {
+    let own = std::process::id();
+    let processes = fs::read_dir("/proc").ok()?.flatten();
+    let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    ids.find(|pid| *pid != own && is_server(*pid) && has_open(*pid, path))
+}
+
+/// Returns whether a process has a file or device open, as far as this one may see that.
+pub(super) fn has_open(pid: u32, path: &Path) -> bool {
+    let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
+    open.flatten().any(|descriptor| same_file(&descriptor.path(), path))
+}
+
+fn is_server(pid: u32) -> bool {
+    let arguments = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    arguments.split(|byte| *byte == 0).nth(1) == Some(SERVE)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::process::{Command, Stdio};
+
+    use super::*;
+
+    #[test]
+    fn a_server_that_has_a_file_is_known_by_its_command() -> std::io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("drive");
+        fs::write(&path, "")?;
+        // The name of the script is the first argument.
+        let script = folder.path().join("serve");
+        fs::write(&script, "echo; read line")?;
+        let start = |name: &str| {
+            let mut command = Command::new("sh");
+            command.arg(name).current_dir(folder.path());
+            command.stdin(Stdio::piped()).stdout(Stdio::piped());
+            command.stderr(fs::File::open(&path)?).spawn()
+        };
+        fs::copy(&script, folder.path().join("copy"))?;
+        let mut other = start("copy")?;
+        other.stdout.as_mut().expect("piped").read_exact(&mut [0])?;
+        assert_eq!(server_with_open(&path), None, "no server");
+        let mut server = start("serve")?;
+        server.stdout.as_mut().expect("piped").read_exact(&mut [0])?;
+        assert_eq!(server_with_open(&path), Some(server.id()));
+        assert_eq!(server_with_open(&folder.path().join("copy")), None, "another's script");
+        for mut child in [server, other] {
+            drop(child.stdin.take());
+            child.wait()?;
+        }
+        Ok(())
+    }
+}

@@ -43,11 +43,9 @@ impl Identity {
     /// a copy. `false` for a drive in another file that is at the path now: it may have been restored, and
     /// [`Identity::check`] decides.
     pub(crate) fn is_elsewhere(&self, report: &StatusReport, path: &Path) -> bool {
-        let is_its_file = match (&self.file, &report.backing.file) {
-            (Some(own), Some(found)) => own == found,
-            _ => true,
-        };
-        !(self.uuid == report.uuid && is_its_file) && !leads_to(path, report)
+        let is_other_file =
+            self.file.is_some() && report.backing.file.is_some() && self.file != report.backing.file;
+        (is_other_file || self.uuid != report.uuid) && !leads_to(path, report)
     }
 
     /// Checks that `later` is a later state of the same drive.

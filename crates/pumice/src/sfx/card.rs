@@ -109,21 +109,23 @@ pub(super) fn find_patiently(name: &Path) -> Result<Card> {
 fn found(name: &Path, served: impl FnOnce(&Path) -> Result<Option<StatusReport>>) -> Result<Card> {
     let path = resolve(name)?;
     let attachment = client::find(&path);
-    let is_of_path = attachment.as_ref().is_some_and(|attachment| attachment.is_of(&path));
+    // Not a number or a link, which are names of its device.
+    let is_of_path = attachment.as_ref().is_some_and(|attachment| attachment.is_of(name));
     let path = attachment.as_ref().map_or(path, |attachment| attachment.record.path.clone());
     let served = served(&path)?;
+    let is_another = attachment.as_ref().is_some_and(|attachment| match &served {
+        Some(report) => attachment.record.matches(report).is_none(),
+        None => attachment.record.is_replaced(),
+    });
+    if is_another && !is_of_path {
+        bail!(
+            "{}: is the device of another drive than the one at {}; name that by its path",
+            shown(name),
+            shown(&path)
+        );
+    }
+    let attachment = attachment.filter(|_| !is_another);
     let drive = match (served, &attachment) {
-        (Some(report), Some(attachment)) if attachment.record.matches(&report).is_none() => {
-            if !is_of_path {
-                bail!(
-                    "{}: is the device of another drive than the one at {}, which is drive {}; name that by its path",
-                    shown(name),
-                    shown(&path),
-                    report.uuid
-                );
-            }
-            return Ok(Card::new(report, None));
-        }
         (Some(report), _) => report,
         (None, Some(attachment)) => without_server(attachment),
         (None, None) => crate::status::idle(&path)?,

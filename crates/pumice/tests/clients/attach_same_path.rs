@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::attach::{Attached, usable};
 use crate::common::server::wait_until;
-use crate::common::{Outcome, Server, sample, succeed};
+use crate::common::{Outcome, Server, fails, sample, succeed};
 use crate::filesystems::ONE;
 
 /// Data of a device, in bytes.
@@ -158,6 +158,35 @@ fn a_device_is_shown_with_its_drive() -> Outcome {
     it.detach(&node);
     let node = it.attach(&[]);
     its_line(&node, 96 << 20);
+    it.detach(&node);
+    assert!(first.stop().success() && second.stop().success());
+    Ok(())
+}
+
+/// Erasing a device erases what it is made of, and nothing that is at the path of that by now.
+#[test]
+fn no_other_drive_is_erased_by_the_name_of_a_device() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let first = serve(&it, "first");
+    let node = it.attach(&[]);
+    fs::rename(it.drive.path(), it.drive.file("moved"))?;
+    create_other(&it);
+    let second = serve(&it, "second");
+    for name in [&node, "0"] {
+        for command in [
+            &["sfx-nvme", "format", name, "-l", "1", "--force"][..],
+            &["sfx-nvme", "sfx", "change-cap", name, "-c", "1"],
+        ] {
+            fails(&it.drive.pumice(command), &[name, "is the device of another drive", &it.path()]);
+        }
+    }
+    let status = it.drive.status();
+    assert_eq!((&status["incarnation"], &status["sector_bytes"]), (&0.into(), &512.into()), "{status}");
+    assert_eq!(status["logical_capacity_bytes"], 96 << 20);
     it.detach(&node);
     assert!(first.stop().success() && second.stop().success());
     Ok(())

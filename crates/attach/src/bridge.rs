@@ -25,12 +25,16 @@ use service::DriveSearch;
 use status::StatusReport;
 
 use crate::error::AttachError;
-use crate::node::{self, Node, Shape, Way};
+use crate::node::{self, Node};
 use crate::place::{self, Record};
+use crate::protocol::Answer;
+pub use crate::protocol::{State, Status};
 use crate::relay::{Relay, RelayState, Settings};
 pub use crate::server::Start;
 use crate::server::{Known, Started, shape};
 use crate::sfx::Published;
+use crate::shape::Shape;
+use crate::way::Way;
 
 /// Word by which `attach` takes the attachment over.
 pub(crate) const KEEP: &str = "keep";
@@ -60,55 +64,6 @@ pub struct Options {
 pub(crate) enum Report {
     Ready(Box<Record>),
     Failed(String),
-}
-
-/// Request at the control socket.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Request {
-    Status,
-    Detach {
-        force: bool,
-    },
-    /// Answered once a detach that is under way has ended.
-    AwaitDetach,
-}
-
-/// Answer at the control socket.
-#[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub(crate) enum Answer {
-    Status(Status),
-    /// With what was lost, if something was.
-    Detached(Option<String>),
-    Refused(String),
-}
-
-/// State of an attachment, and why, if it is not the normal one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Status {
-    /// The state.
-    pub state: State,
-    /// Reason for it, if it is not `attached`, or what is wrong otherwise.
-    pub reason: Option<String>,
-    /// Size that the node shows, in bytes.
-    pub size_bytes: u64,
-}
-
-/// State of an attachment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum State {
-    /// Requests are passed on.
-    Attached,
-    /// Requests are held until there is a server again.
-    Waiting,
-    /// Requests are held until there is a bridge again: the last one was killed.
-    Unattended,
-    /// Requests fail.
-    Failed,
-    /// It is being attached or detached.
-    Changing,
 }
 
 enum Event {

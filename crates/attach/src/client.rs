@@ -9,14 +9,16 @@ use std::time::{Duration, Instant};
 use service::DriveSearch;
 use status::{StatusReport, path_text};
 
-use crate::bridge::{Answer, KEEP, Report, Request, State, Status};
+use crate::bridge::{KEEP, Report};
 use crate::error::AttachError;
-use crate::node::{self, Lost, Way, clear_stale, end_requests, waiting};
+use crate::node::{self, Lost, clear_stale, end_requests, waiting};
 use crate::place::{self, Hold, Record, file_id};
 use crate::process::Process;
+use crate::protocol::{Answer, Request, State, Status};
 use crate::question::{Unanswered, ask, ask_within};
 use crate::server::{instance, left, stop_process};
 use crate::sfx;
+use crate::way::Way;
 
 /// Time for all bridges that are asked together to say how they are. A thread of each does nothing else.
 const STATUS_PATIENCE: Duration = Duration::from_secs(1);

@@ -39,8 +39,8 @@ impl Identity {
         DriveSearch::new(path).for_drive(&self.uuid, self.file.as_ref())
     }
 
-    /// Returns whether a server that has opened a drive by `path` has another one, which was there earlier or is
-    /// a copy. `false` for a drive in another file that is at the path now: it may have been restored, and
+    /// Returns whether a server that has opened a drive by `path` has another one, which was there earlier or
+    /// is a copy. `false` for a drive in another file that is at the path now: it may have been restored, and
     /// [`Identity::check`] decides.
     pub(crate) fn is_elsewhere(&self, report: &StatusReport, path: &Path) -> bool {
         let is_other_file =

@@ -18,6 +18,7 @@
 
 #![deny(unsafe_code)]
 
+mod block;
 pub mod bridge;
 pub mod client;
 mod error;
@@ -29,16 +30,24 @@ mod operation;
 pub mod place;
 mod process;
 mod processors;
+mod protocol;
 mod question;
 pub mod relay;
 mod server;
 pub mod sfx;
+mod shape;
+mod takeover;
 mod users;
+mod way;
 
+pub use block::{Partition, numbers_above, partitions};
 pub use error::AttachError;
 pub use identity::Identity;
 pub use operation::{Done, Operation, Outcome};
+pub use shape::Shape;
+pub use takeover::Takeover;
 pub use users::{hidden_claim, openers};
+pub use way::Way;
 
 /// Exit code of a process that leaves a device behind which waits for another bridge.
 pub const WAITS_EXIT_CODE: u8 = 4;

@@ -11,58 +11,18 @@ mod ublk_requests;
 mod ublk_structures;
 mod ublk_takeover;
 
-use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use crate::error::AttachError;
 use crate::identity::Identity;
 use crate::place::Record;
 use crate::relay::Relay;
+use crate::shape::Shape;
+use crate::takeover::Takeover;
+use crate::way::Way;
 pub(crate) use owner::{Lost, lost};
-pub use partitions::{Partition, numbers_above, partitions};
-pub use ublk_takeover::Takeover;
-
-/// How a node is made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Way {
-    /// A device of the kernel's `ublk` driver.
-    Ublk,
-    /// A loop device on a FUSE file.
-    Loop,
-    /// A device of the kernel's `nbd` driver.
-    Nbd,
-}
-
-impl Way {
-    /// All ways, in the order in which they are tried.
-    pub const ALL: &[Way] = &[Way::Ublk, Way::Loop, Way::Nbd];
-}
-
-impl fmt::Display for Way {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Way::Ublk => "ublk",
-            Way::Loop => "loop",
-            Way::Nbd => "nbd",
-        })
-    }
-}
-
-/// Properties of a drive that its node shows.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shape {
-    /// Size in bytes.
-    pub size_bytes: u64,
-    /// Smallest request: the logical block size of the node.
-    pub sector_bytes: u32,
-    /// The node refuses writes.
-    pub read_only: bool,
-}
 
 /// A drive that is being served.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,9 +114,4 @@ pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path, force: bool) -
     let recorded = record.filter(|record| record.way == Some(Way::Loop));
     let recorded = recorded.and_then(|record| record.node.as_deref());
     loop_device::clear_stale(recorded, folder, force)
-}
-
-/// Path of a device node for a kernel name.
-fn device(name: &str) -> PathBuf {
-    Path::new("/dev").join(name)
 }

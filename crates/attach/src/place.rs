@@ -10,8 +10,10 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
-use crate::node::{Shape, Takeover, Way, waiting};
 use crate::process::{self, Process};
+use crate::shape::Shape;
+use crate::takeover::Takeover;
+use crate::way::Way;
 
 /// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that
 /// one away to its user.
@@ -229,17 +231,18 @@ impl Record {
 }
 
 /// Writes the record of an attachment, unless another one has the same drive: there may be several paths to
-/// it. Returns the record of the other one.
+/// it. Returns the record of the other one. `waits`: a device of a killed bridge waits for another one.
 ///
 /// # Errors
 /// If the record cannot be written.
-pub(crate) fn claim(folder: &Path, record: &Record) -> io::Result<Option<Record>> {
-    claim_in(&directory(), folder, record, |other| {
-        waiting(other, Way::ALL).map_or(true, |node| node.is_some())
-    })
+pub(crate) fn claim(
+    folder: &Path,
+    record: &Record,
+    waits: impl Fn(&Record) -> bool,
+) -> io::Result<Option<Record>> {
+    claim_in(&directory(), folder, record, waits)
 }
 
-/// `waits`: a device of a killed bridge waits for another one.
 fn claim_in(
     directory: &Path,
     folder: &Path,

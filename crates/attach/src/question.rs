@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::bridge::{Answer, Request, State};
 use crate::place;
+use crate::protocol::{Answer, Request, State};
 
 /// Time for a bridge to accept a request.
 const CONNECTING: Duration = Duration::from_secs(5);

@@ -19,11 +19,12 @@ use service::{AttachedMark, DriveSearch, MarkName, ServiceError, is_being_opened
 use status::{DriveState, StatusReport, path_text, shown};
 
 use crate::identity::Identity;
-use crate::node::{Drive, Shape};
+use crate::node::Drive;
 use crate::place::{self, Record};
 use crate::process::Process;
 use crate::processors;
 use crate::relay::{Connected, Server};
+use crate::shape::Shape;
 
 /// Connections to a server: one for every two processors, up to this number. Over fewer connections, more
 /// answers come in one piece.
@@ -289,8 +290,8 @@ impl DriveServer {
         Some((Drive { identity: served.identity.clone(), shape: self.shape.clone()? }, served))
     }
 
-    /// Connects for the first time. If nobody serves the drive within `wait`, or is opening it, starts a server.
-    /// Failures are not accepted before `insist`. `given_up` ends the waiting.
+    /// Connects for the first time. If nobody serves the drive within `wait`, or is opening it, starts a
+    /// server. Failures are not accepted before `insist`. `given_up` ends the waiting.
     pub(crate) fn first(
         &mut self,
         wait: Duration,
@@ -416,8 +417,8 @@ impl DriveServer {
         self.wanted().map_or(Ok(()), |wanted| wanted.check(&Identity::of(report)))
     }
 
-    /// Returns whether a server has another drive, which it has opened by this path earlier: it keeps no other
-    /// server from having the right one.
+    /// Returns whether a server has another drive, which it has opened by this path earlier: it keeps no
+    /// other server from having the right one.
     fn is_elsewhere(&self, report: &StatusReport) -> bool {
         self.wanted().is_some_and(|wanted| wanted.is_elsewhere(report, &self.path))
     }

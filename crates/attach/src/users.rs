@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
 use service::mounts;
 
-use crate::node::partitions;
+use crate::block::partitions;
 
 /// Most processes that are named.
 const NAMED_MAX: usize = 5;
@@ -73,7 +73,8 @@ pub fn hidden_claim(path: &Path) -> Option<String> {
     })
 }
 
-/// Returns who has the device at `path` open, or has it to itself, for a message: `in use by process 12 (dd)`.
+/// Returns who has the device at `path` open, or has it to itself, for a message:
+/// `in use by process 12 (dd)`.
 pub(crate) fn who_uses(path: &Path) -> String {
     let openers = openers(path);
     if !openers.is_empty() {

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use attach::WAITS_EXIT_CODE;
+use attach::Way;
 use attach::bridge::{self, Options};
 use attach::client::{self, NewBridge};
-use attach::node::Way;
 use attach::place::Record;
 use attach::relay::Settings;
 use attach::sfx;
@@ -24,6 +24,7 @@ use serde_json::json;
 use service::DriveSearch;
 use status::{path_text, shown};
 
+use crate::by::By;
 use crate::config::one_of;
 use crate::detach::detach_without_node;
 use crate::logging;
@@ -31,7 +32,6 @@ use crate::output::{print_json, report_result};
 use crate::size::Size;
 use crate::systemd::Manager;
 use crate::usage::Coded;
-pub(crate) use configured::detach_all;
 use filesystem::Filesystem;
 
 /// Default memory for acknowledged writes that are not flushed.
@@ -101,36 +101,6 @@ pub(crate) struct How {
     /// Arguments of `pumice serve` for a server that is started for the drive
     #[arg(last = true, value_name = "SERVE_ARGUMENTS")]
     serve: Vec<OsString>,
-}
-
-/// Choice of a way.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum By {
-    #[default]
-    Auto,
-    This(Way),
-}
-
-impl std::str::FromStr for By {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<By, String> {
-        let way = Way::ALL.iter().find(|way| way.to_string() == text);
-        match way {
-            Some(way) => Ok(By::This(*way)),
-            None if text == "auto" => Ok(By::Auto),
-            None => Err("expected auto, ublk, loop or nbd".to_string()),
-        }
-    }
-}
-
-impl std::fmt::Display for By {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            By::Auto => f.write_str("auto"),
-            By::This(way) => way.fmt(f),
-        }
-    }
 }
 
 /// Arguments of the process that `attach` starts.

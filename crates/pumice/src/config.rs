@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use nbd::{Access, Address};
 
-use crate::attach::By;
+use crate::by::By;
 use crate::usage::WrongUsage;
 pub(crate) use options::{DriveOptions, ServerOptions};
 pub(crate) use values::{Offload, one_of, parse_unix_socket};

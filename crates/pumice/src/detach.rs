@@ -1,5 +1,7 @@
 //! `pumice detach`
 
+mod configured;
+
 use std::fs;
 use std::io::IsTerminal;
 use std::os::unix::ffi::OsStrExt;
@@ -15,7 +17,6 @@ use attach::{hidden_claim, openers};
 use service::{DriveSearch, ServiceError, is_nfs_deleted};
 use status::{BackingPlace, shown};
 
-use crate::attach::detach_all;
 use crate::in_use;
 use crate::usage::complain;
 
@@ -62,7 +63,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         bail!("detaching a drive needs root");
     }
     let patience = Patience::of(args.wait);
-    let Some(path) = &args.path else { return detach_all(args.force, patience) };
+    let Some(path) = &args.path else { return configured::detach_all(args.force, patience) };
     if args.bridge.as_deref() == Some("") {
         return Ok(());
     }

@@ -10,7 +10,6 @@ mod host;
 mod mounted;
 mod partitions;
 mod processors;
-pub(crate) mod root;
 mod trim;
 mod unit;
 
@@ -27,9 +26,9 @@ use status::StatusReport;
 
 use crate::config::{Config, Overrides, Source};
 use crate::output::print_json;
+use crate::root::Root;
 use crate::size::Size;
 use finding::{Finding, Verdict};
-use root::Root;
 
 #[derive(clap::Args)]
 #[command(after_help = "Examples: pumice doctor /srv/drive\n          \

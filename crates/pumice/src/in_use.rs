@@ -15,7 +15,7 @@ use media::LoopSource;
 use service::{mounts, unescape};
 use status::shown;
 
-use crate::doctor::root::{Root, numbered};
+use crate::root::{Root, numbered};
 
 /// Number and interval of looks at a lock: that of a killed process lasts until its I/O that is under way has
 /// ended.
@@ -275,7 +275,7 @@ fn number(device: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::root::tree;
+    use crate::root::tree;
 
     fn said(user: Option<User>) -> String {
         user.map_or_else(String::new, |user| format!("{user}; {}", user.advice()))

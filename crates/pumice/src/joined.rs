@@ -6,8 +6,8 @@ use std::cmp::Reverse;
 use attach::client::{Attachment, Match};
 use status::StatusReport;
 
-/// Joins drives with their attachments, in the order of the drives. Returns the attachments whose drives are not
-/// among them as well.
+/// Joins drives with their attachments, in the order of the drives. Returns the attachments whose drives are
+/// not among them as well.
 pub(crate) fn joined(
     drives: Vec<StatusReport>,
     attachments: Vec<Attachment>,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Result;
 use attach::bridge::State;
 use attach::client::{self, Attachment};
-use attach::node::numbers_above;
+use attach::numbers_above;
 use report::Table;
 use serde_json::{Value, json};
 use service::mounts;

@@ -1,6 +1,7 @@
 //! `pumice serve`
 
 mod activation;
+mod addresses;
 mod daemon;
 mod endpoints;
 mod http;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use status::shown;
 
-use crate::client::other_file::OtherFile;
+use crate::other_file::OtherFile;
 
 /// A drive could not be opened, served or asked. The message is one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]

@@ -19,6 +19,7 @@ mod answer;
 mod client;
 mod control;
 mod error;
+mod other_file;
 mod paths;
 mod serving;
 mod upkeep;
@@ -32,20 +33,19 @@ pub use admission::throttle::{
 };
 pub use answer::Answer;
 pub use client::attached::{AttachedMark, MarkName};
+pub use client::find::{change, find_drive_patiently, find_drives, find_served};
 pub use client::opening::is_being_opened;
-pub use client::other_file::OtherFile;
 pub use client::protocol::Change;
 pub use client::runtime_dir::{make_runtime_dir, runtime_dirs};
 pub use client::search::DriveSearch;
-pub use client::servers::{
-    FoundDrives, SilentServer, ask_status, change, find_drive_patiently, find_drives, find_served,
-};
+pub use client::servers::{FoundDrives, SilentServer, ask_status};
 pub use client::wanted::leads_to;
 pub use control::admin::AdminSocket;
 pub use control::changes::{
     MayChange, Prepare, SpaceAfterWipe, create, set_capacity, set_codec, set_size, wipe,
 };
 pub use error::ServiceError;
+pub use other_file::OtherFile;
 pub use serving::down::DownDrive;
 pub use serving::drives::Drives;
 pub use serving::erasure::{Eraser, Erasure, Erasures};

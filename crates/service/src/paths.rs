@@ -8,7 +8,7 @@ use std::sync::Weak;
 use layout::superblock::{SUPERBLOCK_COPIES, Superblock};
 use layout::{Geometry, PAGE_BYTES};
 use media::AnyMedia;
-use status::FileId;
+use status::{FileId, StatusReport};
 
 /// Returns the absolute path, or the path as it is if the current directory is unknown.
 pub(crate) fn absolute(path: &Path) -> PathBuf {
@@ -19,6 +19,12 @@ pub(crate) fn absolute(path: &Path) -> PathBuf {
 pub(crate) fn same_file(a: &Path, b: &Path) -> bool {
     let id = |path: &Path| std::fs::metadata(path).ok().map(|found| file_id(&found));
     id(a).is_some_and(|id_a| id(b) == Some(id_a))
+}
+
+/// Returns whether a report is that of the drive at `path`.
+pub(crate) fn is_at(report: &StatusReport, path: &Path) -> bool {
+    // A drive that is down may have no file.
+    report.path == absolute(path) || same_file(&report.path, path)
 }
 
 /// Returns what metadata is that of. A device is the same wherever its node is.

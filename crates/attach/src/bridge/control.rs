@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use socket_file::SocketFile;
 
-use super::{Answer, Event, Request, Status};
+use super::Event;
 use crate::error::AttachError;
 use crate::place;
+use crate::protocol::{Answer, Request, Status};
 
 /// Clients that wait to be accepted.
 const BACKLOG: i32 = 16;

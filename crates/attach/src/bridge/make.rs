@@ -15,7 +15,7 @@ use super::remove::FLUSH_PATIENCE;
 use super::{Attachment, Options, Shown, State};
 use crate::error::AttachError;
 use crate::kernel::stderr_to;
-use crate::node::{self, Node, Shape, Takeover};
+use crate::node::{self, Node};
 use crate::operation::Operation;
 use crate::place::{self, FolderLock, Record, TakenOver};
 use crate::process;
@@ -23,6 +23,9 @@ use crate::question;
 use crate::relay::Relay;
 use crate::server::{self, DriveServer, Known, Started};
 use crate::sfx::{self, Published};
+use crate::shape::Shape;
+use crate::takeover::Takeover;
+use crate::way::Way;
 
 /// Time for a server that is starting to have the drive open.
 const OPENS: Duration = Duration::from_secs(60);
@@ -132,7 +135,8 @@ impl Attachment {
         record.server_pid = started.pid();
         record.backing = place::file_id(&options.path);
         let of_drive = |reason| AttachError::Refused(format!("{}: {reason}", status::shown(&options.path)));
-        let claim = |record: &Record| match place::claim(folder, record).map_err(at_folder)? {
+        let waits = |other: &Record| node::waiting(other, Way::ALL).map_or(true, |node| node.is_some());
+        let claim = |record: &Record| match place::claim(folder, record, waits).map_err(at_folder)? {
             Some(other) => {
                 let (path, node) = (status::shown(&other.path).to_string(), other.node.unwrap_or_default());
                 Err(of_drive(format!("already attached as {}, by its path {path}", node.display())))
@@ -210,8 +214,8 @@ impl Attachment {
 }
 
 /// Makes the folder of an attachment, writes the log of this process there, and locks it. A bridge that has
-/// just been killed lets go of its folder when the kernel has closed its files; one that is detaching, when it
-/// has removed the folder.
+/// just been killed lets go of its folder when the kernel has closed its files; one that is detaching, when
+/// it has removed the folder.
 fn lock(path: &Path, folder: &Path, abandoned: &AtomicBool) -> Result<FolderLock, AttachError> {
     let at_folder = |source| AttachError::system(folder.display(), source);
     let log = || {

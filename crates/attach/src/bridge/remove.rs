@@ -134,8 +134,8 @@ impl Attachment {
         }
     }
 
-    /// Returns why no flush succeeds any more, if the server has said so. `bytes`: of acknowledged writes that
-    /// were not flushed.
+    /// Returns why no flush succeeds any more, if the server has said so. `bytes`: of acknowledged writes
+    /// that were not flushed.
     fn refused_for_good(&self, bytes: usize) -> Option<Unflushed> {
         let report = self.search.find().filter(|report| report.state == DriveState::Poisoned)?;
         let (server, reason) = (report.server?, report.state_reason.unwrap_or_default());

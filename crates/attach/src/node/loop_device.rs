@@ -17,10 +17,12 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::file::{FILE_NAME, OneFile};
-use super::{Node, Shape, device, partitions};
+use super::{Node, partitions};
+use crate::block::device;
 use crate::error::AttachError;
 use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
 use crate::relay::Relay;
+use crate::shape::Shape;
 use crate::users::who_uses;
 
 /// Name of the mount point in the folder of an attachment.
@@ -298,7 +300,7 @@ fn in_use(path: &Path) -> AttachError {
 /// scans removes all of them by itself.
 fn remove_late_partitions(path: &Path, name: &str, patience: Duration) {
     let has_file = || Path::new("/sys/block").join(name).join("loop/backing_file").exists();
-    if has_file() || partitions::partitions(path).is_empty() {
+    if has_file() || crate::block::partitions(path).is_empty() {
         return;
     }
     let removed = File::open(path).map_err(|source| AttachError::system(path.display(), source)).and_then(
@@ -378,8 +380,8 @@ impl Mounted {
         }
         // Nothing else in it; another attachment makes its own.
         let _ = fs::remove_dir(&self.folder);
-        // Processes in a mount namespace of their own may have the file system mounted still. It ends with this
-        // process.
+        // Processes in a mount namespace of their own may have the file system mounted still. It ends with
+        // this process.
         let since = Instant::now();
         while !thread.is_finished() {
             if since.elapsed() >= SESSION_PATIENCE {

@@ -19,13 +19,15 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::netlink::{Attributes, Family};
-use super::{Node, Shape, device, partitions};
+use super::{Node, partitions};
+use crate::block::device;
 use crate::error::AttachError;
 use crate::operation::{Done, Operation, Outcome};
 use crate::place::Record;
 use crate::process;
 use crate::processors;
 use crate::relay::Relay;
+use crate::shape::Shape;
 use crate::users::who_uses;
 
 /// `NBD_GENL_FAMILY_NAME` and its version, `linux/nbd-netlink.h`.

@@ -6,8 +6,9 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::{Way, loop_device};
+use super::loop_device;
 use crate::place::Record;
+use crate::way::Way;
 
 /// Why a node is not its attachment's any more.
 #[derive(Clone, Debug, PartialEq, Eq)]

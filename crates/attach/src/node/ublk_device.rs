@@ -23,13 +23,16 @@ use super::ublk_requests::IdleQueue;
 use super::ublk_structures::{
     INFO_BYTES, Info, SECTOR_SHIFT, empty_parameters, new_device, parameters, shown,
 };
-use super::ublk_takeover::{Beginning, Takeover, beginning, linux};
-use super::{Drive, Node, Shape, device};
+use super::ublk_takeover::{Beginning, beginning, linux};
+use super::{Drive, Node};
+use crate::block::device;
 use crate::error::AttachError;
 use crate::kernel::{UblkCommand, UblkControl};
 use crate::place::fingerprint;
 use crate::processors;
 use crate::relay::Relay;
+use crate::shape::Shape;
+use crate::takeover::Takeover;
 
 /// Queues of a device: one for each core, up to this number.
 const QUEUES_MAX: usize = 4;

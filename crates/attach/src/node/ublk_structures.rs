@@ -1,6 +1,6 @@
 //! Structures of the ublk driver: `linux/ublk_cmd.h`. They are in the byte order of the machine.
 
-use super::Shape;
+use crate::shape::Shape;
 
 /// Bytes of `struct ublksrv_ctrl_dev_info`.
 pub(super) const INFO_BYTES: usize = 64;

@@ -8,7 +8,7 @@
 
 use std::fs;
 
-use serde::{Deserialize, Serialize};
+use crate::takeover::Takeover;
 
 /// First Linux whose driver gives the commands back to a bridge that is killed in a takeover.
 const GIVES_BACK: (u32, u32) = (6, 7);
@@ -16,18 +16,6 @@ const GIVES_BACK: (u32, u32) = (6, 7);
 const KNOWS_THAT_IT_FORGOT: (u32, u32) = (6, 10);
 /// First Linux whose driver forgets the threads of a bridge when that ends, and not when another one begins.
 const FORGETS_BY_ITSELF: (u32, u32) = (6, 16);
-
-/// How far a takeover has got that has not come to its end.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Takeover {
-    /// The driver may have forgotten the last bridge. No queue has sent anything.
-    Asked,
-    /// Some queues may have a thread, and others none.
-    Begun,
-    /// All queues have a thread.
-    Ready,
-}
 
 /// How another takeover begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,17 +6,14 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use attach::bridge::State;
-use attach::client::{self, Attachment};
+use attach::client;
 use attach::sfx;
 use status::shown;
 
 use super::{How, begin, explain, keep};
 use crate::config::{DEFAULT_PATH, Overrides, Source};
-use crate::detach::{Patience, answers, unused_within};
+use crate::together::together;
 use crate::usage::{WrongUsage, complain, one_line};
-
-/// Most drives that are attached or detached at a time. Each may wait for its server.
-const AT_ONCE: usize = 16;
 
 /// Result for one drive: the node and a line about it, or why not.
 type Outcome = Result<(PathBuf, String)>;
@@ -83,55 +80,4 @@ fn attach(path: &Path, how: &How) -> Outcome {
         }
     };
     Ok((node, line))
-}
-
-/// Detaches all drives that [`attach_all`] has attached or found attached, whatever the configuration says by
-/// now. Waits for those that are mounted.
-///
-/// # Errors
-/// If a drive stays attached.
-pub(crate) fn detach_all(force: bool, patience: Patience) -> Result<()> {
-    let marked = || client::all().into_iter().filter(Attachment::is_configured).collect::<Vec<Attachment>>();
-    let mut found = marked();
-    let killed = |found: &Attachment| Ok(force && !answers(found, true)?);
-    if together(&found, killed).into_iter().any(|killed| matches!(killed, Ok(true))) {
-        found = marked();
-    }
-    let marked = found;
-    // All are examined before any is detached: that opens the nodes of the others too, and a bridge refuses
-    // while its node is open.
-    let examine = |found| {
-        let examined = answers(found, force).and_then(|_| unused_within(found, force, &patience));
-        (found, examined)
-    };
-    let examined: Vec<(&Attachment, Result<()>)> = marked.iter().map(examine).collect();
-    let detach = |(found, examined): &(&Attachment, Result<()>)| match examined {
-        Ok(()) => Ok(found.detach(force)?),
-        Err(error) => Err(anyhow!("{}", one_line(error))),
-    };
-    let mut failed = 0;
-    for (result, found) in together(&examined, detach).into_iter().zip(&marked) {
-        if let Err(error) = result {
-            complain(&format!("{}: not detached: {}", shown(&found.record.path), one_line(&error)));
-            failed += 1;
-        }
-    }
-    match failed {
-        0 => Ok(()),
-        _ => bail!("{failed} of {} drives were not detached", marked.len()),
-    }
-}
-
-/// Does the same for all drives, several at a time. Returns the results in order.
-fn together<T: Sync, R: Send>(all: &[T], work: impl Fn(&T) -> Result<R> + Sync) -> Vec<Result<R>> {
-    let mut results = Vec::with_capacity(all.len());
-    for some in all.chunks(AT_ONCE) {
-        std::thread::scope(|scope| {
-            let begun: Vec<_> = some.iter().map(|one| scope.spawn(|| work(one))).collect();
-            // A panic ends the process.
-            let failed = |_| Err(anyhow!("a thread panicked"));
-            results.extend(begun.into_iter().map(|thread| thread.join().unwrap_or_else(failed)));
-        });
-    }
-    results
 }

@@ -5,7 +5,7 @@ use nbd::{Access, Address};
 use serde::Deserialize;
 use service::{MonitorSettings, OpenSettings, ThrottleSettings, Throttling};
 
-use crate::attach::By;
+use crate::by::By;
 
 use super::values::{
     AbsoluteAddress, AbsolutePath, AbsoluteSocket, AttachBy, BackgroundCpu, Client, CommandText, Connections,

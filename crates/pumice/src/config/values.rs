@@ -11,7 +11,7 @@ use serde::Deserialize;
 use service::{IoChoice, WarnAt};
 
 use super::in_file::{FromToml, Refused, Toml, deserialize_from_toml};
-use crate::attach::By;
+use crate::by::By;
 use crate::logging;
 use crate::size::{Size, SizeError};
 

@@ -9,8 +9,8 @@ use service::{Mount, mounts};
 use super::Patient;
 use super::finding::Finding;
 use super::mounted::{Above, NOT_SEEN};
-use super::root::numbered;
 use super::{partitions, trim};
+use crate::root::numbered;
 
 /// Largest number of stacked devices followed.
 const DEPTH_MAX: usize = 8;

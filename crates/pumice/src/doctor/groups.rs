@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use service::{Mount, mounts};
 
-use super::root::Root;
+use crate::root::Root;
 
 /// Returns the smallest memory limit of the groups of a process (a number, or `self`), in bytes; `None` if
 /// there is no limit.
@@ -68,7 +68,7 @@ fn directories(root: &Root, process: &str, controller: Option<&str>) -> Vec<Path
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::root::tree;
+    use crate::root::tree;
 
     #[test]
     fn the_least_limit_counts_in_both_versions() {

@@ -3,7 +3,7 @@
 use super::Patient;
 use super::finding::Finding;
 use super::groups::processors_limit;
-use super::root::numbered;
+use crate::root::numbered;
 
 /// Longest wake-up time without a warning. Longer times are noticeable with a disk that responds in 20 to 100
 /// us.

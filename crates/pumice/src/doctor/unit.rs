@@ -8,7 +8,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use super::root::Root;
+use crate::root::Root;
 use crate::size::Size;
 
 /// Unit of the server.
@@ -119,7 +119,7 @@ fn in_files(root: &Root) -> Option<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::root::tree;
+    use crate::root::tree;
 
     #[test]
     fn the_limit_in_files_is_the_last_one() {

@@ -17,7 +17,8 @@ use service::{AdminSocket, Drives, Eraser, Erasures, OpenSettings, ServedDrive, 
 use status::shown;
 use tokio::task::JoinSet;
 
-use super::endpoints::{Bound, Endpoints, absolute, default_address};
+use super::addresses::{absolute, addresses, own_addresses};
+use super::endpoints::{Bound, Endpoints};
 use super::http;
 use super::names::Names;
 use super::printer::Printer;
@@ -485,23 +486,6 @@ where
 fn withdraw(common: &Exports, open: &Open) -> Vec<Arc<Offered<ServedDrive>>> {
     let name = &open.config.name;
     common.remove(name).into_iter().chain(open.own.remove(name)).collect()
-}
-
-/// Returns all addresses of a configuration.
-pub(super) fn addresses(config: &Config) -> Result<Vec<Address>> {
-    let mut all = config.server.nbd.clone();
-    for drive in &config.drives {
-        all.extend(own_addresses(drive, &config.server)?);
-    }
-    all.iter().map(absolute).collect()
-}
-
-/// Returns the addresses where a drive is the only export.
-fn own_addresses(config: &DriveConfig, server: &Server) -> Result<Vec<Address>> {
-    match (config.nbd.is_empty(), server.nbd.is_empty()) {
-        (true, true) => Ok(vec![default_address(&config.path)?]),
-        _ => Ok(config.nbd.clone()),
-    }
 }
 
 fn export(config: &DriveConfig, drive: &Arc<ServedDrive>) -> Export<ServedDrive> {

@@ -1,7 +1,6 @@
 //! Listening addresses of the server, which can change while it runs.
 
 use std::collections::HashSet;
-use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
@@ -228,26 +227,6 @@ impl Endpoints {
     pub(super) async fn ended(&mut self) {
         while self.accepting.join_next().await.is_some() {}
     }
-}
-
-/// Returns `unix:PATH.nbd`. For a block device, the socket is in the directory of the admin sockets, because
-/// sockets do not belong in /dev.
-pub(super) fn default_address(path: &Path) -> Result<Address> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".nbd");
-    if path.starts_with("/dev") {
-        let dir = service::make_runtime_dir().context("no directory for the NBD socket; use --nbd")?;
-        return Ok(Address::Unix(dir.join(Path::new(&name).file_name().unwrap_or(&name))));
-    }
-    Ok(Address::Unix(name.into()))
-}
-
-/// Makes the path of an address absolute, because clients run in other directories.
-pub(super) fn absolute(address: &Address) -> Result<Address> {
-    Ok(match address {
-        Address::Unix(path) => Address::Unix(std::path::absolute(path)?),
-        tcp @ Address::Tcp(..) => tcp.clone(),
-    })
 }
 
 /// Accepts clients until either shutdown, then waits until the last client has left. `stop` also ends the

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use service::disks_under;
 use status::{DeviceReport, StatusReport};
 
-use crate::doctor::root::{Root, numbered};
+use crate::root::{Root, numbered};
 
 /// Lists of makers' names (hwdata, pciutils).
 const PCI_IDS: [&str; 2] = ["usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids"];
@@ -111,7 +111,7 @@ fn link(function: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::root::tree;
+    use crate::root::tree;
 
     #[test]
     fn disks_that_are_pci_functions_and_others() {

@@ -12,7 +12,7 @@ use status::{StatusReport, shown};
 use super::card::{self, Card};
 use super::hardware::{self, Hardware};
 use super::units::{gibibytes, gigabytes};
-use crate::doctor::root::Root;
+use crate::root::Root;
 use crate::status::listing::{critical_warning, device_status, drive_type, free_space};
 use crate::usage;
 

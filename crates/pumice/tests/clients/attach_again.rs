@@ -16,8 +16,8 @@ fn file_of(node: &str) -> Option<String> {
     std::fs::read_to_string(file).ok().filter(|file| !file.trim().is_empty())
 }
 
-/// Waits until a loop device is not the drive's any more. Returns how to name the drive: by the device, unless
-/// another process has that.
+/// Waits until a loop device is not the drive's any more. Returns how to name the drive: by the device,
+/// unless another process has that.
 fn wait_until_left(it: &Attached, node: &str) -> String {
     let own = it.drive.file("");
     wait_until("the device is free", || file_of(node).is_none_or(|file| !file.starts_with(&own)));

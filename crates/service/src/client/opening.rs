@@ -1,5 +1,5 @@
-//! A server that is opening a drive, or closing it: it has the file, and no admin socket for it. Recovery after
-//! a kill takes a moment, or longer.
+//! A server that is opening a drive, or closing it: it has the file, and no admin socket for it. Recovery
+//! after a kill takes a moment, or longer.
 
 use std::fs;
 use std::path::Path;
@@ -15,8 +15,8 @@ const POLL: Duration = Duration::from_millis(50);
 /// The command of servers.
 const SERVE: &[u8] = b"serve";
 
-/// Searches for a drive again while a server is opening or closing it, for five seconds. `find` returns what it
-/// has found, and the process id of such a server if that is no drive.
+/// Searches for a drive again while a server is opening or closing it, for five seconds. `find` returns what
+/// it has found, and the process id of such a server if that is no drive.
 pub(super) fn wait_while_opening<T>(mut find: impl FnMut() -> (T, Option<u32>)) -> T {
     let since = Instant::now();
     loop {
@@ -28,8 +28,8 @@ pub(super) fn wait_while_opening<T>(mut find: impl FnMut() -> (T, Option<u32>)) 
     }
 }
 
-/// Returns whether a server has the file or device at `path` open, as far as this user may see that. If no admin
-/// socket reports the drive, it is opening or closing it.
+/// Returns whether a server has the file or device at `path` open, as far as this user may see that. If no
+/// admin socket reports the drive, it is opening or closing it.
 pub fn is_being_opened(path: &Path) -> bool {
     server_with_open(path).is_some()
 }

@@ -1,7 +1,7 @@
 //! The server of one drive, found again and again: the socket that had the drive is asked first, and alone.
 //! If it has to be searched for, all are asked side by side, and the first that has the drive is taken, so
-//! that a server that hangs delays no other drive. One that has another drive by the same path is taken only if
-//! no server has the right one.
+//! that a server that hangs delays no other drive. One that has another drive by the same path is taken only
+//! if no server has the right one.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -17,15 +17,15 @@ use parking_lot::Mutex;
 use status::{DriveState, FileId, StatusAnswer, StatusReport};
 
 use crate::client::exchange::{PATIENCE, Together};
-use crate::client::other_file::OtherFile;
 use crate::client::runtime_dir::runtime_dirs;
 use crate::client::servers::{
-    ANSWERS_MAX_BYTES, FoundDrives, LOOK_PATIENCE, SilentServer, is_at, parse_status, peer, receive_status,
+    ANSWERS_MAX_BYTES, FoundDrives, LOOK_PATIENCE, SilentServer, parse_status, peer, receive_status,
     sockets_in,
 };
 use crate::client::wanted::{Fit, Wanted};
 use crate::error::ServiceError;
-use crate::paths::absolute;
+use crate::other_file::OtherFile;
+use crate::paths::{absolute, is_at};
 
 /// Time that a search waits for servers that do not answer. They are not forgotten: the search after their
 /// answer finds the drive.
@@ -118,9 +118,9 @@ impl DriveSearch {
         DriveSearch { is_exact: true, ..self.clone() }
     }
 
-    /// The same search, for the drive with this id in this file: if several servers have opened a drive by the
-    /// path, the one that has that. A server that has it by another path counts too. `file`: `None` if it is
-    /// unknown.
+    /// The same search, for the drive with this id in this file: if several servers have opened a drive by
+    /// the path, the one that has that. A server that has it by another path counts too. `file`: `None` if it
+    /// is unknown.
     pub fn for_drive(self, uuid: &str, file: Option<&FileId>) -> DriveSearch {
         self.found.lock().wanted = Some(Wanted::new(uuid, file));
         self

@@ -1,5 +1,4 @@
-//! The servers of this machine, asked through their admin sockets: which drives they have, and changes of
-//! these.
+//! The servers of this machine, asked through their admin sockets: which drives they have.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -10,29 +9,24 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use status::{DriveState, StatusAnswer, StatusReport, path_text, shown};
+use status::{DriveState, StatusAnswer, StatusReport, shown};
 
 use crate::client::exchange::{PATIENCE, Part, Together, ask_all, ask_line, ask_line_on};
 use crate::client::names;
-use crate::client::opening::{has_open, server_with_open, wait_while_opening};
-use crate::client::other_file::OtherFile;
-use crate::client::protocol::{Answer, Change, Request};
-use crate::client::runtime_dir::{runtime_dirs, trusted};
-use crate::client::search::DriveSearch;
+use crate::client::protocol::{Answer, Request};
+use crate::client::runtime_dir::trusted;
 use crate::error::ServiceError;
-use crate::paths::{absolute, same_file};
+use crate::other_file::OtherFile;
 
 /// Time limit of a look at all servers: it waits for those that hang, and shows what the others have.
 pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 /// Most sockets that a look asks at a time. A server has one for each drive: one that hangs must not keep
 /// others from being asked. Less than the descriptors that a process commonly may have, 1024.
-const LOOKED_AT_MAX: usize = 512;
+pub(super) const LOOKED_AT_MAX: usize = 512;
 /// Least time limit: zero would be none.
 const TIME_MIN: Duration = Duration::from_millis(1);
 /// What is wrong with an answer of another form.
 const ODD: &str = "the answer does not match the request";
-/// Time limit of a change: a file system may have to allocate much space.
-const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 /// Most sockets that are asked for drives.
 const SOCKETS_MAX: usize = 1024;
 /// Most bytes of answers, of all sockets together, that become reports.
@@ -86,31 +80,13 @@ fn line_of(request: &Request) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Asks the server that has the drive at `path`, if there is one, to change it. Returns the status
-/// afterwards.
-///
-/// # Errors
-///
-/// [`ServiceError::Refused`] with the server's message; [`ServiceError::Admin`] if there is no answer; as for
-/// [`find_served`].
-pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, ServiceError> {
-    let Some((socket, report)) = find_with_socket(path)? else { return Ok(None) };
-    let (drive, path) = (report.uuid, Some(path_text(&report.path)));
-    let request = Request::Change { drive, path, change: change.clone() };
-    match ask(&socket, &request, (PATIENCE, CHANGE_TIMEOUT))? {
-        Answer::Changed { drive } => Ok(Some(*drive)),
-        Answer::Error { error } => Err(ServiceError::Refused(error)),
-        Answer::Status(_) => Err(odd_answer(&socket)),
-    }
-}
-
-fn odd_answer(socket: &Path) -> ServiceError {
+pub(super) fn odd_answer(socket: &Path) -> ServiceError {
     let source = io::Error::new(io::ErrorKind::InvalidData, ODD);
     ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source }
 }
 
 /// Asks within time limits for connecting and for the answer.
-fn ask(
+pub(super) fn ask(
     socket: &Path,
     request: &Request,
     (connecting, answering): (Duration, Duration),
@@ -139,41 +115,6 @@ fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
         return Err(format!("the answer has more than {DRIVES_MAX} drives"));
     }
     serde_json::from_slice(answer).map_err(odd)
-}
-
-/// Returns the drive at `path` if a server of this machine (as far as this user may ask it) has it open.
-/// Other servers are not waited for; one that is opening or closing the drive has five seconds. Removes sockets
-/// that servers left behind.
-///
-/// # Errors
-///
-/// [`ServiceError::NoAnswer`] if a server has the file open and does not answer within ten seconds;
-/// [`ServiceError::OtherFile`] if one has another file, which it has opened by this path.
-pub fn find_served(path: &Path) -> Result<Option<StatusReport>, ServiceError> {
-    Ok(find_with_socket(path)?.map(|(_, report)| report))
-}
-
-fn find_with_socket(path: &Path) -> Result<Option<(PathBuf, StatusReport)>, ServiceError> {
-    let search = DriveSearch::new(path).exactly();
-    wait_while_opening(|| match search.find_with_socket() {
-        Ok(found) => (Ok(found), None),
-        Err(silent) => match search.other_file() {
-            Some(other) => (Err(other.into()), None),
-            // It would look as if nobody served the drive.
-            None => match no_answer(path, silent) {
-                Some(error) => (Err(error), None),
-                None => (Ok(None), server_with_open(path)),
-            },
-        },
-    })
-}
-
-/// The error for a drive whose server is among those that did not answer.
-fn no_answer(path: &Path, silent: Vec<SilentServer>) -> Option<ServiceError> {
-    silent.into_iter().find_map(|server| {
-        let pid = server.pid.filter(|pid| has_open(*pid, path))?;
-        Some(ServiceError::NoAnswer { path: path.to_path_buf(), pid, what: server.what })
-    })
 }
 
 /// The drives of this machine's servers, as far as these answer.
@@ -257,35 +198,6 @@ pub(super) fn peer(stream: &UnixStream) -> Option<u32> {
     u32::try_from(peer.pid.as_raw_pid()).ok()
 }
 
-/// Returns the drives of the servers of this machine (as far as this user may ask them); with `path`, only
-/// the drive there, for which other servers are not waited for, and one that is opening or closing it for five
-/// seconds. Waits three seconds, for all together, for servers that do not answer. Removes sockets that servers
-/// left behind.
-pub fn find_drives(path: Option<&Path>) -> FoundDrives {
-    match path {
-        Some(path) => find_drive(path, LOOK_PATIENCE),
-        None => drives_at(&sockets_in(&runtime_dirs()), LOOK_PATIENCE, LOOKED_AT_MAX),
-    }
-}
-
-/// As [`find_drives`], for the drive at `path` that is to be changed: waits ten seconds for servers that do
-/// not answer.
-pub fn find_drive_patiently(path: &Path) -> FoundDrives {
-    find_drive(path, PATIENCE)
-}
-
-fn find_drive(path: &Path, patience: Duration) -> FoundDrives {
-    let search = DriveSearch::new(path).exactly();
-    wait_while_opening(|| {
-        let found = search.look(patience);
-        let is_known = !found.drives.is_empty() || found.other_file.is_some();
-        let opening = if is_known { None } else { server_with_open(path) };
-        // One that does not answer was waited for.
-        let opening = opening.filter(|pid| found.silent.iter().all(|silent| silent.pid != Some(*pid)));
-        (found, opening)
-    })
-}
-
 /// What a socket has answered, and the memory for it.
 struct Asked<'a> {
     pid: Option<u32>,
@@ -296,7 +208,7 @@ struct Asked<'a> {
 }
 
 /// Asks all within `patience`, up to `together_max` at a time.
-fn drives_at(sockets: &[PathBuf], patience: Duration, together_max: usize) -> FoundDrives {
+pub(super) fn drives_at(sockets: &[PathBuf], patience: Duration, together_max: usize) -> FoundDrives {
     let (together, begin) = (Together::default(), Instant::now());
     let ask = |socket: &Path| {
         let (since, mut part, mut pid) = (Instant::now(), together.part(), None);
@@ -339,12 +251,6 @@ fn drives_at(sockets: &[PathBuf], patience: Duration, together_max: usize) -> Fo
     found
 }
 
-/// Returns whether a report is that of the drive at `path`.
-pub(super) fn is_at(report: &StatusReport, path: &Path) -> bool {
-    // A drive that is down may have no file.
-    report.path == absolute(path) || same_file(&report.path, path)
-}
-
 /// Returns the admin sockets in those of the directories that can be trusted, at most [`SOCKETS_MAX`].
 pub(super) fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut sockets: Vec<PathBuf> = Vec::new();
@@ -370,22 +276,6 @@ mod tests {
     use std::thread;
 
     use super::*;
-
-    #[test]
-    fn a_silent_server_is_named_if_it_has_the_drive_open() -> io::Result<()> {
-        let folder = tempfile::tempdir()?;
-        let path = folder.path().join("drive");
-        let file = std::fs::File::create(&path)?;
-        let server = |pid| SilentServer::late(Path::new("/run/a.sock"), pid, Duration::from_secs(10));
-        let silent = || vec![server(None), server(Some(std::process::id()))];
-        let error = no_answer(&path, silent()).expect("it has it").to_string();
-        let says = format!("its server (process {}) did not answer within 10 seconds; ", std::process::id());
-        assert!(error.contains(&says), "{error}");
-        assert!(no_answer(&folder.path().join("other"), silent()).is_none());
-        drop(file);
-        assert!(no_answer(&path, silent()).is_none());
-        Ok(())
-    }
 
     #[test]
     fn answers_have_limits() {

@@ -1,11 +1,12 @@
-//! The drive that a search is for, by its id and its file. Several servers may have opened a drive by one path:
-//! one before its file was deleted or moved, another one what is there now. Copies of a drive have the same id.
+//! The drive that a search is for, by its id and its file. Several servers may have opened a drive by one
+//! path: one before its file was deleted or moved, another one what is there now. Copies of a drive have the
+//! same id.
 
 use std::path::Path;
 
 use status::{FileId, StatusReport};
 
-use crate::client::other_file::OtherFile;
+use crate::other_file::OtherFile;
 
 /// A drive in a file or device.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,8 +11,8 @@ use status::StatusReport;
 use tokio::runtime::Handle;
 
 use crate::answer::Answer;
+use crate::client::find::{change, find_served};
 use crate::client::protocol::Change;
-use crate::client::servers::{change, find_served};
 use crate::error::ServiceError;
 use crate::serving::features::keeps_allocated;
 use crate::serving::grow::{allocation, grow};

@@ -17,8 +17,8 @@ const LEVELS_MAX: usize = 16;
 /// Space is back when no write was refused for this long.
 const QUIET: Duration = Duration::from_secs(10);
 /// What to do about data that cannot be read.
-const DAMAGE: &str = "keep the drive served: `pumice check --deep` names the blocks, to be restored from a backup; check \
-                      the backing (docs/how-to/backing-trouble.md)";
+const DAMAGE: &str = "keep the drive served: `pumice check --deep` names the blocks, to be restored from a backup; \
+                      check the backing (docs/how-to/backing-trouble.md)";
 /// Events remembered for the status.
 const REMEMBERED: usize = 16;
 

@@ -14,7 +14,7 @@ use landlock::{
 use nbd::Address;
 
 use crate::config::{Config, Offload};
-use crate::serve::daemon::addresses;
+use crate::serve::addresses::addresses;
 
 /// The newest interface of the kernel that is used. Older kernels do what they can.
 const NEWEST: ABI = ABI::V6;

@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use status::{BackingPlace, DriveState, FileId, StatusReport, shown};
 
-use crate::client::servers::is_at;
-use crate::paths::{absolute, drive_id, file_id};
+use crate::paths::{absolute, drive_id, file_id, is_at};
 
 /// A path that leads to something else than the file that a server has opened by it.
 #[derive(Clone, Debug, PartialEq, Eq)]

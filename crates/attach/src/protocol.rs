@@ -1,0 +1,52 @@
+//! What a bridge is asked at its control socket, and what it answers.
+
+use serde::{Deserialize, Serialize};
+
+/// Request at the control socket.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Request {
+    Status,
+    Detach {
+        force: bool,
+    },
+    /// Answered once a detach that is under way has ended.
+    AwaitDetach,
+}
+
+/// Answer at the control socket.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Answer {
+    Status(Status),
+    /// With what was lost, if something was.
+    Detached(Option<String>),
+    Refused(String),
+}
+
+/// State of an attachment, and why, if it is not the normal one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The state.
+    pub state: State,
+    /// Reason for it, if it is not `attached`, or what is wrong otherwise.
+    pub reason: Option<String>,
+    /// Size that the node shows, in bytes.
+    pub size_bytes: u64,
+}
+
+/// State of an attachment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum State {
+    /// Requests are passed on.
+    Attached,
+    /// Requests are held until there is a server again.
+    Waiting,
+    /// Requests are held until there is a bridge again: the last one was killed.
+    Unattended,
+    /// Requests fail.
+    Failed,
+    /// It is being attached or detached.
+    Changing,
+}

@@ -1,0 +1,14 @@
+//! What a node shows of its drive.
+
+use serde::{Deserialize, Serialize};
+
+/// Properties of a drive that its node shows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shape {
+    /// Size in bytes.
+    pub size_bytes: u64,
+    /// Smallest request: the logical block size of the node.
+    pub sector_bytes: u32,
+    /// The node refuses writes.
+    pub read_only: bool,
+}

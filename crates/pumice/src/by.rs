@@ -1,0 +1,33 @@
+//! Choice of the way to make a block device (`attach --by`).
+
+use attach::Way;
+
+/// Choice of a way.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum By {
+    #[default]
+    Auto,
+    This(Way),
+}
+
+impl std::str::FromStr for By {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<By, String> {
+        let way = Way::ALL.iter().find(|way| way.to_string() == text);
+        match way {
+            Some(way) => Ok(By::This(*way)),
+            None if text == "auto" => Ok(By::Auto),
+            None => Err("expected auto, ublk, loop or nbd".to_string()),
+        }
+    }
+}
+
+impl std::fmt::Display for By {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            By::Auto => f.write_str("auto"),
+            By::This(way) => way.fmt(f),
+        }
+    }
+}

@@ -122,19 +122,15 @@ fn target(modules: &BTreeMap<Names, Module>, within: &Names, path: &[String]) ->
         }
         path = rest;
     }
-    // Deep enough for names that are shown in one module after another.
-    for _ in 0..16 {
-        while let Some((first, rest)) = path.split_first()
-            && modules.contains_key(&joined(&at, first))
-        {
-            (at, path) = (joined(&at, first), rest);
-        }
-        match path.first().and_then(|name| modules.get(&at)?.shown.get(name)) {
-            Some(shown) => return target(modules, &at, shown).or(Some(at)),
-            None => break,
-        }
+    while let Some((first, rest)) = path.split_first()
+        && modules.contains_key(&joined(&at, first))
+    {
+        (at, path) = (joined(&at, first), rest);
     }
-    Some(at)
+    match path.first().and_then(|name| modules.get(&at)?.shown.get(name)) {
+        Some(shown) => target(modules, &at, shown).or(Some(at)),
+        None => Some(at),
+    }
 }
 
 fn joined(names: &Names, name: &str) -> Names {
@@ -185,7 +181,7 @@ fn modules_beside_each_other_are_in_no_circle() {
                 })
                 .filter(|circle: &Vec<String>| circle.len() > 1)
                 .collect();
-            let place = [&[name.clone()], &folder[..]].concat().join("/");
+            let place = [std::slice::from_ref(name), &folder[..]].concat().join("/");
             broken.extend(circles.iter().map(|circle| format!("{place}: {}", circle.join(", "))));
         }
     }

@@ -114,6 +114,14 @@ fn servers(it: &Attached) -> Vec<i64> {
     ids.filter(is_server).collect()
 }
 
+/// Returns whether all threads of a process have stopped.
+fn has_stopped(pid: i64) -> bool {
+    let threads = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    threads
+        .filter_map(|thread| fs::read_to_string(thread.path().join("stat")).ok())
+        .all(|stat| stat.rsplit_once(')').is_some_and(|(_, fields)| fields.trim_start().starts_with('T')))
+}
+
 /// The server has the FUSE device as well as the bridge, so the kernel does not see the end of that.
 #[test]
 fn nothing_waits_for_a_bridge_that_was_killed_below_a_server_that_hangs() -> Outcome {
@@ -166,7 +174,10 @@ fn a_server_that_is_opening_the_drive_is_not_left_behind() -> Outcome {
             assert!(since.elapsed() < SOON, "a server is started");
             found = servers(&it).first().copied();
         }
-        let server = Stopped::new(found.ok_or("a server")?);
+        let found = found.ok_or("a server")?;
+        let server = Stopped::new(found);
+        // The kernel resumes it at the end of its bridge, if all of it has stopped by then.
+        wait_until("it has stopped", || has_stopped(found));
         wait_until("the record", || it.folder().is_some_and(|folder| folder.join("server").exists()));
         let bridge = it.record()["bridge_pid"].as_i64().ok_or("a process")?;
         kill(bridge);

@@ -40,7 +40,7 @@ impl Found {
     pub(super) fn advice(&self) -> &'static str {
         match self {
             Found::Open(checked) => advice(&checked.report),
-            Found::Closed { .. } => "copy off what can be read, and make the drive anew",
+            Found::Closed { .. } => ANEW,
         }
     }
 
@@ -69,6 +69,11 @@ impl Found {
     }
 }
 
+/// Advice on damaged data of hosts, as the events of a served drive give it.
+pub(super) const RESTORE: &str = "restore these blocks from a backup: each can be read again once it is written (docs/how-to/backing-trouble.md)";
+/// Advice on a drive that does not open, or whose structures are damaged.
+const ANEW: &str = "copy off what can be read, and make the drive anew";
+
 fn advice(report: &CheckReport) -> &'static str {
     let is_of_copy = |fault: &Fault| fault.subject == Subject::Copy;
     // Their map has no bytes of hosts.
@@ -76,6 +81,9 @@ fn advice(report: &CheckReport) -> &'static str {
         Subject::Dictionaries => !fault.spare,
         Subject::Map => fault.logical_len_bytes.is_none(),
         _ => false,
+    };
+    let is_of_data = |fault: &Fault| {
+        matches!(fault.subject, Subject::Data | Subject::Log) && fault.logical_len_bytes.is_some()
     };
     let faults = &report.faults;
     match faults.iter().all(|fault| fault.spare) {
@@ -91,7 +99,8 @@ fn advice(report: &CheckReport) -> &'static str {
             "data compressed with a dictionary is lost, --deep says which: copy off what can be read, and make \
              the drive anew"
         }
-        false => "copy off what can be read, and make the drive anew",
+        false if faults.iter().filter(|fault| !fault.spare).all(is_of_data) => RESTORE,
+        false => ANEW,
     }
 }
 
@@ -250,6 +259,7 @@ mod tests {
             assert!(advice_on(false, &[(lost, false), copy]).contains("--deep says which"));
             assert!(advice_on(true, &[(lost, false)]).starts_with("copy off"));
         }
-        assert!(advice_on(false, &[(Subject::Data, false), dictionary]).starts_with("copy off"));
+        assert_eq!(advice_on(false, &[(Subject::Data, false), dictionary]), RESTORE);
+        assert!(advice_on(true, &[(Subject::Data, false), (Subject::Map, false)]).starts_with("copy off"));
     }
 }

@@ -8,6 +8,7 @@ use anyhow::{Result, anyhow, bail};
 use service::{Change, change};
 use status::{ScrubReport, ScrubState, StatusReport, path_text};
 
+use super::report::RESTORE;
 use super::{Args, Faults, faults_text};
 use crate::human;
 use crate::output::print_json;
@@ -75,10 +76,7 @@ fn report_end(args: &Args, report: &ScrubReport) -> Result<()> {
     match (report.state, report.faults_count) {
         (ScrubState::Finished, 0) if args.json => printed,
         (ScrubState::Finished, 0) => printed.and_then(|()| Ok(writeln!(out, "{path}: no faults")?)),
-        (ScrubState::Finished, _) => {
-            let why = format!("{path}: {faults}; copy off what can be read, and make the drive anew");
-            Err(Faults(why).into())
-        }
+        (ScrubState::Finished, _) => Err(Faults(format!("{path}: {faults}; {RESTORE}")).into()),
         (state, 0) => bail!("{path}: the scrub was {state} before its end; no faults until then"),
         (state, _) => {
             Err(Faults(format!("{path}: the scrub was {state} before its end; {faults} until then")).into())

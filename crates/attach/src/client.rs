@@ -166,6 +166,14 @@ pub fn find(path: &Path) -> Option<Attachment> {
     found.into_iter().find(|it| is_node(&it.record) || it.record.is_of(path))
 }
 
+/// Returns the attachment of the drive at `path`, by whatever name its file has now; of the path, if another
+/// file is there.
+pub fn find_drive(path: &Path) -> Option<Attachment> {
+    let file = file_id(path);
+    let has = |record: &Record| record.is_of(path) || (file.is_some() && record.backing == file);
+    chosen(has).into_iter().find(|it| has(&it.record))
+}
+
 /// Returns the attachment that had this node, which is not its any more.
 pub fn find_lost(node: &Path) -> Option<Attachment> {
     let found = chosen(|record| record.node.as_deref().is_some_and(|it| is_same(it, node)));

@@ -197,6 +197,7 @@ fn open_existing(args: &Args) -> Result<(FileMedia, Option<File>)> {
         bail!("{}: exists already; --preallocate is for new files", shown(&args.path));
     }
     in_use::refuse(&args.path)?;
+    in_use::refuse_attached(&args.path)?;
     let grown = match args.size {
         Some(Size(size)) => grow(args, size)?,
         None => None,

@@ -178,6 +178,16 @@ fn refuse_other_file(path: &Path, found: &Attachment, force: bool) -> Result<()>
                  {lost} is at that path now is not touched"
             )
         }
+        // Its own server may be down, or have opened it by another path.
+        Ok(Some(report)) if found.record.matches(&report).is_none() => {
+            let Some(node) = &found.record.node else { return Ok(()) };
+            bail!(
+                "{}: is drive {} now, and another drive is attached as {}; to detach that one, name its device",
+                shown(path),
+                report.uuid,
+                node.display()
+            );
+        }
         // Without a server, nothing else has the file.
         Err(_) | Ok(_) => Ok(()),
     }

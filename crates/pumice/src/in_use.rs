@@ -86,6 +86,15 @@ impl fmt::Display for User {
     }
 }
 
+/// Refuses a drive that is attached: its server may be down while a file system waits above.
+pub(crate) fn refuse_attached(path: &Path) -> Result<()> {
+    if let Some(found) = attach::client::find_drive(&std::path::absolute(path)?) {
+        let node = found.record.node.unwrap_or_default();
+        bail!("{}: attached as {}: detach it first", shown(path), node.display());
+    }
+    Ok(())
+}
+
 /// Fails if the file or block device at `path` is in use, and names the user. A path that does not exist is
 /// not in use.
 pub(crate) fn refuse(path: &Path) -> Result<()> {

@@ -96,11 +96,7 @@ pub(crate) fn erase(path: &Path, options: WipeOptions, how: &Erasing) -> Result<
     // What a server has opened by this path may be another file, which would look wiped.
     crate::served::drive(path)?;
     in_use::refuse(path)?;
-    // Its server may be down while a file system waits above.
-    if let Some(found) = attach::client::find(&std::path::absolute(path)?) {
-        let node = found.record.node.unwrap_or_default();
-        bail!("{}: attached as {}: detach it first", shown(path), node.display());
-    }
+    in_use::refuse_attached(path)?;
     if !yes {
         ask(path)?;
     }

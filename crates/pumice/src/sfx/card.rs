@@ -70,10 +70,19 @@ impl Card {
 
 /// Returns all drives that are served or attached on this machine, by number.
 pub(super) fn all() -> Vec<Card> {
-    // Those that are attached have their numbers already.
     let (drives, attachments) = joined(crate::served::drives().0, client::all());
-    let served = |(drive, attachment): (StatusReport, _)| Card {
-        number: sfx::claim(&drive.path).ok(),
+    // Those that are attached have their numbers already.
+    let number_of = |attachment: &Attachment| sfx::claim(&attachment.record.path).ok();
+    let of_attached: Vec<u32> =
+        drives.iter().filter_map(|(_, it)| it.as_ref()).chain(&attachments).filter_map(number_of).collect();
+    // A number is that of a path: a drive that was there earlier has none, and what is there now has none
+    // while the device of the earlier one has it.
+    let own = |drive: &StatusReport| {
+        let number = service::leads_to(&drive.path, drive).then(|| sfx::claim(&drive.path).ok()).flatten();
+        number.filter(|number| !of_attached.contains(number))
+    };
+    let served = |(drive, attachment): (StatusReport, Option<Attachment>)| Card {
+        number: attachment.as_ref().map_or_else(|| own(&drive), number_of),
         drive,
         attachment,
     };

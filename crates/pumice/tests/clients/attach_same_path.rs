@@ -191,3 +191,57 @@ fn no_other_drive_is_erased_by_the_name_of_a_device() -> Outcome {
     assert!(first.stop().success() && second.stop().success());
     Ok(())
 }
+
+#[test]
+fn an_attached_drive_is_not_made_anew_while_its_server_is_down() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let server = serve(&it, "own");
+    let node = it.attach(&["--timeout", TIMEOUT]);
+    write(&it, &node, 1);
+    server.kill();
+    let (path, link, moved) = (it.path(), it.drive.file("link"), it.drive.file("moved"));
+    fs::hard_link(&path, &link)?;
+    let refused = |name: &str| {
+        for command in [&["create", name, "--force"][..], &["wipe", name, "--yes"]] {
+            fails(&it.drive.pumice(command), &["attached as ", &node, "detach it first"]);
+        }
+    };
+    refused(&path);
+    refused(&link);
+    // Nothing is at its path.
+    fs::rename(&path, &moved)?;
+    refused(&moved);
+    refused(&link);
+    fs::rename(&moved, &path)?;
+    let server = serve(&it, "own");
+    assert!(holds(&it, &node, 1), "{}", it.logs());
+    it.detach(&node);
+    assert!(server.stop().success());
+    Ok(())
+}
+
+#[test]
+fn a_path_detaches_the_drive_that_is_there() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let first = serve(&it, "first");
+    let node = it.attach(&["--timeout", TIMEOUT]);
+    fs::rename(it.drive.path(), it.drive.file("moved"))?;
+    create_other(&it);
+    let second = serve(&it, "second");
+    for option in [&[][..], &["--force"]] {
+        let run = it.drive.pumice(&[&["detach", &it.path()], option].concat());
+        fails(&run, &["another drive is attached as ", &node, "name its device"]);
+    }
+    assert_eq!(attached(&it)[0]["attachment"]["state"], "attached");
+    it.detach(&node);
+    assert!(first.stop().success() && second.stop().success());
+    Ok(())
+}

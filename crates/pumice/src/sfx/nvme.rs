@@ -83,7 +83,7 @@ struct ChangeCapArgs {
     #[arg(short, long, value_name = "GB", required_unless_present = "cap_byte", conflicts_with = "cap_byte")]
     cap: Option<Gigabytes>,
     /// Capacity in bytes
-    #[arg(short = 'z', long, value_name = "BYTES")]
+    #[arg(short = 'z', long, value_name = "BYTES", value_parser = bytes)]
     cap_byte: Option<u64>,
 }
 
@@ -120,6 +120,10 @@ struct FormatArgs {
 }
 
 /// Parses a number as nvme-cli does: decimal, or hexadecimal with `0x`.
+fn bytes(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| "expected a number of bytes, without a unit".to_string())
+}
+
 fn number(text: &str) -> Result<u32, String> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),

@@ -21,7 +21,8 @@ STATIC_TARGET = $(shell uname -m)-unknown-linux-musl
 static:
 	$(CARGO) build --release -p pumice --locked --target $(STATIC_TARGET)
 
-# Program, manual pages, completions, units for systemd, documents, files for Ceph, Gluster, Prometheus, Grafana. Builds nothing, so that root need not: `make build` first.
+# Program, manual pages, completions, units for systemd, documents, files for Ceph, Gluster, Prometheus, Grafana. Builds
+# nothing, so that root need not: `make build` first.
 install:
 	@test -x $(PROGRAM) || { echo "$(PROGRAM) is not there: make build first" >&2; exit 1; }
 	install -D -m 755 $(PROGRAM) $(place)/bin/pumice

@@ -86,11 +86,18 @@ impl fmt::Display for User {
     }
 }
 
-/// Refuses a drive that is attached: its server may be down while a file system waits above.
+/// Refuses a drive that is attached, and a disk with such a drive on one of its partitions: its server may be
+/// down while a file system waits above.
 pub(crate) fn refuse_attached(path: &Path) -> Result<()> {
-    if let Some(found) = attach::client::find_drive(&std::path::absolute(path)?) {
-        let node = found.record.node.unwrap_or_default();
-        bail!("{}: attached as {}: detach it first", shown(path), node.display());
+    let path = std::path::absolute(path)?;
+    let partitions = attach::partitions(&path).into_iter().map(|partition| partition.path);
+    for drive in [path].into_iter().chain(partitions) {
+        let Some(found) = attach::client::find_drive(&drive) else { continue };
+        match found.record.node {
+            Some(node) => bail!("{}: attached as {}: detach it first", shown(&drive), node.display()),
+            // It is being made or removed, or another program has it.
+            None => bail!("{}: attached, without a device: detach it first", shown(&drive)),
+        }
     }
     Ok(())
 }

@@ -70,7 +70,7 @@ impl Found {
 }
 
 /// Advice on damaged data of hosts, as the events of a served drive give it.
-pub(super) const RESTORE: &str = "restore these blocks from a backup: each can be read again once it is written \
+const RESTORE: &str = "restore these blocks from a backup: each can be read again once it is written \
                                   (docs/how-to/backing-trouble.md)";
 /// Advice on a drive that does not open, or whose structures are damaged.
 const ANEW: &str = "copy off what can be read, and make the drive anew";

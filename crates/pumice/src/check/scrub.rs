@@ -8,12 +8,14 @@ use anyhow::{Result, anyhow, bail};
 use service::{Change, change};
 use status::{ScrubReport, ScrubState, StatusReport, path_text};
 
-use super::report::RESTORE;
 use super::{Args, Faults, faults_text};
 use crate::human;
 use crate::output::print_json;
 use crate::progress;
 
+/// Advice on faults of any kind.
+const RESTORE: &str = "restore the data that is named here from a backup, while the drive is served \
+                       (docs/how-to/backing-trouble.md)";
 /// Interval between progress requests to the server.
 const POLL: Duration = Duration::from_millis(250);
 

@@ -26,7 +26,7 @@ pub(super) fn own_addresses(config: &DriveConfig, server: &Server) -> Result<Vec
 
 /// Returns `unix:PATH.nbd`. For a block device, the socket is in the directory of the admin sockets, because
 /// sockets do not belong in /dev.
-pub(super) fn default_address(path: &Path) -> Result<Address> {
+fn default_address(path: &Path) -> Result<Address> {
     let mut name = path.as_os_str().to_owned();
     name.push(".nbd");
     if path.starts_with("/dev") {

@@ -159,3 +159,35 @@ fn succeed_create(it: &Attached, path: &str) {
     let created = it.drive.pumice(&["create", path, "--size", "64M"]);
     assert_eq!(created.code, Some(0), "{created:?}");
 }
+
+#[test]
+fn the_disk_of_an_attached_partition_is_not_made_anew() -> Outcome {
+    if !usable() || !needs(&["losetup", "blockdev", "addpart"]) {
+        return Ok(());
+    }
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let it = Attached::create(&["--size", "64M"]);
+    let image = it.drive.file("disk");
+    File::create(&image)?.set_len(96 << 20)?;
+    let disk = succeed("losetup", &["--find", "--show", "--partscan", &image]).trim().to_string();
+    partition(&disk)?;
+    let first = format!("{disk}p1");
+    wait_until("the partition", || Path::new(&first).exists());
+    fs::remove_file(it.drive.path())?;
+    std::os::unix::fs::symlink(&first, it.drive.path())?;
+    assert_eq!(it.drive.pumice(&["create", &it.path()]).code, Some(0));
+    let server = it.drive.serve(&[]);
+    let node = it.attach(&["--timeout", "120"]);
+    server.kill();
+    for backing in [&disk, &first] {
+        let run = it.drive.pumice(&["create", backing, "--force"]);
+        fails(&run, &[&first, "attached as ", &node, "detach it first"]);
+    }
+    let server = it.drive.serve(&[]);
+    // Answered once the bridge has found it.
+    succeed("dd", &[&format!("if={node}"), "of=/dev/null", "bs=4k", "count=1", "iflag=direct"]);
+    it.detach(&node);
+    assert!(server.stop().success());
+    wait_until("the disk is free", || in_time("losetup", &["--detach", &disk]).code == Some(0));
+    Ok(())
+}

@@ -155,6 +155,10 @@ fn a_device_is_shown_with_its_drive() -> Outcome {
     create_other(&it);
     let second = serve(&it, "second");
     its_line(&node, 64 << 20);
+    // A number is the name of one drive.
+    let run = it.drive.pumice(&["sfx-nvme", "list"]);
+    let names = run.stdout.lines().filter(|line| line.starts_with("/dev/sfdv"));
+    assert_eq!(names.count(), 1, "{run:?}");
     it.detach(&node);
     let node = it.attach(&[]);
     its_line(&node, 96 << 20);

@@ -18,9 +18,12 @@ use crate::{Error, Subject};
 const REQUESTS: usize = 128;
 /// Most rounds.
 const ROUNDS_MAX: u64 = 4;
-/// Four times the memory that overlays may take for a round, in which each request may touch a different
-/// leaf.
-const BUDGET_A_ROUND_BYTES: u64 = (4 * REQUESTS * 128) as u64;
+/// The map's memory for a round, in which each request may touch a different leaf: writes are refused when
+/// changes take half of it.
+const MAP_A_ROUND_BYTES: u64 = (4 * REQUESTS * 144) as u64;
+/// The part of the budget that is for frames, and the map's least.
+const FRAMES_BYTES: u64 = 64 << 10;
+const MAP_BYTES_MIN: u64 = 64 << 10;
 /// Least number of segments that must be available for new data.
 const SEGMENTS_FREE_MIN: u64 = 8;
 /// Checkpoints in a row, one of which must succeed.
@@ -54,9 +57,9 @@ impl<S: Subject> Run<S> {
         let slices = std::mem::take(&mut self.slices);
         self.unreadable = (from..to).map(|page| page * PAGE).collect();
         self.media.hide(&self.unreadable);
-        // Changes under the node stay in memory, and writes are refused when they take half of the map
-        // budget.
-        let rounds_max = (self.config.map_budget_bytes / BUDGET_A_ROUND_BYTES).min(ROUNDS_MAX);
+        // Changes under the node stay in memory.
+        let map_bytes = self.config.map_budget_bytes.saturating_sub(FRAMES_BYTES).max(MAP_BYTES_MIN);
+        let rounds_max = (map_bytes / MAP_A_ROUND_BYTES).clamp(1, ROUNDS_MAX);
         for _ in 0..1 + self.rng.below(rounds_max) {
             if self.is_short_of_room()? {
                 break;

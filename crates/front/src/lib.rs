@@ -8,11 +8,11 @@
 
 use std::sync::Arc;
 
-use nbd::{Admitted, ConnectionError, Shared, Shutdown};
+use nbd::{Admitted, ConnectionError, Shutdown};
 use service::{Answer, ServedDrive};
 
 /// Drives that clients of an address can choose from.
-pub type Exports = Arc<Shared<ServedDrive>>;
+pub type Exports = Arc<nbd::Exports<ServedDrive>>;
 
 /// Serves a client that `exports` admitted, until it leaves or `shutdown`.
 ///

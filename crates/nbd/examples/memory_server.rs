@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use nbd::testing::MemoryDevice;
-use nbd::{Access, Address, Export, Listener, Server, ServerConfig, Shared, TlsConfig, TlsPolicy};
+use nbd::{Access, Address, Export, Exports, Listener, Server, ServerConfig, TlsConfig, TlsPolicy};
 
 fn size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.as_bytes().last()? {
@@ -66,8 +66,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let listener = Listener::bind(&address, &config)?;
     eprintln!("serving {}", listener.address().uri(""));
-    let shared = Shared::new(vec![export], config)?;
-    let server = Server::start(&shared, vec![listener], workers)?;
+    let exports = Exports::new(vec![export], config)?;
+    let server = Server::start(&exports, vec![listener], workers)?;
     std::io::stdin().read_to_end(&mut Vec::new())?;
     server.shutdown();
     Ok(())

@@ -4,7 +4,7 @@
 //! It implements the fixed newstyle protocol of the NBD specification: simple and structured replies,
 //! extended headers (64-bit lengths), `base:allocation`, and every command but RESIZE.
 //!
-//! * [`Shared`] holds what is served: [`Export`]s, a [`ServerConfig`], and the memory that all connections
+//! * [`Exports`] holds what is served: [`Export`]s, a [`ServerConfig`], and the memory that all connections
 //!   share. Exports can be added and removed while it serves.
 //! * [`serve_connection`] serves one client within the task that awaits it. Requests that the device
 //!   completes at once need no allocation, no task and no separate system call.
@@ -30,7 +30,7 @@
 //!
 //! ```no_run
 //! # use std::sync::Arc;
-//! # use nbd::{AcceptFailures, Access, Address, Admitted, Export, Listener, ServerConfig, Shared, Sharing};
+//! # use nbd::{AcceptFailures, Access, Address, Admitted, Export, Listener, ServerConfig, Exports, Sharing};
 //! # use nbd::{Shutdown, ShutdownTrigger};
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # let device = nbd::testing::MemoryDevice::new(1 << 30, 4096);
@@ -40,12 +40,12 @@
 //! let config = ServerConfig::default();
 //! let address = "unix:/run/pumice.sock".parse::<Address>()?;
 //! let listener = Listener::bind(&address, &config)?;
-//! let shared = Shared::new(vec![export], config)?;
+//! let exports = Exports::new(vec![export], config)?;
 //! let trigger = ShutdownTrigger::new();
 //!
 //! // On the accepting thread, within its runtime:
 //! # let hand_to_a_worker = |_: Admitted| {};
-//! # let accepting_for = shared.clone();
+//! # let accepting_for = exports.clone();
 //! let accepting = async move {
 //!     let acceptor = listener.register()?;
 //!     let failures = AcceptFailures::new(&address);
@@ -65,9 +65,9 @@
 //! };
 //!
 //! // On a worker, within its (single-threaded) runtime, for each client:
-//! # let client = |admitted: Admitted, shared: Arc<Shared<nbd::testing::MemoryDevice>>| {
+//! # let client = |admitted: Admitted, exports: Arc<Exports<nbd::testing::MemoryDevice>>| {
 //! let shutdown: Shutdown = trigger.subscribe();
-//! tokio::spawn(async move { admitted.serve(&shared, shutdown).await })
+//! tokio::spawn(async move { admitted.serve(&exports, shutdown).await })
 //! # };
 //! # Ok(())
 //! # }
@@ -94,7 +94,8 @@ mod wire;
 pub use audit::refusal::RefusalReason;
 pub use connection::{delivery, serve_connection};
 pub use error::ConnectionError;
-pub use exports::export::{Export, Offered, Shared};
+pub use exports::Exports;
+pub use exports::export::{Export, Offered};
 pub use fence::attachment;
 pub use fence::attachment::Sharing;
 pub use limits::config::{

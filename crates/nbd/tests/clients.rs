@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 use std::sync::Arc;
 
 use nbd::testing::MemoryDevice;
-use nbd::{Access, Address, Export, Listener, Server, ServerConfig, Shared, TlsConfig, TlsPolicy};
+use nbd::{Access, Address, Export, Exports, Listener, Server, ServerConfig, TlsConfig, TlsPolicy};
 
 /// A running server and its folder.
 struct Fixture {
@@ -35,8 +35,8 @@ impl Fixture {
             sharing: nbd::Sharing::default(),
         };
         let address = listener.address().clone();
-        let shared = Shared::new(vec![export], config).expect("valid");
-        let server = Server::start(&shared, vec![listener], 2).expect("starts");
+        let exports = Exports::new(vec![export], config).expect("valid");
+        let server = Server::start(&exports, vec![listener], 2).expect("starts");
         Self { folder, uri: address.uri(""), address, server: Some(server) }
     }
 

@@ -37,7 +37,7 @@ pub struct Served {
 }
 
 struct Server {
-    shared: Arc<nbd::Shared<Gate<Backing>>>,
+    shared: Arc<nbd::Exports<Gate<Backing>>>,
     service: Unthreaded<Backing>,
     shutdown: ShutdownTrigger,
     background: Arc<Running>,
@@ -112,7 +112,7 @@ impl Server {
         };
         let invalid = |error: nbd::ConfigError| Error::Invalid(error.to_string());
         Ok(Server {
-            shared: nbd::Shared::new(vec![export], config).map_err(invalid)?,
+            shared: nbd::Exports::new(vec![export], config).map_err(invalid)?,
             service,
             shutdown: ShutdownTrigger::new(),
             background: running,

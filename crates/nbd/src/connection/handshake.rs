@@ -15,7 +15,8 @@ use crate::audit::refusal::RefusalReason;
 use crate::connection::delivery::{FuseDevice, Receive};
 use crate::connection::entry::Entry;
 use crate::error::ConnectionError;
-use crate::exports::export::{Chosen, Offered, Shared};
+use crate::exports::Exports;
+use crate::exports::export::{Chosen, Offered};
 use crate::exports::sessions::Client;
 use crate::fence::attachment::{COMES, RETURNS};
 use crate::limits::admission::Admission;
@@ -38,7 +39,7 @@ const OPTIONS_MAX: u32 = 1024;
 
 /// State of a connection before transmission. Discarded when TLS starts.
 pub(crate) struct Handshake<'a, D> {
-    shared: &'a Shared<D>,
+    exports: &'a Exports<D>,
     tls: &'a TlsPolicy,
     admission: &'a mut Admission,
     client: &'a Client,
@@ -107,7 +108,7 @@ where
 
 impl<'a, D: Device> Handshake<'a, D> {
     pub(crate) fn new(
-        shared: &'a Shared<D>,
+        exports: &'a Exports<D>,
         tls: &'a TlsPolicy,
         admission: &'a mut Admission,
         client: &'a Client,
@@ -115,7 +116,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         secure: bool,
     ) -> Self {
         Self {
-            shared,
+            exports,
             tls,
             admission,
             client,
@@ -303,7 +304,7 @@ impl<'a, D: Device> Handshake<'a, D> {
                 self.info(option, &query, out);
             }
             ClientOption::List => {
-                let exports = self.shared.exports();
+                let exports = self.exports.offered();
                 for export in exports.iter().filter(|export| export.right_of(self.client).is_some()) {
                     reply::push_server(out, &export.name, &export.description);
                 }
@@ -337,7 +338,7 @@ impl<'a, D: Device> Handshake<'a, D> {
 
     /// Finds an export that the client may use, and what it may do. Records it if there is none.
     fn find(&mut self, name: &str) -> Option<(Arc<Offered<D>>, Right)> {
-        let Some(export) = self.shared.find(name) else {
+        let Some(export) = self.exports.find(name) else {
             self.record(RefusalReason::NoExport, Some(name), &format_args!("there is no export {name:?}"));
             return None;
         };
@@ -352,7 +353,7 @@ impl<'a, D: Device> Handshake<'a, D> {
     /// it was asked.
     fn choose(&mut self, export: Arc<Offered<D>>, right: Right) -> Option<Chosen<D>> {
         let chosen = Chosen::new(export, self.client, right)?;
-        match self.shared.tls() {
+        match self.exports.tls() {
             // The session has begun: a later change of TLS finds it.
             TlsPolicy::Required(tls) if !tls.admits(self.client.identity.as_deref()) => None,
             _ => Some(chosen),
@@ -372,7 +373,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         if !std::mem::replace(&mut self.refused, true) {
             let Client { peer, identity, .. } = self.client;
             let client = Refused { peer: *peer, identity: identity.as_deref(), export };
-            self.shared.resources.audit.refused(reason, client, detail);
+            self.exports.resources.audit.refused(reason, client, detail);
         }
     }
 

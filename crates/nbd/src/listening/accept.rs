@@ -7,7 +7,7 @@ use device::Device;
 use log_limit::LogLimit;
 use rustix::io::Errno;
 
-use crate::exports::export::Shared;
+use crate::exports::Exports;
 use crate::listening::address::Address;
 
 /// Handshakes closed when descriptors run out. Waiting clients are accepted at this rate per pause.
@@ -33,14 +33,14 @@ impl AcceptFailures {
     }
 
     /// Handles one failure. Await it after each failure, before the next client is accepted.
-    pub async fn recover<D: Device>(&self, error: &io::Error, shared: &Shared<D>) {
+    pub async fn recover<D: Device>(&self, error: &io::Error, exports: &Exports<D>) {
         let errno = Errno::from_io_error(error);
         if matches!(errno, Some(Errno::CONNABORTED)) {
             // Only that client is gone; the next one may already be waiting.
             return;
         }
         let out_of_descriptors = matches!(errno, Some(Errno::MFILE | Errno::NFILE));
-        let closed = if out_of_descriptors { shared.close_handshakes(HANDSHAKES_CLOSED) } else { 0 };
+        let closed = if out_of_descriptors { exports.close_handshakes(HANDSHAKES_CLOSED) } else { 0 };
         if let Some(held_back) = self.log.pass() {
             let advice =
                 if out_of_descriptors { "; raise LimitNOFILE of the unit, or ulimit -n" } else { "" };

@@ -18,7 +18,7 @@ use socket_file::SocketFile;
 use crate::connection::delivery::poll_receive;
 use crate::connection::serve_admitted;
 use crate::error::ConnectionError;
-use crate::exports::export::Shared;
+use crate::exports::Exports;
 use crate::limits::admission::Admission;
 use crate::limits::config::{ServerConfig, TlsPolicy};
 use crate::listening::address::Address;
@@ -286,14 +286,14 @@ impl Accepted {
         }
     }
 
-    /// Gives the client a place among those of `shared`. Call it in the order in which clients are accepted,
+    /// Gives the client a place among those of `exports`. Call it in the order in which clients are accepted,
     /// and before they are handed to threads that may be busy: a later client may take the place of one that
     /// has sent nothing so far.
     ///
     /// # Errors
     /// If no place is free. The connection is closed.
-    pub fn admit<D: Device>(self, shared: &Shared<D>) -> Result<Admitted, ConnectionError> {
-        let admission = shared.resources.admissions.admit(self.peer())?;
+    pub fn admit<D: Device>(self, exports: &Exports<D>) -> Result<Admitted, ConnectionError> {
+        let admission = exports.resources.admissions.admit(self.peer())?;
         Ok(Admitted { accepted: self, admission })
     }
 }
@@ -306,13 +306,13 @@ pub struct Admitted {
 
 impl Admitted {
     /// Serves the client within the runtime in which this is polled; see [`crate::serve_connection`].
-    /// `shared` is the server that admitted it.
+    /// `exports` is the server that admitted it.
     ///
     /// # Errors
     /// See [`crate::serve_connection`].
     pub async fn serve<D: Device>(
         self,
-        shared: &Shared<D>,
+        exports: &Exports<D>,
         shutdown: Shutdown,
     ) -> Result<(), ConnectionError> {
         let Admitted { accepted, admission } = self;
@@ -322,11 +322,11 @@ impl Admitted {
                 // allow less.
                 let _ = sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
                 let stream = tokio::net::UnixStream::from_std(stream)?;
-                serve_admitted(stream, Presence::of, Some(poll_receive), admission, shared, shutdown).await
+                serve_admitted(stream, Presence::of, Some(poll_receive), admission, exports, shutdown).await
             }
             Accepted::Tcp(stream) => {
                 let stream = tokio::net::TcpStream::from_std(stream)?;
-                serve_admitted(stream, Presence::of_tcp, None, admission, shared, shutdown).await
+                serve_admitted(stream, Presence::of_tcp, None, admission, exports, shutdown).await
             }
         }
     }

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::{JoinSet, LocalSet};
 use tracing::{debug, warn};
 
-use crate::exports::export::Shared;
+use crate::exports::Exports;
 use crate::listening::accept::AcceptFailures;
 use crate::listening::listener::{Acceptor, Admitted, Listener};
 use crate::shutdown::{Shutdown, ShutdownTrigger};
@@ -27,7 +27,7 @@ impl Server {
     /// # Errors
     /// If a thread or its runtime cannot be created.
     pub fn start<D: Device>(
-        shared: &Arc<Shared<D>>,
+        exports: &Arc<Exports<D>>,
         listeners: Vec<Listener>,
         workers: usize,
     ) -> io::Result<Self> {
@@ -36,14 +36,14 @@ impl Server {
         for index in 0..workers.max(1) {
             let (sender, accepted) = mpsc::unbounded_channel();
             senders.push(sender);
-            let (shared, shutdown) = (Arc::clone(shared), server.trigger.subscribe());
+            let (exports, shutdown) = (Arc::clone(exports), server.trigger.subscribe());
             server.spawn(format!("nbd-{index}"), move |runtime| {
-                LocalSet::new().block_on(&runtime, work(accepted, shared, shutdown));
+                LocalSet::new().block_on(&runtime, work(accepted, exports, shutdown));
             })?;
         }
-        let (shared, shutdown) = (Arc::clone(shared), server.trigger.subscribe());
+        let (exports, shutdown) = (Arc::clone(exports), server.trigger.subscribe());
         server.spawn("nbd-accept".to_owned(), move |runtime| {
-            runtime.block_on(accept_all(listeners, senders, shared, shutdown));
+            runtime.block_on(accept_all(listeners, senders, exports, shutdown));
         })?;
         Ok(server)
     }
@@ -80,7 +80,7 @@ impl Drop for Server {
 async fn accept_all<D: Device>(
     listeners: Vec<Listener>,
     workers: Vec<mpsc::UnboundedSender<Admitted>>,
-    shared: Arc<Shared<D>>,
+    exports: Arc<Exports<D>>,
     mut shutdown: Shutdown,
 ) {
     let (sender, mut accepted) = mpsc::channel(16);
@@ -90,7 +90,7 @@ async fn accept_all<D: Device>(
         match listener.register() {
             Ok(acceptor) => {
                 let failures = AcceptFailures::new(&address);
-                tasks.spawn(accept_each(acceptor, sender.clone(), Arc::clone(&shared), failures));
+                tasks.spawn(accept_each(acceptor, sender.clone(), Arc::clone(&exports), failures));
             }
             Err(error) => warn!("{address}: {error}"),
         }
@@ -112,12 +112,12 @@ async fn accept_all<D: Device>(
 async fn accept_each<D: Device>(
     acceptor: Acceptor,
     admitted: mpsc::Sender<Admitted>,
-    shared: Arc<Shared<D>>,
+    exports: Arc<Exports<D>>,
     failures: AcceptFailures,
 ) {
     loop {
         match acceptor.accept().await {
-            Ok(client) => match client.admit(&shared) {
+            Ok(client) => match client.admit(&exports) {
                 Ok(client) => {
                     if admitted.send(client).await.is_err() {
                         return;
@@ -125,7 +125,7 @@ async fn accept_each<D: Device>(
                 }
                 Err(error) => debug!("connection closed: {error}"),
             },
-            Err(error) => failures.recover(&error, &shared).await,
+            Err(error) => failures.recover(&error, &exports).await,
         }
     }
 }
@@ -133,7 +133,7 @@ async fn accept_each<D: Device>(
 /// Serves clients until shutdown, then waits until the last of them is done.
 async fn work<D: Device>(
     mut accepted: mpsc::UnboundedReceiver<Admitted>,
-    shared: Arc<Shared<D>>,
+    exports: Arc<Exports<D>>,
     shutdown: Shutdown,
 ) {
     let mut connections = JoinSet::new();
@@ -143,9 +143,9 @@ async fn work<D: Device>(
             () = stopped.requested() => break,
             client = accepted.recv() => {
                 let Some(client) = client else { break };
-                let (shared, shutdown) = (Arc::clone(&shared), shutdown.clone());
+                let (exports, shutdown) = (Arc::clone(&exports), shutdown.clone());
                 connections.spawn_local(async move {
-                    if let Err(error) = client.serve(&shared, shutdown).await {
+                    if let Err(error) = client.serve(&exports, shutdown).await {
                         debug!("connection closed: {error}");
                     }
                 });

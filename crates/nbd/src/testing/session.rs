@@ -11,7 +11,7 @@ use super::MemoryDevice;
 use crate::wire::option::{ClientOption, InfoQuery, MetaContextQuery};
 use crate::wire::protocol::{CONTEXT_BASE_ALLOCATION, FLAG_C_FIXED_NEWSTYLE, FLAG_C_NO_ZEROES};
 use crate::{
-    Access, ConnectionError, Export, Peer, Presence, ServerConfig, Shared, Sharing, ShutdownTrigger,
+    Access, ConnectionError, Export, Exports, Peer, Presence, ServerConfig, Sharing, ShutdownTrigger,
     serve_connection,
 };
 
@@ -63,8 +63,8 @@ impl AsyncWrite for Script<'_> {
 /// If no tokio runtime can be created.
 #[allow(clippy::expect_used, reason = "a test cannot go on without a runtime")]
 pub fn run_session(sent: &[u8], chunk_bytes: usize, yields: bool) -> (Vec<u8>, Result<(), ConnectionError>) {
-    let shared = Shared::new(exports(yields), ServerConfig::default()).expect("the default is valid");
-    run_over(&shared, sent, chunk_bytes)
+    let exports = Exports::new(exports(yields), ServerConfig::default()).expect("the default is valid");
+    run_over(&exports, sent, chunk_bytes)
 }
 
 thread_local! {
@@ -85,7 +85,7 @@ pub(super) fn exports(yields: bool) -> Vec<Export<MemoryDevice>> {
 
 /// Runs a connection that receives `sent`. Returns the output of the server and the result of the connection.
 pub(super) fn run_over(
-    shared: &Shared<MemoryDevice>,
+    exports: &Exports<MemoryDevice>,
     sent: &[u8],
     chunk_bytes: usize,
 ) -> (Vec<u8>, Result<(), ConnectionError>) {
@@ -93,7 +93,7 @@ pub(super) fn run_over(
     let mut script = Script { unread: sent, chunk_bytes: chunk_bytes.max(1), answers: Vec::new() };
     let result = RUNTIME.with(|runtime| {
         let presence = |_: &_| Presence::Here;
-        runtime.block_on(serve_connection(&mut script, presence, Peer::Unknown, shared, trigger.subscribe()))
+        runtime.block_on(serve_connection(&mut script, presence, Peer::Unknown, exports, trigger.subscribe()))
     });
     (script.answers, result)
 }

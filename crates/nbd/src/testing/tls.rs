@@ -12,7 +12,7 @@ use tokio_rustls::rustls::{self, ClientConfig, ClientConnection, RootCertStore};
 use super::MemoryDevice;
 use super::session::{RUNTIME, exports, greeting_flags, negotiations, run_over};
 use crate::wire::option::ClientOption;
-use crate::{Peer, Presence, ServerConfig, Shared, ShutdownTrigger, TlsConfig, TlsPolicy, serve_connection};
+use crate::{Exports, Peer, Presence, ServerConfig, ShutdownTrigger, TlsConfig, TlsPolicy, serve_connection};
 
 /// A certificate for `localhost` and its key, for tests alone.
 const CERTIFICATE: &[u8] = include_bytes!("pem/server.pem");
@@ -22,15 +22,15 @@ const PIPE_BYTES: usize = 64 << 10;
 const BEFORE_TLS_BYTES: usize = 18 + 20;
 
 thread_local! {
-    static SHARED: Arc<Shared<MemoryDevice>> = shared();
+    static EXPORTS: Arc<Exports<MemoryDevice>> = secure_exports();
     static CLIENT: Arc<ClientConfig> = client();
 }
 
 #[allow(clippy::expect_used, reason = "a test cannot go on without")]
-fn shared() -> Arc<Shared<MemoryDevice>> {
+fn secure_exports() -> Arc<Exports<MemoryDevice>> {
     let tls = TlsConfig::from_pem(CERTIFICATE, KEY).expect("a certificate and its key");
     let config = ServerConfig { tls: TlsPolicy::Required(tls), ..ServerConfig::default() };
-    Shared::new(exports(false), config).expect("the default is valid")
+    Exports::new(exports(false), config).expect("the default is valid")
 }
 
 #[allow(clippy::expect_used, reason = "a test cannot go on without")]
@@ -66,14 +66,14 @@ pub fn client_hello() -> Vec<u8> {
 /// - bits 2 to 6: size of the reads of what is sent in plain text
 pub fn fuzz_tls(bytes: &[u8]) {
     let Some((mode, rest)) = bytes.split_first() else { return };
-    let shared = SHARED.with(Arc::clone);
+    let exports = EXPORTS.with(Arc::clone);
     let start_tls: Vec<u8> = greeting_flags().into_iter().chain(ClientOption::StartTls.encode()).collect();
     let [simple, structured, _] = negotiations();
     let within: Vec<u8> = match mode & 3 {
         0 => {
             let sent = [&start_tls, rest].concat();
             // Any result is acceptable as long as nothing panics.
-            let _ = run_over(&shared, &sent, 1 << ((mode >> 2) & 31).min(24));
+            let _ = run_over(&exports, &sent, 1 << ((mode >> 2) & 31).min(24));
             return;
         }
         1 => rest.to_vec(),
@@ -83,7 +83,7 @@ pub fn fuzz_tls(bytes: &[u8]) {
     let (near, far) = tokio::io::duplex(PIPE_BYTES);
     let trigger = ShutdownTrigger::new();
     let both = async {
-        let server = serve_connection(far, |_| Presence::Here, Peer::Unknown, &shared, trigger.subscribe());
+        let server = serve_connection(far, |_| Presence::Here, Peer::Unknown, &exports, trigger.subscribe());
         // The server may disconnect at any time, but it offers TLS to whoever asks.
         let (_, ()) = tokio::join!(server, send_within_tls(near, &start_tls, &within));
     };

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nbd::option::ClientOption;
 use nbd::protocol::*;
 use nbd::testing::MemoryDevice;
-use nbd::{Access, ClientName, RefusalReason, ServerConfig, Shared, TlsConfig, TlsPolicy};
+use nbd::{Access, ClientName, Exports, RefusalReason, ServerConfig, TlsConfig, TlsPolicy};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -20,7 +20,7 @@ use crate::tls::{TlsClient, certificates, connector_as, openssl, server, start_t
 struct House {
     folder: tempfile::TempDir,
     device: Arc<MemoryDevice>,
-    shared: Arc<Shared<MemoryDevice>>,
+    exports: Arc<Exports<MemoryDevice>>,
 }
 
 fn listed(read_write: &[&str], read_only: &[&str]) -> Access {
@@ -33,26 +33,26 @@ impl House {
     fn new() -> Option<House> {
         let folder = certificates()?;
         let device = Arc::new(device());
-        let shared = shared_of(&device, server(folder.path(), true));
-        Some(House { folder, device, shared })
+        let exports = shared_of(&device, server(folder.path(), true));
+        Some(House { folder, device, exports })
     }
 
     /// A client with the certificate of this name, inside TLS.
     async fn client(&self, name: &str) -> (TlsClient, nbd::ShutdownTrigger) {
-        let mut session = connect_to(&self.shared, &self.device, 1 << 20);
+        let mut session = connect_to(&self.exports, &self.device, 1 << 20);
         session.client.greet().await;
         start_tls(session, connector_as(self.folder.path(), Some(name))).await.expect("TLS")
     }
 
     fn not_listed(&self) -> u64 {
-        self.shared.refused_count(RefusalReason::NotListed)
+        self.exports.refused_count(RefusalReason::NotListed)
     }
 }
 
 #[tokio::test]
 async fn clients_see_and_use_what_lists_them() {
     let Some(house) = House::new() else { return };
-    house.shared.set_access("first", listed(&["ONE.example.com"], &[]));
+    house.exports.set_access("first", listed(&["ONE.example.com"], &[]));
     let (mut one, _running) = house.client("one").await;
     assert_eq!(one.exports().await, ["first", "second"]);
     one.go("first").await;
@@ -76,7 +76,7 @@ async fn clients_see_and_use_what_lists_them() {
 #[tokio::test]
 async fn export_name_does_not_get_around_the_list() {
     let Some(house) = House::new() else { return };
-    house.shared.set_access("first", listed(&["one.example.com"], &[]));
+    house.exports.set_access("first", listed(&["one.example.com"], &[]));
     let (mut two, _running) = house.client("two").await;
     two.send(&ClientOption::ExportName("first".into()).encode()).await;
     assert!(two.is_closed().await);
@@ -86,7 +86,7 @@ async fn export_name_does_not_get_around_the_list() {
 #[tokio::test]
 async fn some_may_only_read() {
     let Some(house) = House::new() else { return };
-    house.shared.set_access("first", listed(&["one.example.com"], &["two.example.com", "one.example.com"]));
+    house.exports.set_access("first", listed(&["one.example.com"], &["two.example.com", "one.example.com"]));
     for (name, written) in [("one", 0), ("two", Errno::Perm as u32)] {
         let (mut client, _running) = house.client(name).await;
         client.go("first").await;
@@ -108,7 +108,7 @@ async fn a_fingerprint_is_a_name() {
         panic!("openssl made the certificate")
     };
     let digits = printed.trim().rsplit_once('=').expect("a fingerprint").1;
-    house.shared.set_access("first", listed(&[&format!("sha256:{digits}")], &[]));
+    house.exports.set_access("first", listed(&[&format!("sha256:{digits}")], &[]));
     house.client("one").await.0.go("first").await;
     let (mut two, _running) = house.client("two").await;
     assert_eq!(two.outcome(&ClientOption::Go(info("first"))).await, REP_ERR_UNKNOWN);
@@ -117,9 +117,9 @@ async fn a_fingerprint_is_a_name() {
 #[tokio::test]
 async fn without_certificates_lists_let_nobody_in() {
     let device = Arc::new(device());
-    let shared = shared_of(&device, ServerConfig::default());
-    shared.set_access("first", listed(&["one.example.com"], &[]));
-    let mut session = connect_to(&shared, &device, 1 << 20);
+    let exports = shared_of(&device, ServerConfig::default());
+    exports.set_access("first", listed(&["one.example.com"], &[]));
+    let mut session = connect_to(&exports, &device, 1 << 20);
     session.client.greet().await;
     assert_eq!(session.client.outcome(&ClientOption::Go(info("first"))).await, REP_ERR_UNKNOWN);
     session.client.go("second").await;
@@ -129,25 +129,25 @@ async fn without_certificates_lists_let_nobody_in() {
 async fn a_client_that_loses_its_right_is_disconnected_and_others_stay() {
     let Some(house) = House::new() else { return };
     let clients = ["one.example.com", "two.example.com"];
-    house.shared.set_access("first", listed(&clients, &[]));
+    house.exports.set_access("first", listed(&clients, &[]));
     let (mut one, _one_runs) = house.client("one").await;
     let (mut two, _two_runs) = house.client("two").await;
     one.go("first").await;
     two.go("first").await;
-    house.shared.set_access("first", listed(&["two.example.com", "one.example.com"], &[]));
+    house.exports.set_access("first", listed(&["two.example.com", "one.example.com"], &[]));
     for client in [&mut one, &mut two] {
         assert_eq!(client.write(0, 0, &[1; 512]).await, 0, "in another order");
     }
-    house.shared.set_access("first", listed(&["two.example.com"], &["one.example.com"]));
+    house.exports.set_access("first", listed(&["two.example.com"], &["one.example.com"]));
     assert!(one.is_closed().await, "it wrote, and may only read");
     let (mut one, _one_runs) = house.client("one").await;
     one.go("first").await;
-    house.shared.set_access("first", listed(&clients, &[]));
+    house.exports.set_access("first", listed(&clients, &[]));
     assert_eq!(one.ask(CMD_FLUSH, 0, 0, 0).await, 0, "may do more");
-    house.shared.set_access("first", listed(&["two.example.com"], &[]));
+    house.exports.set_access("first", listed(&["two.example.com"], &[]));
     assert!(one.is_closed().await);
     assert_eq!(two.write(0, 0, &[1; 512]).await, 0);
-    house.shared.set_access("first", Access::Everyone);
+    house.exports.set_access("first", Access::Everyone);
     house.client("one").await.0.go("first").await;
 }
 
@@ -155,7 +155,7 @@ async fn a_client_that_loses_its_right_is_disconnected_and_others_stay() {
 async fn lines_of_clients_have_their_identities() {
     let log = Log::start();
     let Some(house) = House::new() else { return };
-    house.shared.set_access("first", listed(&["one.example.com"], &[]));
+    house.exports.set_access("first", listed(&["one.example.com"], &[]));
     let (mut one, _one_runs) = house.client("one").await;
     one.go("first").await;
     let (mut two, _two_runs) = house.client("two").await;
@@ -218,26 +218,26 @@ async fn revoked_certificates_are_refused_and_their_clients_disconnected() {
     std::fs::write(folder.join("crl.cnf"), settings).expect("a file");
     let by_ca = "ca -config crl.cnf -cert ca.pem -keyfile ca.key";
     openssl(folder, &format!("{by_ca} -gencrl -crldays 2 -out crl.pem")).expect("a list");
-    house.shared.renew_tls(with_crl(folder));
+    house.exports.renew_tls(with_crl(folder));
     for client in [&mut one, &mut two] {
         assert_eq!(client.write(0, 0, &[1; 512]).await, 0, "nobody is revoked");
     }
     openssl(folder, &format!("{by_ca} -revoke one.pem")).expect("revoked");
     openssl(folder, &format!("{by_ca} -gencrl -crldays 2 -out crl.pem")).expect("a list");
-    house.shared.renew_tls(with_crl(folder));
+    house.exports.renew_tls(with_crl(folder));
     assert!(timeout(Duration::from_secs(60), one.is_closed()).await.expect("closed"));
     assert_eq!(two.write(0, 0, &[1; 512]).await, 0);
     // A client that came before, and chooses only now.
     late.send(&ClientOption::Go(info("first")).encode()).await;
     assert!(late.is_closed().await);
     // With TLS 1.3 a client learns of it only at its first read.
-    let mut session = connect_to(&house.shared, &house.device, 1 << 20);
+    let mut session = connect_to(&house.exports, &house.device, 1 << 20);
     session.client.greet().await;
     if let Ok((mut client, _running)) = start_tls(session, connector_as(folder, Some("one"))).await {
         let _ = client.stream.write_all(&ClientOption::List.encode()).await;
         assert!(client.is_closed().await);
     }
-    assert_eq!(house.shared.refused_count(RefusalReason::Tls), 1);
+    assert_eq!(house.exports.refused_count(RefusalReason::Tls), 1);
     house.client("two").await.0.go("first").await;
 }
 
@@ -251,7 +251,7 @@ async fn a_client_whose_certificate_expires_is_disconnected_at_a_reload() {
     // On a busy machine the certificate may expire before the client has used it.
     for seconds in [3, 15, 60] {
         make_brief(folder, seconds);
-        let mut session = connect_to(&house.shared, &house.device, 1 << 20);
+        let mut session = connect_to(&house.exports, &house.device, 1 << 20);
         session.client.greet().await;
         let Ok((mut brief, _brief_runs)) = start_tls(session, connector_as(folder, Some("brief"))).await
         else {
@@ -262,7 +262,7 @@ async fn a_client_whose_certificate_expires_is_disconnected_at_a_reload() {
         let mut stayed = false;
         let lost = async {
             loop {
-                house.shared.renew_tls(server(folder, true).tls);
+                house.exports.renew_tls(server(folder, true).tls);
                 match timeout(Duration::from_millis(200), brief.stream.read(&mut [0; 4096])).await {
                     Ok(Ok(0) | Err(_)) => break,
                     Ok(Ok(_)) => {}

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nbd::protocol::*;
 use nbd::testing::MemoryDevice;
-use nbd::{ConnectionError, Peer, ServerConfig, Shared};
+use nbd::{ConnectionError, Exports, Peer, ServerConfig};
 use tokio::time::sleep;
 
 use crate::client::{Session, connect_from, device, shared_of};
@@ -17,26 +17,26 @@ const OTHER: Peer = Peer::Address(IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2)));
 /// A server with few places.
 struct House {
     device: Arc<MemoryDevice>,
-    shared: Arc<Shared<MemoryDevice>>,
+    exports: Arc<Exports<MemoryDevice>>,
 }
 
 impl House {
     fn of(connections_max: usize, connections_per_peer_max: usize) -> House {
         let device = Arc::new(device());
         let config = ServerConfig { connections_max, connections_per_peer_max, ..ServerConfig::default() };
-        House { shared: shared_of(&device, config), device }
+        House { exports: shared_of(&device, config), device }
     }
 
     /// A client that is greeted and sends nothing.
     async fn silent(&self, peer: Peer) -> Session {
-        let mut session = connect_from(peer, &self.shared, &self.device, 4096);
+        let mut session = connect_from(peer, &self.exports, &self.device, 4096);
         session.client.receive(18).await;
         session
     }
 
     /// A client that has negotiated structured replies and goes no further.
     async fn hesitant(&self, peer: Peer) -> Session {
-        let mut session = connect_from(peer, &self.shared, &self.device, 4096);
+        let mut session = connect_from(peer, &self.exports, &self.device, 4096);
         session.client.greet().await;
         // The reply to an option shows that the server has received it.
         session.client.negotiate_structured().await;
@@ -52,7 +52,7 @@ impl House {
 
     /// Connects a client that must be refused. Returns the error.
     async fn refused(&self, peer: Peer) -> ConnectionError {
-        let mut session = connect_from(peer, &self.shared, &self.device, 4096);
+        let mut session = connect_from(peer, &self.exports, &self.device, 4096);
         assert!(session.client.is_closed().await, "without a word");
         session.ended().await.expect_err("refused")
     }
@@ -80,7 +80,7 @@ async fn a_client_gets_in_when_silent_ones_have_all_places() {
         works(&mut working).await;
         clients.push(working);
         made_room(silent).await;
-        assert_eq!(house.shared.connections(), 8);
+        assert_eq!(house.exports.connections(), 8);
     }
     // No client is silent any more, and working ones keep their places.
     assert!(matches!(house.refused(OTHER).await, ConnectionError::TooManyConnections));
@@ -165,7 +165,7 @@ async fn handshakes_have_little_time_when_places_are_short() {
             sessions.push(house.silent(ONE).await);
         }
         sleep(config.handshake_timeout_scarce() * 2).await;
-        let left = house.shared.connections() - working;
+        let left = house.exports.connections() - working;
         assert_eq!(left < silent, closed_early, "{case}: {left} are left");
         // The remaining handshakes are below the limit and have the full time.
         assert!(left * 4 <= places * 3, "{case}: {left} are left");
@@ -174,7 +174,7 @@ async fn handshakes_have_little_time_when_places_are_short() {
             assert!(matches!(ended, Err(ConnectionError::HandshakeTimeout)), "{case}: {ended:?}");
         }
         sleep(config.handshake_timeout).await;
-        assert_eq!(house.shared.connections(), working, "{case}");
+        assert_eq!(house.exports.connections(), working, "{case}");
         for worker in &mut workers {
             works(worker).await;
         }
@@ -187,27 +187,27 @@ async fn handshakes_are_closed_on_demand_and_nothing_else_is() {
     let mut working = house.working(ONE).await;
     let mut hesitant = house.hesitant(ONE).await;
     let mut silent = house.silent(ONE).await;
-    assert_eq!(house.shared.close_handshakes(1), 1);
+    assert_eq!(house.exports.close_handshakes(1), 1);
     made_room(&mut silent).await;
-    assert_eq!(house.shared.close_handshakes(5), 1);
+    assert_eq!(house.exports.close_handshakes(5), 1);
     made_room(&mut hesitant).await;
-    assert_eq!(house.shared.close_handshakes(5), 0);
+    assert_eq!(house.exports.close_handshakes(5), 0);
     works(&mut working).await;
     sleep(Duration::from_secs(100)).await;
-    assert_eq!(house.shared.connections(), 1);
+    assert_eq!(house.exports.connections(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_client_keeps_its_place_from_before_it_is_told_that_it_has_the_export() {
     let house = House::of(1, 1);
     // The reply does not fit into the pipe, so the server is still writing it.
-    let mut reading = connect_from(ONE, &house.shared, &house.device, 32);
+    let mut reading = connect_from(ONE, &house.exports, &house.device, 32);
     reading.client.greet().await;
     let go = nbd::option::ClientOption::Go(crate::client::info(""));
     reading.client.send(&go.encode()).await;
     reading.client.receive(20).await;
     assert!(matches!(house.refused(OTHER).await, ConnectionError::TooManyConnections));
-    assert_eq!(house.shared.connections(), 1);
+    assert_eq!(house.exports.connections(), 1);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,7 +11,7 @@ use nbd::protocol::*;
 use nbd::reply::{CHANGED_BYTES, Changed, Closing, SIMPLE_REPLY_BYTES, SimpleReply};
 use nbd::request::RequestHeader;
 use nbd::testing::MemoryDevice;
-use nbd::{Access, Export, Listener, Server, ServerConfig, Shared, Sharing};
+use nbd::{Access, Export, Exports, Listener, Server, ServerConfig, Sharing};
 use tempfile::TempDir;
 
 use crate::client::device;
@@ -39,9 +39,13 @@ impl Served {
         let sharing = Sharing { shared_writes, mark: Some(Arc::new(move || mark.load(Ordering::Relaxed))) };
         let (name, description, device) = ("drive".to_string(), String::new(), Arc::new(device));
         let export = Export { name, description, device, access: Access::Everyone, sharing };
-        let shared: Arc<Shared<MemoryDevice>> =
-            Shared::new(vec![export], ServerConfig::default()).expect("a valid configuration");
-        Served { server: Some(Server::start(&shared, vec![listener], 2).expect("starts")), folder, is_marked }
+        let exports: Arc<Exports<MemoryDevice>> =
+            Exports::new(vec![export], ServerConfig::default()).expect("a valid configuration");
+        Served {
+            server: Some(Server::start(&exports, vec![listener], 2).expect("starts")),
+            folder,
+            is_marked,
+        }
     }
 
     fn connect(&self) -> UnixStream {

@@ -10,7 +10,7 @@ use nbd::reply::{ChunkHeader, SimpleReply};
 use nbd::request::RequestHeader;
 use nbd::testing::MemoryDevice;
 use nbd::{
-    Access, ConnectionError, Export, Peer, Presence, ServerConfig, Shared, ShutdownTrigger, serve_connection,
+    Access, ConnectionError, Export, Exports, Peer, Presence, ServerConfig, ShutdownTrigger, serve_connection,
 };
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream};
 use tokio::task::JoinHandle;
@@ -44,7 +44,7 @@ pub(crate) fn device() -> MemoryDevice {
     MemoryDevice::new(CAPACITY_BYTES, 512)
 }
 
-pub(crate) fn shared_of(device: &Arc<MemoryDevice>, config: ServerConfig) -> Arc<Shared<MemoryDevice>> {
+pub(crate) fn shared_of(device: &Arc<MemoryDevice>, config: ServerConfig) -> Arc<Exports<MemoryDevice>> {
     let first = Export {
         name: "first".into(),
         description: "the one".into(),
@@ -60,42 +60,42 @@ pub(crate) fn shared_of(device: &Arc<MemoryDevice>, config: ServerConfig) -> Arc
         access: Access::Everyone,
         sharing: nbd::Sharing::default(),
     };
-    Shared::new(vec![first, second], config).expect("a valid configuration")
+    Exports::new(vec![first, second], config).expect("a valid configuration")
 }
 
-/// A client of `shared`, before the greeting.
+/// A client of `exports`, before the greeting.
 pub(crate) fn connect_to(
-    shared: &Arc<Shared<MemoryDevice>>,
+    exports: &Arc<Exports<MemoryDevice>>,
     device: &Arc<MemoryDevice>,
     pipe_bytes: usize,
 ) -> Session {
-    connect_from(Peer::Unknown, shared, device, pipe_bytes)
+    connect_from(Peer::Unknown, exports, device, pipe_bytes)
 }
 
-/// A client of `shared` with a given peer, before the greeting.
+/// A client of `exports` with a given peer, before the greeting.
 pub(crate) fn connect_from(
     peer: Peer,
-    shared: &Arc<Shared<MemoryDevice>>,
+    exports: &Arc<Exports<MemoryDevice>>,
     device: &Arc<MemoryDevice>,
     pipe_bytes: usize,
 ) -> Session {
-    connect_seen(Box::new(|| Presence::Here), peer, shared, device, pipe_bytes)
+    connect_seen(Box::new(|| Presence::Here), peer, exports, device, pipe_bytes)
 }
 
-/// A client of `shared` with a given peer and presence, before the greeting. The presence has one type, for
+/// A client of `exports` with a given peer and presence, before the greeting. The presence has one type, for
 /// which the server is compiled.
 pub(crate) fn connect_seen(
     presence: Box<dyn Fn() -> Presence + Send + Sync>,
     peer: Peer,
-    shared: &Arc<Shared<MemoryDevice>>,
+    exports: &Arc<Exports<MemoryDevice>>,
     device: &Arc<MemoryDevice>,
     pipe_bytes: usize,
 ) -> Session {
     let (near, far) = tokio::io::duplex(pipe_bytes);
     let trigger = ShutdownTrigger::new();
-    let (shared, shutdown) = (Arc::clone(shared), trigger.subscribe());
+    let (exports, shutdown) = (Arc::clone(exports), trigger.subscribe());
     let server =
-        tokio::spawn(async move { serve_connection(far, |_| presence(), peer, &shared, shutdown).await });
+        tokio::spawn(async move { serve_connection(far, |_| presence(), peer, &exports, shutdown).await });
     Session { client: Client { stream: near }, device: Arc::clone(device), trigger, server }
 }
 

@@ -32,8 +32,8 @@ impl Served {
     fn start() -> Served {
         let folder = tempfile::tempdir().expect("a folder");
         let listener = Listener::unix(&folder.path().join("s")).expect("listens");
-        let shared = shared_of(&Arc::new(device()), ServerConfig::default());
-        Served { server: Some(Server::start(&shared, vec![listener], 1).expect("starts")), folder }
+        let exports = shared_of(&Arc::new(device()), ServerConfig::default());
+        Served { server: Some(Server::start(&exports, vec![listener], 1).expect("starts")), folder }
     }
 
     fn connect(&self) -> UnixStream {

@@ -8,7 +8,7 @@ use nbd::option::ClientOption;
 use nbd::protocol::*;
 use nbd::request::RequestHeader;
 use nbd::testing::MemoryDevice;
-use nbd::{Access, Address, Export, Listener, Peer, Presence, RefusalReason, Server, ServerConfig, Shared};
+use nbd::{Access, Address, Export, Exports, Listener, Peer, Presence, RefusalReason, Server, ServerConfig};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::time::timeout;
@@ -29,7 +29,7 @@ pub(crate) const LEN: usize = 64 << 10;
 /// A server with two threads, on sockets of both kinds.
 pub(crate) struct Served {
     pub(crate) device: Arc<MemoryDevice>,
-    pub(crate) shared: Arc<Shared<MemoryDevice>>,
+    pub(crate) exports: Arc<Exports<MemoryDevice>>,
     pub(crate) server: Server,
     folder: tempfile::TempDir,
     port: u16,
@@ -41,13 +41,13 @@ pub(crate) fn serve(config: ServerConfig) -> Served {
 
 fn serve_device(device: MemoryDevice, config: ServerConfig) -> Served {
     let device = Arc::new(device);
-    let shared = shared_of(&device, config.clone());
+    let exports = shared_of(&device, config.clone());
     let folder = tempfile::tempdir().expect("a folder");
     let unix = Listener::unix(&folder.path().join("s")).expect("listens");
     let tcp = Listener::tcp("127.0.0.1", 0, &config).expect("listens");
     let Address::Tcp(_, port) = *tcp.address() else { panic!("not TCP") };
-    let server = Server::start(&shared, vec![unix, tcp], 2).expect("starts");
-    Served { device, shared, server, folder, port }
+    let server = Server::start(&exports, vec![unix, tcp], 2).expect("starts");
+    Served { device, exports, server, folder, port }
 }
 
 impl Served {
@@ -184,7 +184,7 @@ async fn nor_inside_tls() {
 #[tokio::test]
 async fn nor_at_another_address_of_the_drive() {
     let served = serve(ServerConfig::default());
-    let other = served.shared.others();
+    let other = served.exports.others();
     let (name, device) = ("own".to_owned(), Arc::clone(&served.device));
     other
         .add(Export {
@@ -251,13 +251,13 @@ async fn clients_that_may_only_read_wait_for_nobody_and_nobody_for_them() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_does_not_take_the_reply_keeps_nobody_out() {
     let device = Arc::new(device());
-    let shared = shared_of(&device, ServerConfig::default());
-    let mut idle = connect_to(&shared, &device, 64);
+    let exports = shared_of(&device, ServerConfig::default());
+    let mut idle = connect_to(&exports, &device, 64);
     idle.client.greet().await;
     idle.client.send(&ClientOption::Go(info("first")).encode()).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
     let since = tokio::time::Instant::now();
-    let mut next = connect_to(&shared, &device, 1 << 20);
+    let mut next = connect_to(&exports, &device, 1 << 20);
     next.client.greet().await;
     next.client.go("first").await;
     assert!(since.elapsed() < Duration::from_secs(1), "{:?}", since.elapsed());
@@ -289,15 +289,15 @@ async fn requests_that_do_not_end_are_dropped_when_the_grace_period_ends() {
 #[tokio::test(start_paused = true)]
 async fn a_client_that_is_found_to_have_left_on_a_second_look_keeps_nobody_out() {
     let device = Arc::new(device());
-    let shared = shared_of(&device, ServerConfig::default());
+    let exports = shared_of(&device, ServerConfig::default());
     let looks = Arc::new(Mutex::new(VecDeque::new()));
     let of_first = Arc::clone(&looks);
     let presence = move || of_first.lock().expect("no panic").pop_front().unwrap_or(Presence::Here);
-    let mut first = connect_seen(Box::new(presence), Peer::Unknown, &shared, &device, 1 << 20);
+    let mut first = connect_seen(Box::new(presence), Peer::Unknown, &exports, &device, 1 << 20);
     first.client.greet().await;
     first.client.go("first").await;
     looks.lock().expect("no panic").extend([Presence::Unread, Presence::Left]);
-    let mut next = connect_to(&shared, &device, 1 << 20);
+    let mut next = connect_to(&exports, &device, 1 << 20);
     next.client.greet().await;
     next.client.go("first").await;
     let end = first.ends().await;
@@ -350,7 +350,7 @@ async fn a_request_that_another_thread_works_at_ends_first_or_the_next_client_is
     let message = String::from_utf8(refused.data).expect("text");
     assert!(message.contains("(clients [0] in the server's log)"), "{message}");
     assert!(next.is_closed().await);
-    assert_eq!(served.shared.refused_count(RefusalReason::UnderWay), 1);
+    assert_eq!(served.exports.refused_count(RefusalReason::UnderWay), 1);
     served.device.meet(1);
     let mut next = served.unix().await;
     next.go("first").await;

@@ -129,13 +129,13 @@ async fn a_greedy_client_does_not_stop_small_requests_of_others() {
         ..ServerConfig::default()
     };
     let device = Arc::new(device());
-    let shared = shared_of(&device, config);
-    let mut greedy = connect_to(&shared, &device, 4096);
+    let exports = shared_of(&device, config);
+    let mut greedy = connect_to(&exports, &device, 4096);
     greedy.client.greet().await;
     greedy.client.go("").await;
     greedy.client.request(CMD_READ, 0, 0, 32 << 20).await;
     sleep(Duration::from_millis(10)).await;
-    let mut modest = connect_to(&shared, &device, 1 << 20);
+    let mut modest = connect_to(&exports, &device, 1 << 20);
     modest.client.greet().await;
     modest.client.go("").await;
     for _ in 0..100 {
@@ -148,14 +148,14 @@ async fn a_greedy_client_does_not_stop_small_requests_of_others() {
 async fn a_stalled_client_is_dropped_when_others_need_the_memory() {
     let config = ServerConfig { total_buffer_bytes_max: 32 << 20, ..ServerConfig::default() };
     let device = Arc::new(device());
-    let shared = shared_of(&device, config);
-    let mut stalled = connect_to(&shared, &device, 4096);
+    let exports = shared_of(&device, config);
+    let mut stalled = connect_to(&exports, &device, 4096);
     stalled.client.greet().await;
     stalled.client.go("").await;
     stalled.client.request(CMD_READ, 0, 0, 32 << 20).await;
     // Nobody else needs the memory, so the client may stall.
     sleep(Duration::from_secs(200)).await;
-    let mut other = connect_to(&shared, &device, 1 << 20);
+    let mut other = connect_to(&exports, &device, 1 << 20);
     other.client.greet().await;
     other.client.go("").await;
     assert_eq!(other.client.ask(CMD_READ, 0, 0, 32 << 20).await, 0);
@@ -170,9 +170,9 @@ async fn requests_wait_for_memory_and_get_it() {
         ..ServerConfig::default()
     };
     let device = Arc::new(device());
-    let shared = shared_of(&device, config);
+    let exports = shared_of(&device, config);
     let clients = (0..4).map(|_| {
-        let mut session = connect_to(&shared, &device, 1 << 20);
+        let mut session = connect_to(&exports, &device, 1 << 20);
         tokio::spawn(async move {
             let session = &mut session; // borrow all of it, or dropping a part would shut the server down
             session.client.greet().await;
@@ -193,16 +193,16 @@ async fn requests_wait_for_memory_and_get_it() {
 async fn connections_are_limited() {
     let config = ServerConfig { connections_max: 1, ..ServerConfig::default() };
     let device = Arc::new(device());
-    let shared = shared_of(&device, config);
-    let mut first = connect_to(&shared, &device, 4096);
+    let exports = shared_of(&device, config);
+    let mut first = connect_to(&exports, &device, 4096);
     first.client.greet().await;
     first.client.go("").await;
-    assert_eq!(shared.connections(), 1);
-    let mut second = connect_to(&shared, &device, 4096);
+    assert_eq!(exports.connections(), 1);
+    let mut second = connect_to(&exports, &device, 4096);
     assert!(second.client.is_closed().await);
     assert!(matches!(second.ended().await, Err(ConnectionError::TooManyConnections)));
     assert!(first.ended().await.is_ok());
-    let mut third = connect_to(&shared, &device, 4096);
+    let mut third = connect_to(&exports, &device, 4096);
     third.client.greet().await;
 }
 
@@ -222,10 +222,10 @@ async fn an_idle_connection_ends_with_idle_timeout() {
     let patience = Duration::from_secs(60);
     let config = ServerConfig { idle_timeout: Some(patience), ..ServerConfig::default() };
     let device = Arc::new(device());
-    let shared = shared_of(&device, config);
-    let mut idle = connect_to(&shared, &device, 1 << 20);
-    let mut busy = connect_to(&shared, &device, 1 << 20);
-    let mut waiting = connect_to(&shared, &device, 1 << 20);
+    let exports = shared_of(&device, config);
+    let mut idle = connect_to(&exports, &device, 1 << 20);
+    let mut busy = connect_to(&exports, &device, 1 << 20);
+    let mut waiting = connect_to(&exports, &device, 1 << 20);
     for session in [&mut idle, &mut busy, &mut waiting] {
         session.client.greet().await;
         session.client.go("").await;
@@ -240,13 +240,13 @@ async fn an_idle_connection_ends_with_idle_timeout() {
         assert_eq!(busy.client.ask(CMD_READ, 0, 0, 512).await, 0);
         busy.client.receive(512).await;
     }
-    assert_eq!(shared.connections(), 2, "the idle one is gone");
+    assert_eq!(exports.connections(), 2, "the idle one is gone");
     let ended = idle.ends().await;
     assert!(matches!(ended, Err(ConnectionError::Idle)), "{ended:?}");
     sleep(patience * 2).await;
     assert_eq!(waiting.client.error().await, 0, "an answer");
     sleep(patience * 2).await;
-    assert_eq!(shared.connections(), 0);
+    assert_eq!(exports.connections(), 0);
     for mut session in [busy, waiting] {
         assert!(matches!(session.ends().await, Err(ConnectionError::Idle)));
     }

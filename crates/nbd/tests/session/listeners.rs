@@ -52,8 +52,8 @@ fn a_socket_bound_by_others_is_used_and_left() {
         std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).expect("set");
         let listener = bound.listener(&config).expect("one after the other");
         assert_eq!(listener.is_open(&config), mode == 0o666);
-        let shared = shared_of(&Arc::new(device()), config.clone());
-        let server = Server::start(&shared, vec![listener], 1).expect("starts");
+        let exports = shared_of(&Arc::new(device()), config.clone());
+        let server = Server::start(&exports, vec![listener], 1).expect("starts");
         let mut greeting = [0; 8];
         UnixStream::connect(&path).expect("connected").read_exact(&mut greeting).expect("a greeting");
         assert_eq!(&greeting, b"NBDMAGIC");
@@ -183,8 +183,8 @@ fn a_server_serves_all_listeners_until_shutdown() {
     let tcp = Listener::tcp("127.0.0.1", 0, &config).expect("listens");
     let Address::Tcp(_, port) = *tcp.address() else { panic!("not TCP") };
     let unix = Listener::unix(&path).expect("listens");
-    let shared = shared_of(&device, config);
-    let server = Server::start(&shared, vec![unix, tcp], 2).expect("starts");
+    let exports = shared_of(&device, config);
+    let server = Server::start(&exports, vec![unix, tcp], 2).expect("starts");
     for _ in 0..4 {
         assert!(greeting(UnixStream::connect(&path).expect("connected")));
         assert!(greeting(std::net::TcpStream::connect(("127.0.0.1", port)).expect("connected")));
@@ -195,5 +195,5 @@ fn a_server_serves_all_listeners_until_shutdown() {
     assert_eq!(left.read(&mut [0]).expect("closed"), 0);
     assert!(!path.exists());
     assert!(UnixStream::connect(&path).is_err());
-    assert_eq!(shared.connections(), 0);
+    assert_eq!(exports.connections(), 0);
 }

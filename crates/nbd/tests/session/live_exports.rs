@@ -24,12 +24,12 @@ fn export(name: &str) -> Export<MemoryDevice> {
 #[tokio::test]
 async fn an_added_export_is_listed_and_served() {
     let device = Arc::new(device());
-    let shared = shared_of(&device, ServerConfig::default());
-    let mut session = connect_to(&shared, &device, 1 << 20);
+    let exports = shared_of(&device, ServerConfig::default());
+    let mut session = connect_to(&exports, &device, 1 << 20);
     session.client.greet().await;
     assert_eq!(session.client.outcome(&ClientOption::Info(info("third"))).await, REP_ERR_UNKNOWN);
-    shared.add(export("third")).expect("a new name");
-    let names: Vec<String> = shared.exports().iter().map(|export| export.name.clone()).collect();
+    exports.add(export("third")).expect("a new name");
+    let names: Vec<String> = exports.offered().iter().map(|export| export.name.clone()).collect();
     assert_eq!(names, ["first", "second", "third"]);
     // A handshake under way sees the new export.
     assert_eq!(session.client.option(&ClientOption::List).await.len(), 4);
@@ -40,28 +40,28 @@ async fn an_added_export_is_listed_and_served() {
 
 #[tokio::test]
 async fn a_name_is_taken_once() {
-    let shared = shared_of(&Arc::new(device()), ServerConfig::default());
-    assert_eq!(shared.add(export("second")), Err(ConfigError::SameName("second".into())));
-    assert!(matches!(shared.add(export(&"x".repeat(5000))), Err(ConfigError::LongName(_))));
-    assert_eq!(shared.exports().len(), 2);
+    let exports = shared_of(&Arc::new(device()), ServerConfig::default());
+    assert_eq!(exports.add(export("second")), Err(ConfigError::SameName("second".into())));
+    assert!(matches!(exports.add(export(&"x".repeat(5000))), Err(ConfigError::LongName(_))));
+    assert_eq!(exports.offered().len(), 2);
     // The name is free again after the removal.
-    assert!(shared.remove("second").is_some());
-    shared.add(export("second")).expect("free");
-    assert!(shared.remove("never").is_none());
+    assert!(exports.remove("second").is_some());
+    exports.add(export("second")).expect("free");
+    assert!(exports.remove("never").is_none());
 }
 
 #[tokio::test]
 async fn clients_of_a_removed_export_get_their_answers_and_leave_the_others_go_on() {
     let device = Arc::new(device());
-    let shared = shared_of(&device, ServerConfig::default());
-    let mut leaving = connect_to(&shared, &device, 1 << 20);
-    let mut staying = connect_to(&shared, &device, 1 << 20);
+    let exports = shared_of(&device, ServerConfig::default());
+    let mut leaving = connect_to(&exports, &device, 1 << 20);
+    let mut staying = connect_to(&exports, &device, 1 << 20);
     for (session, name) in [(&mut leaving, "second"), (&mut staying, "first")] {
         session.client.greet().await;
         session.client.go(name).await;
     }
     assert_eq!(leaving.client.write(0, 0, &[1; 4096]).await, 0);
-    let gone = shared.remove("second").expect("it was there");
+    let gone = exports.remove("second").expect("it was there");
     assert!(leaving.client.is_closed().await);
     leaving.ends().await.expect("a proper end");
     timeout(Duration::from_secs(100), gone.unused()).await.expect("nobody has it");
@@ -73,14 +73,14 @@ async fn clients_of_a_removed_export_get_their_answers_and_leave_the_others_go_o
 #[tokio::test(start_paused = true)]
 async fn a_request_in_flight_is_answered_before_its_export_goes() {
     let device = Arc::new(device());
-    let shared = shared_of(&device, ServerConfig::default());
-    let mut session = connect_to(&shared, &device, 1 << 20);
+    let exports = shared_of(&device, ServerConfig::default());
+    let mut session = connect_to(&exports, &device, 1 << 20);
     session.client.greet().await;
     session.client.go("first").await;
     device.delay_by(Duration::from_secs(1));
     session.client.request(CMD_READ, 0, 0, 512).await;
     tokio::time::sleep(Duration::from_millis(100)).await;
-    let gone = shared.remove("first").expect("it was there");
+    let gone = exports.remove("first").expect("it was there");
     tokio::time::sleep(Duration::from_millis(100)).await;
     assert_eq!(gone.sessions(), 1);
     assert_eq!(session.client.error().await, 0);
@@ -89,52 +89,52 @@ async fn a_request_in_flight_is_answered_before_its_export_goes() {
     timeout(Duration::from_secs(100), gone.unused()).await.expect("nobody has it");
 }
 
-fn names(shared: &nbd::Shared<MemoryDevice>) -> Vec<String> {
-    shared.exports().iter().map(|export| export.name.clone()).collect()
+fn names(exports: &nbd::Exports<MemoryDevice>) -> Vec<String> {
+    exports.offered().iter().map(|export| export.name.clone()).collect()
 }
 
 #[tokio::test]
 async fn the_empty_name_never_leads_to_another_export() {
     let device = Arc::new(device());
-    let shared = shared_of(&device, ServerConfig::default());
-    let default = || shared.find("").map(|export| export.name.clone());
+    let exports = shared_of(&device, ServerConfig::default());
+    let default = || exports.find("").map(|export| export.name.clone());
     assert_eq!(default(), Some("first".into()));
-    shared.remove("first");
+    exports.remove("first");
     assert_eq!(default(), None);
-    let mut session = connect_to(&shared, &device, 1 << 20);
+    let mut session = connect_to(&exports, &device, 1 << 20);
     session.client.greet().await;
     assert_eq!(session.client.outcome(&ClientOption::Go(info(""))).await, REP_ERR_UNKNOWN);
     assert_eq!(session.client.option(&ClientOption::List).await.len(), 2, "the second one, and the end");
-    let mut old = connect_to(&shared, &device, 1 << 20);
+    let mut old = connect_to(&exports, &device, 1 << 20);
     old.client.greet().await;
     old.client.send(&ClientOption::ExportName(String::new()).encode()).await;
     assert!(old.client.is_closed().await);
     // It returns to its earlier place.
-    shared.add(export("first")).expect("free");
-    assert_eq!(names(&shared), ["first", "second"]);
+    exports.add(export("first")).expect("free");
+    assert_eq!(names(&exports), ["first", "second"]);
     session.client.go("").await;
     assert_eq!(default(), Some("first".into()));
 }
 
 #[tokio::test]
 async fn exports_stand_in_the_order_of_their_names() {
-    let shared = shared_of(&Arc::new(device()), ServerConfig::default());
-    shared.add(export("other")).expect("a new name");
-    shared.arrange(["third", "second", "first"].map(String::from).to_vec());
-    assert_eq!(names(&shared), ["second", "first", "other"]);
-    assert!(shared.find("").is_none(), "the third is not offered yet");
-    shared.add(export("third")).expect("a new name");
-    assert_eq!(names(&shared), ["third", "second", "first", "other"]);
-    assert_eq!(shared.find("").map(|export| export.name.clone()), Some("third".into()));
+    let exports = shared_of(&Arc::new(device()), ServerConfig::default());
+    exports.add(export("other")).expect("a new name");
+    exports.arrange(["third", "second", "first"].map(String::from).to_vec());
+    assert_eq!(names(&exports), ["second", "first", "other"]);
+    assert!(exports.find("").is_none(), "the third is not offered yet");
+    exports.add(export("third")).expect("a new name");
+    assert_eq!(names(&exports), ["third", "second", "first", "other"]);
+    assert_eq!(exports.find("").map(|export| export.name.clone()), Some("third".into()));
 }
 
 #[tokio::test(start_paused = true)]
 async fn clients_in_their_handshake_keep_no_removed_export() {
     let device = Arc::new(device());
-    let shared = shared_of(&device, ServerConfig::default());
+    let exports = shared_of(&device, ServerConfig::default());
     // One client goes no further, the other does not read the reply to its choice.
-    let mut hesitant = connect_to(&shared, &device, 1 << 20);
-    let mut deaf = connect_to(&shared, &device, 64);
+    let mut hesitant = connect_to(&exports, &device, 1 << 20);
+    let mut deaf = connect_to(&exports, &device, 64);
     hesitant.client.greet().await;
     assert_eq!(hesitant.client.outcome(&ClientOption::StructuredReply).await, REP_ACK);
     let query = contexts("second", &[CONTEXT_BASE_ALLOCATION]);
@@ -146,7 +146,7 @@ async fn clients_in_their_handshake_keep_no_removed_export() {
     for _ in 0..TURNS {
         tokio::task::yield_now().await;
     }
-    let gone = shared.remove("second").expect("it was there");
+    let gone = exports.remove("second").expect("it was there");
     assert_eq!(gone.sessions(), 1, "whose client has not taken the answer");
     let served = Arc::downgrade(&gone.device);
     drop(gone);
@@ -159,14 +159,14 @@ async fn clients_in_their_handshake_keep_no_removed_export() {
 #[tokio::test]
 async fn a_context_counts_for_the_export_it_was_chosen_for_not_for_its_successor() {
     let device = Arc::new(device());
-    let shared = shared_of(&device, ServerConfig::default());
-    let mut session = connect_to(&shared, &device, 1 << 20);
+    let exports = shared_of(&device, ServerConfig::default());
+    let mut session = connect_to(&exports, &device, 1 << 20);
     session.client.greet().await;
     assert_eq!(session.client.outcome(&ClientOption::StructuredReply).await, REP_ACK);
     let query = contexts("second", &[CONTEXT_BASE_ALLOCATION]);
     assert_eq!(session.client.outcome(&ClientOption::SetMetaContext(query)).await, REP_ACK);
-    shared.remove("second");
-    shared.add(export("second")).expect("free");
+    exports.remove("second");
+    exports.add(export("second")).expect("free");
     session.client.go("second").await;
     session.client.request(CMD_BLOCK_STATUS, 0, 0, 4096).await;
     let (header, _) = session.client.chunk().await;
@@ -176,9 +176,9 @@ async fn a_context_counts_for_the_export_it_was_chosen_for_not_for_its_successor
 #[tokio::test]
 async fn tls_is_not_turned_on_or_off_by_renewing_it() {
     let device = Arc::new(device());
-    let shared = shared_of(&device, ServerConfig::default());
-    shared.renew_tls(TlsPolicy::Off);
-    let mut session = connect_to(&shared, &device, 1 << 20);
+    let exports = shared_of(&device, ServerConfig::default());
+    exports.renew_tls(TlsPolicy::Off);
+    let mut session = connect_to(&exports, &device, 1 << 20);
     session.client.greet().await;
     assert_eq!(session.client.outcome(&ClientOption::StartTls).await, REP_ERR_UNSUP);
 }

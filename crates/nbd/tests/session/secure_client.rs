@@ -6,25 +6,25 @@ use std::path::Path;
 use std::sync::Arc;
 
 use nbd::client::{ClientTls, ClientTlsFiles, Connection, ExportUri};
-use nbd::{Listener, RefusalReason, Server, ServerConfig, Shared};
+use nbd::{Exports, Listener, RefusalReason, Server, ServerConfig};
 
 use crate::client::{CAPACITY_BYTES, device, shared_of};
 use crate::tls::{certificates, server};
 
 /// A server with its own threads, at a port of loopback and at a Unix socket in `folder`.
 struct Serving {
-    shared: Arc<Shared<nbd::testing::MemoryDevice>>,
+    exports: Arc<Exports<nbd::testing::MemoryDevice>>,
     port: String,
     _server: Server,
 }
 
 fn serve(folder: &Path, config: ServerConfig) -> Serving {
-    let shared = shared_of(&Arc::new(device()), config.clone());
+    let exports = shared_of(&Arc::new(device()), config.clone());
     let tcp = Listener::tcp("127.0.0.1", 0, &config).expect("a port");
     let unix = Listener::unix(&folder.join("s")).expect("a socket");
     let port = tcp.address().to_string().rsplit(':').next().expect("a port").to_owned();
-    let server = Server::start(&shared, vec![tcp, unix], 1).expect("threads");
-    Serving { shared, port, _server: server }
+    let server = Server::start(&exports, vec![tcp, unix], 1).expect("threads");
+    Serving { exports, port, _server: server }
 }
 
 fn tls(folder: &Path, ca: Option<&str>, client: Option<&str>) -> ClientTls {
@@ -64,7 +64,7 @@ fn an_export_is_read_over_tls() {
     }
     assert!(refusal(&format!("nbds://localhost:{port}/none"), &as_client).contains("no export named"));
     for reason in [RefusalReason::Tls, RefusalReason::Protocol, RefusalReason::NoTls] {
-        assert_eq!(serving.shared.refused_count(reason), 0, "{reason:?}");
+        assert_eq!(serving.exports.refused_count(reason), 0, "{reason:?}");
     }
 }
 

@@ -184,33 +184,33 @@ async fn nothing_is_told_before_tls() {
 async fn export_name_before_tls_closes() {
     let Some(folder) = certificates() else { return };
     let device = Arc::new(device());
-    let shared = shared_of(&device, server(folder.path(), false));
-    let mut session = connect_to(&shared, &device, 1 << 20);
+    let exports = shared_of(&device, server(folder.path(), false));
+    let mut session = connect_to(&exports, &device, 1 << 20);
     session.client.greet().await;
     session.client.send(&ClientOption::ExportName(String::new()).encode()).await;
     assert!(session.client.is_closed().await);
-    assert_eq!(shared.refused_count(RefusalReason::NoTls), 1);
-    assert_eq!(shared.refused_count(RefusalReason::Protocol), 0);
+    assert_eq!(exports.refused_count(RefusalReason::NoTls), 1);
+    assert_eq!(exports.refused_count(RefusalReason::Protocol), 0);
 }
 
 #[tokio::test]
 async fn renewed_certificates_are_for_those_who_connect_afterwards() {
     let (Some(old), Some(new)) = (certificates(), certificates()) else { return };
     let device = Arc::new(device());
-    let shared = shared_of(&device, server(old.path(), false));
+    let exports = shared_of(&device, server(old.path(), false));
     let connect = async |folder: &Path| {
-        let mut session = connect_to(&shared, &device, 1 << 20);
+        let mut session = connect_to(&exports, &device, 1 << 20);
         session.client.greet().await;
         start_tls(session, connector(folder, false)).await
     };
     let (mut before, _running) = connect(old.path()).await.expect("TLS");
     before.go("").await;
-    shared.renew_tls(server(new.path(), false).tls);
+    exports.renew_tls(server(new.path(), false).tls);
     assert!(connect(old.path()).await.is_err(), "another authority");
     let (mut after, _running) = connect(new.path()).await.expect("TLS");
     after.go("").await;
     // TLS cannot be turned off.
-    shared.renew_tls(TlsPolicy::Off);
+    exports.renew_tls(TlsPolicy::Off);
     connect(new.path()).await.expect("TLS still");
     assert_eq!(before.write(0, 0, &[1; 512]).await, 0, "the old connection goes on");
 }
@@ -229,9 +229,9 @@ async fn tls_does_not_start_twice() {
 async fn client_certificates_are_demanded() {
     let Some(folder) = certificates() else { return };
     let device = Arc::new(device());
-    let shared = shared_of(&device, server(folder.path(), true));
+    let exports = shared_of(&device, server(folder.path(), true));
     for with_certificate in [true, false] {
-        let mut session = connect_to(&shared, &device, 1 << 20);
+        let mut session = connect_to(&exports, &device, 1 << 20);
         session.client.greet().await;
         let client = start_tls(session, connector(folder.path(), with_certificate)).await;
         // With TLS 1.3 a client learns of its missing certificate only at the first read.
@@ -244,7 +244,7 @@ async fn client_certificates_are_demanded() {
             }
         };
         assert_eq!(served, with_certificate);
-        assert_eq!(shared.refused_count(RefusalReason::Tls), u64::from(!with_certificate));
+        assert_eq!(exports.refused_count(RefusalReason::Tls), u64::from(!with_certificate));
     }
 }
 

@@ -113,10 +113,10 @@ async fn the_place_of_a_client_that_gives_up_waiting_is_free_again() {
     let mut waiting = served.unix().await;
     waiting.send(&go()).await;
     sleep(MOMENT).await;
-    assert_eq!(served.shared.connections(), 2);
+    assert_eq!(served.exports.connections(), 2);
     drop(waiting);
     let since = Instant::now();
-    while served.shared.connections() > 1 {
+    while served.exports.connections() > 1 {
         assert!(since.elapsed() < LONG / 6, "still there");
         sleep(Duration::from_millis(10)).await;
     }
@@ -129,7 +129,7 @@ async fn a_client_that_waits_is_disconnected_when_the_export_is_removed() {
     let mut waiting = served.unix().await;
     waiting.send(&go()).await;
     sleep(MOMENT).await;
-    served.shared.remove("first").expect("offered");
+    served.exports.remove("first").expect("offered");
     assert!(timeout(LONG / 6, waiting.is_closed()).await.expect("in time"));
     served.device.release();
 }
@@ -140,12 +140,12 @@ async fn a_client_that_waits_is_disconnected_at_shutdown() {
     let mut waiting = served.unix().await;
     waiting.send(&go()).await;
     sleep(MOMENT).await;
-    let Served { device, shared, server, .. } = served;
+    let Served { device, exports, server, .. } = served;
     let stopping = tokio::task::spawn_blocking(move || server.shutdown());
     assert!(timeout(LONG / 6, waiting.is_closed()).await.expect("in time"));
     device.release();
     stopping.await.expect("no panic");
-    assert_eq!(shared.refused_count(RefusalReason::UnderWay), 0);
+    assert_eq!(exports.refused_count(RefusalReason::UnderWay), 0);
 }
 
 /// It has sent its last request, and may connect again before it gets the reply.

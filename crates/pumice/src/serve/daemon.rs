@@ -12,7 +12,7 @@ use admin::{HttpAddress, HttpListener, HttpServer};
 use anyhow::{Context, Result};
 use device::Device;
 use front::Exports;
-use nbd::{Address, ConfigError, Export, Inherited, Offered, ServerConfig, Shared, Sharing};
+use nbd::{Address, ConfigError, Export, Inherited, Offered, ServerConfig, Sharing};
 use service::{AdminSocket, Drives, Eraser, Erasures, OpenSettings, ServedDrive, ServiceError, Workers};
 use status::shown;
 use tokio::task::JoinSet;
@@ -95,7 +95,7 @@ impl Daemon {
         (workers, privileges): (Arc<Workers>, Privileges),
         (signals, activated): (Signals, Vec<Inherited>),
     ) -> Result<Daemon> {
-        let common = Shared::empty(nbd.clone())?;
+        let common = nbd::Exports::empty(nbd.clone())?;
         common.arrange(config.names());
         let endpoints = Endpoints::new(workers.clone(), signals.stop.clone(), activated);
         let (eraser, erasures) = Eraser::new();

@@ -199,7 +199,7 @@ impl Endpoints {
             // If there are several exports, their order determines the default export.
             let exports = endpoint.exports.read();
             let alone = exports.names().len() == 1;
-            for export in exports.exports().iter() {
+            for export in exports.offered().iter() {
                 let name = if alone { "" } else { &export.name };
                 let mut uri = endpoint.bound.uri(name);
                 if encrypted {
@@ -279,7 +279,7 @@ async fn carry(client: Admitted, exports: Exports, shutdown: Shutdown) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use nbd::{ListenError, Shared};
+    use nbd::ListenError;
 
     #[test]
     fn names_of_hosts_are_resolved_once() {
@@ -294,7 +294,7 @@ mod tests {
                 // As if a name server that is gone had known the name at the start.
                 let address = Address::Tcp("gone.invalid".into(), 10809);
                 let listener = Listener::tcp(host, 0, &insecure).expect("a port");
-                let exports = Shared::empty(insecure.clone()).expect("exports");
+                let exports = nbd::Exports::empty(insecure.clone()).expect("exports");
                 let bound = vec![Bound { address: address.clone(), listener }];
                 endpoints.accept(bound, &[(address.clone(), exports)], &insecure).expect("listening");
                 let wanted = [address];

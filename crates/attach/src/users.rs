@@ -7,9 +7,10 @@ use std::io::{BufRead, BufReader};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use host::Root;
+use host::mounts::mounts;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, statx};
 use rustix::io::Errno;
-use service::mounts;
 
 use crate::block::partitions;
 
@@ -82,7 +83,7 @@ pub(crate) fn who_uses(path: &Path) -> String {
     }
     let devices: Vec<Device> = devices_of(path).collect();
     let is_on_it = |device: &str| devices.iter().any(|(major, minor)| device == format!("{major}:{minor}"));
-    let mount = mounts(Path::new("/")).into_iter().find(|mount| is_on_it(&mount.device));
+    let mount = mounts(&Root::machine()).into_iter().find(|mount| is_on_it(&mount.device));
     match mount {
         Some(mount) => format!("mounted at {}", status::shown(&mount.point)),
         None => hidden_claim(path).unwrap_or_else(|| "in use by another process".to_string()),

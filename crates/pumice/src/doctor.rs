@@ -5,8 +5,7 @@ mod backing;
 mod disks;
 mod drive;
 mod finding;
-mod groups;
-mod host;
+mod machine;
 mod mounted;
 mod partitions;
 mod processors;
@@ -20,13 +19,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use attach::bridge::State;
+use host::Root;
 use report::Table;
 use serde_json::json;
 use status::StatusReport;
 
 use crate::config::{Config, Overrides, Source};
 use crate::output::print_json;
-use crate::root::Root;
 use crate::size::Size;
 use finding::{Finding, Verdict};
 
@@ -183,7 +182,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     findings.extend(backing::checks(&patient));
     findings.extend(disks::checks(&patient));
     findings.extend(above::checks(&patient));
-    findings.extend(host::checks(&patient));
+    findings.extend(machine::checks(&patient));
     findings.extend(processors::checks(&patient));
     let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
     let path = patient.path.display();

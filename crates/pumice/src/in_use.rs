@@ -11,11 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use host::mounts::{mounts, unescape};
+use host::{Root, numbered};
 use media::LoopSource;
-use service::{mounts, unescape};
 use status::shown;
-
-use crate::root::{Root, numbered};
 
 /// Number and interval of looks at a lock: that of a killed process lasts until its I/O that is under way has
 /// ended.
@@ -105,7 +104,7 @@ pub(crate) fn refuse_attached(path: &Path) -> Result<()> {
 /// Fails if the file or block device at `path` is in use, and names the user. A path that does not exist is
 /// not in use.
 pub(crate) fn refuse(path: &Path) -> Result<()> {
-    let root = Root::new(Path::new("/"));
+    let root = Root::machine();
     let mut found = user(&root, path);
     for _ in 0..LOOKS {
         if !matches!(found, Some(User::Lock(_))) {
@@ -145,8 +144,7 @@ fn device_user(root: &Root, number: &str, node: Option<&Metadata>, depth: usize)
     let is_it = |it: &Metadata| it.file_type().is_block_device() && self::number(it.rdev()) == number;
     let is_source = |source: &str| std::fs::metadata(root.path(source)).is_ok_and(|it| is_it(&it));
     // btrfs mounts have their own device number. Their source is a device.
-    let mount =
-        mounts(root.directory()).into_iter().find(|mount| mount.device == number || is_source(&mount.source));
+    let mount = mounts(root).into_iter().find(|mount| mount.device == number || is_source(&mount.source));
     if let Some(mount) = mount {
         return Some(User::Mount(mount.point));
     }
@@ -291,7 +289,7 @@ fn number(device: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tree;
+    use crate::tree::tree;
 
     fn said(user: Option<User>) -> String {
         user.map_or_else(String::new, |user| format!("{user}; {}", user.advice()))

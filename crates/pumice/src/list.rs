@@ -8,9 +8,10 @@ use anyhow::Result;
 use attach::bridge::State;
 use attach::client::{self, Attachment};
 use attach::numbers_above;
+use host::Root;
+use host::mounts::{Mount, mounts};
 use report::Table;
 use serde_json::{Value, json};
-use service::mounts;
 use status::{BackingPlace, DriveState, StatusReport, path_text, shown};
 
 use crate::human;
@@ -111,11 +112,11 @@ fn mounted(attachment: &Attachment) -> Vec<PathBuf> {
         return Vec::new();
     }
     // btrfs has device numbers of its own. Its source is a device.
-    let is_its = |mount: &service::Mount| {
+    let is_its = |mount: &Mount| {
         let source = || device_number(Path::new(&mount.source));
         numbers.contains(&mount.device) || source().is_some_and(|number| numbers.contains(&number))
     };
-    mounts(Path::new("/")).into_iter().filter(is_its).map(|mount| mount.point).collect()
+    mounts(&Root::machine()).into_iter().filter(is_its).map(|mount| mount.point).collect()
 }
 
 /// Returns the number of a block device, `MAJOR:MINOR`.

@@ -33,7 +33,6 @@ mod panics;
 mod plan;
 mod progress;
 mod resize;
-mod root;
 mod scan;
 mod serve;
 mod served;
@@ -47,6 +46,8 @@ mod systemd;
 mod tco;
 mod together;
 mod train;
+#[cfg(test)]
+mod tree;
 mod usage;
 mod wipe;
 

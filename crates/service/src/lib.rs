@@ -54,7 +54,7 @@ pub use serving::open::{DEFAULT_BACKGROUND_CPU_PERCENT, OpenSettings, inspect, i
 pub use serving::served::ServedDrive;
 pub use serving::unthreaded::{BackgroundFuture, Unthreaded};
 pub use upkeep::scrub::DEFAULT_SCRUB_BYTES_PER_SECOND;
-pub use watch::backing::{Mount, devices_under, disks_under, mount_of, mounts, unescape};
+pub use watch::backing::devices_under;
 pub use watch::events::WarnAt;
 pub use watch::hook::{CommandsHeld, before_commands, hold_commands};
 pub use watch::latency::{Kind, Latencies};

@@ -4,13 +4,13 @@
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-use service::{Mount, mounts};
+use host::mounts::{Mount, mounts};
+use host::numbered;
 
 use super::Patient;
 use super::finding::Finding;
 use super::mounted::{Above, NOT_SEEN};
 use super::{partitions, trim};
-use crate::root::numbered;
 
 /// Largest number of stacked devices followed.
 const DEPTH_MAX: usize = 8;
@@ -21,7 +21,7 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
         return ["trim-above", "trim-gap", "partition-above"].map(unknown).to_vec();
     };
     let devices = devices(patient, &sockets(patient, pid));
-    let all = mounts(patient.root.directory());
+    let all = mounts(&patient.root);
     let mounted: Vec<(String, Vec<Above>)> = devices
         .into_iter()
         .map(|device| {

@@ -6,9 +6,9 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 
+use host::mounts::{Mount, mount_of, mounts};
 use media::{Allocation, Direct, FileMedia, MediaError};
 use rustix::fs::{FallocateFlags, IFlags};
-use service::{Mount, mount_of, mounts};
 use status::shown;
 
 use super::disks::queue_of;
@@ -23,7 +23,7 @@ const TRIAL_BYTES: u64 = 1 << 20;
 const PAGE_BYTES: u64 = 4096;
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
-    let mounts = mounts(patient.root.directory());
+    let mounts = mounts(&patient.root);
     let mount = mount_of(&mounts, patient.place());
     let mut findings = Vec::new();
     if patient.target != Target::BlockDevice {

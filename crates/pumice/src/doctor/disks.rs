@@ -3,7 +3,8 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use service::{devices_under, disks_under};
+use host::disks::disks_under;
+use service::devices_under;
 
 use super::Patient;
 use super::finding::Finding;
@@ -62,7 +63,7 @@ fn alignment(patient: &Patient) -> Finding {
 
 fn rotational(patient: &Patient) -> Finding {
     let check = "rotational";
-    let devices = devices_under(patient.root.directory(), patient.place());
+    let devices = devices_under(&patient.root, patient.place());
     let names = |rotational: bool| -> Vec<&str> {
         devices.iter().filter(|it| it.rotational == Some(rotational)).map(|it| it.name.as_str()).collect()
     };
@@ -84,7 +85,7 @@ fn rotational(patient: &Patient) -> Finding {
 
 fn temperature(patient: &Patient) -> Finding {
     let check = "temperature";
-    let devices = devices_under(patient.root.directory(), patient.place());
+    let devices = devices_under(&patient.root, patient.place());
     let hottest = devices.iter().filter_map(|it| Some((it.temperature_celsius?, it)));
     match hottest.max_by(|a, b| a.0.total_cmp(&b.0)) {
         None => Finding::unknown(
@@ -112,7 +113,7 @@ fn temperature(patient: &Patient) -> Finding {
 fn pcie_links(patient: &Patient) -> Vec<Finding> {
     let check = "pcie-link";
     let advice = "see lspci -vv, LnkCap and LnkSta";
-    let disks = disks_under(patient.root.directory(), patient.place());
+    let disks = disks_under(&patient.root, patient.place());
     let name = |disk: &Path| disk.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let nvme: Vec<PathBuf> = disks.into_iter().filter(|disk| name(disk).starts_with("nvme")).collect();
     if nvme.is_empty() {
@@ -158,7 +159,7 @@ fn device_of(patient: &Patient, path: &Path) -> Option<PathBuf> {
     let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
     std::fs::canonicalize(patient.root.path(format!("sys/dev/block/{major}:{minor}")))
         // For file systems with their own device numbers, uses the first disk below.
-        .or_else(|error| disks_under(patient.root.directory(), path).into_iter().next().ok_or(error))
+        .or_else(|error| disks_under(&patient.root, path).into_iter().next().ok_or(error))
         .ok()
 }
 

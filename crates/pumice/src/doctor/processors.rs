@@ -1,9 +1,10 @@
 //! Processors: number available to the server, frequency, idle states.
 
+use host::groups::processors_limit;
+use host::numbered;
+
 use super::Patient;
 use super::finding::Finding;
-use super::groups::processors_limit;
-use crate::root::numbered;
 
 /// Longest wake-up time without a warning. Longer times are noticeable with a disk that responds in 20 to 100
 /// us.

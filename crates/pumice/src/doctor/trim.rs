@@ -1,6 +1,6 @@
 //! Checks that space deleted above the drive is freed on the drive.
 
-use service::Mount;
+use host::mounts::Mount;
 use status::shown;
 
 use super::Patient;

@@ -3,12 +3,12 @@
 
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
-use crate::root::Root;
+use host::Root;
+
 use crate::size::Size;
 
 /// Unit of the server.
@@ -43,7 +43,7 @@ const UNITS: [&str; 13] = [
 /// sets none, or none in bytes. `None` if there is no unit.
 pub(super) fn memory_limit_bytes(root: &Root) -> Option<Option<u64>> {
     // As sd_booted(3) does. Only the manager knows transient units and all that it has loaded.
-    let runs = root.directory() == Path::new("/") && root.path("run/systemd/system").is_dir();
+    let runs = root.is_machine() && root.path("run/systemd/system").is_dir();
     match runs.then(|| ask("systemctl")).flatten() {
         Some(properties) => in_properties(&properties),
         None => in_files(root),
@@ -119,7 +119,7 @@ fn in_files(root: &Root) -> Option<Option<u64>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tree;
+    use crate::tree::tree;
 
     #[test]
     fn the_limit_in_files_is_the_last_one() {

@@ -3,10 +3,9 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use service::disks_under;
+use host::disks::disks_under;
+use host::{Root, numbered};
 use status::{DeviceReport, StatusReport};
-
-use crate::root::{Root, numbered};
 
 /// Lists of makers' names (hwdata, pciutils).
 const PCI_IDS: [&str; 2] = ["usr/share/hwdata/pci.ids", "usr/share/misc/pci.ids"];
@@ -28,7 +27,7 @@ pub(super) struct Hardware {
 
 /// Returns what sysfs and the report of a drive say about the disks under it.
 pub(super) fn under(root: &Root, drive: &StatusReport) -> Hardware {
-    let disks = disks_under(root.directory(), &drive.path);
+    let disks = disks_under(root, &drive.path);
     let functions: Vec<PathBuf> = disks.iter().filter_map(|disk| pci_function(disk)).collect();
     let of_functions =
         |of: &dyn Fn(&Path) -> Option<String>| joined(functions.iter().filter_map(|it| of(it)));
@@ -45,13 +44,9 @@ pub(super) fn under(root: &Root, drive: &StatusReport) -> Hardware {
     }
 }
 
-/// The directories in sysfs of this machine's disks are absolute.
-fn machine() -> Root {
-    Root::new(Path::new("/"))
-}
-
+/// The directories in sysfs of the disks are absolute.
 fn text(path: PathBuf) -> Option<String> {
-    machine().text(path)
+    Root::machine().text(path)
 }
 
 /// Joins values, each once.
@@ -70,7 +65,7 @@ fn joined(values: impl Iterator<Item = String>) -> Option<String> {
 fn pci_function(disk: &Path) -> Option<PathBuf> {
     let device = fs::canonicalize(disk.join("device")).ok()?;
     // An NVMe disk of several paths: its controllers are below the subsystem.
-    let controller = machine().names(&device, |name| numbered(name, "nvme")).into_iter().next();
+    let controller = Root::machine().names(&device, |name| numbered(name, "nvme")).into_iter().next();
     let start = controller.and_then(|name| fs::canonicalize(device.join(name)).ok()).unwrap_or(device);
     for above in start.ancestors().take(DEPTH_MAX) {
         let name = above.file_name()?.to_str()?;
@@ -111,7 +106,7 @@ fn link(function: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tree;
+    use crate::tree::tree;
 
     #[test]
     fn disks_that_are_pci_functions_and_others() {

@@ -3,16 +3,16 @@
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use anyhow::Result;
+use host::Root;
 use report::Table;
 use status::{StatusReport, shown};
 
 use super::card::{self, Card};
 use super::hardware::{self, Hardware};
 use super::units::{gibibytes, gigabytes};
-use crate::root::Root;
 use crate::status::listing::{critical_warning, device_status, drive_type, free_space};
 use crate::usage;
 
@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         usage::complain("no drive is being served or attached");
         return Ok(());
     }
-    let root = Root::new(Path::new("/"));
+    let root = Root::machine();
     let mut out = std::io::stdout().lock();
     for (index, card) in cards.iter().enumerate() {
         let gap = if index > 0 { "\n" } else { "" };

@@ -1,14 +1,15 @@
 //! Devices under a drive: temperature, power, wear. What the machine does not report stays unknown.
 
-mod mounts;
+mod disk;
 mod smart;
-mod topology;
 
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
 
-use status::{BackingReport, DeviceReport};
+use host::Root;
+use host::disks::disks_under;
+use status::{BackingKind, BackingReport, DeviceReport};
 
-pub use mounts::{Mount, mount_of, mounts, unescape};
 pub(crate) use smart::Smartctl;
 
 /// Sources of information.
@@ -31,10 +32,14 @@ impl Prober {
     /// Examines the devices under `path`. Reads files of the kernel and may run `smartctl` for seconds: not
     /// for threads that carry requests.
     pub(crate) fn look(&self, path: &Path) -> BackingReport {
-        let topology = topology::Topology { root: Path::new("/") };
-        let (kind, disks) = topology.disks_under(path);
+        let kind = match std::fs::metadata(path) {
+            Ok(found) if found.file_type().is_block_device() => BackingKind::BlockDevice,
+            Ok(_) => BackingKind::File,
+            Err(_) => BackingKind::Unknown,
+        };
+        let disks = disks_under(&Root::machine(), path);
         let devices = disks.iter().map(|disk| {
-            let mut device = topology::describe(disk);
+            let mut device = disk::describe(disk);
             if let Some(smartctl) = &self.smartctl {
                 smartctl.complete(&mut device);
             }
@@ -44,13 +49,7 @@ impl Prober {
     }
 }
 
-/// Returns the sysfs directories of the disks under a file, directory or block device. `root` stands for `/`.
-pub fn disks_under(root: &Path, path: &Path) -> Vec<PathBuf> {
-    topology::Topology { root }.disks_under(path).1
-}
-
-/// Returns what sysfs reports about the devices under a file, directory or block device. `root` stands for
-/// `/`.
-pub fn devices_under(root: &Path, path: &Path) -> Vec<DeviceReport> {
-    disks_under(root, path).iter().map(|disk| topology::describe(disk)).collect()
+/// Returns what sysfs reports about the disks under a file, directory or block device.
+pub fn devices_under(root: &Root, path: &Path) -> Vec<DeviceReport> {
+    disks_under(root, path).iter().map(|disk| disk::describe(disk)).collect()
 }

@@ -1,13 +1,14 @@
 //! Whether the path of the backing leads to it while the drive is served. Another program may delete or
 //! rename it, or put another file in its place; the server goes on with the file that it has open.
 
-use std::fs::{File, Metadata};
+use std::fs::File;
 use std::io::{Error, ErrorKind};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use host::file::is_same;
 use rustix::io::Errno;
 use status::BackingPlace;
 
@@ -164,15 +165,6 @@ fn home_of(path: &Path) -> Option<Home> {
     let home = real.parent()?;
     let device = std::fs::metadata(home).ok()?.dev();
     Some(Home { path: home.to_path_buf(), device })
-}
-
-/// Returns whether both are the same file. A device is the same wherever its node is.
-fn is_same(a: &Metadata, b: &Metadata) -> bool {
-    match (a.file_type().is_block_device(), b.file_type().is_block_device()) {
-        (true, true) => a.rdev() == b.rdev(),
-        (false, false) => (a.dev(), a.ino()) == (b.dev(), b.ino()),
-        (true, false) | (false, true) => false,
-    }
 }
 
 #[cfg(test)]

@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::Root;
+
 /// A mounted file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mount {
@@ -26,9 +28,9 @@ impl Mount {
     }
 }
 
-/// Returns all mounts, in the order in which they were made. `root` stands for `/`.
-pub fn mounts(root: &Path) -> Vec<Mount> {
-    let bytes = std::fs::read(root.join("proc/self/mountinfo")).unwrap_or_default();
+/// Returns all mounts, in the order in which they were made.
+pub fn mounts(root: &Root) -> Vec<Mount> {
+    let bytes = std::fs::read(root.path("proc/self/mountinfo")).unwrap_or_default();
     String::from_utf8_lossy(&bytes).lines().filter_map(parse).collect()
 }
 

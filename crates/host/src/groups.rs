@@ -2,13 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use service::{Mount, mounts};
-
-use crate::root::Root;
+use crate::Root;
+use crate::mounts::{Mount, mounts};
 
 /// Returns the smallest memory limit of the groups of a process (a number, or `self`), in bytes; `None` if
 /// there is no limit.
-pub(super) fn memory_limit_bytes(root: &Root, process: &str) -> Option<u64> {
+pub fn memory_limit_bytes(root: &Root, process: &str) -> Option<u64> {
     // Beyond `memory.high`, processes are slowed down until they hardly run.
     let v2 = directories(root, process, None).into_iter();
     let v2 = v2.flat_map(|group| ["memory.max", "memory.high"].map(|limit| group.join(limit)));
@@ -20,7 +19,7 @@ pub(super) fn memory_limit_bytes(root: &Root, process: &str) -> Option<u64> {
 }
 
 /// Returns the smallest CPU limit of the groups of a process, in processors; `None` if there is no limit.
-pub(super) fn processors_limit(root: &Root, process: &str) -> Option<f64> {
+pub fn processors_limit(root: &Root, process: &str) -> Option<f64> {
     // Version 2 has quota and period, `100000 50000`, or `max 100000` without a limit.
     let v2 = directories(root, process, None).into_iter().filter_map(|group| {
         let text = root.text(group.join("cpu.max"))?;
@@ -61,14 +60,14 @@ fn directories(root: &Root, process: &str, controller: Option<&str>) -> Vec<Path
         Some(controller) => Path::new("sys/fs/cgroup").join(controller),
         None => PathBuf::from("sys/fs/cgroup"),
     };
-    let top = mounts(root.directory()).into_iter().find(is_hierarchy).map_or_else(usual, |mount| mount.point);
+    let top = mounts(root).into_iter().find(is_hierarchy).map_or_else(usual, |mount| mount.point);
     Path::new(&group).ancestors().map(|group| top.join(group)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::root::tree;
+    use crate::tree::tree;
 
     #[test]
     fn the_least_limit_counts_in_both_versions() {

@@ -1,10 +1,10 @@
 //! The machine: memory, limits, io_uring.
 
+use host::groups::memory_limit_bytes;
 use service::{IoChoice, run_here};
 
 use super::Patient;
 use super::finding::Finding;
-use super::groups::memory_limit_bytes;
 use super::unit;
 use crate::human;
 

@@ -1,0 +1,25 @@
+//! The machine as the kernel shows it in `/proc` and `/sys`. One question, one function: no other crate reads
+//! these files for it.
+//!
+//! | module | question |
+//! | --- | --- |
+//! | [`mounts`] | which file systems are mounted, and where |
+//! | [`disks`] | which disks are under a file or device |
+//! | [`loops`] | which file is under a loop device |
+//! | [`groups`] | how much memory and processor time the control groups of a process allow |
+//! | [`file`] | whether two paths lead to the same file or device |
+//!
+//! Most functions take a [`Root`], so that a directory with such files can stand for the machine.
+
+#![forbid(unsafe_code)]
+
+pub mod disks;
+pub mod file;
+pub mod groups;
+pub mod loops;
+pub mod mounts;
+mod root;
+#[cfg(test)]
+mod tree;
+
+pub use root::{Root, numbered};

@@ -18,10 +18,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
+use ask::DriveSearch;
 use parking_lot::Mutex;
 use rustix::process::DumpableBehavior;
 use serde::{Deserialize, Serialize};
-use service::DriveSearch;
 use status::StatusReport;
 
 use crate::error::AttachError;

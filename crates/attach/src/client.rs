@@ -6,7 +6,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use service::DriveSearch;
+use ask::DriveSearch;
 use status::{StatusReport, path_text};
 
 use crate::bridge::{KEEP, Report};
@@ -81,7 +81,7 @@ pub enum Settled {
 pub fn start(path: &Path, mut command: Command) -> Result<NewBridge, AttachError> {
     let at_folder = |source| AttachError::system(place::folder(path).display(), source);
     // A server without a socket there would never be found.
-    if let Some(dir) = service::runtime_dirs().first().filter(|dir| dir.exists() && !dir.is_dir()) {
+    if let Some(dir) = ask::runtime_dirs().first().filter(|dir| dir.exists() && !dir.is_dir()) {
         return Err(AttachError::Refused(format!("{}: not a directory (PUMICE_RUNTIME_DIR)", dir.display())));
     }
     must_hold_sockets(path)?;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use ask::{DriveSearch, leads_to};
 use serde::{Deserialize, Serialize};
-use service::{DriveSearch, leads_to};
 use status::{FileId, StatusReport};
 
 /// A drive at some time. All later states of it follow this one.

@@ -80,7 +80,7 @@ pub struct TakenOver {
 
 /// Returns the directory of all attachments.
 pub fn directory() -> PathBuf {
-    let mut dir = service::runtime_dirs().into_iter().next().unwrap_or_default().into_os_string();
+    let mut dir = ask::runtime_dirs().into_iter().next().unwrap_or_default().into_os_string();
     dir.push(SUFFIX);
     PathBuf::from(dir)
 }

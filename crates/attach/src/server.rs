@@ -11,11 +11,11 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ask::{AskError, AttachedMark, DriveSearch, MarkName, is_being_opened};
 use nbd::client::{Agreed, ExportUri, Wishes, negotiate_attachment};
 use nbd::delivery::FuseDevice;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
-use service::{AttachedMark, DriveSearch, MarkName, ServiceError, is_being_opened};
 use status::{DriveState, StatusReport, path_text, shown};
 
 use crate::identity::Identity;
@@ -305,7 +305,7 @@ impl DriveServer {
             self.search.find_patiently().is_some_and(|report| !self.is_elsewhere(&report))
         } else {
             let found = self.search.find_exactly_patiently().map_err(|error| match error {
-                ServiceError::OtherFile(other) => other.reason(),
+                AskError::OtherFile(other) => other.reason(),
                 error => error.to_string(),
             });
             found?.is_some()

@@ -2,7 +2,12 @@
 
 use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+
+/// Returns the absolute path, or the path as it is if the current directory is unknown.
+pub fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
+}
 
 /// Returns true if two paths lead to the same file or device. `false` if one leads nowhere.
 pub fn same_file(a: &Path, b: &Path) -> bool {

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use ask::DriveSearch;
 use attach::WAITS_EXIT_CODE;
 use attach::Way;
 use attach::bridge::{self, Options};
@@ -21,7 +22,6 @@ use attach::place::Record;
 use attach::relay::Settings;
 use attach::sfx;
 use serde_json::json;
-use service::DriveSearch;
 use status::{path_text, shown};
 
 use crate::by::By;
@@ -245,7 +245,7 @@ fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
     // The server of a killed bridge may be opening the drive.
     if !waits && let Err(error) = glance::is_drive(path) {
         // Says what is wrong before anything is started. A server may have a file that was at this path.
-        service::find_served(path)?.ok_or(error)?;
+        ask::find_served(path)?.ok_or(error)?;
     }
     if how.journal.0 < JOURNAL_BYTES_MIN {
         bail!("the journal needs at least 1M: writes would wait for each other");

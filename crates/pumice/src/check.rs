@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn examine(args: &Args) -> Result<()> {
     let path = args.path.display();
-    if let Some(drive) = service::find_served(&args.path)? {
+    if let Some(drive) = ask::find_served(&args.path)? {
         return scrub::run(args, &drive);
     }
     if args.stop {

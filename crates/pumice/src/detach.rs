@@ -11,10 +11,11 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
+use ask::{AskError, DriveSearch};
 use attach::bridge::State;
 use attach::client::{self, Attachment, DETACH_PATIENCE, Settled};
 use attach::{hidden_claim, openers};
-use service::{DriveSearch, ServiceError, is_nfs_deleted};
+use service::is_nfs_deleted;
 use status::{BackingPlace, shown};
 
 use crate::in_use;
@@ -157,7 +158,7 @@ fn refuse_other_file(path: &Path, found: &Attachment, force: bool) -> Result<()>
         return Ok(());
     }
     match DriveSearch::new(path).find_exactly_patiently() {
-        Err(ServiceError::OtherFile(error)) => {
+        Err(AskError::OtherFile(error)) => {
             if let Some(node) = &found.record.node {
                 bail!("{error}; to detach that drive, name its device, {}", node.display());
             }

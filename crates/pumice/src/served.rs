@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::Result;
-use service::{FoundDrives, ServiceError, SilentServer, find_drive_patiently, find_drives};
+use ask::{AskError, FoundDrives, SilentServer, find_drive_patiently, find_drives};
 use status::{StatusReport, shown};
 
 use crate::usage::{complain, printable};
@@ -36,7 +36,7 @@ pub(crate) fn drive_to_change(path: &Path) -> Result<Option<StatusReport>> {
 
 fn one(found: FoundDrives) -> Result<Option<StatusReport>> {
     if let Some(other) = found.other_file {
-        return Err(ServiceError::from(other).into());
+        return Err(AskError::from(other).into());
     }
     complain_of(&found.silent, true);
     Ok(found.drives.into_iter().next())

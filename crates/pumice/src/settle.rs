@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
+use ask::{Change, DriveSearch, change, find_served};
 use indicatif::ProgressBar;
-use service::{Change, DriveSearch, ServedDrive, change, find_served};
+use service::ServedDrive;
 use status::{RunState, SettleRunReport, StatusReport, path_text, shown};
 
 use crate::alone::with_drive;

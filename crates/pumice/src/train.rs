@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Result, anyhow, bail};
-use service::{Change, change, find_served};
+use ask::{Change, change, find_served};
 use status::{CompressionReport, SampleSource, StatusReport, TrainingReport, path_text, shown};
 
 use crate::alone::with_drive;

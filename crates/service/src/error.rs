@@ -5,8 +5,6 @@ use std::path::PathBuf;
 
 use status::shown;
 
-use crate::other_file::OtherFile;
-
 /// A drive could not be opened, served or asked. The message is one line: what, where, what to do.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -63,26 +61,12 @@ pub enum ServiceError {
     /// A worker thread is gone.
     #[error("a worker thread has stopped (see the preceding log messages)")]
     WorkerGone,
-    /// A path leads to something else than the file that a server has opened by it.
+    /// A server could not be asked.
     #[error(transparent)]
-    OtherFile(Box<OtherFile>),
-    /// A server refused a request.
+    Ask(#[from] ask::AskError),
+    /// The request is refused.
     #[error("{0}")]
     Refused(String),
-    /// The server that has a drive says nothing.
-    #[error(
-        "{}: its server (process {pid}) {what}; try again, continue it if it was stopped (`kill -CONT {pid}`), or \
-         restart it",
-        shown(path)
-    )]
-    NoAnswer {
-        /// Path of the backing.
-        path: PathBuf,
-        /// Process id of the server.
-        pid: u32,
-        /// What it did instead: `did not answer within 10 seconds`.
-        what: String,
-    },
     /// A server has the backing, and no admin socket reports it.
     #[error(
         "{}: in use by process {pid}, a server that does not report it: it is opening or closing the drive, has it by \
@@ -95,7 +79,7 @@ pub enum ServiceError {
         /// Process id of the server.
         pid: u32,
     },
-    /// An admin socket cannot be created or used.
+    /// An admin socket cannot be created.
     #[error("{}: cannot {action} the admin socket: {source}", shown(path))]
     Admin {
         /// Path of the socket.
@@ -105,17 +89,4 @@ pub enum ServiceError {
         /// Error of the system.
         source: io::Error,
     },
-}
-
-impl From<OtherFile> for ServiceError {
-    fn from(other: OtherFile) -> ServiceError {
-        ServiceError::OtherFile(Box::new(other))
-    }
-}
-
-impl ServiceError {
-    /// Returns true if this process has no permission to use an admin socket.
-    pub(crate) fn is_denied(&self) -> bool {
-        matches!(self, ServiceError::Admin { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
-    }
 }

@@ -10,17 +10,14 @@
 //!
 //! Folders, each of which uses only those after it: `control` (admin socket, changes), `serving` (drives and
 //! their requests), `upkeep` (background work), `watch` (events and status), `workers` (threads), `admission`
-//! (rates of writers), `client` (questions to the admin sockets of servers).
+//! (rates of writers).
 
 #![forbid(unsafe_code)]
 
 mod admission;
 mod answer;
-mod client;
 mod control;
 mod error;
-mod other_file;
-mod paths;
 mod serving;
 mod upkeep;
 mod watch;
@@ -32,20 +29,11 @@ pub use admission::throttle::{
     Throttling,
 };
 pub use answer::Answer;
-pub use client::attached::{AttachedMark, MarkName};
-pub use client::find::{change, find_drive_patiently, find_drives, find_served};
-pub use client::opening::is_being_opened;
-pub use client::protocol::Change;
-pub use client::runtime_dir::{make_runtime_dir, runtime_dirs};
-pub use client::search::DriveSearch;
-pub use client::servers::{FoundDrives, SilentServer, ask_status};
-pub use client::wanted::leads_to;
 pub use control::admin::AdminSocket;
 pub use control::changes::{
     MayChange, Prepare, SpaceAfterWipe, create, set_capacity, set_codec, set_size, wipe,
 };
 pub use error::ServiceError;
-pub use other_file::OtherFile;
 pub use serving::down::DownDrive;
 pub use serving::drives::Drives;
 pub use serving::erasure::{Eraser, Erasure, Erasures};

@@ -12,6 +12,7 @@ pub(crate) mod latency;
 pub(crate) mod length;
 pub(crate) mod monitor;
 pub(crate) mod offload_report;
+pub(crate) mod opened_file;
 pub(crate) mod place;
 pub(crate) mod report;
 pub(crate) mod requests;

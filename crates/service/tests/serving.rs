@@ -4,9 +4,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ask::ask_status;
 use device::{Device, DeviceError, Requester};
 use media::{Allocation, AnyMedia, Direct, FileMedia};
-use service::{AdminSocket, IoChoice, OpenSettings, ServedDrive, Workers, ask_status, inspect, run_here};
+use service::{AdminSocket, IoChoice, OpenSettings, ServedDrive, Workers, inspect, run_here};
 
 const SIZE_BYTES: u64 = 64 << 20;
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -97,7 +97,7 @@ const ORDERS: [Order; 2] = [
     },
     Order {
         krate: "service",
-        ranks: &[&["control"], &["serving"], &["upkeep"], &["watch"], &["client", "workers"], &["admission"]],
+        ranks: &[&["control"], &["serving"], &["upkeep"], &["watch"], &["workers"], &["admission"]],
     },
 ];
 

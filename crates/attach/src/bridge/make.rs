@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ask::DriveSearch;
 use parking_lot::Mutex;
-use service::DriveSearch;
 
 use super::remove::FLUSH_PATIENCE;
 use super::{Attachment, Options, Shown, State};

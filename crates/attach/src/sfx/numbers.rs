@@ -25,7 +25,7 @@ const NUMBERS_MAX: u32 = 65_536;
 
 /// Returns the directory of numbers and values.
 pub fn directory() -> PathBuf {
-    let mut dir = service::runtime_dirs().into_iter().next().unwrap_or_default().into_os_string();
+    let mut dir = ask::runtime_dirs().into_iter().next().unwrap_or_default().into_os_string();
     dir.push(SUFFIX);
     PathBuf::from(dir)
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail};
-use service::{Change, change};
+use ask::{Change, change};
 use status::{ScrubReport, ScrubState, StatusReport, path_text};
 
 use super::{Args, Faults, faults_text};
@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args, drive: &StatusReport) -> Result<()> {
     }
     let mut report = ask(path, &Change::StartScrub { bytes_per_second: args.rate.0 })?;
     let bar = progress::bar(report.total_bytes, progress::BYTES);
-    let search = service::DriveSearch::new(path);
+    let search = ask::DriveSearch::new(path);
     // The server that was asked, from now on.
     search.find_exactly_patiently()?;
     while report.state == ScrubState::Running {

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow};
+use ask::ask_status;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
-use service::ask_status;
 use status::StatusReport;
 
 use super::mount::Mount;

@@ -6,7 +6,7 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
-use service::ask_status;
+use ask::ask_status;
 use status::StatusReport;
 
 use super::say;

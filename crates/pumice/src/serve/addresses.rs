@@ -30,7 +30,7 @@ fn default_address(path: &Path) -> Result<Address> {
     let mut name = path.as_os_str().to_owned();
     name.push(".nbd");
     if path.starts_with("/dev") {
-        let dir = service::make_runtime_dir().context("no directory for the NBD socket; use --nbd")?;
+        let dir = ask::make_runtime_dir().context("no directory for the NBD socket; use --nbd")?;
         return Ok(Address::Unix(dir.join(Path::new(&name).file_name().unwrap_or(&name))));
     }
     Ok(Address::Unix(name.into()))

@@ -78,7 +78,7 @@ pub(super) fn all() -> Vec<Card> {
     // A number is that of a path: a drive that was there earlier has none, and what is there now has none
     // while the device of the earlier one has it.
     let own = |drive: &StatusReport| {
-        let number = service::leads_to(&drive.path, drive).then(|| sfx::claim(&drive.path).ok()).flatten();
+        let number = ask::leads_to(&drive.path, drive).then(|| sfx::claim(&drive.path).ok()).flatten();
         number.filter(|number| !of_attached.contains(number))
     };
     let served = |(drive, attachment): (StatusReport, Option<Attachment>)| Card {

@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 use std::{ffi::OsString, fs};
 
 use anyhow::{Context, Result, bail};
+use ask::{Change, change};
 use attach::bridge::State;
 use attach::client::{self, Attachment};
 use attach::sfx;
 use drive::WipeOptions;
-use service::{Change, change};
 use status::shown;
 
 use super::card::Card;

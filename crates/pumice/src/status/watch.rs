@@ -10,9 +10,9 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use ask::{DriveSearch, FoundDrives, find_drives};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
-use service::{DriveSearch, FoundDrives, find_drives};
 use status::shown;
 
 use history::History;

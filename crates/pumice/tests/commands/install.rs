@@ -115,7 +115,7 @@ fn the_unit_fits_the_program() -> Outcome {
     // example.
     let runtime = format!("/run/{}", values(&unit, "RuntimeDirectory").join(" "));
     if std::env::var_os("PUMICE_RUNTIME_DIR").is_none() {
-        assert_eq!(service::runtime_dirs().first(), Some(&PathBuf::from(&runtime)));
+        assert_eq!(ask::runtime_dirs().first(), Some(&PathBuf::from(&runtime)));
     }
     let example = fs::read_to_string(project("deploy/pumice.toml"))?;
     let state = format!("/var/lib/{}", values(&unit, "StateDirectory").join(" "));

@@ -242,7 +242,7 @@ fn a_further_admin_socket() {
     let drive = Drive::create(&["--size", "64M"]);
     let admin = drive.file("admin");
     let _server = drive.serve(&["--admin", &format!("unix:{admin}")]);
-    let answer = service::ask_status(std::path::Path::new(&admin)).expect("an answer");
+    let answer = ask::ask_status(std::path::Path::new(&admin)).expect("an answer");
     assert_eq!(answer.drives.len(), 1);
 }
 

@@ -1,4 +1,4 @@
-//! The admin socket of a server: it answers the requests of [`protocol`](crate::client::protocol), for the
+//! The admin socket of a server: it answers the requests of [`ask::protocol`], for the
 //! owner only.
 
 use std::collections::VecDeque;
@@ -9,6 +9,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use ask::names;
+use ask::protocol::{Answer, Change, Request};
+use ask::runtime_dir::{make_runtime_dir, may_be_given, runtime_dirs};
 use drive::WipeOptions;
 use log_limit::LogLimit;
 use socket_file::SocketFile;
@@ -18,9 +21,6 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::Notify;
 use tokio::task::{JoinHandle, JoinSet};
 
-use crate::client::names;
-use crate::client::protocol::{Answer, Change, Request};
-use crate::client::runtime_dir::{make_runtime_dir, may_be_given, runtime_dirs};
 use crate::error::ServiceError;
 use crate::serving::drives::{Drives, WeakDrives};
 use crate::serving::grow::allocation;

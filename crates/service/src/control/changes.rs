@@ -5,14 +5,13 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 
+use ask::{Change, change, find_served};
 use drive::{CreateOptions, Drive, Spawner, WipeOptions, Wiped};
 use media::{AnyMedia, FileMedia, Lease, Media};
 use status::StatusReport;
 use tokio::runtime::Handle;
 
 use crate::answer::Answer;
-use crate::client::find::{change, find_served};
-use crate::client::protocol::Change;
 use crate::error::ServiceError;
 use crate::serving::features::keeps_allocated;
 use crate::serving::grow::{allocation, grow};

@@ -4,7 +4,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use ask::{MarkName, is_marked};
 use drive::{ReadCache, State, Trained};
+use host::file::absolute;
 use media::{Allocation, AnyMedia, Lease};
 use offload::Offload;
 use status::{IoBackend, ReadCacheReport, RequestReport, ServerReport, StatusReport, shown};
@@ -12,9 +14,7 @@ use tokio::sync::{Mutex, watch};
 
 use crate::admission::held::Held;
 use crate::answer::Answer;
-use crate::client::attached::{MarkName, is_marked};
 use crate::error::ServiceError;
-use crate::paths::{absolute, id_of_media};
 use crate::serving::close::close;
 use crate::serving::erasure::Eraser;
 use crate::serving::features::keeps_allocated;
@@ -30,6 +30,7 @@ use crate::upkeep::scrub::Scrubber;
 use crate::upkeep::scrub::periodic::scrub_periodically;
 use crate::watch::monitor::Monitor;
 use crate::watch::offload_report::offload_report;
+use crate::watch::opened_file::id_of_media;
 use crate::watch::report::report;
 use crate::watch::requests::Requests;
 use crate::workers::compute::{Meter, thread_time};

@@ -7,13 +7,10 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use ask::runtime_dir::{runtime_dirs, trusted};
+use ask::{AskError, ask_all, ask_status};
+use host::file::same_file;
 use status::{CopyReport, DriveState, StatusAnswer, shown};
-
-use crate::client::exchange::ask_all;
-use crate::client::runtime_dir::{runtime_dirs, trusted};
-use crate::client::servers::ask_status;
-use crate::error::ServiceError;
-use crate::paths::same_file;
 
 /// Most sockets asked at a look.
 const SOCKETS_MAX: usize = 64;
@@ -119,11 +116,11 @@ impl Copies {
 /// was not asked, for lack of time), and whether all servers answered.
 fn known_after(
     before: &[CopyReport],
-    answers: Vec<Option<Result<Vec<CopyReport>, ServiceError>>>,
+    answers: Vec<Option<Result<Vec<CopyReport>, AskError>>>,
 ) -> (Vec<CopyReport>, bool) {
     // Those of a server that this one may not ask (any more), or had no time to ask, stay as they are.
     let was_not_asked = answers.iter().any(|answer| match answer {
-        Some(answer) => answer.as_ref().is_err_and(ServiceError::is_denied),
+        Some(answer) => answer.as_ref().is_err_and(AskError::is_denied),
         None => true,
     });
     let all_answered = answers.iter().all(|answer| matches!(answer, Some(Ok(_))));
@@ -151,7 +148,7 @@ mod tests {
         let answered = vec![Some(Ok(vec![copy(1)])), Some(Ok(Vec::new()))];
         assert_eq!(known_after(&before, answered), (vec![copy(1)], true));
         let source = std::io::ErrorKind::ConnectionRefused.into();
-        let gone = Err(ServiceError::Admin { path: "/run/x.sock".into(), action: "reach", source });
+        let gone = Err(AskError::Socket { socket: "/run/x.sock".into(), source });
         assert_eq!(known_after(&before, vec![Some(Ok(vec![copy(1)])), Some(gone)]), (vec![copy(1)], false));
     }
 }

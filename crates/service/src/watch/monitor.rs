@@ -19,7 +19,6 @@ use status::{
 use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::paths::id_of_media;
 use crate::watch::backing::Prober;
 use crate::watch::copies::Copies;
 use crate::watch::error_counts::ErrorCounts;
@@ -28,6 +27,7 @@ use crate::watch::growth::{Growth, Limits, SAMPLE_INTERVAL, Sample};
 use crate::watch::hook::Hook;
 use crate::watch::latency::Snapshot;
 use crate::watch::length::Length;
+use crate::watch::opened_file::id_of_media;
 use crate::watch::place::{Place, by_descriptor};
 use crate::watch::report::{assess, limit_bytes, used_ratio};
 use crate::watch::requests::Requests;

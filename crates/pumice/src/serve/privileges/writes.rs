@@ -43,7 +43,7 @@ pub(super) fn directories(config: &Config) -> Result<Option<Vec<PathBuf>>> {
         sockets.push(path);
     }
     let mut directories: BTreeSet<PathBuf> = sockets.iter().filter_map(|path| directory(path)).collect();
-    directories.extend(service::make_runtime_dir());
+    directories.extend(ask::make_runtime_dir());
     for drive in &config.drives {
         let Ok(path) = std::fs::canonicalize(&drive.path) else { return Ok(None) };
         // The file under it is locked for writing, wherever it is.

@@ -16,16 +16,17 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 use status::{DriveState, FileId, StatusAnswer, StatusReport};
 
-use crate::client::exchange::{PATIENCE, Together};
-use crate::client::runtime_dir::runtime_dirs;
-use crate::client::servers::{
+use crate::error::AskError;
+use crate::exchange::{PATIENCE, Together};
+use crate::identity::is_at;
+use crate::other_file::OtherFile;
+use crate::runtime_dir::runtime_dirs;
+use crate::servers::{
     ANSWERS_MAX_BYTES, FoundDrives, LOOK_PATIENCE, SilentServer, parse_status, peer, receive_status,
     sockets_in,
 };
-use crate::client::wanted::{Fit, Wanted};
-use crate::error::ServiceError;
-use crate::other_file::OtherFile;
-use crate::paths::{absolute, is_at};
+use crate::wanted::{Fit, Wanted};
+use host::file::absolute;
 
 /// Time that a search waits for servers that do not answer. They are not forgotten: the search after their
 /// answer finds the drive.
@@ -114,7 +115,7 @@ impl DriveSearch {
     }
 
     /// The same search, for a server that has the very file or device to which the path leads now.
-    pub(super) fn exactly(&self) -> DriveSearch {
+    pub(crate) fn exactly(&self) -> DriveSearch {
         DriveSearch { is_exact: true, ..self.clone() }
     }
 
@@ -149,7 +150,7 @@ impl DriveSearch {
     /// # Errors
     ///
     /// The servers that may have the drive and did not answer.
-    pub(super) fn find_with_socket(&self) -> Result<Option<(PathBuf, StatusReport)>, Vec<SilentServer>> {
+    pub(crate) fn find_with_socket(&self) -> Result<Option<(PathBuf, StatusReport)>, Vec<SilentServer>> {
         let report = self.find_within(self.patience)?;
         Ok(self.found.lock().socket.clone().map(|socket| (socket, report)))
     }
@@ -159,8 +160,8 @@ impl DriveSearch {
     ///
     /// # Errors
     ///
-    /// [`ServiceError::OtherFile`] if a server has another file, which it has opened by this path.
-    pub fn find_exactly(&self) -> Result<Option<StatusReport>, ServiceError> {
+    /// [`AskError::OtherFile`] if a server has another file, which it has opened by this path.
+    pub fn find_exactly(&self) -> Result<Option<StatusReport>, AskError> {
         self.find_exactly_within(self.glance)
     }
 
@@ -169,11 +170,11 @@ impl DriveSearch {
     /// # Errors
     ///
     /// As for [`DriveSearch::find_exactly`].
-    pub fn find_exactly_patiently(&self) -> Result<Option<StatusReport>, ServiceError> {
+    pub fn find_exactly_patiently(&self) -> Result<Option<StatusReport>, AskError> {
         self.find_exactly_within(self.patience)
     }
 
-    fn find_exactly_within(&self, patience: Duration) -> Result<Option<StatusReport>, ServiceError> {
+    fn find_exactly_within(&self, patience: Duration) -> Result<Option<StatusReport>, AskError> {
         let exact = self.exactly();
         match exact.find_within(patience) {
             Ok(report) => {
@@ -186,7 +187,7 @@ impl DriveSearch {
 
     /// The file of a server that has opened it by this path, which leads elsewhere, if the last search has
     /// found one.
-    pub(super) fn other_file(&self) -> Option<OtherFile> {
+    pub(crate) fn other_file(&self) -> Option<OtherFile> {
         self.found.lock().other_file.take()
     }
 
@@ -214,7 +215,7 @@ impl DriveSearch {
 
     /// The drive as its server reports it, also if it is down; if there is none, the servers of which it is
     /// not known, because they have not answered within `patience`, or not properly, or were not asked.
-    pub(super) fn look(&self, patience: Duration) -> FoundDrives {
+    pub(crate) fn look(&self, patience: Duration) -> FoundDrives {
         match self.find_within(patience) {
             Ok(report) => FoundDrives { drives: vec![report], ..FoundDrives::default() },
             Err(silent) => {

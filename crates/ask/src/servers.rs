@@ -11,18 +11,18 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use status::{DriveState, StatusAnswer, StatusReport, shown};
 
-use crate::client::exchange::{PATIENCE, Part, Together, ask_all, ask_line, ask_line_on};
-use crate::client::names;
-use crate::client::protocol::{Answer, Request};
-use crate::client::runtime_dir::trusted;
-use crate::error::ServiceError;
+use crate::error::AskError;
+use crate::exchange::{PATIENCE, Part, Together, ask_all, ask_line, ask_line_on};
+use crate::names;
 use crate::other_file::OtherFile;
+use crate::protocol::{Answer, Request};
+use crate::runtime_dir::trusted;
 
 /// Time limit of a look at all servers: it waits for those that hang, and shows what the others have.
-pub(super) const LOOK_PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 /// Most sockets that a look asks at a time. A server has one for each drive: one that hangs must not keep
 /// others from being asked. Less than the descriptors that a process commonly may have, 1024.
-pub(super) const LOOKED_AT_MAX: usize = 512;
+pub(crate) const LOOKED_AT_MAX: usize = 512;
 /// Least time limit: zero would be none.
 const TIME_MIN: Duration = Duration::from_millis(1);
 /// What is wrong with an answer of another form.
@@ -30,7 +30,7 @@ const ODD: &str = "the answer does not match the request";
 /// Most sockets that are asked for drives.
 const SOCKETS_MAX: usize = 1024;
 /// Most bytes of answers, of all sockets together, that become reports.
-pub(super) const ANSWERS_MAX_BYTES: usize = 64 << 20;
+pub(crate) const ANSWERS_MAX_BYTES: usize = 64 << 20;
 /// Most drives in an answer. Limits memory, because a report takes more than the shortest text of one.
 const DRIVES_MAX: usize = 4096;
 
@@ -38,8 +38,8 @@ const DRIVES_MAX: usize = 4096;
 ///
 /// # Errors
 ///
-/// [`ServiceError::Admin`] if there is no answer in time, or a wrong one.
-pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
+/// [`AskError::Socket`] if there is no answer in time, or a wrong one.
+pub fn ask_status(socket: &Path) -> Result<StatusAnswer, AskError> {
     match ask(socket, &Request::Status, (PATIENCE, PATIENCE))? {
         Answer::Status(answer) => Ok(answer),
         Answer::Changed { .. } | Answer::Error { .. } => Err(odd_answer(socket)),
@@ -47,7 +47,7 @@ pub fn ask_status(socket: &Path) -> Result<StatusAnswer, ServiceError> {
 }
 
 /// Asks a server that is connected for its status, within a time limit; for [`parse_status`].
-pub(super) fn receive_status(
+pub(crate) fn receive_status(
     stream: UnixStream,
     patience: Duration,
     part: &mut Part<'_>,
@@ -62,7 +62,7 @@ pub(super) fn receive_status(
 /// # Errors
 ///
 /// If it is no status, or longer than `bytes_max`.
-pub(super) fn parse_status(answer: &[u8], bytes_max: usize) -> io::Result<Option<StatusAnswer>> {
+pub(crate) fn parse_status(answer: &[u8], bytes_max: usize) -> io::Result<Option<StatusAnswer>> {
     if answer.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
         return Ok(None);
     }
@@ -80,23 +80,23 @@ fn line_of(request: &Request) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-pub(super) fn odd_answer(socket: &Path) -> ServiceError {
+pub(crate) fn odd_answer(socket: &Path) -> AskError {
     let source = io::Error::new(io::ErrorKind::InvalidData, ODD);
-    ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source }
+    AskError::Socket { socket: socket.to_path_buf(), source }
 }
 
 /// Asks within time limits for connecting and for the answer.
-pub(super) fn ask(
+pub(crate) fn ask(
     socket: &Path,
     request: &Request,
     (connecting, answering): (Duration, Duration),
-) -> Result<Answer, ServiceError> {
+) -> Result<Answer, AskError> {
     let ask = || -> io::Result<Answer> {
         let answer = ask_line(socket, &line_of(request)?, connecting, answering)?;
         parse(&answer, ANSWERS_MAX_BYTES)
             .map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))
     };
-    ask().map_err(|source| ServiceError::Admin { path: socket.to_path_buf(), action: "ask", source })
+    ask().map_err(|source| AskError::Socket { socket: socket.to_path_buf(), source })
 }
 
 /// Parses an answer of at most `bytes_max`.
@@ -149,7 +149,7 @@ impl fmt::Display for SilentServer {
 
 impl SilentServer {
     /// A server that has not answered in this time.
-    pub(super) fn late(socket: &Path, pid: Option<u32>, waited: Duration) -> SilentServer {
+    pub(crate) fn late(socket: &Path, pid: Option<u32>, waited: Duration) -> SilentServer {
         let seconds = waited.as_secs_f64();
         // Who is asked a moment after the others has the same text.
         let seconds = if seconds < 1.0 { format!("{seconds:.1}") } else { format!("{seconds:.0}") };
@@ -158,14 +158,14 @@ impl SilentServer {
     }
 
     /// A server that was not asked because so many others were waited for.
-    pub(super) fn not_asked(socket: &Path, others: usize) -> SilentServer {
+    pub(crate) fn not_asked(socket: &Path, others: usize) -> SilentServer {
         let what = format!("got no question, because {others} others did not answer");
         SilentServer { socket: socket.to_path_buf(), pid: None, what }
     }
 
     /// A server that did not give a status, with the reason. Returns `None` if there is no server, or none
     /// that this user may ask, and removes what one left behind.
-    pub(super) fn failed(
+    pub(crate) fn failed(
         socket: &Path,
         pid: Option<u32>,
         waited: Duration,
@@ -193,7 +193,7 @@ impl SilentServer {
 }
 
 /// Returns the process that listens at the other end, whether or not it accepts.
-pub(super) fn peer(stream: &UnixStream) -> Option<u32> {
+pub(crate) fn peer(stream: &UnixStream) -> Option<u32> {
     let peer = rustix::net::sockopt::socket_peercred(stream).ok()?;
     u32::try_from(peer.pid.as_raw_pid()).ok()
 }
@@ -208,7 +208,7 @@ struct Asked<'a> {
 }
 
 /// Asks all within `patience`, up to `together_max` at a time.
-pub(super) fn drives_at(sockets: &[PathBuf], patience: Duration, together_max: usize) -> FoundDrives {
+pub(crate) fn drives_at(sockets: &[PathBuf], patience: Duration, together_max: usize) -> FoundDrives {
     let (together, begin) = (Together::default(), Instant::now());
     let ask = |socket: &Path| {
         let (since, mut part, mut pid) = (Instant::now(), together.part(), None);
@@ -252,7 +252,7 @@ pub(super) fn drives_at(sockets: &[PathBuf], patience: Duration, together_max: u
 }
 
 /// Returns the admin sockets in those of the directories that can be trusted, at most [`SOCKETS_MAX`].
-pub(super) fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
+pub(crate) fn sockets_in(dirs: &[PathBuf]) -> Vec<PathBuf> {
     let mut sockets: Vec<PathBuf> = Vec::new();
     for dir in dirs.iter().filter(|dir| trusted(dir)) {
         let Ok(entries) = std::fs::read_dir(dir) else { continue };

@@ -140,11 +140,7 @@ fn read_line(stream: &mut UnixStream, answering: Duration, part: &mut Part<'_>) 
 
 /// Calls `ask` for each socket, for up to `together_max` of them at a time. The results are in the order of
 /// the sockets.
-pub(crate) fn ask_all<T: Send>(
-    sockets: &[PathBuf],
-    together_max: usize,
-    ask: impl Fn(&Path) -> T + Sync,
-) -> Vec<T> {
+pub fn ask_all<T: Send>(sockets: &[PathBuf], together_max: usize, ask: impl Fn(&Path) -> T + Sync) -> Vec<T> {
     let next = AtomicUsize::new(0);
     let results = Mutex::new(Vec::with_capacity(sockets.len()));
     let work = || {

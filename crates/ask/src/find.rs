@@ -5,15 +5,15 @@ use std::time::Duration;
 
 use status::{StatusReport, path_text};
 
-use crate::client::exchange::PATIENCE;
-use crate::client::opening::{has_open, server_with_open, wait_while_opening};
-use crate::client::protocol::{Answer, Change, Request};
-use crate::client::runtime_dir::runtime_dirs;
-use crate::client::search::DriveSearch;
-use crate::client::servers::{
+use crate::error::AskError;
+use crate::exchange::PATIENCE;
+use crate::opening::{has_open, server_with_open, wait_while_opening};
+use crate::protocol::{Answer, Change, Request};
+use crate::runtime_dir::runtime_dirs;
+use crate::search::DriveSearch;
+use crate::servers::{
     FoundDrives, LOOK_PATIENCE, LOOKED_AT_MAX, SilentServer, ask, drives_at, odd_answer, sockets_in,
 };
-use crate::error::ServiceError;
 
 /// Time limit of a change: a file system may have to allocate much space.
 const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
@@ -24,13 +24,13 @@ const CHANGE_TIMEOUT: Duration = Duration::from_secs(600);
 ///
 /// # Errors
 ///
-/// [`ServiceError::NoAnswer`] if a server has the file open and does not answer within ten seconds;
-/// [`ServiceError::OtherFile`] if one has another file, which it has opened by this path.
-pub fn find_served(path: &Path) -> Result<Option<StatusReport>, ServiceError> {
+/// [`AskError::NoAnswer`] if a server has the file open and does not answer within ten seconds;
+/// [`AskError::OtherFile`] if one has another file, which it has opened by this path.
+pub fn find_served(path: &Path) -> Result<Option<StatusReport>, AskError> {
     Ok(find_with_socket(path)?.map(|(_, report)| report))
 }
 
-fn find_with_socket(path: &Path) -> Result<Option<(PathBuf, StatusReport)>, ServiceError> {
+fn find_with_socket(path: &Path) -> Result<Option<(PathBuf, StatusReport)>, AskError> {
     let search = DriveSearch::new(path).exactly();
     wait_while_opening(|| match search.find_with_socket() {
         Ok(found) => (Ok(found), None),
@@ -46,10 +46,10 @@ fn find_with_socket(path: &Path) -> Result<Option<(PathBuf, StatusReport)>, Serv
 }
 
 /// The error for a drive whose server is among those that did not answer.
-fn no_answer(path: &Path, silent: Vec<SilentServer>) -> Option<ServiceError> {
+fn no_answer(path: &Path, silent: Vec<SilentServer>) -> Option<AskError> {
     silent.into_iter().find_map(|server| {
         let pid = server.pid.filter(|pid| has_open(*pid, path))?;
-        Some(ServiceError::NoAnswer { path: path.to_path_buf(), pid, what: server.what })
+        Some(AskError::NoAnswer { path: path.to_path_buf(), pid, what: server.what })
     })
 }
 
@@ -87,15 +87,15 @@ fn find_drive(path: &Path, patience: Duration) -> FoundDrives {
 ///
 /// # Errors
 ///
-/// [`ServiceError::Refused`] with the server's message; [`ServiceError::Admin`] if there is no answer; as for
+/// [`AskError::Refused`] with the server's message; [`AskError::Socket`] if there is no answer; as for
 /// [`find_served`].
-pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, ServiceError> {
+pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, AskError> {
     let Some((socket, report)) = find_with_socket(path)? else { return Ok(None) };
     let (drive, path) = (report.uuid, Some(path_text(&report.path)));
     let request = Request::Change { drive, path, change: change.clone() };
     match ask(&socket, &request, (PATIENCE, CHANGE_TIMEOUT))? {
         Answer::Changed { drive } => Ok(Some(*drive)),
-        Answer::Error { error } => Err(ServiceError::Refused(error)),
+        Answer::Error { error } => Err(AskError::Refused(error)),
         Answer::Status(_) => Err(odd_answer(&socket)),
     }
 }

@@ -20,15 +20,20 @@
 use serde::{Deserialize, Serialize};
 use status::{StatusAnswer, StatusReport};
 
+/// A request.
 #[derive(Deserialize, Serialize)]
 #[serde(tag = "command", rename_all = "kebab-case")]
-pub(crate) enum Request {
+pub enum Request {
+    /// Report all drives.
     Status,
+    /// Change a drive.
     Change {
+        /// Id of the drive.
         drive: String,
-        /// Distinguishes copies of a drive.
+        /// Path of the drive, as in the status. Distinguishes copies of a drive.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
+        /// What is to be changed.
         change: Change,
     },
 }
@@ -83,10 +88,20 @@ pub enum Change {
     Train,
 }
 
+/// The answer to a request.
 #[derive(Serialize, Deserialize)]
 #[serde(untagged)]
-pub(crate) enum Answer {
+pub enum Answer {
+    /// The status of all drives.
     Status(StatusAnswer),
-    Changed { drive: Box<StatusReport> },
-    Error { error: String },
+    /// The drive was changed.
+    Changed {
+        /// Its status afterwards.
+        drive: Box<StatusReport>,
+    },
+    /// The request failed.
+    Error {
+        /// The message, one line.
+        error: String,
+    },
 }

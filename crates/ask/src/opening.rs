@@ -6,7 +6,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use crate::paths::same_file;
+use host::file::same_file;
 
 /// Time for such a server to have the drive open, or to have closed it.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -17,7 +17,7 @@ const SERVE: &[u8] = b"serve";
 
 /// Searches for a drive again while a server is opening or closing it, for five seconds. `find` returns what
 /// it has found, and the process id of such a server if that is no drive.
-pub(super) fn wait_while_opening<T>(mut find: impl FnMut() -> (T, Option<u32>)) -> T {
+pub(crate) fn wait_while_opening<T>(mut find: impl FnMut() -> (T, Option<u32>)) -> T {
     let since = Instant::now();
     loop {
         let (found, server) = find();
@@ -36,7 +36,7 @@ pub fn is_being_opened(path: &Path) -> bool {
 
 /// Returns the process id of a server that has the file or device at `path` open, as far as this user may see
 /// that.
-pub(crate) fn server_with_open(path: &Path) -> Option<u32> {
+pub fn server_with_open(path: &Path) -> Option<u32> {
     let own = std::process::id();
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -44,7 +44,7 @@ pub(crate) fn server_with_open(path: &Path) -> Option<u32> {
 }
 
 /// Returns whether a process has a file or device open, as far as this one may see that.
-pub(super) fn has_open(pid: u32, path: &Path) -> bool {
+pub(crate) fn has_open(pid: u32, path: &Path) -> bool {
     let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     open.flatten().any(|descriptor| same_file(&descriptor.path(), path))
 }

@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use rustix::io::Errno;
 use status::{BackingPlace, DriveState, FileId, StatusReport, shown};
 
-use crate::paths::{absolute, drive_id, file_id, is_at};
+use crate::identity::{drive_id, file_id, is_at};
+use host::file::absolute;
 
 /// A path that leads to something else than the file that a server has opened by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,7 +73,7 @@ impl OtherFile {
     ///
     /// If the server has opened the drive by `path`, and something else is there now, or another drive in the
     /// same file.
-    pub(super) fn check(path: &Path, report: StatusReport) -> Result<Option<StatusReport>, Box<OtherFile>> {
+    pub(crate) fn check(path: &Path, report: StatusReport) -> Result<Option<StatusReport>, Box<OtherFile>> {
         OtherFile::check_among(path, report, is_in_other_namespace)
     }
 

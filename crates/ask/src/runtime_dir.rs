@@ -49,7 +49,7 @@ pub fn make_runtime_dir() -> io::Result<PathBuf> {
 
 /// Returns true if the directory holds only sockets, so that its owner may be changed to the user that this
 /// process is about to become: this process created it, or it is the machine's.
-pub(crate) fn may_be_given(dir: &Path) -> bool {
+pub fn may_be_given(dir: &Path) -> bool {
     dir == Path::new(SHARED) || CREATED.get().is_some_and(|created| created == dir)
 }
 
@@ -79,7 +79,7 @@ const NOBODY: u32 = 65534;
 /// Returns true if the sockets in a directory are those of servers that this user may trust: the directory is
 /// the user's own. For root also the directory of a service's user in a place where only root creates
 /// directories, such as `/run`: a server that root starts becomes that user.
-pub(crate) fn trusted(dir: &Path) -> bool {
+pub fn trusted(dir: &Path) -> bool {
     let root = rustix::process::geteuid().as_raw() == 0;
     is_own(dir)
         || (root

@@ -109,7 +109,7 @@ fn is_trusted(user: u32) -> bool {
 }
 
 /// Returns whether a bridge of root or of this process's user has marked a drive as attached. Does not block.
-pub(crate) fn is_marked(name: &MarkName) -> bool {
+pub fn is_marked(name: &MarkName) -> bool {
     match holder(name) {
         Ok(Holder::Process { user, .. }) => is_trusted(user),
         Ok(Holder::Unknown) => true,

@@ -10,7 +10,7 @@ use crate::other_file::OtherFile;
 
 /// A drive in a file or device.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(crate) struct Wanted {
     /// Id of the drive.
     uuid: String,
     /// What it is in; `None` if that is unknown: a server of an older program.
@@ -19,7 +19,7 @@ pub(super) struct Wanted {
 
 /// How well a report fits the drive that a search is for. The best one is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Fit {
+pub(crate) enum Fit {
     /// Another drive, or one whose file is not at the path any more.
     Other,
     /// A copy of the drive in another file that was at the path earlier.
@@ -31,16 +31,16 @@ pub(super) enum Fit {
 }
 
 impl Wanted {
-    pub(super) fn new(uuid: &str, file: Option<&FileId>) -> Wanted {
+    pub(crate) fn new(uuid: &str, file: Option<&FileId>) -> Wanted {
         Wanted { uuid: uuid.to_string(), file: file.cloned() }
     }
 
-    pub(super) fn of(report: &StatusReport) -> Wanted {
+    pub(crate) fn of(report: &StatusReport) -> Wanted {
         Wanted::new(&report.uuid, report.backing.file.as_ref())
     }
 
     /// Returns whether a report is that of the very drive in the very file, whatever the path.
-    pub(super) fn is_in(&self, report: &StatusReport) -> bool {
+    pub(crate) fn is_in(&self, report: &StatusReport) -> bool {
         self.file.is_some() && self.uuid == report.uuid && self.file == report.backing.file
     }
 
@@ -62,7 +62,7 @@ impl Wanted {
 impl Fit {
     /// Returns how well a report fits that a server gives for `path`. If it is not known which drive is
     /// `wanted`, one whose file is in its place.
-    pub(super) fn of(report: &StatusReport, path: &Path, wanted: Option<&Wanted>) -> Fit {
+    pub(crate) fn of(report: &StatusReport, path: &Path, wanted: Option<&Wanted>) -> Fit {
         match wanted {
             Some(wanted) => wanted.fit(report, path),
             None if report.backing.place.advice().is_some() => Fit::Other,

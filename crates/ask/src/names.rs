@@ -12,12 +12,12 @@ const DOWN: &str = "down-";
 const ID_CHARACTERS: usize = 36;
 
 /// Name of the socket of a drive.
-pub(crate) fn of_drive(id: Uuid) -> String {
+pub fn of_drive(id: Uuid) -> String {
     format!("{id}{SUFFIX}")
 }
 
 /// Name of that of a copy of it, which has the same id: `copy` counts those of a process from 1.
-pub(crate) fn of_copy(id: Uuid, pid: u32, copy: usize) -> String {
+pub fn of_copy(id: Uuid, pid: u32, copy: usize) -> String {
     match copy {
         1 => format!("{id}-{pid}{SUFFIX}"),
         _ => format!("{id}-{pid}-{copy}{SUFFIX}"),
@@ -25,12 +25,12 @@ pub(crate) fn of_copy(id: Uuid, pid: u32, copy: usize) -> String {
 }
 
 /// Name of the socket for the drives that a process could not open.
-pub(crate) fn of_down(pid: u32) -> String {
+pub fn of_down(pid: u32) -> String {
     format!("{DOWN}{pid}{SUFFIX}")
 }
 
 /// Returns whether a socket of this name is an admin socket.
-pub(crate) fn is_admin(name: &str) -> bool {
+pub fn is_admin(name: &str) -> bool {
     let is_number = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     let Some(name) = name.strip_suffix(SUFFIX) else { return false };
     if let Some(pid) = name.strip_prefix(DOWN) {

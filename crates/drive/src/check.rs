@@ -168,7 +168,7 @@ impl<M: Media> Drive<M> {
     fn damage_in_log(&self, deep: bool) -> Option<Fault> {
         let core = self.0.core();
         let records = core.recovered.damaged_records_count;
-        let counts = !deep && records > 0 && core.read_only.is_some();
+        let counts = !deep && records > 0 && core.mode.is_read_only();
         counts.then(|| {
             let what =
                 format!("damaged records in the newest log: {records}; a deep check says what is lost");

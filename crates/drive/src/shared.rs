@@ -141,12 +141,12 @@ impl<M: Media> Drop for Entered<'_, M> {
         let goes_on = core.planted.has(PlantedBug::GoesOnAfterPanic);
         if std::thread::panicking() && !self.was_panicking && !goes_on {
             // Whatever was begun is incomplete.
-            core.poison("a panic inside the engine: its state cannot be trusted".into());
+            core.mode.poison("a panic inside the engine: its state cannot be trusted".into());
         }
         // A panic may have left anything; nothing of it is used any more.
-        let is_to_be_trusted = core.poisoned.is_none() && !std::thread::panicking();
+        let is_to_be_trusted = !core.mode.is_poisoned() && !std::thread::panicking();
         if let Some(broken) = core.broken_invariant().filter(|_| is_to_be_trusted) {
-            core.poison(format!("the engine's state is inconsistent: {broken}"));
+            core.mode.poison(format!("the engine's state is inconsistent: {broken}"));
             drop(core);
             panic!("the engine's state is inconsistent: {broken}");
         }
@@ -289,7 +289,7 @@ impl<M: Media> Drive<M> {
     /// Another process has the drive now. Nothing is written or answered any more; the reason is in the
     /// status.
     pub fn disown(&self, why: &str) {
-        self.0.core().poison(why.to_string());
+        self.0.core().mode.poison(why.to_string());
         self.0.progress.notify(usize::MAX);
     }
 

@@ -18,6 +18,7 @@ pub(crate) mod lost;
 pub(crate) mod lull;
 pub(crate) mod map;
 pub(crate) mod map_wish;
+pub(crate) mod mode;
 pub(crate) mod node;
 pub(crate) mod pins;
 pub(crate) mod policy;

@@ -56,7 +56,7 @@ impl<M: Media> Drive<M> {
     /// [`Error::ReadOnly`] once the drive is closed. What is wrong with the drive is no error but a fault.
     pub async fn scrub_step(&self, block: u64) -> Result<ScrubStep, Error> {
         let shared = &self.0;
-        if shared.core().closed {
+        if shared.core().mode.is_closed() {
             return Err(Error::ReadOnly(ReadOnly::Closed));
         }
         let geometry = shared.superblock().geometry;

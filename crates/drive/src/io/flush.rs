@@ -13,7 +13,7 @@ impl<M: Media> Drive<M> {
     /// Makes every write that returned before this call durable.
     #[tracing::instrument(level = "debug", skip(self), err(level = "debug"))]
     pub async fn flush(&self) -> Result<(), Error> {
-        let is_writable = self.0.core().read_only.is_none();
+        let is_writable = !self.0.core().mode.is_read_only();
         self.0.core().counters.flushes_count += u64::from(is_writable);
         self.0.acknowledge(self.0.flush().await).await
     }
@@ -24,10 +24,8 @@ impl<M: Media> Shared<M> {
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), Error> {
         {
             let core = self.core();
-            if let Some(why) = &core.poisoned {
-                return Err(Error::poisoned(why));
-            }
-            if core.read_only.is_some() {
+            core.mode.trusted()?;
+            if core.mode.is_read_only() {
                 return Ok(());
             }
         }

@@ -74,7 +74,7 @@ impl<M: Media> Shared<M> {
     pub(crate) async fn wait_for_turn(&self, batch: &Batch) {
         let is_over = || {
             let core = self.core();
-            (!core.is_held(batch) || core.writable().is_err()).then_some(())
+            (!core.is_held(batch) || core.mode.writable().is_err()).then_some(())
         };
         wait_until(&self.progress, is_over).await;
     }

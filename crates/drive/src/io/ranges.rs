@@ -123,7 +123,7 @@ impl<M: Media> Drive<M> {
                 break Err(error);
             }
             if batch.items.is_empty() {
-                break self.0.core().writable();
+                break self.0.core().mode.writable();
             }
             match self.0.append(&batch, &[], &mut effort, turn.holds()).await {
                 Ok(true) => break Ok(()),

@@ -317,7 +317,7 @@ impl<M: Media> Shared<M> {
             }
             let (result, away) = {
                 let mut core = self.core();
-                let must_wait = !holds && core.is_held(batch) && core.writable().is_ok();
+                let must_wait = !holds && core.is_held(batch) && core.mode.writable().is_ok();
                 let overruns = !holds && core.changes_held(batch);
                 core.held.waits_count += u64::from(must_wait);
                 let result = match must_wait {

@@ -149,11 +149,11 @@ pub struct Status {
 
 impl Core {
     fn state(&self) -> State {
-        if let Some(why) = &self.poisoned {
-            return State::Poisoned(why.clone());
+        if let Some(why) = self.mode.poison_reason() {
+            return State::Poisoned(why.to_string());
         }
-        match &self.read_only {
-            _ if self.closed => State::Closed,
+        match self.mode.read_only() {
+            _ if self.mode.is_closed() => State::Closed,
             Some(ReadOnly::Damaged(why)) => State::Damaged(why.clone()),
             Some(_) => State::ReadOnly,
             None => State::Online,
@@ -279,6 +279,6 @@ impl<M: Media> Drive<M> {
 
     /// Fails with the reason if the drive accepts no changes.
     pub fn writable(&self) -> Result<(), crate::Error> {
-        self.0.core().writable()
+        self.0.core().mode.writable()
     }
 }

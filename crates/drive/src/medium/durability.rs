@@ -35,7 +35,7 @@ impl Core {
     /// again: what no pack calls durable. Returns the same as [`Core::begin_sync`].
     pub(crate) fn begin_due_sync(&mut self) -> Option<u64> {
         let is_due = self.log.unsynced_bytes() >= self.checkpoint_bytes / UNSYNCED_PART;
-        (is_due && !self.syncing && self.poisoned.is_none()).then(|| self.begin_sync())
+        (is_due && !self.syncing && !self.mode.is_poisoned()).then(|| self.begin_sync())
     }
 }
 
@@ -50,7 +50,7 @@ impl<M: Media> Shared<M> {
             let (target, sealed) = {
                 let mut core = self.core();
                 let core = &mut *core;
-                let is_busy = core.log.durable() < core.flushing_up_to && core.poisoned.is_none();
+                let is_busy = core.log.durable() < core.flushing_up_to && !core.mode.is_poisoned();
                 let mut sealed = core.log.host_sealed() >= wanted;
                 if !sealed && !is_busy {
                     core.log.seal(Head::Host, &mut core.segments);
@@ -124,8 +124,8 @@ impl<M: Media> Shared<M> {
         if reached(&core.log) >= target {
             return Some(Ok(Next::Done));
         }
-        if let Some(why) = &core.poisoned {
-            return Some(Err(Error::poisoned(why)));
+        if let Err(poisoned) = core.mode.trusted() {
+            return Some(Err(poisoned));
         }
         if core.log.written() < target {
             return core.gave_up_writing().map(Err);
@@ -143,16 +143,16 @@ impl<M: Media> Shared<M> {
     /// progress: of two at a time, one could swallow the error that concerns the other's writes, and report
     /// success.
     pub(crate) async fn sync_once(self: &Arc<Self>) -> Result<(), Error> {
-        let begun = self.wait_for(|core| match &core.poisoned {
-            Some(why) => Some(Err(Error::poisoned(why))),
-            None if core.syncing => None,
-            None => Some(Ok((core.syncs_count, core.begin_sync()))),
+        let begun = self.wait_for(|core| match core.mode.trusted() {
+            Err(poisoned) => Some(Err(poisoned)),
+            Ok(()) if core.syncing => None,
+            Ok(()) => Some(Ok((core.syncs_count, core.begin_sync()))),
         });
         let (done_before, mark) = begun.await?;
         self.sync_in_background(mark);
-        self.wait_for(|core| match &core.poisoned {
-            Some(why) => Some(Err(Error::poisoned(why))),
-            None => (core.syncs_count > done_before).then_some(Ok(())),
+        self.wait_for(|core| match core.mode.trusted() {
+            Err(poisoned) => Some(Err(poisoned)),
+            Ok(()) => (core.syncs_count > done_before).then_some(Ok(())),
         })
         .await
     }
@@ -167,11 +167,11 @@ impl<M: Media> Shared<M> {
             core.syncs_count += 1;
             match result {
                 // After a failed write or sync, success means nothing any more for earlier writes.
-                Ok(()) if core.poisoned.is_some() => {}
+                Ok(()) if core.mode.is_poisoned() => {}
                 Ok(()) => core.log.synced(mark),
                 Err(error) => {
                     core.counters.write_errors_count += 1;
-                    core.poison(format!("a sync of the backing failed: {error}"));
+                    core.mode.poison(format!("a sync of the backing failed: {error}"));
                 }
             }
         }

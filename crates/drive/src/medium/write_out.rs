@@ -62,7 +62,7 @@ impl<M: Media> Shared<M> {
                 }
                 Err(error) if lacks_room(&error) => core.full_backing.wait(pack, core.ticks),
                 // The drive was taken over: no place is bad for that.
-                Err(error) if core.poisoned.as_ref() == Some(&error.to_string()) => {}
+                Err(error) if core.mode.poison_reason() == Some(&*error.to_string()) => {}
                 Err(error) => core.pack_failed(pack, &error),
             }
             if again {
@@ -81,10 +81,10 @@ impl<M: Media> Shared<M> {
     /// handles a failure.
     pub(crate) async fn write_to_end(self: &Arc<Self>, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
         assert!(self.core().geometry().locate(offset).is_none(), "segments are written by the log alone");
-        let begun = self.wait_for(|core| match &core.poisoned {
-            Some(why) => Some(Err(Error::poisoned(why))),
-            None if core.writing_aside => None,
-            None => {
+        let begun = self.wait_for(|core| match core.mode.trusted() {
+            Err(poisoned) => Some(Err(poisoned)),
+            Ok(()) if core.writing_aside => None,
+            Ok(()) => {
                 core.writing_aside = true;
                 Some(Ok(()))
             }
@@ -108,10 +108,9 @@ impl<M: Media> Shared<M> {
             let _ = outcome.set(result.map_err(|error| Error::not_taken(&doing(), &error)));
             shared.progress.notify(usize::MAX);
         }));
-        self.wait_for(|core| match (done.get(), &core.poisoned) {
-            (Some(result), _) => Some(result.clone()),
-            (None, Some(why)) => Some(Err(Error::poisoned(why))),
-            (None, None) => None,
+        self.wait_for(|core| match done.get() {
+            Some(result) => Some(result.clone()),
+            None => core.mode.trusted().err().map(Err),
         })
         .await
     }
@@ -133,7 +132,7 @@ impl Core {
         let (_, bad) = self.segments.set_aside_counts();
         if self.failed_packs > FAILED_PACKS_MAX || !is_known && bad >= bad_segments_max(self.segments.count())
         {
-            self.poison(what);
+            self.mode.poison(what);
         } else {
             self.note(format!("segment {segment} takes no writes and is not used any more: {what}"));
             self.log.pack_failed(pack, &mut self.segments);

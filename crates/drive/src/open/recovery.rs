@@ -23,6 +23,7 @@ use crate::state::lost::Lost;
 use crate::state::lull::Lull;
 use crate::state::map::Map;
 use crate::state::map_wish::MapWish;
+use crate::state::mode::Mode;
 use crate::state::policy::policy_of;
 use crate::state::segments::{Segments, State};
 use crate::state::table::Table;
@@ -112,11 +113,7 @@ impl<M: Media> Drive<M> {
             if !accepts {
                 return Err(unread.unwrap_or(Error::Corrupt(fault)));
             }
-            let why = match core.read_only.take() {
-                Some(ReadOnly::Damaged(why)) => format!("{why}; {fault}"),
-                _ => fault,
-            };
-            core.read_only = Some(ReadOnly::Damaged(why));
+            core.mode.damaged(fault);
         }
         let Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs, bytes } = rewritten;
         core.counters.physical_written_bytes += bytes;
@@ -152,7 +149,7 @@ impl<M: Media> Drive<M> {
         let is_told = is_told && !options.planted.has(PlantedBug::OthersHeldForgotten);
         let may_hold_others = !checkpoint.clean || is_told || checkpoint.counters.opens_count == 0;
         core.segments.list_free(may_hold_others);
-        let read_only = core.read_only.is_some();
+        let read_only = core.mode.is_read_only();
         let drive = Drive(Shared::new(media, core, policy, &options));
         // Records that have to be written elsewhere may need them.
         drive.0.load_dictionaries(accepts).await?;
@@ -180,7 +177,7 @@ impl<M: Media> Drive<M> {
             // Each opening takes segments for its heads. A full drive that is opened again and again must not
             // run out of them. An obstacle to cleaning does not keep the drive closed.
             if let Err(error) = drive.0.make_space().await {
-                drive.0.core().writable()?;
+                drive.0.core().mode.writable()?;
                 drive.0.core().note(format!("cleaning at the opening: {error}"));
             }
         }
@@ -261,9 +258,7 @@ fn recover(
         map,
         counters,
         scrub: checkpoint.scrub,
-        read_only,
-        poisoned: None,
-        closed: false,
+        mode: Mode::new(read_only),
         in_progress: None,
         cleaning: None,
         map_wish: MapWish::default(),

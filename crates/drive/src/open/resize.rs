@@ -135,7 +135,7 @@ impl<M: Media> Drive<M> {
 impl<M: Media> Shared<M> {
     pub(crate) fn writable_superblock(&self) -> Result<Superblock, Error> {
         let core = self.core();
-        core.writable()?;
+        core.mode.writable()?;
         Ok(core.superblock.clone())
     }
 
@@ -203,7 +203,7 @@ impl<M: Media> Shared<M> {
                     Some(error) => {
                         let why = format!("a copy of the superblock cannot be written: {error}");
                         match written == 0 && copy + 1 == SUPERBLOCK_COPIES {
-                            true => core.poison(why),
+                            true => core.mode.poison(why),
                             false => core.note(why),
                         }
                     }

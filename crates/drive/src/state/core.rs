@@ -18,11 +18,11 @@ use crate::state::lost::Lost;
 use crate::state::lull::Lull;
 use crate::state::map::Map;
 use crate::state::map_wish::MapWish;
+use crate::state::mode::Mode;
 use crate::state::node::Slot;
 use crate::state::rules::first_broken;
 use crate::state::segments::{Claim, Segments};
 use crate::state::table::Table;
-use device::ReadOnly;
 
 /// Why a batch was not appended. Nothing was changed.
 #[derive(Debug)]
@@ -51,10 +51,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     /// Scrubs, as the next checkpoint records them.
     pub(crate) scrub: ScrubMark,
-    pub(crate) read_only: Option<ReadOnly>,
-    /// Set by a failed write or sync. What the medium holds is unknown from then on.
-    pub(crate) poisoned: Option<String>,
-    pub(crate) closed: bool,
+    pub(crate) mode: Mode,
     pub(crate) in_progress: Option<InProgress>,
     /// The segment that is partly cleaned.
     pub(crate) cleaning: Option<Cleaning>,
@@ -173,24 +170,10 @@ impl Core {
             .or_else(|| self.segments.broken_invariant())
     }
 
-    /// Fails if the drive accepts no changes.
-    pub(crate) fn writable(&self) -> Result<(), Error> {
-        if let Some(why) = &self.poisoned {
-            return Err(Error::poisoned(why));
-        }
-        if let Some(why) = &self.read_only {
-            return Err(Error::ReadOnly(why.clone()));
-        }
-        if self.closed {
-            return Err(Error::ReadOnly(ReadOnly::Closed));
-        }
-        Ok(())
-    }
-
     /// Returns why nobody should wait any longer for packs to be written.
     pub(crate) fn gave_up_writing(&self) -> Option<Error> {
-        if let Some(why) = &self.poisoned {
-            return Some(Error::poisoned(why));
+        if let Err(poisoned) = self.mode.trusted() {
+            return Some(poisoned);
         }
         self.full_backing.is_full_for(self.full_backing_patience, self.ticks).then_some(Error::BackingFull)
     }
@@ -202,12 +185,6 @@ impl Core {
         if self.notes.len() < NOTES_MAX && !self.notes.contains(&what) {
             self.notes.push(what);
         }
-    }
-
-    /// Poisons the drive: no write is trusted from now on.
-    pub(crate) fn poison(&mut self, why: String) {
-        tracing::debug!(why, "poisoned");
-        self.poisoned.get_or_insert(why);
     }
 
     /// Accounts a data record that became live, for this number of its blocks.
@@ -348,7 +325,7 @@ impl Core {
     /// Appends a batch to the host head and publishes it: all or nothing, also after a crash. `urgent` is how
     /// far operations that free space may use the stock.
     pub(crate) fn append_batch(&mut self, batch: &Batch, source: &[u8], urgent: Claim) -> Result<(), Stall> {
-        self.writable().map_err(Stall::Refused)?;
+        self.mode.writable().map_err(Stall::Refused)?;
         if self.full_backing.is_full() {
             return Err(Stall::Refused(Error::BackingFull));
         }

@@ -369,7 +369,7 @@ impl<M: Media> Shared<M> {
     async fn attempt_checkpoint(self: &Arc<Self>, clean: bool, is_extra: bool) -> Result<Attempt, Error> {
         {
             let mut core = self.core();
-            core.writable()?;
+            core.mode.writable()?;
             self.fold_counters(&mut core);
             match &mut core.in_progress {
                 // A checkpoint that was to be the last one is not, if the drive is still used.
@@ -411,7 +411,7 @@ impl<M: Media> Shared<M> {
                     .await?;
                 }
                 // What readers still use becomes free.
-                Step::NoSegment if self.wait_for_readers(away).await => self.core().writable()?,
+                Step::NoSegment if self.wait_for_readers(away).await => self.core().mode.writable()?,
                 Step::NoSegment if is_extra => {
                     self.core().abandon_checkpoint();
                     return Err(Error::NoSpace);
@@ -424,7 +424,7 @@ impl<M: Media> Shared<M> {
                         "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} \
                          still read): it cannot go on"
                     );
-                    core.poison(why.clone());
+                    core.mode.poison(why.clone());
                     drop(core);
                     self.progress.notify(usize::MAX);
                     return Err(Error::poisoned(&why));
@@ -470,7 +470,7 @@ impl<M: Media> Shared<M> {
             // One copy is a checkpoint, two are a safer one.
             match written.contains(&true) {
                 true => core.note(why),
-                false => core.poison(why),
+                false => core.mode.poison(why),
             }
         }
         self.sync_once().await?;

@@ -283,7 +283,7 @@ impl<M: Media> Shared<M> {
                         false => core.gave_up_writing().map(Err),
                     })
                     .await?;
-                    self.core().writable()?;
+                    self.core().mode.writable()?;
                 }
             }
         }
@@ -383,7 +383,7 @@ impl<M: Media> Shared<M> {
 impl Core {
     /// Returns the current segment if it is still what it was, else the one most worth cleaning.
     fn take_cleaning(&mut self, gain: Gain) -> Result<Option<Cleaning>, Error> {
-        self.writable()?;
+        self.mode.writable()?;
         let now = self.log.sequence();
         let best = || self.segments.victim(now, gain);
         if let Some(work) = self.cleaning.take()

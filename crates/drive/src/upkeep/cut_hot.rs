@@ -34,7 +34,7 @@ impl<M: Media> Drive<M> {
     /// Errors of the medium. The drive is as it was.
     pub async fn cut_hot_step(&self) -> Result<Option<SettleStep>, Error> {
         let shared = &self.0;
-        shared.core().writable()?;
+        shared.core().mode.writable()?;
         if !self.has_hot() {
             return Ok(None);
         }

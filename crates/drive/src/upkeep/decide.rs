@@ -45,7 +45,7 @@ pub(crate) enum Wanted {
 
 impl Core {
     pub(crate) fn wanted(&self) -> Wanted {
-        if self.writable().is_err() {
+        if self.mode.writable().is_err() {
             return Wanted::Nothing;
         }
         if self.full_backing.is_full() {
@@ -146,7 +146,7 @@ impl Core {
     }
 
     pub(crate) fn pace(&self) -> Pace {
-        if self.writable().is_err() {
+        if self.mode.writable().is_err() {
             return Pace::FREE;
         }
         let free = self.segments.free_count();
@@ -235,14 +235,14 @@ impl<M: Media> Drive<M> {
 
     /// Cleans the best victim whether or not space is short. Returns false if there is none.
     pub async fn clean(&self) -> Result<bool, Error> {
-        self.0.core().writable()?;
+        self.0.core().mode.writable()?;
         let _right = self.0.maintenance().await;
         self.0.clean_one(Gain::Segments).await
     }
 
     /// Writes a checkpoint now.
     pub async fn checkpoint(&self) -> Result<(), Error> {
-        self.0.core().writable()?;
+        self.0.core().mode.writable()?;
         let _right = self.0.maintenance().await;
         self.0.write_checkpoint(false).await
     }
@@ -257,7 +257,7 @@ impl<M: Media> Drive<M> {
             core.ticks += 1;
             let changed = core.segments.waiting_count() > 0 || core.full_backing.is_full();
             core.segments.review_waiting();
-            if core.writable().is_err() {
+            if core.mode.writable().is_err() {
                 return;
             }
             core.log.tick(&mut core.segments);
@@ -287,8 +287,8 @@ impl<M: Media> Drive<M> {
     /// Makes everything durable, writes a last checkpoint, and refuses everything from then on. Free space
     /// that the backing still holds may be given back then: see [`Drive::discard_closed`].
     pub async fn close(&self) -> Result<(), Error> {
-        if self.0.core().read_only.is_some() {
-            self.0.core().closed = true;
+        if self.0.core().mode.is_read_only() {
+            self.0.core().mode.close();
             return Ok(());
         }
         self.stop_waiting_for_room();
@@ -309,12 +309,12 @@ impl<M: Media> Drive<M> {
                 if is_kept && std::mem::take(&mut gives_back) {
                     continue;
                 }
-                core.closed = true;
+                core.mode.close();
                 return Ok(());
             }
         }
         self.0.write_checkpoint(false).await?;
-        self.0.core().closed = true;
+        self.0.core().mode.close();
         Ok(())
     }
 }

@@ -119,9 +119,9 @@ impl Core {
 
     /// Number of segments that one discard may take. Meanwhile nobody can have them.
     fn discards_at_once(&self) -> u32 {
-        let most_bytes = if self.closed { CLOSED_DISCARD_MAX_BYTES } else { DISCARD_MAX_BYTES };
+        let most_bytes = if self.mode.is_closed() { CLOSED_DISCARD_MAX_BYTES } else { DISCARD_MAX_BYTES };
         let most = (most_bytes / u64::from(self.geometry().segment_bytes)).max(1) as u32;
-        if self.closed || self.full_backing.is_full() {
+        if self.mode.is_closed() || self.full_backing.is_full() {
             return most;
         }
         let spare = self.segments.free_count().saturating_sub(self.watermarks().1);
@@ -156,7 +156,7 @@ impl<M: Media> Shared<M> {
                 core.discarding = false;
                 core.discard_tick = match () {
                     () if is_held => core.ticks + RETRY_TICKS,
-                    () if core.is_idle() || core.closed => core.ticks,
+                    () if core.is_idle() || core.mode.is_closed() => core.ticks,
                     () => core.ticks + BUSY_DISCARD_TICKS,
                 };
                 match result {
@@ -183,7 +183,10 @@ impl<M: Media> Drive<M> {
         let shared = &self.0;
         let done = {
             let core = shared.core();
-            !core.closed || core.read_only.is_some() || core.poisoned.is_some() || !core.may_discard()
+            !core.mode.is_closed()
+                || core.mode.is_read_only()
+                || core.mode.is_poisoned()
+                || !core.may_discard()
         };
         if done || shared.wait_for(|core| (!core.discarding).then_some(core.ticks < core.discard_tick)).await
         {

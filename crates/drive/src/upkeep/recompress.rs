@@ -84,7 +84,7 @@ impl<M: Media> Drive<M> {
                 adopted_at => Pick::Again(adopted_at),
             },
         };
-        self.0.core().writable()?;
+        self.0.core().mode.writable()?;
         // The recipes ask for it.
         if self.0.codec() != Policy::None && !self.0.structure.may() && self.0.owes_structure() {
             let _right = self.0.maintenance().await;
@@ -98,7 +98,7 @@ impl<M: Media> Shared<M> {
     /// See [`Drive::settle_step`].
     pub(crate) async fn settle_step(self: &Arc<Self>, block: u64, pick: &Pick) -> Result<SettleStep, Error> {
         let shared = self;
-        shared.core().writable()?;
+        shared.core().mode.writable()?;
         if shared.codec() == Policy::None && !matches!(pick, Pick::Needing(..)) {
             return Ok(SettleStep::default());
         }
@@ -331,7 +331,7 @@ impl Core {
         const ITEMS_A_STEP: usize = 4;
         // Blocks of one group, which are not to be left half cut.
         const BLOCKS_A_STEP: usize = GROUP_BLOCKS as usize;
-        if self.writable().is_err() {
+        if self.mode.writable().is_err() {
             return Stop::NoRoom;
         }
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES || self.must_checkpoint() {

@@ -32,7 +32,7 @@ impl<M: Media> Shared<M> {
                 failed
             };
             let Some((position, segment, buf)) = failed else { return Ok(()) };
-            self.core().writable()?;
+            self.core().mode.writable()?;
             let (tag, generation, start) = {
                 let core = self.core();
                 let start = core.geometry().segment_offset(segment);
@@ -53,7 +53,7 @@ impl<M: Media> Shared<M> {
             // Nothing may point to what never was on the medium.
             if !moved || !self.core().is_left(&found, &pass) {
                 let why = "the medium did not take a pack, and what it holds cannot be written elsewhere";
-                self.core().poison(format!("{why}: byte {position:#x} of the backing"));
+                self.core().mode.poison(format!("{why}: byte {position:#x} of the backing"));
                 self.progress.notify(usize::MAX);
                 return Err(Error::poisoned(why));
             }

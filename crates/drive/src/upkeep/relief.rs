@@ -169,7 +169,7 @@ impl<M: Media> Shared<M> {
             let over = core.segments.waiting_count() < before
                 || discarding && !core.discarding
                 || before == 0 && !discarding
-                || core.writable().is_err();
+                || core.mode.writable().is_err();
             over.then_some(())
         })
         .await;
@@ -180,10 +180,10 @@ impl<M: Media> Shared<M> {
     pub(crate) async fn relieve(self: &Arc<Self>) -> Result<(), Error> {
         self.wait_for(|core| {
             let free = core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES;
-            (free || core.poisoned.is_some() || core.full_backing.is_full()).then_some(())
+            (free || core.mode.is_poisoned() || core.full_backing.is_full()).then_some(())
         })
         .await;
-        self.core().writable()?;
+        self.core().mode.writable()?;
         if self.core().full_backing.is_full() {
             return Err(Error::BackingFull);
         }

@@ -17,7 +17,7 @@ impl Core {
     /// Returns whether nothing can be done before something changes.
     fn may_rest(&self) -> bool {
         let ticks_are_needed = self.segments.waiting_count() > 0 || self.full_backing.is_full();
-        if self.writable().is_err() {
+        if self.mode.writable().is_err() {
             return !ticks_are_needed;
         }
         !ticks_are_needed

@@ -15,7 +15,7 @@ impl<M: Media> Shared<M> {
     /// Returns whether it is to be recorded that records may be structured, and can be.
     pub(crate) fn owes_structure(&self) -> bool {
         let core = self.core();
-        self.structure.is_wanted(core.ticks) && core.writable().is_ok() && !core.full_backing.is_full()
+        self.structure.is_wanted(core.ticks) && core.mode.writable().is_ok() && !core.full_backing.is_full()
     }
 
     /// Records that records may be structured. The caller has the right to maintenance. While the backing is

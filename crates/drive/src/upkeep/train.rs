@@ -48,7 +48,7 @@ impl<M: Media> Drive<M> {
     pub fn training_is_due(&self) -> bool {
         let seen = self.0.sampler.seen_blocks();
         let core = self.0.core();
-        core.writable().is_ok()
+        core.mode.writable().is_ok()
             && self.0.uses_dictionaries()
             && (core.schedule.untrained || seen >= core.schedule.due_blocks && seen > 0)
     }
@@ -67,7 +67,7 @@ impl<M: Media> Drive<M> {
     /// Errors of the medium; nothing was changed then.
     pub async fn train(&self) -> Result<Trained, Error> {
         let shared = &self.0;
-        shared.core().writable()?;
+        shared.core().mode.writable()?;
         let mut sample = shared.sampler.blocks();
         let mut read = false;
         if sample.len() < shared.sampler.size() {
@@ -122,7 +122,7 @@ impl<M: Media> Drive<M> {
     ///
     /// Errors of the medium, or [`Error::NoSpace`].
     pub async fn forget_dictionaries(&self) -> Result<usize, Error> {
-        self.0.core().writable()?;
+        self.0.core().mode.writable()?;
         self.0.forget_dictionaries(None).await
     }
 

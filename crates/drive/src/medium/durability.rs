@@ -25,8 +25,8 @@ enum Next {
 impl Core {
     /// A sync is about to be issued. Returns up to which pack it will have made the log durable.
     fn begin_sync(&mut self) -> u64 {
-        assert!(!self.syncing, "two syncs at a time");
-        self.syncing = true;
+        assert!(!self.syncs.in_progress, "two syncs at a time");
+        self.syncs.in_progress = true;
         self.log.sync_begins();
         self.log.written()
     }
@@ -34,8 +34,8 @@ impl Core {
     /// If much was written since the last sync, begins one, so that the next opening has little to write
     /// again: what no pack calls durable. Returns the same as [`Core::begin_sync`].
     pub(crate) fn begin_due_sync(&mut self) -> Option<u64> {
-        let is_due = self.log.unsynced_bytes() >= self.checkpoint_bytes / UNSYNCED_PART;
-        (is_due && !self.syncing && !self.mode.is_poisoned()).then(|| self.begin_sync())
+        let is_due = self.log.unsynced_bytes() >= self.checkpoints.interval_bytes / UNSYNCED_PART;
+        (is_due && !self.syncs.in_progress && !self.mode.is_poisoned()).then(|| self.begin_sync())
     }
 }
 
@@ -50,14 +50,14 @@ impl<M: Media> Shared<M> {
             let (target, sealed) = {
                 let mut core = self.core();
                 let core = &mut *core;
-                let is_busy = core.log.durable() < core.flushing_up_to && !core.mode.is_poisoned();
+                let is_busy = core.log.durable() < core.syncs.flushing_up_to && !core.mode.is_poisoned();
                 let mut sealed = core.log.host_sealed() >= wanted;
                 if !sealed && !is_busy {
                     core.log.seal(Head::Host, &mut core.segments);
-                    core.flushing_up_to = core.log.filled();
+                    core.syncs.flushing_up_to = core.log.filled();
                     sealed = true;
                 }
-                let target = if sealed { core.log.host_filled() } else { core.flushing_up_to };
+                let target = if sealed { core.log.host_filled() } else { core.syncs.flushing_up_to };
                 (target, sealed)
             };
             self.durable(target).await?;
@@ -130,7 +130,7 @@ impl<M: Media> Shared<M> {
         if core.log.written() < target {
             return core.gave_up_writing().map(Err);
         }
-        if core.syncing {
+        if core.syncs.in_progress {
             return None;
         }
         if core.log.synced_up_to() >= target {
@@ -145,14 +145,14 @@ impl<M: Media> Shared<M> {
     pub(crate) async fn sync_once(self: &Arc<Self>) -> Result<(), Error> {
         let begun = self.wait_for(|core| match core.mode.trusted() {
             Err(poisoned) => Some(Err(poisoned)),
-            Ok(()) if core.syncing => None,
-            Ok(()) => Some(Ok((core.syncs_count, core.begin_sync()))),
+            Ok(()) if core.syncs.in_progress => None,
+            Ok(()) => Some(Ok((core.syncs.ended_count, core.begin_sync()))),
         });
         let (done_before, mark) = begun.await?;
         self.sync_in_background(mark);
         self.wait_for(|core| match core.mode.trusted() {
             Err(poisoned) => Some(Err(poisoned)),
-            Ok(()) => (core.syncs_count > done_before).then_some(Ok(())),
+            Ok(()) => (core.syncs.ended_count > done_before).then_some(Ok(())),
         })
         .await
     }
@@ -162,9 +162,9 @@ impl<M: Media> Shared<M> {
         tracing::debug!(mark, error = result.as_ref().err().map(tracing::field::display), "medium synced");
         {
             let mut core = self.core();
-            let was_syncing = std::mem::replace(&mut core.syncing, false);
+            let was_syncing = std::mem::replace(&mut core.syncs.in_progress, false);
             assert!(was_syncing, "two syncs at a time");
-            core.syncs_count += 1;
+            core.syncs.ended_count += 1;
             match result {
                 // After a failed write or sync, success means nothing any more for earlier writes.
                 Ok(()) if core.mode.is_poisoned() => {}

@@ -17,6 +17,7 @@ use crate::open::slots::{
 use crate::options::OpenOptions;
 use crate::planted::PlantedBug;
 use crate::shared::{Drive, Shared};
+use crate::state::checkpoints::Checkpoints;
 use crate::state::core::Core;
 use crate::state::log::Log;
 use crate::state::lost::Lost;
@@ -183,7 +184,8 @@ impl<M: Media> Drive<M> {
         }
         {
             let mut core = drive.0.core();
-            core.full_backing_patience = options.full_backing_patience_ticks;
+            // No time has passed until now.
+            core.full_backing.set_patience(options.full_backing_patience_ticks);
             drive.0.has_room.store(core.has_room(), std::sync::atomic::Ordering::Relaxed);
         }
         Ok(drive)
@@ -259,48 +261,29 @@ fn recover(
         counters,
         scrub: checkpoint.scrub,
         mode: Mode::new(read_only),
-        in_progress: None,
+        checkpoints: Checkpoints::new(options.checkpoint_bytes.max(64 << 10)),
         cleaning: None,
         map_wish: MapWish::default(),
         lost: Lost::default(),
         accounts_tried: None,
-        syncing: false,
-        flushing_up_to: 0,
         full_backing: Default::default(),
-        // No time passes until it is open.
-        full_backing_patience: 0,
         failed_packs: 0,
-        cut_committed: 0,
-        skipped_checkpoints: 0,
         updates_tried: superblock.update,
         copies_not_taken: Default::default(),
         writing_aside: false,
-        syncs_count: 0,
         maintaining: false,
         reserved_units: 0,
         held: Default::default(),
-        checkpoint_bytes: options.checkpoint_bytes.max(64 << 10),
-        records_since_checkpoint: 0,
         ticks: 0,
-        last_host_tick: 0,
         lull: Lull::default(),
         resting: false,
         harvest: Default::default(),
-        discarding: false,
         written: Default::default(),
-        dictionary_places_wanted: false,
-        freeing: None,
-        freeing_passes: 0,
         vain: Default::default(),
-        dictionaries: Vec::new(),
+        dictionaries: Default::default(),
+        give_back: Default::default(),
+        syncs: Default::default(),
         schedule: crate::state::training_schedule::Schedule::new(options.sample_blocks),
-        open_at_retirement: Vec::new(),
-        outgoing: Vec::new(),
-        discard_tick: 0,
-        checkpoint_tick: 0,
-        quiet_checkpoints: (0, 0),
-        discard_unsupported: false,
-        backing_is_short: false,
         notes: Vec::new(),
         recovered: crate::state::recovered::Recovered {
             packs_count: tail.packs_count,

@@ -84,7 +84,7 @@ impl<M: Media> Drive<M> {
             return Ok(());
         }
         // A checkpoint's table has the size at its cut.
-        if shared.core().in_progress.is_some() {
+        if shared.core().checkpoints.in_progress.is_some() {
             shared.write_checkpoint(false).await?;
         }
         superblock.geometry = geometry;

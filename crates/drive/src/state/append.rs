@@ -23,14 +23,14 @@ impl Core {
 
     /// Returns whether a data record needs only dictionaries in use.
     pub(crate) fn is_current(&self, header: &RecordHeader) -> bool {
-        header.extra == 0 || self.dictionaries.contains(&header.extra)
+        header.extra == 0 || self.dictionaries.active.contains(&header.extra)
     }
 
     /// A record was appended. If it needs a retired dictionary, the segments that need it are unknown until
     /// no head is in this one any more.
     pub(crate) fn note_retired(&mut self, header: &RecordHeader) {
         if !self.is_current(header) {
-            self.open_at_retirement = self.log.open_segments();
+            self.dictionaries.open_at_retirement = self.log.open_segments();
         }
     }
 
@@ -62,7 +62,7 @@ impl Core {
         let entry = self.log.append(Head::Cleaning, header, payload);
         self.publish_record(header.block, entry, header.left_out);
         self.note_retired(header);
-        self.records_since_checkpoint += 1;
+        self.checkpoints.records_since += 1;
         self.log.seal_if_full(Head::Cleaning, &mut self.segments);
         true
     }

@@ -9,9 +9,12 @@ use space::UNWRITTEN_MAX_BYTES;
 use crate::error::Error;
 use crate::planted::{Planted, PlantedBug};
 use crate::state::batch::{Batch, Item, Payload, Seen};
+use crate::state::checkpoints::Checkpoints;
 use crate::state::cleaning::Cleaning;
 use crate::state::cut::InProgress;
+use crate::state::dictionary_use::DictionaryUse;
 use crate::state::full_backing::FullBacking;
+use crate::state::give_back::GiveBack;
 use crate::state::held::Held;
 use crate::state::log::{Log, Room};
 use crate::state::lost::Lost;
@@ -22,6 +25,7 @@ use crate::state::mode::Mode;
 use crate::state::node::Slot;
 use crate::state::rules::first_broken;
 use crate::state::segments::{Claim, Segments};
+use crate::state::syncs::Syncs;
 use crate::state::table::Table;
 
 /// Why a batch was not appended. Nothing was changed.
@@ -52,84 +56,45 @@ pub(crate) struct Core {
     /// Scrubs, as the next checkpoint records them.
     pub(crate) scrub: ScrubMark,
     pub(crate) mode: Mode,
-    pub(crate) in_progress: Option<InProgress>,
+    pub(crate) checkpoints: Checkpoints,
     /// The segment that is partly cleaned.
     pub(crate) cleaning: Option<Cleaning>,
     pub(crate) map_wish: MapWish,
     pub(crate) lost: Lost,
     /// Newest pack when making the accounting exact was last tried without success.
     pub(crate) accounts_tried: Option<u64>,
-    /// A sync is in progress. There are never two at a time.
-    pub(crate) syncing: bool,
-    /// Newest pack that a flush sealed and waits for. Until it is durable, other flushes join the next one.
-    pub(crate) flushing_up_to: u64,
+    pub(crate) syncs: Syncs,
     /// Packs that the backing had no room for.
     pub(crate) full_backing: FullBacking,
-    /// Ticks to wait for room on the backing before reporting that there is none.
-    pub(crate) full_backing_patience: u64,
     /// Packs that the medium did not take since the last checkpoint.
     pub(crate) failed_packs: u32,
-    /// Newest pack before the cut of the newest checkpoint of this run.
-    pub(crate) cut_committed: u64,
-    /// Numbers of checkpoints that were given up while they were being written to their places.
-    pub(crate) skipped_checkpoints: u64,
     /// Highest update number that a superblock was written with, or may have been.
     pub(crate) updates_tried: u64,
     /// Places of copies of superblock and checkpoints that did not take what was last written to them.
     pub(crate) copies_not_taken: BTreeSet<u64>,
     /// A superblock or checkpoint is being written. There are never two at a time.
     pub(crate) writing_aside: bool,
-    /// Syncs that have ended.
-    pub(crate) syncs_count: u64,
     /// The right to maintenance is taken.
     pub(crate) maintaining: bool,
     /// Live units promised to requests of several batches.
     pub(crate) reserved_units: u64,
     /// Blocks that only one request may change now.
     pub(crate) held: Held,
-    pub(crate) checkpoint_bytes: u64,
-    /// Records appended since the cut of the last checkpoint. Bounds the memory of roll-forward.
-    pub(crate) records_since_checkpoint: u64,
     pub(crate) ticks: u64,
-    pub(crate) last_host_tick: u64,
-    /// Since when hosts have changed little.
+    /// When hosts changed something, and since when they have changed little.
     pub(crate) lull: Lull,
     /// Nothing is left to be done by ticks or maintenance, until something changes. See `upkeep/rest.rs`.
     pub(crate) resting: bool,
     /// Data records written by the host's requests and by settling since the drive was opened.
     pub(crate) written: crate::state::tally::Tally,
-    /// Dictionaries with which new records may be compressed.
-    pub(crate) dictionaries: Vec<u16>,
-    /// Retired dictionaries for which the segments that may need them are not counted yet. Records that need
-    /// them may still be written.
-    pub(crate) outgoing: Vec<u16>,
+    pub(crate) dictionaries: DictionaryUse,
     /// Where settling found nothing worth writing.
     pub(crate) vain: crate::state::vain::Vain,
     /// When dictionaries are trained next.
     pub(crate) schedule: crate::state::training_schedule::Schedule,
-    /// Training found dictionaries worth keeping, but there is no place for them.
-    pub(crate) dictionary_places_wanted: bool,
-    /// Places for dictionaries are being made.
-    pub(crate) freeing: Option<crate::state::freeing::Freeing>,
-    /// Passes started in this run.
-    pub(crate) freeing_passes: u64,
-    /// Segments (with their generations) that heads were in when a dictionary was retired, or when a record
-    /// that needs it was written.
-    pub(crate) open_at_retirement: Vec<layout::NextSegment>,
     /// Yield of cleaning.
     pub(crate) harvest: crate::state::harvest::Harvest,
-    /// A discard is in progress.
-    pub(crate) discarding: bool,
-    /// Tick before which no discard is begun.
-    pub(crate) discard_tick: u64,
-    /// Tick of the last checkpoint.
-    pub(crate) checkpoint_tick: u64,
-    /// Checkpoints since hosts changed something at this tick.
-    pub(crate) quiet_checkpoints: (u64, u32),
-    /// The backing cannot discard.
-    pub(crate) discard_unsupported: bool,
-    /// The file system under the drive has little room: only hosts should write to it.
-    pub(crate) backing_is_short: bool,
+    pub(crate) give_back: GiveBack,
     pub(crate) notes: Vec<String>,
     pub(crate) recovered: crate::state::recovered::Recovered,
     pub(crate) planted: Planted,
@@ -153,15 +118,15 @@ impl Core {
     /// broken one.
     pub(crate) fn broken_invariant(&self) -> Option<&'static str> {
         let sequence = self.log.sequence();
-        let checkpoint = self.in_progress.is_some();
+        let checkpoint = self.checkpoints.in_progress.is_some();
         let rules = [
             (self.map.is_frozen() == checkpoint, "the map has a cut without a checkpoint, or none with one"),
             (
                 self.segments.is_frozen() == checkpoint,
                 "the table has a cut without a checkpoint, or none with one",
             ),
-            (self.cut_committed <= sequence, "a checkpoint covers a pack that was not sealed"),
-            (self.flushing_up_to <= sequence, "a flush waits for a pack that was not sealed"),
+            (self.checkpoints.cut_committed <= sequence, "a checkpoint covers a pack that was not sealed"),
+            (self.syncs.flushing_up_to <= sequence, "a flush waits for a pack that was not sealed"),
         ];
         let broken = first_broken(&rules);
         broken
@@ -175,7 +140,7 @@ impl Core {
         if let Err(poisoned) = self.mode.trusted() {
             return Some(poisoned);
         }
-        self.full_backing.is_full_for(self.full_backing_patience, self.ticks).then_some(Error::BackingFull)
+        self.full_backing.is_given_up(self.ticks).then_some(Error::BackingFull)
     }
 
     /// Adds a note for the administrator, once.
@@ -337,7 +302,7 @@ impl Core {
             return Err(Stall::Conflict);
         }
         // Retired meanwhile. To forget a dictionary, the drive must know that nothing new needs it.
-        if !batch.dictionaries.iter().all(|id| self.dictionaries.contains(id) || self.outgoing.contains(id)) {
+        if !batch.dictionaries.iter().all(|id| self.dictionaries.may_be_needed(*id)) {
             return Err(Stall::Conflict);
         }
         if batch.items.is_empty() {
@@ -371,13 +336,12 @@ impl Core {
             records = records.saturating_add(1);
         }
         debug_assert_eq!(bytes, batch.log_bytes, "a batch takes the room that was made for it");
-        self.records_since_checkpoint += batch.items.len() as u64;
+        self.checkpoints.records_since += batch.items.len() as u64;
         match records {
             // Divided.
             u32::MAX => self.log.seal(Head::Host, &mut self.segments),
             _ => self.log.seal_if_full(Head::Host, &mut self.segments),
         }
-        self.last_host_tick = self.ticks;
         let blocks = batch.items.iter().map(Item::blocks);
         self.lull.note(blocks.map(|(first, end)| end - first).sum(), self.ticks);
         if self.map.over_budget() {
@@ -458,7 +422,7 @@ impl Core {
         let written = self.map_bytes();
         let unwritten = self.map.write_estimate_bytes(written);
         // After a crash, an opening would have to write what the checkpoint in progress has written.
-        let cut = self.in_progress.as_ref().map_or(0, InProgress::estimate_bytes);
+        let cut = self.checkpoints.in_progress.as_ref().map_or(0, InProgress::estimate_bytes);
         let upper = self.map.upper_estimate_bytes(written);
         self.segments.set_map_need(unwritten, unwritten + cut, upper);
     }
@@ -472,11 +436,10 @@ impl Core {
 
     /// Returns whether freed space is discarded in the backing.
     pub(crate) fn may_discard(&self) -> bool {
-        !self.discard_unsupported && self.superblock.features.compatible & Features::KEEP_ALLOCATED == 0
+        !self.give_back.is_unsupported && self.superblock.features.compatible & Features::KEEP_ALLOCATED == 0
     }
 
     pub(crate) fn is_idle(&self) -> bool {
-        const IDLE_TICKS: u64 = 50;
-        self.ticks - self.last_host_tick > IDLE_TICKS
+        self.lull.is_idle(self.ticks)
     }
 }

@@ -19,6 +19,8 @@ pub(crate) struct FullBacking {
     waiting: Vec<SealedPack>,
     /// Packs that are being written again.
     in_flight: usize,
+    /// Ticks to wait for room before reporting that there is none.
+    patience_ticks: u64,
     /// Number of times that it ran out of room.
     times: u64,
 }
@@ -29,10 +31,14 @@ impl FullBacking {
         self.since.is_some()
     }
 
-    /// Returns whether packs have been waiting for this number of ticks and are not being written again just
-    /// now.
-    pub(crate) fn is_full_for(&self, ticks: u64, now: u64) -> bool {
-        self.in_flight == 0 && self.since.is_some_and(|since| now - since >= ticks)
+    /// Sets after how many ticks without room nobody waits any longer.
+    pub(crate) fn set_patience(&mut self, ticks: u64) {
+        self.patience_ticks = ticks;
+    }
+
+    /// Returns whether packs have been waiting for too long and are not being written again just now.
+    pub(crate) fn is_given_up(&self, now: u64) -> bool {
+        self.in_flight == 0 && self.since.is_some_and(|since| now - since >= self.patience_ticks)
     }
 
     /// Returns the number of times that the backing ran out of room since the drive was opened.
@@ -103,8 +109,9 @@ mod tests {
         full.shift(10);
         full.wait(pack(1), 5);
         full.shift(100_000);
-        assert!(full.due(100_005 + RETRY_TICKS - 1).is_empty() && !full.is_full_for(1000, 100_005 + 999));
-        assert!(full.is_full_for(1000, 100_005 + 1000));
+        full.set_patience(1000);
+        assert!(full.due(100_005 + RETRY_TICKS - 1).is_empty() && !full.is_given_up(100_005 + 999));
+        assert!(full.is_given_up(100_005 + 1000));
         assert_eq!(full.due(100_005 + RETRY_TICKS).len(), 1);
     }
 
@@ -114,7 +121,8 @@ mod tests {
         assert!(full.due(100).is_empty() && !full.is_full());
         full.wait(pack(1), 100);
         full.wait(pack(2), 101);
-        assert!(full.is_full() && full.is_full_for(10, 110) && !full.is_full_for(10, 109));
+        full.set_patience(10);
+        assert!(full.is_full() && full.is_given_up(110) && !full.is_given_up(109));
         assert!(full.due(100 + RETRY_TICKS - 1).is_empty());
         let mut again = full.due(100 + RETRY_TICKS);
         assert_eq!(again.len(), 2);

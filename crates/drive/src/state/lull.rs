@@ -1,21 +1,26 @@
-//! Times in which hosts change little.
+//! Times in which hosts change little, or nothing.
 
 /// Blocks that hosts may change before a lull begins anew: 1 MiB.
 const BLOCKS_MAX: u64 = 256;
+/// Ticks without a change after which the host counts as idle.
+const IDLE_TICKS: u64 = 50;
 
-/// Since when hosts have changed little, if they have changed anything.
+/// When hosts changed something, and since when they have changed little.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lull {
     since: u64,
     blocks: u64,
+    /// Tick of the last change.
+    last: u64,
 }
 
 impl Lull {
     /// Counts changed blocks, at this tick.
     pub(crate) fn note(&mut self, blocks: u64, tick: u64) {
+        self.last = tick;
         self.blocks = self.blocks.saturating_add(blocks);
         if self.blocks > BLOCKS_MAX {
-            *self = Lull { since: tick, blocks: 0 };
+            (self.since, self.blocks) = (tick, 0);
         }
     }
 
@@ -24,11 +29,17 @@ impl Lull {
         self.since
     }
 
-    /// Ticks were left out before the host's last change.
-    pub(crate) fn shift(&mut self, from: u64, to: u64) {
-        if self.since >= from {
-            self.since = to;
+    /// Returns whether the last change was long ago.
+    pub(crate) fn is_idle(&self, now: u64) -> bool {
+        now - self.last > IDLE_TICKS
+    }
+
+    /// Ticks were left out before the host's last change: it was made now.
+    pub(crate) fn shift(&mut self, now: u64) {
+        if self.since >= self.last {
+            self.since = now;
         }
+        self.last = now;
     }
 }
 
@@ -47,9 +58,12 @@ mod tests {
         assert_eq!(lull.since(), 300);
         lull.note(u64::MAX, 500);
         assert_eq!(lull.since(), 500);
-        lull.shift(501, 900);
+        lull.note(1, 501);
+        lull.shift(900);
         assert_eq!(lull.since(), 500);
-        lull.shift(500, 900);
-        assert_eq!(lull.since(), 900);
+        lull.note(u64::MAX, 900);
+        lull.shift(1000);
+        assert_eq!(lull.since(), 1000);
+        assert!(!lull.is_idle(1000 + IDLE_TICKS) && lull.is_idle(1001 + IDLE_TICKS));
     }
 }

@@ -49,10 +49,10 @@ impl Core {
         self.log.seal_all(&mut self.segments);
         self.log.promise_all(&mut self.segments);
         self.log.start_map_head(&mut self.segments);
-        assert!(self.in_progress.is_none(), "a checkpoint is begun in a checkpoint");
+        assert!(self.checkpoints.in_progress.is_none(), "a checkpoint is begun in a checkpoint");
         let dirty = self.map.freeze();
         let (leaves, upper): (Vec<_>, Vec<_>) = dirty.into_iter().partition(|id| id.level == LEAF_LEVEL);
-        let number = self.log.checkpoint() + 1 + self.skipped_checkpoints;
+        let number = self.log.checkpoint() + 1 + self.checkpoints.skipped_count;
         let changed = self.segments.begin_cut();
         self.table.change(&changed, number);
         tracing::debug!(
@@ -62,7 +62,7 @@ impl Core {
             clean,
             "checkpoint begun"
         );
-        self.in_progress = Some(InProgress {
+        self.checkpoints.in_progress = Some(InProgress {
             number,
             sequence: self.log.sequence(),
             clean,
@@ -75,7 +75,7 @@ impl Core {
             dead: self.segments.dead().into_iter().collect(),
             open: self.log.open_segments().iter().map(|open| open.segment).collect(),
             log_bytes: self.log.take_since_checkpoint(),
-            log_records: std::mem::take(&mut self.records_since_checkpoint),
+            log_records: std::mem::take(&mut self.checkpoints.records_since),
             leaves: leaves.into(),
             upper: upper.into_iter().collect(),
             overlay_records: 0,
@@ -93,9 +93,9 @@ impl Core {
 
     /// Writes some nodes.
     fn checkpoint_step(&mut self) -> Step {
-        let Some(mut progress) = self.in_progress.take() else { return Step::Done };
+        let Some(mut progress) = self.checkpoints.in_progress.take() else { return Step::Done };
         let step = self.write_nodes(&mut progress);
-        self.in_progress = Some(progress);
+        self.checkpoints.in_progress = Some(progress);
         if self.map.over_budget() {
             self.map.evict();
         }
@@ -217,7 +217,7 @@ impl Core {
 
     /// Encodes the header of the checkpoint. Everything it points to is durable.
     fn encode_checkpoint(&mut self, entropy: u64) -> Option<Writing> {
-        let mut progress = self.in_progress.take()?;
+        let mut progress = self.checkpoints.in_progress.take()?;
         let is_written = progress.leaves.is_empty() && progress.upper.is_empty();
         assert!(is_written, "a checkpoint is placed before all of its nodes are written");
         let synced = self.log.synced_up_to();
@@ -253,13 +253,13 @@ impl Core {
             rows: Rows::default(),
         };
         let writing = self.table.begin_writing(&header, &self.segments);
-        self.in_progress = Some(progress);
+        self.checkpoints.in_progress = Some(progress);
         Some(writing)
     }
 
     /// The checkpoint is durable: what it freed may be used again.
     fn commit_checkpoint(&mut self) {
-        let Some(progress) = self.in_progress.take() else { return };
+        let Some(progress) = self.checkpoints.in_progress.take() else { return };
         tracing::debug!(
             number = progress.number,
             written_bytes = progress.written_bytes,
@@ -269,13 +269,12 @@ impl Core {
         self.map.thaw();
         self.segments.end_cut();
         assert!(progress.number > self.log.checkpoint(), "checkpoint numbers rise");
-        assert!(progress.sequence >= self.cut_committed, "the cut of a checkpoint moves forward");
+        assert!(progress.sequence >= self.checkpoints.cut_committed, "the cut of a checkpoint moves forward");
         self.log.checkpoint_durable(progress.number, &progress.heads);
-        self.cut_committed = progress.sequence;
-        self.checkpoint_tick = self.ticks;
-        self.note_quiet_checkpoint();
+        self.checkpoints.cut_committed = progress.sequence;
+        self.give_back.note_checkpoint(self.ticks, self.lull.since());
         self.failed_packs = 0;
-        self.skipped_checkpoints = 0;
+        self.checkpoints.skipped_count = 0;
         self.counters.checkpoints_count += 1;
         self.segments.let_discard();
         if progress.others_held == OthersHeld::Discarded {
@@ -295,21 +294,21 @@ impl Core {
 
     /// Forgets gaps in the log that the newest checkpoint made unnecessary.
     fn close_gap(&mut self) {
-        self.log.gap_closed(self.cut_committed);
+        self.log.gap_closed(self.checkpoints.cut_committed);
     }
 
     /// Gives up the checkpoint in progress, because something that it points to did not reach the medium.
     /// Everything it was to write is left to the next one.
     pub(crate) fn abandon_checkpoint(&mut self) {
-        let Some(progress) = self.in_progress.take() else { return };
+        let Some(progress) = self.checkpoints.in_progress.take() else { return };
         tracing::debug!(number = progress.number, "checkpoint abandoned");
         if progress.is_placed {
             // Two checkpoints with the same number could not be distinguished. The next goes to the same
             // slot: the other slot holds the one to fall back on.
-            self.skipped_checkpoints += 2;
+            self.checkpoints.skipped_count += 2;
         }
         self.log.add_since_checkpoint(progress.log_bytes);
-        self.records_since_checkpoint += progress.log_records;
+        self.checkpoints.records_since += progress.log_records;
         self.map.give_up_cut(progress.leaves.into_iter().chain(progress.upper));
         self.segments.end_cut();
         self.update_map_need();
@@ -371,7 +370,7 @@ impl<M: Media> Shared<M> {
             let mut core = self.core();
             core.mode.writable()?;
             self.fold_counters(&mut core);
-            match &mut core.in_progress {
+            match &mut core.checkpoints.in_progress {
                 // A checkpoint that was to be the last one is not, if the drive is still used.
                 Some(progress) => progress.clean &= clean,
                 None => core.begin_checkpoint(clean),
@@ -396,7 +395,7 @@ impl<M: Media> Shared<M> {
                     let loaded = if is_lost { Ok(false) } else { self.load(missing).await.map(|()| true) };
                     match loaded {
                         Ok(false) | Err(Error::Io(_) | Error::Corrupt(_)) => {
-                            if let Some(progress) = &mut self.core().in_progress {
+                            if let Some(progress) = &mut self.core().checkpoints.in_progress {
                                 progress.unreadable.insert(missing.id);
                             }
                         }
@@ -435,7 +434,10 @@ impl<M: Media> Shared<M> {
         let target = self.core().log.sequence();
         self.synced(target).await?;
         let has_discarded = |core: &Core| {
-            core.in_progress.as_ref().is_some_and(|progress| progress.others_held == OthersHeld::Discarded)
+            core.checkpoints
+                .in_progress
+                .as_ref()
+                .is_some_and(|progress| progress.others_held == OthersHeld::Discarded)
         };
         if has_discarded(&self.core()) {
             // Before a checkpoint says so.
@@ -479,7 +481,7 @@ impl<M: Media> Shared<M> {
             for copy in (0..COPIES).filter(|copy| written[*copy]) {
                 core.table.end_place(number, copy);
             }
-            let is_doubtful = core.skipped_checkpoints > 0 || written != [true; COPIES];
+            let is_doubtful = core.checkpoints.skipped_count > 0 || written != [true; COPIES];
             core.commit_checkpoint();
             // Those who wait for a gap to be closed are woken when the second one is written, too.
             if !is_doubtful || is_extra {

@@ -590,7 +590,7 @@ impl Core {
             }
             let may_move = match &live.fate {
                 Fate::Move(header) => self.may_move(header, pass),
-                Fate::Anew(anew) => anew.dictionaries.iter().all(|id| self.dictionaries.contains(id)),
+                Fate::Anew(anew) => anew.dictionaries.iter().all(|id| self.dictionaries.active.contains(id)),
                 Fate::Stay => true,
             };
             if !may_move {
@@ -615,7 +615,7 @@ impl Core {
 
     /// Returns whether a data record may move as it is.
     fn may_move(&self, header: &RecordHeader, pass: &Pass) -> bool {
-        self.is_current(header) || pass.as_is && self.outgoing.contains(&header.extra)
+        self.is_current(header) || pass.as_is && self.dictionaries.outgoing.contains(&header.extra)
     }
 
     /// Returns whether records that need these retired dictionaries and would only become larger may be

@@ -64,10 +64,10 @@ impl Core {
         if may_clean && self.cleans_first() && !self.cleans_in_vain(CLEANED_IN_VAIN_MAX) {
             return Wanted::Clean;
         }
-        if self.in_progress.is_some()
+        if self.checkpoints.in_progress.is_some()
             || self.log.has_gap()
-            || self.log.since_checkpoint_bytes() >= self.checkpoint_bytes
-            || self.records_since_checkpoint >= LOG_RECORDS_MAX
+            || self.log.since_checkpoint_bytes() >= self.checkpoints.interval_bytes
+            || self.checkpoints.records_since >= LOG_RECORDS_MAX
             || for_map
             || (free <= critical && dead > 0)
         {
@@ -87,7 +87,7 @@ impl Core {
         if self.is_idle() {
             // A short log makes the next opening quick.
             const IDLE_LOG_BYTES: u64 = 8 << 20;
-            if self.log.since_checkpoint_bytes() > IDLE_LOG_BYTES.min(self.checkpoint_bytes / 4) {
+            if self.log.since_checkpoint_bytes() > IDLE_LOG_BYTES.min(self.checkpoints.interval_bytes / 4) {
                 return Wanted::Checkpoint;
             }
             if self.owes_accounts() {
@@ -118,7 +118,7 @@ impl Core {
     fn cleans_first(&self) -> bool {
         let (critical, _) = self.watermarks();
         self.supply() <= critical
-            && self.in_progress.is_none()
+            && self.checkpoints.in_progress.is_none()
             && !self.log.has_gap()
             && (self.cleaning.is_some()
                 || self.segments.victim(self.log.sequence(), Gain::Segments).is_some())
@@ -276,7 +276,7 @@ impl<M: Media> Drive<M> {
     pub fn stop_waiting_for_room(&self) {
         let again = {
             let mut core = self.0.core();
-            core.full_backing_patience = 0;
+            core.full_backing.set_patience(0);
             let now = core.ticks;
             core.full_backing.again(now)
         };
@@ -294,7 +294,7 @@ impl<M: Media> Drive<M> {
         self.stop_waiting_for_room();
         self.0.flush().await?;
         let _right = self.0.maintenance().await;
-        if self.0.core().in_progress.is_some() {
+        if self.0.core().checkpoints.in_progress.is_some() {
             self.0.write_checkpoint(false).await?;
         }
         self.0.account_before_closing().await;
@@ -304,7 +304,7 @@ impl<M: Media> Drive<M> {
         for _ in 0..CLEAN_CHECKPOINTS_MAX {
             self.0.write_checkpoint(true).await?;
             let mut core = self.0.core();
-            if core.log.host_is_behind(core.cut_committed) {
+            if core.log.host_is_behind(core.checkpoints.cut_committed) {
                 let is_kept = core.may_discard() && core.segments.kept_for_fallback_count() > 0;
                 if is_kept && std::mem::take(&mut gives_back) {
                     continue;
@@ -338,7 +338,7 @@ impl<M: Media> Shared<M> {
             // a time.
             let some =
                 (core.map.budget_bytes() / 16).max(LEAVES_A_CHECKPOINT_MIN * layout::BLOCK_BYTES as u64);
-            core.in_progress.is_none().then_some(if crowded { some } else { 0 })
+            core.checkpoints.in_progress.is_none().then_some(if crowded { some } else { 0 })
         };
         let loaded = match most {
             Some(bytes) => self.load_overlays(bytes).await,
@@ -405,7 +405,7 @@ impl Core {
     /// cache, or the log has outgrown what recovery should read.
     pub(crate) fn must_checkpoint(&self) -> bool {
         self.map_pressure()
-            || self.log.since_checkpoint_bytes() > self.checkpoint_bytes * 4
-            || self.records_since_checkpoint > LOG_RECORDS_MAX * 2
+            || self.log.since_checkpoint_bytes() > self.checkpoints.interval_bytes * 4
+            || self.checkpoints.records_since > LOG_RECORDS_MAX * 2
     }
 }

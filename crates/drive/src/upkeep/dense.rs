@@ -35,7 +35,7 @@ impl<M: Media> Drive<M> {
         data: &[u8],
     ) -> Result<(), Error> {
         // Retired ones if records that need them may still be written.
-        let outgoing = self.0.core().outgoing.clone();
+        let outgoing = self.0.core().dictionaries.outgoing.clone();
         let retired = self.0.dictionaries.retired().into_iter();
         let retired = retired.filter(|dictionary| outgoing.contains(&dictionary.id())).collect();
         self.fill_densely(batch, offset, data, retired).await

@@ -80,7 +80,7 @@ impl<M: Media> Shared<M> {
             self.dictionaries.known.write().insert(entry.id, loaded);
         }
         self.take_catalog(catalog);
-        self.core().dictionaries = active.iter().map(Dictionary::id).collect();
+        self.core().dictionaries.active = active.iter().map(Dictionary::id).collect();
         *self.dictionaries.active.write() = active.into();
         Ok(())
     }
@@ -184,10 +184,10 @@ impl<M: Media> Shared<M> {
         self.take_catalog(catalog);
         *self.dictionaries.active.write() = active.into();
         let mut core = self.core();
-        core.dictionary_places_wanted = false;
-        core.dictionaries.clone_from(&ids);
+        core.dictionaries.places_wanted = false;
+        core.dictionaries.active.clone_from(&ids);
         // They may hold records that need the previous ones. Segments of an earlier run are sealed.
-        core.open_at_retirement = core.log.open_segments();
+        core.dictionaries.open_at_retirement = core.log.open_segments();
         Ok(ids)
     }
 
@@ -196,7 +196,7 @@ impl<M: Media> Shared<M> {
         let retired = catalog.slots.iter().flatten().filter(|entry| entry.retired_at == NOT_YET);
         let outgoing = retired.map(|entry| entry.id).collect();
         *self.dictionaries.catalog.lock() = catalog;
-        self.core().outgoing = outgoing;
+        self.core().dictionaries.outgoing = outgoing;
     }
 
     /// Allows records that need these retired dictionaries to be written again, if they may not be already.
@@ -208,7 +208,7 @@ impl<M: Media> Shared<M> {
         {
             // Others may have needed the same.
             let core = self.core();
-            ids.retain(|id| !core.dictionaries.contains(id) && !core.outgoing.contains(id));
+            ids.retain(|id| !core.dictionaries.may_be_needed(*id));
         }
         if ids.is_empty() { Ok(true) } else { self.note_needed(&ids).await }
     }
@@ -228,7 +228,7 @@ impl<M: Media> Shared<M> {
         if self.dictionaries.is_lost() {
             return Ok(false);
         }
-        if self.core().in_progress.is_some() {
+        if self.core().checkpoints.in_progress.is_some() {
             // Its cut is past.
             self.write_checkpoint(false).await?;
         }
@@ -240,7 +240,7 @@ impl<M: Media> Shared<M> {
         let appended = {
             let mut core = self.core();
             let core = &mut *core;
-            core.freeing = None;
+            core.dictionaries.freeing = None;
             // The host's open pack may hold an older catalog.
             core.log.seal(Head::Host, &mut core.segments);
             core.append_anew(&batch, Claim::Ordinary)
@@ -277,10 +277,10 @@ impl<M: Media> Shared<M> {
         let (oldest, now, left) = {
             let mut core = self.core();
             let open = core.log.open_segments();
-            let left = !core.open_at_retirement.iter().any(|segment| open.contains(segment));
+            let left = !core.dictionaries.open_at_retirement.iter().any(|segment| open.contains(segment));
             if left {
                 // From here on nothing that needs them is moved.
-                core.outgoing.clear();
+                core.dictionaries.outgoing.clear();
             }
             (core.segments.oldest_sequence(), core.log.sequence(), left)
         };

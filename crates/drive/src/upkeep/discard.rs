@@ -46,7 +46,7 @@ impl Core {
         let (discards, kept) = (self.segments.discards_count(), self.segments.kept_for_fallback_count());
         let dead = self.segments.dead_count();
         if !self.is_idle() {
-            let since = self.ticks - self.checkpoint_tick;
+            let since = self.ticks - self.give_back.checkpoint_tick;
             let is_much = |segments| bytes(segments) >= self.much_units() * UNIT_BYTES as u64;
             let may_wait = !is_much(discards + kept + dead) || self.discards_at_once() == 0;
             return match () {
@@ -61,7 +61,7 @@ impl Core {
         match () {
             () if self.may_discard_now() => Some(Wanted::Discard),
             () if !self.may_tidy_up() => None,
-            () if kept > 0 && discards == 0 && !self.discarding => Some(Wanted::Checkpoint),
+            () if kept > 0 && discards == 0 && !self.give_back.discarding => Some(Wanted::Checkpoint),
             () if dead > 0 && (is_much || is_quiet && !self.has_thin()) => Some(Wanted::Checkpoint),
             () if is_quiet && self.has_thin() => Some(Wanted::Clean),
             // Map nodes that cleaning found are moved by the next checkpoint.
@@ -78,20 +78,16 @@ impl Core {
             || self.segments.has_cleaned()
             || self.may_account()
             || self.has_thin();
-        self.may_discard() && waits && (!self.is_quiet() || self.discarding || self.ticks < self.discard_tick)
-    }
-
-    pub(crate) fn note_quiet_checkpoint(&mut self) {
-        let count = if self.quiet_checkpoints.0 == self.lull.since() { self.quiet_checkpoints.1 } else { 0 };
-        self.quiet_checkpoints = (self.lull.since(), count + 1);
+        self.may_discard()
+            && waits
+            && (!self.is_quiet() || self.give_back.discarding || self.ticks < self.give_back.next_tick)
     }
 
     /// Returns whether the drive may write to give space back. With hardly any memory for the map, what one
     /// checkpoint frees the next one takes, so there is an end to it until hosts change something.
     pub(crate) fn may_tidy_up(&self) -> bool {
-        let (since, count) = self.quiet_checkpoints;
         let most = QUIET_CHECKPOINTS_MIN + self.segments.count() / QUIET_CHECKPOINTS_PART;
-        since != self.lull.since() || count < most
+        self.give_back.checkpoints_since(self.lull.since()) < most
     }
 
     /// Returns whether hosts have changed little for long, and nothing just now.
@@ -106,7 +102,7 @@ impl Core {
 
     /// Returns whether cleaning segments that are a quarter dead, or more, would give much back.
     pub(crate) fn has_thin(&self) -> bool {
-        if self.backing_is_short {
+        if self.give_back.backing_is_short {
             // It writes before it frees.
             return false;
         }
@@ -114,7 +110,9 @@ impl Core {
     }
 
     pub(crate) fn may_discard_now(&self) -> bool {
-        !self.discarding && self.segments.discards_count() > 0 && self.ticks >= self.discard_tick
+        !self.give_back.discarding
+            && self.segments.discards_count() > 0
+            && self.ticks >= self.give_back.next_tick
     }
 
     /// Number of segments that one discard may take. Meanwhile nobody can have them.
@@ -137,7 +135,7 @@ impl<M: Media> Shared<M> {
             let mut core = self.core();
             let most = core.discards_at_once();
             let segments = if most == 0 { None } else { core.segments.take_for_discard(most) };
-            core.discarding = segments.is_some();
+            core.give_back.discarding = segments.is_some();
             segments.map(|segments| {
                 let segment_bytes = u64::from(core.geometry().segment_bytes);
                 let len = u64::from(segments.end - segments.start) * segment_bytes;
@@ -153,8 +151,8 @@ impl<M: Media> Shared<M> {
                 // A discard may need space itself: a copy-on-write file system may have none left.
                 let is_held = result.as_ref().is_err_and(lacks_room);
                 let used = core.segments.discarded(segments, is_held);
-                core.discarding = false;
-                core.discard_tick = match () {
+                core.give_back.discarding = false;
+                core.give_back.next_tick = match () {
                     () if is_held => core.ticks + RETRY_TICKS,
                     () if core.is_idle() || core.mode.is_closed() => core.ticks,
                     () => core.ticks + BUSY_DISCARD_TICKS,
@@ -166,7 +164,7 @@ impl<M: Media> Shared<M> {
                     }
                     Err(_) if is_held => {}
                     // Not worth an error: the space is merely not discarded.
-                    Err(_) => core.discard_unsupported = true,
+                    Err(_) => core.give_back.is_unsupported = true,
                 }
             }
             shared.progress.notify(usize::MAX);
@@ -188,14 +186,19 @@ impl<M: Media> Drive<M> {
                 || core.mode.is_poisoned()
                 || !core.may_discard()
         };
-        if done || shared.wait_for(|core| (!core.discarding).then_some(core.ticks < core.discard_tick)).await
+        if done
+            || shared
+                .wait_for(|core| {
+                    (!core.give_back.discarding).then_some(core.ticks < core.give_back.next_tick)
+                })
+                .await
         {
             return false;
         }
         if !shared.discard_some() {
             return false;
         }
-        shared.wait_for(|core| (!core.discarding).then_some(())).await;
+        shared.wait_for(|core| (!core.give_back.discarding).then_some(())).await;
         true
     }
 
@@ -203,9 +206,9 @@ impl<M: Media> Drive<M> {
     /// it.
     pub fn set_backing_is_short(&self, is_short: bool) {
         let mut core = self.0.core();
-        match core.backing_is_short == is_short {
+        match core.give_back.backing_is_short == is_short {
             true => core.lets_rest(),
-            false => core.backing_is_short = is_short,
+            false => core.give_back.backing_is_short = is_short,
         }
     }
 }

@@ -216,7 +216,7 @@ impl Core {
         let mut at = block / group * group;
         let weighs = matches!(pick, Pick::Unsettled(_, Worth::Price));
         if weighs {
-            let (has_room, dictionaries) = (self.has_room(), self.dictionaries.clone());
+            let (has_room, dictionaries) = (self.has_room(), self.dictionaries.active.clone());
             self.vain.review(Circumstances { blocks, has_room, dictionaries });
         }
         for _ in 0..ABSENT_A_LOOK {

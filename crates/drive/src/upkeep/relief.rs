@@ -50,7 +50,7 @@ pub(crate) struct Away {
 impl Core {
     /// Returns what is away now.
     pub(crate) fn away(&self) -> Away {
-        Away { waiting: self.segments.waiting_count(), discarding: self.discarding }
+        Away { waiting: self.segments.waiting_count(), discarding: self.give_back.discarding }
     }
 }
 
@@ -167,7 +167,7 @@ impl<M: Media> Shared<M> {
         self.wait_for(|core| {
             core.segments.review_waiting();
             let over = core.segments.waiting_count() < before
-                || discarding && !core.discarding
+                || discarding && !core.give_back.discarding
                 || before == 0 && !discarding
                 || core.mode.writable().is_err();
             over.then_some(())

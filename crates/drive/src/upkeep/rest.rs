@@ -67,9 +67,8 @@ impl<M: Media> Drive<M> {
         core.full_backing.shift(count);
         if !is_idle {
             // The host came back at the end of the rest.
-            let (before, now) = (core.last_host_tick, core.ticks);
-            core.lull.shift(before, now);
-            core.last_host_tick = now;
+            let now = core.ticks;
+            core.lull.shift(now);
         }
     }
 }

@@ -13,7 +13,6 @@ use media::Media;
 
 use crate::error::Error;
 use crate::shared::Drive;
-use crate::state::core::Core;
 use crate::state::dictionaries::NOT_YET;
 use crate::state::freeing::Freeing;
 use crate::state::sample::Random;
@@ -75,7 +74,7 @@ impl<M: Media> Drive<M> {
     /// Returns whether dictionaries worth keeping found no place: [`Drive::free_dictionaries_step`] makes
     /// some.
     pub fn wants_dictionary_places(&self) -> bool {
-        self.0.core().dictionary_places_wanted
+        self.0.core().dictionaries.places_wanted
     }
 
     /// Examines some of what may need the dictionaries that were retired first, and recompresses what does
@@ -92,16 +91,18 @@ impl<M: Media> Drive<M> {
             let catalog = shared.dictionaries.catalog();
             let mut core = shared.core();
             let known = |id: &u16| catalog.slots.iter().flatten().any(|entry| entry.id == *id);
-            core.freeing = core.freeing.take().filter(|freeing| freeing.ids.iter().all(known));
-            if core.freeing.is_none()
+            core.dictionaries.freeing =
+                core.dictionaries.freeing.take().filter(|freeing| freeing.ids.iter().all(known));
+            if core.dictionaries.freeing.is_none()
                 && let Some((ids, until)) = in_the_way(&catalog)
             {
-                core.freeing_passes += 1;
-                core.freeing = Some(Freeing { number: core.freeing_passes, ids, until, next_block: 0 });
+                core.dictionaries.freeing_passes += 1;
+                core.dictionaries.freeing =
+                    Some(Freeing { number: core.dictionaries.freeing_passes, ids, until, next_block: 0 });
             }
-            let Some(freeing) = &core.freeing else {
+            let Some(freeing) = &core.dictionaries.freeing else {
                 // Those retired last may be counted soon: their segments are still open.
-                core.dictionary_places_wanted &=
+                core.dictionaries.places_wanted &=
                     catalog.slots.iter().flatten().any(|entry| entry.retired_at > 0);
                 return Ok(SettleStep::default());
             };
@@ -115,15 +116,15 @@ impl<M: Media> Drive<M> {
             Ok(step) => step,
             Err(error) => {
                 let mut core = shared.core();
-                if matches!(error, Error::Corrupt(_)) && core.pass_of_freeing(number).is_some() {
+                if matches!(error, Error::Corrupt(_)) && core.dictionaries.pass_of_freeing(number).is_some() {
                     // Whether what cannot be read needs them is unknown: they stay.
-                    (core.freeing, core.dictionary_places_wanted) = (None, false);
+                    (core.dictionaries.freeing, core.dictionaries.places_wanted) = (None, false);
                 }
                 return Err(error);
             }
         };
         if let Some(next_block) = step.next_block {
-            if let Some(freeing) = shared.core().pass_of_freeing(number) {
+            if let Some(freeing) = shared.core().dictionaries.pass_of_freeing(number) {
                 freeing.next_block = next_block;
             }
             return Ok(step);
@@ -131,20 +132,13 @@ impl<M: Media> Drive<M> {
         let Pick::Needing(until, ids) = pick else { return Ok(step) };
         let forgotten = shared.forget_dictionaries(Some((&ids, until))).await?;
         let mut core = shared.core();
-        if core.pass_of_freeing(number).is_some() {
-            core.freeing = None;
+        if core.dictionaries.pass_of_freeing(number).is_some() {
+            core.dictionaries.freeing = None;
         }
-        if forgotten > 0 && std::mem::take(&mut core.dictionary_places_wanted) {
+        if forgotten > 0 && std::mem::take(&mut core.dictionaries.places_wanted) {
             core.schedule.now();
         }
         Ok(step)
-    }
-}
-
-impl Core {
-    /// Returns the pass with this number, while it continues.
-    fn pass_of_freeing(&mut self, number: u64) -> Option<&mut Freeing> {
-        self.freeing.as_mut().filter(|freeing| freeing.number == number)
     }
 }
 

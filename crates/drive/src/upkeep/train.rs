@@ -105,7 +105,7 @@ impl<M: Media> Drive<M> {
                      will be made free"
                         .into();
                 keep_sample = true;
-                shared.core().dictionary_places_wanted = true;
+                shared.core().dictionaries.places_wanted = true;
             }
         }
         if !keep_sample {

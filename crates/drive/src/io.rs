@@ -1,3 +1,4 @@
+pub(crate) mod dense;
 pub(crate) mod extents;
 pub(crate) mod flush;
 pub(crate) mod hold;

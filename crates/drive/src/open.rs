@@ -1,3 +1,4 @@
+pub(crate) mod close;
 pub(crate) mod copies;
 pub(crate) mod create;
 pub(crate) mod owner;

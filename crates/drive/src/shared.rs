@@ -20,6 +20,7 @@ use crate::state::core::Core;
 use crate::state::dictionaries::Dictionaries;
 use crate::state::frame_cache::Frames;
 use crate::state::heat::Heat;
+use crate::state::log::SealedPack;
 use crate::state::policy::{policy_numbers, policy_of};
 use crate::state::read_cache::CachedBlocks;
 use crate::state::sample::Sampler;
@@ -38,9 +39,14 @@ impl<M> Clone for Drive<M> {
     }
 }
 
+/// Sends sealed packs to the medium. It is passed in: this layer knows no medium.
+pub(crate) type SendPacks<M> = fn(Arc<Shared<M>>, Vec<SealedPack>);
+
 pub(crate) struct Shared<M> {
     /// For background tasks.
     this: Weak<Shared<M>>,
+    /// Takes the packs that were sealed in a critical section when it is left.
+    send: SendPacks<M>,
     pub(crate) media: Arc<M>,
     pub(crate) planted: Planted,
     core: Mutex<Core>,
@@ -163,7 +169,7 @@ impl<M: Media> Drop for Entered<'_, M> {
             && !std::thread::panicking()
             && let Some(shared) = self.shared.this.upgrade()
         {
-            shared.write_out(sealed);
+            (self.shared.send)(shared, sealed);
         }
     }
 }
@@ -174,11 +180,13 @@ impl<M: Media> Shared<M> {
         mut core: Core,
         codec: codec::Policy,
         options: &OpenOptions,
+        send: SendPacks<M>,
     ) -> Arc<Shared<M>> {
         let frames = Frames::new(options.planted.has(PlantedBug::StaleFrame));
         core.map.set_budget_bytes(frames.set_budget_bytes(options.map_budget_bytes));
         Arc::new_cyclic(|this| Shared {
             this: this.clone(),
+            send,
             planted: options.planted,
             media,
             capacity_bytes: AtomicU64::new(core.superblock.logical_capacity_bytes),

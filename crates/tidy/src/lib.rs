@@ -5,6 +5,20 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+/// Folders and modules at the top of crate `drive`, the highest first: each may use those that follow it, and
+/// itself. Those of one rank do not use each other.
+pub const DRIVE_RANKS: &[&[&str]] = &[
+    &["check", "look"],
+    &["open"],
+    &["io"],
+    &["upkeep"],
+    &["medium"],
+    &["shared"],
+    &["options", "wait"],
+    &["state"],
+    &["error", "planted", "sync"],
+];
+
 /// Returns the root of the source tree.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")

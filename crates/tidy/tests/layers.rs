@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use tidy::{Text, files, must_be_empty, root};
+use tidy::{DRIVE_RANKS, Text, files, must_be_empty, root};
 
 /// A picture of design.md: the lines of the first code block behind a line that contains `behind`.
 fn picture(behind: &str) -> Vec<String> {
@@ -81,20 +81,7 @@ struct Order {
 }
 
 const ORDERS: [Order; 2] = [
-    Order {
-        krate: "drive",
-        ranks: &[
-            &["check", "look"],
-            &["open"],
-            &["io"],
-            &["upkeep"],
-            &["medium"],
-            &["shared"],
-            &["options", "wait"],
-            &["state"],
-            &["error", "planted", "sync"],
-        ],
-    },
+    Order { krate: "drive", ranks: DRIVE_RANKS },
     Order {
         krate: "service",
         ranks: &[&["control"], &["serving"], &["upkeep"], &["watch"], &["workers"], &["admission"]],

@@ -67,15 +67,3 @@ impl<'a, M: Media> Turn<'a, M> {
         self.hold.is_some()
     }
 }
-
-impl<M: Media> Shared<M> {
-    /// Waits until another request holds no block that `batch` changes, or until nothing can be written any
-    /// more.
-    pub(crate) async fn wait_for_turn(&self, batch: &Batch) {
-        let is_over = || {
-            let core = self.core();
-            (!core.is_held(batch) || core.mode.writable().is_err()).then_some(())
-        };
-        wait_until(&self.progress, is_over).await;
-    }
-}

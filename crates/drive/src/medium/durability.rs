@@ -1,4 +1,4 @@
-//! Making appended records durable. Concurrent flushes share packs and syncs.
+//! Syncs of the medium, one at a time, and what is durable by them.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use layout::Head;
 use media::Media;
 
 use crate::error::Error;
-use crate::shared::{Shared, yield_now};
+use crate::shared::Shared;
 use crate::state::core::Core;
 use crate::state::log::Log;
 
@@ -14,7 +14,7 @@ use crate::state::log::Log;
 const UNSYNCED_PART: u64 = 4;
 
 /// Next step of a request that waits for durability.
-enum Next {
+pub(crate) enum Next {
     Done,
     /// Sync, for everything up to this number.
     Sync(u64),
@@ -39,40 +39,31 @@ impl Core {
     }
 }
 
+/// Next step of a request that waits until `reached` is at `target`. `None` if it only has to wait.
+pub(crate) fn next_step(
+    core: &mut Core,
+    target: u64,
+    reached: fn(&Log) -> u64,
+) -> Option<Result<Next, Error>> {
+    if reached(&core.log) >= target {
+        return Some(Ok(Next::Done));
+    }
+    if let Err(poisoned) = core.mode.trusted() {
+        return Some(Err(poisoned));
+    }
+    if core.log.written() < target {
+        return core.gave_up_writing().map(Err);
+    }
+    if core.syncs.in_progress {
+        return None;
+    }
+    if core.log.synced_up_to() >= target {
+        return Some(Ok(Next::Checkpoint));
+    }
+    Some(Ok(Next::Sync(core.begin_sync())))
+}
+
 impl<M: Media> Shared<M> {
-    /// Makes everything appended to the host's head durable. Callers that arrive while others wait for the
-    /// medium share the next pack and its sync.
-    pub(crate) async fn flush_log(self: &Arc<Self>) -> Result<(), Error> {
-        let wanted = self.core().log.host_pack();
-        // Requests that are ready at the same moment go into the same pack.
-        yield_now().await;
-        loop {
-            let (target, sealed) = {
-                let mut core = self.core();
-                let core = &mut *core;
-                let is_busy = core.log.durable() < core.syncs.flushing_up_to && !core.mode.is_poisoned();
-                let mut sealed = core.log.host_sealed() >= wanted;
-                if !sealed && !is_busy {
-                    core.log.seal(Head::Host, &mut core.segments);
-                    core.syncs.flushing_up_to = core.log.filled();
-                    sealed = true;
-                }
-                let target = if sealed { core.log.host_filled() } else { core.syncs.flushing_up_to };
-                (target, sealed)
-            };
-            self.durable(target).await?;
-            if sealed {
-                return Ok(());
-            }
-        }
-    }
-
-    /// Makes moved records durable too.
-    pub(crate) async fn flush_moved(self: &Arc<Self>) -> Result<(), Error> {
-        let target = self.seal(&[Head::Cleaning, Head::Host]);
-        self.durable(target).await
-    }
-
     /// Seals open packs, which sends them to the medium. Returns the number that has to be durable for them
     /// to be.
     pub(crate) fn seal(&self, heads: &[Head]) -> u64 {
@@ -84,29 +75,11 @@ impl<M: Media> Shared<M> {
         core.log.filled()
     }
 
-    /// Waits until every pack up to `target` (already sealed and sent) is durable, syncing as needed. The
-    /// caller must not have the right to maintenance: if the medium did not take a pack, a checkpoint has to
-    /// make it unnecessary.
-    pub(crate) async fn durable(self: &Arc<Self>, target: u64) -> Result<(), Error> {
-        loop {
-            match self.wait_for(|core| Self::next_step(core, target, Log::durable)).await? {
-                Next::Done => return Ok(()),
-                Next::Sync(mark) => self.sync_in_background(mark),
-                Next::Checkpoint => {
-                    let _right = self.maintenance().await;
-                    if self.core().log.has_gap() {
-                        self.write_checkpoint(false).await?;
-                    }
-                }
-            }
-        }
-    }
-
     /// Waits until every pack up to `target` was written and synced, except those that the medium did not
     /// take.
     pub(crate) async fn synced(self: &Arc<Self>, target: u64) -> Result<(), Error> {
         loop {
-            match self.wait_for(|core| Self::next_step(core, target, Log::synced_up_to)).await? {
+            match self.wait_for(|core| next_step(core, target, Log::synced_up_to)).await? {
                 Next::Sync(mark) => self.sync_in_background(mark),
                 Next::Done | Next::Checkpoint => return Ok(()),
             }
@@ -117,26 +90,6 @@ impl<M: Media> Shared<M> {
     pub(crate) fn sync_in_background(self: &Arc<Self>, mark: u64) {
         let shared = self.clone();
         (self.spawner)(Box::pin(async move { shared.sync(mark).await }));
-    }
-
-    /// Next step of a request that waits until `reached` is at `target`. `None` if it only has to wait.
-    fn next_step(core: &mut Core, target: u64, reached: fn(&Log) -> u64) -> Option<Result<Next, Error>> {
-        if reached(&core.log) >= target {
-            return Some(Ok(Next::Done));
-        }
-        if let Err(poisoned) = core.mode.trusted() {
-            return Some(Err(poisoned));
-        }
-        if core.log.written() < target {
-            return core.gave_up_writing().map(Err);
-        }
-        if core.syncs.in_progress {
-            return None;
-        }
-        if core.log.synced_up_to() >= target {
-            return Some(Ok(Next::Checkpoint));
-        }
-        Some(Ok(Next::Sync(core.begin_sync())))
     }
 
     /// Syncs the medium once, for what was written outside the log. Like every sync it waits for the one in

@@ -19,7 +19,7 @@ const BAD_SEGMENTS_MIN: u32 = 6;
 
 impl<M: Media> Shared<M> {
     /// Sends sealed packs to the medium, in the background.
-    pub(crate) fn write_out(self: &Arc<Self>, packs: Vec<SealedPack>) {
+    pub(crate) fn write_out(self: Arc<Self>, packs: Vec<SealedPack>) {
         for pack in packs {
             let shared = self.clone();
             (self.spawner)(Box::pin(async move { shared.write_pack(pack, false).await }));

@@ -151,7 +151,7 @@ impl<M: Media> Drive<M> {
         let may_hold_others = !checkpoint.clean || is_told || checkpoint.counters.opens_count == 0;
         core.segments.list_free(may_hold_others);
         let read_only = core.mode.is_read_only();
-        let drive = Drive(Shared::new(media, core, policy, &options));
+        let drive = Drive(Shared::new(media, core, policy, &options, Shared::write_out));
         // Records that have to be written elsewhere may need them.
         drive.0.load_dictionaries(accepts).await?;
         if drive.is_untrained() {

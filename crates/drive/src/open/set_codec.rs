@@ -1,13 +1,28 @@
 //! Changing how a drive compresses while it is in use.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use media::Media;
 
 use crate::error::Error;
 use crate::open::create::codecs_of;
-use crate::shared::Drive;
+use crate::shared::{Drive, Shared};
 use crate::state::policy::policy_numbers;
+
+impl<M: Media> Shared<M> {
+    /// Records all codecs that records of this run may have.
+    pub(crate) async fn know_codecs(self: &Arc<Self>) -> Result<(), Error> {
+        let mut superblock = self.writable_superblock()?;
+        let codecs = superblock.codecs | codecs_of(self.codec(), self.offload.is_some());
+        if codecs != superblock.codecs {
+            superblock.codecs = codecs;
+            self.write_superblock(&mut superblock).await?;
+            self.core().superblock = superblock;
+        }
+        Ok(())
+    }
+}
 
 impl<M: Media> Drive<M> {
     /// Compresses future writes by another policy. Existing data stays as it is. The superblock stores the

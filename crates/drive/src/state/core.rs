@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use layout::geometry::OWN_FIRST_BLOCK;
 use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, ScrubMark, Superblock};
-use space::UNWRITTEN_MAX_BYTES;
+use space::{LOG_RECORDS_MAX, UNWRITTEN_MAX_BYTES};
 
 use crate::error::Error;
 use crate::planted::{Planted, PlantedBug};
@@ -415,6 +415,14 @@ impl Core {
     pub(crate) fn map_pressure(&self) -> bool {
         let budget = self.map.budget_bytes();
         self.map.memory_bytes() > budget + budget / 4 && self.map.dirty_bytes() > budget / 2
+    }
+
+    /// Returns whether host writes must wait for a checkpoint: the changes of the map have outgrown the
+    /// cache, or the log has outgrown what recovery should read.
+    pub(crate) fn must_checkpoint(&self) -> bool {
+        self.map_pressure()
+            || self.log.since_checkpoint_bytes() > self.checkpoints.interval_bytes * 4
+            || self.checkpoints.records_since > LOG_RECORDS_MAX * 2
     }
 
     /// Updates the number of segments that the changed map may take.

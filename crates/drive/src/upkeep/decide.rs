@@ -18,8 +18,6 @@ use crate::upkeep::clean::Cleaned;
 /// Fewest leaves loaded before a checkpoint that must make the map smaller: a tiny cache keeps as many
 /// anyway.
 const LEAVES_A_CHECKPOINT_MIN: u64 = 64;
-/// Attempts at a last checkpoint while others write.
-const CLEAN_CHECKPOINTS_MAX: u32 = 5;
 
 /// The right to maintenance. It has one holder at a time.
 pub(crate) struct Maintenance<M: Media>(Arc<Shared<M>>);
@@ -269,54 +267,6 @@ impl<M: Media> Drive<M> {
             self.0.progress.notify(usize::MAX);
         }
     }
-
-    /// From now on nobody waits for room on a full backing, except for one more attempt, because no more
-    /// ticks will come. To be called before the drive is closed, and before what calls [`Drive::tick`] is
-    /// stopped.
-    pub fn stop_waiting_for_room(&self) {
-        let again = {
-            let mut core = self.0.core();
-            core.full_backing.set_patience(0);
-            let now = core.ticks;
-            core.full_backing.again(now)
-        };
-        self.0.write_out_again(again);
-        self.0.progress.notify(usize::MAX);
-    }
-
-    /// Makes everything durable, writes a last checkpoint, and refuses everything from then on. Free space
-    /// that the backing still holds may be given back then: see [`Drive::discard_closed`].
-    pub async fn close(&self) -> Result<(), Error> {
-        if self.0.core().mode.is_read_only() {
-            self.0.core().mode.close();
-            return Ok(());
-        }
-        self.stop_waiting_for_room();
-        self.0.flush().await?;
-        let _right = self.0.maintenance().await;
-        if self.0.core().checkpoints.in_progress.is_some() {
-            self.0.write_checkpoint(false).await?;
-        }
-        self.0.account_before_closing().await;
-        // What a checkpoint freed is given back after the next, which has nothing but its slot to write.
-        let mut gives_back = true;
-        // Requests in flight may write meanwhile. A drive that never comes to rest opens as after a crash.
-        for _ in 0..CLEAN_CHECKPOINTS_MAX {
-            self.0.write_checkpoint(true).await?;
-            let mut core = self.0.core();
-            if core.log.host_is_behind(core.checkpoints.cut_committed) {
-                let is_kept = core.may_discard() && core.segments.kept_for_fallback_count() > 0;
-                if is_kept && std::mem::take(&mut gives_back) {
-                    continue;
-                }
-                core.mode.close();
-                return Ok(());
-            }
-        }
-        self.0.write_checkpoint(false).await?;
-        self.0.core().mode.close();
-        Ok(())
-    }
 }
 
 impl<M: Media> Shared<M> {
@@ -399,13 +349,5 @@ impl Core {
             () if self.is_quiet() && self.may_discard() && self.has_thin() => Gain::Thin,
             () => Gain::Segments,
         }
-    }
-
-    /// Returns whether host writes must wait for a checkpoint: the changes of the map have outgrown the
-    /// cache, or the log has outgrown what recovery should read.
-    pub(crate) fn must_checkpoint(&self) -> bool {
-        self.map_pressure()
-            || self.log.since_checkpoint_bytes() > self.checkpoints.interval_bytes * 4
-            || self.checkpoints.records_since > LOG_RECORDS_MAX * 2
     }
 }

@@ -54,64 +54,76 @@ impl<M: Media> Drive<M> {
     /// Writes a request of several pieces. Space is reserved first, so that it is refused as a whole or not
     /// at all. Other requests have their turn between the pieces.
     async fn write_pieces(&self, offset: u64, data: &[u8]) -> Result<(), Error> {
-        let pieces = || data.chunks(ATOMIC_WRITE_BYTES).enumerate();
-        let piece_offset = |i: usize| offset + (i * ATOMIC_WRITE_BYTES) as u64;
-        let raw_units = |data: &[u8]| {
-            let blocks = data.len() as u64 / BLOCK + 1 + 2 * data.len().div_ceil(ATOMIC_WRITE_BYTES) as u64;
-            blocks * ((BLOCK_BYTES + RECORD_HEADER_BYTES) / UNIT_BYTES) as u64
-        };
-        let mut batches = Vec::new();
         let mut effort = Effort::default();
-        let mut reservation = match self.0.try_reserve(raw_units(data), &[]) {
-            Some(reservation) => reservation,
-            None => {
-                // Near full: only the compressed size decides.
-                for (i, piece) in pieces() {
-                    let mut batch = Batch::take();
-                    self.prepare(&mut batch, piece_offset(i), piece).await?;
-                    batches.push(batch);
-                    yield_now().await;
-                }
-                let units = |batches: &[Batch]| batches.iter().map(Batch::data_units).sum();
-                match self.0.reserve(units(&batches), &batches, effort.cleaning(false)).await {
-                    Err(Error::NoSpace) => {
-                        let mut again = true;
-                        loop {
-                            for (batch, (i, piece)) in batches.iter_mut().zip(pieces()) {
-                                batch.clear();
-                                self.prepare_densely(batch, piece_offset(i), piece).await?;
-                                yield_now().await;
-                            }
-                            match self.0.reserve(units(&batches), &batches, effort.cleaning(true)).await {
-                                Err(Error::NoSpace) if std::mem::take(&mut again) => {}
-                                reserved => break reserved?,
-                            }
-                            let mut any = false;
-                            for (batch, (i, piece)) in batches.iter().zip(pieces()) {
-                                any |= self.bring_back_dictionaries(piece_offset(i), piece, batch).await?;
-                            }
-                            if !any {
-                                return Err(Error::NoSpace);
-                            }
-                        }
-                    }
-                    reserved => reserved?,
-                }
-            }
+        let (mut reservation, batches) = match self.0.try_reserve(raw_units(data), &[]) {
+            Some(reservation) => (reservation, Vec::new()),
+            // Near full: only the compressed size decides.
+            None => self.reserve_compressed(offset, data, &mut effort).await?,
         };
         let mut batches = batches.into_iter();
-        for (i, piece) in pieces() {
+        for (at, piece) in pieces(offset, data) {
             let mut batch = batches.next().unwrap_or_else(Batch::take);
             batch.reserved = true;
-            self.write_piece(piece_offset(i), piece, batch, &mut effort).await?;
+            self.write_piece(at, piece, batch, &mut effort).await?;
             // What was written counts as live. Only the rest stays reserved.
             reservation.keep(match batches.len() {
-                0 => raw_units(&data[(i * ATOMIC_WRITE_BYTES + piece.len())..]),
-                _ => batches.as_slice().iter().map(Batch::data_units).sum(),
+                0 => raw_units(&data[(at - offset) as usize + piece.len()..]),
+                _ => data_units(batches.as_slice()),
             });
             yield_now().await;
         }
         Ok(())
+    }
+
+    /// Compresses all pieces and reserves what they take. Returns them as batches, too.
+    async fn reserve_compressed(
+        &self,
+        offset: u64,
+        data: &[u8],
+        effort: &mut Effort,
+    ) -> Result<(Reservation<'_, M>, Vec<Batch>), Error> {
+        let mut batches = Vec::new();
+        for (at, piece) in pieces(offset, data) {
+            let mut batch = Batch::take();
+            self.prepare(&mut batch, at, piece).await?;
+            batches.push(batch);
+            yield_now().await;
+        }
+        let reservation = match self.0.reserve(data_units(&batches), &batches, effort.cleaning(false)).await {
+            Err(Error::NoSpace) => self.reserve_densely(offset, data, &mut batches, effort).await?,
+            reserved => reserved?,
+        };
+        Ok((reservation, batches))
+    }
+
+    /// Packs all pieces as small as possible, once more if retired dictionaries make them smaller, and
+    /// reserves what they take.
+    async fn reserve_densely(
+        &self,
+        offset: u64,
+        data: &[u8],
+        batches: &mut [Batch],
+        effort: &mut Effort,
+    ) -> Result<Reservation<'_, M>, Error> {
+        let mut again = true;
+        loop {
+            for (batch, (at, piece)) in batches.iter_mut().zip(pieces(offset, data)) {
+                batch.clear();
+                self.prepare_densely(batch, at, piece).await?;
+                yield_now().await;
+            }
+            match self.0.reserve(data_units(batches), batches, effort.cleaning(true)).await {
+                Err(Error::NoSpace) if std::mem::take(&mut again) => {}
+                reserved => return reserved,
+            }
+            let mut any = false;
+            for (batch, (at, piece)) in batches.iter().zip(pieces(offset, data)) {
+                any |= self.bring_back_dictionaries(at, piece, batch).await?;
+            }
+            if !any {
+                return Err(Error::NoSpace);
+            }
+        }
     }
 
     /// Writes one piece with a batch, which may be prepared already.
@@ -226,6 +238,21 @@ impl<M: Media> Drive<M> {
         }
         Ok(())
     }
+}
+
+/// The atomic pieces of a request, with their offsets.
+fn pieces(offset: u64, data: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    (offset..).step_by(ATOMIC_WRITE_BYTES).zip(data.chunks(ATOMIC_WRITE_BYTES))
+}
+
+/// Most units that data can take.
+fn raw_units(data: &[u8]) -> u64 {
+    let blocks = data.len() as u64 / BLOCK + 1 + 2 * data.len().div_ceil(ATOMIC_WRITE_BYTES) as u64;
+    blocks * ((BLOCK_BYTES + RECORD_HEADER_BYTES) / UNIT_BYTES) as u64
+}
+
+fn data_units(batches: &[Batch]) -> u64 {
+    batches.iter().map(Batch::data_units).sum()
 }
 
 /// Live units promised to a request; given back when dropped.

@@ -1,6 +1,7 @@
 //! Opening: the newest checkpoint, and the log after it.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use layout::checkpoint::COUNT_MAX;
 use layout::{Checkpoint, Counters, Geometry, Superblock};
@@ -9,13 +10,13 @@ use media::Media;
 use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::medium::write_out::bad_segments_max;
-use crate::open::replay::{DamagedPack, Reader, Tail, Told};
+use crate::open::replay::{DamagedPack, PackPlace, Reader, Tail, Told};
 use crate::open::rewrite::{Doubted, NotTaken, Rewritten, rewrite};
 use crate::open::slots::{
     Found, copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint, read_superblock,
 };
 use crate::options::OpenOptions;
-use crate::planted::PlantedBug;
+use crate::planted::{Planted, PlantedBug};
 use crate::shared::{Drive, Shared};
 use crate::state::checkpoints::Checkpoints;
 use crate::state::core::Core;
@@ -44,7 +45,7 @@ impl<M: Media> Drive<M> {
         must_hold(&*media, &superblock)?;
         let policy = policy_of(superblock.codec_policy, superblock.codec_level)?;
         let superblock_corrected = bad_copy.is_some();
-        let found = read_checkpoint(&*media, &superblock).await.map_err(|error| match &bad_copy {
+        let mut found = read_checkpoint(&*media, &superblock).await.map_err(|error| match &bad_copy {
             // These checkpoints may belong to the copy that could not be read.
             Some(unread @ Error::Io(_)) => unread.clone(),
             _ => error,
@@ -53,43 +54,18 @@ impl<M: Media> Drive<M> {
         if !accepts {
             must_be_newest(&found, bad_copy)?;
         }
-        let checkpoint = found.checkpoint;
-        let mut reader = Reader::new(&*media, Bounds::of(&superblock), &checkpoint);
-        reader.planted = options.planted;
-        let mut tail = reader.tail(&checkpoint).await?;
-        tracing::debug!(
-            checkpoint = checkpoint.number,
-            cut = checkpoint.sequence,
-            packs = tail.packs_count,
-            bytes = tail.bytes,
-            damage = tail.damage,
-            "log read"
-        );
-        if tail.damage.is_none() && found.uneven {
-            tail.damage = find_successor(&*media, &superblock, &checkpoint).await?;
-        }
-        // A newer checkpoint may exist that could not be read. If nothing shows what its slot holds, the
-        // drive must not continue from the older one, even if the log after that looks whole: what the newer
-        // one freed may have been discarded. It would also explain damage in the log, and a gap: it may
-        // replace a pack whose write failed, and durable data may lie behind that.
+        let tail = read_log(&*media, &superblock, &found, options.planted).await?;
         let forgets = options.planted.has(PlantedBug::OlderCheckpointAccepted);
-        let unread = found.unread.filter(|_| !accepts && !forgets);
-        let is_missed = tail.damage.is_some() || found.alone && (found.hidden || tail.goes_on);
-        if let Some(error) = unread.as_ref().filter(|_| is_missed) {
+        let unread = found.unread.take().filter(|_| !accepts && !forgets);
+        if let Some(error) = unread.as_ref().filter(|_| may_be_older(&found, &tail)) {
             return Err(error.clone());
         }
-        let mut read_only = options.read_only.then_some(ReadOnly::Requested);
-        if let Some(damage) = &tail.damage {
-            if !accepts {
-                return Err(Error::Damaged(damage.clone()));
-            }
-            let why = format!("the log is damaged: {damage}; writes after it are lost");
-            read_only = Some(ReadOnly::Damaged(why));
-        }
+        let read_only = read_only(&tail, &options)?;
         if read_only.is_none() {
             must_allow_writing(&superblock)?;
         }
         let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
+        let checkpoint = found.checkpoint;
         // What may be in a cache only is written to the medium before anything builds on it.
         let rewritten = match read_only {
             None => {
@@ -116,80 +92,113 @@ impl<M: Media> Drive<M> {
             }
             core.mode.damaged(fault);
         }
-        let Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs, bytes } = rewritten;
-        core.counters.physical_written_bytes += bytes;
-        let of_checkpoint = of_checkpoint.unwrap_or_default();
-        for (what, errors, offsets) in [
-            ("the superblock", of_superblock, [0, 1].map(Geometry::superblock_offset)),
-            ("a checkpoint", of_checkpoint, core.geometry().checkpoint_offsets(checkpoint.number)),
-        ] {
-            for (error, offset) in errors.into_iter().zip(offsets) {
-                let Some(error) = error else { continue };
-                core.counters.write_errors_count += 1;
-                core.note_copy(offset, false);
-                core.note(format!("a copy of {what} cannot be written: {error}"));
-            }
-        }
-        for NotTaken { at, buf, error } in packs {
-            let (sequence, position) = (checkpoint.sequence + 1 + at as u64, tail.places[at].position);
-            core.counters.write_errors_count += 1;
-            let Some(segment) = core.log.pack_not_taken(sequence, (position, buf), &mut core.segments) else {
-                continue;
-            };
-            core.note(format!("segment {segment} takes no writes and is not used any more: {error}"));
-            let (most, (_, bad)) =
-                (bad_segments_max(core.segments.count()), core.segments.set_aside_counts());
-            if bad > most {
-                let what = format!("writes to {bad} segments of the backing fail, {most} at most may be bad");
-                return Err(Error::Io(format!("{what}: {error}")));
-            }
-        }
-        // After a crash the newest uses of segments are not recorded. Nor does a drive that is new, or was
-        // wiped, know what the backing held before.
-        let is_told = options.left_open || checkpoint.may_hold_more;
-        let is_told = is_told && !options.planted.has(PlantedBug::OthersHeldForgotten);
-        let may_hold_others = !checkpoint.clean || is_told || checkpoint.counters.opens_count == 0;
-        core.segments.list_free(may_hold_others);
-        let read_only = core.mode.is_read_only();
+        core.note_rewritten(rewritten, &checkpoint, &tail.places)?;
+        core.segments.list_free(may_hold_others(&checkpoint, &options));
+        let is_writable = !core.mode.is_read_only();
         let drive = Drive(Shared::new(media, core, policy, &options, Shared::write_out));
         // Records that have to be written elsewhere may need them.
         drive.0.load_dictionaries(accepts).await?;
-        if drive.is_untrained() {
-            let mut core = drive.0.core();
-            // It was written quickly, or by a program that does not train.
-            core.schedule.untrained = core.map.live_blocks >= core.schedule.first_blocks;
+        drive.schedule_training();
+        if is_writable {
+            drive.begin_run(&found.unread_places, superblock_uneven).await?;
         }
-        if !read_only {
-            // What was read may still be in a cache only (after a kill without a power cut), and the
-            // checkpoint is going to call it durable.
-            drive.0.sync_once().await?;
-            drive.0.blank(&found.unread_places).await?;
-            if superblock_uneven {
-                // A change was cut short between the copies, or one copy is bad. From here on the newer one
-                // is relied on, so the older one must not be found alone later.
-                drive.0.renew_superblock().await?;
-            }
-            drive.0.know_codecs().await?;
-            // Names the segments of this run. Whatever an earlier run left behind the end of the log is dead
-            // from then on.
-            drive.checkpoint().await?;
-        }
-        if !read_only && !drive.0.core().segments.host_may_take() {
-            // Each opening takes segments for its heads. A full drive that is opened again and again must not
-            // run out of them. An obstacle to cleaning does not keep the drive closed.
-            if let Err(error) = drive.0.make_space().await {
-                drive.0.core().mode.writable()?;
-                drive.0.core().note(format!("cleaning at the opening: {error}"));
-            }
-        }
-        {
-            let mut core = drive.0.core();
-            // No time has passed until now.
-            core.full_backing.set_patience(options.full_backing_patience_ticks);
-            drive.0.has_room.store(core.has_room(), std::sync::atomic::Ordering::Relaxed);
-        }
+        let mut core = drive.0.core();
+        // No time has passed until now.
+        core.full_backing.set_patience(options.full_backing_patience_ticks);
+        drive.0.has_room.store(core.has_room(), Ordering::Relaxed);
+        drop(core);
         Ok(drive)
     }
+
+    /// Lets dictionaries be trained soon for a drive that was written quickly, or by a program that does not
+    /// train.
+    fn schedule_training(&self) {
+        if self.is_untrained() {
+            let mut core = self.0.core();
+            core.schedule.untrained = core.map.live_blocks >= core.schedule.first_blocks;
+        }
+    }
+
+    /// Makes what was recovered durable, and writes the first checkpoint of this run.
+    async fn begin_run(&self, unread_places: &[u64], superblock_uneven: bool) -> Result<(), Error> {
+        let shared = &self.0;
+        // What was read may still be in a cache only (after a kill without a power cut), and the checkpoint
+        // is going to call it durable.
+        shared.sync_once().await?;
+        shared.blank(unread_places).await?;
+        if superblock_uneven {
+            // A change was cut short between the copies, or one copy is bad. From here on the newer one is
+            // relied on, so the older one must not be found alone later.
+            shared.renew_superblock().await?;
+        }
+        shared.know_codecs().await?;
+        // Names the segments of this run. Whatever an earlier run left behind the end of the log is dead from
+        // then on.
+        self.checkpoint().await?;
+        if shared.core().segments.host_may_take() {
+            return Ok(());
+        }
+        // Each opening takes segments for its heads. A full drive that is opened again and again must not run
+        // out of them. An obstacle to cleaning does not keep the drive closed.
+        if let Err(error) = shared.make_space().await {
+            shared.core().mode.writable()?;
+            shared.core().note(format!("cleaning at the opening: {error}"));
+        }
+        Ok(())
+    }
+}
+
+/// Reads the log after the checkpoint that was found, and what shows that a newer one is missing.
+async fn read_log<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+    found: &Found,
+    planted: Planted,
+) -> Result<Tail, Error> {
+    let checkpoint = &found.checkpoint;
+    let mut reader = Reader::new(media, Bounds::of(superblock), checkpoint);
+    reader.planted = planted;
+    let mut tail = reader.tail(checkpoint).await?;
+    tracing::debug!(
+        checkpoint = checkpoint.number,
+        cut = checkpoint.sequence,
+        packs = tail.packs_count,
+        bytes = tail.bytes,
+        damage = tail.damage,
+        "log read"
+    );
+    if tail.damage.is_none() && found.uneven {
+        tail.damage = find_successor(media, superblock, checkpoint).await?;
+    }
+    Ok(tail)
+}
+
+/// Returns whether the checkpoint that was found may be older than one that could not be read. If nothing
+/// shows what its slot holds, the drive must not continue from the older one, even if the log after that
+/// looks whole: what the newer one freed may have been discarded. It would also explain damage in the log,
+/// and a gap: it may replace a pack whose write failed, and durable data may lie behind that.
+fn may_be_older(found: &Found, tail: &Tail) -> bool {
+    tail.damage.is_some() || found.alone && (found.hidden || tail.goes_on)
+}
+
+/// Returns why the drive must be read-only, if it must. Fails if the log is damaged and that is not accepted.
+fn read_only(tail: &Tail, options: &OpenOptions) -> Result<Option<ReadOnly>, Error> {
+    match &tail.damage {
+        None => Ok(options.read_only.then_some(ReadOnly::Requested)),
+        Some(damage) if !options.read_only || !options.accept_damage => Err(Error::Damaged(damage.clone())),
+        Some(damage) => {
+            let why = format!("the log is damaged: {damage}; writes after it are lost");
+            Ok(Some(ReadOnly::Damaged(why)))
+        }
+    }
+}
+
+/// Returns whether the backing may hold the space of free segments. After a crash the newest uses of segments
+/// are not recorded. Nor does a drive that is new, or was wiped, know what the backing held before.
+fn may_hold_others(checkpoint: &Checkpoint, options: &OpenOptions) -> bool {
+    let is_told = options.left_open || checkpoint.may_hold_more;
+    let is_told = is_told && !options.planted.has(PlantedBug::OthersHeldForgotten);
+    !checkpoint.clean || is_told || checkpoint.counters.opens_count == 0
 }
 
 /// Refuses a superblock that is not the newest, or may not be because the other copy cannot be read: the
@@ -361,6 +370,45 @@ impl Core {
                 first.sequence, first.position
             ));
         }
+    }
+
+    /// Notes what the medium did not take when it was written again, and sets the segments of such packs
+    /// aside. Fails if there are too many.
+    fn note_rewritten(
+        &mut self,
+        rewritten: Rewritten,
+        checkpoint: &Checkpoint,
+        places: &[PackPlace],
+    ) -> Result<(), Error> {
+        let Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs, bytes } = rewritten;
+        self.counters.physical_written_bytes += bytes;
+        let checkpoint_offsets = self.geometry().checkpoint_offsets(checkpoint.number);
+        for (what, errors, offsets) in [
+            ("the superblock", of_superblock, [0, 1].map(Geometry::superblock_offset)),
+            ("a checkpoint", of_checkpoint.unwrap_or_default(), checkpoint_offsets),
+        ] {
+            for (error, offset) in errors.into_iter().zip(offsets) {
+                let Some(error) = error else { continue };
+                self.counters.write_errors_count += 1;
+                self.note_copy(offset, false);
+                self.note(format!("a copy of {what} cannot be written: {error}"));
+            }
+        }
+        for NotTaken { at, buf, error } in packs {
+            let (sequence, position) = (checkpoint.sequence + 1 + at as u64, places[at].position);
+            self.counters.write_errors_count += 1;
+            let Some(segment) = self.log.pack_not_taken(sequence, (position, buf), &mut self.segments) else {
+                continue;
+            };
+            self.note(format!("segment {segment} takes no writes and is not used any more: {error}"));
+            let (most, (_, bad)) =
+                (bad_segments_max(self.segments.count()), self.segments.set_aside_counts());
+            if bad > most {
+                let what = format!("writes to {bad} segments of the backing fail, {most} at most may be bad");
+                return Err(Error::Io(format!("{what}: {error}")));
+            }
+        }
+        Ok(())
     }
 
     fn must_fit(&self, bytes_max: u64) -> Result<(), Error> {

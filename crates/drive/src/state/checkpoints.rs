@@ -1,6 +1,7 @@
 //! Checkpoints of this run: the one that is being written, and how far the newest reaches.
 
 use crate::state::cut::InProgress;
+use crate::state::segments::OthersHeld;
 
 /// State of checkpoints. The rules are in `upkeep/checkpoint.rs`.
 pub(crate) struct Checkpoints {
@@ -24,5 +25,10 @@ impl Checkpoints {
             cut_committed: 0,
             skipped_count: 0,
         }
+    }
+
+    /// Returns whether the checkpoint in progress says that the space of all free segments was discarded.
+    pub(crate) fn says_discarded(&self) -> bool {
+        self.in_progress.as_ref().is_some_and(|progress| progress.others_held == OthersHeld::Discarded)
     }
 }

@@ -376,70 +376,12 @@ impl<M: Media> Shared<M> {
                 None => core.begin_checkpoint(clean),
             }
         }
-        loop {
-            let (step, away) = {
-                let mut core = self.core();
-                if core.log.has_failed() {
-                    core.abandon_checkpoint();
-                    return Ok(Attempt::PackFailed);
-                }
-                (core.checkpoint_step(), core.away())
-            };
-            match step {
-                Step::More => yield_now().await,
-                Step::Missing(missing) => {
-                    let is_lost = {
-                        let core = self.core();
-                        core.lost.over(missing.id, core.ticks).is_some()
-                    };
-                    let loaded = if is_lost { Ok(false) } else { self.load(missing).await.map(|()| true) };
-                    match loaded {
-                        Ok(false) | Err(Error::Io(_) | Error::Corrupt(_)) => {
-                            if let Some(progress) = &mut self.core().checkpoints.in_progress {
-                                progress.unreadable.insert(missing.id);
-                            }
-                        }
-                        loaded => _ = loaded?,
-                    }
-                }
-                Step::Wait => {
-                    self.wait_for(|core| match core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES {
-                        true => Some(Ok(())),
-                        false => core.gave_up_writing().map(Err),
-                    })
-                    .await?;
-                }
-                // What readers still use becomes free.
-                Step::NoSegment if self.wait_for_readers(away).await => self.core().mode.writable()?,
-                Step::NoSegment if is_extra => {
-                    self.core().abandon_checkpoint();
-                    return Err(Error::NoSpace);
-                }
-                Step::NoSegment => {
-                    let mut core = self.core();
-                    let (free, dead) = (core.segments.free_count(), core.segments.dead_count());
-                    let waiting = core.segments.waiting_count();
-                    let why = format!(
-                        "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} \
-                         still read): it cannot go on"
-                    );
-                    core.mode.poison(why.clone());
-                    drop(core);
-                    self.progress.notify(usize::MAX);
-                    return Err(Error::poisoned(&why));
-                }
-                Step::Done => break,
-            }
+        if !self.write_all_nodes(is_extra).await? {
+            return Ok(Attempt::PackFailed);
         }
         let target = self.core().log.sequence();
         self.synced(target).await?;
-        let has_discarded = |core: &Core| {
-            core.checkpoints
-                .in_progress
-                .as_ref()
-                .is_some_and(|progress| progress.others_held == OthersHeld::Discarded)
-        };
-        if has_discarded(&self.core()) {
+        if self.core().checkpoints.says_discarded() {
             // Before a checkpoint says so.
             self.sync_once().await?;
         }
@@ -453,28 +395,8 @@ impl<M: Media> Shared<M> {
         };
         let Some(writing) = encoded else { return Ok(Attempt::Committed) };
         let number = writing.number;
-        let mut written = [false; COPIES];
-        let mut failure = None;
-        for (copy, is_written) in written.iter_mut().enumerate() {
-            self.core().table.begin_place(number, copy);
-            let start = geometry.checkpoint_offset((number % 2) as usize, copy);
-            match self.write_parts(start, &writing, copy).await {
-                Ok(()) => *is_written = true,
-                // If there was no room, it is written again completely when there is.
-                Err(error @ (Error::ReadOnly(_) | Error::BackingFull)) => return Err(error),
-                Err(error) => failure = Some(error),
-            }
-            self.core().note_copy(start, *is_written);
-        }
-        if let Some(error) = failure {
-            let mut core = self.core();
-            let why = format!("one of the places for checkpoints cannot be written: {error}");
-            // One copy is a checkpoint, two are a safer one.
-            match written.contains(&true) {
-                true => core.note(why),
-                false => core.mode.poison(why),
-            }
-        }
+        let slot = |copy| geometry.checkpoint_offset((number % 2) as usize, copy);
+        let written = self.write_copies(&writing, slot).await?;
         self.sync_once().await?;
         let is_doubtful = {
             let mut core = self.core();
@@ -491,11 +413,109 @@ impl<M: Media> Shared<M> {
         };
         self.progress.notify(usize::MAX);
         if let Some(copy) = written.iter().position(|is_written| clean && *is_written) {
-            let offset = geometry.checkpoint_offset((number % 2) as usize, copy);
             // Otherwise the next opening writes the checkpoint again.
-            let _ = self.write_to_end(offset, writing.header_of_durable()).await;
+            let _ = self.write_to_end(slot(copy), writing.header_of_durable()).await;
         }
         Ok(if is_doubtful { Attempt::Doubtful } else { Attempt::Committed })
+    }
+
+    /// Writes all nodes and overlays of the checkpoint in progress. Returns false if it was abandoned because
+    /// the medium did not take a pack.
+    async fn write_all_nodes(self: &Arc<Self>, is_extra: bool) -> Result<bool, Error> {
+        loop {
+            let (step, away) = {
+                let mut core = self.core();
+                if core.log.has_failed() {
+                    core.abandon_checkpoint();
+                    return Ok(false);
+                }
+                (core.checkpoint_step(), core.away())
+            };
+            match step {
+                Step::More => yield_now().await,
+                Step::Missing(missing) => self.load_for_overlay(missing).await?,
+                Step::Wait => {
+                    self.wait_for(|core| match core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES {
+                        true => Some(Ok(())),
+                        false => core.gave_up_writing().map(Err),
+                    })
+                    .await?;
+                }
+                // What readers still use becomes free.
+                Step::NoSegment if self.wait_for_readers(away).await => self.core().mode.writable()?,
+                Step::NoSegment if is_extra => {
+                    self.core().abandon_checkpoint();
+                    return Err(Error::NoSpace);
+                }
+                Step::NoSegment => return Err(self.poison_without_segments()),
+                Step::Done => return Ok(true),
+            }
+        }
+    }
+
+    /// Loads a node that an overlay of the checkpoint needs, or notes that it cannot be read.
+    async fn load_for_overlay(self: &Arc<Self>, missing: Missing) -> Result<(), Error> {
+        let is_lost = {
+            let core = self.core();
+            core.lost.over(missing.id, core.ticks).is_some()
+        };
+        let loaded = if is_lost { Ok(false) } else { self.load(missing).await.map(|()| true) };
+        match loaded {
+            Ok(false) | Err(Error::Io(_) | Error::Corrupt(_)) => {
+                if let Some(progress) = &mut self.core().checkpoints.in_progress {
+                    progress.unreadable.insert(missing.id);
+                }
+                Ok(())
+            }
+            loaded => loaded.map(drop),
+        }
+    }
+
+    /// Poisons the drive because no segment is left for the map, and returns the error.
+    fn poison_without_segments(&self) -> Error {
+        let mut core = self.core();
+        let (free, dead) = (core.segments.free_count(), core.segments.dead_count());
+        let waiting = core.segments.waiting_count();
+        let why = format!(
+            "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} still read): it \
+             cannot go on"
+        );
+        core.mode.poison(why.clone());
+        drop(core);
+        self.progress.notify(usize::MAX);
+        Error::poisoned(&why)
+    }
+
+    /// Writes the copies of a checkpoint to the places that `slot` returns. Returns which were written. If
+    /// none was, the drive is poisoned.
+    async fn write_copies(
+        self: &Arc<Self>,
+        writing: &Writing,
+        slot: impl Fn(usize) -> u64,
+    ) -> Result<[bool; COPIES], Error> {
+        let mut written = [false; COPIES];
+        let mut failure = None;
+        for (copy, is_written) in written.iter_mut().enumerate() {
+            self.core().table.begin_place(writing.number, copy);
+            let start = slot(copy);
+            match self.write_parts(start, writing, copy).await {
+                Ok(()) => *is_written = true,
+                // If there was no room, it is written again completely when there is.
+                Err(error @ (Error::ReadOnly(_) | Error::BackingFull)) => return Err(error),
+                Err(error) => failure = Some(error),
+            }
+            self.core().note_copy(start, *is_written);
+        }
+        if let Some(error) = failure {
+            let mut core = self.core();
+            let why = format!("one of the places for checkpoints cannot be written: {error}");
+            // One copy is a checkpoint, two are a safer one.
+            match written.contains(&true) {
+                true => core.note(why),
+                false => core.mode.poison(why),
+            }
+        }
+        Ok(written)
     }
 
     /// Writes the parts of a copy of a checkpoint, one after the other.

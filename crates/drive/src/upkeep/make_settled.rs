@@ -1,6 +1,7 @@
 //! Compressing blocks as well as the drive can, for settling and cutting: in which way, and whether that
 //! gains.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,8 +10,10 @@ use layout::{BLOCK_BYTES, Entry, UNIT_BYTES};
 use media::Media;
 
 use crate::error::Error;
+use crate::medium::fetched::Fetched;
 use crate::shared::Shared;
 use crate::state::batch::Batch;
+use crate::state::dictionaries::Dictionaries;
 use crate::state::pins::Pin;
 use crate::state::recipe::Recipe;
 
@@ -63,118 +66,172 @@ impl<M: Media> Shared<M> {
     ) -> Result<Made, Error> {
         let fetched = self.fetch_blocks(first, expected.len()).await?;
         drop(pins);
-        let (recipes, dictionaries) = (self.strong_recipes(), self.dictionaries.clone());
-        let usual = Recipe { frame_blocks: GROUP_BLOCKS, settled: true, ..self.kept_recipe() };
-        let (expected, pick) = (expected.to_vec(), pick.clone());
-        let (needing, gain_min) = (matches!(pick, Pick::Needing(..)), self.dictionary_gain_min);
+        let maker = Maker {
+            first,
+            pick: pick.clone(),
+            recipes: self.strong_recipes(),
+            usual: Recipe { frame_blocks: GROUP_BLOCKS, settled: true, ..self.kept_recipe() },
+            gain_min: self.dictionary_gain_min,
+            dictionaries: self.dictionaries.clone(),
+        };
+        let expected = expected.to_vec();
         // What was fetched is returned: its buffers are released here, not whenever the other thread gets to
         // it.
         let made = self.compute(move || {
-            let mut batch = Batch::take();
-            let mut levels = Vec::new();
-            let (mut gained_bytes, mut corrupt) = (0, 0);
-            for (start, group) in
-                (0..).step_by(GROUP_BLOCKS as usize).zip(expected.chunks(GROUP_BLOCKS as usize))
-            {
-                let runs = runs_of(group);
-                if let Pick::Needing(_, ids) = &pick {
-                    let blocks = runs.iter().cloned().flatten().map(|i| first + (start + i) as u64);
-                    // Unknown for what cannot be read.
-                    let needs =
-                        |block| fetched.header_of(block).is_none_or(|header| ids.contains(&header.extra));
-                    if !blocks.into_iter().any(needs) {
-                        continue;
-                    }
-                }
-                let (mut contents, runs_count) = (Vec::with_capacity(runs.len()), runs.len());
-                for run in runs {
-                    let at = first + (start + run.start) as u64;
-                    let mut bytes = vec![0; run.len() * BLOCK_BYTES];
-                    if fetched.decode(&dictionaries, at, &mut bytes).is_err() {
-                        corrupt += 1;
-                        break;
-                    }
-                    contents.push((at, bytes));
-                }
-                if contents.len() < runs_count {
-                    continue;
-                }
-                let before = occupied_units(group, 0..group.len()) * UNIT_BYTES as u64;
-                let records = || group.iter().filter(|entry| entry.is_record());
-                let are_settled = records().all(|entry| entry.is_settled());
-                let are_single = records().all(|entry| !entry.is_frame());
-                // What cutting is compared with: settled frames, if they are smaller than what is there.
-                let mut least = before;
-                let gains = |after: u64, way: Way, least: u64| match (&pick, way) {
-                    (Pick::Unsettled(_, Worth::Any), _) if !are_settled => after <= before,
-                    (Pick::Unsettled(_, Worth::Price), _) if !are_settled => {
-                        before.saturating_sub(after) * SETTLE_PRICE_MAX >= after
-                    }
-                    (Pick::Unsettled(..) | Pick::Again(_), _) => after as f64 * gain_min <= before as f64,
-                    (Pick::Needing(..), _) => true,
-                    (Pick::Hot, Way::Single) => after * 8 <= least * GROWTH_MAX_EIGHTHS,
-                    (Pick::Hot, _) => after <= before,
-                };
-                let strongest: Vec<&Recipe> =
-                    contents.iter().map(|(_, bytes)| strongest(&recipes, bytes)).collect();
-                // What was written as large frames may be smaller as such only, and nothing may be smaller
-                // than what is there: then it is settled as it is.
-                let ways = match pick {
-                    Pick::Unsettled(_, Worth::Any) if !are_settled => {
-                        &[Way::Strongest, Way::StrongestLarge, Way::Usual][..]
-                    }
-                    Pick::Unsettled(_, Worth::Price) if !are_settled => {
-                        &[Way::Strongest, Way::StrongestLarge]
-                    }
-                    // What was cut gains by frames, whatever the dictionaries are.
-                    Pick::Again(_) if are_single => &[Way::Single],
-                    Pick::Unsettled(..) | Pick::Again(_) | Pick::Needing(..) => &[Way::Strongest],
-                    Pick::Hot if are_settled => &[Way::Single],
-                    // To compare with; and if cutting loses too much, it is settled.
-                    Pick::Hot => &[Way::Strongest, Way::Single, Way::Strongest],
-                };
-                for (turn, way) in ways.iter().enumerate() {
-                    let (mark, mark_bytes, mark_levels) = (batch.mark(), batch.log_bytes, levels.len());
-                    for ((at, bytes), strongest) in contents.iter().zip(&strongest) {
-                        let other;
-                        let recipe = match way {
-                            Way::Strongest => *strongest,
-                            Way::StrongestLarge => {
-                                other = Recipe { frame_blocks: GROUP_BLOCKS, ..(*strongest).clone() };
-                                &other
-                            }
-                            Way::Single => {
-                                // Trying costs most in small pieces, and gains least.
-                                let effort = strongest.effort.map(|_| codec::Effort::Foreground);
-                                other = Recipe { frame_blocks: 1, effort, ..(*strongest).clone() };
-                                &other
-                            }
-                            Way::Usual => &usual,
-                        };
-                        batch.add_run(recipe, *at, bytes, None);
-                        levels.push((batch.items.len(), batch.level));
-                    }
-                    let after = (batch.log_bytes - mark_bytes) as u64;
-                    if turn + 2 < ways.len() && matches!(pick, Pick::Hot) {
-                        least = least.min(after);
-                    } else if gains(after, *way, least) {
-                        gained_bytes += before.saturating_sub(after);
-                        break;
-                    }
-                    batch.go_back(&mark);
-                    levels.truncate(mark_levels);
+            let mut made = Made { batch: Batch::take(), levels: Vec::new(), gained_bytes: 0 };
+            let mut corrupt = 0;
+            let starts = (0..).step_by(GROUP_BLOCKS as usize);
+            for (start, group) in starts.zip(expected.chunks(GROUP_BLOCKS as usize)) {
+                match maker.contents(&fetched, start, group) {
+                    Ok(contents) if !contents.is_empty() => maker.add_group(group, &contents, &mut made),
+                    Ok(_) => {}
+                    Err(Unreadable) => corrupt += 1,
                 }
             }
-            (Made { batch, levels, gained_bytes }, corrupt, fetched)
+            (made, corrupt, fetched)
         });
         let (made, corrupt, fetched) =
             made.await.map_err(|_| Error::Io("compressing was given up".into()))?;
         drop(fetched);
         Self::count(&self.corrupt_records, corrupt);
-        if corrupt > 0 && needing {
+        if corrupt > 0 && matches!(pick, Pick::Needing(..)) {
             return Err(Error::Corrupt("records that may need a dictionary of old cannot be read".into()));
         }
         Ok(made)
+    }
+}
+
+/// A run of a group is corrupt.
+struct Unreadable;
+
+/// What compressing groups of blocks needs, without the drive.
+struct Maker {
+    /// Block with which the first group begins.
+    first: u64,
+    pick: Pick,
+    /// With a dictionary, and without one.
+    recipes: [Recipe; 2],
+    /// For what is settled as it was written.
+    usual: Recipe,
+    /// See [`OpenOptions::dictionary_gain_min`](crate::OpenOptions::dictionary_gain_min).
+    gain_min: f64,
+    dictionaries: Arc<Dictionaries>,
+}
+
+/// What is there of a group, as far as it decides how the group is compressed.
+struct Present {
+    bytes: u64,
+    /// All records are settled.
+    are_settled: bool,
+    /// No record is a frame.
+    are_single: bool,
+}
+
+impl Maker {
+    /// Decodes the runs of a group that begins at block `start` of those fetched, each with its first block;
+    /// none if the group is not picked.
+    fn contents(
+        &self,
+        fetched: &Fetched,
+        start: usize,
+        group: &[Entry],
+    ) -> Result<Vec<(u64, Vec<u8>)>, Unreadable> {
+        let runs = runs_of(group);
+        let first = self.first + start as u64;
+        if let Pick::Needing(_, ids) = &self.pick {
+            // Unknown for what cannot be read.
+            let needs = |block| fetched.header_of(block).is_none_or(|header| ids.contains(&header.extra));
+            if !runs.iter().cloned().flatten().any(|i| needs(first + i as u64)) {
+                return Ok(Vec::new());
+            }
+        }
+        let decoded = runs.into_iter().map(|run| {
+            let at = first + run.start as u64;
+            let mut bytes = vec![0; run.len() * BLOCK_BYTES];
+            let decoded = fetched.decode(&self.dictionaries, at, &mut bytes);
+            decoded.map(|()| (at, bytes)).map_err(|_| Unreadable)
+        });
+        decoded.collect()
+    }
+
+    /// Compresses a group in the first way that gains enough, if one does.
+    fn add_group(&self, group: &[Entry], contents: &[(u64, Vec<u8>)], made: &mut Made) {
+        let records = || group.iter().filter(|entry| entry.is_record());
+        let present = Present {
+            bytes: occupied_units(group, 0..group.len()) * UNIT_BYTES as u64,
+            are_settled: records().all(|entry| entry.is_settled()),
+            are_single: records().all(|entry| !entry.is_frame()),
+        };
+        // What cutting is compared with: settled frames, if they are smaller than what is there.
+        let mut least = present.bytes;
+        let strongest: Vec<&Recipe> =
+            contents.iter().map(|(_, bytes)| strongest(&self.recipes, bytes)).collect();
+        let ways = self.ways(&present);
+        for (turn, way) in ways.iter().enumerate() {
+            let Made { batch, levels, gained_bytes } = made;
+            let (mark, mark_bytes, mark_levels) = (batch.mark(), batch.log_bytes, levels.len());
+            for ((at, bytes), strongest) in contents.iter().zip(&strongest) {
+                batch.add_run(&self.recipe(*way, strongest), *at, bytes, None);
+                levels.push((batch.items.len(), batch.level));
+            }
+            let after = (batch.log_bytes - mark_bytes) as u64;
+            if turn + 2 < ways.len() && matches!(self.pick, Pick::Hot) {
+                least = least.min(after);
+            } else if self.gains(&present, after, *way, least) {
+                *gained_bytes += present.bytes.saturating_sub(after);
+                break;
+            }
+            batch.go_back(&mark);
+            levels.truncate(mark_levels);
+        }
+    }
+
+    /// Returns the ways to try, in their order. What was written as large frames may be smaller as such only,
+    /// and nothing may be smaller than what is there: then it is settled as it is.
+    fn ways(&self, present: &Present) -> &'static [Way] {
+        match self.pick {
+            Pick::Unsettled(_, Worth::Any) if !present.are_settled => {
+                &[Way::Strongest, Way::StrongestLarge, Way::Usual]
+            }
+            Pick::Unsettled(_, Worth::Price) if !present.are_settled => {
+                &[Way::Strongest, Way::StrongestLarge]
+            }
+            // What was cut gains by frames, whatever the dictionaries are.
+            Pick::Again(_) if present.are_single => &[Way::Single],
+            Pick::Unsettled(..) | Pick::Again(_) | Pick::Needing(..) => &[Way::Strongest],
+            Pick::Hot if present.are_settled => &[Way::Single],
+            // To compare with; and if cutting loses too much, it is settled.
+            Pick::Hot => &[Way::Strongest, Way::Single, Way::Strongest],
+        }
+    }
+
+    /// Returns whether `after` bytes in this way are worth writing. `least`: see [`Maker::add_group`].
+    fn gains(&self, present: &Present, after: u64, way: Way, least: u64) -> bool {
+        let before = present.bytes;
+        match (&self.pick, way) {
+            (Pick::Unsettled(_, Worth::Any), _) if !present.are_settled => after <= before,
+            (Pick::Unsettled(_, Worth::Price), _) if !present.are_settled => {
+                before.saturating_sub(after) * SETTLE_PRICE_MAX >= after
+            }
+            (Pick::Unsettled(..) | Pick::Again(_), _) => after as f64 * self.gain_min <= before as f64,
+            (Pick::Needing(..), _) => true,
+            (Pick::Hot, Way::Single) => after * 8 <= least * GROWTH_MAX_EIGHTHS,
+            (Pick::Hot, _) => after <= before,
+        }
+    }
+
+    /// Returns the recipe of a way, for data with this strongest one.
+    fn recipe<'a>(&'a self, way: Way, strongest: &'a Recipe) -> Cow<'a, Recipe> {
+        match way {
+            Way::Strongest => Cow::Borrowed(strongest),
+            Way::StrongestLarge => Cow::Owned(Recipe { frame_blocks: GROUP_BLOCKS, ..strongest.clone() }),
+            Way::Single => {
+                // Trying costs most in small pieces, and gains least.
+                let effort = strongest.effort.map(|_| codec::Effort::Foreground);
+                Cow::Owned(Recipe { frame_blocks: 1, effort, ..strongest.clone() })
+            }
+            Way::Usual => Cow::Borrowed(&self.usual),
+        }
     }
 }
 

@@ -4,15 +4,18 @@ use std::fs::Metadata;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::foreign;
+
 /// Returns the absolute path, or the path as it is if the current directory is unknown.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Returns true if two paths lead to the same file or device. `false` if one leads nowhere.
-pub fn same_file(a: &Path, b: &Path) -> bool {
-    let metadata = |path: &Path| std::fs::metadata(path).ok();
-    metadata(a).zip(metadata(b)).is_some_and(|(a, b)| is_same(&a, &b))
+/// Returns true if `path` and the path of a file of others lead to the same file or device. `false` if one
+/// leads nowhere, or the file system of the other hangs.
+pub fn same_file(path: &Path, other: &Path) -> bool {
+    let own = std::fs::metadata(path).ok();
+    own.zip(foreign::metadata(other)).is_some_and(|(own, other)| is_same(&own, &other))
 }
 
 /// Returns whether both are the same file. A block device is the same wherever its node is.

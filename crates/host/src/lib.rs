@@ -8,6 +8,7 @@
 //! | [`loops`] | which file is under a loop device |
 //! | [`groups`] | how much memory and processor time the control groups of a process allow |
 //! | [`file`] | whether two paths lead to the same file or device |
+//! | [`foreign`] | the same of files of others, whose file system may hang |
 //!
 //! Most functions take a [`Root`], so that a directory with such files can stand for the machine.
 
@@ -15,6 +16,7 @@
 
 pub mod disks;
 pub mod file;
+pub mod foreign;
 pub mod groups;
 pub mod loops;
 pub mod mounts;

@@ -47,9 +47,9 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 ///
 /// Everything runs within the returned future: device futures are polled by it and are dropped with it (see
 /// [`Device`] for the consequences), so let it finish. Requires the timer of a tokio runtime. The connection
-/// and its memory are charged to `exports`; the connection also counts for `peer`. `presence` returns what the
-/// stream knows of its client now: requests of a client that has left must not be carried out after those of
-/// the next one.
+/// and its memory are charged to `exports`; the connection also counts for `peer`. `presence` returns what
+/// the stream knows of its client now: requests of a client that has left must not be carried out after those
+/// of the next one.
 ///
 /// # Errors
 /// The reason why the connection ended, unless the client disconnected or shutdown was requested. The caller

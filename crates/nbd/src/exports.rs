@@ -49,8 +49,8 @@ impl<D: Device> Exports<D> {
         Ok(this)
     }
 
-    /// Creates a server that offers nothing yet. The empty name finds nothing until [`Exports::arrange`] names
-    /// the first export.
+    /// Creates a server that offers nothing yet. The empty name finds nothing until [`Exports::arrange`]
+    /// names the first export.
     ///
     /// # Errors
     /// [`ConfigError`] if a limit is out of range.

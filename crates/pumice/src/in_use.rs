@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Result, bail};
 use host::mounts::{mounts, unescape};
-use host::{Root, numbered};
+use host::{Root, foreign, numbered};
 use media::LoopSource;
 use status::shown;
 
@@ -142,7 +142,9 @@ fn device_user(root: &Root, number: &str, node: Option<&Metadata>, depth: usize)
         return None;
     }
     let is_it = |it: &Metadata| it.file_type().is_block_device() && self::number(it.rdev()) == number;
-    let is_source = |source: &str| std::fs::metadata(root.path(source)).is_ok_and(|it| is_it(&it));
+    let is_source = |source: &str| {
+        source.starts_with('/') && foreign::metadata(root.path(source)).is_some_and(|it| is_it(&it))
+    };
     // btrfs mounts have their own device number. Their source is a device.
     let mount = mounts(root).into_iter().find(|mount| mount.device == number || is_source(&mount.source));
     if let Some(mount) = mount {
@@ -197,9 +199,8 @@ fn sibling_user(root: &Root, path: &Path, own_number: &str) -> Option<User> {
     let whole = root.path(directory.join("partition")).exists().then(|| root.text(directory.join("../dev")));
     let whole = whole.flatten();
     loop_devices(root).into_iter().find_map(|Loop { name, number }| {
-        let node = root.path(Path::new("dev").join(&name));
         let is_own = number == own_number || whole.as_ref() == Some(&number);
-        if is_own || !LoopSource::of(&node)?.overlaps(&source) {
+        if is_own || !source_of(root, &name)?.overlaps(&source) {
             return None;
         }
         let user = device_user(root, &number, None, 1)?;
@@ -222,14 +223,20 @@ fn loop_devices(root: &Root) -> Vec<Loop> {
     numbers.collect()
 }
 
+/// Returns the source of another's loop device. The kernel asks the file system of its file.
+fn source_of(root: &Root, name: &str) -> Option<LoopSource> {
+    let node = root.path(Path::new("dev").join(name));
+    foreign::in_time(move || LoopSource::of(&node)).flatten()
+}
+
 /// Returns a loop device on the file or block device described by `found`.
 fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
     loop_devices(root).into_iter().find_map(|Loop { name, number }| {
         // Compares the backing file by name, if visible to this process, or by the file that the kernel has
         // open.
         let file = root.text(Path::new("sys/block").join(&name).join("loop/backing_file"));
-        let named = file.and_then(|file| std::fs::metadata(root.path(file)).ok());
-        let opened = || LoopSource::of(&root.path(Path::new("dev").join(&name)));
+        let named = file.and_then(|file| foreign::metadata(root.path(file)));
+        let opened = || source_of(root, &name);
         let is_on_it = named.is_some_and(|named| same(&named, found))
             || opened().is_some_and(|source| source.identity == (found.dev(), found.ino()));
         let above = || device_user(root, &number, None, depth + 1);
@@ -242,7 +249,7 @@ fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
 fn swap(root: &Root, is_it: impl Fn(&Metadata) -> bool) -> bool {
     let text = root.text("proc/swaps").unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    paths.into_iter().any(|path| std::fs::metadata(root.path(unescape(path))).is_ok_and(|it| is_it(&it)))
+    paths.into_iter().any(|path| foreign::metadata(root.path(unescape(path))).is_some_and(|it| is_it(&it)))
 }
 
 /// Returns a process that locks a file. Format of `proc_locks(5)`:

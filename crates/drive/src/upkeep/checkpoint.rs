@@ -477,8 +477,8 @@ impl<M: Media> Shared<M> {
         let (free, dead) = (core.segments.free_count(), core.segments.dead_count());
         let waiting = core.segments.waiting_count();
         let why = format!(
-            "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} still read): it \
-             cannot go on"
+            "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} still read): \
+             it cannot go on"
         );
         core.mode.poison(why.clone());
         drop(core);

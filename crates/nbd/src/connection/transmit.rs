@@ -1,4 +1,5 @@
-//! The transmission phase of a connection with its timers: ends that others ask for, clients that leave, idleness.
+//! The transmission phase of a connection with its timers: ends that others ask for, clients that leave,
+//! idleness.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -203,8 +204,8 @@ where
         Poll::Pending
     }
 
-    /// Tells others who ask whether the client is there. Returns whether it has left, and the connection closes
-    /// for that.
+    /// Tells others who ask whether the client is there. Returns whether it has left, and the connection
+    /// closes for that.
     fn answer_others(&mut self, cx: &mut Context<'_>) -> bool {
         // Its client would wait for the end of a connection that it has ended itself.
         if self.transmission.is_closing() {
@@ -261,8 +262,8 @@ where
         Poll::Pending
     }
 
-    /// Examines at a tick whether the connection is stalled, idle, or active. Returns when to look again; `None`:
-    /// when something moves.
+    /// Examines at a tick whether the connection is stalled, idle, or active. Returns when to look again;
+    /// `None`: when something moves.
     fn examine(&mut self, is_asked: bool) -> Result<Option<Instant>, ConnectionError> {
         let (config, budget) = (&self.resources.config, &self.resources.budget);
         let (now, moved_bytes) = (Instant::now(), self.transmission.moved_bytes());

@@ -16,6 +16,7 @@ mod down;
 mod events;
 mod exports;
 mod full_backing;
+mod hanging;
 mod http;
 mod install;
 mod list;

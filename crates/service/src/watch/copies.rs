@@ -78,7 +78,7 @@ impl Copies {
             drive.uuid == self.id
                 && drive.state != DriveState::Down
                 && drive.path != self.path
-                && !same_file(&drive.path, &self.path)
+                && !same_file(&self.path, &drive.path)
         });
         copies
             .map(|drive| CopyReport { path: drive.path, pid: drive.server.map_or(0, |server| server.pid) })

@@ -120,6 +120,16 @@ impl Parsed {
     }
 }
 
+/// What a cursor found behind the last pack of its head.
+#[derive(Default)]
+enum Peeked {
+    /// It has not looked.
+    #[default]
+    NotYet,
+    Nothing,
+    Pack(Parsed),
+}
+
 /// Expected place of a head's next pack.
 struct Cursor {
     head: Head,
@@ -128,8 +138,7 @@ struct Cursor {
     /// Segments promised to the head in which it was not found yet, in order. More than one if packs of other
     /// heads name a promise made after the head moved on, and the first pack after the move is still to come.
     promised: Vec<NextSegment>,
-    /// The pack found there, or `Some(None)` if there is none.
-    peeked: Option<Option<Parsed>>,
+    next: Peeked,
     /// Part of the current segment: offset in the segment, bytes.
     window: Option<(u32, u32, IoBuf)>,
 }
@@ -157,7 +166,7 @@ impl<'a, M: Media> Reader<'a, M> {
             current: position.current,
             offset: position.offset,
             promised: Vec::from_iter(Some(position.next).filter(|next| next.is_some())),
-            peeked: None,
+            next: Peeked::NotYet,
             window: None,
         };
         Reader {
@@ -196,7 +205,7 @@ impl<'a, M: Media> Reader<'a, M> {
                 // That was about the packs behind this one.
                 tail.goes_on = false;
             }
-            let Some(pack) = self.cursors[i].peeked.take().flatten() else { break };
+            let Peeked::Pack(pack) = std::mem::take(&mut self.cursors[i].next) else { break };
             self.taken = wanted;
             self.step(&pack.header);
             if pack.header.checkpoint > checkpoint.number {
@@ -226,8 +235,8 @@ impl<'a, M: Media> Reader<'a, M> {
     fn next(&self, wanted: u64) -> Option<(usize, bool)> {
         let at = |is_whole| {
             let here = |cursor: &Cursor| {
-                let pack = cursor.peeked.as_ref().and_then(Option::as_ref);
-                pack.is_some_and(|pack| pack.header.sequence == wanted && pack.is_whole() == is_whole)
+                let Peeked::Pack(pack) = &cursor.next else { return false };
+                pack.header.sequence == wanted && pack.is_whole() == is_whole
             };
             self.cursors.iter().position(here).map(|i| (i, is_whole))
         };
@@ -249,15 +258,15 @@ impl<'a, M: Media> Reader<'a, M> {
             }
             if next.is_some() && next != cursor.current && cursor.promised.last() != Some(&next) {
                 cursor.promised.push(next);
-                if matches!(cursor.peeked, Some(None)) {
-                    cursor.peeked = None;
+                if matches!(cursor.next, Peeked::Nothing) {
+                    cursor.next = Peeked::NotYet;
                 }
             }
             // A whole one was found elsewhere: a crash left this one.
-            if let Some(Some(pack)) = &cursor.peeked
+            if let Peeked::Pack(pack) = &cursor.next
                 && pack.header.sequence <= header.sequence
             {
-                cursor.peeked = None;
+                cursor.next = Peeked::NotYet;
             }
         }
     }
@@ -265,7 +274,7 @@ impl<'a, M: Media> Reader<'a, M> {
     /// Looks for the next pack of a head: behind the last one, else at the beginning of the segment promised
     /// next.
     async fn peek(&mut self, i: usize) -> Result<(), Error> {
-        if self.cursors[i].peeked.is_some() {
+        if !matches!(self.cursors[i].next, Peeked::NotYet) {
             return Ok(());
         }
         let (current, offset) = (self.cursors[i].current, self.cursors[i].offset);
@@ -279,7 +288,7 @@ impl<'a, M: Media> Reader<'a, M> {
         {
             parsed = self.pack_at(i, next, 0).await?.filter(|pack| self.may_be_next(pack));
         }
-        self.cursors[i].peeked = Some(parsed);
+        self.cursors[i].next = parsed.map_or(Peeked::Nothing, Peeked::Pack);
         Ok(())
     }
 

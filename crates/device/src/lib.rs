@@ -82,6 +82,15 @@ pub enum ReadOnly {
     Closed,
 }
 
+/// How a range is zeroed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Zeroes {
+    /// The range becomes a hole, as by TRIM. Otherwise it stays allocated.
+    pub unmap: bool,
+    /// The zeros are durable before the request returns.
+    pub fua: bool,
+}
+
 /// A block device. All offsets and lengths are in bytes. Any range within the capacity is possible: a request
 /// that covers a sector or block in part keeps the rest of it, whatever other requests write there at the
 /// time.
@@ -119,14 +128,12 @@ pub trait Device: Send + Sync + 'static {
         requester: &Requester,
     ) -> impl Future<Output = Result<(), DeviceError>> + Send;
 
-    /// Makes the range read as zeros. With `no_hole` it stays allocated. Always fast, because no payload is
-    /// written.
+    /// Makes the range read as zeros. Always fast, because no payload is written.
     fn write_zeroes(
         &self,
         offset: u64,
         len: u64,
-        no_hole: bool,
-        fua: bool,
+        zeroes: Zeroes,
         requester: &Requester,
     ) -> impl Future<Output = Result<(), DeviceError>> + Send;
 

@@ -24,7 +24,7 @@ mod wait;
 pub use check::{
     CheckOptions, CheckProgress, CheckReport, CopyFound, CopyState, Fault, ScrubStep, Subject, find_copies,
 };
-pub use device::ReadOnly;
+pub use device::{ReadOnly, Zeroes};
 pub use error::Error;
 pub use look::status::{Composition, State, Status};
 pub use look::survey::{Survey, Surveyed};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
 use drive::WipeOptions;
-use service::{IoChoice, SpaceAfterWipe, run_here};
+use service::{IoChoice, SpaceAfterWipe, Wipe, run_here};
 use status::{path_text, shown};
 
 use crate::in_use;
@@ -107,7 +107,7 @@ pub(crate) fn erase(path: &Path, options: WipeOptions, how: &Erasing) -> Result<
         ControlFlow::Continue(())
     };
     let wiped = run_here(IoChoice::Auto, |spawner| {
-        service::wipe(path, options, (discard, take_over), spawner, progress)
+        service::wipe(path, Wipe { options, discard, take_over }, spawner, progress)
     })?;
     bar.finish_and_clear();
     let (space, wiped) = wiped?;

@@ -5,6 +5,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use drive::Zeroes;
 use media::SimRng;
 
 use crate::doing::Doing;
@@ -67,7 +68,7 @@ async fn change_or_read<S: Subject>(world: &World<S>, rng: &mut SimRng, host: us
         }
         9 => {
             begin(vec![0; len]);
-            let request = world.subject.write_zeroes(offset, len as u64, fua, fua);
+            let request = world.subject.write_zeroes(offset, len as u64, Zeroes { unmap: !fua, fua });
             (Doing::ZeroBytes, perhaps(world, rng, drops, "op: zeroing of bytes given up", request).await)
         }
         10 => return flush(world, rng).await,

@@ -1,5 +1,6 @@
 //! Single requests of a host, which are recorded in the oracle and whose replies it judges.
 
+use drive::Zeroes;
 use media::SimRng;
 
 use crate::content::{self, Filler, SECTOR_BYTES};
@@ -84,10 +85,10 @@ pub(crate) async fn zero_once<S: Subject>(
     first: u64,
     count: u64,
 ) {
-    let (fua, no_hole) = (rng.chance(1, 8), rng.chance(1, 2));
+    let (fua, unmap) = (rng.chance(1, 8), !rng.chance(1, 2));
     world.settle_lost();
     let write = world.oracle.lock().begin_write(kind, first, count, Filler::Zero);
-    world.trace(|| format!("{kind:?} #{write}: {count} sectors at {first}, fua {fua}, no_hole {no_hole}"));
+    world.trace(|| format!("{kind:?} #{write}: {count} sectors at {first}, fua {fua}, unmap {unmap}"));
     let (offset, len) = (first * SECTOR_BYTES as u64, count * SECTOR_BYTES as u64);
     let began = Began::now(world);
     let (name, result) = if kind == Kind::Trim {
@@ -96,7 +97,7 @@ pub(crate) async fn zero_once<S: Subject>(
         (Doing::Trim, perhaps(world, rng, world.config.drops, "op: trim given up", request).await)
     } else {
         world.count("op: write zeroes");
-        let request = world.subject.write_zeroes(offset, len, no_hole, fua);
+        let request = world.subject.write_zeroes(offset, len, Zeroes { unmap, fua });
         (
             Doing::WriteZeroes,
             perhaps(world, rng, world.config.drops, "op: write zeroes given up", request).await,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use codec::Policy;
-use drive::{Drive, Fault, Spawner};
+use drive::{Drive, Fault, Spawner, Zeroes};
 use futures::lock::Mutex as AsyncMutex;
 use media::{SimMedia, SimRng};
 use nbd::{Access, Export, Peer, Presence, ServerConfig, ShutdownTrigger, serve_connection};
@@ -257,11 +257,11 @@ impl Subject for Served {
         server.request_range(Command::Trim, flag(fua, FLAG_FUA), (offset, len)).await
     }
 
-    async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
+    async fn write_zeroes(&self, offset: u64, len: u64, zeroes: Zeroes) -> Result<(), Error> {
         let Some(server) = &self.server else {
-            return Ok(self.drive.write_zeroes(offset, len, no_hole, fua).await?);
+            return Ok(self.drive.write_zeroes(offset, len, zeroes).await?);
         };
-        let flags = flag(fua, FLAG_FUA) | flag(no_hole, FLAG_NO_HOLE);
+        let flags = flag(zeroes.fua, FLAG_FUA) | flag(!zeroes.unmap, FLAG_NO_HOLE);
         server.request_range(Command::WriteZeroes, flags, (offset, len)).await
     }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use codec::Policy;
 use device::ExtentKind;
-use drive::{CheckOptions, CreateOptions, Drive, Fault, OpenOptions, Settle, Spawner, WipeOptions};
+use drive::{CheckOptions, CreateOptions, Drive, Fault, OpenOptions, Settle, Spawner, WipeOptions, Zeroes};
 use media::SimMedia;
 use offload::Offload;
 
@@ -100,8 +100,7 @@ pub trait Subject: Clone + Send + Sync + 'static {
         &self,
         offset: u64,
         len: u64,
-        no_hole: bool,
-        fua: bool,
+        zeroes: Zeroes,
     ) -> impl Future<Output = Result<(), Error>> + Send;
     fn maintain(&self) -> impl Future<Output = Result<bool, Error>> + Send;
     fn clean(&self) -> impl Future<Output = Result<bool, Error>> + Send;
@@ -287,8 +286,8 @@ impl Subject for Drive<Backing> {
         Ok(self.trim(offset, len, fua).await?)
     }
 
-    async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
-        Ok(self.write_zeroes(offset, len, no_hole, fua).await?)
+    async fn write_zeroes(&self, offset: u64, len: u64, zeroes: Zeroes) -> Result<(), Error> {
+        Ok(self.write_zeroes(offset, len, zeroes).await?)
     }
 
     async fn maintain(&self) -> Result<bool, Error> {

@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 
-use drive::{Fault, PlantedBug, ReadOnly};
+use drive::{Fault, PlantedBug, ReadOnly, Zeroes};
 use futures::channel::oneshot;
 use futures::lock::Mutex as Gate;
 use media::{Media, PAGE_BYTES, SimMedia};
@@ -373,8 +373,8 @@ impl Subject for Toy {
         self.0.change(offset, len, None, fua).await
     }
 
-    async fn write_zeroes(&self, offset: u64, len: u64, _no_hole: bool, fua: bool) -> Result<(), Error> {
-        self.0.change(offset, len, None, fua).await
+    async fn write_zeroes(&self, offset: u64, len: u64, zeroes: Zeroes) -> Result<(), Error> {
+        self.0.change(offset, len, None, zeroes.fua).await
     }
 
     async fn maintain(&self) -> Result<bool, Error> {

@@ -1,5 +1,6 @@
 //! TRIM and write-zeroes: records of the log like any write, without payload.
 
+use device::Zeroes;
 use layout::{BLOCK_BYTES, Entry, NODE_ENTRIES, NodeId};
 use media::Media;
 
@@ -34,23 +35,24 @@ impl<M: Media> Drive<M> {
         self.0.acknowledge(done).await
     }
 
-    /// Makes a range read as zeros. With `no_hole` it stays allocated (as far as a thin drive allocates
-    /// zeros).
+    /// Makes a range read as zeros. Unless it is unmapped, it stays allocated (as far as a thin drive
+    /// allocates zeros).
     #[tracing::instrument(level = "debug", skip(self), err(level = "debug"))]
-    pub async fn write_zeroes(&self, offset: u64, len: u64, no_hole: bool, fua: bool) -> Result<(), Error> {
+    pub async fn write_zeroes(&self, offset: u64, len: u64, zeroes: Zeroes) -> Result<(), Error> {
         self.check_range(offset, len)?;
         let (mut at, end) = (offset, offset + len);
         while at < end {
             // Each part is refused before it changes anything, or not at all; a reservation for all of a long
             // range would be as large as what others write meanwhile.
-            let stop = match no_hole {
-                true => ((at + FILLED_AT_ONCE_BYTES) / STEP_BYTES * STEP_BYTES).min(end),
-                false => end,
+            let stop = match zeroes.unmap {
+                false => ((at + FILLED_AT_ONCE_BYTES) / STEP_BYTES * STEP_BYTES).min(end),
+                true => end,
             };
-            self.set_range(at, stop - at, if no_hole { Entry::fill(0) } else { Entry::UNMAPPED }).await?;
+            self.set_range(at, stop - at, if zeroes.unmap { Entry::UNMAPPED } else { Entry::fill(0) })
+                .await?;
             at = stop;
         }
-        let done = if fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) };
+        let done = if zeroes.fua || !self.0.write_cache { self.0.flush().await } else { Ok(()) };
         self.0.acknowledge(done).await
     }
 

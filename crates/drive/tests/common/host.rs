@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use codec::testdata::random;
-use drive::{CreateOptions, Drive, Error, OpenOptions};
+use drive::{CreateOptions, Drive, Error, OpenOptions, Zeroes};
 use media::Media;
 
 use crate::common::{Erased, erased, run, spawner};
@@ -67,7 +67,7 @@ impl<M: Media> Host<M> {
 
     /// Writes zeroes that stay allocated.
     pub fn zeroes(&mut self, block: u64, count: u64) {
-        self.do_on(async |drive| drive.write_zeroes(block * BLOCK, count * BLOCK, true, false).await);
+        self.do_on(async |drive| drive.write_zeroes(block * BLOCK, count * BLOCK, Zeroes::default()).await);
         self.set(block, (count * BLOCK) as usize).fill(0);
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use codec::Policy;
 use codec::testdata::{fio_like, random, text_like};
 use common::{Erased, assert_sound, create_options, erased, new_drive, open, run, spawner};
-use drive::{CreateOptions, Drive, OpenOptions, ReadCache, Settle};
+use drive::{CreateOptions, Drive, OpenOptions, ReadCache, Settle, Zeroes};
 use rand::rngs::StdRng;
 use rand::{Rng as _, SeedableRng as _};
 
@@ -90,7 +90,8 @@ fn bytes_are_merged_into_blocks() {
             };
             match i % 8 {
                 3 => run(drive.trim(at as u64, len as u64, false)).expect("trim"),
-                7 => run(drive.write_zeroes(at as u64, len as u64, i % 16 == 7, true)).expect("zeroes"),
+                7 => run(drive.write_zeroes(at as u64, len as u64, Zeroes { unmap: i % 16 != 7, fua: true }))
+                    .expect("zeroes"),
                 _ => run(drive.write(at as u64, &data, i % 16 == 0)).expect("write"),
             }
             model[at..at + len].copy_from_slice(&data);
@@ -166,7 +167,7 @@ fn trim_and_zeroes_read_as_zeros_also_after_reopening() {
     let text = text_like(1, 4 << 20);
     run(drive.write(0, &text, false)).expect("write");
     run(drive.trim(512 * 3, 3 << 20, false)).expect("trim");
-    run(drive.write_zeroes((3 << 20) + 4096 * 3, 65536, true, false)).expect("zeroes");
+    run(drive.write_zeroes((3 << 20) + 4096 * 3, 65536, Zeroes::default())).expect("zeroes");
     run(drive.trim(1 << 30, (1 << 40) - (1 << 30), false)).expect("trim of what was never written");
     let mut model = text;
     model[512 * 3..512 * 3 + (3 << 20)].fill(0);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use codec::testdata::random;
 use common::{Erased, assert_sound, erased, new_drive, open, run, spawner};
-use drive::{CheckOptions, CheckProgress, CheckReport, CopyState, Drive, OpenOptions};
+use drive::{CheckOptions, CheckProgress, CheckReport, CopyState, Drive, OpenOptions, Zeroes};
 use image::Image;
 use layout::RecordKind;
 use media::MemoryMedia;
@@ -105,7 +105,7 @@ fn changes_in_memory_count() {
     write(&drive, 4 * 512 * 512 + 9);
     run(drive.trim(place(60) * BLOCK, BLOCK, false)).expect("trim");
     run(drive.trim(place(64) / 512 * 512 * BLOCK, 512 * BLOCK, false)).expect("trim");
-    run(drive.write_zeroes(0, 512 * BLOCK, true, false)).expect("zeroes");
+    run(drive.write_zeroes(0, 512 * BLOCK, Zeroes::default())).expect("zeroes");
     assert_sound(&drive);
     let report = run(drive.examine(options(true), |_| {})).expect("check");
     assert!(report.owed_count > 0);

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
 use common::{Erased, create_options};
-use drive::Drive;
+use drive::{Drive, Zeroes};
 use faulty::{Faulty, Tasks, poll};
 use layout::pack::PACK_HEADER_BYTES;
 use layout::record::RECORD_HEADER_BYTES;
@@ -122,6 +122,6 @@ fn a_slow_trim_of_a_sector_keeps_what_was_written_beside_it() {
 #[test]
 fn slow_zeroes_to_a_sector_keep_what_was_written_beside_it() {
     let bench = Bench::new();
-    let n = bench.pass_by(bench.drive.write_zeroes(0, SECTOR as u64, true, true));
+    let n = bench.pass_by(bench.drive.write_zeroes(0, SECTOR as u64, Zeroes { unmap: false, fua: true }));
     bench.assert_block(&[0; SECTOR], n);
 }

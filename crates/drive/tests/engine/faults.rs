@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
 use common::{Erased, create_options, erased};
-use drive::{Drive, Error, OpenOptions, State, WipeOptions};
+use drive::{Drive, Error, OpenOptions, State, WipeOptions, Zeroes};
 use faulty::{Faulty, Tasks, poll};
 use layout::{Geometry, Superblock};
 use media::{IoBuf, Media};
@@ -197,7 +197,7 @@ fn without_write_cache_every_change_is_durable_before_it_returns() {
         match i % 3 {
             0 => write(&tasks, &drive, i),
             1 => tasks.run(drive.trim(0, BLOCK, false)).expect("trim"),
-            _ => tasks.run(drive.write_zeroes(i * BLOCK, BLOCK, true, false)).expect("zeroes"),
+            _ => tasks.run(drive.write_zeroes(i * BLOCK, BLOCK, Zeroes::default())).expect("zeroes"),
         }
         assert!(media.syncs.load(SeqCst) > before);
         let status = drive.status();

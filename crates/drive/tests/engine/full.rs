@@ -10,7 +10,7 @@ use std::sync::Arc;
 use codec::Policy;
 use codec::testdata::{random, text_like};
 use common::{Erased, assert_sound, create_options, maintain, open, run};
-use drive::{CreateOptions, Drive, Error};
+use drive::{CreateOptions, Drive, Error, Zeroes};
 use kinds::alike;
 use media::MemoryMedia;
 
@@ -353,7 +353,7 @@ fn zeroes_over_data_are_taken_by_a_full_drive() {
     run(full.drive.flush()).expect("flush");
     // The map is not in memory after this, so it is not known what the zeroes replace.
     full.crash();
-    let result = run(full.drive.write_zeroes(0, ELSEWHERE, true, true));
+    let result = run(full.drive.write_zeroes(0, ELSEWHERE, Zeroes { unmap: false, fua: true }));
     assert_eq!(result, Ok(()), "{:?}", full.drive.status());
     let mut back = vec![1; BLOCK as usize];
     for block in [0, 8, 511, 513, ELSEWHERE / BLOCK - 1] {

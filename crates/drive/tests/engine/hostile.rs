@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use codec::testdata::random;
 use common::{Erased, erased, new_drive, open, run, spawner};
-use drive::{Drive, Error, OpenOptions, State};
+use drive::{Drive, Error, OpenOptions, State, Zeroes};
 use image::Image;
 use layout::{Checkpoint, Entry, NextSegment, RecordKind};
 use media::MemoryMedia;
@@ -207,7 +207,7 @@ fn data_beyond_the_capacity_is_refused() {
 
 #[test]
 fn a_range_beyond_the_capacity_is_refused() {
-    let (media, image) = with_tail(|d| run(d.write_zeroes(0, 65536, true, false)).expect("zeroes"));
+    let (media, image) = with_tail(|d| run(d.write_zeroes(0, 65536, Zeroes::default())).expect("zeroes"));
     let record = image.newest(RecordKind::Range, 0);
     image.change(&record, record.payload(), &u64::MAX.to_le_bytes());
     assert_damaged(&media);

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use codec::testdata::{random, text_like};
 use common::{erased, new_drive, open, run, spawner};
-use drive::{Drive, Error, OpenOptions, WipeOptions};
+use drive::{Drive, Error, OpenOptions, WipeOptions, Zeroes};
 use image::Image;
 use layout::{Checkpoint, Counters, Superblock};
 use media::MemoryMedia;
@@ -20,7 +20,7 @@ fn written() -> (Arc<MemoryMedia>, Image) {
     for block in 300..700 {
         run(drive.write(block * 4096, &random(block, 4096), false)).expect("write");
     }
-    run(drive.write_zeroes(8 << 20, 4 << 20, true, false)).expect("zeroes");
+    run(drive.write_zeroes(8 << 20, 4 << 20, Zeroes::default())).expect("zeroes");
     run(drive.close()).expect("close");
     let image = Image::of(&media);
     (media, image)
@@ -33,7 +33,7 @@ fn use_all(media: &Arc<MemoryMedia>) -> Result<(), Error> {
         drive.status();
         run(drive.write(0, &text_like(2, 2 << 20), true))?;
         run(drive.write(400 * 4096, &random(9, 64 << 10), false))?;
-        run(drive.write_zeroes(20 << 20, 8 << 20, true, false))?;
+        run(drive.write_zeroes(20 << 20, 8 << 20, Zeroes::default()))?;
         run(drive.trim(500 * 4096, 100 * 4096, false))?;
         run(drive.read(0, &mut vec![0; 4 << 20]))?;
         drive.count_powered(10);

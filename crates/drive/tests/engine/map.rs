@@ -5,7 +5,7 @@ use crate::common;
 use std::sync::Arc;
 
 use common::{Erased, assert_sound, create_options, erased, run, spawner};
-use drive::{Drive, OpenOptions};
+use drive::{Drive, OpenOptions, Zeroes};
 use media::MemoryMedia;
 
 /// Bytes covered by a leaf of the map.
@@ -61,7 +61,7 @@ fn zeroing_what_is_not_in_memory_takes_few_checkpoints() {
     for budget in BUDGETS_BYTES {
         let (media, drive) = sparse(budget);
         let before = checkpoints(&drive);
-        run(drive.write_zeroes(0, (LEAVES - 1) * LEAF_BYTES, true, false)).expect("zero");
+        run(drive.write_zeroes(0, (LEAVES - 1) * LEAF_BYTES, Zeroes::default())).expect("zero");
         run(drive.write(4096, &block(7), true)).expect("write");
         maintain(&drive);
         assert!(checkpoints(&drive) - before < 32, "{} checkpoints", checkpoints(&drive) - before);
@@ -83,7 +83,8 @@ fn zeroing_what_is_not_in_memory_takes_few_checkpoints() {
 fn a_crash_after_zeroing_what_is_not_in_memory_is_rolled_forward() {
     for budget in BUDGETS_BYTES {
         let (media, drive) = sparse(budget);
-        run(drive.write_zeroes(0, (LEAVES - 1) * LEAF_BYTES, true, true)).expect("zero");
+        run(drive.write_zeroes(0, (LEAVES - 1) * LEAF_BYTES, Zeroes { unmap: false, fua: true }))
+            .expect("zero");
         run(drive.write(LEAF_BYTES, &block(7), true)).expect("write");
         drop(drive);
         let drive = open(&media, budget, 3);

@@ -13,7 +13,7 @@ use std::task::{Context, Poll, Waker};
 use codec::testdata::{random, text_like};
 use codec::{CodecId, Policy};
 use common::{Erased, assert_sound, create_options, erased, run, spawner};
-use drive::{Drive, Error, OpenOptions};
+use drive::{Drive, Error, OpenOptions, Zeroes};
 use image::Image;
 use layout::RecordKind;
 use media::MemoryMedia;
@@ -123,13 +123,13 @@ fn a_write_beside_one_that_changes_its_edge_gets_its_turn() {
         assert!(rounds <= ROUNDS_MAX, "it never gets its turn");
         if waiting.is_none() {
             let mut change: Writing<'_> =
-                Box::pin(drive.write_zeroes(edge + 1024, 1 + u64::from(rounds), true, false));
+                Box::pin(drive.write_zeroes(edge + 1024, 1 + u64::from(rounds), Zeroes::default()));
             if poll(&mut change).is_pending() {
                 waiting = Some(change);
             }
         }
         // Others are not held up.
-        run(drive.write_zeroes(2 * edge + 1, 1, true, false)).expect("beside it");
+        run(drive.write_zeroes(2 * edge + 1, 1, Zeroes::default())).expect("beside it");
         later.finish(0, How::Well);
     }
     let status = drive.status();
@@ -144,7 +144,7 @@ fn a_write_beside_one_that_changes_its_edge_gets_its_turn() {
     let mut writing: Writing<'_> = Box::pin(drive.write(0, &data, false));
     for _ in 0..ROUNDS_MAX {
         assert!(poll(&mut writing).is_pending());
-        let change = &mut Box::pin(drive.write_zeroes(edge + 1024, 1, true, false));
+        let change = &mut Box::pin(drive.write_zeroes(edge + 1024, 1, Zeroes::default()));
         if poll(change).is_pending() {
             drop(writing);
             return assert!(poll(change).is_ready());

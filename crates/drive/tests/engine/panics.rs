@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicI64, Ordering::SeqCst};
 
 use codec::testdata::random;
 use common::{Erased, assert_sound, create_options, erased, open, run, spawner};
-use drive::{Drive, Error, OpenOptions, State};
+use drive::{Drive, Error, OpenOptions, State, Zeroes};
 use media::MemoryMedia;
 
 type Memory = Drive<Erased>;
@@ -44,7 +44,7 @@ const REQUESTS: [(&str, Request); 7] = [
     ("write", |drive| write(drive, 3, 2, false)),
     ("durable write", |drive| write(drive, 3, 2, true)),
     ("TRIM", |drive| run(drive.trim(3 * BLOCK, BLOCK, false))),
-    ("zeroes", |drive| run(drive.write_zeroes(3 * BLOCK, BLOCK, true, true))),
+    ("zeroes", |drive| run(drive.write_zeroes(3 * BLOCK, BLOCK, Zeroes { unmap: false, fua: true }))),
     ("flush", |drive| run(drive.flush())),
     ("checkpoint", |drive| run(drive.checkpoint())),
     ("close", |drive| run(drive.close())),

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use codec::testdata::{random, text_like};
 use common::{Erased, assert_sound, create_options, erased, maintain, run, spawner};
-use drive::{Drive, OpenOptions, ReadCache, Settle, WipeOptions};
+use drive::{Drive, OpenOptions, ReadCache, Settle, WipeOptions, Zeroes};
 use image::Image;
 use layout::RecordKind;
 use media::MemoryMedia;
@@ -114,7 +114,7 @@ fn what_replaced_a_block_is_read() {
     let new = text_like(2, 4 * BLOCK);
     write(&drive, 0, &new);
     run(drive.trim(4 * 4096, 2 * 4096, false)).expect("trim");
-    run(drive.write_zeroes(6 * 4096, 2 * 4096, true, false)).expect("zeroes");
+    run(drive.write_zeroes(6 * 4096, 2 * 4096, Zeroes::default())).expect("zeroes");
     // A part of a block that is in the cache: what is around it comes from there.
     run(drive.write(8 * 4096 + 512, &[9; 512], false)).expect("write");
     let mut expected = data[..16 * BLOCK].to_vec();

@@ -5,7 +5,7 @@ use crate::common;
 use std::sync::Arc;
 
 use common::{create_options, erased, run, spawner};
-use drive::{Drive, Error, OpenOptions};
+use drive::{Drive, Error, OpenOptions, Zeroes};
 use media::MemoryMedia;
 
 const GIB: u64 = 1 << 30;
@@ -16,7 +16,7 @@ fn with_ranges() -> Arc<MemoryMedia> {
     run(Drive::create(&*media, &create_options(GIB, 1024 * GIB))).expect("create");
     let drive = run(Drive::open(erased(media.clone()), OpenOptions::new(1, spawner()))).expect("open");
     for at in 0..64 {
-        run(drive.write_zeroes(at * 4 * GIB, 4 * GIB, true, false)).expect("zeroes");
+        run(drive.write_zeroes(at * 4 * GIB, 4 * GIB, Zeroes::default())).expect("zeroes");
     }
     run(drive.flush()).expect("flush");
     media

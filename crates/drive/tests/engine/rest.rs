@@ -7,7 +7,7 @@ use std::task::{Context, Poll, Waker};
 
 use codec::testdata::text_like;
 use common::{Erased, maintain, new_drive, run};
-use drive::Drive;
+use drive::{Drive, Zeroes};
 
 type Memory = Drive<Erased>;
 type Named<'a> = (&'static str, &'a dyn Fn(&Memory));
@@ -63,7 +63,7 @@ fn changes_rouse_a_drive_and_reports_and_reads_do_not() {
         ("write", &|drive| run(drive.write(0, &data, false)).expect("write")),
         ("write with FUA", &|drive| run(drive.write(BLOCK, &data, true)).expect("write")),
         ("trim", &|drive| run(drive.trim(2 * BLOCK, BLOCK, false)).expect("trim")),
-        ("zeroes", &|drive| run(drive.write_zeroes(3 * BLOCK, BLOCK, true, false)).expect("zeroes")),
+        ("zeroes", &|drive| run(drive.write_zeroes(3 * BLOCK, BLOCK, Zeroes::default())).expect("zeroes")),
         ("cache", &|drive| drive.set_map_budget_bytes(1 << 20)),
         ("capacity", &|drive| run(drive.set_logical_capacity(128 << 20)).expect("capacity")),
     ];

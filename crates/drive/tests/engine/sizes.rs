@@ -7,7 +7,7 @@ use std::sync::Arc;
 use codec::testdata::{fio_like, random};
 use common::{assert_sound, create_options, erased, new_drive, open, run, spawner};
 use device::{Extent, ExtentKind};
-use drive::{CreateOptions, Drive, Error, OpenOptions};
+use drive::{CreateOptions, Drive, Error, OpenOptions, Zeroes};
 use media::MemoryMedia;
 
 /// 256 TiB, less the range that the drive reserves for itself.
@@ -117,7 +117,7 @@ fn sector_sizes_restrict_no_request() {
         let drive = open(&create(&options).expect("create"), 1);
         run(drive.write(4096, &[1; 8192], false)).expect("write");
         run(drive.write(4099, b"a few bytes", false)).expect("write");
-        run(drive.write_zeroes(4100, 3, false, false)).expect("zeroes");
+        run(drive.write_zeroes(4100, 3, Zeroes { unmap: true, fua: false })).expect("zeroes");
         run(drive.trim(8191, 2, true)).expect("trim");
         let mut expected = vec![1; 8192];
         expected[3..14].copy_from_slice(b"a\0\0\0w bytes");
@@ -146,7 +146,7 @@ fn empty_requests_do_nothing() {
     run(drive.write(0, &[], true)).expect("write");
     run(drive.read(64 * MIB, &mut [])).expect("read");
     run(drive.trim(0, 0, false)).expect("trim");
-    run(drive.write_zeroes(0, 0, true, false)).expect("zeroes");
+    run(drive.write_zeroes(0, 0, Zeroes::default())).expect("zeroes");
     assert_eq!(run(drive.extents(0, 0, 5)).expect("extents"), []);
     assert_eq!(drive.status().logical_used_bytes, 0);
 }
@@ -179,7 +179,7 @@ fn a_write_larger_than_what_is_left_is_refused_whole() {
 fn extents_tell_data_zeros_and_holes() {
     let (media, drive) = new_drive(64 * MIB, 64 * MIB);
     run(drive.write(8192, &random(1, 8192), false)).expect("write");
-    run(drive.write_zeroes(16384, 4096, true, false)).expect("zeroes");
+    run(drive.write_zeroes(16384, 4096, Zeroes::default())).expect("zeroes");
     run(drive.write(20480, &[7; 4096], false)).expect("a fill");
     run(drive.write(40960, &random(1, 4096), false)).expect("write");
     run(drive.trim(40960, 4096, false)).expect("trim");

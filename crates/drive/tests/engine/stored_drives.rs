@@ -8,7 +8,7 @@ use std::fs;
 
 use codec::testdata::random;
 use common::{Erased, erased, run, spawner};
-use drive::{Drive, Error, OpenOptions, WipeOptions};
+use drive::{Drive, Error, OpenOptions, WipeOptions, Zeroes};
 use stored::{
     Stored, contents, directory, faults, image_of, manifest, media_of, open, open_read_only, sha256,
 };
@@ -59,7 +59,7 @@ fn change(stored: &Stored, drive: &Memory, round: u64, expected: &mut [u8]) {
     }
     run(drive.trim(3 * BLOCK, BLOCK, false)).expect("trim");
     set(3, &[0; 4096]);
-    match run(drive.write_zeroes(4 * BLOCK, 2 * BLOCK, true, false)) {
+    match run(drive.write_zeroes(4 * BLOCK, 2 * BLOCK, Zeroes::default())) {
         Ok(()) => set(4, &[0; 8192]),
         // Over a hole, zeroes add to the map.
         Err(Error::NoSpace) => assert!(stored.full, "{name} is not full"),

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use drive::{CheckOptions, Drive, Error, OpenOptions};
+use drive::{CheckOptions, Drive, Error, OpenOptions, Zeroes};
 use layout::{Checkpoint, Geometry, PackHeader, RecordHeader, RecordKind, Superblock};
 use media::Media;
 
@@ -291,7 +291,7 @@ fn change_it(media: &Arc<Sparse>) -> Result<(), Error> {
             }
         }
         run(drive.flush())?;
-        run(drive.write_zeroes(0, capacity.min(1 << 20), true, false))?;
+        run(drive.write_zeroes(0, capacity.min(1 << 20), Zeroes::default()))?;
         for _ in 0..8 {
             if !run(drive.clean())? {
                 break;

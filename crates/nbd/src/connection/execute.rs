@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use device::{Device, DeviceError, Extent, Requester};
+use device::{Device, DeviceError, Extent, Requester, Zeroes};
 use tokio::sync::Semaphore;
 use tracing::Instrument;
 
@@ -167,7 +167,7 @@ async fn carry_out<D: Device>(
         Operation::Flush => device.flush().await,
         Operation::Trim { offset, length, fua } => device.trim(offset, length, fua, requester).await,
         Operation::WriteZeroes { offset, length, no_hole, fua } => {
-            device.write_zeroes(offset, length, no_hole, fua, requester).await
+            device.write_zeroes(offset, length, Zeroes { unmap: !no_hole, fua }, requester).await
         }
         Operation::Cache | Operation::Disc => Ok(()),
         Operation::BlockStatus { offset, length, max_extents } => {

@@ -5,7 +5,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::ThreadId;
 use std::time::Duration;
 
-use device::{Device, DeviceError, Extent, ExtentKind, Geometry, ReadOnly, Requester};
+use device::{Device, DeviceError, Extent, ExtentKind, Geometry, ReadOnly, Requester, Zeroes};
 use tokio::sync::Notify;
 
 /// Unit of allocation, in bytes.
@@ -298,26 +298,25 @@ impl Device for MemoryDevice {
     }
 
     async fn trim(&self, offset: u64, len: u64, fua: bool, requester: &Requester) -> Result<(), DeviceError> {
-        self.write_zeroes(offset, len, false, fua, requester).await
+        self.write_zeroes(offset, len, Zeroes { unmap: true, fua }, requester).await
     }
 
     async fn write_zeroes(
         &self,
         offset: u64,
         len: u64,
-        no_hole: bool,
-        fua: bool,
+        Zeroes { unmap, fua }: Zeroes,
         requester: &Requester,
     ) -> Result<(), DeviceError> {
         self.admit(requester).await?;
         self.interfere().await?;
         self.may_write(fua)?;
         self.for_chunks(offset, len, |chunk, within, _| {
-            if !no_hole && within.len() as u64 == CHUNK_BYTES {
+            if unmap && within.len() as u64 == CHUNK_BYTES {
                 *chunk = None;
             } else if let Some(bytes) = chunk {
                 bytes[within].fill(0);
-            } else if no_hole {
+            } else if !unmap {
                 *chunk = Some(vec![0; CHUNK_BYTES as usize].into_boxed_slice());
             }
         })

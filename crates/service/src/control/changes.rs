@@ -115,9 +115,19 @@ pub enum SpaceAfterWipe {
     Failed(drive::Error),
 }
 
-/// Wipes the drive at `path`, which no server may have. With `discard`, then discards its space in the
-/// backing. `progress` gets the bytes done and the total. Returns the state of the space, and the result of
-/// the wipe. `take_over` as in [`OpenSettings::take_over`].
+/// How a drive is wiped.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wipe {
+    /// Settings that change.
+    pub options: WipeOptions,
+    /// Then its space in the backing is discarded.
+    pub discard: bool,
+    /// See [`OpenSettings::take_over`].
+    pub take_over: bool,
+}
+
+/// Wipes the drive at `path`, which no server may have. `progress` gets the bytes discarded and the total.
+/// Returns the state of the space, and the result of the wipe.
 ///
 /// # Errors
 ///
@@ -125,8 +135,7 @@ pub enum SpaceAfterWipe {
 /// is not wiped.
 pub async fn wipe(
     path: &Path,
-    options: WipeOptions,
-    (discard, take_over): (bool, bool),
+    Wipe { options, discard, take_over }: Wipe,
     spawner: Spawner,
     progress: impl FnMut(u64, u64) -> ControlFlow<()>,
 ) -> Result<(SpaceAfterWipe, Wiped), ServiceError> {

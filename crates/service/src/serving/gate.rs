@@ -10,7 +10,7 @@ use crate::admission::pacer::Pacer;
 use crate::admission::throttle::Throttle;
 use crate::watch::latency::Kind;
 use crate::watch::requests::Requests;
-use device::{Device, DeviceError, Extent, Geometry, Requester};
+use device::{Device, DeviceError, Extent, Geometry, Requester, Zeroes};
 
 /// Largest request that a host should send: what NBD clients may send to any server.
 const MAX_TRANSFER_BYTES: u32 = 32 << 20;
@@ -104,13 +104,12 @@ impl<M: Media> Device for Gate<M> {
         &self,
         offset: u64,
         len: u64,
-        no_hole: bool,
-        fua: bool,
+        zeroes: Zeroes,
         requester: &Requester,
     ) -> Result<(), DeviceError> {
         let request = self.requests.begin(Kind::Trim)?;
         self.admit(edge_bytes(offset, len), requester).await?;
-        let write = || self.drive.write_zeroes(offset, len, no_hole, fua);
+        let write = || self.drive.write_zeroes(offset, len, zeroes);
         let written = self.held.make(0, requester, || self.drive.space(), write).await?;
         self.held.room_made();
         request.end(written)

@@ -35,7 +35,7 @@ use crate::watch::report::report;
 use crate::watch::requests::Requests;
 use crate::workers::compute::{Meter, thread_time};
 use crate::workers::pool::Workers;
-use device::{Device, DeviceError, Extent, Geometry, Requester};
+use device::{Device, DeviceError, Extent, Geometry, Requester, Zeroes};
 
 /// A drive on its workers: a [`Device`] that counts its requests and can be closed while clients are
 /// connected.
@@ -422,11 +422,10 @@ impl Device for ServedDrive {
         &self,
         offset: u64,
         len: u64,
-        no_hole: bool,
-        fua: bool,
+        zeroes: Zeroes,
         requester: &Requester,
     ) -> Result<(), DeviceError> {
-        self.gate.write_zeroes(offset, len, no_hole, fua, requester).await
+        self.gate.write_zeroes(offset, len, zeroes, requester).await
     }
 
     async fn extents(&self, offset: u64, len: u64, max: usize) -> Result<Vec<Extent>, DeviceError> {

@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 
 use nbd::Shutdown;
-use service::Erasure;
+use service::{Erasure, Wipe};
 use status::StatusReport;
 
 use super::*;
@@ -96,7 +96,8 @@ async fn wipe(erasure: &Erasure, stop: Shutdown) -> Result<(), String> {
     let spawner: drive::Spawner = Arc::new(|future| drop(tokio::spawn(future)));
     let progress =
         |_, _| if stop.is_requested() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
-    let wiped = service::wipe(&erasure.path, erasure.options, (true, false), spawner, progress).await;
+    let wipe = Wipe { options: erasure.options, discard: true, take_over: false };
+    let wiped = service::wipe(&erasure.path, wipe, spawner, progress).await;
     let (space, wiped) = wiped.map_err(|error| error.to_string())?;
     let path = shown(&erasure.path).to_string();
     for warning in wiped.not_taken {

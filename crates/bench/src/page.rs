@@ -2,6 +2,7 @@
 
 use report::{Bar, BarChart, Page};
 
+use crate::compare::number_text;
 use crate::run::{Run, Series};
 use crate::stats::Figure;
 use crate::text::{findings, head, measured, notes, predictions};
@@ -11,8 +12,10 @@ const GROUPS_MAX: usize = 24;
 
 /// Returns the HTML page of a run.
 pub fn page(run: &Run) -> String {
-    let mut page =
-        Page::new(&format!("pumice bench {}", run.suite)).list(head(run)).preformatted(&run.command);
+    let mut page = Page::new(&format!("pumice bench {}", run.suite))
+        .made(&run.date, &format!("pumice {}", run.program_version))
+        .list(head(run))
+        .preformatted(&run.command);
     if !run.findings.is_empty() {
         page = page
             .heading("What the documents say, and what was measured")
@@ -51,9 +54,9 @@ const CHARTS: [(&str, &str, Quantity); 6] = [
     ("Random requests", "requests per second", |it| {
         it.requests_per_second.filter(|_| it.job.starts_with("4K"))
     }),
-    ("CPU of the server", "s/GB", |it| it.server_cpu_seconds_per_gb),
-    ("CPU of the client", "s/GB", |it| it.client_cpu_seconds_per_gb),
-    ("Compression ratio after the step", "logical / physical", |it| it.ratio),
+    ("CPU of the server", "seconds per GB", |it| it.server_cpu_seconds_per_gb),
+    ("CPU of the client", "seconds per GB", |it| it.client_cpu_seconds_per_gb),
+    ("Compression ratio after the step", "logical / physical bytes", |it| it.ratio),
     ("Write amplification", "physical / host bytes", |it| it.write_amplification),
 ];
 
@@ -71,12 +74,15 @@ fn chart(run: &Run, title: &str, axis: &str, figure: Quantity) -> Option<BarChar
     let has = |target: &str| run.series.iter().any(|it| it.target == target && figure(it).is_some());
     let targets: Vec<&str> =
         run.targets.iter().map(|target| target.name.as_str()).filter(|target| has(target)).collect();
-    let chart = BarChart::new(title, axis).series(targets.iter().copied()).lying();
+    let chart = BarChart::new(title, axis).series(targets.iter().copied()).shown(number_text);
     Some(steps.into_iter().take(GROUPS_MAX).fold(chart, |chart, (scene, step)| {
-        let bars = targets.iter().map(|target| match run.series(scene, step, target).and_then(figure) {
-            Some(it) if it.count == 1 => Bar::from(it.median),
-            Some(it) => Bar::within(it.median, it.low, it.high),
-            None => Bar::missing(),
+        let bars = targets.iter().map(|target| match run.series(scene, step, target) {
+            Some(series) => match figure(series) {
+                Some(it) if it.count == 1 => Bar::from(it.median),
+                Some(it) => Bar::within(it.median, it.low, it.high),
+                None => Bar::Unknown,
+            },
+            None => Bar::Missing,
         });
         chart.group(&format!("{scene}: {step}"), bars.collect::<Vec<_>>())
     }))
@@ -99,11 +105,18 @@ mod tests {
             ..Series::default()
         };
         series.summarize();
+        // Of zeros there is no ratio, because nothing is stored.
+        let mut zeros = Series { step: "zeros".to_string(), ..series.clone() };
+        zeros.samples[0].ratio = None;
+        zeros.summarize();
+        let raw = Series { target: "raw".to_string(), ..series.clone() };
+        let zeros_on_raw = Series { step: "zeros".to_string(), ..raw.clone() };
+        let raw_target = RunTarget { name: "raw".to_string(), ..RunTarget::default() };
         let target = RunTarget { name: "pumice".to_string(), ..RunTarget::default() };
         let run = Run {
             suite: "quick".to_string(),
-            series: vec![series],
-            targets: vec![target],
+            series: vec![series, raw, zeros, zeros_on_raw],
+            targets: vec![target, raw_target],
             left_out: vec!["<this>".to_string()],
             notes: vec!["of <memory>".to_string()],
             ..Run::default()
@@ -111,6 +124,10 @@ mod tests {
         let html = page(&run);
         assert!(html.contains("Sequential throughput") && html.contains("Compression ratio"), "{html}");
         assert!(!html.contains("Random requests") && !html.contains("<this>"), "{html}");
+        let (_, ratios) = html.split_once("Compression ratio after the step <small>").expect("a chart");
+        assert_eq!(ratios.matches("unknown").count(), 2, "its class and its text: {ratios}");
+        assert_eq!(ratios.matches("<i class=\"s0\"").count(), 1, "of the step that has a ratio: {ratios}");
+        assert_eq!(ratios.matches("<i class=\"s1\"").count(), 2, "of raw: {ratios}");
         let text = crate::text(&run);
         assert!(
             text.contains("128K write") && text.contains("<this>") && text.contains("of <memory>"),

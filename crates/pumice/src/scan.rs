@@ -189,7 +189,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     };
     report.sources = args.sources.clone();
     if let Some(page) = page {
-        page.write(&html::render(&report))?;
+        page.write(&html::render(&report, &::report::utc(status::unix_seconds_now())))?;
     }
     print(args, &report)
 }

@@ -115,7 +115,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let page = args.html.as_deref().map(Output::check).transpose()?;
     let report = report(args, preset)?;
     if let Some(page) = page {
-        page.write(&html::page(&report).to_html())?;
+        page.write(&html::page(&report, &::report::utc(status::unix_seconds_now())).to_html())?;
     }
     let out = if args.json {
         json::json(&report)?

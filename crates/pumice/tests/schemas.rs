@@ -255,7 +255,9 @@ fn bench() -> Outcome {
         (finding("snia-ratio"), finding("lm-read")),
         (Some(json!("holds")), Some(json!("cannot_be_tested")))
     );
-    assert!(std::fs::read_to_string(&html)?.contains("Compression ratio after the step"));
+    let page = std::fs::read_to_string(&html)?;
+    assert!(page.contains("Compression ratio after the step"));
+    common::readable::assert_readable(&page);
     let same = common::pumice(&["bench", "compare", &json, &json, "--json", &at("compared.json")]);
     assert!(same.stdout.contains("No difference beyond noise"), "{same:?}");
     assert!(same.stdout.contains("is not complete: see what was left out there"), "{same:?}");

@@ -149,12 +149,26 @@ fn the_page_is_one_file_with_charts() -> Outcome {
         assert!(!html.contains(link), "{link}");
     }
     // Charts: parts of the cost, two sweeps, and a tornado for each of four columns.
-    assert_eq!(html.matches("<svg ").count(), 1 + 2 + 4);
-    for text in
-        ["Lowest TCO per TBe: Hardware CSD", "Ceph with QAT", "workload.ratio", "scripts/bench-snia.sh"]
-    {
+    assert_eq!(html.matches("<figure ").count(), 1 + 2 + 4);
+    common::readable::assert_readable(&html);
+    for text in [
+        "Lowest TCO per TBe: Hardware CSD",
+        "Hardware CSD and Ceph with QAT coincide.",
+        "Assumed: Performance multiplier of Ceph with QAT",
+        "<h2>By capacity</h2>",
+        "scripts/bench-snia.sh",
+    ] {
         assert!(html.contains(text), "{text}");
     }
+    // Inputs have labels. Their names are in the texts of sources only, which the scenario gives.
+    let (numbers, _) = html.split_once("<h2>Sources").ok_or("sources")?;
+    let named = tco(&["--fields"]);
+    for name in named.lines().filter_map(|line| line.split_whitespace().next()).filter(|it| it.contains('.'))
+    {
+        assert!(!numbers.contains(name), "{name}");
+    }
+    let (_, date) = html.split_once("<p class=\"made\">").ok_or("a date")?;
+    assert!(date.starts_with("20") && date.contains(" UTC, pumice tco "), "{}", &date[..40]);
     // No other file is left in the folder. A failure to write the page has no other effect.
     assert_eq!(fs::read_dir(folder.path())?.count(), 1);
     let nowhere = format!("{}/none/report.html", folder.path().display());

@@ -1,50 +1,62 @@
-//! Bar charts: groups of vertical or horizontal bars, side by side or stacked, with optional intervals.
+//! Bar charts: groups of horizontal bars, side by side or stacked, with optional intervals.
 
-use kuva::plot::BarPlot;
-use kuva::plot::legend::LegendPosition;
-use kuva::render::layout::Layout;
-use kuva::render::plots::Plot;
+use askama::Template;
 
-use crate::chart::{Chart, HEIGHT_PX, WIDTH_PX, colour, label};
+use crate::chart::{COLOURS, Chart, Entry};
+use crate::number::rounded;
+use crate::plain::plain;
+use crate::scale::{Scale, Span};
 
 /// One bar.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Bar {
-    value: f64,
-    interval: Option<(f64, f64)>,
+pub enum Bar {
+    /// A value, with its interval from the lowest to the highest if it has one. A value that is not finite is
+    /// shown as [`Bar::Unknown`].
+    Value {
+        /// The value.
+        value: f64,
+        /// The interval, drawn as a whisker.
+        interval: Option<(f64, f64)>,
+    },
+    /// There is a value, but it is not known. The chart says "unknown" and draws no bar.
+    Unknown,
+    /// The series has nothing to show in the group. The chart omits the bar.
+    Missing,
 }
 
 impl Bar {
-    /// A value with its interval, drawn as a whisker from `low` to `high`.
+    /// A value with its interval, drawn as a whisker from `low` to `high`. An interval without extent, or with
+    /// an end that is not finite, is not drawn.
     pub fn within(value: f64, low: f64, high: f64) -> Bar {
-        Bar { value, interval: Some((low, high)) }
+        let has_extent = low.is_finite() && high.is_finite() && low < high;
+        Bar::Value { value, interval: has_extent.then_some((low, high)) }
     }
 
-    /// A missing bar, for a series without a value in a group.
-    pub fn missing() -> Bar {
-        Bar::from(f64::NAN)
+    /// The value if it is known.
+    fn value(&self) -> Option<f64> {
+        match self {
+            Bar::Value { value, .. } => Some(*value).filter(|value| value.is_finite()),
+            Bar::Unknown | Bar::Missing => None,
+        }
     }
 
-    /// The value to draw; 0 if the value is not finite.
-    fn height(&self) -> f64 {
-        if self.value.is_finite() { self.value } else { 0.0 }
-    }
-
-    /// Lengths of the lower and the upper arm of the whisker; 0 for an arm that is negative or not finite.
-    fn arms(&self) -> (f64, f64) {
-        let (low, high) = self.interval.unwrap_or((self.value, self.value));
-        let arm = |length: f64| if length.is_finite() { length.max(0.0) } else { 0.0 };
-        (arm(self.value - low), arm(high - self.value))
+    /// All numbers that the axis must show.
+    fn extent(&self) -> impl Iterator<Item = f64> {
+        let ends = match self {
+            Bar::Value { interval: Some((low, high)), .. } => [Some(*low), Some(*high)],
+            _ => [None, None],
+        };
+        ends.into_iter().flatten().chain(self.value())
     }
 }
 
 impl From<f64> for Bar {
     fn from(value: f64) -> Bar {
-        Bar { value, interval: None }
+        if value.is_finite() { Bar::Value { value, interval: None } } else { Bar::Unknown }
     }
 }
 
-/// A bar chart: groups along one axis, with one bar per series in each group.
+/// A bar chart: groups, with one bar per series in each group. The value is printed beside each bar.
 #[derive(Clone, Debug)]
 pub struct BarChart {
     title: String,
@@ -52,7 +64,38 @@ pub struct BarChart {
     series: Vec<String>,
     groups: Vec<(String, Vec<Bar>)>,
     stacked: bool,
-    lying: bool,
+    drawn_max: f64,
+    shown: fn(f64) -> String,
+}
+
+/// A row of bars as drawn.
+struct Row {
+    /// Names the series for readers that do not see colours.
+    name: String,
+    parts: Vec<Part>,
+    whisker: Option<Span>,
+    /// Whether the bar is longer than the axis.
+    is_cut: bool,
+    value: String,
+    is_known: bool,
+}
+
+struct Part {
+    colour: usize,
+    span: Span,
+    name: String,
+}
+
+#[derive(Template)]
+#[template(path = "bars.html")]
+struct Drawing {
+    title: String,
+    axis: String,
+    legend: Vec<Entry>,
+    groups: Vec<(String, Vec<Row>)>,
+    /// Characters of the longest value.
+    value_length: usize,
+    origin: f64,
 }
 
 impl BarChart {
@@ -64,12 +107,13 @@ impl BarChart {
             series: Vec::new(),
             groups: Vec::new(),
             stacked: false,
-            lying: false,
+            drawn_max: f64::INFINITY,
+            shown: rounded,
         }
     }
 
     /// Names the series, in the order of the bars in each group. The legend is shown only with two or more
-    /// series, all named.
+    /// series.
     pub fn series<S: Into<String>>(mut self, names: impl IntoIterator<Item = S>) -> BarChart {
         self.series = names.into_iter().map(Into::into).collect();
         self
@@ -81,57 +125,122 @@ impl BarChart {
         self
     }
 
-    /// Stacks the bars of each group. Intervals are not drawn in a stacked chart.
+    /// Stacks the bars of each group. Intervals are not drawn in a stacked chart. A group with an unknown part
+    /// is unknown.
     pub fn stacked(mut self) -> BarChart {
         self.stacked = true;
         self
     }
 
-    /// Draws horizontal bars with the first group at the top. Use it for many groups or long names.
-    pub fn lying(mut self) -> BarChart {
-        self.lying = true;
+    /// Sets the end of the axis. A longer bar is cut off there and marked; its value is printed as it is.
+    pub fn drawn_up_to(mut self, value: f64) -> BarChart {
+        self.drawn_max = value;
+        self
+    }
+
+    /// Sets how values are printed. Without it they have about three digits.
+    pub fn shown(mut self, shown: fn(f64) -> String) -> BarChart {
+        self.shown = shown;
         self
     }
 
     /// Draws the chart.
     pub fn draw(&self) -> Chart {
-        let width = self.groups.iter().map(|(_, bars)| bars.len()).max().unwrap_or(0);
-        if width == 0 {
-            return Chart::empty(&self.title);
-        }
-        let mut plot = BarPlot::new().with_horizontal(self.lying);
-        let mut whiskers = Vec::new();
-        // Horizontal bars are drawn from the bottom up.
-        let ordered: Vec<_> =
-            if self.lying { self.groups.iter().rev().collect() } else { self.groups.iter().collect() };
-        for (name, bars) in ordered {
-            let bars: Vec<Bar> =
-                (0..width).map(|at| bars.get(at).copied().unwrap_or(Bar::missing())).collect();
-            whiskers.extend(bars.iter().map(Bar::arms));
-            plot = plot
-                .with_group(label(name), bars.iter().enumerate().map(|(at, bar)| (bar.height(), colour(at))));
-        }
-        if self.stacked {
-            plot = plot.with_stacked();
-        } else if whiskers.iter().any(|arms| *arms != (0.0, 0.0)) {
-            plot = plot.with_asymmetric_error(whiskers);
-        }
-        let names: Vec<String> = self.series.iter().take(width).map(|name| label(name)).collect();
-        if width > 1 && names.len() == width {
-            plot = plot.with_legend(names.iter().map(String::as_str).collect());
-        }
-        let plots = vec![Plot::Bar(plot)];
-        let layout = Layout::auto_from_plots(&plots)
-            .with_width(WIDTH_PX)
-            .with_legend_position(LegendPosition::OutsideBottomColumns)
-            .with_legend_box(false);
-        let value_axis = label(&self.value_axis);
-        let layout = if self.lying {
-            let rows = if self.stacked { self.groups.len() } else { self.groups.len() * width };
-            layout.with_x_label(value_axis).with_height(130.0 + 24.0 * rows as f64)
+        let scale = Scale::of(self.extents().map(|value| value.min(self.drawn_max)), 0.0);
+        let groups: Vec<(String, Vec<Row>)> = self
+            .groups
+            .iter()
+            .map(|(name, bars)| {
+                let rows = if self.stacked {
+                    vec![self.stack(bars, scale)]
+                } else {
+                    let rows = bars.iter().enumerate().filter(|(_, bar)| **bar != Bar::Missing);
+                    rows.map(|(at, bar)| self.row(at, bar, scale)).collect()
+                };
+                (plain(name), rows)
+            })
+            .filter(|(_, rows): &(_, Vec<Row>)| !rows.is_empty())
+            .collect();
+        let legend = if self.series.len() > 1 {
+            self.series.iter().enumerate().map(|(at, name)| Entry::area(at, name)).collect()
         } else {
-            layout.with_y_label(value_axis).with_height(HEIGHT_PX)
+            Vec::new()
         };
-        Chart::draw(&self.title, plots, layout)
+        let values = groups.iter().flat_map(|(_, rows)| rows).map(|row| row.value.chars().count());
+        let drawing = Drawing {
+            title: plain(&self.title),
+            axis: plain(&self.value_axis),
+            legend,
+            value_length: values.max().unwrap_or(0),
+            groups,
+            origin: scale.place(0.0),
+        };
+        // The template has no fallible part, and writing to a string cannot fail.
+        Chart::new(&self.title, drawing.render().unwrap_or_default())
+    }
+
+    /// All numbers that the axis must show.
+    fn extents(&self) -> impl Iterator<Item = f64> {
+        self.groups.iter().flat_map(|(_, bars)| {
+            let sum = self.stacked.then(|| bars.iter().filter_map(Bar::value).sum());
+            let each = if self.stacked { &[][..] } else { bars.as_slice() };
+            sum.into_iter().chain(each.iter().flat_map(Bar::extent))
+        })
+    }
+
+    fn name(&self, series: usize) -> String {
+        plain(self.series.get(series).map_or("", String::as_str))
+    }
+
+    fn row(&self, at: usize, bar: &Bar, scale: Scale) -> Row {
+        let Some(value) = bar.value() else { return Row::unknown(self.name(at)) };
+        let interval = match bar {
+            Bar::Value { interval, .. } => *interval,
+            Bar::Unknown | Bar::Missing => None,
+        };
+        let ends = interval.map(|(low, high)| format!(" ({} to {})", (self.shown)(low), (self.shown)(high)));
+        Row {
+            name: self.name(at),
+            parts: vec![Part { colour: at % COLOURS, span: scale.span(0.0, value), name: self.name(at) }],
+            whisker: interval.map(|(low, high)| scale.span(low, high)),
+            is_cut: value > self.drawn_max,
+            value: (self.shown)(value) + &ends.unwrap_or_default(),
+            is_known: true,
+        }
+    }
+
+    fn stack(&self, bars: &[Bar], scale: Scale) -> Row {
+        if bars.iter().any(|bar| *bar != Bar::Missing && bar.value().is_none()) || bars.is_empty() {
+            return Row::unknown(String::new());
+        }
+        let mut sum = 0.0;
+        let mut parts = Vec::new();
+        for (at, bar) in bars.iter().enumerate() {
+            let value = bar.value().unwrap_or(0.0);
+            let name = format!("{}: {}", self.name(at), (self.shown)(value));
+            parts.push(Part { colour: at % COLOURS, span: scale.span(sum, sum + value), name });
+            sum += value;
+        }
+        Row {
+            name: String::new(),
+            parts,
+            whisker: None,
+            is_cut: sum > self.drawn_max,
+            value: (self.shown)(sum),
+            is_known: true,
+        }
+    }
+}
+
+impl Row {
+    fn unknown(name: String) -> Row {
+        Row {
+            name,
+            parts: Vec::new(),
+            whisker: None,
+            is_cut: false,
+            value: "unknown".to_string(),
+            is_known: false,
+        }
     }
 }

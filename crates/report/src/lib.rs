@@ -1,7 +1,8 @@
 //! Output of the measuring commands: tables for the terminal, charts, and single-file HTML pages.
 //!
 //! A page is self-contained: it refers to no external script, font, picture or style sheet. It can be mailed
-//! and opened without a network. All text is escaped; no input is interpreted as markup.
+//! and opened without a network. All text is escaped; no input is interpreted as markup. It fits windows from
+//! 320 pixels on, and follows the reader's choice of a light or a dark scheme.
 //!
 //! ```
 //! use report::{BarChart, Page, Table};
@@ -18,14 +19,18 @@
 
 mod bars;
 mod chart;
+mod date;
 mod lines;
+mod number;
 mod page;
 mod plain;
+mod scale;
 mod table;
 mod tornado;
 
 pub use bars::{Bar, BarChart};
 pub use chart::Chart;
+pub use date::utc;
 pub use lines::{LineChart, Point};
 pub use page::Page;
 pub use table::Table;

@@ -21,13 +21,20 @@ enum Block {
 #[template(path = "page.html")]
 pub struct Page {
     title: String,
+    made: String,
     blocks: Vec<Block>,
 }
 
 impl Page {
     /// Creates a page with only a title.
     pub fn new(title: &str) -> Page {
-        Page { title: plain(title), blocks: Vec::new() }
+        Page { title: plain(title), made: String::new(), blocks: Vec::new() }
+    }
+
+    /// Sets the line below the title: the date, and the program with its version.
+    pub fn made(mut self, date: &str, program: &str) -> Page {
+        self.made = format!("{}, {}", plain(date), plain(program));
+        self
     }
 
     fn with(mut self, block: Block) -> Page {

@@ -2,12 +2,15 @@
 
 use report::{BarChart, LineChart, Page, Table};
 
+mod readable;
+
 fn page() -> String {
     let mut table = Table::new(["what", "US$"]).right_from(1);
     table.row(["<script>alert(1)</script>", "565.09"]);
     let bars = BarChart::new("Bars", "US$").group("a", [1.0]).draw();
     let lines = LineChart::new("Lines", "x", "y").series("s", [(1.0, 1.0), (2.0, 3.0)]).draw();
     Page::new("Cost & <value>")
+        .made("2026-11-25 18:23:10 UTC", "pumice <tco>")
         .paragraph("A paragraph with <em>markup</em> that is none.")
         .heading("Numbers")
         .captioned_table("The \"table\"", &table)
@@ -21,7 +24,7 @@ fn page() -> String {
 #[test]
 fn text_is_escaped() {
     let html = page();
-    for markup in ["<script", "<em>", "<value>", "<x>"] {
+    for markup in ["<script", "<em>", "<value>", "<x>", "<tco>"] {
         assert!(!html.contains(markup), "{markup} in {html}");
     }
     assert!(
@@ -69,13 +72,29 @@ fn it_needs_nothing_from_elsewhere() {
 }
 
 #[test]
+fn it_is_readable_and_says_when_it_was_made() {
+    let html = page();
+    readable::assert_readable(&html);
+    assert!(html.contains("<p class=\"made\">2026-11-25 18:23:10 UTC, pumice "), "{html}");
+}
+
+#[test]
 fn it_is_complete_and_in_order() {
     let html = page();
     assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
-    let places: Vec<usize> =
-        ["<h1>", "<p>", "<h2>", "<table>", "<ul>", "<pre>", "aria-label=\"Bars\"", "aria-label=\"Lines\""]
-            .map(|part| html.find(part).expect(part))
-            .to_vec();
+    let places: Vec<usize> = [
+        "<h1>",
+        "<p class=\"made\">",
+        "<p>",
+        "<h2>",
+        "<table>",
+        "<ul>",
+        "<pre>",
+        "aria-label=\"Bars\"",
+        "aria-label=\"Lines\"",
+    ]
+    .map(|part| html.find(part).expect(part))
+    .to_vec();
     assert!(places.is_sorted(), "{places:?}");
     assert!(html.contains("<td class=\"right\">565.09</td>"), "{html}");
 }

@@ -6,13 +6,6 @@ use crate::fio::Fio;
 use crate::objects::S3Client;
 use crate::suite;
 
-#[test]
-fn dates() {
-    assert_eq!(utc(0), "1970-01-01 00:00:00 UTC");
-    assert_eq!(utc(951_827_696), "2000-02-29 12:34:56 UTC");
-    assert_eq!(utc(1_795_630_990), "2026-11-25 18:23:10 UTC");
-}
-
 /// A program that writes results as fio does: 64 MiB in half a second for each run.
 fn fake_fio(folder: &Path) -> Fio {
     let idle = r#"{"io_bytes": 0, "total_ios": 0, "runtime": 0, "clat_ns": {}}"#;

@@ -9,14 +9,24 @@ use super::sections::{PARTS_SHOWN, Topic, head, layout_name, ratio, sections};
 /// Larger ratios are drawn as this value, so that a part full of zeros does not flatten all other bars.
 const RATIO_DRAWN_MAX: f64 = 20.0;
 
-fn bar(interval: &Interval) -> Bar {
-    let [value, low, high] =
-        [interval.estimate, interval.low, interval.high].map(|ratio| ratio.min(RATIO_DRAWN_MAX));
-    Bar::within(value, low, high)
+/// A chart of ratios.
+fn ratios(title: &str) -> BarChart {
+    BarChart::new(title, "logical / stored bytes").drawn_up_to(RATIO_DRAWN_MAX).shown(ratio)
 }
 
-pub(super) fn render(found: &Report) -> String {
-    let mut page = Page::new(&format!("How compressible is {}?", found.sources.join(" "))).list(head(found));
+/// The bar of a ratio. A ratio of 0 stands for none: nothing is stored.
+fn bar(interval: &Interval) -> Bar {
+    match interval.estimate {
+        0.0 => Bar::Unknown,
+        value => Bar::within(value, interval.low, interval.high),
+    }
+}
+
+/// Renders the page. `date` is the time of the scan.
+pub(super) fn render(found: &Report, date: &str) -> String {
+    let mut page = Page::new(&format!("How compressible is {}?", found.sources.join(" ")))
+        .made(date, &format!("pumice {}", found.program_version))
+        .list(head(found));
     if let Some(drive) = &found.predicted_drive {
         page = page.paragraph(&summary(found, drive));
     }
@@ -54,20 +64,20 @@ fn summary(found: &Report, drive: &::scan::PredictedDrive) -> String {
 }
 
 fn codecs(found: &Report) -> BarChart {
-    let chart = BarChart::new("Ratio by codec, 4 KiB blocks packed to the byte", "logical / stored");
+    let chart = ratios("Ratio by codec, 4 KiB blocks packed to the byte");
     found.codecs.iter().fold(chart, |chart, row| chart.group(&row.codec, [bar(&row.ratio)]))
 }
 
 fn speeds(found: &Report) -> BarChart {
     let chart = BarChart::new("Speed of one core of this machine", "MB/s").series(["compress", "decompress"]);
-    let speed = |rate: Option<f64>| rate.map_or_else(Bar::missing, Bar::from);
+    let speed = |rate: Option<f64>| rate.map_or(Bar::Unknown, Bar::from);
     found.codecs.iter().fold(chart, |chart, row| {
         chart.group(&row.codec, [speed(row.compress_mb_per_second), speed(row.decompress_mb_per_second)])
     })
 }
 
 fn layouts(found: &Report) -> BarChart {
-    let chart = BarChart::new("Pumice and other layouts", "logical / stored").lying();
+    let chart = ratios("Pumice and other layouts");
     let chart = match &found.predicted_drive {
         Some(drive) => chart.group(&format!("Pumice, {}", drive.codec), [bar(&drive.ratio)]),
         None => chart,
@@ -85,7 +95,7 @@ fn parts(title: &str, parts: &[Part]) -> BarChart {
         .into_iter()
         .find(|(_, bytes)| largest >= *bytes)
         .unwrap_or(("KiB", 1 << 10));
-    let chart = BarChart::new(title, unit).series(["stored", "saved"]).stacked().lying();
+    let chart = BarChart::new(title, unit).series(["stored", "saved"]).stacked();
     let scaled = |value: u64| value as f64 / bytes as f64;
     shown().fold(chart, |chart, part| {
         let saved = part.data_bytes.saturating_sub(part.stored_bytes);
@@ -103,6 +113,6 @@ fn method(found: &Report) -> Vec<String> {
          record headers and rounding. Rival layouts are models: units compressed as one and rounded up to 4 KiB \
          sectors; for VDO, blocks compressed by LZ4 and packed into bins of at most 14."
             .to_string(),
-        format!("pumice {}, seed {}.", found.program_version, found.seed),
+        format!("The seed was {}.", found.seed),
     ]
 }

@@ -15,8 +15,8 @@ const RATIO_HIGH: f64 = 4.0;
 
 const COST_AXIS: &str = "US$ per TBe";
 
-/// Returns the page.
-pub(crate) fn page(report: &Report) -> Page {
+/// Returns the page. `date` is the time of the calculation.
+pub(crate) fn page(report: &Report, date: &str) -> Page {
     let scenario = &report.scenario;
     let years = scenario.baseline().get(Field::Years);
     let term = if scenario.columns.iter().all(|column| column.get(Field::Years) == years) {
@@ -25,10 +25,11 @@ pub(crate) fn page(report: &Report) -> Page {
         "over each column's term".to_string()
     };
     let mut page = Page::new(&scenario.title)
+        .made(date, concat!("pumice tco ", env!("CARGO_PKG_VERSION")))
         .paragraph(&format!(
             "{} All costs in US$ {term}. TBe: effective TB, what users can store of 10^12 bytes after redundancy, \
              free space and compression.",
-            text::verdict(report)
+            text::verdict(report, text::as_label)
         ));
     if !report.cautions.is_empty() {
         page = page.heading("Caution").list(&report.cautions);
@@ -47,15 +48,17 @@ pub(crate) fn page(report: &Report) -> Page {
         page = page.chart(&sweep_lines(report, &tco::sweep(scenario, &range)).draw());
     }
     for sweep in report.sweeps.iter().filter(|sweep| sweep.field == Field::Ratio) {
-        page = page
-            .chart(&sweep_lines(report, &smooth(scenario, sweep)).draw())
-            .table(&text::sweep_table(scenario, sweep));
+        page = page.chart(&sweep_lines(report, &smooth(scenario, sweep)).draw()).table(&text::sweep_table(
+            scenario,
+            sweep,
+            text::as_label,
+        ));
     }
     for sweep in report.sweeps.iter().filter(|sweep| sweep.field != Field::Ratio) {
         page = page
-            .heading(&format!("By {}", sweep.field.info().name))
+            .heading(&format!("By {}", in_text(sweep.field.info().label)))
             .chart(&sweep_lines(report, &smooth(scenario, sweep)).draw())
-            .table(&text::sweep_table(scenario, sweep));
+            .table(&text::sweep_table(scenario, sweep, text::as_label));
     }
     page = page.heading("What matters most").paragraph(&format!("{}.", text::tornado_title(report)));
     for (column, influences) in scenario.columns.iter().zip(&report.tornados) {
@@ -63,8 +66,8 @@ pub(crate) fn page(report: &Report) -> Page {
         for influence in influences.iter().take(TORNADO_ROWS_MAX) {
             let info = influence.field.info();
             let name = format!(
-                "{} {} .. {}",
-                info.name,
+                "{}: {} to {}",
+                info.label,
                 info.show.text(influence.low),
                 info.show.text(influence.high)
             );
@@ -76,10 +79,10 @@ pub(crate) fn page(report: &Report) -> Page {
     for section in tco::table(scenario) {
         page = page.table(&text::section_table(scenario, &section));
     }
-    for (heading, lines) in text::remarks(report) {
+    for (heading, lines) in text::remarks(report, text::as_label) {
         page = page.heading(&heading).list(lines);
     }
-    page.paragraph(&format!("Made by pumice tco, version {}.", env!("CARGO_PKG_VERSION")))
+    page
 }
 
 /// Explains the marks in the tables, if there are any.
@@ -101,6 +104,17 @@ fn marks(report: &Report) -> Option<&'static str> {
              the end.",
         ),
         (false, false) => None,
+    }
+}
+
+/// Returns a label as it is written within a sentence: with a small letter, except for an abbreviation.
+fn in_text(label: &str) -> String {
+    let mut letters = label.chars();
+    match (letters.next(), letters.next()) {
+        (Some(first), Some(second)) if !second.is_uppercase() => {
+            first.to_lowercase().chain(label.chars().skip(1)).collect()
+        }
+        _ => label.to_string(),
     }
 }
 
@@ -128,7 +142,7 @@ fn cost_bars(scenario: &Scenario) -> BarChart {
     for (column, result) in scenario.columns.iter().zip(&results) {
         chart = chart.group(&column.name, parts.iter().map(|(_, metrics)| cost(result, metrics)));
     }
-    chart.stacked().lying()
+    chart.stacked()
 }
 
 /// Returns the same sweep with more points.
@@ -150,8 +164,9 @@ fn sweep_lines(report: &Report, sweep: &Sweep) -> LineChart {
         ":1" => ", N:1".to_string(),
         unit => format!(", {unit}"),
     };
-    let title = format!("TCO per TBe by {}", info.label.to_lowercase());
-    let mut chart = LineChart::new(&title, &format!("{}{unit}", info.label.to_lowercase()), COST_AXIS);
+    let label = in_text(info.label);
+    let title = format!("TCO per TBe by {label}");
+    let mut chart = LineChart::new(&title, &format!("{label}{unit}"), COST_AXIS);
     for (column, costs) in report.scenario.columns.iter().zip(&sweep.tco_per_tbe) {
         chart = chart.series(&column.name, sweep.values.iter().copied().zip(costs.iter().copied()));
     }

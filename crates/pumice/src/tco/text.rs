@@ -14,17 +14,30 @@ const BAR_CHARS: f64 = 24.0;
 
 const USD: Show = Show::Usd(2);
 
+/// How inputs are named: on the terminal as `--set` takes them, in a page by their labels.
+pub(crate) type Naming = fn(Field) -> &'static str;
+
+/// Names an input as `--set` takes it.
+fn as_set(field: Field) -> &'static str {
+    field.info().name
+}
+
+/// Names an input by its label.
+pub(crate) fn as_label(field: Field) -> &'static str {
+    field.info().label
+}
+
 /// Returns the whole report.
 pub(crate) fn text(report: &Report, tornado: bool) -> String {
     let scenario = &report.scenario;
-    let mut out = format!("{}\n{}\n", scenario.title, verdict(report));
+    let mut out = format!("{}\n{}\n", scenario.title, verdict(report, as_set));
     for caution in &report.cautions {
         // Writing to a string cannot fail.
         let _ = writeln!(out, "Caution: {caution}");
     }
     let _ = write!(out, "\n{}", main_table(report).to_text());
     for sweep in &report.sweeps {
-        let _ = write!(out, "\n{}", sweep_table(scenario, sweep).to_text());
+        let _ = write!(out, "\n{}", sweep_table(scenario, sweep, as_set).to_text());
     }
     if tornado {
         for (column, influences) in scenario.columns.iter().zip(&report.tornados) {
@@ -38,7 +51,7 @@ pub(crate) fn text(report: &Report, tornado: bool) -> String {
             );
         }
     }
-    for (heading, lines) in remarks(report) {
+    for (heading, lines) in remarks(report, as_set) {
         let _ = writeln!(out, "\n{heading}");
         for line in lines {
             let _ = writeln!(out, "  {line}");
@@ -167,21 +180,22 @@ fn is_multiplied(column: &Column) -> bool {
 }
 
 /// Returns the inputs that are assumed, each with its columns.
-fn assumed(scenario: &Scenario) -> Vec<String> {
+fn assumed(scenario: &Scenario, name: Naming) -> Vec<String> {
     let of = |field: &Field| {
         let columns = scenario.columns.iter().filter(|column| column.is_assumed(*field));
         let names: Vec<&str> = columns.map(|column| column.name.as_str()).collect();
         let all = names.len() == scenario.columns.len() && names.len() > 1;
         let of = if all { "all columns".to_string() } else { names.join(", ") };
-        (!names.is_empty()).then(|| format!("{} of {of}", field.info().name))
+        (!names.is_empty()).then(|| format!("{} of {of}", name(*field)))
     };
     Field::ALL.iter().filter_map(of).collect()
 }
 
 /// Returns a sweep: TCO per TBe of each column at each value.
-pub(crate) fn sweep_table(scenario: &Scenario, sweep: &Sweep) -> Table {
+pub(crate) fn sweep_table(scenario: &Scenario, sweep: &Sweep, name: Naming) -> Table {
     let info = sweep.field.info();
-    let mut table = Table::new(head(scenario, &format!("TCO per TBe by {}", info.name))).right_from(0);
+    let first = format!("TCO per TBe by {}", name(sweep.field));
+    let mut table = Table::new(head(scenario, &first)).right_from(0);
     for (at, value) in sweep.values.iter().enumerate() {
         let costs = sweep.tco_per_tbe.iter().map(|line| USD.text(line[at]));
         table.row([info.show.text(*value)].into_iter().chain(costs));
@@ -221,29 +235,25 @@ pub(crate) fn tornado_table(influences: &[Influence], bars: bool) -> Table {
 }
 
 /// Describes a measured value.
-fn measured_line(applied: &Applied) -> String {
+fn measured_line(applied: &Applied, name: Naming) -> String {
     let show = applied.field.info().show;
     let (value, before) = (show.text(applied.value), show.text(applied.before));
-    format!(
-        "{}, {}: {value} instead of {before} ({})",
-        applied.column,
-        applied.field.info().name,
-        applied.detail
-    )
+    format!("{}, {}: {value} instead of {before} ({})", applied.column, name(applied.field), applied.detail)
 }
 
 /// Returns the remarks below the tables: measured and assumed values, notes on columns, sources.
-pub(crate) fn remarks(report: &Report) -> Vec<(String, Vec<String>)> {
+pub(crate) fn remarks(report: &Report, name: Naming) -> Vec<(String, Vec<String>)> {
     let scenario = &report.scenario;
     let mut all = Vec::new();
     if !report.measured.is_empty() {
-        all.push(("Measured here".to_string(), report.measured.iter().map(measured_line).collect()));
+        let lines = report.measured.iter().map(|applied| measured_line(applied, name));
+        all.push(("Measured here".to_string(), lines.collect()));
         all.push((
             "Not measured here".to_string(),
             vec![format!("all other inputs, as {} has them", scenario.file)],
         ));
     }
-    all.push(("Assumed, neither measured nor quoted".to_string(), assumed(scenario)));
+    all.push(("Assumed, neither measured nor quoted".to_string(), assumed(scenario, name)));
     let set = scenario.columns.iter().flat_map(|column| {
         let of = |field: &Field| {
             column
@@ -252,7 +262,7 @@ pub(crate) fn remarks(report: &Report) -> Vec<(String, Vec<String>)> {
                 .map(|input| (*field, input.value))
         };
         let line = |(field, value): (Field, f64)| {
-            format!("{}, {}: {}", column.name, field.info().name, field.info().show.text(value))
+            format!("{}, {}: {}", column.name, name(field), field.info().show.text(value))
         };
         Field::ALL.iter().filter_map(of).map(line).collect::<Vec<_>>()
     });
@@ -262,13 +272,13 @@ pub(crate) fn remarks(report: &Report) -> Vec<(String, Vec<String>)> {
         .iter()
         .filter_map(|column| Some(format!("{}: {}", column.name, column.note.as_ref()?)));
     all.push(("Columns".to_string(), notes.collect()));
-    all.push((format!("Sources, as {} gives them", scenario.file), sources(scenario)));
+    all.push((format!("Sources, as {} gives them", scenario.file), sources(scenario, name)));
     all.retain(|(_, lines)| !lines.is_empty());
     all
 }
 
 /// Returns the sources of values that are still in use. A source shared by all columns is listed once.
-fn sources(scenario: &Scenario) -> Vec<String> {
+fn sources(scenario: &Scenario, name: Naming) -> Vec<String> {
     let mut lines = Vec::new();
     for field in Field::ALL {
         let given = scenario.columns.iter().filter_map(|column| {
@@ -280,7 +290,7 @@ fn sources(scenario: &Scenario) -> Vec<String> {
             Some((column.name.as_str(), source.as_str()))
         });
         let given: Vec<(&str, &str)> = given.collect();
-        let name = field.info().name;
+        let name = name(*field);
         let shared =
             given.len() == scenario.columns.len() && given.iter().all(|(_, source)| *source == given[0].1);
         if shared {
@@ -293,7 +303,7 @@ fn sources(scenario: &Scenario) -> Vec<String> {
 }
 
 /// Returns the cheapest column and its cost in one sentence, with what of it is assumed.
-pub(crate) fn verdict(report: &Report) -> String {
+pub(crate) fn verdict(report: &Report, name: Naming) -> String {
     let scenario = &report.scenario;
     let costs: Vec<f64> = scenario.columns.iter().map(|column| tco::evaluate(column).tco_per_tbe()).collect();
     let cheapest = (0..costs.len()).min_by(|a, b| costs[*a].total_cmp(&costs[*b])).unwrap_or(0);
@@ -309,7 +319,7 @@ pub(crate) fn verdict(report: &Report) -> String {
             USD.text(costs[scenario.baseline])
         )
     };
-    let assumed = assumed(scenario);
+    let assumed = assumed(scenario, name);
     let assumed = match assumed.is_empty() {
         true => String::new(),
         false => format!(" Assumed: {}.", assumed.join("; ")),

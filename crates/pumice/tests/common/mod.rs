@@ -2,6 +2,8 @@
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
 pub(crate) mod opening;
+#[path = "../../../report/tests/readable/mod.rs"]
+pub(crate) mod readable;
 pub(crate) mod run;
 pub(crate) mod server;
 

@@ -150,7 +150,8 @@ fn a_page_that_is_one_file() {
     assert_eq!(run.code, Some(0), "{run:?}");
     let html = fs::read_to_string(&page).expect("a page");
     assert!(html.starts_with("<!DOCTYPE html>"));
-    assert!(html.matches("<svg").count() >= 4, "charts");
+    assert!(html.matches("<figure ").count() >= 4, "charts");
+    crate::common::readable::assert_readable(&html);
     for outside in ["<script", "src=", "<link", "@import"] {
         assert!(!html.contains(outside), "{outside}");
     }

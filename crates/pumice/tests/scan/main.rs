@@ -5,4 +5,5 @@ mod common;
 
 mod command;
 mod drive;
+mod pages;
 mod plan;

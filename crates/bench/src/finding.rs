@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::documents::{Document, Statement, statement};
 use crate::failed_scene::FailedScene;
-use crate::value::Value;
+use crate::value::{ROUNDS_MIN, Value};
 
 /// Whether a statement is true of Pumice on the machine of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -12,8 +12,10 @@ use crate::value::Value;
 pub enum Verdict {
     /// It is not.
     DoesNot,
-    /// The rounds, or how busy the machine was, leave it open.
+    /// The rounds lie on both sides.
     WithinNoise,
+    /// Too few rounds, or a machine that was too busy, say nothing about it.
+    NotJudged,
     /// It is.
     Holds,
     /// This machine, or this program, has no way to tell.
@@ -26,6 +28,7 @@ impl Verdict {
         match self {
             Verdict::DoesNot => "does not",
             Verdict::WithinNoise => "within noise",
+            Verdict::NotJudged => "not judged",
             Verdict::Holds => "holds",
             Verdict::CannotBeTested => "cannot be tested here",
         }
@@ -79,6 +82,7 @@ impl Needs {
         match (self.admits(low), self.admits(high)) {
             (true, true) => Verdict::Holds,
             (false, false) => Verdict::DoesNot,
+            _ if value.has_few_rounds() || !high.is_finite() => Verdict::NotJudged,
             _ => Verdict::WithinNoise,
         }
     }
@@ -115,6 +119,7 @@ impl Finding {
             Verdict::Holds | Verdict::CannotBeTested => String::new(),
             Verdict::DoesNot => why.to_string(),
             Verdict::WithinNoise => noise_text(&value, busy, needs),
+            Verdict::NotJudged => not_judged_text(&value, busy),
         };
         Finding::of(statement, ours(value.median()), verdict, &why)
     }
@@ -161,18 +166,35 @@ impl Finding {
 fn noise_text(value: &Value, busy: f64, needs: Needs) -> String {
     let (low, high) = value.range(busy);
     let median = if needs.admits(value.median()) { "holds" } else { "does not hold" };
-    let rounds = match value.figure.count {
+    let (rounds, others) = (rounds(value), others(value, busy));
+    format!("{median} by the median, but {rounds}{others}: may be {low:.2} to {high:.2}")
+}
+
+/// Says why a quantity says nothing about a statement.
+fn not_judged_text(value: &Value, busy: f64) -> String {
+    let (rounds, others) = (rounds(value), others(value, busy));
+    let needs = if value.has_few_rounds() {
+        format!("at least {ROUNDS_MIN} rounds are needed (--minutes)")
+    } else {
+        "a quieter machine is needed".to_string()
+    };
+    format!("{rounds}{others}: {needs}")
+}
+
+fn rounds(value: &Value) -> String {
+    match value.figure.count {
         1 => "one round".to_string(),
         count => format!("{count} rounds"),
-    };
-    let others = match busy {
-        share if share > 0.0 && value.is_speed() => {
-            format!(", other programs used {:.0} % of the processors", share * 100.0)
-        }
-        _ => String::new(),
-    };
-    let high = if high.is_finite() { format!("to {high:.2}") } else { "or more".to_string() };
-    format!("{median} by the median, but {rounds}{others}: may be {low:.2} {high}")
+    }
+}
+
+/// Says how busy the machine was, if the quantity depends on it.
+fn others(value: &Value, busy: f64) -> String {
+    if busy > 0.0 && value.is_speed() {
+        format!(", other programs used {:.0} % of the processors", busy * 100.0)
+    } else {
+        String::new()
+    }
 }
 
 #[cfg(test)]
@@ -198,7 +220,19 @@ mod tests {
             busy.why
         );
         assert_eq!(judge(&[1.0, 1.1, 1.2], 0.5).verdict, Verdict::DoesNot);
-        assert_eq!(judge(&[3.5], 0.0).verdict, Verdict::WithinNoise);
+        let few = judge(&[3.5], 0.0);
+        assert_eq!(few.verdict, Verdict::NotJudged);
+        assert_eq!(few.why, "one round: at least 3 rounds are needed (--minutes)");
+        assert_eq!(judge(&[0.1], 0.0).verdict, Verdict::DoesNot);
+        // A quotient of two speeds, of which others may have taken away all.
+        let speeds = || Figure::of([4.0, 4.1, 4.2]).map(Value::speed);
+        let quotient = crate::value::over(speeds(), speeds());
+        let busy = Finding::judge("lm-write", quotient, 0.6, Needs::AtLeast(4.0), |_| String::new(), "slow");
+        assert_eq!(busy.verdict, Verdict::NotJudged);
+        assert_eq!(
+            busy.why,
+            "3 rounds, other programs used 60 % of the processors: a quieter machine is needed"
+        );
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use crate::stats::Figure;
 
 /// Rounds from which the lowest and the highest say how noisy a speed is.
-const ROUNDS_MIN: u32 = 3;
+pub(crate) const ROUNDS_MIN: u32 = 3;
 /// Share by which a speed of fewer rounds may be wrong.
 const UNKNOWN_NOISE: f64 = 0.3;
 
@@ -37,6 +37,11 @@ impl Value {
     /// Whether it depends on a speed or a CPU time.
     pub(crate) fn is_speed(&self) -> bool {
         self.rises_with_speed || self.falls_with_speed
+    }
+
+    /// Whether it is a speed whose rounds are too few to say how noisy it is.
+    pub(crate) fn has_few_rounds(&self) -> bool {
+        self.is_speed() && self.figure.count < ROUNDS_MIN
     }
 
     pub(crate) fn median(&self) -> f64 {

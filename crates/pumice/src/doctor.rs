@@ -186,7 +186,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     findings.extend(processors::checks(&patient));
     let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
     let path = patient.path.display();
-    let mut out = std::io::stdout().lock();
+    let mut out = anstream::stdout().lock();
     if args.json {
         let checks: Vec<_> = findings.iter().map(Finding::json).collect();
         let answer = json!({ "path": path_text(&patient.path), "failed_count": failed, "checks": checks });
@@ -196,7 +196,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         for finding in &findings {
             table.row(finding.cells());
         }
-        write!(out, "{}", table.to_indented_text(0))?;
+        let text = table.to_indented_text(0);
+        let lines = text.lines().zip(&findings).map(|(line, finding)| finding.verdict.painted(line) + "\n");
+        write!(out, "{}", lines.collect::<String>())?;
     }
     match failed {
         0 => Ok(()),

@@ -1,6 +1,8 @@
 //! `pumice list`: one line per drive that is served or attached on this machine.
 
-use std::io::Write;
+mod columns;
+
+use std::io::{IsTerminal, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -14,6 +16,7 @@ use report::Table;
 use serde_json::{Value, json};
 use status::{BackingPlace, DriveState, StatusReport, path_text, shown};
 
+use crate::colour::{Mood, paint};
 use crate::human;
 use crate::joined::joined;
 use crate::output::print_json;
@@ -27,7 +30,11 @@ const NONE: &str = "-";
 const NO_ANSWER: &str = "no answer";
 /// As the reason in JSON.
 const NO_ANSWER_REASON: &str = "its device has a server, which has not reported its state";
-const COLUMNS: [&str; 8] = ["PATH", "NBD", "DEVICE", "CAPACITY", "USED", "RATIO", "MOUNTED", "STATE"];
+const COLUMNS: [&str; columns::COUNT] =
+    ["PATH", "NBD", "DEVICE", "CAPACITY", "USED", "RATIO", "MOUNTED", "STATE"];
+
+/// Least width that lines are shortened to.
+const WIDTH_MIN: u16 = 80;
 
 /// A drive that is served, attached, or both.
 struct Row {
@@ -63,6 +70,9 @@ pub(crate) struct Args {
     /// Omit the header line
     #[arg(long, conflicts_with = "json")]
     no_header: bool,
+    /// Print whole paths and states; without it, lines on a terminal are shortened to fit
+    #[arg(long, conflicts_with = "json")]
+    wide: bool,
     /// Print JSON: {"drives": [{"path": ..., "state": ..., "nbd_uris": [...], ...}]}
     #[arg(long)]
     json: bool,
@@ -80,8 +90,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         return Ok(());
     }
-    write!(std::io::stdout(), "{}", render(&rows, !args.no_header))?;
+    // What is read by a program gets everything.
+    let width = (!args.wide && std::io::stdout().is_terminal()).then(terminal_width);
+    write!(anstream::stdout(), "{}", render(&rows, !args.no_header, width))?;
     Ok(())
+}
+
+/// Width of the terminal, in characters. One that does not know its width is taken to have the usual 80.
+fn terminal_width() -> usize {
+    ratatui::crossterm::terminal::size().map_or(80, |(width, _)| usize::from(width.max(WIDTH_MIN)))
 }
 
 /// Joins drives with their attachments, in the order of their paths.
@@ -125,15 +142,46 @@ fn device_number(path: &Path) -> Option<String> {
     (number != 0).then(|| format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
 }
 
-fn render(rows: &[Row], header: bool) -> String {
-    let mut table = Table::new::<String>([]);
+/// Returns a line for each drive, at most `width` characters long if there is one.
+fn render(rows: &[Row], header: bool, width: Option<usize>) -> String {
+    let mut lines: Vec<[String; columns::COUNT]> = rows.iter().map(cells).collect();
+    if let Some(width) = width {
+        columns::fit(&mut lines, COLUMNS, width);
+    }
     if header {
-        table.row(COLUMNS);
+        lines.insert(0, COLUMNS.map(str::to_string));
     }
-    for row in rows {
-        table.row(cells(row));
+    let mut table = Table::new::<String>([]);
+    for cells in &lines {
+        table.row(cells);
     }
-    table.to_indented_text(0)
+    let text = table.to_indented_text(0);
+    let moods = rows.iter().map(|row| Some(mood(row)));
+    let moods = header.then_some(None).into_iter().chain(moods);
+    let painted = text.lines().zip(moods).zip(&lines).map(|((line, mood), [.., state])| {
+        match mood.zip(line.strip_suffix(state.trim_end())) {
+            Some((mood, before)) => format!("{before}{}\n", paint(mood, state.trim_end())),
+            None => format!("{line}\n"),
+        }
+    });
+    painted.collect()
+}
+
+/// Returns whether a drive, with its device, is as it should be.
+fn mood(row: &Row) -> Mood {
+    let Row { drive, attachment, .. } = row;
+    let device = attachment.as_ref().map(|attachment| attachment.status.state);
+    let is_lost = attachment.as_ref().is_some_and(|attachment| attachment.lost.is_some());
+    let is_bad = matches!(drive.state, DriveState::Down | DriveState::Poisoned)
+        && !matches!(device, Some(State::Waiting | State::Unattended | State::Changing));
+    let is_placed = matches!(drive.backing.place, BackingPlace::InPlace | BackingPlace::Unknown);
+    if is_bad || is_lost || drive.out_of_space || drive.backing_full || device == Some(State::Failed) {
+        Mood::Bad
+    } else if is_placed && drive.state != DriveState::Down && matches!(device, None | Some(State::Attached)) {
+        Mood::Good
+    } else {
+        Mood::Warning
+    }
 }
 
 /// Returns the JSON of a drive. Its keys are those of `pumice status --json`. Of a drive that is down nothing
@@ -181,7 +229,7 @@ fn device(attachment: Option<&Attachment>) -> String {
     }
 }
 
-fn cells(row: &Row) -> [String; 8] {
+fn cells(row: &Row) -> [String; columns::COUNT] {
     let Row { drive, attachment, mounted, .. } = row;
     let path = shown(&drive.path).to_string();
     let device = device(attachment.as_ref());
@@ -268,7 +316,11 @@ mod tests {
             served("/srv/down", &[], DriveState::Down),
         ];
         let drives = rows(drives.to_vec(), Vec::new());
-        let text = render(&drives, true);
+        let painted = render(&drives, true, None);
+        let text = anstream::adapter::strip_str(&painted).to_string();
+        assert!(
+            painted.contains(&paint(Mood::Good, "online")) && painted.contains(&paint(Mood::Bad, "down"))
+        );
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
         let words = |line: &str| line.split_whitespace().map(str::to_string).collect::<Vec<_>>().join(" ");
@@ -282,6 +334,8 @@ mod tests {
         for (line, state) in lines.iter().zip(["STATE", "online", "down", "read-only"]) {
             assert_eq!(line.rfind(state), lines[0].find("STATE"), "{text}");
         }
-        assert_eq!(render(&drives, false).lines().count(), 3);
+        assert_eq!(render(&drives, false, None).lines().count(), 3);
+        let narrow = anstream::adapter::strip_str(&render(&drives, true, Some(80))).to_string();
+        assert!(narrow.lines().all(|line| line.chars().count() <= 80), "{narrow}");
     }
 }

@@ -10,6 +10,7 @@ mod bench;
 mod by;
 mod capacity;
 mod check;
+mod colour;
 mod completions;
 mod config;
 mod create;

@@ -58,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.path.is_none() {
         complain_of_attachments(&drives);
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = anstream::stdout().lock();
     if args.json {
         print_json(&StatusAnswer { drives })?;
     } else if drives.is_empty() {

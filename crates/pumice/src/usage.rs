@@ -7,6 +7,8 @@ use std::process::ExitCode;
 use clap::Command;
 use clap::error::ErrorKind;
 
+use crate::colour::{Mood, paint};
+
 /// Error for wrong usage of the command line: exit code 2.
 #[derive(Debug)]
 pub(crate) struct WrongUsage(pub(crate) String);
@@ -75,10 +77,18 @@ fn named(program: &Command, arguments: &[OsString]) -> String {
     name
 }
 
-/// Prints a line on standard error. Ignores failures.
+/// Beginning of a line that is a warning.
+const WARNING: &str = "warning:";
+
+/// Prints a line on standard error, on a terminal with the word that makes it a warning in colour. Ignores
+/// failures.
 pub(crate) fn complain(line: &str) {
     // The exit code reports the error as well.
-    let _ = writeln!(std::io::stderr(), "pumice: {line}");
+    let line = match line.strip_prefix(WARNING) {
+        Some(rest) => format!("{}{rest}", paint(Mood::Warning, WARNING)),
+        None => line.to_string(),
+    };
+    let _ = writeln!(anstream::stderr(), "pumice: {line}");
 }
 
 /// Returns the message of a clap error on one line, without the usage, and from its tips only the suggestion.

@@ -2,6 +2,8 @@
 
 use serde_json::{Value, json};
 
+use crate::colour::{Mood, paint_word};
+
 /// Verdict of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
@@ -22,6 +24,17 @@ impl Verdict {
             Verdict::Fail => "fail",
             Verdict::Unknown => "unknown",
         }
+    }
+
+    /// Paints the name of the verdict, with which the line begins.
+    pub(super) fn painted(self, line: &str) -> String {
+        let mood = match self {
+            Verdict::Ok => Mood::Good,
+            Verdict::Warn => Mood::Warning,
+            Verdict::Fail => Mood::Bad,
+            Verdict::Unknown => return line.to_string(),
+        };
+        paint_word(mood, line, self.name())
     }
 }
 

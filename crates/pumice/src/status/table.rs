@@ -7,6 +7,7 @@ use status::{DriveState, LatencyReport, LiveKind, ServerReport, StatusReport, sh
 
 use super::listing::{self, UNKNOWN};
 use super::times::{BACKING_FULL, ago, time_to_full};
+use crate::colour::{Mood, paint};
 use crate::human;
 
 /// Spaces before each line but the first.
@@ -46,11 +47,12 @@ fn exact(bytes: u64) -> String {
     format!("{} ({bytes})", human::bytes(bytes))
 }
 
-/// Formats a status as aligned lines: a summary, or with `all` everything, in groups.
+/// Formats a status as aligned lines, with colours: a summary, or with `all` everything, in groups.
 pub(super) fn render(drive: &StatusReport, all: bool) -> String {
     let reason = drive.state_reason.as_ref().map_or(String::new(), |why| format!(": {why}"));
     let full = super::out_of_space(drive);
-    let mut out = format!("{}  {}{full}{reason}\n", shown(&drive.path), drive.state);
+    let state = paint(mood(drive), &format!("{}{full}", drive.state));
+    let mut out = format!("{}  {state}{reason}\n", shown(&drive.path));
     if drive.state == DriveState::Down {
         let pid = drive.server.as_ref().map_or(0, |server| server.pid);
         let _ = writeln!(
@@ -59,16 +61,17 @@ pub(super) fn render(drive: &StatusReport, all: bool) -> String {
         );
         return out;
     }
+    let warning = paint(Mood::Warning, "warning:");
     for copy in &drive.copies {
         let _ = writeln!(
             out,
-            "  warning: a copy of this drive (same id) is served from {} by process {}; serve only one of them",
+            "  {warning} a copy of this drive (same id) is served from {} by process {}; serve only one of them",
             shown(&copy.path),
             copy.pid
         );
     }
     if let Some(advice) = drive.backing.place.advice() {
-        let _ = writeln!(out, "  warning: {advice}");
+        let _ = writeln!(out, "  {warning} {advice}");
     }
     for note in &drive.notes {
         let _ = writeln!(out, "  note: {note}");
@@ -98,6 +101,15 @@ pub(super) fn render(drive: &StatusReport, all: bool) -> String {
         out += &table.into_text();
     }
     out
+}
+
+/// Returns whether a drive is as it should be.
+fn mood(drive: &StatusReport) -> Mood {
+    match drive.state {
+        DriveState::Down | DriveState::Poisoned => Mood::Bad,
+        _ if drive.out_of_space || drive.backing_full => Mood::Bad,
+        _ => Mood::Good,
+    }
 }
 
 fn serving(table: &mut Values, server: &ServerReport) {

@@ -5,7 +5,7 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style, Stylize};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Cell, Gauge, Paragraph, Row, Sparkline, Table, TableState, Wrap};
-use status::{DriveState, KindReport, RunState, StatusReport, shown};
+use status::{DriveState, KindReport, RecentEvent, RunState, StatusReport, shown};
 
 use super::columns::{BORDERS, Column, latency, percent, rate, space_style};
 use super::history::{History, Rates, Watched};
@@ -102,8 +102,14 @@ fn draw_drive(frame: &mut Frame<'_>, area: Rect, drive: &Watched) {
     draw_chart(frame, read, "read", drive, |rates| rates.read_bytes);
     draw_latencies(frame, latencies, report);
     let recent = report.server.iter().flat_map(|server| server.events.recent.iter().rev());
-    let lines: Vec<Line<'_>> = recent.take(3).map(|event| Line::from(event.message.clone())).collect();
+    let lines: Vec<Line<'_>> = recent.take(3).map(event_line).collect();
     frame.render_widget(Paragraph::new(lines), events);
+}
+
+/// Returns the line of an event: how long ago, and what.
+fn event_line(event: &RecentEvent) -> Line<'_> {
+    let since = Span::styled(ago(event.unix_seconds), Style::new().add_modifier(Modifier::DIM));
+    Line::from(vec![since, Span::raw("  "), Span::raw(event.message.as_str())])
 }
 
 /// What is known of a ratio with too little data.
@@ -241,7 +247,12 @@ mod tests {
 
     fn report(path: &str, seconds: u32, used: f64) -> StatusReport {
         let writes = KindReport { count: 5, p99_seconds: Some(0.0012), ..KindReport::default() };
-        let event = RecentEvent { message: "space is getting low".into(), ..RecentEvent::default() };
+        let hour_ago = status::unix_seconds_now() - 3600;
+        let event = RecentEvent {
+            unix_seconds: hour_ago,
+            message: "space is getting low".into(),
+            ..RecentEvent::default()
+        };
         StatusReport {
             path: path.into(),
             state: DriveState::Online,
@@ -298,7 +309,7 @@ mod tests {
             "2 h (1 h to never)",
             "written, up to 1.00 MiB/s",
             "last 1 min",
-            "space is getting low",
+            "1 h ago  space is getting low",
             "q quits",
         ] {
             assert!(text.contains(wanted), "{wanted} is missing in\n{text}");

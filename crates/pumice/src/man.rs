@@ -1,6 +1,9 @@
 //! `pumice man`: manual pages, generated from the definition of the command line.
 
 mod configuration;
+mod exit_status;
+mod notes;
+mod synopsis;
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -8,6 +11,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
+use notes::Notes;
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice man /usr/local/share/man/man1\n\
@@ -81,8 +85,17 @@ fn page(command: &Command, name: &str, others: &[String]) -> io::Result<Vec<u8>>
         .manual("Pumice");
     man.render_title(&mut out)?;
     writeln!(out, ".SH NAME\n{} \\- {}", escape(name), escape(&about(command)))?;
-    man.render_synopsis_section(&mut out)?;
-    man.render_description_section(&mut out)?;
+    writeln!(
+        out,
+        ".SH SYNOPSIS\n.nh\n.ad l\n{}\n.ad b\n.hy",
+        synopsis::text(command, &name.replace('-', " "))
+    )?;
+    let notes = command.get_after_long_help().or(command.get_after_help()).map(ToString::to_string);
+    let notes = Notes::of(&notes.unwrap_or_default());
+    writeln!(out, ".SH DESCRIPTION\n{}.", escape(&description(command)))?;
+    for line in &notes.description {
+        writeln!(out, ".PP\n{}", escape(line))?;
+    }
     if command.get_arguments().any(|argument| !argument.is_hide_set()) {
         man.render_options_section(&mut out)?;
     }
@@ -92,22 +105,28 @@ fn page(command: &Command, name: &str, others: &[String]) -> io::Result<Vec<u8>>
             writeln!(out, ".TP\n{}(1)\n{}", escape(&page_name(name, below)), escape(&about(below)))?;
         }
     }
-    if let Some(notes) = command.get_after_long_help().or(command.get_after_help()) {
+    writeln!(out, ".SH EXIT STATUS")?;
+    for (code, meaning) in exit_status::of(name) {
+        writeln!(out, ".TP\n{code}\n{}", escape(&meaning))?;
+    }
+    if !notes.examples.is_empty() {
         // Keeps line breaks, as in the help.
-        writeln!(out, ".SH NOTES\n.nf")?;
-        for line in notes.to_string().lines() {
+        writeln!(out, ".SH EXAMPLES\n.nf")?;
+        for line in &notes.examples {
             writeln!(out, "{}", escape(line))?;
         }
         writeln!(out, ".fi")?;
     }
-    writeln!(
-        out,
-        ".SH EXIT STATUS\n0: done. 1: failed, with the reason in one line on standard error. 2: wrong usage."
-    )?;
     let mut others: Vec<String> = others.iter().map(|other| format!("{}(1)", escape(other))).collect();
     others.push("pumice.toml(5)".into());
     writeln!(out, ".SH SEE ALSO\n{}", others.join(", "))?;
     Ok(out)
+}
+
+/// Returns the description of a command without the full stop.
+fn description(command: &Command) -> String {
+    let text = command.get_long_about().or(command.get_about()).map(ToString::to_string);
+    text.unwrap_or_default().trim_end_matches('.').to_string()
 }
 
 fn about(command: &Command) -> String {
@@ -146,7 +165,26 @@ mod tests {
             let file = format!("{}.1", name.replace(' ', "-"));
             let (_, page) = pages.iter().find(|(page, _)| *page == file).unwrap_or_else(|| panic!("{file}"));
             let page = String::from_utf8_lossy(page).replace("\\-", "-").to_lowercase();
-            assert!(page.contains(".sh name\n") && page.contains(".sh synopsis\n"), "{file}");
+            for section in ["name", "synopsis", "description", "exit status", "see also"] {
+                assert!(page.contains(&format!(".sh {section}\n")), "{file}: {section}");
+            }
+            let has_examples = page.contains(".sh examples\n.nf\n");
+            assert!(has_examples || command.has_subcommands(), "{file}: no example");
+            let examples = page.split(".sh examples\n").nth(1).and_then(|it| it.split(".fi").next());
+            let is_sentence = |line: &&str| line.ends_with('.');
+            assert_eq!(examples.and_then(|it| it.lines().find(is_sentence)), None, "{file}");
+            let (_, synopsis) = page.split_once(".sh synopsis\n").expect("a synopsis");
+            let (synopsis, rest) = synopsis.split_once(".sh ").expect("a section after it");
+            assert!(rest.split("\n.sh ").next().is_some_and(|it| it.lines().count() > 1), "{file}: empty");
+            for option in command.get_arguments().filter(|it| !it.is_hide_set() && it.get_long().is_some()) {
+                let value = option.get_value_names().filter(|_| option.get_action().takes_values());
+                for value in value.into_iter().flatten() {
+                    assert!(
+                        synopsis.contains(&format!("\\fi{}\\fr", value.to_lowercase())),
+                        "{file}: {value}"
+                    );
+                }
+            }
             for argument in command.get_arguments().filter(|argument| !argument.is_hide_set()) {
                 let positional = || {
                     let id = argument.get_id().to_string();

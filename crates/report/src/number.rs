@@ -4,7 +4,7 @@
 pub(crate) fn rounded(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_string(),
-        size if size >= 1e7 || size < 0.005 => format!("{value:.2e}"),
+        size if !(0.005..1e7).contains(&size) => format!("{value:.2e}"),
         size if size >= 99.95 => format!("{value:.0}"),
         size if size >= 9.995 => format!("{value:.1}"),
         _ => format!("{value:.2}"),
@@ -15,7 +15,7 @@ pub(crate) fn rounded(value: f64) -> String {
 pub(crate) fn tick(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_string(),
-        size if size >= 1e7 || size < 1e-4 => format!("{value:.0e}"),
+        size if !(1e-4..1e7).contains(&size) => format!("{value:.0e}"),
         // Without what the arithmetic of an axis adds to a round number.
         _ => ((value * 1e6).round() / 1e6).to_string(),
     }

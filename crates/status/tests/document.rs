@@ -4,54 +4,14 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use status::{
-    BucketReport, CopyReport, CriticalWarning, DeviceReport, DictionaryReport, EventCount, EventsReport,
-    KindReport, LatencyReport, LiveReport, OffloadReport, ReadCacheReport, RecentEvent, ScrubReport,
-    ServerReport, SettleRunReport, SettlingReport, StatusAnswer, StatusReport, SurveyReport, SurveyedReport,
-    TrainingReport, Warning,
-};
+use status::StatusAnswer;
+
+mod known;
+
+use known::{known, sample};
 
 const DOCUMENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/status-json.md");
 const SCHEMA: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/schema/status.json");
-
-/// A report with one element in every array, and nothing known that may be unknown.
-fn sample() -> StatusReport {
-    let mut report = StatusReport {
-        notes: vec![String::new()],
-        copies: vec![CopyReport::default()],
-        ..StatusReport::default()
-    };
-    report.critical_warning = CriticalWarning { names: vec![Warning::Unknown], ..CriticalWarning::default() };
-    report.backing.devices = vec![DeviceReport::default()];
-    report.backing.file = Some(status::FileId::default());
-    report.compression.dictionaries = vec![DictionaryReport::default()];
-    report.compression.live = vec![LiveReport::default()];
-    report.compression.written = vec![status::WrittenReport::default()];
-    let latency = LatencyReport {
-        read: KindReport { buckets: vec![BucketReport::default()], ..KindReport::default() },
-        ..LatencyReport::default()
-    };
-    let scrub = ScrubReport { faults: vec![String::new()], ..ScrubReport::default() };
-    let events = EventsReport {
-        warn_at_percent: vec![80],
-        counts: vec![EventCount::default()],
-        recent: vec![RecentEvent::default()],
-    };
-    let settling = SettlingReport { run: Some(SettleRunReport::default()), ..SettlingReport::default() };
-    report.server = Some(ServerReport {
-        nbd_uris: vec![String::new()],
-        latency,
-        events,
-        scrub: Some(scrub),
-        offload: Some(OffloadReport::default()),
-        read_cache: Some(ReadCacheReport::default()),
-        training: Some(TrainingReport { dictionary_ids: vec![1], ..TrainingReport::default() }),
-        settling,
-        survey: Some(SurveyReport { live: vec![SurveyedReport::default()], ..SurveyReport::default() }),
-        ..ServerReport::default()
-    });
-    report
-}
 
 /// Keys with the types that their values have.
 fn keys_of(value: &Value) -> BTreeMap<String, String> {
@@ -131,6 +91,69 @@ fn the_schema_has_the_documented_keys() {
     assert_eq!(in_schema, documented);
 }
 
+/// Meanings of the document as plain text, by key.
+fn meanings() -> BTreeMap<String, String> {
+    let document = std::fs::read_to_string(DOCUMENT).expect("docs/reference/status-json.md");
+    let rows = document.lines().filter_map(|line| {
+        let mut cells = line.strip_prefix("| `")?.strip_suffix('|')?.splitn(3, " | ");
+        let key = cells.next()?.strip_suffix('`')?;
+        Some((key.to_string(), plain(cells.nth(1)?.trim())))
+    });
+    rows.collect()
+}
+
+/// Returns Markdown of the document as a description of the schema: without marks, with the texts of links,
+/// and with a capital at the beginning, but for names. Links that name pages are left out.
+fn plain(markdown: &str) -> String {
+    let (mut text, mut rest) = (String::new(), markdown);
+    while let Some((before, link)) = rest.split_once('[') {
+        let Some((name, after)) = link.split_once("](") else { break };
+        text += before;
+        text += if name.contains(".md") || name.contains('/') { "" } else { name };
+        rest = after.split_once(')').map_or("", |(_, after)| after);
+    }
+    let text = (text + rest).replace(" ()", "").replace('`', "").trim().to_string();
+    match text.chars().next().filter(|_| !markdown.starts_with('`')) {
+        Some(first) => first.to_uppercase().chain(text.chars().skip(1)).collect(),
+        None => text,
+    }
+}
+
+/// Descriptions of the schema, by key.
+fn descriptions() -> BTreeMap<String, String> {
+    let schema: Value =
+        serde_json::from_str(&std::fs::read_to_string(SCHEMA).expect("a schema")).expect("JSON");
+    let mut found = BTreeMap::new();
+    let mut left = vec![(String::new(), &schema["$defs"]["drive"])];
+    while let Some((mut path, node)) = left.pop() {
+        let text = node["description"].as_str().map(str::to_string);
+        let definition = node["$ref"].as_str().and_then(|it| it.strip_prefix("#/$defs/"));
+        let mut node = definition.map_or(node, |name| &schema["$defs"][name]);
+        if node["type"] == "array" {
+            path += "[]";
+            node = &node["items"];
+            let definition = node["$ref"].as_str().and_then(|it| it.strip_prefix("#/$defs/"));
+            node = definition.map_or(node, |name| &schema["$defs"][name]);
+        }
+        for (key, below) in node["properties"].as_object().into_iter().flatten() {
+            left.push((if path.is_empty() { key.clone() } else { format!("{path}.{key}") }, below));
+        }
+        found.insert(path, text.unwrap_or_default());
+    }
+    found
+}
+
+/// The document is the one place where the meaning of a key is written.
+#[test]
+fn the_schema_describes_keys_as_the_document_does() {
+    let descriptions = descriptions();
+    let own = meanings().into_iter().filter(|(key, _)| !described_elsewhere(key));
+    let wrong = own.filter(|(key, meaning)| descriptions.get(key) != Some(meaning));
+    let wrong: Vec<String> =
+        wrong.map(|(key, meaning)| format!("{key}: {meaning:?}, not {:?}", descriptions.get(&key))).collect();
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
 /// Described once for all: the other kinds of requests, and the same latencies over another time.
 fn described_elsewhere(key: &str) -> bool {
     key.starts_with("server.latency_recent.")
@@ -175,89 +198,7 @@ fn every_key_is_documented_with_its_type() {
 
 #[test]
 fn what_may_be_null_has_the_type_that_is_documented() {
-    let mut report = sample();
-    report.state_reason = Some("x".into());
-    report.wear = status::WearReport {
-        endurance_bytes: Some(1),
-        percentage_used: Some(1.0),
-        source: Some(status::WearSource::Device),
-        ..report.wear
-    };
-    report.time_to_full = status::TimeToFull {
-        seconds: Some(1.0),
-        soonest_seconds: Some(1.0),
-        latest_seconds: Some(1.0),
-        growth_bytes_per_second: Some(1.0),
-        window_seconds: Some(1.0),
-        reason: Some(status::NoTime::Full),
-    };
-    let device = DeviceReport {
-        name: "x".into(),
-        model: Some("x".into()),
-        serial: Some("x".into()),
-        firmware: Some("x".into()),
-        rotational: Some(true),
-        temperature_celsius: Some(1.0),
-        temperature_limit_celsius: Some(1.0),
-        power_watts: Some(1.0),
-        percentage_used: Some(1.0),
-        power_on_hours: Some(1),
-        smart_passed: Some(true),
-        critical_warning: Some(1),
-    };
-    report.backing = status::BackingReport {
-        kind: status::BackingKind::File,
-        missing_bytes: 1,
-        place: status::BackingPlace::InPlace,
-        file: Some(status::FileId { device: "8:1".into(), inode: Some(1) }),
-        temperature_celsius: Some(1.0),
-        power_watts: Some(1.0),
-        percentage_used: Some(1.0),
-        devices: vec![device],
-    };
-    let server = report.server.as_mut().expect("a server");
-    server.throttle_bytes_per_second = Some(1);
-    let read = &mut server.latency.read;
-    for seconds in [
-        &mut read.p50_seconds,
-        &mut read.p90_seconds,
-        &mut read.p99_seconds,
-        &mut read.p999_seconds,
-        &mut read.max_seconds,
-    ] {
-        *seconds = Some(1.0);
-    }
-    server.events.recent[0].level_percent = Some(80);
-    server.throttle_bytes_per_second = Some(1);
-    if let Some(training) = &mut server.training {
-        training.dictionary_ids = vec![1];
-    }
-    server.settling.bytes_per_second = Some(1.0);
-    server.settling.seconds_left = Some(1.0);
-    if let Some(run) = &mut server.settling.run {
-        run.finished_unix_seconds = Some(1);
-        run.reason = Some("x".into());
-    }
-    report.incarnation = Some(1);
-    report.stored_compression_ratio = Some(1.0);
-    report.expected_compression_ratio = Some(1.0);
-    report.recently_written.window_seconds = Some(1.0);
-    report.recently_written.compression_ratio = Some(1.0);
-    report.scrubs = status::ScrubsReport {
-        every_seconds: Some(1.0),
-        finished_unix_seconds: Some(1),
-        finished_faults_count: Some(1),
-        begun_unix_seconds: Some(1),
-        age_seconds: Some(1.0),
-        ..report.scrubs
-    };
-    report.compression.to_gain_bytes = Some(1);
-    report.compression.written[0].level = Some(1);
-    report.compression.written[0].dictionary = Some(1);
-    report.compression.dictionaries[0].memory_bytes = Some(1);
-    if let Some(scrub) = &mut server.scrub {
-        scrub.finished_unix_seconds = Some(1);
-    }
+    let report = known();
     let mut seen = keys_of(&serde_json::to_value(&report).expect("JSON"));
     seen.retain(|key, _| !described_elsewhere(key));
     for (key, kind) in documented() {

@@ -196,6 +196,7 @@ fn space(table: &mut Values, drive: &StatusReport) {
             None => UNKNOWN.to_string(),
         },
     );
+    table.row("  expected of new data", known(drive.expected_compression_ratio));
     table.row("time to full", time_to_full(drive));
 }
 
@@ -312,6 +313,7 @@ fn traffic(table: &mut Values, drive: &StatusReport) {
     table.bytes("  of it by cleaning", drive.cleaning.cleaning_written_bytes);
     table.bytes("  of it map", drive.cleaning.map_written_bytes);
     table.bytes("physical read", drive.physical_read_bytes);
+    table.bytes("discarded in the backing", drive.cleaning.discarded_bytes);
     let waf = if drive.host_written_bytes == 0 { "-".to_string() } else { format!("{:.2}", drive.waf) };
     table.row("write amplification", waf);
 }
@@ -326,8 +328,11 @@ fn inside(table: &mut Values, drive: &StatusReport) {
     table.count("segments damaged", cleaning.segments_damaged_count.into());
     table.count("segments cleaned", cleaning.segments_cleaned_count);
     table.count("checkpoints", cleaning.checkpoints_count);
+    table.bytes("log since the last checkpoint", cleaning.log_since_checkpoint_bytes);
     table.bytes("map memory", cache.memory_bytes);
+    table.bytes("  of it not in a checkpoint", cache.dirty_bytes);
     table.bytes("map memory budget", cache.budget_bytes);
+    table.count("map nodes dropped from memory", cache.evictions_count);
     let asked = cache.hits_count + cache.loads_count;
     if asked > 0 {
         table.row("map cache hits", format!("{:.2} %", 100.0 * cache.hits_count as f64 / asked as f64));
@@ -379,8 +384,84 @@ fn identity(table: &mut Values, drive: &StatusReport) {
 }
 
 #[cfg(test)]
+#[path = "../../../status/tests/known/mod.rs"]
+mod known;
+
+#[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Figures that `--all` does not show, each with the reason. `--json` has them.
+    const LEFT_OUT: &[(&str, &str)] = &[
+        // Another line is made of the same.
+        ("backing.percentage_used", "in Percentage Used where there is no endurance"),
+        ("data_units_read_count", "host read in the units of NVMe"),
+        ("data_units_written_count", "host written in the units of NVMe"),
+        ("recently_written.physical_bytes", "the ratio written lately is made of it"),
+        ("scrubs.age_seconds", "all records verified"),
+        ("time_to_full.growth_bytes_per_second", "the time to full is made of it"),
+        ("wear.written_bytes", "Percentage Used is made of it"),
+        ("server.latency.", "of all times; the table has the last minute"),
+        ("server.latency_recent.flush.sum_seconds", "percentiles say more"),
+        ("server.latency_recent.read.sum_seconds", "percentiles say more"),
+        ("server.latency_recent.trim.sum_seconds", "percentiles say more"),
+        ("server.latency_recent.write.sum_seconds", "percentiles say more"),
+        ("server.survey.live[].physical_bytes", "sizes of data are in logical bytes"),
+        ("server.survey.live[].settled", "both are in one sum"),
+        ("server.survey.records_count", "says how good an estimate is"),
+        ("server.survey.unix_seconds", "the estimate is renewed all the time"),
+        // Commands of their own show these.
+        ("backing.devices[].", "pumice doctor examines disks"),
+        ("backing.missing_bytes", "a note says it in words"),
+        ("server.scrub.", "pumice check --deep shows its progress"),
+        ("server.settling.run.", "pumice settle shows its progress"),
+        ("server.training.asked", "pumice train shows what a training found"),
+        ("server.training.dictionary_ids[]", "pumice train shows what a training found"),
+        ("server.training.gain", "in the words of the outcome"),
+        ("server.training.gain_before", "in the words of the outcome"),
+        ("server.training.sample_blocks_count", "pumice train shows what a training found"),
+        ("server.events.counts[].count", "for rules of alerts; the events are listed"),
+        ("server.events.recent[].level_percent", "in the words of the event"),
+        ("server.events.recent[].used_percent", "in the words of the event"),
+        ("server.events.warn_at_percent[]", "an option of the server"),
+        // For programs and for bug reports.
+        ("backing.file.inode", "an id"),
+        ("cleaning.checkpoint_number", "a place in a sequence"),
+        ("cleaning.durable_sequence", "a place in a sequence"),
+        ("cleaning.sequence", "a place in a sequence"),
+        ("created_unix_seconds", "for inventories"),
+        ("incarnation", "for programs that must notice a wipe"),
+        ("read_only_requested", "an option"),
+        ("server.disowned", "the reason of the state says so"),
+        ("server.offload.busy_count", "the figures of a device in trouble are metrics"),
+        ("server.offload.failed_count", "the figures of a device in trouble are metrics"),
+        ("server.offload.given_up_count", "the figures of a device in trouble are metrics"),
+        ("server.offload.incompressible_jobs_count", "the figures of a device in trouble are metrics"),
+        ("server.offload.queue_full_count", "the figures of a device in trouble are metrics"),
+        ("server.requests.extents_count", "questions about holes, not input or output"),
+        ("server.settling.passes_count", "a place in a sequence"),
+        ("server.settling.position_bytes", "a place in the drive"),
+    ];
+
+    #[test]
+    fn each_figure_is_shown_or_left_out_for_a_reason() {
+        let mut report = StatusReport {
+            state: DriveState::Online,
+            host_written_bytes: 1,
+            waf: 1.0,
+            ..super::known::known()
+        };
+        // Lines that are there only if there is something to say.
+        report.time_to_full.reason = None;
+        report.compression.live[0].logical_bytes = 1;
+        report.compression.written[0].logical_bytes = 1;
+        report.compression.live[0].kind = LiveKind::Settled;
+        let server = report.server.as_mut().expect("a server");
+        server.settling.cut_bytes = 1;
+        let survey = server.survey.as_mut().expect("a survey");
+        survey.live[0].logical_bytes = 1;
+        super::known::assert_all_shown(&report, LEFT_OUT, |report| render(report, true));
+    }
 
     #[test]
     fn without_room_below_the_drive_nothing_can_be_written() {

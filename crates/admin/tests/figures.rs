@@ -10,7 +10,8 @@ use status::{DriveState, StatusReport};
 
 /// Figures that are no metrics, each with the reason.
 const LEFT_OUT: &[(&str, &str)] = &[
-    // Properties that do not change while a drive is served. Those to join by are labels of pumice_drive_info.
+    // Properties that do not change while a drive is served. Those to join by are labels of
+    // pumice_drive_info.
     ("atomic_write_bytes", "constant"),
     ("created_unix_seconds", "constant"),
     ("format_version", "constant"),

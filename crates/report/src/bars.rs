@@ -25,8 +25,8 @@ pub enum Bar {
 }
 
 impl Bar {
-    /// A value with its interval, drawn as a whisker from `low` to `high`. An interval without extent, or with
-    /// an end that is not finite, is not drawn.
+    /// A value with its interval, drawn as a whisker from `low` to `high`. An interval without extent, or
+    /// with an end that is not finite, is not drawn.
     pub fn within(value: f64, low: f64, high: f64) -> Bar {
         let has_extent = low.is_finite() && high.is_finite() && low < high;
         Bar::Value { value, interval: has_extent.then_some((low, high)) }
@@ -125,8 +125,8 @@ impl BarChart {
         self
     }
 
-    /// Stacks the bars of each group. Intervals are not drawn in a stacked chart. A group with an unknown part
-    /// is unknown.
+    /// Stacks the bars of each group. Intervals are not drawn in a stacked chart. A group with an unknown
+    /// part is unknown.
     pub fn stacked(mut self) -> BarChart {
         self.stacked = true;
         self

@@ -25,8 +25,8 @@ impl Entry {
     }
 }
 
-/// A drawn chart: a part of a page, without scripts, links, pictures from elsewhere or embedded fonts. It fits
-/// any width from that of a phone, and takes its colours from the style sheet of the page.
+/// A drawn chart: a part of a page, without scripts, links, pictures from elsewhere or embedded fonts. It
+/// fits any width from that of a phone, and takes its colours from the style sheet of the page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Chart {
     title: String,

@@ -4,7 +4,8 @@ use report::{Bar, BarChart, Chart, LineChart, Page, Point, Table, Tornado};
 
 mod readable;
 
-/// Expects a displayable chart: as many ends as beginnings of its parts, no NaN or infinity, no script or link.
+/// Expects a displayable chart: as many ends as beginnings of its parts, no NaN or infinity, no script or
+/// link.
 fn assert_sound(chart: &Chart) {
     let html = chart.html();
     for part in ["div", "svg", "ul", "figcaption"] {

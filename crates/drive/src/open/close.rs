@@ -34,14 +34,14 @@ impl<M: Media> Drive<M> {
         self.0.flush().await?;
         let _right = self.0.maintenance().await;
         if self.0.core().checkpoints.in_progress.is_some() {
-            self.0.write_checkpoint(false).await?;
+            self.0.write_checkpoint().await?;
         }
         self.0.account_before_closing().await;
         // What a checkpoint freed is given back after the next, which has nothing but its slot to write.
         let mut gives_back = true;
         // Requests in flight may write meanwhile. A drive that never comes to rest opens as after a crash.
         for _ in 0..CLEAN_CHECKPOINTS_MAX {
-            self.0.write_checkpoint(true).await?;
+            self.0.write_closing_checkpoint().await?;
             let mut core = self.0.core();
             if core.log.host_is_behind(core.checkpoints.cut_committed) {
                 let is_kept = core.may_discard() && core.segments.kept_for_fallback_count() > 0;
@@ -52,7 +52,7 @@ impl<M: Media> Drive<M> {
                 return Ok(());
             }
         }
-        self.0.write_checkpoint(false).await?;
+        self.0.write_checkpoint().await?;
         self.0.core().mode.close();
         Ok(())
     }

@@ -82,7 +82,7 @@ impl<M: Media> Drive<M> {
         }
         // A checkpoint's table has the size at its cut.
         if shared.core().checkpoints.in_progress.is_some() {
-            shared.write_checkpoint(false).await?;
+            shared.write_checkpoint().await?;
         }
         superblock.geometry = geometry;
         shared.write_superblock(&mut superblock).await?;

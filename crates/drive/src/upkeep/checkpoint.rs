@@ -335,7 +335,17 @@ enum Attempt {
 impl<M: Media> Shared<M> {
     /// Writes a checkpoint, or continues one that was begun. The caller has the right to maintenance. What
     /// the medium did not take is written elsewhere first.
-    pub(crate) async fn write_checkpoint(self: &Arc<Self>, clean: bool) -> Result<(), Error> {
+    pub(crate) async fn write_checkpoint(self: &Arc<Self>) -> Result<(), Error> {
+        self.complete_checkpoint(false).await
+    }
+
+    /// Writes the last checkpoint before the drive is closed. It says that it is, unless somebody writes
+    /// meanwhile. The caller has the right to maintenance.
+    pub(crate) async fn write_closing_checkpoint(self: &Arc<Self>) -> Result<(), Error> {
+        self.complete_checkpoint(true).await
+    }
+
+    async fn complete_checkpoint(self: &Arc<Self>, clean: bool) -> Result<(), Error> {
         let mut was_doubtful = false;
         loop {
             self.rehome().await?;
@@ -477,8 +487,8 @@ impl<M: Media> Shared<M> {
         let (free, dead) = (core.segments.free_count(), core.segments.dead_count());
         let waiting = core.segments.waiting_count();
         let why = format!(
-            "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} still read): \
-             it cannot go on"
+            "no segment is left for the map ({free} free, {dead} to be freed by a checkpoint, {waiting} still \
+             read): it cannot go on"
         );
         core.mode.poison(why.clone());
         drop(core);

@@ -210,7 +210,7 @@ impl<M: Media> Drive<M> {
             Wanted::LoadOverlays | Wanted::Clean => {
                 let gain = shared.core().gain_wanted();
                 match shared.clean_step(gain).await? {
-                    Cleaned::NoRoom => shared.write_checkpoint(false).await?,
+                    Cleaned::NoRoom => shared.write_checkpoint().await?,
                     Cleaned::Nothing => {
                         shared.checkpoint_with_overlays().await?;
                         shared.core().note_harvest();
@@ -242,7 +242,7 @@ impl<M: Media> Drive<M> {
     pub async fn checkpoint(&self) -> Result<(), Error> {
         self.0.core().mode.writable()?;
         let _right = self.0.maintenance().await;
-        self.0.write_checkpoint(false).await
+        self.0.write_checkpoint().await
     }
 
     /// A tick, to be called every few milliseconds. Open packs that got nothing since the last tick are
@@ -295,7 +295,7 @@ impl<M: Media> Shared<M> {
             None => Ok(()),
         };
         self.clean_before_checkpoint().await?;
-        self.write_checkpoint(false).await?;
+        self.write_checkpoint().await?;
         let mut core = self.core();
         let core = &mut *core;
         match loaded {

@@ -230,7 +230,7 @@ impl<M: Media> Shared<M> {
         }
         if self.core().checkpoints.in_progress.is_some() {
             // Its cut is past.
-            self.write_checkpoint(false).await?;
+            self.write_checkpoint().await?;
         }
         let mut catalog = self.dictionaries.catalog();
         let retired = catalog.slots.iter_mut().flatten().filter(|entry| entry.retired_at > 0);
@@ -250,7 +250,7 @@ impl<M: Media> Shared<M> {
             return Ok(false);
         }
         // Everything in memory becomes durable, and the catalog with it.
-        self.write_checkpoint(false).await?;
+        self.write_checkpoint().await?;
         self.take_catalog(catalog);
         Ok(true)
     }

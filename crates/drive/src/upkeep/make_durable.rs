@@ -56,7 +56,7 @@ impl<M: Media> Shared<M> {
                 Next::Checkpoint => {
                     let _right = self.maintenance().await;
                     if self.core().log.has_gap() {
-                        self.write_checkpoint(false).await?;
+                        self.write_checkpoint().await?;
                     }
                 }
             }

@@ -76,7 +76,7 @@ impl<M: Media> Shared<M> {
             && let Some(checkpoints) = effort.checkpoints.checked_sub(1)
         {
             effort.checkpoints = checkpoints;
-            self.write_checkpoint(false).await?;
+            self.write_checkpoint().await?;
             let after = self.core().account_units();
             // Either it looks less full, or there is more room now for loading leaves, which may show that it
             // is.
@@ -92,7 +92,7 @@ impl<M: Media> Shared<M> {
             effort.cleanings = cleanings;
             let before = self.core().account_units();
             if !self.clean_one(Gain::LAST_ROOM).await? {
-                self.write_checkpoint(false).await?;
+                self.write_checkpoint().await?;
             }
             if self.core().account_units().claimed < before.claimed {
                 return Ok(true);
@@ -135,12 +135,12 @@ impl<M: Media> Shared<M> {
                     let _ = self.load_overlays(BYTES_A_ROUND).await;
                 }
                 if self.core().map.dirty_bytes() > dirty_max {
-                    self.write_checkpoint(false).await?;
+                    self.write_checkpoint().await?;
                     dirty_max = self.core().dirty_max_of_cleaning();
                 }
                 match self.clean_step(Gain::Soon).await? {
                     Cleaned::Part => {}
-                    Cleaned::NoRoom => self.write_checkpoint(false).await?,
+                    Cleaned::NoRoom => self.write_checkpoint().await?,
                     Cleaned::Nothing => break,
                     Cleaned::Segment => {
                         cleaned = true;
@@ -149,7 +149,7 @@ impl<M: Media> Shared<M> {
                 }
             }
             let free = self.core().segments.free_count();
-            self.write_checkpoint(false).await?;
+            self.write_checkpoint().await?;
             let core = self.core();
             let idle = core.segments.free_count() <= free && core.segments.live_units() >= before;
             if round > 0 && !cleaned && idle && core.map.overlays() >= overlays {

@@ -32,7 +32,7 @@ impl<M: Media> Shared<M> {
     /// restored, as far as it can be written. The caller has the right to maintenance.
     pub(crate) async fn announce_superblock(self: &Arc<Self>, update: u64) -> Result<(), Error> {
         self.core().superblock.update = update;
-        let announced = self.write_checkpoint(false).await;
+        let announced = self.write_checkpoint().await;
         if announced.is_err() {
             let _ = self.renew_superblock().await;
         }

@@ -35,12 +35,10 @@ struct Topology<'a> {
 impl Topology<'_> {
     /// Adds the disks under the device with a number.
     fn descend(&self, number: u64, depth: usize, disks: &mut Vec<PathBuf>) {
-        let number = device_number(number);
-        let link = self.root.path("sys/dev/block").join(&number);
-        if let Ok(device) = std::fs::canonicalize(link) {
+        if let Ok(device) = std::fs::canonicalize(self.root.block_device(number)) {
             self.descend_from(&device, depth, disks);
         } else if depth < DEPTH_MAX
-            && let Some(source) = self.mount_source(&number)
+            && let Some(source) = self.mount_source(&device_number(number))
             && let Ok(metadata) = std::fs::metadata(source)
             && metadata.file_type().is_block_device()
         {

@@ -1,21 +1,26 @@
 //! Identity of files and devices.
 
+use std::ffi::OsStr;
 use std::fs::Metadata;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::foreign;
+/// What the kernel appends to the name of a file that is deleted, or replaced by another of the same name.
+const DELETED: &[u8] = b" (deleted)";
+/// Start of the name that an NFS client gives to a deleted file that is open. It deletes the file when that
+/// is closed.
+const NFS_DELETED: &[u8] = b".nfs";
 
 /// Returns the absolute path, or the path as it is if the current directory is unknown.
 pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Returns true if `path` and the path of a file of others lead to the same file or device. `false` if one
-/// leads nowhere, or the file system of the other hangs.
-pub fn same_file(path: &Path, other: &Path) -> bool {
-    let own = std::fs::metadata(path).ok();
-    own.zip(foreign::metadata(other)).is_some_and(|(own, other)| is_same(&own, &other))
+/// Returns true if two paths lead to the same file or device. `false` if one leads nowhere.
+pub fn same_file(a: &Path, b: &Path) -> bool {
+    let metadata = |path: &Path| std::fs::metadata(path).ok();
+    metadata(a).zip(metadata(b)).is_some_and(|(a, b)| is_same(&a, &b))
 }
 
 /// Returns whether both are the same file. A block device is the same wherever its node is.
@@ -30,4 +35,15 @@ pub fn is_same(a: &Metadata, b: &Metadata) -> bool {
 /// Formats the number of a device as the kernel does: `MAJOR:MINOR`.
 pub fn device_number(device: u64) -> String {
     format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
+}
+
+/// Returns the name that a file had before it was deleted or replaced, of a name that the kernel shows for an
+/// open file; `None` if it is not shown as deleted. A name may end like that.
+pub fn name_of_deleted(shown: &Path) -> Option<&Path> {
+    shown.as_os_str().as_bytes().strip_suffix(DELETED).map(|name| Path::new(OsStr::from_bytes(name)))
+}
+
+/// Returns whether an open file has the name that an NFS client gives to one that was deleted.
+pub fn is_nfs_deleted(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(NFS_DELETED))
 }

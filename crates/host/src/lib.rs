@@ -12,7 +12,7 @@
 //!
 //! Most functions take a [`Root`], so that a directory with such files can stand for the machine.
 
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
 pub mod disks;
 pub mod file;

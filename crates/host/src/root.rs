@@ -2,6 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::file::device_number;
+
 /// Directory that contains `sys`, `proc`, `dev` and `etc`.
 #[derive(Clone, Debug)]
 pub struct Root(PathBuf);
@@ -26,6 +28,11 @@ impl Root {
     pub fn path(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.0.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    /// Returns the directory in sysfs of a block device, by its number. It may not exist.
+    pub fn block_device(&self, number: u64) -> PathBuf {
+        self.path("sys/dev/block").join(device_number(number))
     }
 
     /// Returns the text of a file without surrounding white space; `None` if it is empty or cannot be read.

@@ -20,7 +20,7 @@ mod units;
 pub use any::AnyMedia;
 pub use available::available_memory_bytes;
 pub use buffer::IoBuf;
-pub use file::{Allocation, Direct, FileMedia, LoopSource, MediaError, SizeLimit, UringGuard, UringReactor};
+pub use file::{Allocation, Direct, FileMedia, MediaError, SizeLimit, UringGuard, UringReactor};
 pub use lease::{Changing, Lease, LeaseClock};
 pub use memory::MemoryMedia;
 pub use simulated::{

@@ -4,7 +4,6 @@ mod configured;
 
 use std::fs;
 use std::io::IsTerminal;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
@@ -15,15 +14,14 @@ use ask::{AskError, DriveSearch};
 use attach::bridge::State;
 use attach::client::{self, Attachment, DETACH_PATIENCE, Settled};
 use attach::{hidden_claim, openers};
-use host::foreign;
-use service::is_nfs_deleted;
+use host::Root;
+use host::file::{is_nfs_deleted, name_of_deleted};
+use host::loops::keeps_file;
 use status::{BackingPlace, shown};
 
 use crate::in_use;
 use crate::usage::complain;
 
-/// What the kernel appends to the name of a deleted file.
-const DELETED: &[u8] = b" (deleted)";
 /// Most links followed from the path of a drive.
 const LINKS_MAX: usize = 40;
 /// Interval of checks whether a device is in use still.
@@ -230,13 +228,13 @@ fn loses(found: &Attachment) -> Option<u32> {
 fn is_open_and_deleted(open_files: &Path, path: &Path, backing: Option<(u64, u64)>) -> bool {
     let real = real_path(path);
     let is_deleted_backing = |descriptor: &Path| {
-        let (Ok(name), Some(file)) = (fs::read_link(descriptor), foreign::metadata(descriptor)) else {
+        let (Ok(name), Ok(file)) = (fs::read_link(descriptor), fs::metadata(descriptor)) else {
             return false;
         };
         // It may have been renamed first, and the numbers may be those of a file that it has replaced.
         let is_backing = backing == Some((file.dev(), file.ino()));
-        match name.as_os_str().as_bytes().strip_suffix(DELETED) {
-            Some(was) if file.nlink() == 0 => is_backing || was == real.as_os_str().as_bytes(),
+        match name_of_deleted(&name) {
+            Some(was) if file.nlink() == 0 => is_backing || was == real,
             _ => is_backing && is_nfs_deleted(&name),
         }
     };
@@ -249,11 +247,7 @@ fn is_open_and_deleted(open_files: &Path, path: &Path, backing: Option<(u64, u64
 /// it open any more.
 fn is_lasting_loop(path: &Path) -> bool {
     let Ok(device) = fs::metadata(path) else { return false };
-    let (major, minor) = (rustix::fs::major(device.rdev()), rustix::fs::minor(device.rdev()));
-    ["loop/autoclear", "../loop/autoclear"].iter().any(|file| {
-        let file = format!("/sys/dev/block/{major}:{minor}/{file}");
-        device.file_type().is_block_device() && fs::read_to_string(file).is_ok_and(|it| it.trim() == "0")
-    })
+    device.file_type().is_block_device() && keeps_file(&Root::machine(), device.rdev())
 }
 
 /// Returns where a path leads, also if nothing is there.

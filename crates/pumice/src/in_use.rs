@@ -11,9 +11,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Result, bail};
+use host::Root;
+use host::file::{device_number, is_same};
+use host::loops::{LoopDevice, Source, loop_devices};
 use host::mounts::{mounts, unescape};
-use host::{Root, foreign, numbered};
-use media::LoopSource;
 use status::shown;
 
 /// Number and interval of looks at a lock: that of a killed process lasts until its I/O that is under way has
@@ -123,10 +124,10 @@ fn user(root: &Root, path: &Path) -> Option<User> {
     let found = std::fs::metadata(path).ok()?;
     let kind = found.file_type();
     if kind.is_block_device() {
-        let number = number(found.rdev());
+        let number = device_number(found.rdev());
         device_user(root, &number, Some(&found), 0).or_else(|| sibling_user(root, path, &number))
     } else if kind.is_file() {
-        if swap(root, |it| same(it, &found)) {
+        if swap(root, |it| is_same(it, &found)) {
             return Some(User::Swap);
         }
         loop_user(root, &found, 0).or_else(|| lock(root, &found))
@@ -141,10 +142,8 @@ fn device_user(root: &Root, number: &str, node: Option<&Metadata>, depth: usize)
     if depth == DEPTH_MAX {
         return None;
     }
-    let is_it = |it: &Metadata| it.file_type().is_block_device() && self::number(it.rdev()) == number;
-    let is_source = |source: &str| {
-        source.starts_with('/') && foreign::metadata(root.path(source)).is_some_and(|it| is_it(&it))
-    };
+    let is_it = |it: &Metadata| it.file_type().is_block_device() && device_number(it.rdev()) == number;
+    let is_source = |source: &str| std::fs::metadata(root.path(source)).is_ok_and(|it| is_it(&it));
     // btrfs mounts have their own device number. Their source is a device.
     let mount = mounts(root).into_iter().find(|mount| mount.device == number || is_source(&mount.source));
     if let Some(mount) = mount {
@@ -193,14 +192,15 @@ fn whole_user(root: &Root, directory: &Path, depth: usize) -> Option<User> {
 
 /// Returns the user of another loop device that overlaps the one at `path` with the number `own_number`.
 fn sibling_user(root: &Root, path: &Path, own_number: &str) -> Option<User> {
-    let source = LoopSource::of(path)?;
+    let source = Source::at(path)?;
     let directory = PathBuf::from("sys/dev/block").join(own_number);
     // For a partition, the whole device is excluded as well: its other partitions do not matter.
     let whole = root.path(directory.join("partition")).exists().then(|| root.text(directory.join("../dev")));
     let whole = whole.flatten();
-    loop_devices(root).into_iter().find_map(|Loop { name, number }| {
+    loop_devices(root).into_iter().find_map(|LoopDevice { name, number, .. }| {
+        let node = root.path(Path::new("dev").join(&name));
         let is_own = number == own_number || whole.as_ref() == Some(&number);
-        if is_own || !source_of(root, &name)?.overlaps(&source) {
+        if is_own || !Source::at(&node)?.overlaps(&source) {
             return None;
         }
         let user = device_user(root, &number, None, 1)?;
@@ -208,36 +208,14 @@ fn sibling_user(root: &Root, path: &Path, own_number: &str) -> Option<User> {
     })
 }
 
-/// A loop device with a backing file.
-struct Loop {
-    name: String,
-    number: String,
-}
-
-fn loop_devices(root: &Root) -> Vec<Loop> {
-    let numbers = root.names("sys/block", |name| numbered(name, "loop")).into_iter().filter_map(|name| {
-        let directory = Path::new("sys/block").join(&name);
-        root.text(directory.join("loop/backing_file"))?;
-        Some(Loop { number: root.text(directory.join("dev")).unwrap_or_default(), name })
-    });
-    numbers.collect()
-}
-
-/// Returns the source of another's loop device. The kernel asks the file system of its file.
-fn source_of(root: &Root, name: &str) -> Option<LoopSource> {
-    let node = root.path(Path::new("dev").join(name));
-    foreign::in_time(move || LoopSource::of(&node)).flatten()
-}
-
 /// Returns a loop device on the file or block device described by `found`.
 fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
-    loop_devices(root).into_iter().find_map(|Loop { name, number }| {
+    loop_devices(root).into_iter().find_map(|LoopDevice { name, number, file }| {
         // Compares the backing file by name, if visible to this process, or by the file that the kernel has
         // open.
-        let file = root.text(Path::new("sys/block").join(&name).join("loop/backing_file"));
-        let named = file.and_then(|file| foreign::metadata(root.path(file)));
-        let opened = || source_of(root, &name);
-        let is_on_it = named.is_some_and(|named| same(&named, found))
+        let named = std::fs::metadata(root.path(file)).ok();
+        let opened = || Source::at(&root.path(Path::new("dev").join(&name)));
+        let is_on_it = named.is_some_and(|named| is_same(&named, found))
             || opened().is_some_and(|source| source.identity == (found.dev(), found.ino()));
         let above = || device_user(root, &number, None, depth + 1);
         is_on_it.then(|| User::Loop(format!("/dev/{name}"), above().map(Box::new)))
@@ -249,7 +227,7 @@ fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
 fn swap(root: &Root, is_it: impl Fn(&Metadata) -> bool) -> bool {
     let text = root.text("proc/swaps").unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    paths.into_iter().any(|path| foreign::metadata(root.path(unescape(path))).is_some_and(|it| is_it(&it)))
+    paths.into_iter().any(|path| std::fs::metadata(root.path(unescape(path))).is_ok_and(|it| is_it(&it)))
 }
 
 /// Returns a process that locks a file. Format of `proc_locks(5)`:
@@ -270,27 +248,12 @@ fn lock(root: &Root, found: &Metadata) -> Option<User> {
     Some(User::Lock(pid.and_then(named)))
 }
 
-/// Returns whether two files are the same file or the same block device.
-fn same(one: &Metadata, other: &Metadata) -> bool {
-    let device = |it: &Metadata| it.file_type().is_block_device().then(|| it.rdev());
-    match (device(one), device(other)) {
-        (Some(one), Some(other)) => one == other,
-        (None, None) => (one.dev(), one.ino()) == (other.dev(), other.ino()),
-        _ => false,
-    }
-}
-
 fn major(device: u64) -> u32 {
     rustix::fs::major(device)
 }
 
 fn minor(device: u64) -> u32 {
     rustix::fs::minor(device)
-}
-
-/// Formats a device number as in sysfs.
-fn number(device: u64) -> String {
-    format!("{}:{}", major(device), minor(device))
 }
 
 #[cfg(test)]

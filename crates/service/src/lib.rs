@@ -47,6 +47,5 @@ pub use watch::events::WarnAt;
 pub use watch::hook::{CommandsHeld, before_commands, hold_commands};
 pub use watch::latency::{Kind, Latencies};
 pub use watch::monitor::MonitorSettings;
-pub use watch::place::is_nfs_deleted;
 pub use watch::requests::Requests;
 pub use workers::pool::{IoChoice, Workers, run_here};

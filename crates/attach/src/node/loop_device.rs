@@ -11,6 +11,8 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use fuser::{Config, MountOption, Session};
+use host::Root;
+use host::loops::loop_devices;
 use nbd::delivery::FuseDevice;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -191,8 +193,7 @@ fn configuration(file: &OwnedFd, shape: &Shape, name: &str) -> [u8; LOOP_CONFIG_
 
 /// File of a loop device, as sysfs shows it.
 fn backing_file(name: &str) -> Option<PathBuf> {
-    let shown = fs::read_to_string(Path::new("/sys/block").join(name).join("loop/backing_file")).ok()?;
-    Some(PathBuf::from(shown.trim_end()))
+    host::loops::backing_file(&Path::new("/sys/block").join(name)).ok()?
 }
 
 /// Path of the mount point in the folder of an attachment as sysfs shows it: without links. What is mounted
@@ -299,7 +300,7 @@ fn in_use(path: &Path) -> AttachError {
 /// Removes partitions that another process has made while the file was taken from the device. A kernel that
 /// scans removes all of them by itself.
 fn remove_late_partitions(path: &Path, name: &str, patience: Duration) {
-    let has_file = || Path::new("/sys/block").join(name).join("loop/backing_file").exists();
+    let has_file = || backing_file(name).is_some();
     if has_file() || crate::block::partitions(path).is_empty() {
         return;
     }
@@ -326,8 +327,8 @@ pub(super) fn end_requests(folder: &Path) {
 pub(super) fn clear_stale(recorded: Option<&Path>, folder: &Path, force: bool) -> Result<(), AttachError> {
     end_requests(folder);
     let (mount, unmounted) = (real_mount(folder), unmounted_file());
-    for entry in fs::read_dir("/sys/block").into_iter().flatten().flatten() {
-        let device = device(&entry.file_name().to_string_lossy());
+    for found in loop_devices(&Root::machine()) {
+        let device = device(&found.name);
         let is_recorded = recorded == Some(device.as_path());
         let is_its = |file: &Path| is_left(file, &mount, is_recorded.then_some(unmounted.as_path()));
         clear(&device, is_its, Duration::from_secs(1), force)?;

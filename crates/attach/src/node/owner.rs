@@ -3,8 +3,9 @@
 //! then.
 
 use std::fs;
-use std::io;
 use std::path::Path;
+
+use host::loops::backing_file;
 
 use super::loop_device;
 use crate::place::Record;
@@ -57,15 +58,11 @@ fn lost_in(sys: &Path, record: &Record, folder: &Path) -> Option<Lost> {
     }
     let device = block.join(name);
     match way {
-        Way::Loop => match fs::read_to_string(device.join("loop/backing_file")) {
-            Ok(file) if !file.trim_end().is_empty() => {
-                let file = Path::new(file.trim_end());
-                (!loop_device::may_be_in(file, folder))
-                    .then(|| Lost::given_away(format!("is the device of {} now", status::shown(file))))
-            }
-            Err(error) if error.kind() != io::ErrorKind::NotFound => None,
-            // It has none.
-            _ => Some(Lost::free("losetup -d")),
+        Way::Loop => match backing_file(&device) {
+            Ok(Some(file)) => (!loop_device::may_be_in(&file, folder))
+                .then(|| Lost::given_away(format!("is the device of {} now", status::shown(&file)))),
+            Ok(None) => Some(Lost::free("losetup -d")),
+            Err(_) => None,
         },
         Way::Nbd => match fs::read_to_string(device.join("pid")) {
             Ok(pid) if pid.trim() == record.bridge_pid.to_string() => None,

@@ -14,6 +14,7 @@ use std::fs::File;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
+use host::loops::Span;
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 
@@ -23,29 +24,6 @@ use super::interrupted::retry_interrupted;
 /// writer closes it. The lock of a killed process lasts until its I/O that is under way has ended.
 const LOCK_RETRIES: u32 = 10;
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
-
-/// Range of bytes of a file or device.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Span {
-    pub(super) start: u64,
-    /// `None`: up to the end, wherever that is or will be.
-    pub(super) len: Option<u64>,
-}
-
-impl Span {
-    pub(super) const WHOLE: Span = Span { start: 0, len: None };
-
-    /// Converts this span, relative to something that occupies the span `outer` of a larger object, to a span
-    /// of the larger object.
-    pub(super) fn within(self, outer: Span) -> Span {
-        let left = outer.len.map(|len| len.saturating_sub(self.start));
-        let len = match (self.len, left) {
-            (Some(len), Some(left)) => Some(len.min(left)),
-            (len, left) => len.or(left),
-        };
-        Span { start: outer.start.saturating_add(self.start), len }
-    }
-}
 
 /// Locks `span` of `file`. Waits for a moment (half a second) if it is locked.
 ///

@@ -10,7 +10,6 @@ mod plain;
 mod size_limit;
 mod uring;
 
-pub use below::LoopSource;
 pub use error::MediaError;
 pub use open::{Allocation, Direct};
 pub use size_limit::SizeLimit;

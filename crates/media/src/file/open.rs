@@ -5,6 +5,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use host::loops::Span;
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, Mode, OFlags};
 use rustix::io::Errno;
@@ -13,7 +14,7 @@ use super::backing::{Backing, block_size_bytes};
 use super::below::{self, Below};
 use super::error::MediaError;
 use super::interrupted::retry_interrupted;
-use super::lock::{Span, lock};
+use super::lock::lock;
 use super::size_limit::SizeLimit;
 use crate::{IoBuf, LEASE_ENDED, PAGE_BYTES};
 

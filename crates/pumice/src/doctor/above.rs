@@ -2,8 +2,9 @@
 //! them.
 
 use std::collections::HashSet;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use host::loops::{LoopDevice, loop_devices};
 use host::mounts::{Mount, mounts};
 use host::numbered;
 
@@ -72,11 +73,11 @@ fn devices(patient: &Patient, sockets: &HashSet<String>) -> Vec<String> {
             found.push(device);
         }
     }
-    for device in block("loop") {
+    for LoopDevice { name: device, file, .. } in loop_devices(&patient.root) {
         // A program that provides the export as a file, such as qemu-storage-daemon or nbdfuse, names both on
         // its command line.
-        let Some(file) = patient.root.text(format!("sys/block/{device}/loop/backing_file")) else { continue };
-        let folder = Path::new(&file).parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+        let folder = file.parent().map(|folder| folder.display().to_string()).unwrap_or_default();
+        let file = file.display().to_string();
         // Of a file system that was unmounted, the path begins at its root: that says nothing.
         let is_known = folder != "/";
         let makes = |command: &String| {

@@ -8,20 +8,15 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use host::file::is_same;
+use host::Root;
+use host::file::{is_nfs_deleted, is_same};
+use host::loops::is_on_deleted;
 use rustix::io::Errno;
 use status::BackingPlace;
 
 /// Looks in a row with the same result before it counts: programs rename files and back, and udev makes links
 /// anew.
 const LOOKS_MIN: u32 = 3;
-/// Devices by their numbers.
-const DEVICES: &str = "/sys/dev/block";
-/// What the kernel appends to the name of a deleted file.
-const DELETED: &str = " (deleted)";
-/// Start of the name that an NFS client gives to a deleted file that is open. It deletes the file when that
-/// is closed.
-const NFS_DELETED: &[u8] = b".nfs";
 
 /// An open backing and its path.
 #[derive(Debug)]
@@ -92,7 +87,7 @@ impl Place {
         if open.is_file() && self.is_named && open.nlink() == 0 {
             return Some(BackingPlace::Deleted);
         }
-        if open.file_type().is_block_device() && is_loop_on_deleted(Path::new(DEVICES), open.rdev()) {
+        if open.file_type().is_block_device() && is_on_deleted(&Root::machine(), open.rdev()) {
             return Some(BackingPlace::Deleted);
         }
         match at_path {
@@ -132,25 +127,6 @@ impl Home {
         let nearest = self.path.ancestors().find_map(|path| std::fs::metadata(path).ok());
         nearest.is_some_and(|nearest| nearest.dev() == self.device)
     }
-}
-
-/// Returns whether an open file has the name that an NFS client gives to one that was deleted.
-pub fn is_nfs_deleted(path: &Path) -> bool {
-    path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(NFS_DELETED))
-}
-
-/// Returns whether a device is a loop device, or a partition of one, whose file was deleted. It has the file
-/// open, and nothing else leads to that. `devices` stands for `/sys/dev/block`.
-fn is_loop_on_deleted(devices: &Path, number: u64) -> bool {
-    let device = devices.join(format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)));
-    // A partition is a folder in that of its device.
-    let files = ["loop/backing_file", "../loop/backing_file"].map(|file| device.join(file));
-    let Some(shown) = files.iter().find_map(|file| std::fs::read_to_string(file).ok()) else { return false };
-    let shown = shown.trim_end_matches('\n');
-    let Some(name) = shown.strip_suffix(DELETED) else { return is_nfs_deleted(Path::new(shown)) };
-    // A node that was removed is no file that was deleted, and a name may end like that.
-    let is_node = name.starts_with("/dev/") && !name.starts_with("/dev/shm/");
-    !is_node && !Path::new(shown).exists()
 }
 
 /// Returns a path that leads to an open file of this process, whatever its name is.
@@ -279,33 +255,6 @@ mod tests {
         let mut place = Place::of(file.clone(), &by_descriptor(&file));
         place.look();
         assert!(!place.is_deleted_elsewhere(&stale));
-        Ok(())
-    }
-
-    #[test]
-    fn a_loop_device_is_deleted_with_its_file() -> Outcome {
-        let files = Files::new()?;
-        let number = rustix::fs::makedev(7, 3);
-        let is_deleted = |shown: &str| {
-            fs::write(files.path("loop3/loop/backing_file"), shown)?;
-            Ok::<bool, Error>(is_loop_on_deleted(&files.path("devices"), number))
-        };
-        fs::create_dir_all(files.path("devices"))?;
-        fs::create_dir_all(files.path("loop3/loop3p1"))?;
-        symlink(files.path("loop3"), files.path("devices/7:3"))?;
-        symlink(files.path("loop3/loop3p1"), files.path("devices/259:0"))?;
-        assert!(!is_loop_on_deleted(&files.path("devices"), number), "it is no loop device");
-        fs::create_dir(files.path("loop3/loop"))?;
-        let drive = files.path("home/drive").display().to_string();
-        assert!(!is_deleted(&format!("{drive}\n"))?);
-        assert!(is_deleted(&format!("{drive} (deleted)\n"))?, "whatever is at the path");
-        let partition = rustix::fs::makedev(259, 0);
-        assert!(is_loop_on_deleted(&files.path("devices"), partition));
-        assert!(!is_loop_on_deleted(&files.path("devices"), rustix::fs::makedev(8, 0)));
-        assert!(is_deleted("/srv/.nfs0000000a\n")? && is_deleted("/dev/shm/drive (deleted)\n")?);
-        assert!(!is_deleted("/dev/sdb (deleted)\n")?, "only its node was removed");
-        fs::rename(files.path("home/drive"), files.path("home/drive (deleted)"))?;
-        assert!(!is_deleted(&format!("{drive} (deleted)\n"))?, "that is its name");
         Ok(())
     }
 

@@ -3,11 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use host::process::has_open;
 use status::{StatusReport, path_text};
 
 use crate::error::AskError;
 use crate::exchange::PATIENCE;
-use crate::opening::{has_open, server_with_open, wait_while_opening};
+use crate::opening::{server_with_open, wait_while_opening};
 use crate::protocol::{Answer, Change, Request};
 use crate::runtime_dir::runtime_dirs;
 use crate::search::DriveSearch;

@@ -1,22 +1,18 @@
 //! A server that is opening a drive, or closing it: it has the file, and no admin socket for it. Recovery
 //! after a kill takes a moment, or longer.
 
-use std::fs;
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use host::file::is_same;
-use host::foreign;
+use host::process::{arguments, has_open, ids};
 
 /// Time for such a server to have the drive open, or to have closed it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Interval of looks whether it has.
 const POLL: Duration = Duration::from_millis(50);
-/// The name of this program, and of its processes.
-const PROGRAM: &str = "pumice";
 /// The command of servers.
-const SERVE: &[u8] = b"serve";
+const SERVE: &str = "serve";
 
 /// Searches for a drive again while a server is opening or closing it, for five seconds. `find` returns what
 /// it has found, and the process id of such a server if that is no drive.
@@ -41,37 +37,16 @@ pub fn is_being_opened(path: &Path) -> bool {
 /// that.
 pub fn server_with_open(path: &Path) -> Option<u32> {
     let own = std::process::id();
-    let processes = fs::read_dir("/proc").ok()?.flatten();
-    let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    ids.find(|pid| *pid != own && is_this_program(*pid) && has_open(*pid, path) && is_server(*pid))
-}
-
-/// Returns whether a process has a file or device open, as far as this one may see that.
-pub(crate) fn has_open(pid: u32, path: &Path) -> bool {
-    let Ok(wanted) = fs::metadata(path) else { return false };
-    // It may have other files open, whose file system hangs.
-    let find = move || {
-        let Ok(open) = fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
-        open.flatten().any(|it| fs::metadata(it.path()).is_ok_and(|found| is_same(&found, &wanted)))
-    };
-    foreign::in_time(find).unwrap_or(false)
-}
-
-/// Returns whether a process runs this program, by its name. Unlike its command, the kernel tells that also
-/// of a process whose memory is locked while a file system hangs.
-fn is_this_program(pid: u32) -> bool {
-    let name = |process: &str| fs::read_to_string(format!("/proc/{process}/comm")).unwrap_or_default();
-    let theirs = name(&pid.to_string());
-    theirs.starts_with(PROGRAM) || !theirs.is_empty() && theirs == name("self")
+    ids().find(|pid| *pid != own && is_server(*pid) && has_open(*pid, path))
 }
 
 fn is_server(pid: u32) -> bool {
-    let arguments = foreign::in_time(move || fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default());
-    arguments.is_some_and(|it| it.split(|byte| *byte == 0).nth(1) == Some(SERVE))
+    arguments(pid).is_ok_and(|arguments| arguments.get(1).is_some_and(|command| command == SERVE))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::io::Read;
     use std::process::{Command, Stdio};
 
@@ -85,10 +60,8 @@ mod tests {
         // The name of the script is the first argument.
         let script = folder.path().join("serve");
         fs::write(&script, "echo; read line")?;
-        let program = folder.path().join(PROGRAM);
-        std::os::unix::fs::symlink("/bin/sh", &program)?;
         let start = |name: &str| {
-            let mut command = Command::new(&program);
+            let mut command = Command::new("sh");
             command.arg(name).current_dir(folder.path());
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             command.stderr(fs::File::open(&path)?).spawn()

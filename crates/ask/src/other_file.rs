@@ -10,6 +10,7 @@ use status::{BackingPlace, DriveState, FileId, StatusReport, shown};
 
 use crate::identity::{drive_id, file_id, is_at};
 use host::file::absolute;
+use host::process::mount_namespace;
 
 /// A path that leads to something else than the file that a server has opened by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +57,7 @@ fn is_in_other_namespace(pid: u32) -> bool {
     if pid == 0 {
         return true;
     }
-    let of = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt"));
-    matches!((of(&pid.to_string()), of("self")), (Ok(theirs), Ok(ours)) if theirs != ours)
+    mount_namespace(pid).zip(mount_namespace("self")).is_some_and(|(theirs, ours)| theirs != ours)
 }
 
 impl OtherFile {

@@ -18,7 +18,6 @@
 
 #![deny(unsafe_code)]
 
-mod block;
 pub mod bridge;
 pub mod client;
 mod error;
@@ -40,7 +39,6 @@ mod takeover;
 mod users;
 mod way;
 
-pub use block::{Partition, numbers_above, partitions};
 pub use error::AttachError;
 pub use identity::Identity;
 pub use operation::{Done, Operation, Outcome};

@@ -1,8 +1,8 @@
 //! Processes by id and time of start: ids are used again.
 
-use std::fs;
 use std::time::{Duration, Instant};
 
+use host::process::stat;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -56,7 +56,7 @@ impl Process {
     /// Returns whether the process was stopped: SIGSTOP, or a debugger.
     pub(crate) fn is_stopped(self) -> bool {
         let is_it = |started| self.started.is_none_or(|known| known == started);
-        matches!(started_and_state(self.pid), Some((started, 'T' | 't')) if is_it(started))
+        stat(self.pid).is_some_and(|found| matches!(found.state, 'T' | 't') && is_it(found.started_ticks))
     }
 
     fn signal(self, signal: Signal) {
@@ -73,18 +73,7 @@ impl Process {
 /// Returns when a process was started, in ticks since the start of the machine; `None` if there is none with
 /// this id.
 pub(crate) fn started(pid: u32) -> Option<u64> {
-    started_and_state(pid).map(|(started, _)| started)
-}
-
-/// Returns the start of a process as [`started`], and its state.
-fn started_and_state(pid: u32) -> Option<(u64, char)> {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name before it may contain anything. The start is field 22 of `proc_pid_stat(5)`, the next one
-    // field 3.
-    let (_, fields) = stat.rsplit_once(')')?;
-    let mut fields = fields.split_ascii_whitespace();
-    let state = fields.next()?.chars().next()?;
-    Some((fields.nth(22 - 4)?.parse().ok()?, state))
+    stat(pid).map(|found| found.started_ticks)
 }
 
 /// Waits until a process has ended: the kernel has closed all its files by then, and its sockets. Returns

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use host::Root;
+use host::memory::meminfo_bytes;
 use serde::{Deserialize, Serialize};
 
 /// The machine that a run was made on.
@@ -25,13 +27,11 @@ impl Machine {
             let line = text.lines().find(|line| line.starts_with(key))?;
             Some(line.split_once(':')?.1.trim().to_string())
         };
-        let memory = value(&text("/proc/meminfo"), "MemTotal");
-        let kib = memory.and_then(|text| text.split(' ').next()?.parse::<u64>().ok());
         let system = rustix::system::uname();
         Machine {
             processor: value(&text("/proc/cpuinfo"), "model name").unwrap_or_default(),
             cores_count: std::thread::available_parallelism().map_or(0, |count| count.get() as u64),
-            memory_bytes: kib.unwrap_or(0) << 10,
+            memory_bytes: meminfo_bytes(&Root::machine(), "MemTotal").unwrap_or(0),
             kernel: format!("{} {}", system.sysname().to_string_lossy(), system.release().to_string_lossy()),
         }
     }

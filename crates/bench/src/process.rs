@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use host::process::{Stat, ids, stat};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::error::{BenchError, Result};
@@ -238,21 +239,18 @@ impl Drop for Server {
 
 /// Whether there is a process of this id.
 pub(crate) fn exists(pid: u32) -> bool {
-    Path::new(&format!("/proc/{pid}/stat")).exists()
+    stat(pid).is_some()
 }
 
-/// User and system time of a process so far, in seconds (`proc_pid_stat(5)`, fields 14 to 17); 0 if it is
-/// gone. `children`: with those that it waited for.
+/// User and system time of a process so far, in seconds; 0 if it is gone. `children`: with those that it
+/// waited for.
 pub(crate) fn cpu_seconds(pid: u32, children: bool) -> f64 {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat_ticks(&stat, children).unwrap_or(0) as f64 / rustix::param::clock_ticks_per_second() as f64
+    let ticks = |stat: Stat| stat.cpu_ticks + if children { stat.children_cpu_ticks } else { 0 };
+    seconds(stat(pid).map_or(0, ticks))
 }
 
-fn stat_ticks(stat: &str, children: bool) -> Option<u64> {
-    // The name, in parentheses, may contain spaces and parentheses.
-    let fields: Vec<&str> = stat.rsplit_once(") ")?.1.split(' ').collect();
-    let times = fields.get(11..if children { 15 } else { 13 })?;
-    times.iter().map(|ticks| ticks.parse::<u64>().ok()).sum()
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
 /// User and system time so far, in seconds, of the kernel threads that do the work of btrfs and loop devices:
@@ -260,21 +258,13 @@ fn stat_ticks(stat: &str, children: bool) -> Option<u64> {
 /// such a worker does: that of other file systems is among it.
 pub(crate) fn kernel_cpu_seconds() -> f64 {
     /// Parent of all kernel threads.
-    const KTHREADD: &str = "2";
-    let pids = fs::read_dir("/proc").into_iter().flatten().flatten();
-    let numbers = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    let stats = numbers.filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok());
-    let kernel = stats.filter(|stat| {
-        let parent = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(1));
-        parent == Some(KTHREADD) && works_for_stores(stat)
-    });
-    let ticks: u64 = kernel.filter_map(|stat| stat_ticks(&stat, false)).sum();
-    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+    const KTHREADD: u32 = 2;
+    let kernel = ids().filter_map(stat).filter(|it| it.parent == KTHREADD && works_for_stores(&it.name));
+    seconds(kernel.map(|it| it.cpu_ticks).sum())
 }
 
-/// Whether a kernel thread, by its line in `/proc/PID/stat`, may do the work of btrfs or of a loop device.
-fn works_for_stores(stat: &str) -> bool {
-    let name = stat.split_once('(').map_or("", |(_, rest)| rest);
+/// Whether a kernel thread of this name may do the work of btrfs or of a loop device.
+fn works_for_stores(name: &str) -> bool {
     ["btrfs", "loop", "kworker/u"].iter().any(|known| name.starts_with(known))
 }
 
@@ -301,17 +291,8 @@ pub(crate) mod tests {
             ("ksoftirqd/0", false),
             ("jbd2/vda-8", false),
         ] {
-            assert_eq!(works_for_stores(&format!("12 ({name}) S 2 0 0")), expected, "{name}");
+            assert_eq!(works_for_stores(name), expected, "{name}");
         }
-    }
-
-    #[test]
-    fn times_behind_any_name() {
-        let stat = "7 (a ) b) S 1 7 7 0 -1 4194304 1 2 3 4 10 20 30 40 20 0 1 0 5 6";
-        assert_eq!(stat_ticks(stat, false), Some(30));
-        assert_eq!(stat_ticks(stat, true), Some(100));
-        assert_eq!(stat_ticks("7 (a)", true), None);
-        assert!(cpu_seconds(u32::MAX, true) == 0.0);
     }
 
     #[test]

@@ -1,11 +1,10 @@
 //! Processors that servers and fio are confined to: what one of them does not use the other cannot have.
 
-use std::fs;
+use host::{Root, processors};
 
 /// Says which processors the servers of a target and fio may run on; `None` if neither is confined.
 pub(crate) fn note(pids: &[u32], fio: Option<&str>) -> Option<String> {
-    let all = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
-    let all = all.trim();
+    let all = processors::online(&Root::machine()).unwrap_or_default();
     let mut servers: Vec<String> = pids.iter().filter_map(|pid| allowed(&pid.to_string())).collect();
     servers.sort();
     servers.dedup();
@@ -24,11 +23,8 @@ pub(crate) fn note(pids: &[u32], fio: Option<&str>) -> Option<String> {
     Some(format!("{servers}fio on processors {fio}"))
 }
 
-/// Processors that a process may run on (`proc_pid_status(5)`), such as `0-3,7`; `None` if it is gone.
-fn allowed(pid: &str) -> Option<String> {
-    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"))?;
-    Some(list.trim().to_string())
+fn allowed(process: &str) -> Option<String> {
+    processors::allowed(&Root::machine(), process)
 }
 
 #[cfg(test)]

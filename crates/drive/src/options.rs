@@ -171,7 +171,8 @@ impl OpenOptions {
             conflicts_before_hold: DEFAULT_CONFLICTS_BEFORE_HOLD,
             compute: Arc::new(|work| work()),
             checkpoint_bytes: DEFAULT_CHECKPOINT_BYTES,
-            recovery_bytes_max: media::available_memory_bytes().map_or(u64::MAX, |bytes| bytes / 2),
+            recovery_bytes_max: host::memory::available_bytes(&host::Root::machine())
+                .map_or(u64::MAX, |bytes| bytes / 2),
             offload: None,
             full_backing_patience_ticks: 0,
             read_cache: None,

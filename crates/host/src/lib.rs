@@ -7,6 +7,10 @@
 //! | [`disks`] | which disks are under a file or device |
 //! | [`loops`] | which file is under a loop device |
 //! | [`groups`] | how much memory and processor time the control groups of a process allow |
+//! | [`block`] | which partitions a device has, and what is made of it |
+//! | [`users`] | who has a device open, or a file system on it |
+//! | [`process`] | name, arguments, state, open files of a process |
+//! | [`memory`] [`processors`] | how much memory there is; which processors a process may run on |
 //! | [`file`] | whether two paths lead to the same file or device |
 //! | [`foreign`] | the same of files of others, whose file system may hang |
 //!
@@ -14,14 +18,19 @@
 
 #![deny(unsafe_code)]
 
+pub mod block;
 pub mod disks;
 pub mod file;
 pub mod foreign;
 pub mod groups;
 pub mod loops;
+pub mod memory;
 pub mod mounts;
+pub mod process;
+pub mod processors;
 mod root;
 #[cfg(test)]
 mod tree;
+pub mod users;
 
 pub use root::{Root, numbered};

@@ -5,7 +5,6 @@
 //! fault-injecting backing. `docs/design/durability.md` states what a drive may assume of its media.
 
 mod any;
-mod available;
 mod buffer;
 mod file;
 mod lease;
@@ -18,7 +17,6 @@ mod sync;
 mod units;
 
 pub use any::AnyMedia;
-pub use available::available_memory_bytes;
 pub use buffer::IoBuf;
 pub use file::{Allocation, Direct, FileMedia, MediaError, SizeLimit, UringGuard, UringReactor};
 pub use lease::{Changing, Lease, LeaseClock};

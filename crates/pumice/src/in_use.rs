@@ -90,7 +90,7 @@ impl fmt::Display for User {
 /// down while a file system waits above.
 pub(crate) fn refuse_attached(path: &Path) -> Result<()> {
     let path = std::path::absolute(path)?;
-    let partitions = attach::partitions(&path).into_iter().map(|partition| partition.path);
+    let partitions = host::block::partitions(&path).into_iter().map(|partition| partition.path);
     for drive in [path].into_iter().chain(partitions) {
         let Some(found) = attach::client::find_drive(&drive) else { continue };
         match found.record.node {

@@ -20,12 +20,12 @@ use rustix::mount::UnmountFlags;
 
 use super::file::{FILE_NAME, OneFile};
 use super::{Node, partitions};
-use crate::block::device;
 use crate::error::AttachError;
 use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
 use crate::relay::Relay;
 use crate::shape::Shape;
 use crate::users::who_uses;
+use host::block::node;
 
 /// Name of the mount point in the folder of an attachment.
 const MOUNT: &str = "file";
@@ -145,7 +145,7 @@ fn connect(file: &Path, shape: &Shape, name: &str, last: Option<&Path>) -> Resul
     for _ in 0..TRIES {
         let number = kernel::loop_get_free(&control)
             .map_err(|error| AttachError::Missing(format!("no free loop device: {error}")))?;
-        let path = device(&format!("loop{number}"));
+        let path = node(&format!("loop{number}"));
         let configured = open(&path)
             .map_err(|error| (true, error))
             .and_then(|device| kernel::loop_configure(&device, config).map_err(|error| (false, error)));
@@ -301,7 +301,7 @@ fn in_use(path: &Path) -> AttachError {
 /// scans removes all of them by itself.
 fn remove_late_partitions(path: &Path, name: &str, patience: Duration) {
     let has_file = || backing_file(name).is_some();
-    if has_file() || crate::block::partitions(path).is_empty() {
+    if has_file() || host::block::partitions(path).is_empty() {
         return;
     }
     let removed = File::open(path).map_err(|source| AttachError::system(path.display(), source)).and_then(
@@ -328,7 +328,7 @@ pub(super) fn clear_stale(recorded: Option<&Path>, folder: &Path, force: bool) -
     end_requests(folder);
     let (mount, unmounted) = (real_mount(folder), unmounted_file());
     for found in loop_devices(&Root::machine()) {
-        let device = device(&found.name);
+        let device = node(&found.name);
         let is_recorded = recorded == Some(device.as_path());
         let is_its = |file: &Path| is_left(file, &mount, is_recorded.then_some(unmounted.as_path()));
         clear(&device, is_its, Duration::from_secs(1), force)?;

@@ -20,7 +20,6 @@ use rustix::io::Errno;
 
 use super::netlink::{Attributes, Family};
 use super::{Node, partitions};
-use crate::block::device;
 use crate::error::AttachError;
 use crate::operation::{Done, Operation, Outcome};
 use crate::place::Record;
@@ -29,6 +28,7 @@ use crate::processors;
 use crate::relay::Relay;
 use crate::shape::Shape;
 use crate::users::who_uses;
+use host::block::node;
 
 /// `NBD_GENL_FAMILY_NAME` and its version, `linux/nbd-netlink.h`.
 const FAMILY: (&str, u8) = ("nbd", 1);
@@ -91,7 +91,7 @@ impl NbdNode {
         // The kernel has its own references to the sockets once it is connected.
         let index = connect(&family, shape, &theirs);
         let index = index.inspect_err(|_| sockets.iter().for_each(|socket| socket.shut()))?;
-        let path = device(&format!("nbd{index}"));
+        let path = node(&format!("nbd{index}"));
         let connected_by = shown_process(index);
         let mut node = NbdNode { path, index, connected_by, is_connected: true, family, sockets, threads };
         node.wait_until_it_appears()?;

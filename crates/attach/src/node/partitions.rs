@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 
-use crate::block::partitions;
 use crate::error::AttachError;
 use crate::kernel;
 use crate::users::who_uses;
+use host::block::partitions;
 
 /// Interval of attempts.
 const POLL: Duration = Duration::from_millis(20);

@@ -25,7 +25,6 @@ use super::ublk_structures::{
 };
 use super::ublk_takeover::{Beginning, beginning, linux};
 use super::{Drive, Node};
-use crate::block::device;
 use crate::error::AttachError;
 use crate::kernel::{UblkCommand, UblkControl};
 use crate::place::fingerprint;
@@ -33,6 +32,7 @@ use crate::processors;
 use crate::relay::Relay;
 use crate::shape::Shape;
 use crate::takeover::Takeover;
+use host::block::node;
 
 /// Queues of a device: one for each core, up to this number.
 const QUEUES_MAX: usize = 4;
@@ -82,7 +82,7 @@ impl UblkNode {
             error => AttachError::system("cannot add a ublk device", error.into()),
         })?;
         let info = Info::decode(&info);
-        let path = device(&format!("ublkb{}", info.id));
+        let path = node(&format!("ublkb{}", info.id));
         let threads = Some(Vec::new());
         let mut node = UblkNode { id: info.id, path, mark, control, threads, is_kept: false };
         note(&node.path)?;
@@ -189,7 +189,7 @@ impl UblkNode {
         command: UblkCommand,
         mut note: impl FnMut(Takeover) -> Result<(), AttachError>,
     ) -> Result<(), AttachError> {
-        let data = device(&format!("ublkc{}", self.id));
+        let data = node(&format!("ublkc{}", self.id));
         let opened = Arc::new(appears(&data, || File::options().read(true).write(true).open(&data))?);
         note(Takeover::Begun)?;
         // All at once: a kill when only some have sent their commands is the worst.

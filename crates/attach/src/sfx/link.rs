@@ -7,8 +7,8 @@ use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
 use super::numbers;
-use crate::block::partitions;
 use crate::error::AttachError;
+use host::block::partitions;
 
 /// A link.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,6 +1,8 @@
 //! The machine: memory, limits, io_uring.
 
 use host::groups::memory_limit_bytes;
+use host::memory::{self, meminfo_bytes};
+use host::process::status_field;
 use service::{IoChoice, run_here};
 
 use super::Patient;
@@ -110,11 +112,7 @@ impl Needs {
 /// Compares the memory that a server may use with that of the machine or of the control group.
 fn memory(patient: &Patient) -> Finding {
     let check = "memory";
-    let meminfo = patient.root.text("proc/meminfo").unwrap_or_default();
-    let value = |name: &str| {
-        let line = meminfo.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
-        line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok().map(|kilobytes| kilobytes << 10)
-    };
+    let value = |name: &str| meminfo_bytes(&patient.root, name);
     let Some(mut total) = value("MemTotal") else {
         return Finding::unknown(check, "not available in /proc/meminfo", "see free -h");
     };
@@ -170,10 +168,8 @@ fn memory(patient: &Patient) -> Finding {
 }
 
 fn resident_bytes(patient: &Patient, pid: u32) -> u64 {
-    let status = patient.root.text(format!("proc/{pid}/status")).unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
-    let kilobytes = line.and_then(|line| line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok());
-    kilobytes.unwrap_or(0) << 10
+    let resident = status_field(&patient.root, &pid.to_string(), "VmRSS");
+    resident.and_then(|value| memory::bytes(&value)).unwrap_or(0)
 }
 
 /// Compares the map of the used capacity with the map cache: 8 bytes per block of 4 KiB.

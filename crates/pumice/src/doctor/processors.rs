@@ -2,6 +2,7 @@
 
 use host::groups::processors_limit;
 use host::numbered;
+use host::processors::{allowed, count, online};
 
 use super::Patient;
 use super::finding::Finding;
@@ -27,29 +28,16 @@ fn processors(patient: &Patient) -> Vec<String> {
     names.into_iter().map(|name| format!("sys/devices/system/cpu/{name}")).collect()
 }
 
-/// Counts the processors in a list such as `0-3,8`.
-fn count(list: &str) -> Option<usize> {
-    list.split(',')
-        .map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            (last.trim().parse::<usize>().ok()? + 1).checked_sub(first.trim().parse().ok()?)
-        })
-        .sum()
-}
-
 /// Checks the processors that the server may use, by its affinity and the quota of its control group.
 fn affinity(patient: &Patient) -> Finding {
     let check = "cpu-affinity";
     let (process, whose) = patient.process();
-    let status = patient.root.text(format!("proc/{process}/status")).unwrap_or_default();
-    let allowed = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
-    let online = patient.root.text("sys/devices/system/cpu/online");
+    let (allowed, online) = (allowed(&patient.root, &process), online(&patient.root));
     let advice = "see taskset -pc PID";
     let (Some(allowed), Some(online)) = (allowed, online) else {
         return Finding::unknown(check, "not available in /proc and /sys", advice);
     };
-    let allowed = allowed.trim();
-    let (Some(usable), Some(all)) = (count(allowed), count(&online)) else {
+    let (Some(usable), Some(all)) = (count(&allowed), count(&online)) else {
         let found =
             format!("invalid list {allowed:?} or {online:?}: expected numbers and ranges of processors");
         return Finding::unknown(check, found, advice);

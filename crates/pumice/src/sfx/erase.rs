@@ -2,11 +2,9 @@
 //! hardware drive stays.
 
 use std::io::{BufRead, IsTerminal, Write};
-use std::os::unix::ffi::OsStringExt;
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use std::{ffi::OsString, fs};
 
 use anyhow::{Context, Result, bail};
 use ask::{Change, change};
@@ -14,6 +12,7 @@ use attach::bridge::State;
 use attach::client::{self, Attachment};
 use attach::sfx;
 use drive::WipeOptions;
+use host::process;
 use status::shown;
 
 use super::card::Card;
@@ -159,12 +158,9 @@ fn detach(attachment: &Attachment) -> Result<()> {
 fn bridge(attachment: &Attachment) -> Result<Command> {
     let pid = attachment.record.bridge_pid;
     let failed = || format!("{}: its bridge process {pid} is unknown", shown(&attachment.record.path));
-    let line = fs::read(format!("/proc/{pid}/cmdline")).with_context(failed)?;
-    let words = line.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec()));
-    let mut arguments: Vec<OsString> = words.skip(1).collect();
-    // Each argument ends with a zero.
-    arguments.pop();
-    let [command, path, ..] = arguments.as_slice() else { bail!("{}", failed()) };
+    let arguments = process::arguments(pid).with_context(failed)?;
+    let [_, arguments @ ..] = arguments.as_slice() else { bail!("{}", failed()) };
+    let [command, path, ..] = arguments else { bail!("{}", failed()) };
     if command != BRIDGE || path != attachment.record.path.as_os_str() {
         bail!("{}", failed());
     }

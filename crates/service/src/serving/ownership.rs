@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use drive::{Claim, Drive, Error, Fate, Owner, Pace, Planted, Sleep, Spawner, Surroundings};
+use host::process::{Stat, stat};
 use layout::owner::Process;
 use media::{AnyMedia, FileMedia};
 use rand::TryRngCore;
@@ -84,19 +85,13 @@ impl Started {
         if test_kill_process(process) == Err(Errno::SRCH) {
             return Started::Ended;
         }
-        match fs::read_to_string(format!("/proc/{pid}/stat")).ok().as_deref().and_then(state_and_start) {
+        match stat(pid) {
             // A zombie has closed its files.
-            Some(("Z" | "X", _)) => Started::Ended,
-            Some((_, ticks)) => Started::At(ticks),
+            Some(Stat { state: 'Z' | 'X', .. }) => Started::Ended,
+            Some(found) => Started::At(found.started_ticks),
             None => Started::Hidden,
         }
     }
-}
-
-/// Returns fields 3 and 22 of a line of /proc/PID/stat. The name, in parentheses, may contain anything.
-fn state_and_start(stat: &str) -> Option<(&str, u64)> {
-    let mut fields = stat.get(stat.rfind(')')? + 1..)?.split_whitespace();
-    Some((fields.next()?, fields.nth(18)?.parse().ok()?))
 }
 
 impl Surroundings for Machine {
@@ -355,12 +350,5 @@ mod tests {
         owned.opened(&drive);
         assert_eq!(drive.status().state, State::Poisoned(why));
         owned.give_back().await;
-    }
-
-    #[test]
-    fn a_name_does_not_hide_the_fields_behind_it() {
-        let stat = format!("12 (a) b) S {} 4711 0", vec!["0"; 18].join(" "));
-        assert_eq!(state_and_start(&stat), Some(("S", 4711)));
-        assert_eq!(state_and_start("12 (a) S 1"), None);
     }
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use crate::Root;
+
 /// Most devices above a node that are looked at.
 const ABOVE_MAX: usize = 1024;
 
@@ -24,15 +26,14 @@ pub fn partitions(path: &Path) -> Vec<Partition> {
 /// Directory of a block device in sysfs.
 fn folder(path: &Path) -> Option<PathBuf> {
     let number = fs::metadata(path).ok()?.rdev();
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    (number != 0).then(|| PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
+    (number != 0).then(|| Root::machine().block_device(number))
 }
 
 fn partitions_in(folder: &Path) -> Vec<Partition> {
     let entries = fs::read_dir(folder).into_iter().flatten().flatten();
     let partition = |entry: fs::DirEntry| {
         let number = fs::read_to_string(entry.path().join("partition")).ok()?.trim().parse().ok()?;
-        Some(Partition { path: device(entry.file_name().to_str()?), number })
+        Some(Partition { path: node(entry.file_name().to_str()?), number })
     };
     let mut found: Vec<Partition> = entries.filter_map(partition).collect();
     found.sort_by_key(|partition| partition.number);
@@ -63,7 +64,7 @@ fn numbers_above_in(folder: &Path, devices: &Path) -> Vec<String> {
 }
 
 /// Path of a device node for a kernel name.
-pub(crate) fn device(name: &str) -> PathBuf {
+pub fn node(name: &str) -> PathBuf {
     Path::new("/dev").join(name)
 }
 
@@ -101,7 +102,7 @@ mod tests {
         }
         symlink(at("devices/loop0"), at("7:0"))?;
         let found = partitions_in(&at("7:0"));
-        let partition = |name: &str, number| Partition { path: device(name), number };
+        let partition = |name: &str, number| Partition { path: node(name), number };
         assert_eq!(found, [partition("loop0p2", 2), partition("loop0p10", 10)]);
         let mut above = numbers_above_in(&at("7:0"), &at("block"));
         above.sort();

@@ -1,17 +1,17 @@
 //! The server of a drive: found by its admin socket, started if there is none.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ask::{AskError, AttachedMark, DriveSearch, MarkName, is_being_opened};
+use launch::{Log, Serve};
 use nbd::client::{Agreed, ExportUri, Wishes, negotiate_attachment};
 use nbd::delivery::FuseDevice;
 use parking_lot::Mutex;
@@ -239,7 +239,7 @@ pub(crate) struct DriveServer {
     /// Why the server that was started last has not served the drive.
     failure: Option<String>,
     /// Bytes of the server's log when it was started.
-    log_begin: u64,
+    log: Option<Log>,
     /// The drive that is expected: that of a device which waits for a bridge.
     expected: Option<Identity>,
     pub(crate) known: Known,
@@ -274,7 +274,7 @@ impl DriveServer {
             started,
             started_at: None,
             failure: None,
-            log_begin: 0,
+            log: None,
             is_fixed: expected.is_some(),
             expected,
             known: Known::default(),
@@ -368,10 +368,7 @@ impl DriveServer {
 
     /// The last line that the server has written to its log.
     fn last_words(&self) -> Option<String> {
-        let log = fs::read(place::server_log(&self.folder)).ok()?;
-        let log = String::from_utf8_lossy(log.get(self.log_begin as usize..)?).into_owned();
-        let line = log.lines().rfind(|line| !line.is_empty())?;
-        Some(line.trim_start_matches("pumice: ").to_string())
+        self.log.as_ref()?.last_line()
     }
 
     /// Starts a server if the last one has ended. Notes why there is none, if that is known.
@@ -386,17 +383,13 @@ impl DriveServer {
     }
 
     fn spawn(&mut self) -> Result<(), String> {
-        let log = File::options().create(true).append(true).open(place::server_log(&self.folder));
-        let log = log.map_err(|error| format!("cannot write its log: {error}"))?;
-        self.log_begin = log.metadata().map_or(0, |log| log.len());
-        let mut socket = OsString::from("unix:");
-        socket.push(place::nbd_socket(&self.folder));
-        let mut command = Command::new(&self.start.program);
-        command.arg("serve").arg(&self.path).arg("--nbd").arg(socket).args(&self.start.arguments);
-        // Out of reach of the terminal's signals.
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).process_group(0);
+        let log = Log::append(&place::server_log(&self.folder));
+        let (log, file) = log.map_err(|error| format!("cannot write its log: {error}"))?;
+        self.log = Some(log);
+        let serve = Serve::new(&self.start.program).drive(&self.path);
+        let serve = serve.nbd(&place::nbd_socket(&self.folder)).args(&self.start.arguments).in_own_group();
         let mut server = self.started.server.lock();
-        let child = command.spawn().map_err(|error| format!("{}: {error}", shown(&self.start.program)))?;
+        let child = serve.spawn(file).map_err(|error| format!("{}: {error}", shown(&self.start.program)))?;
         let process = Process::of(child.id());
         // At once: if this process is killed, somebody else has to end that one.
         *server = Some(self.started.noted(StartedServer { process, child: Some(child), has_served: false }));

@@ -1,6 +1,6 @@
 //! Other programs: started in their own process group, watched, timed and ended.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -184,13 +184,13 @@ impl Server {
     pub(crate) fn start<S: AsRef<OsStr>>(
         program: &Path,
         arguments: &[S],
-        environment: &[(&str, &Path)],
+        environment: &[(OsString, OsString)],
         log: &Path,
     ) -> Result<Server> {
         let messages = File::create(log).map_err(BenchError::io(log))?;
         // In order: file systems are unmounted, drives are closed.
         let mut command = command(program, arguments, "TERM");
-        command.envs(environment.iter().copied()).stdout(Stdio::null()).stderr(messages);
+        command.envs(environment.iter().cloned()).stdout(Stdio::null()).stderr(messages);
         let program = name(program);
         let child = command
             .spawn()

@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use launch::wait;
 use media::SimRng;
-
-use crate::server::wait;
 
 /// Size of the range that is verified after restarts, in bytes.
 pub const SETTLED_BYTES: u64 = 4 << 20;

@@ -8,6 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use launch::{Readiness, Server};
 use media::SimRng;
 use sim::oracle::LifeEnd;
 
@@ -17,7 +18,7 @@ use crate::disk::{Action, Disk, Stale, Trigger, When};
 use crate::fio::{BUSY_BYTES, Fio, SETTLED_BYTES};
 use crate::mode::Mode;
 use crate::mount::Mounted;
-use crate::server::{Place, Server, Started};
+use crate::server::{LIMIT, Place};
 use shape::Shape;
 
 /// Most power cuts in a row during one recovery.
@@ -181,13 +182,16 @@ impl Story {
                 self.note("a sync fails while it opens");
                 self.disk.fail_sync(self.rng.below(3));
             }
-            let server = Server::start(&self.place, &self.file(), &self.shape.arguments);
+            let server = self.place.serve(&self.file(), &self.shape.arguments);
             let mut server = server.map_err(|error| format!("cannot start the server: {error}"))?;
             let disk = self.disk.clone();
-            let started = server.wait_ready(|| !disk.is_powered());
+            let started = server.wait_ready(1, LIMIT, || !disk.is_powered());
             let logged = server.logged();
             self.server = Some(server);
-            let started = started?;
+            let started = started.map_err(|error| error.to_string())?;
+            if started == Readiness::Late {
+                return Err(format!("the server does not serve after {} seconds", LIMIT.as_secs()));
+            }
             if !self.disk.is_powered() {
                 cuts += 1;
                 self.counts.cuts_in_recovery += 1;
@@ -205,17 +209,17 @@ impl Story {
                     self.server = None;
                     self.counts.failed_sync_restarts += 1;
                 }
-                Started::Ready if self.disk.is_powered() => {
+                Readiness::Serves if self.disk.is_powered() => {
                     self.counts.recoveries += 1;
                     return Ok(());
                 }
-                Started::Ended(status) => {
+                Readiness::Ended(status) => {
                     return Err(format!(
                         "the server does not open the drive; it ended with {status}:\n{logged}"
                     ));
                 }
                 // The power was cut between the two checks.
-                Started::Ready | Started::Interrupted => {
+                Readiness::Serves | Readiness::Interrupted | Readiness::Late => {
                     cuts += 1;
                     self.counts.cuts_in_recovery += 1;
                     self.cut_and_restart("while it opened")?;
@@ -290,7 +294,9 @@ impl Story {
         self.shared.begin_end();
         let Some(mut server) = self.server.take() else { return Ok(()) };
         server.ask_to_stop();
-        let status = server.wait()?;
+        let status = server.wait(LIMIT).map_err(|error| error.to_string())?;
+        let status =
+            status.ok_or_else(|| format!("the server does not stop in {} seconds", LIMIT.as_secs()))?;
         if !status.success() {
             return Err(format!(
                 "the server did not close the drive; it ended with {status}:\n{}",

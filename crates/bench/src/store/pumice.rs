@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use launch::Serve;
 use serde::Deserialize;
 use status::{StatusAnswer, StatusReport};
 
@@ -149,31 +150,21 @@ impl Pumice {
         }
         let socket = workshop.path("nbd.sock");
         let _ = fs::remove_file(&socket);
-        let nbd = format!("unix:{}", socket.display());
-        let path_text = drive.display().to_string();
-        let runtime = workshop.path("run");
         // A full drive is measured as it is, not as it is slowed down. As users have it otherwise, but where
         // settling is waited for, it takes a whole processor.
         let is_settled = scene.steps.iter().any(|step| step.action == Action::Settle);
         let background = if is_settled { "100" } else { "10" };
         let cache = workshop.read_cache();
-        let arguments = [
-            "serve",
-            &path_text,
-            "--nbd",
-            &nbd,
-            "--background-cpu",
-            background,
-            "--read-cache",
-            &cache,
-            "--throttle-at",
-            "off",
-        ];
-        // As in `Asks::run`.
-        let user = rustix::process::geteuid().as_raw().to_string();
-        let environment =
-            [("PUMICE_RUNTIME_DIR", runtime.as_path()), ("PUMICE_USER", Path::new(user.as_str()))];
-        let server = Server::start(workshop.program, &arguments, &environment, &workshop.path("serve.log"))?;
+        let serve = Serve::new(workshop.program)
+            .drive(&drive)
+            .nbd(&socket)
+            .args(["--background-cpu", background, "--read-cache", &cache, "--throttle-at", "off"])
+            .runtime_dir(&workshop.path("run"))
+            // As in `Asks::run`.
+            .as_own_user();
+        // Ended by the kernel if this program is killed.
+        let log = workshop.path("serve.log");
+        let server = Server::start(workshop.program, serve.arguments(), serve.environment(), &log)?;
         let status = server.wait(workshop.stop, || {
             // The drive is locked before the server can be asked about it.
             let status = match asks.status() {

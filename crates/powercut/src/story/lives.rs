@@ -203,7 +203,7 @@ impl Story {
             if let Some(why) = self.shared.failure() {
                 return Err(why);
             }
-            if let Some(status) = self.server.as_mut().and_then(crate::server::Server::ended) {
+            if let Some(status) = self.server.as_mut().and_then(launch::Server::ended) {
                 return Err(format!("the server ended by itself, with {status}:\n{}", self.logged()));
             }
             if left.is_zero() {
@@ -239,6 +239,6 @@ impl Story {
     }
 
     fn logged(&self) -> String {
-        self.server.as_ref().map(crate::server::Server::logged).unwrap_or_default()
+        self.server.as_ref().map(launch::Server::logged).unwrap_or_default()
     }
 }

@@ -1,27 +1,26 @@
 //! The server of the demo: a child process with this program.
 
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use ask::ask_status;
+use launch::{RUNTIME_DIR, Readiness, Serve};
 use status::StatusReport;
 
 use super::say;
-use super::tools::{command, kill, run, run_always, terminate, wait_until};
+use super::tools::{check_interrupted, run, run_always};
 use crate::human;
 
 const LIMIT: Duration = Duration::from_secs(30);
+/// Time that the server may take to end before it is killed: it finishes the training of a dictionary first.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// Time limit of attaching and detaching.
 const ATTACH_LIMIT: Duration = Duration::from_secs(120);
-/// Environment variable with the run-time directory of servers and of attached drives.
-const RUNTIME_DIR: &str = "PUMICE_RUNTIME_DIR";
 
 /// A child process that serves the drive; killed when dropped.
 pub(super) struct Server {
-    child: Child,
+    process: launch::Server,
     folder: PathBuf,
     /// Time from the start of the process until the drive was open.
     pub(super) ready_after: Duration,
@@ -35,32 +34,24 @@ impl Server {
 
     /// Starts a server for the file `drive` in `folder`.
     pub(super) fn start(folder: &Path) -> Result<Server> {
-        let own = own_program()?;
-        let log = File::options().create(true).append(true).open(folder.join("log"))?;
-        let nbd = format!("unix:{}", Server::socket(folder).display());
-        let admin = format!("unix:{}", folder.join("admin.sock").display());
-        let drive = folder.join("drive");
-        let arguments = ["serve", path_text(&drive)?, "--nbd", &nbd, "--admin", &admin];
+        // Ctrl-C on the terminal reaches only this process, which stops the server in order.
+        let serve = Serve::new(Path::new(&own_program()?))
+            .drive(&folder.join("drive"))
+            .nbd(&Server::socket(folder))
+            .admin(&folder.join("admin.sock"))
+            .runtime_dir(&runtime_dir(folder))
+            .in_own_group();
         let since = Instant::now();
-        let child = command(&own, &arguments)
-            .env(RUNTIME_DIR, runtime_dir(folder))
-            .stdout(Stdio::null())
-            .stderr(log)
-            .spawn()
-            .context("cannot start the server")?;
-        let mut server = Server { child, folder: folder.to_path_buf(), ready_after: Duration::ZERO };
-        let child = &mut server.child;
-        wait_until(LIMIT, "the server", || {
-            if let Some(status) = child.try_wait()? {
-                let log = std::fs::read_to_string(folder.join("log")).unwrap_or_default();
-                bail!("the server ended ({status}): {}", log.lines().last().unwrap_or_default());
+        let mut process = serve.start(&folder.join("log")).context("cannot start the server")?;
+        match process.wait_ready(1, LIMIT, || check_interrupted().is_err())? {
+            Readiness::Serves => {}
+            Readiness::Ended(status) => {
+                bail!("the server ended ({status}): {}", process.logged().lines().last().unwrap_or_default())
             }
-            // The sockets exist earlier, but clients are served only once the drive is open.
-            let open = ask_status(&folder.join("admin.sock")).is_ok_and(|answer| !answer.drives.is_empty());
-            Ok(open.then_some(()))
-        })?;
-        server.ready_after = since.elapsed();
-        Ok(server)
+            Readiness::Interrupted => check_interrupted()?,
+            Readiness::Late => bail!("the server: not done after {} seconds", LIMIT.as_secs()),
+        }
+        Ok(Server { process, folder: folder.to_path_buf(), ready_after: since.elapsed() })
     }
 
     /// Starts a server again after a kill, and prints what recovery took.
@@ -77,22 +68,17 @@ impl Server {
     }
 
     /// Kills the server with SIGKILL.
-    pub(super) fn kill(mut self) {
-        kill(&mut self.child);
+    pub(super) fn kill(self) {
+        drop(self.process);
     }
 
     /// Stops the server with SIGTERM. Fails if it does not exit successfully.
     pub(super) fn stop(mut self) -> Result<()> {
-        match terminate(&mut self.child) {
-            true => Ok(()),
-            false => bail!("the server did not stop as it should"),
+        self.process.ask_to_stop();
+        match self.process.wait(PATIENCE)? {
+            Some(status) if status.success() => Ok(()),
+            _ => bail!("the server did not stop as it should"),
         }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        kill(&mut self.child);
     }
 }
 

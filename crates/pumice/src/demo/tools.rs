@@ -8,13 +8,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Pid, Signal, kill_process};
 
 /// Interval between checks while waiting.
 const POLL: Duration = Duration::from_millis(10);
-/// Time that a program may take to end before it is killed. A server finishes the training of a dictionary
-/// first.
-const PATIENCE: Duration = Duration::from_secs(60);
 
 static INTERRUPTED: AtomicBool = AtomicBool::new(false);
 
@@ -113,21 +109,4 @@ pub(crate) fn kill(child: &mut Child) {
     // Ignores errors: the child may have ended already.
     let _ = child.kill();
     let _ = child.wait();
-}
-
-/// Asks a child to end, and kills it after a timeout. Returns true if it exited successfully.
-pub(crate) fn terminate(child: &mut Child) -> bool {
-    let pid = Pid::from_child(child);
-    // The process id is still valid, because the child was not waited for yet.
-    let _ = kill_process(pid, Signal::TERM);
-    let since = Instant::now();
-    while since.elapsed() < PATIENCE {
-        match child.try_wait() {
-            Ok(Some(status)) => return status.success(),
-            Ok(None) => sleep(POLL),
-            Err(_) => break,
-        }
-    }
-    kill(child);
-    false
 }

@@ -10,9 +10,11 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
+use launch::wait;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::mount::Mount;
-use crate::tools::{command, installed, kill, run, run_always, terminate, wait_until};
+use crate::tools::{command, installed, kill, run, run_always, wait_until};
 
 /// Timeout of each step.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -97,4 +99,15 @@ impl Drop for Disk {
             let _ = run_always("umount", &[OsStr::new("-l"), self.file.as_os_str()], LIMIT);
         }
     }
+}
+
+/// Asks a child to end, and kills it after a while. Returns true if it exited successfully.
+fn terminate(child: &mut Child) -> bool {
+    // The process id is still valid, because the child was not waited for yet.
+    let _ = kill_process(Pid::from_child(child), Signal::TERM);
+    let ended = wait(child, LIMIT).ok().flatten();
+    if ended.is_none() {
+        kill(child);
+    }
+    ended.is_some_and(|status| status.success())
 }

@@ -15,8 +15,7 @@ pub(crate) struct Run {
 /// Time limit for any program, in seconds.
 const LIMIT_SECONDS: &str = "180";
 
-/// Environment variable with the user that a server becomes.
-pub(crate) const USER: &str = "PUMICE_USER";
+pub(crate) use launch::USER;
 
 /// The user who runs the tests.
 pub(crate) fn own_user() -> String {

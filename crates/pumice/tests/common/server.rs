@@ -1,15 +1,14 @@
 //! A drive in a temporary directory, and its servers.
 
 use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::mpsc;
+use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use launch::{RUNTIME_DIR, Readiness, USER};
+use rustix::process::Signal;
 
-use super::run::{Run, USER, in_time, own_user};
+use super::run::{Run, in_time, own_user};
 
 /// Longest wait for a server to become ready or to stop.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -63,7 +62,7 @@ impl Drive {
 
     /// Runs `pumice` with access to the servers of this drive only.
     pub(crate) fn pumice(&self, arguments: &[&str]) -> Run {
-        let own = format!("PUMICE_RUNTIME_DIR={}", self.runtime_dir().display());
+        let own = format!("{RUNTIME_DIR}={}", self.runtime_dir().display());
         in_time("env", &[&[&own, env!("CARGO_BIN_EXE_pumice")], arguments].concat())
     }
 
@@ -146,47 +145,35 @@ impl Drive {
         if command.get_envs().all(|(name, _)| name != USER) {
             command.env(USER, own_user());
         }
-        let child = command
-            .env("PUMICE_RUNTIME_DIR", self.runtime_dir())
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .expect("the program was built");
-        let mut server = Server { child, uris: Vec::new(), http: None };
-        server.wait_ready(count, &self.folder().join("log"));
-        server
+        command.env(RUNTIME_DIR, self.runtime_dir()).stdin(Stdio::null()).stderr(log);
+        let mut process = launch::Server::spawn(command).expect("the program was built");
+        let ready = process.wait_ready(count, LIMIT, || false).expect("it is ours");
+        if ready != Readiness::Serves {
+            let log = std::fs::read_to_string(self.folder().join("log")).unwrap_or_default();
+            panic!("the server does not serve, {ready:?}: {log}");
+        }
+        Server::of(process)
     }
 }
 
 /// A running server, killed when dropped.
 pub(crate) struct Server {
-    child: Child,
+    process: launch::Server,
     uris: Vec<String>,
     http: Option<String>,
 }
 
 impl Server {
-    /// Waits for `count` lines with addresses.
-    fn wait_ready(&mut self, count: usize, log: &Path) {
-        let stdout = self.child.stdout.take().expect("piped");
-        let (sender, lines) = mpsc::channel();
-        std::thread::spawn(move || {
-            for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                // Fails when the test has ended.
-                let _ = sender.send(line);
-            }
-        });
-        while self.uris.len() < count {
-            let Ok(line) = lines.recv_timeout(LIMIT) else {
-                panic!("the server does not serve: {}", std::fs::read_to_string(log).unwrap_or_default());
-            };
-            let (what, uri) = line.rsplit_once(" at ").expect("a line with a URI");
-            match what {
-                "metrics" => self.http = Some(uri.to_string()),
-                _ => self.uris.push(uri.to_string()),
+    /// Takes the addresses from what a server has printed.
+    fn of(process: launch::Server) -> Server {
+        let (mut uris, mut http) = (Vec::new(), None);
+        for line in process.printed() {
+            match line.rsplit_once(" at ").expect("a line with a URI") {
+                ("metrics", uri) => http = Some(uri.to_string()),
+                (_, uri) => uris.push(uri.to_string()),
             }
         }
+        Server { process, uris, http }
     }
 
     /// The first URI that the server printed.
@@ -211,23 +198,22 @@ impl Server {
 
     /// Process id.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.process.pid()
     }
 
     /// Kills the server with SIGKILL.
-    pub(crate) fn kill(mut self) {
-        self.child.kill().expect("it runs");
-        self.child.wait().expect("it was ours");
+    pub(crate) fn kill(self) {
+        drop(self.process);
     }
 
     /// Sends SIGTERM.
     pub(crate) fn ask_to_stop(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::TERM).expect("it runs");
+        self.process.ask_to_stop();
     }
 
     /// Sends SIGHUP.
     pub(crate) fn ask_to_reload(&self) {
-        kill_process(Pid::from_child(&self.child), Signal::HUP).expect("it runs");
+        self.process.signal(Signal::HUP);
     }
 
     /// Sends SIGTERM and waits until the server ends.
@@ -238,22 +224,7 @@ impl Server {
 
     /// Waits until the server ends.
     pub(crate) fn wait(&mut self) -> ExitStatus {
-        let since = Instant::now();
-        while since.elapsed() < LIMIT {
-            if let Some(status) = self.child.try_wait().expect("it is ours") {
-                return status;
-            }
-            std::thread::sleep(Duration::from_millis(5));
-        }
-        panic!("the server does not stop");
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        // The server may have ended already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        self.process.wait(LIMIT).expect("it is ours").expect("the server stops")
     }
 }
 

@@ -13,6 +13,9 @@ use crate::log::Log;
 /// Interval of looks at a process.
 const POLL: Duration = Duration::from_millis(1);
 
+/// Start of a line with the address of a drive.
+const SERVING: &str = "serving ";
+
 /// Outcome of waiting for a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Readiness {
@@ -66,8 +69,8 @@ impl Server {
         self.child.id()
     }
 
-    /// Waits until the server has printed `count` addresses, which it does when their drives are open, for at
-    /// most `limit`, or until `interrupted` returns true.
+    /// Waits until the server has printed `count` addresses of drives, which it does when these are open, for
+    /// at most `limit`, or until `interrupted` returns true.
     ///
     /// # Errors
     ///
@@ -79,7 +82,7 @@ impl Server {
         interrupted: impl Fn() -> bool,
     ) -> io::Result<Readiness> {
         let since = Instant::now();
-        while self.printed.len() < count {
+        while self.addresses_count() < count {
             if interrupted() {
                 return Ok(Readiness::Interrupted);
             }
@@ -104,7 +107,11 @@ impl Server {
         Ok(Readiness::Serves)
     }
 
-    /// The lines that it has printed while it was waited for: `serving PATH at URI`.
+    fn addresses_count(&self) -> usize {
+        self.printed.iter().filter(|line| line.starts_with(SERVING)).count()
+    }
+
+    /// The lines that it has printed while it was waited for: `serving PATH at URI`, `metrics at URL`.
     pub fn printed(&self) -> &[String] {
         &self.printed
     }
@@ -186,9 +193,9 @@ mod tests {
 
     #[test]
     fn a_server_is_ready_when_it_has_printed_its_addresses() -> io::Result<()> {
-        let mut one = server("echo serving a at x; echo serving b at y; exec sleep 600");
+        let mut one = server("echo metrics at h; echo serving a at x; echo serving b at y; exec sleep 600");
         assert_eq!(one.wait_ready(2, LONG, || false)?, Readiness::Serves);
-        assert_eq!(one.printed(), ["serving a at x", "serving b at y"]);
+        assert_eq!(one.printed(), ["metrics at h", "serving a at x", "serving b at y"]);
         assert_eq!(one.wait_ready(3, LONG, || true)?, Readiness::Interrupted);
         assert_eq!(one.wait_ready(3, Duration::ZERO, || false)?, Readiness::Late);
         assert_eq!(one.ended(), None);

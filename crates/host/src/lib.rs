@@ -9,6 +9,7 @@
 //! | [`groups`] | how much memory and processor time the control groups of a process allow |
 //! | [`block`] | which partitions a device has, and what is made of it |
 //! | [`users`] | who has a device open, or a file system on it |
+//! | [`in_use`] | what keeps a file or device: mounts, swap, devices made of it, locks |
 //! | [`process`] | name, arguments, state, open files of a process |
 //! | [`memory`] [`processors`] | how much memory there is; which processors a process may run on |
 //! | [`file`] | whether two paths lead to the same file or device |
@@ -23,6 +24,7 @@ pub mod disks;
 pub mod file;
 pub mod foreign;
 pub mod groups;
+pub mod in_use;
 pub mod loops;
 pub mod memory;
 pub mod mounts;

@@ -1,28 +1,21 @@
-//! The disk as a file: a FUSE file system with one file.
+//! The disk as a file of a FUSE file system.
 
-use std::ffi::OsStr;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use fuser::{
-    AccessFlags, Config, Errno, FileAttr, FileHandle, FileType, Filesystem, FopenFlags, Generation, INodeNo,
-    InitFlags, KernelConfig, LockOwner, MountOption, OpenFlags, ReplyAttr, ReplyData, ReplyDirectory,
-    ReplyEmpty, ReplyEntry, ReplyOpen, ReplyStatfs, ReplyWrite, Request, Session, SessionUnmounter,
-    TimeOrNow, WriteFlags,
+    Config, Errno, FopenFlags, InitFlags, KernelConfig, MountOption, OpenFlags, ReplyData, ReplyEmpty,
+    ReplyWrite, Session, SessionUnmounter,
 };
-use rustix::fs::OFlags;
+use one_file::{Contents, FILE_NAME, Look, OneFile};
+use rustix::fs::{FallocateFlags, OFlags};
 use rustix::mount::UnmountFlags;
 
 use crate::disk::{Disk, PAGE_BYTES};
 
-/// Name of the file.
-pub const FILE_NAME: &str = "drive";
-const FILE: INodeNo = INodeNo(2);
-/// Names and attributes never change, and looking them up again must not empty the cache.
-const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 /// Number of requests handled concurrently.
 const THREADS: usize = 8;
 /// Largest write, in bytes: larger than any write of a drive.
@@ -59,7 +52,7 @@ impl Mounted {
         let mut config = Config::default();
         config.mount_options = vec![MountOption::FSName("power-cuts".into())];
         config.n_threads = Some(THREADS);
-        let mut session = Session::new(OneFile { disk, cache }, folder, &config)?;
+        let mut session = Session::new(disk_file(disk, cache), folder, &config)?;
         let unmounter = session.unmount_callable();
         let thread = std::thread::Builder::new().name("fuse".into()).spawn(move || session.run())?;
         Ok(Mounted { folder: folder.to_path_buf(), unmounter, thread: Some(thread) })
@@ -113,36 +106,18 @@ impl Drop for Mounted {
     }
 }
 
-struct OneFile {
+/// What is in the file: the disk.
+struct DiskFile {
     disk: Arc<Disk>,
     cache: Cache,
 }
 
-impl OneFile {
-    fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
-        let (kind, perm, size) = match inode {
-            INodeNo::ROOT => (FileType::Directory, 0o700, 0),
-            FILE => (FileType::RegularFile, 0o600, self.disk.size_bytes()),
-            _ => return None,
-        };
-        Some(FileAttr {
-            ino: inode,
-            size,
-            blocks: size / 512,
-            atime: UNIX_EPOCH,
-            mtime: UNIX_EPOCH,
-            ctime: UNIX_EPOCH,
-            crtime: UNIX_EPOCH,
-            kind,
-            perm,
-            nlink: 1,
-            uid: rustix::process::geteuid().as_raw(),
-            gid: rustix::process::getegid().as_raw(),
-            rdev: 0,
-            blksize: PAGE_BYTES as u32,
-            flags: 0,
-        })
-    }
+/// The file system with the file of a disk.
+fn disk_file(disk: Arc<Disk>, cache: Cache) -> OneFile<DiskFile> {
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    // Looking at the size again must not empty the cache.
+    let look = Look { mode: 0o600, owner, block_bytes: PAGE_BYTES as u32, may_grow: false, is_free: true };
+    OneFile::new(look, DiskFile { disk, cache })
 }
 
 /// Returns whether a transfer consists of whole pages, as those of a drive do.
@@ -150,8 +125,12 @@ fn is_whole(offset: u64, len: u64) -> bool {
     offset.is_multiple_of(PAGE_BYTES as u64) && len.is_multiple_of(PAGE_BYTES as u64)
 }
 
-impl Filesystem for OneFile {
-    fn init(&mut self, _request: &Request, config: &mut KernelConfig) -> io::Result<()> {
+impl Contents for DiskFile {
+    fn size_bytes(&self) -> u64 {
+        self.disk.size_bytes()
+    }
+
+    fn init(&mut self, config: &mut KernelConfig) -> io::Result<()> {
         let wanted = match self.cache {
             Cache::WriteBack => InitFlags::FUSE_ASYNC_DIO | InitFlags::FUSE_WRITEBACK_CACHE,
             _ => InitFlags::FUSE_ASYNC_DIO,
@@ -164,70 +143,15 @@ impl Filesystem for OneFile {
         Ok(())
     }
 
-    fn lookup(&self, _request: &Request, parent: INodeNo, name: &OsStr, reply: ReplyEntry) {
-        match self.attributes(FILE) {
-            Some(file) if parent == INodeNo::ROOT && name == FILE_NAME => {
-                reply.entry(&FOR_EVER, &file, Generation(0));
-            }
-            _ => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn getattr(&self, _request: &Request, inode: INodeNo, _handle: Option<FileHandle>, reply: ReplyAttr) {
-        match self.attributes(inode) {
-            Some(attributes) => reply.attr(&FOR_EVER, &attributes),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn setattr(
-        &self,
-        _request: &Request,
-        inode: INodeNo,
-        _mode: Option<u32>,
-        _uid: Option<u32>,
-        _gid: Option<u32>,
-        size: Option<u64>,
-        _atime: Option<TimeOrNow>,
-        _mtime: Option<TimeOrNow>,
-        _ctime: Option<std::time::SystemTime>,
-        _handle: Option<FileHandle>,
-        _crtime: Option<std::time::SystemTime>,
-        _chgtime: Option<std::time::SystemTime>,
-        _bkuptime: Option<std::time::SystemTime>,
-        _flags: Option<fuser::BsdFileFlags>,
-        reply: ReplyAttr,
-    ) {
-        match self.attributes(inode) {
-            // The size of a disk cannot change.
-            Some(attributes) if size.is_none_or(|size| size == attributes.size) => {
-                reply.attr(&FOR_EVER, &attributes);
-            }
-            Some(_) => reply.error(Errno::EPERM),
-            None => reply.error(Errno::ENOENT),
-        }
-    }
-
-    fn open(&self, _request: &Request, _inode: INodeNo, _flags: OpenFlags, reply: ReplyOpen) {
-        let flags = match self.cache {
+    fn opened(&self) -> FopenFlags {
+        match self.cache {
             Cache::None => FopenFlags::FOPEN_DIRECT_IO | FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES,
             // Cached data outlives the process that wrote it, as with any file system.
             _ => FopenFlags::FOPEN_KEEP_CACHE,
-        };
-        reply.opened(FileHandle(0), flags);
+        }
     }
 
-    fn read(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        size: u32,
-        flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyData,
-    ) {
+    fn read(&self, _id: u64, offset: u64, size: u32, flags: OpenFlags, reply: ReplyData) {
         // Refuses direct I/O, so that the server uses the page cache.
         if self.cache != Cache::None && flags.0 & OFlags::DIRECT.bits() as i32 != 0 {
             return reply.error(Errno::EINVAL);
@@ -238,18 +162,7 @@ impl Filesystem for OneFile {
         }
     }
 
-    fn write(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        data: &[u8],
-        _write_flags: WriteFlags,
-        _flags: OpenFlags,
-        _owner: Option<LockOwner>,
-        reply: ReplyWrite,
-    ) {
+    fn write(&self, offset: u64, data: &[u8], reply: ReplyWrite) {
         let len = data.len() as u64;
         if !is_whole(offset, len) || offset + len > self.disk.size_bytes() {
             return reply.error(Errno::EINVAL);
@@ -260,14 +173,7 @@ impl Filesystem for OneFile {
         }
     }
 
-    fn fsync(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        _data: bool,
-        reply: ReplyEmpty,
-    ) {
+    fn sync(&self, reply: ReplyEmpty) {
         match self.disk.sync() {
             Ok(()) => {
                 reply.ok();
@@ -277,18 +183,8 @@ impl Filesystem for OneFile {
         }
     }
 
-    fn fallocate(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        length: u64,
-        mode: i32,
-        reply: ReplyEmpty,
-    ) {
-        let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
-        if mode as u32 != hole.bits() {
+    fn allocate(&self, offset: u64, length: u64, mode: FallocateFlags, reply: ReplyEmpty) {
+        if mode != FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE {
             return reply.error(Errno::EOPNOTSUPP);
         }
         if !is_whole(offset, length) || offset + length > self.disk.size_bytes() {
@@ -298,60 +194,5 @@ impl Filesystem for OneFile {
             Ok(()) => reply.ok(),
             Err(_) => reply.error(Errno::EIO),
         }
-    }
-
-    fn flush(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        _owner: LockOwner,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-    }
-
-    fn fsyncdir(
-        &self,
-        _request: &Request,
-        _inode: INodeNo,
-        _handle: FileHandle,
-        _data: bool,
-        reply: ReplyEmpty,
-    ) {
-        reply.ok();
-    }
-
-    fn readdir(
-        &self,
-        _request: &Request,
-        inode: INodeNo,
-        _handle: FileHandle,
-        offset: u64,
-        mut reply: ReplyDirectory,
-    ) {
-        let entries = [
-            (INodeNo::ROOT, FileType::Directory, "."),
-            (INodeNo::ROOT, FileType::Directory, ".."),
-            (FILE, FileType::RegularFile, FILE_NAME),
-        ];
-        if inode != INodeNo::ROOT {
-            return reply.error(Errno::ENOTDIR);
-        }
-        for (at, (inode, kind, name)) in (1..).zip(entries).skip(offset as usize) {
-            if reply.add(inode, at, kind, name) {
-                break;
-            }
-        }
-        reply.ok();
-    }
-
-    fn access(&self, _request: &Request, _inode: INodeNo, _mask: AccessFlags, reply: ReplyEmpty) {
-        reply.ok();
-    }
-
-    fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
-        let pages = self.disk.size_bytes() / PAGE_BYTES as u64;
-        reply.statfs(pages, pages, pages, 2, 0, PAGE_BYTES as u32, 255, PAGE_BYTES as u32);
     }
 }

@@ -142,7 +142,7 @@ impl Story {
     }
 
     fn file(&self) -> PathBuf {
-        self.point.join(crate::mount::FILE_NAME)
+        self.point.join(one_file::FILE_NAME)
     }
 
     fn create(&mut self) -> Result<(), String> {

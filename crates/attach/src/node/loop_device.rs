@@ -14,11 +14,12 @@ use fuser::{Config, MountOption, Session};
 use host::Root;
 use host::loops::loop_devices;
 use nbd::delivery::FuseDevice;
+use one_file::{FILE_NAME, OneFile};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use super::file::{FILE_NAME, OneFile};
+use super::file::{DriveFile, drive_file};
 use super::{Node, partitions};
 use crate::error::AttachError;
 use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
@@ -67,8 +68,7 @@ impl LoopNode {
             }
         }
         let size_bytes = Arc::new(AtomicU64::new(shape.size_bytes));
-        let one_file =
-            OneFile { relay: relay.clone(), size_bytes: size_bytes.clone(), read_only: shape.read_only };
+        let one_file = drive_file(relay.clone(), size_bytes.clone(), shape.read_only);
         let (file, device) = Mounted::new(one_file, &folder.join(MOUNT))
             .map_err(|source| AttachError::system("cannot mount a FUSE file system", source))?;
         let path = connect(&file.path(), shape, &name_of(folder), last)?;
@@ -347,7 +347,7 @@ struct Mounted {
 
 impl Mounted {
     /// Returns the device for answers to its requests, too.
-    fn new(one_file: OneFile, folder: &Path) -> io::Result<(Mounted, FuseDevice)> {
+    fn new(one_file: OneFile<DriveFile>, folder: &Path) -> io::Result<(Mounted, FuseDevice)> {
         fs::create_dir_all(folder)?;
         let mut config = Config::default();
         config.mount_options =

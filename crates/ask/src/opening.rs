@@ -5,12 +5,14 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use host::process::{arguments, has_open, ids};
+use host::process::{arguments, has_open, ids, name};
 
 /// Time for such a server to have the drive open, or to have closed it.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Interval of looks whether it has.
 const POLL: Duration = Duration::from_millis(50);
+/// Name of this program, and of its processes.
+const PROGRAM: &str = "pumice";
 /// The command of servers.
 const SERVE: &str = "serve";
 
@@ -37,7 +39,13 @@ pub fn is_being_opened(path: &Path) -> bool {
 /// that.
 pub fn server_with_open(path: &Path) -> Option<u32> {
     let own = std::process::id();
-    ids().find(|pid| *pid != own && is_server(*pid) && has_open(*pid, path))
+    ids().find(|pid| *pid != own && is_this_program(*pid) && has_open(*pid, path) && is_server(*pid))
+}
+
+/// Returns whether a process runs this program, by its name, which is quicker to have than its command.
+fn is_this_program(pid: u32) -> bool {
+    let theirs = name(pid);
+    theirs.starts_with(PROGRAM) || !theirs.is_empty() && theirs == name(std::process::id())
 }
 
 fn is_server(pid: u32) -> bool {
@@ -60,8 +68,10 @@ mod tests {
         // The name of the script is the first argument.
         let script = folder.path().join("serve");
         fs::write(&script, "echo; read line")?;
+        let program = folder.path().join(PROGRAM);
+        std::os::unix::fs::symlink("/bin/sh", &program)?;
         let start = |name: &str| {
-            let mut command = Command::new("sh");
+            let mut command = Command::new(&program);
             command.arg(name).current_dir(folder.path());
             command.stdin(Stdio::piped()).stdout(Stdio::piped());
             command.stderr(fs::File::open(&path)?).spawn()

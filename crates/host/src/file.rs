@@ -6,6 +6,8 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use crate::foreign;
+
 /// What the kernel appends to the name of a file that is deleted, or replaced by another of the same name.
 const DELETED: &[u8] = b" (deleted)";
 /// Start of the name that an NFS client gives to a deleted file that is open. It deletes the file when that
@@ -17,10 +19,11 @@ pub fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Returns true if two paths lead to the same file or device. `false` if one leads nowhere.
-pub fn same_file(a: &Path, b: &Path) -> bool {
-    let metadata = |path: &Path| std::fs::metadata(path).ok();
-    metadata(a).zip(metadata(b)).is_some_and(|(a, b)| is_same(&a, &b))
+/// Returns true if `path` and the path of a file of others lead to the same file or device. `false` if one
+/// leads nowhere, or the file system of the other hangs.
+pub fn same_file(path: &Path, other: &Path) -> bool {
+    let own = std::fs::metadata(path).ok();
+    own.zip(foreign::metadata(other)).is_some_and(|(own, other)| is_same(&own, &other))
 }
 
 /// Returns whether both are the same file. A block device is the same wherever its node is.

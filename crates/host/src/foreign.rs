@@ -8,14 +8,14 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// Time for a look.
-const PATIENCE: Duration = Duration::from_secs(1);
+const PATIENCE: Duration = Duration::from_secs(3);
 /// Looks that hang at the same time. Beyond it, nobody looks.
 const HANGING_MAX: usize = 8;
 
 /// Looks under way.
 static HANGING: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs `look` in a thread of its own. Returns `None` if it takes longer than a second: the thread stays
+/// Runs `look` in a thread of its own. Returns `None` if it takes longer than three seconds: the thread stays
 /// until the file system answers, or this process ends. Also returns `None` while eight such threads hang.
 pub fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
     if HANGING.load(Ordering::Relaxed) >= HANGING_MAX {

@@ -11,6 +11,7 @@ use rustix::fs::{major, minor};
 
 use crate::Root;
 use crate::file::{device_number, is_same};
+use crate::foreign;
 use crate::loops::{LoopDevice, Source, loop_devices};
 use crate::mounts::{mounts, unescape};
 
@@ -66,7 +67,9 @@ fn device_user(root: &Root, number: &str, node: Option<&Metadata>, depth: usize)
         return None;
     }
     let is_it = |it: &Metadata| it.file_type().is_block_device() && device_number(it.rdev()) == number;
-    let is_source = |source: &str| std::fs::metadata(root.path(source)).is_ok_and(|it| is_it(&it));
+    let is_source = |source: &str| {
+        source.starts_with('/') && foreign::metadata(root.path(source)).is_some_and(|it| is_it(&it))
+    };
     // btrfs mounts have their own device number. Their source is a device.
     let mount = mounts(root).into_iter().find(|mount| mount.device == number || is_source(&mount.source));
     if let Some(mount) = mount {
@@ -121,9 +124,8 @@ fn sibling_user(root: &Root, path: &Path, own_number: &str) -> Option<User> {
     let whole = root.path(directory.join("partition")).exists().then(|| root.text(directory.join("../dev")));
     let whole = whole.flatten();
     loop_devices(root).into_iter().find_map(|LoopDevice { name, number, .. }| {
-        let node = root.path(Path::new("dev").join(&name));
         let is_own = number == own_number || whole.as_ref() == Some(&number);
-        if is_own || !Source::at(&node)?.overlaps(&source) {
+        if is_own || !source_of(root, &name)?.overlaps(&source) {
             return None;
         }
         let user = device_user(root, &number, None, 1)?;
@@ -131,13 +133,19 @@ fn sibling_user(root: &Root, path: &Path, own_number: &str) -> Option<User> {
     })
 }
 
+/// Returns the source of another's loop device. The kernel asks the file system of its file.
+fn source_of(root: &Root, name: &str) -> Option<Source> {
+    let node = root.path(Path::new("dev").join(name));
+    foreign::in_time(move || Source::at(&node)).flatten()
+}
+
 /// Returns a loop device on the file or block device described by `found`.
 fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
     loop_devices(root).into_iter().find_map(|LoopDevice { name, number, file }| {
         // Compares the backing file by name, if visible to this process, or by the file that the kernel has
         // open.
-        let named = std::fs::metadata(root.path(file)).ok();
-        let opened = || Source::at(&root.path(Path::new("dev").join(&name)));
+        let named = foreign::metadata(root.path(file));
+        let opened = || source_of(root, &name);
         let is_on_it = named.is_some_and(|named| is_same(&named, found))
             || opened().is_some_and(|source| source.identity == (found.dev(), found.ino()));
         let above = || device_user(root, &number, None, depth + 1);
@@ -150,7 +158,7 @@ fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
 fn swap(root: &Root, is_it: impl Fn(&Metadata) -> bool) -> bool {
     let text = root.text("proc/swaps").unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    paths.into_iter().any(|path| std::fs::metadata(root.path(unescape(path))).is_ok_and(|it| is_it(&it)))
+    paths.into_iter().any(|path| foreign::metadata(root.path(unescape(path))).is_some_and(|it| is_it(&it)))
 }
 
 /// Returns a process that locks a file. Format of `proc_locks(5)`:

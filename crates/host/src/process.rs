@@ -8,7 +8,8 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
 use crate::Root;
-use crate::file::same_file;
+use crate::file::is_same;
+use crate::foreign;
 
 /// Some fields of `proc_pid_stat(5)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +67,10 @@ pub fn name(pid: u32) -> String {
 ///
 /// # Errors
 ///
-/// If it is gone or hidden.
+/// If it is gone or hidden, or its memory is locked, as it may be while a file system hangs.
 pub fn arguments(pid: u32) -> io::Result<Vec<OsString>> {
-    let mut line = fs::read(format!("/proc/{pid}/cmdline"))?;
+    let read = foreign::in_time(move || fs::read(format!("/proc/{pid}/cmdline")));
+    let mut line = read.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))?;
     // Each argument ends with a zero.
     line.pop();
     Ok(line.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect())
@@ -80,9 +82,12 @@ pub fn open_files(pid: u32) -> impl Iterator<Item = PathBuf> {
     files.map(|file| file.path())
 }
 
-/// Returns whether a process has a file or device open, as far as this one may see that.
+/// Returns whether a process has a file or device open, as far as this one may see that. It may have others
+/// open whose file system hangs: `false` then.
 pub fn has_open(pid: u32, path: &Path) -> bool {
-    open_files(pid).any(|file| same_file(&file, path))
+    let Ok(wanted) = fs::metadata(path) else { return false };
+    let is_it = move |file: PathBuf| fs::metadata(file).is_ok_and(|found| is_same(&found, &wanted));
+    foreign::in_time(move || open_files(pid).any(is_it)).unwrap_or(false)
 }
 
 /// Returns an identity of the mount namespace of a process; `None` if it is hidden. `process`: a number, or

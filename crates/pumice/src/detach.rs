@@ -16,6 +16,7 @@ use attach::client::{self, Attachment, DETACH_PATIENCE, Settled};
 use attach::{hidden_claim, openers};
 use host::Root;
 use host::file::{is_nfs_deleted, name_of_deleted};
+use host::foreign;
 use host::loops::keeps_file;
 use status::{BackingPlace, shown};
 
@@ -228,7 +229,7 @@ fn loses(found: &Attachment) -> Option<u32> {
 fn is_open_and_deleted(open_files: &Path, path: &Path, backing: Option<(u64, u64)>) -> bool {
     let real = real_path(path);
     let is_deleted_backing = |descriptor: &Path| {
-        let (Ok(name), Ok(file)) = (fs::read_link(descriptor), fs::metadata(descriptor)) else {
+        let (Ok(name), Some(file)) = (fs::read_link(descriptor), foreign::metadata(descriptor)) else {
             return false;
         };
         // It may have been renamed first, and the numbers may be those of a file that it has replaced.

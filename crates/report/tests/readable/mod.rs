@@ -1,5 +1,5 @@
-//! Properties of a page that make it readable in any window and scheme, as far as they show without a browser.
-//! `scripts/report-widths.py` measures the rest in one.
+//! Properties of a page that make it readable in any window and scheme, as far as they show without a
+//! browser. `scripts/report-widths.py` measures the rest in one.
 
 /// Least height of text, in CSS pixels.
 const TEXT_PX_MIN: f64 = 11.0;

@@ -140,8 +140,8 @@ pub(crate) fn known() -> StatusReport {
 /// Amounts by which an integer is changed: as much as its type takes.
 const STEPS: [u64; 3] = [1_000_000_007, 10_007, 7];
 
-/// Returns each number and each flag of a report by its key, as `docs/reference/status-json.md` names it, with
-/// the report that differs in it alone. Of arrays it changes the first element.
+/// Returns each number and each flag of a report by its key, as `docs/reference/status-json.md` names it,
+/// with the report that differs in it alone. Of arrays it changes the first element.
 pub(crate) fn changed(report: &StatusReport) -> Vec<(String, StatusReport)> {
     let document = serde_json::to_value(report).expect("JSON");
     let mut found = Vec::new();

@@ -23,8 +23,8 @@ pub fn disks_under(root: &Root, path: &Path) -> Vec<PathBuf> {
     disks
 }
 
-/// The number of a block device, or of the one that a file is on.
-pub(crate) fn device_of(found: &Metadata) -> u64 {
+/// Returns the number of a block device, or of the one that a file is on.
+pub fn device_of(found: &Metadata) -> u64 {
     if found.file_type().is_block_device() { found.rdev() } else { found.dev() }
 }
 

@@ -28,7 +28,6 @@ pub(crate) fn on_signal(stop: impl FnOnce() + Send + 'static) -> Result<()> {
 
 /// Whether SIGHUP was ignored when the program started (`proc_pid_status(5)`: `SigIgn`).
 fn ignores_hangup() -> bool {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 1 != 0)
+    let mask = host::process::status_field(&host::Root::machine(), "self", "SigIgn");
+    mask.and_then(|mask| u64::from_str_radix(&mask, 16).ok()).is_some_and(|mask| mask & 1 != 0)
 }

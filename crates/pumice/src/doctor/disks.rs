@@ -1,6 +1,5 @@
 //! Disks under the drive: alignment, rotation, temperature, PCIe link.
 
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use host::disks::disks_under;
@@ -154,10 +153,8 @@ impl Patient {
 
 /// Returns the sysfs directory of the device at a path, or of the device that holds the file.
 fn device_of(patient: &Patient, path: &Path) -> Option<PathBuf> {
-    let metadata = std::fs::metadata(path).ok()?;
-    let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    std::fs::canonicalize(patient.root.path(format!("sys/dev/block/{major}:{minor}")))
+    let number = host::disks::device_of(&std::fs::metadata(path).ok()?);
+    std::fs::canonicalize(patient.root.block_device(number))
         // For file systems with their own device numbers, uses the first disk below.
         .or_else(|error| disks_under(&patient.root, path).into_iter().next().ok_or(error))
         .ok()

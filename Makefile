@@ -6,7 +6,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
 SIM_SEEDS ?= 100
 
-.PHONY: build static install uninstall dist demo test test-kernel test-clusters models bench lint planted soak soak-fio power-cuts deps dist-deps
+.PHONY: build static install uninstall dist demo test test-long test-kernel test-clusters models bench lint planted soak soak-fio power-cuts deps dist-deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -69,6 +69,10 @@ demo:
 test: deps
 	SIM_SEEDS=$(SIM_SEEDS) KERNEL_LAB=$(KERNEL_LAB) scripts/test.sh
 
+# What takes long and finds little: after changes to the simulator.
+test-long: deps
+	$(CARGO) test -p sim --test toy --locked -- --ignored
+
 # `pumice attach` by ublk, nbd and loop, and the systemd units, under a kernel of its own that runs as a program: built once, in two
 # minutes, from Debian packages into KERNEL_LAB. Skipped where it cannot be built. `make test` then runs a smoke of it. With
 # LAB_KERNEL=qemu, and where that kernel does not start (processors with AMX), under Debian's own kernel on an emulated machine of
@@ -95,11 +99,8 @@ bench: deps
 	$(CARGO) bench -p codec -p drive
 	scripts/bench-nbd.sh
 
-lint:
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	@if command -v cargo-deny >/dev/null; then cargo deny --locked check licenses bans sources; \
-	else echo "lint: licences and sources of libraries not checked: cargo-deny is not installed"; fi
+lint: deps
+	scripts/lint.sh
 
 # The simulator, until something fails or somebody stops it, or for so many power cuts: make soak CUTS=1000000.
 soak:

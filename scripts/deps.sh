@@ -46,6 +46,7 @@ wanted=(
     "fstrim util-linux"
     "openssl openssl"
     "jq jq"
+    "codespell codespell"
     "systemd-analyze systemd"
     "man man-db"
     "groff groff-base"
@@ -82,6 +83,7 @@ case $only in
         wanted=(
             "fio fio"
             "jq jq"
+    "codespell codespell"
             "curl curl"
             "losetup mount"
             "ceph-mon ceph-mon"

@@ -9,11 +9,13 @@ cargo=${CARGO:-cargo}
 seeds=${SIM_SEEDS:-100}
 # What incremental builds keep is as large as the test programs, and whoever runs everything once has nothing of it.
 export CARGO_INCREMENTAL=${CARGO_INCREMENTAL:-0}
-log=$(mktemp) aside_log=$(mktemp) aside=
-# What runs aside is a process group of its own, which Ctrl-C does not reach.
+dir=$(mktemp -d) aside= beside=()
+log=$dir/log aside_log=$dir/aside
+# What runs aside is in process groups of its own, which Ctrl-C does not reach.
 end() {
-    [ -z "$aside" ] || kill -- "-$aside" 2>/dev/null || true
-    rm -f "$log" "$aside_log"
+    local group
+    for group in $aside "${beside[@]}"; do kill -- "-$group" 2>/dev/null || true; done
+    rm -rf "$dir"
 }
 trap end EXIT
 
@@ -44,21 +46,42 @@ aside() {
     done
 }
 
-# Examples and benchmarks are checked by `make lint`.
+# Examples and benchmarks are checked by the lint step.
 targets=(--workspace --lib --bins --tests --locked)
+# These wait for most of the time, for programs, timers and disks: they run beside the others.
+waiting=(clients commands)
+
+step "lint"
+scripts/lint.sh 2>&1 | tee "$log"
+
 step "building the tests"
 "$cargo" test "${targets[@]}" --no-run
 
-# The tests wait much of the time, for programs, timers and disks.
+# A group of tests. --show-output: tests that pass say there what they skipped. The simulator's long run is aside,
+# optimized.
+tests() { "$cargo" test --workspace --locked --no-fail-fast "$@" -- --show-output --skip two_hundred_seeds; }
+
 set -m
 (set +m -e; renice -n 19 "$BASHPID" >/dev/null; aside) >"$aside_log" 2>&1 </dev/null &
 aside=$!
+for name in "${waiting[@]}"; do
+    (set +m; tests --test "$name") >"$dir/$name" 2>&1 </dev/null &
+    beside+=("$!")
+done
 set +m
 
-step "cargo test (models of threads and the simulator run aside: see below)"
+step "cargo test (some tests, models of threads and the simulator run beside these: see below)"
+mapfile -t others < <("$cargo" metadata --no-deps --locked --format-version 1 |
+    jq -r '.packages[].targets[] | select(.kind == ["test"]).name' | sort -u | grep -vxF "$(printf '%s\n' "${waiting[@]}")")
 failed=
-# --show-output: tests that pass say there what they skipped. The simulator's long run is aside, optimized.
-"$cargo" test "${targets[@]}" --no-fail-fast -- --show-output --skip two_hundred_seeds 2>&1 | tee "$log" || failed=yes
+tests --lib --bins "${others[@]/#/--test=}" 2>&1 | tee -a "$log" || failed=yes
+for i in "${!waiting[@]}"; do
+    step "cargo test --test ${waiting[i]}"
+    tail -n +1 -f --pid="${beside[i]}" "$dir/${waiting[i]}"
+    wait "${beside[i]}" || failed=yes
+    cat "$dir/${waiting[i]}" >>"$log"
+done
+beside=()
 "$cargo" test --workspace --doc --locked --no-fail-fast 2>&1 | tee -a "$log" || failed=yes
 [ -z "$failed" ]
 

@@ -4,12 +4,22 @@ use drive::PlantedBug;
 use sim::campaign::{self, POWER_CUT, Plan};
 use sim::{Bug, Tested};
 
-#[test]
-fn a_correct_drive_passes() {
-    let plan = Plan { tested: Tested::Toy, seeds: 60, failures_max: 5, ..Plan::default() };
+fn must_pass(seeds: u64) {
+    let plan = Plan { tested: Tested::Toy, seeds, failures_max: 5, ..Plan::default() };
     let total = campaign::run(plan, |_| ());
     assert_eq!(total.failures, []);
-    assert_eq!(total.seeds, 60);
+    assert_eq!(total.seeds, seeds);
+}
+
+#[test]
+fn a_correct_drive_passes() {
+    must_pass(15);
+}
+
+#[test]
+#[ignore = "a minute of two processors: make test-long"]
+fn a_correct_drive_passes_with_many_seeds() {
+    must_pass(60);
 }
 
 #[test]

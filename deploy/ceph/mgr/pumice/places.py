@@ -5,7 +5,7 @@ from typing import NamedTuple, Optional, Union
 from .drives import Place, Unreachable, split_address
 
 # What a pattern raises that cannot be filled in.
-MISFORMED = (ValueError, LookupError, AttributeError, TypeError)
+MALFORMED = (ValueError, LookupError, AttributeError, TypeError)
 # Digits of a port that are looked at: it has five at most.
 PORT_DIGITS = 6
 
@@ -30,7 +30,7 @@ class Patterns(NamedTuple):
         try:
             split_address(self.address.format(host='host'))
             self.path.format(id=0, host='host')
-        except MISFORMED as error:
+        except MALFORMED as error:
             return "options 'address' and 'path': %s: %s" % (type(error).__name__, error)
         return None
 
@@ -44,6 +44,6 @@ class Patterns(NamedTuple):
             split_address(address)
         except KeyError as error:
             return Unreachable("not asked: %s of the option 'path' is not known of this OSD" % error)
-        except MISFORMED as error:
+        except MALFORMED as error:
             return Unreachable("not asked: options 'address' and 'path': %s: %s" % (type(error).__name__, error))
         return Place(address, path)

@@ -26,6 +26,7 @@ done
 needed=(
     "cc build-essential"
     "curl curl"
+    "jq jq"
 )
 wanted_by_demo=(
     "nbdcopy libnbd-bin"
@@ -45,7 +46,6 @@ wanted=(
     "mkfs.btrfs btrfs-progs"
     "fstrim util-linux"
     "openssl openssl"
-    "jq jq"
     "codespell codespell"
     "systemd-analyze systemd"
     "man man-db"
@@ -83,7 +83,6 @@ case $only in
         wanted=(
             "fio fio"
             "jq jq"
-    "codespell codespell"
             "curl curl"
             "losetup mount"
             "ceph-mon ceph-mon"

@@ -71,8 +71,9 @@ done
 set +m
 
 step "cargo test (some tests, models of threads and the simulator run beside these: see below)"
-mapfile -t others < <("$cargo" metadata --no-deps --locked --format-version 1 |
+others=$("$cargo" metadata --no-deps --locked --format-version 1 |
     jq -r '.packages[].targets[] | select(.kind == ["test"]).name' | sort -u | grep -vxF "$(printf '%s\n' "${waiting[@]}")")
+mapfile -t others <<<"$others"
 failed=
 tests --lib --bins "${others[@]/#/--test=}" 2>&1 | tee -a "$log" || failed=yes
 for i in "${!waiting[@]}"; do

@@ -12,7 +12,7 @@ use status::{FileId, StatusReport};
 /// Returns whether a report is that of the drive at `path`.
 pub(crate) fn is_at(report: &StatusReport, path: &Path) -> bool {
     // A drive that is down may have no file.
-    report.path == absolute(path) || same_file(path, &report.path)
+    report.path == absolute(path) || same_file(path, &report.path).unwrap_or(false)
 }
 
 /// Returns what metadata is that of. A device is the same wherever its node is.

@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use crate::foreign;
+use crate::foreign::{self, Hangs};
 
 /// What the kernel appends to the name of a file that is deleted, or replaced by another of the same name.
 const DELETED: &[u8] = b" (deleted)";
@@ -20,10 +20,14 @@ pub fn absolute(path: &Path) -> PathBuf {
 }
 
 /// Returns true if `path` and the path of a file of others lead to the same file or device. `false` if one
-/// leads nowhere, or the file system of the other hangs.
-pub fn same_file(path: &Path, other: &Path) -> bool {
-    let own = std::fs::metadata(path).ok();
-    own.zip(foreign::metadata(other)).is_some_and(|(own, other)| is_same(&own, &other))
+/// leads nowhere.
+///
+/// # Errors
+///
+/// [`Hangs`] if the file system of the other does.
+pub fn same_file(path: &Path, other: &Path) -> Result<bool, Hangs> {
+    let Ok(own) = std::fs::metadata(path) else { return Ok(false) };
+    Ok(foreign::metadata(other)?.is_some_and(|other| is_same(&own, &other)))
 }
 
 /// Returns whether both are the same file. A block device is the same wherever its node is.

@@ -1,68 +1,102 @@
-//! Files of others. Their file system may hang: its server is gone (network), or does not answer (FUSE). A
-//! look at such a file must not hang whoever asks about another one.
+//! Files of others. Their file system may hang: its server is gone (network), or does not answer (FUSE). A look
+//! at such a file must not hang whoever asks about another one.
 
 use std::fs::Metadata;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
 use std::time::Duration;
 
 /// Time for a look.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Looks that hang at the same time. Beyond it, nobody looks.
-const HANGING_MAX: usize = 8;
+const HANGING_MAX: usize = 64;
 
-/// Looks under way.
+/// Looks that took longer, and have not ended.
 static HANGING: AtomicUsize = AtomicUsize::new(0);
 
-/// Runs `look` in a thread of its own. Returns `None` if it takes longer than three seconds: the thread stays
-/// until the file system answers, or this process ends. Also returns `None` while eight such threads hang.
-pub fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Option<T> {
+/// It is unknown what a look would find: the file system hangs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hangs;
+
+/// Whether a look has ended, or its caller has given up, whichever came first.
+struct Under {
+    way: AtomicBool,
+}
+
+impl Under {
+    /// Returns whether this is the first of the two.
+    fn is_first(&self) -> bool {
+        self.way.swap(false, Ordering::AcqRel)
+    }
+}
+
+/// The end of a look, also by a panic.
+struct End(Arc<Under>);
+
+impl Drop for End {
+    fn drop(&mut self) {
+        if !self.0.is_first() {
+            HANGING.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// Runs `look` in a thread of its own, for three seconds at most. One that hangs keeps its thread until the file
+/// system answers, or this process ends.
+///
+/// # Errors
+///
+/// [`Hangs`] if it takes longer, if 64 others hang, or if there is no thread for it.
+pub fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Result<T, Hangs> {
     if HANGING.load(Ordering::Relaxed) >= HANGING_MAX {
-        return None;
+        return Err(Hangs);
     }
     let (sender, receiver) = mpsc::sync_channel(1);
-    HANGING.fetch_add(1, Ordering::Relaxed);
+    let under = Arc::new(Under { way: AtomicBool::new(true) });
+    let end = End(Arc::clone(&under));
     let run = move || {
         let found = look();
-        HANGING.fetch_sub(1, Ordering::Relaxed);
+        drop(end);
         // Nobody waits any more if it took long.
         let _ = sender.send(found);
     };
-    if std::thread::Builder::new().name("look".into()).spawn(run).is_err() {
-        HANGING.fetch_sub(1, Ordering::Relaxed);
-        return None;
-    }
-    receiver.recv_timeout(PATIENCE).ok()
+    std::thread::Builder::new().name("look".into()).spawn(run).map_err(|_| Hangs)?;
+    receiver.recv_timeout(PATIENCE).map_err(|_| {
+        if under.is_first() {
+            HANGING.fetch_add(1, Ordering::Relaxed);
+        }
+        Hangs
+    })
 }
 
-/// Returns the metadata of a file of others. `None` if there is none, or its file system hangs.
-pub fn metadata(path: impl Into<PathBuf>) -> Option<Metadata> {
+/// Returns the metadata of a file of others; `None` if there is none.
+///
+/// # Errors
+///
+/// [`Hangs`] if its file system does.
+pub fn metadata(path: impl Into<PathBuf>) -> Result<Option<Metadata>, Hangs> {
     let path = path.into();
-    in_time(move || std::fs::metadata(path).ok()).flatten()
+    in_time(move || std::fs::metadata(path).ok())
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Arc, Barrier};
-
     use super::*;
 
     #[test]
     fn a_look_that_hangs_is_left_alone() {
-        assert_eq!(in_time(|| 1), Some(1));
-        assert!(metadata("/proc").is_some_and(|found| found.is_dir()));
-        assert!(metadata("/nothing").is_none());
-        let all = Arc::new(Barrier::new(HANGING_MAX + 1));
-        for _ in 0..HANGING_MAX {
-            let held = Arc::clone(&all);
-            assert_eq!(in_time(move || held.wait().is_leader()), None);
-        }
-        assert_eq!(in_time(|| 1), None, "enough hang");
-        all.wait();
+        assert_eq!(in_time(|| 1), Ok(1));
+        assert!(metadata("/proc").is_ok_and(|found| found.is_some_and(|found| found.is_dir())));
+        assert!(metadata("/nothing").is_ok_and(|found| found.is_none()));
+        let (sender, receiver) = mpsc::channel::<()>();
+        assert_eq!(in_time(move || receiver.recv().is_ok()), Err(Hangs));
+        assert!(HANGING.load(Ordering::Relaxed) > 0);
+        assert_eq!(in_time(|| 1), Ok(1), "others do not");
+        drop(sender);
         while HANGING.load(Ordering::Relaxed) > 0 {
             std::thread::yield_now();
         }
-        assert_eq!(in_time(|| 1), Some(1));
     }
 }

@@ -11,7 +11,7 @@ use rustix::fs::{major, minor};
 
 use crate::Root;
 use crate::file::{device_number, is_same};
-use crate::foreign;
+use crate::foreign::{self, Hangs};
 use crate::loops::{LoopDevice, Source, loop_devices};
 use crate::mounts::{mounts, unescape};
 
@@ -35,6 +35,8 @@ pub enum User {
     Partition(String, Box<User>),
     /// A process that locks it: id and name, if visible.
     Lock(Option<(u64, String)>),
+    /// A loop device or a swap file that may be on it: its file system hangs, so that nobody can tell.
+    Unknown(String),
 }
 
 /// Returns the user of the file or block device at `path`. A path that does not exist has none.
@@ -45,10 +47,12 @@ pub fn user(root: &Root, path: &Path) -> Option<User> {
         let number = device_number(found.rdev());
         device_user(root, &number, Some(&found), 0).or_else(|| sibling_user(root, path, &number))
     } else if kind.is_file() {
-        if swap(root, |it| is_same(it, &found)) {
-            return Some(User::Swap);
-        }
-        loop_user(root, &found, 0).or_else(|| lock(root, &found))
+        let swap = match swap(root, |it| is_same(it, &found)) {
+            Swap::Is => Some(User::Swap),
+            Swap::MayBe(other) => Some(User::Unknown(other)),
+            Swap::IsNot => None,
+        };
+        swap.or_else(|| loop_user(root, &found, 0)).or_else(|| lock(root, &found))
     } else {
         None
     }
@@ -67,15 +71,17 @@ fn device_user(root: &Root, number: &str, node: Option<&Metadata>, depth: usize)
         return None;
     }
     let is_it = |it: &Metadata| it.file_type().is_block_device() && device_number(it.rdev()) == number;
+    // The node of a device hangs with no file system.
     let is_source = |source: &str| {
-        source.starts_with('/') && foreign::metadata(root.path(source)).is_some_and(|it| is_it(&it))
+        source.starts_with('/')
+            && matches!(foreign::metadata(root.path(source)), Ok(Some(found)) if is_it(&found))
     };
     // btrfs mounts have their own device number. Their source is a device.
     let mount = mounts(root).into_iter().find(|mount| mount.device == number || is_source(&mount.source));
     if let Some(mount) = mount {
         return Some(User::Mount(mount.point));
     }
-    if swap(root, is_it) {
+    if matches!(swap(root, is_it), Swap::Is) {
         return Some(User::Swap);
     }
     let directory = PathBuf::from("sys/dev/block").join(number);
@@ -125,7 +131,8 @@ fn sibling_user(root: &Root, path: &Path, own_number: &str) -> Option<User> {
     let whole = whole.flatten();
     loop_devices(root).into_iter().find_map(|LoopDevice { name, number, .. }| {
         let is_own = number == own_number || whole.as_ref() == Some(&number);
-        if is_own || !source_of(root, &name)?.overlaps(&source) {
+        // Of a file system that hangs, it could not have been opened.
+        if is_own || !source_of(root, &name).ok()??.overlaps(&source) {
             return None;
         }
         let user = device_user(root, &number, None, 1)?;
@@ -134,31 +141,59 @@ fn sibling_user(root: &Root, path: &Path, own_number: &str) -> Option<User> {
 }
 
 /// Returns the source of another's loop device. The kernel asks the file system of its file.
-fn source_of(root: &Root, name: &str) -> Option<Source> {
+fn source_of(root: &Root, name: &str) -> Result<Option<Source>, Hangs> {
     let node = root.path(Path::new("dev").join(name));
-    foreign::in_time(move || Source::at(&node)).flatten()
+    foreign::in_time(move || Source::at(&node))
 }
 
-/// Returns a loop device on the file or block device described by `found`.
+/// Returns a loop device on the file or block device described by `found`, or one that may be on that file.
 fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
+    let is_file = found.file_type().is_file();
     loop_devices(root).into_iter().find_map(|LoopDevice { name, number, file }| {
+        let device = format!("/dev/{name}");
         // Compares the backing file by name, if visible to this process, or by the file that the kernel has
         // open.
-        let named = foreign::metadata(root.path(file));
-        let opened = || source_of(root, &name);
-        let is_on_it = named.is_some_and(|named| is_same(&named, found))
-            || opened().is_some_and(|source| source.identity == (found.dev(), found.ino()));
-        let above = || device_user(root, &number, None, depth + 1);
-        is_on_it.then(|| User::Loop(format!("/dev/{name}"), above().map(Box::new)))
+        let is_on_it = foreign::metadata(root.path(file)).and_then(|named| {
+            if named.is_some_and(|named| is_same(&named, found)) {
+                return Ok(true);
+            }
+            let opened = source_of(root, &name)?;
+            Ok(opened.is_some_and(|source| source.identity == (found.dev(), found.ino())))
+        });
+        match is_on_it {
+            Ok(true) => {
+                let above = device_user(root, &number, None, depth + 1);
+                Some(User::Loop(device, above.map(Box::new)))
+            }
+            Ok(false) => None,
+            // The node of a device is on no file system that hangs.
+            Err(Hangs) => is_file.then_some(User::Unknown(device)),
+        }
     })
+}
+
+/// Whether swap space is on a file or device.
+enum Swap {
+    Is,
+    /// On this path perhaps: its file system hangs.
+    MayBe(String),
+    IsNot,
 }
 
 /// Returns whether swap space is on a file or device that `is_it` accepts. Format of `/proc/swaps`
 /// (`proc(5)`): a header line, then lines that start with a path.
-fn swap(root: &Root, is_it: impl Fn(&Metadata) -> bool) -> bool {
+fn swap(root: &Root, is_it: impl Fn(&Metadata) -> bool) -> Swap {
     let text = root.text("proc/swaps").unwrap_or_default();
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next());
-    paths.into_iter().any(|path| foreign::metadata(root.path(unescape(path))).is_some_and(|it| is_it(&it)))
+    let mut answer = Swap::IsNot;
+    for path in paths {
+        match foreign::metadata(root.path(unescape(path))) {
+            Ok(Some(found)) if is_it(&found) => return Swap::Is,
+            Ok(_) => {}
+            Err(Hangs) => answer = Swap::MayBe(path.to_string()),
+        }
+    }
+    answer
 }
 
 /// Returns a process that locks a file. Format of `proc_locks(5)`:

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Root;
 use crate::file::is_same;
-use crate::foreign;
+use crate::foreign::{self, Hangs};
 
 /// Some fields of `proc_pid_stat(5)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ pub fn name(pid: u32) -> String {
 /// If it is gone or hidden, or its memory is locked, as it may be while a file system hangs.
 pub fn arguments(pid: u32) -> io::Result<Vec<OsString>> {
     let read = foreign::in_time(move || fs::read(format!("/proc/{pid}/cmdline")));
-    let mut line = read.unwrap_or_else(|| Err(io::ErrorKind::TimedOut.into()))?;
+    let mut line = read.unwrap_or_else(|Hangs| Err(io::ErrorKind::TimedOut.into()))?;
     // Each argument ends with a zero.
     line.pop();
     Ok(line.split(|byte| *byte == 0).map(|word| OsString::from_vec(word.to_vec())).collect())
@@ -83,11 +83,10 @@ pub fn open_files(pid: u32) -> impl Iterator<Item = PathBuf> {
 }
 
 /// Returns whether a process has a file or device open, as far as this one may see that. It may have others
-/// open whose file system hangs: `false` then.
+/// open whose file system hangs: those are not it.
 pub fn has_open(pid: u32, path: &Path) -> bool {
     let Ok(wanted) = fs::metadata(path) else { return false };
-    let is_it = move |file: PathBuf| fs::metadata(file).is_ok_and(|found| is_same(&found, &wanted));
-    foreign::in_time(move || open_files(pid).any(is_it)).unwrap_or(false)
+    open_files(pid).any(|file| matches!(foreign::metadata(file), Ok(Some(found)) if is_same(&found, &wanted)))
 }
 
 /// Returns an identity of the mount namespace of a process; `None` if it is hidden. `process`: a number, or

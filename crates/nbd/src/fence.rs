@@ -239,7 +239,7 @@ impl Question {
     /// of the bridge.
     ///
     /// # Errors
-    /// [`ConnectionError::Attached`] if the device was attached and is not exports.
+    /// [`ConnectionError::Attached`] if the device was attached and is not shared.
     pub(crate) fn join(
         self,
         Writer { number, peer }: Writer,

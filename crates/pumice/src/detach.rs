@@ -16,7 +16,7 @@ use attach::client::{self, Attachment, DETACH_PATIENCE, Settled};
 use attach::{hidden_claim, openers};
 use host::Root;
 use host::file::{is_nfs_deleted, name_of_deleted};
-use host::foreign;
+use host::foreign::{self, Hangs};
 use host::loops::keeps_file;
 use status::{BackingPlace, shown};
 
@@ -229,8 +229,14 @@ fn loses(found: &Attachment) -> Option<u32> {
 fn is_open_and_deleted(open_files: &Path, path: &Path, backing: Option<(u64, u64)>) -> bool {
     let real = real_path(path);
     let is_deleted_backing = |descriptor: &Path| {
-        let (Ok(name), Some(file)) = (fs::read_link(descriptor), foreign::metadata(descriptor)) else {
-            return false;
+        let Ok(name) = fs::read_link(descriptor) else { return false };
+        let file = match foreign::metadata(descriptor) {
+            Ok(Some(file)) => file,
+            Ok(None) => return false,
+            // Nothing but its name is known. If in doubt, it is.
+            Err(Hangs) => {
+                return name_of_deleted(&name).is_some_and(|was| was == real) || is_nfs_deleted(&name);
+            }
         };
         // It may have been renamed first, and the numbers may be those of a file that it has replaced.
         let is_backing = backing == Some((file.dev(), file.ino()));

@@ -197,8 +197,15 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             table.row(finding.cells());
         }
         let text = table.to_indented_text(0);
-        let lines = text.lines().zip(&findings).map(|(line, finding)| finding.verdict.painted(line) + "\n");
-        write!(out, "{}", lines.collect::<String>())?;
+        let lines: Vec<&str> = text.lines().collect();
+        if lines.len() == findings.len() {
+            let painted =
+                lines.iter().zip(&findings).map(|(line, finding)| finding.verdict.painted(line) + "\n");
+            write!(out, "{}", painted.collect::<String>())?;
+        } else {
+            // A finding of several lines.
+            write!(out, "{text}")?;
+        }
     }
     match failed {
         0 => Ok(()),

@@ -33,6 +33,7 @@ fn advice(user: &User) -> String {
             }
             None => format!("stop {} first", shown(Path::new(device))),
         },
+        User::Unknown(_) => "that must answer first".to_string(),
         User::Lock(_) => "stop it first (`fuser -v` names the process)".to_string(),
     }
 }
@@ -45,6 +46,9 @@ impl fmt::Display for InWords<'_> {
         let above = match self.0 {
             User::Mount(point) => return write!(f, "mounted at {}", shown(point)),
             User::Swap => return f.write_str("swap space"),
+            User::Unknown(other) => {
+                return write!(f, "perhaps by {other}, whose file system does not answer");
+            }
             User::Lock(Some((pid, name))) => {
                 return write!(f, "locked by process {pid} ({})", shown(Path::new(name)));
             }

@@ -1,7 +1,7 @@
 //! Memory for request data: a total for the server, and a limit and a reserve for each connection.
 //!
 //! A connection charges the total only for what it holds beyond its reserve. The common case, small requests
-//! at moderate queue depth, therefore touches nothing exports.
+//! at moderate queue depth, therefore touches nothing shared.
 
 use std::future::Future;
 use std::pin::Pin;

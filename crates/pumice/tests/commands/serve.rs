@@ -357,7 +357,7 @@ fn process_1_reaps_what_commands_leave_behind() -> Outcome {
     let mut command = std::process::Command::new("unshare");
     command.args(unshare).arg(env!("CARGO_BIN_EXE_pumice")).args(["serve", &text(&drive.path())]);
     command.args(["--on-event", &on_event]);
-    let server = drive.start(command, 1);
+    let mut server = drive.start(command, 1);
     wait_until("the command of the event `opened`", || {
         std::fs::read_to_string(&left).is_ok_and(|it| !it.is_empty())
     });
@@ -372,8 +372,11 @@ fn process_1_reaps_what_commands_leave_behind() -> Outcome {
     wait_until("no child is left", || children().is_ok_and(|children| children.trim().is_empty()));
     let pid = rustix::process::Pid::from_raw(process_1.parse()?).expect("a process");
     rustix::process::kill_process(pid, rustix::process::Signal::TERM)?;
-    wait_until("the server has closed the drive", || drive.log().contains("closed"));
-    assert_eq!(drive.pumice(&["check", &text(&drive.path())]).code, Some(0));
+    // With `unshare`, which waits for it. Until then it may have the file.
+    server.wait();
+    assert!(drive.log().contains("closed"), "{}", drive.log());
+    let run = drive.pumice(&["check", &text(&drive.path())]);
+    assert_eq!(run.code, Some(0), "{run:?}");
     Ok(())
 }
 

@@ -78,7 +78,8 @@ impl Copies {
             drive.uuid == self.id
                 && drive.state != DriveState::Down
                 && drive.path != self.path
-                && !same_file(&self.path, &drive.path)
+                // Nobody is warned of what cannot be told.
+                && !same_file(&self.path, &drive.path).unwrap_or(true)
         });
         copies
             .map(|drive| CopyReport { path: drive.path, pid: drive.server.map_or(0, |server| server.pid) })

@@ -1,5 +1,5 @@
-//! Files of others. Their file system may hang: its server is gone (network), or does not answer (FUSE). A look
-//! at such a file must not hang whoever asks about another one.
+//! Files of others. Their file system may hang: its server is gone (network), or does not answer (FUSE). A
+//! look at such a file must not hang whoever asks about another one.
 
 use std::fs::Metadata;
 use std::path::PathBuf;
@@ -43,8 +43,8 @@ impl Drop for End {
     }
 }
 
-/// Runs `look` in a thread of its own, for three seconds at most. One that hangs keeps its thread until the file
-/// system answers, or this process ends.
+/// Runs `look` in a thread of its own, for three seconds at most. One that hangs keeps its thread until the
+/// file system answers, or this process ends.
 ///
 /// # Errors
 ///

@@ -20,24 +20,13 @@ static HANGING: AtomicUsize = AtomicUsize::new(0);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hangs;
 
-/// Whether a look has ended, or its caller has given up, whichever came first.
-struct Under {
-    way: AtomicBool,
-}
-
-impl Under {
-    /// Returns whether this is the first of the two.
-    fn is_first(&self) -> bool {
-        self.way.swap(false, Ordering::AcqRel)
-    }
-}
-
-/// The end of a look, also by a panic.
-struct End(Arc<Under>);
+/// Drop of it is the end of a look, also by a panic. Holds whether its caller has given up, or it has ended.
+struct End(Arc<AtomicBool>);
 
 impl Drop for End {
     fn drop(&mut self) {
-        if !self.0.is_first() {
+        let is_given_up = self.0.swap(true, Ordering::AcqRel);
+        if is_given_up {
             HANGING.fetch_sub(1, Ordering::Relaxed);
         }
     }
@@ -54,8 +43,8 @@ pub fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> 
         return Err(Hangs);
     }
     let (sender, receiver) = mpsc::sync_channel(1);
-    let under = Arc::new(Under { way: AtomicBool::new(true) });
-    let end = End(Arc::clone(&under));
+    let is_over = Arc::new(AtomicBool::new(false));
+    let end = End(Arc::clone(&is_over));
     let run = move || {
         let found = look();
         drop(end);
@@ -64,8 +53,11 @@ pub fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> 
     };
     std::thread::Builder::new().name("look".into()).spawn(run).map_err(|_| Hangs)?;
     receiver.recv_timeout(PATIENCE).map_err(|_| {
-        if under.is_first() {
-            HANGING.fetch_add(1, Ordering::Relaxed);
+        // Counted before its end can be.
+        HANGING.fetch_add(1, Ordering::Relaxed);
+        let has_ended = is_over.swap(true, Ordering::AcqRel);
+        if has_ended {
+            HANGING.fetch_sub(1, Ordering::Relaxed);
         }
         Hangs
     })

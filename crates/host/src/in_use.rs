@@ -13,7 +13,7 @@ use crate::Root;
 use crate::file::{device_number, is_same};
 use crate::foreign::{self, Hangs};
 use crate::loops::{LoopDevice, Source, loop_devices};
-use crate::mounts::{mounts, unescape};
+use crate::mounts::{Mount, mount_of, mounts, unescape};
 
 /// Largest number of stacked devices followed.
 const DEPTH_MAX: usize = 8;
@@ -49,7 +49,7 @@ pub fn user(root: &Root, path: &Path) -> Option<User> {
     } else if kind.is_file() {
         let swap = match swap(root, |it| is_same(it, &found)) {
             Swap::Is => Some(User::Swap),
-            Swap::MayBe(other) => Some(User::Unknown(other)),
+            Swap::MayBe(other) => may_be(root, Path::new(&other), &found).then_some(User::Unknown(other)),
             Swap::IsNot => None,
         };
         swap.or_else(|| loop_user(root, &found, 0)).or_else(|| lock(root, &found))
@@ -148,12 +148,11 @@ fn source_of(root: &Root, name: &str) -> Result<Option<Source>, Hangs> {
 
 /// Returns a loop device on the file or block device described by `found`, or one that may be on that file.
 fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
-    let is_file = found.file_type().is_file();
     loop_devices(root).into_iter().find_map(|LoopDevice { name, number, file }| {
         let device = format!("/dev/{name}");
         // Compares the backing file by name, if visible to this process, or by the file that the kernel has
         // open.
-        let is_on_it = foreign::metadata(root.path(file)).and_then(|named| {
+        let is_on_it = foreign::metadata(root.path(&file)).and_then(|named| {
             if named.is_some_and(|named| is_same(&named, found)) {
                 return Ok(true);
             }
@@ -166,10 +165,18 @@ fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
                 Some(User::Loop(device, above.map(Box::new)))
             }
             Ok(false) => None,
-            // The node of a device is on no file system that hangs.
-            Err(Hangs) => is_file.then_some(User::Unknown(device)),
+            Err(Hangs) => may_be(root, &file, found).then_some(User::Unknown(device)),
         }
     })
+}
+
+/// Returns whether a path whose file system hangs may lead to the file or device described by `found`: the
+/// node of a device is on no such file system, and a file on one file system is not on another.
+fn may_be(root: &Root, path: &Path, found: &Metadata) -> bool {
+    let mounts = mounts(root);
+    // Of btrfs, mounts and files have different numbers.
+    let is_elsewhere = |mount: &Mount| mount.kind != "btrfs" && mount.device != device_number(found.dev());
+    found.file_type().is_file() && !mount_of(&mounts, path).is_some_and(is_elsewhere)
 }
 
 /// Whether swap space is on a file or device.
@@ -212,4 +219,23 @@ fn lock(root: &Root, found: &Metadata) -> Option<User> {
     })?;
     let named = |pid: u64| Some((pid, root.text(format!("proc/{pid}/comm"))?));
     Some(User::Lock(pid.and_then(named)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::tree;
+
+    #[test]
+    fn a_file_on_another_file_system_is_not_the_one_that_cannot_be_looked_at() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let found = file.as_file().metadata().expect("it is there");
+        let own = device_number(found.dev());
+        let mounts = format!("1 0 {own} / / rw - ext4 /dev/sda rw\n2 1 0:99 / /nfs rw - nfs server:/ rw\n");
+        let (_folder, root) = tree(&[("proc/self/mountinfo", &mounts)]);
+        assert!(may_be(&root, Path::new("/srv/image"), &found));
+        assert!(!may_be(&root, Path::new("/nfs/image"), &found));
+        let directory = std::fs::metadata("/").expect("a directory");
+        assert!(!may_be(&root, Path::new("/srv/image"), &directory), "no file");
+    }
 }

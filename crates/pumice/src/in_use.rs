@@ -33,7 +33,7 @@ fn advice(user: &User) -> String {
             }
             None => format!("stop {} first", shown(Path::new(device))),
         },
-        User::Unknown(_) => "that must answer first".to_string(),
+        User::Unknown(_) => "bring that file system back first".to_string(),
         User::Lock(_) => "stop it first (`fuser -v` names the process)".to_string(),
     }
 }

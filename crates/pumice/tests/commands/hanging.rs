@@ -43,6 +43,26 @@ impl Drop for Fuse {
     }
 }
 
+/// A loop device on its file, where that is possible.
+struct Loop(Option<String>);
+
+impl Loop {
+    fn on(fuse: &Fuse) -> Loop {
+        let made =
+            Command::new("losetup").args(["--find", "--show", "--read-only"]).arg(fuse.file()).output();
+        let made = made.ok().filter(|made| made.status.success());
+        Loop(made.map(|made| String::from_utf8_lossy(&made.stdout).trim().to_string()))
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        if let Some(node) = &self.0 {
+            let _ = Command::new("losetup").args(["--detach", node]).status();
+        }
+    }
+}
+
 #[test]
 fn a_drive_whose_file_system_hangs_keeps_no_command_about_others_waiting() -> Outcome {
     if !needs(&["nbdfuse", "nbdkit", "fusermount3"]) {
@@ -55,20 +75,26 @@ fn a_drive_whose_file_system_hangs_keeps_no_command_about_others_waiting() -> Ou
     assert_eq!(created.code, Some(0), "{created:?}");
     let socket = format!("unix:{}", drive.file("hanging.nbd"));
     let hangs = drive.serve_paths(&[&fuse.file()], &["--nbd", &socket]);
+    let looped = Loop::on(&fuse);
     fuse.signal("-STOP");
     let path = drive.path().display().to_string();
     let other = drive.file("other");
-    let all: [&[&str]; 6] = [
+    let all: [&[&str]; 7] = [
         &["check", &path],
         &["status", &path],
         &["doctor", &path],
         &["create", &other, "--size", "64M"],
         &["wipe", &other, "--yes"],
+        &["create", &other, "--force"],
         &["set-codec", &path, "zstd"],
     ];
     for arguments in all {
         let run = drive.pumice(arguments);
-        assert!(run.code.is_some_and(|code| code <= 1), "{arguments:?}: {run:?}");
+        // Checks of the machine may fail.
+        assert!(
+            run.code == Some(0) || arguments[0] == "doctor" && run.code == Some(1),
+            "{arguments:?}: {run:?}"
+        );
     }
     // Also while a server of its own has it open.
     let server = drive.serve(&[]);
@@ -76,6 +102,7 @@ fn a_drive_whose_file_system_hangs_keeps_no_command_about_others_waiting() -> Ou
     assert_eq!(run.code, Some(0), "{run:?}");
     server.stop();
     fuse.signal("-CONT");
+    drop(looped);
     hangs.kill();
     Ok(())
 }

@@ -125,7 +125,20 @@ pub(crate) fn one_line(error: &anyhow::Error) -> String {
     if error.chain().any(is_damaged) {
         line.push_str("; what came after can be given up with --accept-damage --read-only");
     }
-    printable(&line)
+    printable(&without_numbers(&line))
+}
+
+/// Removes what Rust appends to the text of an error of the system: ` (os error 2)`.
+fn without_numbers(line: &str) -> String {
+    let mut parts = line.split(" (os error ");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        match part.split_once(')') {
+            Some((number, rest)) if number.bytes().all(|it| it.is_ascii_digit()) => text.push_str(rest),
+            _ => text = format!("{text} (os error {part}"),
+        }
+    }
+    text
 }
 
 #[cfg(test)]
@@ -138,6 +151,15 @@ mod tests {
         assert_eq!(one_line(&error), "outer: inner");
         let error = anyhow::anyhow!("in\nner").context("outer");
         assert_eq!(one_line(&error), "outer: in ner");
+    }
+
+    #[test]
+    fn an_error_of_the_system_is_told_without_its_number() {
+        let missing = || std::io::Error::from_raw_os_error(2);
+        let error = anyhow::Error::new(missing()).context(format!("/a: {}; see /b", missing()));
+        assert_eq!(one_line(&error), "/a: No such file or directory; see /b");
+        let error = anyhow::anyhow!("/a (os error x): none");
+        assert_eq!(one_line(&error), "/a (os error x): none");
     }
 
     #[test]

@@ -153,7 +153,7 @@ pub(super) fn submit(order: Order) -> Result<Ticket, Order> {
 }
 
 /// One step of the pump of ring `id`: submits queued requests and collects completions. Returns `None` if the
-/// ring is gone, and `Some(true)` if the kernel was short of a resource and the step must be repeated.
+/// ring is gone, and `Some(true)` if the step must be repeated although nothing will be signalled.
 fn step(id: u64, waker: &Waker) -> Option<bool> {
     let (finished, again) = INSTALLED
         .try_with(|installed| {

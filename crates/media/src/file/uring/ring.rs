@@ -3,11 +3,11 @@
 use std::collections::VecDeque;
 use std::io;
 use std::mem::ManuallyDrop;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
-use rustix::event::EventfdFlags;
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use rustix::io::Errno;
 
 use super::super::backing::{Order, Outcome, Request};
@@ -60,7 +60,7 @@ pub(super) struct Ring {
     /// Number of entries at the front of the table's queue that are in the submission queue and not consumed
     /// yet.
     prepared: usize,
-    /// The kernel temporarily could not take a submission.
+    /// The kernel temporarily could not take a submission, or has work left that it does not signal.
     starved: bool,
     /// The kernel refused a submission permanently: the ring takes no more requests.
     broken: bool,
@@ -148,7 +148,7 @@ impl Ring {
             // One more round for requests that completions made room for, and for the rest of a short
             // transfer.
             if self.table.queue.is_empty() || self.table.in_flight >= self.completions_max() {
-                self.starved = false;
+                self.starved = self.has_left_work();
                 break;
             }
         }
@@ -166,6 +166,22 @@ impl Ring {
         // signals it.
         self.collect();
         self.uring.submission().taskrun()
+    }
+
+    /// Returns whether there is deferred work that no signal announces any more. A call processes a limited
+    /// number of items (20 in Linux 6.18), and the kernel signals only the first item of an empty list. Items
+    /// need not be completions: a read that would block, of a file on FUSE, is retried some times.
+    fn has_left_work(&mut self) -> bool {
+        // The flag alone may be left of an item that was processed while it was being announced. To repeat
+        // the call would not clear it then.
+        if !self.uring.submission().taskrun() {
+            return false;
+        }
+        // SAFETY: the descriptor stays open during this call, because the ring is borrowed.
+        let ring = unsafe { BorrowedFd::borrow_raw(self.uring.as_raw_fd()) };
+        let mut polled = [PollFd::from_borrowed_fd(ring, PollFlags::IN)];
+        // If it cannot be known, there is.
+        !matches!(rustix::event::poll(&mut polled, Some(&Timespec::default())), Ok(0))
     }
 
     /// Most requests in the kernel at once: as many as the completion queue has room for.

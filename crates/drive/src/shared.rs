@@ -116,7 +116,7 @@ pub(crate) struct Entered<'a, M: Media> {
 
 impl<M: Media> Entered<'_, M> {
     /// What has changed so far is nothing that background work depends on.
-    pub(crate) fn lets_rest(&mut self) {
+    pub(crate) fn mark_unchanged(&mut self) {
         self.changed = false;
     }
 }

@@ -202,7 +202,7 @@ impl PackHeader {
 
 /// Expected place of a pack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place<'a> {
+pub struct PackAddress<'a> {
     /// The drive.
     pub uuid: &'a [u8; 16],
     /// Segment.
@@ -222,7 +222,7 @@ pub fn drive_tag(uuid: &[u8; 16]) -> u32 {
 /// `each` is called for every record with its offset in the pack, only after the whole pack was found good.
 pub fn decode_pack(
     bytes: &[u8],
-    place: Place<'_>,
+    place: PackAddress<'_>,
     mut each: impl FnMut(u32, Record<'_>),
 ) -> Result<PackHeader, DecodeError> {
     let header = decode_headers(bytes, place)?;
@@ -246,7 +246,7 @@ pub fn decode_pack(
 /// A power cut leaves such packs too. Who takes one must know that it was durable.
 pub fn decode_damaged_pack(
     bytes: &[u8],
-    place: Place<'_>,
+    place: PackAddress<'_>,
     mut each: impl FnMut(u32, RecordHeader, Option<&[u8]>),
 ) -> Result<PackHeader, DecodeError> {
     let header = decode_headers(bytes, place)?;
@@ -260,7 +260,7 @@ pub fn decode_damaged_pack(
 }
 
 /// Verifies a pack's header and those of its records, which its checksum covers.
-fn decode_headers(bytes: &[u8], place: Place<'_>) -> Result<PackHeader, DecodeError> {
+fn decode_headers(bytes: &[u8], place: PackAddress<'_>) -> Result<PackHeader, DecodeError> {
     let header = PackHeader::decode(bytes)?;
     if header.uuid != *place.uuid
         || header.segment != place.segment
@@ -284,7 +284,7 @@ fn decode_headers(bytes: &[u8], place: Place<'_>) -> Result<PackHeader, DecodeEr
 }
 
 /// The masks of a pack's records by their offsets in it.
-fn masks(place: Place<'_>) -> impl Fn(u32) -> u32 {
+fn masks(place: PackAddress<'_>) -> impl Fn(u32) -> u32 {
     let tag = drive_tag(place.uuid);
     move |at| place_mask(tag, place.segment, place.generation, place.offset + at)
 }

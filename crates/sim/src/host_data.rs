@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use layout::geometry::OWN_FIRST_BLOCK;
-use layout::pack::{Place, decode_damaged_pack};
+use layout::pack::{PackAddress, decode_damaged_pack};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{PAGE_BYTES, PackHeader, RecordKind};
 
@@ -21,7 +21,7 @@ pub(crate) fn is_host_data(page: &dyn Fn(u64) -> Option<Page>, at: u64, bytes: R
     let Some((first, header, pack)) = pack_around(page, at) else { return false };
     let before = (at - first) as usize * PAGE_BYTES;
     let bytes = before + bytes.start..before + bytes.end;
-    let place = Place {
+    let place = PackAddress {
         uuid: &header.uuid,
         segment: header.segment,
         generation: header.generation,

@@ -150,7 +150,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
     let media = media
         .vouching_from(SUPERBLOCKS_END_BYTES)
         .reading_log_numbers(read_log_numbers)
-        .telling_data(is_host_data)
+        .with_data_classifier(is_host_data)
         .with_ghosts(trouble.ghosts)
         .tearing(trouble.tear_bytes);
     let media = Arc::new(media);

@@ -33,7 +33,7 @@ pub(super) enum Met {
 
 /// A node that an entry points to.
 #[derive(Clone, Copy)]
-struct Found {
+struct NodeRef {
     id: NodeId,
     image: Entry,
 }
@@ -42,7 +42,7 @@ struct Found {
 type Entries = Box<[Entry; NODE_ENTRIES]>;
 
 /// Knowledge about a node in memory.
-enum Look {
+enum NodeInMemory {
     Known(Entries),
     /// Its image is needed too.
     Image {
@@ -60,7 +60,7 @@ pub(super) struct Walk<'a, M, F> {
     faults: &'a mut Faults,
     meet: F,
     /// Nodes found and not yet examined, by level.
-    waiting: [Vec<Found>; 4],
+    waiting: [Vec<NodeRef>; 4],
     /// Number of nodes walked, by level.
     pub(super) counts: [u64; 4],
 }
@@ -82,12 +82,12 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
         // while a checkpoint is being written also nodes above, which lead to what it wrote. The highest go
         // first.
         let mut loose: BTreeSet<NodeId> = ids.into_iter().collect();
-        self.waiting[usize::from(ROOT.level)].push(Found { id: ROOT, image: root });
+        self.waiting[usize::from(ROOT.level)].push(NodeRef { id: ROOT, image: root });
         loop {
             let highest = |loose: &mut BTreeSet<NodeId>| {
                 let level = loose.last()?.level;
                 let rest = loose.split_off(&NodeId { level, index: 0 }).into_iter();
-                Some(rest.map(|id| Found { id, image: Entry::UNMAPPED }).collect())
+                Some(rest.map(|id| NodeRef { id, image: Entry::UNMAPPED }).collect())
             };
             let Some(window) = self.next_window().or_else(|| highest(&mut loose)) else { return Ok(()) };
             for found in &window {
@@ -99,7 +99,7 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
     }
 
     /// Returns the nodes to continue with: leaves as soon as there are many, so that they never accumulate.
-    fn next_window(&mut self) -> Option<Vec<Found>> {
+    fn next_window(&mut self) -> Option<Vec<NodeRef>> {
         let full = self.waiting.iter().position(|level| level.len() >= WINDOW_NODES);
         let level = full.or_else(|| self.waiting.iter().rposition(|level| !level.is_empty()))?;
         let most = if level == usize::from(LEAF_LEVEL) { WINDOW_NODES } else { WINDOW_PARENTS };
@@ -107,7 +107,7 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
         Some(waiting.split_off(waiting.len().saturating_sub(most)))
     }
 
-    async fn window(&mut self, mut window: Vec<Found>) -> Result<(), Error> {
+    async fn window(&mut self, mut window: Vec<NodeRef>) -> Result<(), Error> {
         let mut on_media = Vec::new();
         for some in window.chunks(NODES_A_LOOK) {
             let core = self.shared.core();
@@ -140,15 +140,15 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
     }
 
     /// Handles a node and its entries. Its children are queued.
-    async fn node(&mut self, found: Found, fetched: Option<&Fetched>) -> Result<(), Error> {
-        let Found { id, image } = found;
+    async fn node(&mut self, found: NodeRef, fetched: Option<&Fetched>) -> Result<(), Error> {
+        let NodeRef { id, image } = found;
         self.counts[usize::from(id.level)] += 1;
         if image.is_record() {
             (self.meet)(Met::Node(image));
         }
-        let entries = match self.shared.look(id, image) {
-            Look::Known(entries) => entries,
-            Look::Image { fetch, memory, pairs, cleared } => {
+        let entries = match self.shared.in_memory(id, image) {
+            NodeInMemory::Known(entries) => entries,
+            NodeInMemory::Image { fetch, memory, pairs, cleared } => {
                 let decoded = self.shared.image(id, &fetch, memory, fetched, &self.bounds).await;
                 match decoded {
                     Ok(mut entries) => {
@@ -170,7 +170,7 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
             let first = id.index * NODE_ENTRIES as u64;
             mapped.for_each(|(slot, entry)| (self.meet)(Met::Block(first + slot as u64, *entry)));
         } else {
-            let children = mapped.map(|(slot, entry)| Found { id: id.child(slot), image: *entry });
+            let children = mapped.map(|(slot, entry)| NodeRef { id: id.child(slot), image: *entry });
             self.waiting[usize::from(id.level) - 1].extend(children);
         }
         Ok(())
@@ -195,20 +195,22 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
 
 impl<M: Media> Shared<M> {
     /// Returns what memory knows about a node.
-    fn look(&self, id: NodeId, image: Entry) -> Look {
+    fn in_memory(&self, id: NodeId, image: Entry) -> NodeInMemory {
         let mut core = self.core();
         let (pairs, cleared) = match core.map.form(id) {
-            Some(Form::Page(entries)) => return Look::Known(entries.clone()),
+            Some(Form::Page(entries)) => return NodeInMemory::Known(entries.clone()),
             Some(form) if form.is_complete() || !image.is_record() => {
                 let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
                 form.changes().for_each(|(slot, entry)| entries[usize::from(slot)] = entry);
-                return Look::Known(entries);
+                return NodeInMemory::Known(entries);
             }
             Some(form) => (form.changes().collect(), form.base() == Base::MediaCleared),
-            None if !image.is_record() => return Look::Known(Box::new([Entry::UNMAPPED; NODE_ENTRIES])),
+            None if !image.is_record() => {
+                return NodeInMemory::Known(Box::new([Entry::UNMAPPED; NODE_ENTRIES]));
+            }
             None => (Vec::new(), false),
         };
-        Look::Image { fetch: core.fetch(image), memory: core.log.in_memory(image), pairs, cleared }
+        NodeInMemory::Image { fetch: core.fetch(image), memory: core.log.in_memory(image), pairs, cleared }
     }
 
     /// Returns a node's image, or what is wrong with it.

@@ -79,7 +79,7 @@ impl Plan {
 
     /// Compresses everything and adds it to the batch. `source` is the host's buffer. If dropped while it
     /// waits, it has changed nothing but the batch.
-    pub(crate) async fn carry_out(self, batch: &mut Batch, source: &[u8]) {
+    pub(crate) async fn execute(self, batch: &mut Batch, source: &[u8]) {
         let Plan { offload, frame_blocks: most, mut pieces } = self;
         loop {
             let waiting = pieces.iter().filter(|piece| matches!(piece.stage, Stage::Waiting));

@@ -174,7 +174,7 @@ impl<M: Media> Drive<M> {
         let mut plan = self.0.plan_offload();
         self.gather(batch, plan.as_mut(), offset, data).await?;
         if let Some(plan) = plan {
-            Box::pin(plan.carry_out(batch, data)).await;
+            Box::pin(plan.execute(batch, data)).await;
         }
         Ok(())
     }

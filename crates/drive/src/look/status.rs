@@ -166,7 +166,7 @@ impl<M: Media> Drive<M> {
     pub fn status(&self) -> Status {
         let mut core = self.0.core();
         self.0.fold_counters(&mut core);
-        core.lets_rest();
+        core.mark_unchanged();
         let core = &*core;
         let unit = UNIT_BYTES as u64;
         let geometry = core.geometry();

@@ -19,7 +19,7 @@ const PARENTS_MAX: usize = 256;
 
 /// Adjacent blocks of a drawn leaf, with data that compresses.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place {
+pub(crate) struct SampledExtent {
     pub(crate) first: u64,
     pub(crate) blocks: usize,
     /// Number of blocks of its leaf that it represents.
@@ -48,7 +48,12 @@ impl<M: Media> Shared<M> {
     /// Returns at most `most` places all over the mapped data, each of up to `extent_blocks` blocks. Leaves
     /// are drawn at random, and in each as many places as needed for the number. Of more than 256 GiB with
     /// data, 256 are drawn first. Blocks that are fills or stored uncompressed are left out.
-    pub(crate) async fn places(&self, most: usize, extent_blocks: usize, random: &mut Random) -> Vec<Place> {
+    pub(crate) async fn places(
+        &self,
+        most: usize,
+        extent_blocks: usize,
+        random: &mut Random,
+    ) -> Vec<SampledExtent> {
         let mut leaves = self.some_leaves(random).await;
         random.shuffle(&mut leaves);
         leaves.truncate(most);
@@ -70,7 +75,7 @@ impl<M: Media> Shared<M> {
         for extents in &found {
             let weight = extents.len() as f64 / extents.len().min(each).max(1) as f64;
             let some = extents.iter().take(each);
-            places.extend(some.map(|&(first, blocks)| Place { first, blocks, weight }));
+            places.extend(some.map(|&(first, blocks)| SampledExtent { first, blocks, weight }));
         }
         random.shuffle(&mut places);
         places.truncate(most);

@@ -194,7 +194,7 @@ impl<M: Media> Shared<M> {
                         .map(|(i, (block, entry))| source(i, block, entry))
                         .collect();
                     // Segments that wait for readers to let go keep the drive from resting by themselves.
-                    core.lets_rest();
+                    core.mark_unchanged();
                     return Ok(Plan { first, entries, sources });
                 }
                 missing

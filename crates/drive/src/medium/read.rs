@@ -11,7 +11,7 @@ use crate::medium::load::Fetch;
 use crate::medium::plan::{Part, Plan, Source};
 use crate::shared::Shared;
 use crate::state::batch::Seen;
-use crate::state::frame_cache::{Found, Key};
+use crate::state::frame_cache::{Key, Lookup};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
@@ -48,7 +48,7 @@ impl<M: Media> Shared<M> {
             Seen { block, entry: *entry, generation }
         };
         let seen = (first..).zip(&plan.entries).zip(&plan.sources).map(seen).collect();
-        self.carry_out(first * BLOCK, bytes, plan, Caching::Look).await?;
+        self.execute(first * BLOCK, bytes, plan, Caching::Look).await?;
         Ok(seen)
     }
 
@@ -62,11 +62,11 @@ impl<M: Media> Shared<M> {
         let first = offset / BLOCK;
         let count = (offset + buf.len() as u64).div_ceil(BLOCK) - first;
         let plan = self.plan(first, count as usize).await?;
-        self.carry_out(offset, buf, plan, caching).await
+        self.execute(offset, buf, plan, caching).await
     }
 
     /// Fetches what a plan needs and decodes it into the host's buffer, which begins at `offset`.
-    async fn carry_out(
+    async fn execute(
         &self,
         offset: u64,
         buf: &mut [u8],
@@ -111,17 +111,17 @@ impl<M: Media> Shared<M> {
                 continue;
             }
             match self.frames.read(&fetch.key(part.block), part.skip, &mut buf[part.range.clone()]) {
-                Found::Hit => {
+                Lookup::Hit => {
                     plan.sources[part.source] = Source::Done;
                     continue;
                 }
-                Found::Again => fetch.keep = true,
+                Lookup::Again => fetch.keep = true,
                 // Who reads a large part of a frame, or its neighbours soon after, is served well by it.
-                Found::First if caching == Caching::Keep && part.range.len() * SMALL_PART <= bytes => {
+                Lookup::First if caching == Caching::Keep && part.range.len() * SMALL_PART <= bytes => {
                     let blocks = self.capacity_bytes.load(Ordering::Relaxed) / BLOCK;
                     self.heat.read_at_random(part.block, blocks);
                 }
-                Found::First => {}
+                Lookup::First => {}
             }
         }
     }

@@ -10,10 +10,11 @@ use media::Media;
 use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::medium::write_out::bad_segments_max;
-use crate::open::replay::{DamagedPack, PackPlace, Reader, Tail, Told};
+use crate::open::replay::{DamagedPack, LoggedChange, PackPlace, Reader, Tail};
 use crate::open::rewrite::{Doubted, NotTaken, Rewritten, rewrite};
 use crate::open::slots::{
-    Found, copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint, read_superblock,
+    NewestCheckpoint, copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint,
+    read_superblock,
 };
 use crate::options::OpenOptions;
 use crate::planted::{Planted, PlantedBug};
@@ -24,7 +25,7 @@ use crate::state::log::Log;
 use crate::state::lost::Lost;
 use crate::state::lull::Lull;
 use crate::state::map::Map;
-use crate::state::map_wish::MapWish;
+use crate::state::map_shrink::MapShrink;
 use crate::state::mode::Mode;
 use crate::state::policy::policy_of;
 use crate::state::segments::{Segments, State};
@@ -86,7 +87,7 @@ impl<M: Media> Drive<M> {
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
         core.note_damaged(&tail.damaged);
-        if let Some(fault) = core.roll_forward(&checkpoint, tail.told, recovery_bytes_max(&options))? {
+        if let Some(fault) = core.roll_forward(&checkpoint, tail.changes, recovery_bytes_max(&options))? {
             if !accepts {
                 return Err(unread.unwrap_or(Error::Corrupt(fault)));
             }
@@ -152,7 +153,7 @@ impl<M: Media> Drive<M> {
 async fn read_log<M: Media>(
     media: &M,
     superblock: &Superblock,
-    found: &Found,
+    found: &NewestCheckpoint,
     planted: Planted,
 ) -> Result<Tail, Error> {
     let checkpoint = &found.checkpoint;
@@ -177,7 +178,7 @@ async fn read_log<M: Media>(
 /// shows what its slot holds, the drive must not continue from the older one, even if the log after that
 /// looks whole: what the newer one freed may have been discarded. It would also explain damage in the log,
 /// and a gap: it may replace a pack whose write failed, and durable data may lie behind that.
-fn may_be_older(found: &Found, tail: &Tail) -> bool {
+fn may_be_older(found: &NewestCheckpoint, tail: &Tail) -> bool {
     tail.damage.is_some() || found.alone && (found.hidden || tail.goes_on)
 }
 
@@ -203,7 +204,7 @@ fn may_hold_others(checkpoint: &Checkpoint, options: &OpenOptions) -> bool {
 
 /// Refuses a superblock that is not the newest, or may not be because the other copy cannot be read: the
 /// drive may have grown since, or have been wiped.
-fn must_be_newest(found: &Found, bad_copy: Option<Error>) -> Result<(), Error> {
+fn must_be_newest(found: &NewestCheckpoint, bad_copy: Option<Error>) -> Result<(), Error> {
     match (bad_copy, &found.outdated) {
         (Some(unread @ Error::Io(_)), outdated) if outdated.is_some() || found.wiped => Err(unread),
         (_, Some(why)) => Err(Error::Corrupt(format!("the newest superblock is missing: {why}"))),
@@ -272,7 +273,7 @@ fn recover(
         mode: Mode::new(read_only),
         checkpoints: Checkpoints::new(options.checkpoint_bytes.max(64 << 10)),
         cleaning: None,
-        map_wish: MapWish::default(),
+        map_shrink: MapShrink::default(),
         lost: Lost::default(),
         accounts_tried: None,
         full_backing: Default::default(),
@@ -311,15 +312,15 @@ impl Core {
     fn roll_forward(
         &mut self,
         checkpoint: &Checkpoint,
-        told: Vec<Told>,
+        changes: Vec<LoggedChange>,
         bytes_max: u64,
     ) -> Result<Option<String>, Error> {
         let mut overlays = 0;
         let mut fault = None;
-        let (of_checkpoint, rest): (Vec<Told>, Vec<Told>) =
-            told.into_iter().partition(|told| matches!(told, Told::Overlay { .. }));
-        for told in of_checkpoint {
-            let Told::Overlay { leaf, extra, coding, payload } = told else { continue };
+        let (of_checkpoint, rest): (Vec<LoggedChange>, Vec<LoggedChange>) =
+            changes.into_iter().partition(|change| matches!(change, LoggedChange::Overlay { .. }));
+        for change in of_checkpoint {
+            let LoggedChange::Overlay { leaf, extra, coding, payload } = change else { continue };
             self.must_fit(bytes_max)?;
             // Overlays of a later checkpoint that was never completed mean nothing.
             if extra & !1 != overlay_extra(checkpoint.number, false) {
@@ -340,12 +341,12 @@ impl Core {
                 checkpoint.number, checkpoint.overlay_records
             ));
         }
-        for told in rest {
+        for change in rest {
             self.must_fit(bytes_max)?;
-            match told {
-                Told::Data { block, entry, left_out } => self.publish_record(block, entry, left_out),
-                Told::Range { block, count, entry } => self.publish_range(block, count, entry),
-                Told::Overlay { .. } => {}
+            match change {
+                LoggedChange::Data { block, entry, left_out } => self.publish_record(block, entry, left_out),
+                LoggedChange::Range { block, count, entry } => self.publish_range(block, count, entry),
+                LoggedChange::Overlay { .. } => {}
             }
         }
         // A segment promised at the cut has nodes of this checkpoint, but then their packs were just found.

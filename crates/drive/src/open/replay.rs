@@ -1,7 +1,7 @@
 //! Roll-forward: reads the packs after a checkpoint, in their order, up to the first that is missing or torn.
 
 use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
-use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, Place, decode_damaged_pack};
+use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackAddress, PackHeader, decode_damaged_pack};
 use layout::record::{RECORD_HEADER_BYTES, decode_range};
 use layout::{
     BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES,
@@ -25,7 +25,7 @@ const RANGE_MAX_BLOCKS: u64 = 1 << 20;
 
 /// A change of the map in the log.
 #[derive(Clone, Debug)]
-pub(crate) enum Told {
+pub(crate) enum LoggedChange {
     /// A block, or the blocks of a frame except those left out, have this record.
     Data { block: u64, entry: Entry, left_out: u8 },
     /// Blocks have an entry without a record.
@@ -47,7 +47,7 @@ pub(crate) struct Touched {
 #[derive(Debug, Default)]
 pub(crate) struct Tail {
     /// In the order of the log.
-    pub(crate) told: Vec<Told>,
+    pub(crate) changes: Vec<LoggedChange>,
     pub(crate) touched: Vec<Touched>,
     /// Places of the packs.
     pub(crate) places: Vec<PackPlace>,
@@ -57,7 +57,7 @@ pub(crate) struct Tail {
     /// The same for the checkpoint: a pack knows it.
     pub(crate) checkpoint_vouched: bool,
     /// Beginning of a write whose rest is in the next pack. It counts only together with it.
-    held: Vec<Told>,
+    held: Vec<LoggedChange>,
     /// Number of the last pack.
     pub(crate) sequence: u64,
     pub(crate) packs_count: u64,
@@ -95,9 +95,9 @@ struct Parsed {
     /// Position on the backing.
     position: u64,
     crc: u32,
-    told: Vec<Told>,
+    changes: Vec<LoggedChange>,
     /// Contents of its last records: see [`PackHeader::continued`].
-    held: Vec<Told>,
+    held: Vec<LoggedChange>,
     /// Its checksums are right, but no correct drive writes its contents.
     malformed: bool,
     payloads: Payloads,
@@ -315,18 +315,22 @@ impl<'a, M: Media> Reader<'a, M> {
         self.cover(i, segment.segment, offset, header.len).await?;
         let Some((_, from, window)) = &self.cursors[i].window else { return Ok(None) };
         let bytes = &window[(offset - from) as usize..];
-        let place =
-            Place { uuid: &self.uuid, segment: segment.segment, generation: segment.generation, offset };
+        let place = PackAddress {
+            uuid: &self.uuid,
+            segment: segment.segment,
+            generation: segment.generation,
+            offset,
+        };
         if self.planted.has(PlantedBug::IgnoreTornPack) && header.generation == segment.generation {
             return Ok(Some(parse_unchecked(bytes, header, &self.bounds)));
         }
         let start = self.geometry.segment_offset(segment.segment) + u64::from(offset);
-        let (mut told, mut held) = (Vec::new(), Vec::new());
+        let (mut changes, mut held) = (Vec::new(), Vec::new());
         let (mut malformed, mut payloads) = (false, Payloads::Whole);
         let mut rest = header.records;
         let is_needed = header.sequence <= self.needed;
         let decoded = decode_damaged_pack(bytes, place, |at, record, payload| {
-            let to = if rest > header.continued { &mut told } else { &mut held };
+            let to = if rest > header.continued { &mut changes } else { &mut held };
             rest -= 1;
             if payload.is_none() {
                 payloads = payloads.without(&record, is_needed);
@@ -342,7 +346,7 @@ impl<'a, M: Media> Reader<'a, M> {
         match decoded {
             Ok(header) if header.head == self.cursors[i].head => {
                 let crc = crc32c::crc32c(&bytes[..header.len as usize]);
-                Ok(Some(Parsed { header, position: start, crc, told, held, malformed, payloads }))
+                Ok(Some(Parsed { header, position: start, crc, changes, held, malformed, payloads }))
             }
             _ => Ok(None),
         }
@@ -398,8 +402,8 @@ impl Tail {
         if let Payloads::DataLost(records) = pack.payloads {
             self.damaged.push(DamagedPack { sequence, position, records });
         }
-        self.told.append(&mut self.held);
-        self.told.extend(pack.told);
+        self.changes.append(&mut self.held);
+        self.changes.extend(pack.changes);
         self.held = pack.held;
         let (segment, generation) = (pack.header.segment, pack.header.generation);
         match self.touched.iter_mut().rev().find(|t| t.segment == segment && t.generation == generation) {
@@ -435,26 +439,26 @@ fn tell(
     payload: Option<&[u8]>,
     entry: Entry,
     bounds: &Bounds,
-) -> Result<Option<Told>, ()> {
+) -> Result<Option<LoggedChange>, ()> {
     let ensure = |holds: bool| if holds { Ok(()) } else { Err(()) };
     let block = header.block;
     Ok(match (header.kind, payload) {
         (RecordKind::Data, _) => {
             ensure(bounds.exists(block, entry.blocks()))?;
             ensure(entry.is_frame() || usize::from(header.payload_len) <= BLOCK_BYTES)?;
-            Some(Told::Data { block, entry, left_out: header.left_out })
+            Some(LoggedChange::Data { block, entry, left_out: header.left_out })
         }
         (RecordKind::Range, Some(payload)) => {
             let (count, entry) = decode_range(payload).map_err(drop)?;
             ensure(count <= RANGE_MAX_BLOCKS && bounds.exists(block, count))?;
-            Some(Told::Range { block, count, entry })
+            Some(LoggedChange::Range { block, count, entry })
         }
         (RecordKind::Overlay, Some(payload)) => {
             let pairs = layout::node::decode_overlay(header.codec, payload).map_err(drop)?;
             let leaf = NodeId { level: LEAF_LEVEL, index: block };
             ensure(block < MAX_BLOCKS / NODE_ENTRIES as u64)?;
             ensure(pairs.iter().all(|(slot, entry)| bounds.allow(leaf, usize::from(*slot), *entry)))?;
-            Some(Told::Overlay {
+            Some(LoggedChange::Overlay {
                 leaf: block,
                 extra: header.extra,
                 coding: header.codec,
@@ -469,13 +473,13 @@ fn tell(
 fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed {
     let start = bounds.geometry.segment_offset(header.segment) + u64::from(header.offset);
     let used = &bytes[..header.used as usize];
-    let mut told = Vec::new();
+    let mut changes = Vec::new();
     let _ = layout::pack::walk_records(used, header.records, |at, raw| {
         let decoded = layout::RecordHeader::decode(raw)?;
         let end = RECORD_HEADER_BYTES + usize::from(decoded.payload_len);
         let payload = Some(&raw[RECORD_HEADER_BYTES..end]);
         if let Ok(Some(one)) = tell(&decoded, payload, decoded.entry_at(start + u64::from(at)), bounds) {
-            told.push(one);
+            changes.push(one);
         }
         Ok(())
     });
@@ -483,7 +487,7 @@ fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed 
         header,
         position: start,
         crc: 0,
-        told,
+        changes,
         held: Vec::new(),
         malformed: false,
         payloads: Payloads::Whole,

@@ -1,7 +1,7 @@
 //! Finding the newest superblock and the newest checkpoint among their slots and copies.
 
 use futures::future::join_all;
-use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack};
+use layout::pack::{PACK_HEADER_BYTES, PackAddress, decode_pack};
 use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{
     BLOCK_BYTES, Checkpoint, CheckpointSummary, DecodeError, Geometry, PAGE_BYTES, PackHeader, SegmentUse,
@@ -24,7 +24,7 @@ const SEGMENTS_AT_ONCE: usize = 64;
 const FIRST_SEGMENTS: u32 = 16;
 
 /// The checkpoint to start from.
-pub(crate) struct Found {
+pub(crate) struct NewestCheckpoint {
     pub(crate) checkpoint: Checkpoint,
     /// Which of its copies to write first, so that one is whole at any time: one that was not found.
     pub(crate) copy_to_write_first: usize,
@@ -146,7 +146,10 @@ pub(crate) fn must_hold<M: Media>(media: &M, superblock: &Superblock) -> Result<
 }
 
 /// Returns the valid checkpoint with the highest number.
-pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock) -> Result<Found, Error> {
+pub(crate) async fn read_checkpoint<M: Media>(
+    media: &M,
+    superblock: &Superblock,
+) -> Result<NewestCheckpoint, Error> {
     let Copies { found, mut unread, mut unread_places, shown, outdated, wipes_ahead, durable } =
         read_copies(media, superblock).await;
     let none = || {
@@ -182,7 +185,7 @@ pub(crate) async fn read_checkpoint<M: Media>(media: &M, superblock: &Superblock
     // After a crash a copy may be torn or older. That is no error of the backing.
     let corrected = copies == 1 && (checkpoint.clean || unread[(newest % 2) as usize].is_some());
     let other = ((newest + 1) % 2) as usize;
-    Ok(Found {
+    Ok(NewestCheckpoint {
         checkpoint,
         copy_to_write_first,
         alone,
@@ -220,7 +223,7 @@ pub(crate) struct Copies {
     /// For each slot, whether a copy shows that no later checkpoint was written there: it holds an older one,
     /// one of another incarnation or drive, or nothing.
     shown: [bool; 2],
-    /// See [`Found`].
+    /// See [`NewestCheckpoint`].
     pub(crate) outdated: Option<String>,
     /// Latest incarnation in them, counted from that of the superblock: of wipes that began and may have been
     /// completed.
@@ -447,7 +450,8 @@ impl<M: Media> Segment<'_, M> {
             return None;
         }
         let bytes = read_pages(self.media, start, header.len as usize).await.ok()?;
-        let place = Place { uuid: self.uuid, segment: self.number, generation: self.generation, offset };
+        let place =
+            PackAddress { uuid: self.uuid, segment: self.number, generation: self.generation, offset };
         decode_pack(&bytes, place, |_, _| {}).ok()
     }
 }

@@ -19,7 +19,7 @@ use crate::open::create::empty_checkpoint;
 use crate::open::recovery::is_outdated;
 use crate::open::rewrite::rewrite_checkpoint;
 use crate::open::slots::{
-    Copies, Found, must_allow_writing, must_hold, read_checkpoint, read_copies, read_superblock,
+    Copies, NewestCheckpoint, must_allow_writing, must_hold, read_checkpoint, read_copies, read_superblock,
 };
 use crate::open::whole::write_checkpoint;
 use crate::shared::Drive;
@@ -187,7 +187,7 @@ async fn spare_number<M: Media>(
 ) -> Result<Spare, Error> {
     let empty = |number| Spare { number, written_bytes: 0, bad: Vec::new() };
     match read_checkpoint(media, superblock).await {
-        Ok(Found { checkpoint, is_durable, alone, unread, copy_to_write_first, .. }) => {
+        Ok(NewestCheckpoint { checkpoint, is_durable, alone, unread, copy_to_write_first, .. }) => {
             if !is_durable {
                 rewrite_checkpoint(media, superblock, (&checkpoint, copy_to_write_first)).await?;
             }

@@ -3,7 +3,7 @@
 use layout::NodeId;
 use media::IoBuf;
 
-use crate::state::found::Found;
+use crate::state::found_record::FoundRecord;
 use crate::state::pins::Pin;
 
 /// Result of cleaning a segment so far.
@@ -55,7 +55,7 @@ pub(crate) struct Cleaning {
 /// A part of it that was read.
 pub(crate) struct Window {
     pub(crate) bytes: IoBuf,
-    pub(crate) found: Vec<Found>,
+    pub(crate) found: Vec<FoundRecord>,
     /// Number of found records that are done.
     pub(crate) done: usize,
     /// Beginning of the next window.

@@ -20,7 +20,7 @@ use crate::state::log::{Log, Room};
 use crate::state::lost::Lost;
 use crate::state::lull::Lull;
 use crate::state::map::Map;
-use crate::state::map_wish::MapWish;
+use crate::state::map_shrink::MapShrink;
 use crate::state::mode::Mode;
 use crate::state::node::Slot;
 use crate::state::rules::first_broken;
@@ -59,7 +59,7 @@ pub(crate) struct Core {
     pub(crate) checkpoints: Checkpoints,
     /// The segment that is partly cleaned.
     pub(crate) cleaning: Option<Cleaning>,
-    pub(crate) map_wish: MapWish,
+    pub(crate) map_shrink: MapShrink,
     pub(crate) lost: Lost,
     /// Newest pack when making the accounting exact was last tried without success.
     pub(crate) accounts_tried: Option<u64>,

@@ -49,7 +49,7 @@ struct Shard {
 
 /// Result of a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Found {
+pub(crate) enum Lookup {
     /// The frame is there.
     Hit,
     /// Not there, but it was requested before, so it should be kept.
@@ -108,22 +108,22 @@ impl Frames {
     }
 
     /// Copies a part of a frame's contents, beginning at `skip`, if the frame is there.
-    pub(crate) fn read(&self, key: &Key, skip: usize, out: &mut [u8]) -> Found {
+    pub(crate) fn read(&self, key: &Key, skip: usize, out: &mut [u8]) -> Lookup {
         let mut shard = self.shard(key).lock();
         if let Some(at) = shard.kept.iter().rposition(|kept| self.is(&kept.key, key)) {
             out.copy_from_slice(&shard.kept[at].contents[skip..skip + out.len()]);
             shard.kept[at..].rotate_left(1);
             drop(shard);
             self.hits.fetch_add(1, Ordering::Relaxed);
-            return Found::Hit;
+            return Lookup::Hit;
         }
         if shard.asked.contains(&Some(*key)) {
-            return Found::Again;
+            return Lookup::Again;
         }
         let next = shard.next_asked;
         shard.asked[next] = Some(*key);
         shard.next_asked = (next + 1) % ASKED;
-        Found::First
+        Lookup::First
     }
 
     /// Returns a buffer for a frame's contents.
@@ -170,16 +170,16 @@ mod tests {
     fn a_frame_is_wanted_twice_and_found_by_its_record_only() {
         let frames = Frames::new(false);
         let mut out = [0; BLOCK_BYTES];
-        assert_eq!(frames.read(&key(8, 1), 0, &mut out), Found::First);
-        assert_eq!(frames.read(&key(8, 1), 4096, &mut out), Found::Again);
+        assert_eq!(frames.read(&key(8, 1), 0, &mut out), Lookup::First);
+        assert_eq!(frames.read(&key(8, 1), 4096, &mut out), Lookup::Again);
         keep(&frames, key(8, 1), 7);
-        assert_eq!(frames.read(&key(8, 1), 7 * BLOCK_BYTES, &mut out), Found::Hit);
+        assert_eq!(frames.read(&key(8, 1), 7 * BLOCK_BYTES, &mut out), Lookup::Hit);
         assert_eq!((out, frames.hits_count()), ([7; BLOCK_BYTES], 1));
-        assert_eq!(frames.read(&key(8, 2), 0, &mut out), Found::First);
+        assert_eq!(frames.read(&key(8, 2), 0, &mut out), Lookup::First);
         let moved = Key { entry: Entry::frame(2 << 20, 9600, 8), ..key(8, 1) };
-        assert_eq!(frames.read(&moved, 0, &mut out), Found::First);
+        assert_eq!(frames.read(&moved, 0, &mut out), Lookup::First);
         let settled = Key { entry: key(8, 1).entry.settled(), ..key(8, 1) };
-        assert_eq!(frames.read(&settled, 0, &mut out), Found::First);
+        assert_eq!(frames.read(&settled, 0, &mut out), Lookup::First);
     }
 
     #[test]
@@ -193,9 +193,9 @@ mod tests {
         assert_eq!(frames.max_bytes(), 512 << 10);
         let mut out = [0; BLOCK_BYTES];
         (0..16).for_each(|n| keep(&frames, key(8 * n, 1), n as u8));
-        assert_eq!(frames.read(&key(0, 1), 0, &mut out), Found::Hit);
+        assert_eq!(frames.read(&key(0, 1), 0, &mut out), Lookup::Hit);
         keep(&frames, key(8 * 16, 1), 16);
-        let there = |n: u64| frames.read(&key(8 * n, 1), 0, &mut [0; BLOCK_BYTES]) == Found::Hit;
+        let there = |n: u64| frames.read(&key(8 * n, 1), 0, &mut [0; BLOCK_BYTES]) == Lookup::Hit;
         assert!(there(0) && !there(2) && (3..=16).all(there));
         frames.set_budget_bytes(0);
         keep(&frames, key(8 * 20, 1), 20);

@@ -15,7 +15,7 @@ use crate::shared::{Shared, yield_now};
 use crate::state::batch::{Batch, sum};
 use crate::state::cleaning::{Cleaning, Pass, Window};
 use crate::state::core::Core;
-use crate::state::found::{Found, find_all};
+use crate::state::found_record::{FoundRecord, find_all};
 use crate::state::map::Missing;
 use crate::state::node::Slot;
 use crate::state::segments::{Claim, Gain, State};
@@ -186,7 +186,7 @@ impl<M: Media> Shared<M> {
     /// Moves the live records of a batch. Returns false if there is no room.
     pub(crate) async fn move_batch(
         self: &Arc<Self>,
-        batch: &[Found],
+        batch: &[FoundRecord],
         window: &[u8],
         pass: &mut Pass,
     ) -> Result<bool, Error> {
@@ -205,7 +205,7 @@ impl<M: Media> Shared<M> {
     /// Moves the live ones of some records, all of which are looked up at once.
     async fn move_some(
         self: &Arc<Self>,
-        batch: &[Found],
+        batch: &[FoundRecord],
         window: &[u8],
         pass: &mut Pass,
     ) -> Result<Moved, Error> {
@@ -255,7 +255,7 @@ impl<M: Media> Shared<M> {
                 match fate {
                     Fate::Anew(batch) => batch.give_back(),
                     Fate::Stay => {
-                        let Found { header, entry, .. } = &batch[found];
+                        let FoundRecord { header, entry, .. } = &batch[found];
                         left_units += u64::from(entry.units());
                         if !pass.needed.contains(&header.extra) {
                             pass.needed.push(header.extra);
@@ -293,7 +293,13 @@ impl<M: Media> Shared<M> {
     /// packed anew: cleaning never writes more than it frees. A record that needs a retired dictionary moves
     /// as it is only if that was prepared: see [`Shared::keep_dictionaries`]. `None`: it would have to be
     /// packed anew, but cannot be decompressed.
-    fn fate_of(self: &Arc<Self>, found: &Found, window: &[u8], blocks: u8, pass: &Pass) -> Option<Fate> {
+    fn fate_of(
+        self: &Arc<Self>,
+        found: &FoundRecord,
+        window: &[u8],
+        blocks: u8,
+        pass: &Pass,
+    ) -> Option<Fate> {
         let (is_current, may_move) = {
             let core = self.core();
             (core.is_current(&found.header), core.may_move(&found.header, pass))
@@ -329,7 +335,7 @@ impl<M: Media> Shared<M> {
     /// `thorough`, in all ways.
     fn make_anew(
         self: &Arc<Self>,
-        found: &Found,
+        found: &FoundRecord,
         payload: &[u8],
         live: u8,
         is_current: bool,
@@ -452,7 +458,7 @@ impl Core {
     }
 
     /// Returns whether the changed part of the map leaves no room for what moving these would change.
-    fn lacks_room_to_move(&mut self, batch: &[Found], live: &[Live]) -> bool {
+    fn lacks_room_to_move(&mut self, batch: &[FoundRecord], live: &[Live]) -> bool {
         if self.lacks_room_for_map() {
             return true;
         }
@@ -510,7 +516,12 @@ impl Core {
 
     /// Finds the live records of a batch. Live map nodes are marked for rewriting. Returns the units of these
     /// nodes, or what must be loaded first.
-    fn find_live(&mut self, batch: &[Found], pass: &Pass, live: &mut Vec<Live>) -> Result<u64, Missing> {
+    fn find_live(
+        &mut self,
+        batch: &[FoundRecord],
+        pass: &Pass,
+        live: &mut Vec<Live>,
+    ) -> Result<u64, Missing> {
         let mut node_units = 0;
         for (i, found) in batch.iter().enumerate() {
             let answer = match found.header.kind {
@@ -534,7 +545,7 @@ impl Core {
     }
 
     /// Returns whether a record is the image of its node. The node is complete then.
-    pub(crate) fn has_node(&mut self, found: &Found) -> Result<bool, Missing> {
+    pub(crate) fn has_node(&mut self, found: &FoundRecord) -> Result<bool, Missing> {
         match self.map.has_image(node_of(found), found.entry)? {
             true => self.map.complete(node_of(found)),
             false => Ok(false),
@@ -542,8 +553,8 @@ impl Core {
     }
 
     /// Returns whether no block has any of these data records any more. Leaves that changed are in memory.
-    pub(crate) fn is_left(&self, found: &[Found], pass: &Pass) -> bool {
-        let has = |found: &Found| {
+    pub(crate) fn is_left(&self, found: &[FoundRecord], pass: &Pass) -> bool {
+        let has = |found: &FoundRecord| {
             let blocks = found.header.block..found.header.block + found.header.blocks();
             let now = blocks.map(|block| self.map.peek(block));
             now.into_iter().any(|slot| slot == Slot::Known(found.entry))
@@ -554,7 +565,7 @@ impl Core {
 
     /// Returns the blocks for which the map points to a data record, one bit each. Needs their leaf complete,
     /// so that what changes replaced is accounted too. All blocks of a frame are in one leaf.
-    pub(crate) fn live_blocks(&mut self, found: &Found) -> Result<u8, Missing> {
+    pub(crate) fn live_blocks(&mut self, found: &FoundRecord) -> Result<u8, Missing> {
         let (first, count) = (found.header.block, found.header.blocks());
         if !Bounds::of(&self.superblock).exists(first, count) || !self.map.complete(NodeId::leaf_of(first))? {
             return Ok(0);
@@ -567,7 +578,7 @@ impl Core {
     }
 
     /// Appends what still lives to the cleaning head, and points the map to it.
-    fn append_moved(&mut self, batch: &[Found], live: &[Live], window: &[u8], pass: &Pass) -> Step {
+    fn append_moved(&mut self, batch: &[FoundRecord], live: &[Live], window: &[u8], pass: &Pass) -> Step {
         if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
             return Step::Wait;
         }
@@ -626,7 +637,7 @@ impl Core {
     }
 }
 
-fn node_of(found: &Found) -> NodeId {
+fn node_of(found: &FoundRecord) -> NodeId {
     NodeId { level: found.header.extra as u8, index: found.header.block }
 }
 

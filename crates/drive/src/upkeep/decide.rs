@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::shared::{Drive, Shared};
 use crate::state::core::Core;
 use crate::state::harvest::CLEANED_IN_VAIN_MAX;
-use crate::state::map_wish::MapWish;
+use crate::state::map_shrink::MapShrink;
 use crate::state::segments::Gain;
 use crate::upkeep::clean::Cleaned;
 
@@ -57,7 +57,7 @@ impl Core {
         let (critical, low) = self.watermarks();
         let dead = self.segments.dead_count();
         // Only a smaller map would help. This is not repeated endlessly if the map cannot become smaller.
-        let for_map = !self.map_wish.waits(self.ticks) && self.map_wants_checkpoint();
+        let for_map = !self.map_shrink.waits(self.ticks) && self.map_wants_checkpoint();
         let may_clean = self.cleaning.is_some() || !self.segments.has_cleaned();
         if may_clean && self.cleans_first() && !self.cleans_in_vain(CLEANED_IN_VAIN_MAX) {
             return Wanted::Clean;
@@ -302,11 +302,11 @@ impl<M: Media> Shared<M> {
             // This checkpoint may have made room for the next.
             Err(Error::NoSpace) if core.spare_for_leaves() > 0 => Ok(()),
             Err(error) if core.map_wants_checkpoint() => {
-                core.map_wish.failed(core.ticks, &error);
+                core.map_shrink.failed(core.ticks, &error);
                 if core.map_pressure() { Err(error) } else { Ok(()) }
             }
             _ => {
-                core.map_wish = MapWish::default();
+                core.map_shrink = MapShrink::default();
                 Ok(())
             }
         }

@@ -207,7 +207,7 @@ impl<M: Media> Drive<M> {
     pub fn set_backing_is_short(&self, is_short: bool) {
         let mut core = self.0.core();
         match core.give_back.backing_is_short == is_short {
-            true => core.lets_rest(),
+            true => core.mark_unchanged(),
             false => core.give_back.backing_is_short = is_short,
         }
     }

@@ -8,7 +8,7 @@ use media::Media;
 use crate::shared::{Shared, yield_now};
 use crate::state::cleaning::{Cleaning, Pass};
 use crate::state::core::Core;
-use crate::state::found::Found;
+use crate::state::found_record::FoundRecord;
 use crate::state::map::Missing;
 use crate::upkeep::clean::RECORDS_A_BATCH;
 
@@ -52,7 +52,7 @@ impl Core {
     }
 
     /// Returns the units of those of a batch that live, or what must be loaded first.
-    fn live_units_of(&mut self, batch: &[Found], pass: &Pass) -> Result<u64, Missing> {
+    fn live_units_of(&mut self, batch: &[FoundRecord], pass: &Pass) -> Result<u64, Missing> {
         let mut units = 0;
         for found in batch {
             let lives = match found.header.kind {

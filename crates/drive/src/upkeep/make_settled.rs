@@ -188,25 +188,25 @@ impl Maker {
 
     /// Returns the ways to try, in their order. What was written as large frames may be smaller as such only,
     /// and nothing may be smaller than what is there: then it is settled as it is.
-    fn ways(&self, present: &Present) -> &'static [Way] {
+    fn ways(&self, present: &Present) -> &'static [SettleMethod] {
         match self.pick {
             Pick::Unsettled(_, Worth::Any) if !present.are_settled => {
-                &[Way::Strongest, Way::StrongestLarge, Way::Usual]
+                &[SettleMethod::Strongest, SettleMethod::StrongestLarge, SettleMethod::Usual]
             }
             Pick::Unsettled(_, Worth::Price) if !present.are_settled => {
-                &[Way::Strongest, Way::StrongestLarge]
+                &[SettleMethod::Strongest, SettleMethod::StrongestLarge]
             }
             // What was cut gains by frames, whatever the dictionaries are.
-            Pick::Again(_) if present.are_single => &[Way::Single],
-            Pick::Unsettled(..) | Pick::Again(_) | Pick::Needing(..) => &[Way::Strongest],
-            Pick::Hot if present.are_settled => &[Way::Single],
+            Pick::Again(_) if present.are_single => &[SettleMethod::Single],
+            Pick::Unsettled(..) | Pick::Again(_) | Pick::Needing(..) => &[SettleMethod::Strongest],
+            Pick::Hot if present.are_settled => &[SettleMethod::Single],
             // To compare with; and if cutting loses too much, it is settled.
-            Pick::Hot => &[Way::Strongest, Way::Single, Way::Strongest],
+            Pick::Hot => &[SettleMethod::Strongest, SettleMethod::Single, SettleMethod::Strongest],
         }
     }
 
     /// Returns whether `after` bytes in this way are worth writing. `least`: see [`Maker::add_group`].
-    fn gains(&self, present: &Present, after: u64, way: Way, least: u64) -> bool {
+    fn gains(&self, present: &Present, after: u64, way: SettleMethod, least: u64) -> bool {
         let before = present.bytes;
         match (&self.pick, way) {
             (Pick::Unsettled(_, Worth::Any), _) if !present.are_settled => after <= before,
@@ -215,22 +215,24 @@ impl Maker {
             }
             (Pick::Unsettled(..) | Pick::Again(_), _) => after as f64 * self.gain_min <= before as f64,
             (Pick::Needing(..), _) => true,
-            (Pick::Hot, Way::Single) => after * 8 <= least * GROWTH_MAX_EIGHTHS,
+            (Pick::Hot, SettleMethod::Single) => after * 8 <= least * GROWTH_MAX_EIGHTHS,
             (Pick::Hot, _) => after <= before,
         }
     }
 
     /// Returns the recipe of a way, for data with this strongest one.
-    fn recipe<'a>(&'a self, way: Way, strongest: &'a Recipe) -> Cow<'a, Recipe> {
+    fn recipe<'a>(&'a self, way: SettleMethod, strongest: &'a Recipe) -> Cow<'a, Recipe> {
         match way {
-            Way::Strongest => Cow::Borrowed(strongest),
-            Way::StrongestLarge => Cow::Owned(Recipe { frame_blocks: GROUP_BLOCKS, ..strongest.clone() }),
-            Way::Single => {
+            SettleMethod::Strongest => Cow::Borrowed(strongest),
+            SettleMethod::StrongestLarge => {
+                Cow::Owned(Recipe { frame_blocks: GROUP_BLOCKS, ..strongest.clone() })
+            }
+            SettleMethod::Single => {
                 // Trying costs most in small pieces, and gains least.
                 let effort = strongest.effort.map(|_| codec::Effort::Foreground);
                 Cow::Owned(Recipe { frame_blocks: 1, effort, ..strongest.clone() })
             }
-            Way::Usual => Cow::Borrowed(&self.usual),
+            SettleMethod::Usual => Cow::Borrowed(&self.usual),
         }
     }
 }
@@ -307,7 +309,7 @@ fn strongest<'a>([with, without]: &'a [Recipe; 2], data: &[u8]) -> &'a Recipe {
 
 /// How a group of blocks is settled.
 #[derive(Clone, Copy)]
-enum Way {
+enum SettleMethod {
     /// With the best settings, in frames that are read quickly.
     Strongest,
     /// The same in larger frames.

@@ -14,7 +14,7 @@ use media::Media;
 use crate::error::Error;
 use crate::shared::Shared;
 use crate::state::cleaning::Pass;
-use crate::state::found::find_verified;
+use crate::state::found_record::find_verified;
 use crate::upkeep::clean::RECORDS_A_BATCH;
 
 impl<M: Media> Shared<M> {

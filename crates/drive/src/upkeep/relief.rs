@@ -192,8 +192,8 @@ impl<M: Media> Shared<M> {
             {
                 let core = self.core();
                 if core.map_pressure()
-                    && core.map_wish.waits(core.ticks)
-                    && let Some(error) = &core.map_wish.error
+                    && core.map_shrink.waits(core.ticks)
+                    && let Some(error) = &core.map_shrink.error
                 {
                     // Another checkpoint would gain as little.
                     return Err(error.clone());

@@ -24,7 +24,7 @@ impl Core {
             && self.is_idle()
             && self.log.is_at_rest()
             && !self.maintaining
-            && !self.map_wish.waits(self.ticks)
+            && !self.map_shrink.waits(self.ticks)
             && self.pace().writers.is_none()
             && self.wanted() == Wanted::Nothing
             && !self.will_owe_backing()
@@ -39,7 +39,7 @@ impl<M: Media> Shared<M> {
         }
         self.has_room.store(core.has_room(), Ordering::Relaxed);
         core.resting = true;
-        core.lets_rest();
+        core.mark_unchanged();
         true
     }
 }

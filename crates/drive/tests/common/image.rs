@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack, drive_tag};
+use layout::pack::{PACK_HEADER_BYTES, PackAddress, decode_pack, drive_tag};
 use layout::record::place_mask;
 use layout::{Checkpoint, Entry, Geometry, PackHeader, RecordHeader, RecordKind, Superblock};
 use media::{IoBuf, Media, MemoryMedia};
@@ -88,7 +88,7 @@ impl<M: Media> Image<M> {
             let mut at = 0;
             while at < bytes.len() {
                 let len = PackHeader::decode(&bytes[at..]).ok().and_then(|header| {
-                    let place = Place {
+                    let place = PackAddress {
                         uuid: &self.superblock.uuid,
                         segment,
                         generation: header.generation,

@@ -1,7 +1,7 @@
 //! The numbers of `docs/reference/format.md`: whoever changes the format sees here what to change there.
 
 use layout::node::{NodeCoding, NodeId};
-use layout::pack::{PACK_HEADER_BYTES, Place, decode_pack, drive_tag};
+use layout::pack::{PACK_HEADER_BYTES, PackAddress, decode_pack, drive_tag};
 use layout::record::{RecordHeader, place_mask, record_crc};
 use layout::row::ROW_BYTES;
 use layout::superblock::KNOWN_CODECS;
@@ -80,7 +80,7 @@ fn pack_of_the_example() {
     };
     header.encode(records_crc, &mut pack);
     assert_eq!(pack[..144], EXAMPLE);
-    let place = Place { uuid: &UUID, segment: SEGMENT, generation: GENERATION, offset: OFFSET };
+    let place = PackAddress { uuid: &UUID, segment: SEGMENT, generation: GENERATION, offset: OFFSET };
     let mut told = Vec::new();
     assert_eq!(decode_pack(&pack, place, |at, record| told.push((at, record.header.block))), Ok(header));
     assert_eq!(told, [(112, 300)]);

@@ -2,10 +2,10 @@
 
 use crate::common::{At, Pack, sample_pack, seal};
 use layout::PAGE_BYTES;
-use layout::pack::{Place, decode_damaged_pack, decode_pack, walk_records};
+use layout::pack::{PackAddress, decode_damaged_pack, decode_pack, walk_records};
 use proptest::prelude::*;
 
-fn is_refused(bytes: &[u8], place: Place<'_>) -> bool {
+fn is_refused(bytes: &[u8], place: PackAddress<'_>) -> bool {
     let mut told = 0;
     let refused = decode_pack(bytes, place, |_, _| told += 1).is_err();
     assert!(!refused || told == 0, "a record of a refused pack was told");
@@ -46,7 +46,7 @@ fn every_flipped_bit_that_means_something_is_refused() {
 }
 
 /// Which records of a pack have right payloads; nothing if its headers are not right.
-fn right_payloads(bytes: &[u8], place: Place<'_>) -> Option<Vec<bool>> {
+fn right_payloads(bytes: &[u8], place: PackAddress<'_>) -> Option<Vec<bool>> {
     let mut right = Vec::new();
     decode_damaged_pack(bytes, place, |_, _, payload| right.push(payload.is_some())).ok().map(|_| right)
 }
@@ -226,7 +226,7 @@ fn impossible_offset_is_refused() {
         let mut bytes = pack.bytes.clone();
         bytes[32..36].copy_from_slice(&offset.to_le_bytes());
         seal::pack(&mut bytes);
-        assert!(is_refused(&bytes, Place { offset, ..pack.at.place() }), "offset {offset}");
+        assert!(is_refused(&bytes, PackAddress { offset, ..pack.at.place() }), "offset {offset}");
     }
 }
 

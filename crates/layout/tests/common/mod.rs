@@ -4,7 +4,7 @@
 #![allow(dead_code, reason = "every test file uses a part of it")]
 
 use layout::owner::{Process, Role};
-use layout::pack::{HEADS, PACK_HEADER_BYTES, Place, drive_tag};
+use layout::pack::{HEADS, PACK_HEADER_BYTES, PackAddress, drive_tag};
 use layout::record::{RECORD_HEADER_BYTES, place_mask};
 use layout::superblock::KNOWN_CODECS;
 use layout::{
@@ -291,8 +291,13 @@ pub(crate) struct At {
 }
 
 impl At {
-    pub(crate) fn place(&self) -> Place<'_> {
-        Place { uuid: &self.uuid, segment: self.segment, generation: self.generation, offset: self.offset }
+    pub(crate) fn place(&self) -> PackAddress<'_> {
+        PackAddress {
+            uuid: &self.uuid,
+            segment: self.segment,
+            generation: self.generation,
+            offset: self.offset,
+        }
     }
 
     pub(crate) fn mask(&self, at: usize) -> u32 {

@@ -1,7 +1,7 @@
 //! Any bytes as a pack.
 
 use layout::PackHeader;
-use layout::pack::{Place, decode_damaged_pack, decode_pack, walk_records};
+use layout::pack::{PackAddress, decode_damaged_pack, decode_pack, walk_records};
 
 use super::seal;
 
@@ -51,7 +51,7 @@ pub(crate) fn run(data: &[u8]) {
 
 fn check(bytes: &[u8]) {
     let Ok(header) = PackHeader::decode(bytes) else { return };
-    let place = Place {
+    let place = PackAddress {
         uuid: &header.uuid,
         segment: header.segment,
         generation: header.generation,
@@ -79,7 +79,7 @@ fn check(bytes: &[u8]) {
     }
     assert_eq!((records, at_expected), (header.records, header.used));
     assert!(header.continued <= records);
-    let elsewhere = Place { generation: !header.generation, ..place };
+    let elsewhere = PackAddress { generation: !header.generation, ..place };
     assert!(decode_pack(bytes, elsewhere, |_, _| ()).is_err());
     let mut again = bytes.to_vec();
     header.encode(crc, &mut again);

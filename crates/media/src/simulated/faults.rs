@@ -31,7 +31,7 @@ pub struct Faults {
     pub room_made_ppm: u32,
     /// Fault 9: probability per completed operation. It strikes at any place.
     pub rot_ppm: u32,
-    /// Fault 9 strikes only data of users; see [`SimMedia::telling_data`](super::SimMedia::telling_data).
+    /// Fault 9 strikes only data of users; see [`SimMedia::with_data_classifier`](super::SimMedia::with_data_classifier).
     pub rot_in_data_only: bool,
     /// Fault 10: probability per completed operation. It strikes an earlier write.
     pub misdirect_ppm: u32,

@@ -19,8 +19,8 @@ const LOOKS_A_WAIT: u64 = 10;
 /// Reason of the end of a lease whose drive was given back.
 const CLOSED: &str = "the drive was closed";
 
-/// How a claim goes on after it has read the mark.
-enum Way {
+/// The step of a claim after it has read the mark.
+enum NextStep {
     /// Nobody has the drive.
     AtOnce,
     /// Somebody may have it, and is asked.
@@ -56,7 +56,7 @@ impl Claim {
         let lease = Lease::new(self.clock.clone());
         let mut since = lease.now();
         let mut pages = Pages::read(media).await?;
-        if let Way::Challenge = self.way(&pages, around)? {
+        if let NextStep::Challenge = self.way(&pages, around)? {
             (pages, since) = self.challenge(media, uuid, &lease, &pages, around).await?;
         }
         let left_open = pages.mark.as_ref().is_some_and(|mark| mark.in_force);
@@ -89,16 +89,16 @@ impl Claim {
     }
 
     /// Decides how to go on.
-    fn way(&self, pages: &Pages, around: &dyn Surroundings) -> Result<Way, Error> {
+    fn way(&self, pages: &Pages, around: &dyn Surroundings) -> Result<NextStep, Error> {
         let is_challenged = pages
             .challenges_of_others(self.run)
             .any(|challenge| around.fate(&challenge.process) != Fate::Gone);
-        let at_once = if is_challenged { Way::Challenge } else { Way::AtOnce };
+        let at_once = if is_challenged { NextStep::Challenge } else { NextStep::AtOnce };
         let Some(mark) = pages.mark.as_ref().filter(|mark| mark.in_force) else { return Ok(at_once) };
         match around.fate(&mark.process) {
             Fate::Gone => Ok(at_once),
-            Fate::Unseen => Ok(Way::Challenge),
-            Fate::Runs | Fate::Elsewhere if self.take_over => Ok(Way::Challenge),
+            Fate::Unseen => Ok(NextStep::Challenge),
+            Fate::Runs | Fate::Elsewhere if self.take_over => Ok(NextStep::Challenge),
             fate => Err(texts::not_asked(mark, &fate)),
         }
     }

@@ -32,10 +32,10 @@ impl Owner {
         loop {
             let since = self.lease.now();
             let mut pause = self.pace.look_ns;
-            match self.look(media, since, &mut answered, around).await {
-                Ok(Look::Mine) => (failures, failing_since) = (0, None),
-                Ok(Look::Answered) => pause = self.pace.settle_ns,
-                Ok(Look::Lost(why)) => {
+            match self.renew(media, since, &mut answered, around).await {
+                Ok(Renewal::Mine) => (failures, failing_since) = (0, None),
+                Ok(Renewal::Answered) => pause = self.pace.settle_ns,
+                Ok(Renewal::Lost(why)) => {
                     self.lease.suspend();
                     return why;
                 }
@@ -52,28 +52,28 @@ impl Owner {
         }
     }
 
-    async fn look<M: Media>(
+    async fn renew<M: Media>(
         &self,
         media: &M,
         since: u64,
         answered: &mut Answered,
         around: &dyn Surroundings,
-    ) -> Result<Look, Error> {
+    ) -> Result<Renewal, Error> {
         let pages = Pages::read(media).await?;
         match &pages.mark {
             Some(mark) if mark.run == self.mark.run && mark.in_force => {}
-            other => return Ok(Look::Lost(texts::replaced(other.as_ref()))),
+            other => return Ok(Renewal::Lost(texts::replaced(other.as_ref()))),
         }
         if self.planted.has(PlantedBug::ChallengeUnanswered) {
             self.lease.extend(since + self.pace.lease_ns);
-            return Ok(Look::Mine);
+            return Ok(Renewal::Mine);
         }
         let settled = since.saturating_sub(self.pace.settle_ns);
         let mut open =
             pages.challenges_of_others(self.mark.run).filter(|it| !answered.before(it.run, settled));
         let Some(challenge) = open.next() else {
             self.lease.extend(since + self.pace.lease_ns);
-            return Ok(Look::Mine);
+            return Ok(Renewal::Mine);
         };
         if !answered.before(challenge.run, u64::MAX) {
             let answer = OwnerPage {
@@ -85,12 +85,12 @@ impl Owner {
             show_page(media, &answer).await?;
             answered.add(challenge.run, self.lease.now());
         }
-        Ok(Look::Answered)
+        Ok(Renewal::Answered)
     }
 }
 
 /// What a look at the mark has shown.
-enum Look {
+enum Renewal {
     Mine,
     /// A challenge, which has an answer since a moment ago.
     Answered,

@@ -10,7 +10,7 @@ use space::PACK_HARD_BYTES;
 
 /// A record found in a segment that is being cleaned. It was verified: a record with a wrong checksum has no
 /// effect here.
-pub(crate) struct Found {
+pub(crate) struct FoundRecord {
     /// Its checksum is without the mask of its place, so that it can be moved as it is.
     pub(crate) header: RecordHeader,
     pub(crate) entry: Entry,
@@ -35,7 +35,7 @@ pub(crate) fn find_verified(
     filling: (u32, u32),
     position: u64,
     offset: u32,
-) -> Vec<Found> {
+) -> Vec<FoundRecord> {
     let mut found = Vec::new();
     if let Ok(header) = PackHeader::decode(pack) {
         find_all(pack, tag, &header.uuid, filling, position, offset, &mut found);
@@ -52,7 +52,7 @@ pub(crate) fn find_all(
     (segment, generation): (u32, u32),
     position: u64,
     offset: u32,
-    found: &mut Vec<Found>,
+    found: &mut Vec<FoundRecord>,
 ) -> usize {
     find_records(window, uuid, |raw, pack, from| {
         if pack.segment != segment || pack.generation != generation {
@@ -64,7 +64,7 @@ pub(crate) fn find_all(
         if is_sane(&record) {
             let entry = record.header.entry_at(position + from as u64);
             let header = RecordHeader { crc: record.header.crc ^ mask, ..record.header };
-            found.push(Found { header, entry, payload: payload..payload + record.payload.len() });
+            found.push(FoundRecord { header, entry, payload: payload..payload + record.payload.len() });
         }
     })
 }

@@ -65,7 +65,7 @@ set -m
 (set +m -e; renice -n 19 "$BASHPID" >/dev/null; aside) >"$aside_log" 2>&1 </dev/null &
 aside=$!
 for name in "${waiting[@]}"; do
-    (set +m; tests --test "$name") >"$dir/$name" 2>&1 </dev/null &
+    (set +m; RUST_TEST_THREADS=6 tests --test "$name") >"$dir/$name" 2>&1 </dev/null &
     beside+=("$!")
 done
 set +m

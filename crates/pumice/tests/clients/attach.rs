@@ -4,16 +4,15 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::common::mounts::unmount;
 use crate::common::run::{USER, own_user};
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, Run, fails, in_time, needs, sample, succeed};
-use crate::filesystems::ONE;
 
 /// Returns whether this machine can attach drives by loop devices.
 pub(crate) fn usable() -> bool {
@@ -125,11 +124,6 @@ pub(crate) fn kill(pid: i64) {
     kill_process(pid, Signal::KILL).expect("it runs");
 }
 
-fn unmount(point: &Path) {
-    // A process that examines new mounts may still be using it.
-    wait_until("unmounted", || in_time("umount", &[point]).code == Some(0));
-}
-
 /// fio with verification, while the server is killed.
 fn fio(folder: &Path, direct: bool, meanwhile: impl Fn()) {
     let arguments = [
@@ -166,7 +160,6 @@ fn a_filesystem_sees_no_kill(kind: &str, check: &[&str]) -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "512M", "--capacity", "600M"]);
     let node = it.attach(&["--mkfs", kind]);
     assert_eq!(fs::read_to_string(format!("/sys/block/{}/loop/dio", &node[5..]))?.trim(), "1", "direct I/O");
@@ -236,7 +229,6 @@ fn a_server_that_was_there_may_go_and_come() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M", "--capacity", "96M"]);
     let server = it.drive.serve(&[]);
     let node = it.attach(&[]);
@@ -287,7 +279,6 @@ fn a_full_drive_has_no_space() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "32M", "--capacity", "96M"]);
     let node = it.attach(&[]);
     let run = in_time("dd", &["if=/dev/urandom", &format!("of={node}"), "bs=1M", "oflag=direct", "count=90"]);
@@ -303,7 +294,6 @@ fn a_killed_bridge_is_cleared_away() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
     kill(it.record()["bridge_pid"].as_i64().ok_or("a process")?);
@@ -346,7 +336,6 @@ fn mkfs_spares_what_is_between_the_ends() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
     succeed(
@@ -365,7 +354,6 @@ fn a_killed_attach_leaves_nothing() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     for milliseconds in [1, 3, 5, 8, 12, 18, 25, 35, 50, 70, 90, 110, 150] {
         let mut attach = Command::new(env!("CARGO_BIN_EXE_pumice"))

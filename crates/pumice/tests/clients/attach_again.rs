@@ -1,14 +1,13 @@
 //! Drives that are attached again: after the end of a bridge, and beside a detach.
 
-use std::sync::PoisonError;
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
 use crate::attach::{Attached, kill, usable};
 use crate::attach_holders::Held;
+use crate::common::mounts::DROP_COPIES;
 use crate::common::server::wait_until;
 use crate::common::{Outcome, Run, fails, in_time, needs, succeed};
-use crate::filesystems::ONE;
 
 /// File of a loop device. Another process may have it as soon as it is free.
 fn file_of(node: &str) -> Option<String> {
@@ -22,6 +21,17 @@ fn wait_until_left(it: &Attached, node: &str) -> String {
     let own = it.drive.file("");
     wait_until("the device is free", || file_of(node).is_none_or(|file| !file.starts_with(&own)));
     if file_of(node).is_none() { node.to_string() } else { it.path() }
+}
+
+/// Detaches a drive by its device that the kernel has freed, or by its path if another process takes that
+/// device first.
+fn detach_left(it: &Attached, node: &str) {
+    let run = it.drive.pumice(&["detach", &wait_until_left(it, node)]);
+    let is_taken = run.code == Some(1) && run.stderr.contains("removes what is left");
+    assert!(run.code == Some(0) || is_taken, "{run:?}");
+    if is_taken {
+        it.detach(&it.path());
+    }
 }
 
 /// What a command says to people has no text of a library, and blames nobody for what Pumice does itself.
@@ -53,7 +63,6 @@ fn a_device_that_a_killed_bridge_left_and_the_kernel_freed_keeps_nobody_from_it(
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = lose_bridge(&it);
     let reason = it.listed()["attachment"]["state_reason"].to_string();
@@ -63,7 +72,7 @@ fn a_device_that_a_killed_bridge_left_and_the_kernel_freed_keeps_nobody_from_it(
     it.detach(&again);
     // By its node, and by its drive.
     let node = lose_bridge(&it);
-    it.detach(&wait_until_left(&it, &node));
+    detach_left(&it, &node);
     lose_bridge(&it);
     it.detach(&it.path());
     Ok(())
@@ -74,7 +83,6 @@ fn a_device_that_a_killed_bridge_left_and_that_is_another_file_s_stays_that() ->
     if !usable() || !needs(&["losetup"]) {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = lose_bridge(&it);
     let image = it.drive.file("image");
@@ -98,7 +106,6 @@ fn a_device_that_was_taken_and_is_free_is_attached_again() -> Outcome {
     if !usable() || !needs(&["losetup"]) {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let take = |node: &str| {
         succeed("losetup", &["--detach", node]);
@@ -113,7 +120,8 @@ fn a_device_that_was_taken_and_is_free_is_attached_again() -> Outcome {
     }
     let node = it.attach(&[]);
     assert_ne!(it.record()["bridge_pid"], first, "another bridge");
-    it.detach(&take(&node));
+    take(&node);
+    detach_left(&it, &node);
     Ok(())
 }
 
@@ -122,11 +130,10 @@ fn a_mount_namespace_that_was_made_meanwhile_does_not_keep_the_bridge() -> Outco
     if !usable() || !needs(&["unshare"]) {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
     // It has a copy of all mounts, that of the FUSE file too.
-    let _held = Held::by("exec unshare --mount sh -c 'echo; exec sleep 1000'");
+    let _held = Held::by(&format!("exec unshare --mount sh -c '{DROP_COPIES} echo; exec sleep 1000'"));
     it.detach(&node);
     Ok(())
 }
@@ -136,7 +143,6 @@ fn who_comes_while_a_drive_is_being_detached_waits_for_that() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
     // The mount of the bridge cannot be removed meanwhile: the device is gone, and its bridge is not.
@@ -182,7 +188,6 @@ fn two_commands_at_once_give_no_riddles() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let _server = it.drive.serve(&[]);
     let path = it.path();

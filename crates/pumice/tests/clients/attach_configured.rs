@@ -2,14 +2,12 @@
 //! together.
 
 use std::path::PathBuf;
-use std::sync::PoisonError;
 
 use serde_json::Value;
 
 use crate::attach::usable;
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, fails, fails_with};
-use crate::filesystems::ONE;
 
 /// Drives in one directory, which are detached when dropped.
 struct Drives {
@@ -61,7 +59,6 @@ fn configured_drives_are_attached_and_detached_together() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let drives = Drives::create(&["one", "two", "other"]);
     let drive = &drives.first;
     let entry = |name: &str, rest: &str| format!("[[drive]]\npath = \"{}\"\n{rest}", drives.path(name));
@@ -114,7 +111,6 @@ fn what_is_in_use_stays_attached() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let drives = Drives::create(&["one"]);
     let drive = &drives.first;
     let entry =

@@ -1,13 +1,11 @@
 //! Devices that something holds when they are to be detached, and bridges that hang.
 
 use std::process::{Child, Command, Stdio};
-use std::sync::PoisonError;
 
 use crate::attach::{Attached, kill, usable};
 use crate::attach_servers::Stopped;
 use crate::common::server::wait_until;
 use crate::common::{Outcome, fails, sample, succeed};
-use crate::filesystems::ONE;
 
 /// A process, which is killed when this is dropped.
 pub(crate) struct Held(Child);
@@ -35,7 +33,6 @@ fn a_bridge_that_hangs_is_named_and_killed_by_force() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
     let data = sample(5, 1 << 20);
@@ -73,7 +70,6 @@ fn a_device_that_is_open_is_waited_for() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
     let held = Held::by(&format!("exec 5<{node}"));
@@ -97,7 +93,6 @@ fn a_file_system_that_was_unmounted_lazily_is_the_cause() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&["--mkfs", "ext4"]);
     let point = it.mount(&node);
@@ -117,7 +112,6 @@ fn who_has_the_device_of_a_killed_bridge_is_named() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let server = it.drive.serve(&[]);
     let node = it.attach(&[]);

@@ -3,7 +3,6 @@
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::time::Duration;
 
 use nbd::client::{ExportUri, Replies, negotiate};
@@ -15,7 +14,6 @@ use crate::attach::{Attached, usable};
 use crate::attach_servers::{Stopped, server_of};
 use crate::common::server::wait_until;
 use crate::common::{Outcome, fails, succeed};
-use crate::filesystems::ONE;
 
 const BLOCK: usize = 4096;
 /// Longer than any request takes.
@@ -88,7 +86,6 @@ fn other_clients_only_read_an_attached_drive() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let server = it.drive.serve(&[]);
     let mut before = Other::connect(&socket(&it))?;
@@ -129,7 +126,6 @@ fn what_other_clients_write_is_not_undone() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&["--", "--shared-writes"]);
     let mut byte = 0;

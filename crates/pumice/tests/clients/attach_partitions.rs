@@ -3,12 +3,11 @@
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::PoisonError;
 
 use crate::attach::{Attached, usable};
+use crate::common::mounts::unmount;
 use crate::common::server::wait_until;
 use crate::common::{Outcome, fails, in_time, needs, succeed};
-use crate::filesystems::ONE;
 
 /// Writes a table of one partition, from 1 MiB on, of 64 MiB. Returns whether this kernel reads it;
 /// otherwise, the partition is made by hand.
@@ -46,7 +45,6 @@ fn partitions_are_listed_and_go_with_the_device() -> Outcome {
     if !usable() || !needs(&["blockdev", "addpart"]) {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "256M"]);
     let node = it.attach(&[]);
     let is_read = partition(&node)?;
@@ -59,7 +57,7 @@ fn partitions_are_listed_and_go_with_the_device() -> Outcome {
         fails(&it.drive.pumice(&["detach", what]), &[&node, &first, "mounted at", "umount"]);
     }
     assert!(Path::new(&first).exists(), "a refusal changes nothing");
-    wait_until("unmounted", || in_time("umount", &[&point]).code == Some(0));
+    unmount(&point);
 
     // One that another program makes, and has open.
     succeed("addpart", &[&node, "7", "262144", "2048"]);
@@ -91,7 +89,6 @@ fn a_node_that_was_taken_from_a_drive_is_not_named() -> Outcome {
     if !usable() || !needs(&["losetup"]) {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
     let list = || it.drive.pumice(&["list"]).stdout;
@@ -130,7 +127,6 @@ fn a_drive_without_its_node_and_its_path_is_detached_by_force() -> Outcome {
     if !usable() || !needs(&["losetup"]) {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let (path, node) = (it.path(), it.attach(&[]));
     fs::remove_file(&path)?;
@@ -165,7 +161,6 @@ fn the_disk_of_an_attached_partition_is_not_made_anew() -> Outcome {
     if !usable() || !needs(&["losetup", "blockdev", "addpart"]) {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let image = it.drive.file("disk");
     File::create(&image)?.set_len(96 << 20)?;

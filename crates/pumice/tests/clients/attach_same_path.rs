@@ -2,14 +2,12 @@
 //! now. An attached drive keeps to its own.
 
 use std::fs;
-use std::sync::PoisonError;
 
 use serde_json::Value;
 
 use crate::attach::{Attached, usable};
 use crate::common::server::wait_until;
 use crate::common::{Outcome, Server, fails, sample, succeed};
-use crate::filesystems::ONE;
 
 /// Data of a device, in bytes.
 const BYTES: usize = 1 << 20;
@@ -64,7 +62,6 @@ fn a_server_of_another_drive_at_the_path_does_not_hide_the_right_one() -> Outcom
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let other = serve(&it, "other");
     fs::remove_file(it.drive.path())?;
@@ -88,7 +85,6 @@ fn a_copy_that_was_at_the_path_is_not_taken_for_the_drive() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let copy = it.drive.file("copy");
     fs::copy(it.drive.path(), &copy)?;
@@ -115,7 +111,6 @@ fn a_server_of_another_drive_keeps_no_bridge_from_starting_its_own() -> Outcome 
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let (path, right) = (it.drive.path(), it.drive.file("right"));
     let node = it.attach(&["--timeout", TIMEOUT]);
@@ -137,7 +132,6 @@ fn a_device_is_shown_with_its_drive() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let first = serve(&it, "first");
     let its_line = |node: &str, capacity: u64| {
@@ -173,7 +167,6 @@ fn no_other_drive_is_erased_by_the_name_of_a_device() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let first = serve(&it, "first");
     let node = it.attach(&[]);
@@ -201,7 +194,6 @@ fn an_attached_drive_is_not_made_anew_while_its_server_is_down() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let server = serve(&it, "own");
     let node = it.attach(&["--timeout", TIMEOUT]);
@@ -233,7 +225,6 @@ fn a_path_detaches_the_drive_that_is_there() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let first = serve(&it, "first");
     let node = it.attach(&["--timeout", TIMEOUT]);

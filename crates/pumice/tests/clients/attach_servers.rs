@@ -6,18 +6,17 @@ use std::io::Write;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::attach::{Attached, kill, usable};
+use crate::common::mounts::unmount;
 use crate::common::opening::Opening;
 use crate::common::run::{USER, own_user};
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, Run, in_time, sample, succeed};
-use crate::filesystems::ONE;
 
 /// Time in which a drive goes on whose own server is well. One that hangs would delay it by 20 seconds and
 /// more.
@@ -33,8 +32,10 @@ pub(crate) struct Stopped(i64);
 
 impl Stopped {
     pub(crate) fn new(pid: i64) -> Stopped {
+        let stopped = Stopped(pid);
         signal(pid, Signal::STOP);
-        Stopped(pid)
+        wait_until("it has stopped", || has_stopped(pid));
+        stopped
     }
 }
 
@@ -73,7 +74,6 @@ fn a_server_that_hangs_delays_no_other_drive() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let other = it.drive.file("other");
     let run = it.drive.pumice(&["create", &other, "--size", "32M", "--capacity", "32M"]);
@@ -128,7 +128,6 @@ fn nothing_waits_for_a_bridge_that_was_killed_below_a_server_that_hangs() -> Out
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     // Not a child of the bridge: the kernel wakes one of those.
     let server = it.drive.serve(&[]);
@@ -164,7 +163,6 @@ fn a_server_that_is_opening_the_drive_is_not_left_behind() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     for is_detached in [true, false] {
         let it = Attached::create(&["--size", "64M"]);
         let mut attach = begin(&it, &[])?;
@@ -176,8 +174,7 @@ fn a_server_that_is_opening_the_drive_is_not_left_behind() -> Outcome {
         }
         let found = found.ok_or("a server")?;
         let server = Stopped::new(found);
-        // The kernel resumes it at the end of its bridge, if all of it has stopped by then.
-        wait_until("it has stopped", || has_stopped(found));
+        // The kernel resumes it at the end of its bridge.
         wait_until("the record", || it.folder().is_some_and(|folder| folder.join("server").exists()));
         let bridge = it.record()["bridge_pid"].as_i64().ok_or("a process")?;
         kill(bridge);
@@ -208,7 +205,6 @@ fn a_drive_whose_server_hangs_is_shown_and_not_erased() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
     let server = it.record()["server_pid"].as_i64().ok_or("a server")?;
@@ -242,7 +238,6 @@ fn the_reason_why_a_server_does_not_start_is_shown() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
     let (path, aside) = (it.drive.path(), it.drive.file("aside"));
@@ -265,7 +260,6 @@ fn a_full_file_system_is_the_reason_in_the_status() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "32M"]);
     let mounted = it.drive.file("mounted");
     fs::create_dir(&mounted)?;
@@ -351,7 +345,6 @@ fn a_drive_in_use_is_waited_for() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let locked = File::options().read(true).write(true).open(it.drive.path())?;
     rustix::fs::flock(&locked, rustix::fs::FlockOperation::LockExclusive)?;
@@ -373,7 +366,6 @@ fn a_server_that_somebody_else_has_just_started_is_waited_for() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let server = Opening::start(&it.drive)?;
     let mut attach = begin(&it, &[])?;
@@ -393,7 +385,6 @@ fn only_a_listed_drive_is_waited_for() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let config = it.drive.file("pumice.toml");
     let attach = || {
@@ -426,7 +417,6 @@ fn a_drive_has_one_line() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M"]);
     let copy = it.drive.file("copy");
     fs::copy(it.drive.path(), &copy)?;
@@ -469,7 +459,6 @@ fn the_server_of_a_newer_program_goes_on() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let it = Attached::create(&["--size", "64M", "--capacity", "96M"]);
     let program = it.drive.file("pumice");
     fs::copy(env!("CARGO_BIN_EXE_pumice"), &program)?;
@@ -497,7 +486,7 @@ fn the_server_of_a_newer_program_goes_on() -> Outcome {
     for name in ["data", "more"] {
         assert!(fs::read(point.join(name))? == data, "{name}");
     }
-    wait_until("unmounted", || in_time("umount", &[&point]).code == Some(0));
+    unmount(&point);
     succeed("e2fsck", &["-f", "-n", &node]);
     it.detach(&text(&it.drive.path()));
     Ok(())

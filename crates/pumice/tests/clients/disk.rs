@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use launch::wait;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::common::mounts::wait_until_unused;
 use crate::mount::Mount;
 use crate::tools::{command, installed, kill, run, run_always, wait_until};
 
@@ -84,7 +85,9 @@ impl Disk {
 
     /// Unmounts the file system, which writes its data to the drive.
     pub(crate) fn unmount(&mut self) -> Result<()> {
-        self.mounted.unmount()
+        self.mounted.unmount()?;
+        wait_until_unused(self.device());
+        Ok(())
     }
 }
 

@@ -3,16 +3,12 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::common::server::wait_until;
 use crate::common::{Drive, Outcome, needs, sample, succeed};
 use crate::disk::Disk;
-
-/// Lock that runs these tests one at a time. They use much CPU and I/O, and share the loop devices of the
-/// machine.
-pub(crate) static ONE: Mutex<()> = Mutex::new(());
 
 /// Commands to create and check a file system.
 struct Filesystem {
@@ -74,7 +70,6 @@ fn copies_and_trims(filesystem: &Filesystem) -> Outcome {
     if !filesystem.usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let drive = Drive::create(&["--size", "256M", "--capacity", "512M"]);
     let server = drive.serve(&[]);
     let point = drive.folder().join("mount");
@@ -109,7 +104,6 @@ fn survives_a_kill(filesystem: &Filesystem) -> Outcome {
     if !filesystem.usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let drive = Drive::create(&["--size", "256M", "--capacity", "512M"]);
     let point = drive.folder().join("mount");
     let mut synced = Vec::new();

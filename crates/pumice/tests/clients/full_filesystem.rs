@@ -5,13 +5,11 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::PoisonError;
 use std::thread::{JoinHandle, sleep, spawn};
 use std::time::Duration;
 
 use crate::common::{Drive, Outcome, Server, in_time, needs, succeed};
 use crate::disk::Disk;
-use crate::filesystems::ONE;
 
 const FILE_BYTES: usize = 1 << 20;
 /// More files than fit on the drive.
@@ -168,7 +166,6 @@ fn fills_and_recovers(killed: Killed) -> Outcome {
     if !needs(&["mkfs.ext4", "e2fsck", "fstrim"]) {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let mut host = Host::new()?;
 
     let files = host.fill(0);

@@ -6,7 +6,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::PoisonError;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -17,10 +16,10 @@ use nbd::request::RequestHeader;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::attach::usable;
+use crate::common::mounts::DROP_COPIES;
 use crate::common::run::{USER, own_user};
 use crate::common::server::{Server, text, wait_until};
 use crate::common::{Drive, Outcome, fails, in_time, needs, sample};
-use crate::filesystems::ONE;
 
 const BLOCK: usize = 4096;
 
@@ -114,7 +113,7 @@ impl TwoPaths {
         let (two, four) = (boot.repeat(2), boot.repeat(4));
         let boot_id = file(&format!("boot{boot}"), format!("{four}-{two}-{two}-{two}-{}", boot.repeat(6)));
         let script = format!(
-            "mount --bind {machine_id} /etc/machine-id && mount --bind {boot_id} /proc/sys/kernel/random/boot_id && \
+            "{DROP_COPIES} mount --bind {machine_id} /etc/machine-id && mount --bind {boot_id} /proc/sys/kernel/random/boot_id && \
              exec \"$@\""
         );
         let mut command = Command::new("unshare");
@@ -284,7 +283,6 @@ fn a_device_whose_drive_was_taken_over_is_given_up_by_force_only() -> Outcome {
         return Ok(());
     }
     let Some(all) = TwoPaths::make() else { return Ok(()) };
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let (drive, path) = (&all.drive, text(&all.merged()));
     let first = all.serve((1, 1), &all.merged(), "one", &[]);
     let attached = drive.pumice(&["attach", &path, "--by", "loop"]);

@@ -5,9 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::sync::PoisonError;
 
-use super::filesystems::ONE;
 use crate::common::server::wait_until;
 use crate::common::{Drive, Outcome, Run, Server, in_time, needs, sample, succeed};
 
@@ -334,7 +332,6 @@ fn the_tutorial_is_true() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let page = page("docs/tutorial/ext4.md")?;
     let mut machine = Machine::new()?;
     let mut not_run = BTreeSet::new();
@@ -368,7 +365,6 @@ fn the_readme_makes_a_block_device() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
     let page = page("README.md")?;
     let block = blocks(&page).into_iter().find(|block| block.text.starts_with("pumice attach"));
     let machine = Machine::new()?;

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 
 use nbd::client::{Replies, negotiate};
 
+use crate::common::mounts::unmount;
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, Run, fails, in_time, needs, pumice, succeed};
 
@@ -240,7 +241,7 @@ fn section_4_on_an_attached_drive() -> Outcome {
     for line in ["sfx-nvme sfx set-feature -f 0xdc /dev/sfxv0 -s", "sfx-nvme format /dev/sfdv0n1 -l 1 -f"] {
         fails(&lab.line(&device(line)), &["mounted at", &part]);
     }
-    wait_until("unmounted", || in_time("umount", &[&part]).code == Some(0));
+    unmount(Path::new(&part));
     fails(&lab.line(&device("sfx-nvme sfx change-cap /dev/sfdv0n1 -c 6400")), &["holds data"]);
 
     // Erased under its device, which stays.

@@ -1,6 +1,7 @@
 //! Drives, servers and clients for tests of the real program. Every wait has a limit.
 #![allow(dead_code, unused_imports, reason = "each test program uses a part of it")]
 
+pub(crate) mod mounts;
 pub(crate) mod opening;
 #[path = "../../../report/tests/readable/mod.rs"]
 pub(crate) mod readable;

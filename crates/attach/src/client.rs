@@ -547,7 +547,7 @@ impl Attachment {
         if let Some(server) = left(&self.folder, &self.record) {
             stop_process(server, force).map_err(|why| {
                 AttachError::Refused(match force {
-                    true => why,
+                    true => why.to_string(),
                     false => format!("{why}; --force kills it"),
                 })
             })?;

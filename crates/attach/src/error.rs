@@ -2,6 +2,11 @@
 
 use std::fmt;
 use std::io;
+use std::path::PathBuf;
+
+use status::shown;
+
+use crate::relay::{BoxedError, NotConnected};
 
 /// Reason why a drive could not be attached or detached.
 #[derive(Debug, thiserror::Error)]
@@ -12,6 +17,31 @@ pub enum AttachError {
     /// It is not done; with the reason.
     #[error("{0}")]
     Refused(String),
+    /// The drive has no server that the bridge can use.
+    #[error("{}: {source}", shown(path))]
+    Server {
+        /// Path of the drive.
+        path: PathBuf,
+        /// Why it was not connected.
+        source: BoxedError,
+    },
+    /// A device waits for its drive, and another one is being served from its path.
+    #[error(
+        "{}: {source}; `pumice detach --force {}` tears the device down, mounted or not",
+        shown(path),
+        node.display()
+    )]
+    OtherDrive {
+        /// Path of the drive.
+        path: PathBuf,
+        /// The device that waits.
+        node: PathBuf,
+        /// Why the drive that is served is not the one of the device.
+        source: BoxedError,
+    },
+    /// The server of an attached drive went away before the device was complete.
+    #[error("its server is gone: {0}")]
+    ServerGone(#[source] NotConnected),
     /// A system call failed.
     #[error("{what}: {source}")]
     System {

@@ -52,25 +52,46 @@ impl Identity {
     ///
     /// # Errors
     ///
-    /// What it is instead.
-    pub(crate) fn check(&self, later: &Identity) -> Result<(), String> {
+    /// [`DifferentDrive`] says what it is instead.
+    pub(crate) fn check(&self, later: &Identity) -> Result<(), DifferentDrive> {
         if self.uuid != later.uuid {
-            return Err("another drive is being served from this path".to_string());
+            return Err(DifferentDrive::Other);
         }
         if let (Some(known), Some(found)) = (self.incarnation, later.incarnation)
             && known != found
         {
-            return Err("the drive was wiped since it was attached".to_string());
+            return Err(DifferentDrive::Wiped);
         }
         if self.durable_sequence > later.durable_sequence {
-            return Err(format!(
-                "an older state of the drive is being served, such as a copy: its log ends at pack {}, and pack {} was \
-                 durable",
-                later.durable_sequence, self.durable_sequence
-            ));
+            return Err(DifferentDrive::Older {
+                ends_at: later.durable_sequence,
+                known_durable: self.durable_sequence,
+            });
         }
         Ok(())
     }
+}
+
+/// Reason why a drive is not a later state of the attached one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum DifferentDrive {
+    /// Its id differs.
+    #[error("another drive is being served from this path")]
+    Other,
+    /// Its incarnation differs.
+    #[error("the drive was wiped since it was attached")]
+    Wiped,
+    /// Its log ends before a pack that was durable.
+    #[error(
+        "an older state of the drive is being served, such as a copy: its log ends at pack {ends_at}, and pack \
+         {known_durable} was durable"
+    )]
+    Older {
+        /// Number of the last durable pack of its log.
+        ends_at: u64,
+        /// Number of the last pack that was known to be durable.
+        known_durable: u64,
+    },
 }
 
 #[cfg(test)]
@@ -98,7 +119,7 @@ mod tests {
         ] {
             match (known.check(&later), why) {
                 (Ok(()), None) => {}
-                (Err(said), Some(why)) => assert!(said.contains(why), "{said}"),
+                (Err(said), Some(why)) => assert!(said.to_string().contains(why), "{said}"),
                 (said, why) => panic!("{later:?}: {said:?}, {why:?}"),
             }
         }

@@ -21,6 +21,7 @@
 //! before its last acknowledged change. Changes of overlapping ranges are never in flight together: the
 //! server could apply them in one order and acknowledge them in the other.
 
+mod error;
 mod journal;
 mod recovery;
 mod state;
@@ -38,6 +39,8 @@ use rustix::io::Errno;
 
 use crate::link::{Link, Message, Replies, Reply};
 use crate::operation::{Done, Operation, Outcome};
+pub(crate) use error::BoxedError;
+pub use error::NotConnected;
 use state::{Phase, Send, State};
 
 /// Time without a change after which the journal is flushed. A file system that is idle has nothing to make
@@ -68,13 +71,16 @@ pub struct Connected {
 
 /// Finds the server of a drive.
 pub trait Server: std::marker::Send + 'static {
+    /// Reason why there is no connection, in one line.
+    type Error: std::error::Error + std::marker::Send + Sync + 'static;
+
     /// Connects to the server, starting it if that is the relay's task. All earlier connections are closed by
     /// then. What came over them must have ended when this returns: it would otherwise overwrite what comes
     /// over the new ones. The server is asked to deliver what it reads to `device`, if there is one.
     ///
     /// # Errors
-    /// The reason, in one line. It is tried again.
-    fn connect(&mut self, device: Option<&FuseDevice>) -> Result<Connected, String>;
+    /// If there is no connection. The relay tries again.
+    fn connect(&mut self, device: Option<&FuseDevice>) -> Result<Connected, Self::Error>;
 }
 
 /// What a relay is doing.
@@ -143,8 +149,8 @@ impl Relay {
     /// Has servers deliver what they read to `device`, from the next connections on, which are made now.
     ///
     /// # Errors
-    /// If there is no server within `patience`; with the reason, if it is known.
-    pub fn deliver_to(&self, device: FuseDevice, patience: Duration) -> Result<(), Option<String>> {
+    /// If there is no server within `patience`.
+    pub fn deliver_to(&self, device: FuseDevice, patience: Duration) -> Result<(), NotConnected> {
         // There is only one.
         let _ = self.shared.device.set(device);
         self.shared.reconnect(patience)
@@ -337,7 +343,7 @@ impl Shared {
     }
 
     /// Makes new connections to the server, and waits for them.
-    fn reconnect(&self, patience: Duration) -> Result<(), Option<String>> {
+    fn reconnect(&self, patience: Duration) -> Result<(), NotConnected> {
         let until = Instant::now() + patience;
         let mut state = self.state.lock();
         if matches!(state.phase, Phase::Connected) {
@@ -346,10 +352,10 @@ impl Shared {
         loop {
             match state.phase.shown() {
                 RelayState::Connected => return Ok(()),
-                RelayState::Failed(reason) => return Err(Some(reason)),
+                RelayState::Failed(reason) => return Err(NotConnected(Some(reason))),
                 RelayState::Waiting { reason, .. } => {
                     if self.changed.wait_until(&mut state, until).timed_out() {
-                        return Err(reason);
+                        return Err(NotConnected(reason));
                     }
                 }
             }

@@ -1,5 +1,7 @@
 //! The server of a drive: found by its admin socket, started if there is none.
 
+mod error;
+
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -10,21 +12,23 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use ask::{AskError, AttachedMark, DriveSearch, MarkName, is_being_opened};
+use ask::{AttachedMark, DriveSearch, MarkName, is_being_opened};
 use launch::{Log, Serve};
 use nbd::client::{Agreed, ExportUri, Wishes, negotiate_attachment};
 use nbd::delivery::FuseDevice;
 use parking_lot::Mutex;
 use rustix::net::sockopt;
-use status::{DriveState, StatusReport, path_text, shown};
+use status::{DriveState, StatusReport, path_text};
 
-use crate::identity::Identity;
+use crate::identity::{DifferentDrive, Identity};
 use crate::node::Drive;
 use crate::place::{self, Record};
 use crate::process::Process;
 use crate::processors;
 use crate::relay::{Connected, Server};
 use crate::shape::Shape;
+use error::NegotiationError;
+pub(crate) use error::{ServerError, StartError, StillRunning};
 
 /// Connections to a server: one for every two processors, up to this number. Over fewer connections, more
 /// answers come in one piece.
@@ -140,7 +144,7 @@ impl Started {
     ///
     /// # Errors
     /// If it does not end.
-    pub(crate) fn stop(&self, may_kill: bool) -> Result<(), String> {
+    pub(crate) fn stop(&self, may_kill: bool) -> Result<(), StillRunning> {
         let server = self.server.lock().take();
         server.map_or(Ok(()), |server| stop(server, may_kill))
     }
@@ -149,14 +153,14 @@ impl Started {
     ///
     /// # Errors
     /// If it does not end.
-    pub(crate) fn stop_own(&self) -> Result<(), String> {
+    pub(crate) fn stop_own(&self) -> Result<(), StillRunning> {
         let own = self.server.lock().take_if(|server| server.child.is_some());
         // Nothing was acknowledged by it.
         own.map_or(Ok(()), |server| stop(server, true))
     }
 }
 
-fn stop(server: StartedServer, may_kill: bool) -> Result<(), String> {
+fn stop(server: StartedServer, may_kill: bool) -> Result<(), StillRunning> {
     stop_process(server.process, may_kill)?;
     if let Some(mut child) = server.child {
         // It has ended.
@@ -169,15 +173,9 @@ fn stop(server: StartedServer, may_kill: bool) -> Result<(), String> {
 ///
 /// # Errors
 /// If it does not end.
-pub(crate) fn stop_process(process: Process, may_kill: bool) -> Result<(), String> {
-    match process.end(CLOSING, may_kill) {
-        true => Ok(()),
-        false => Err(format!(
-            "its server, process {}, has the drive still: it does not end within {} seconds of SIGTERM",
-            process.pid,
-            CLOSING.as_secs()
-        )),
-    }
+pub(crate) fn stop_process(process: Process, may_kill: bool) -> Result<(), StillRunning> {
+    let pid = process.pid;
+    process.end(CLOSING, may_kill).then_some(()).ok_or(StillRunning { pid })
 }
 
 /// The server that a killed bridge has started, if it runs: the drive may not be open there yet.
@@ -237,7 +235,7 @@ pub(crate) struct DriveServer {
     owns: bool,
     started_at: Option<Instant>,
     /// Why the server that was started last has not served the drive.
-    failure: Option<String>,
+    failure: Option<Arc<StartError>>,
     /// Bytes of the server's log when it was started.
     log: Option<Log>,
     /// The drive that is expected: that of a device which waits for a bridge.
@@ -297,18 +295,14 @@ impl DriveServer {
         wait: Duration,
         insist: Duration,
         given_up: impl Fn() -> bool,
-    ) -> Result<Connected, String> {
+    ) -> Result<Connected, ServerError> {
         let since = Instant::now();
         // Before a server is started, one that is slow has time to answer. Asked before each attempt: a
         // server that becomes ready meanwhile is tried again.
         let mut is_served = if self.is_fixed {
             self.search.find_patiently().is_some_and(|report| !self.is_elsewhere(&report))
         } else {
-            let found = self.search.find_exactly_patiently().map_err(|error| match error {
-                AskError::OtherFile(other) => other.reason(),
-                error => error.to_string(),
-            });
-            found?.is_some()
+            self.search.find_exactly_patiently().map_err(ServerError::Search)?.is_some()
         };
         loop {
             let is_late = since.elapsed() >= insist;
@@ -318,14 +312,14 @@ impl DriveServer {
                 && !self.runs()
                 && let Some(failure) = &self.failure
             {
-                return Err(failure.clone());
+                return Err(ServerError::Start(failure.clone()));
             }
             let failed = match self.connect(None) {
                 Ok(connected) => return Ok(connected),
-                Err(reason) => reason,
+                Err(error) => error,
             };
             if given_up() {
-                return Err("given up".to_string());
+                return Err(ServerError::GivenUp);
             }
             if (is_late && is_served) || self.is_other {
                 return Err(failed);
@@ -339,7 +333,7 @@ impl DriveServer {
                 && !is_served
                 && let Some(pid) = self.started.left()
             {
-                return Err(format!("its server, process {pid}, which was started before, does not answer"));
+                return Err(ServerError::LeftSilent { pid });
             }
             sleep(POLL);
             is_served = self.find().is_some_and(|report| !self.is_elsewhere(&report));
@@ -361,7 +355,8 @@ impl DriveServer {
         let Some(server) = &mut *started else { return false };
         let Some(how) = server.ended() else { return true };
         if server.child.is_some() && !server.has_served {
-            self.failure = Some(self.last_words().unwrap_or_else(|| format!("its server ended ({how})")));
+            let reason = self.last_words().unwrap_or_else(|| format!("its server ended ({how})"));
+            self.failure = Some(Arc::new(StartError::Ended(reason)));
         }
         false
     }
@@ -377,19 +372,20 @@ impl DriveServer {
             return;
         }
         self.started_at = Some(Instant::now());
-        if let Err(reason) = self.spawn() {
-            self.failure = Some(reason);
+        if let Err(error) = self.spawn() {
+            self.failure = Some(Arc::new(error));
         }
     }
 
-    fn spawn(&mut self) -> Result<(), String> {
+    fn spawn(&mut self) -> Result<(), StartError> {
         let log = Log::append(&place::server_log(&self.folder));
-        let (log, file) = log.map_err(|error| format!("cannot write its log: {error}"))?;
+        let (log, file) = log.map_err(StartError::Log)?;
         self.log = Some(log);
         let serve = Serve::new(&self.start.program).drive(&self.path);
         let serve = serve.nbd(&place::nbd_socket(&self.folder)).args(&self.start.arguments).in_own_group();
         let mut server = self.started.server.lock();
-        let child = serve.spawn(file).map_err(|error| format!("{}: {error}", shown(&self.start.program)))?;
+        let program = || self.start.program.clone();
+        let child = serve.spawn(file).map_err(|source| StartError::Spawn { program: program(), source })?;
         let process = Process::of(child.id());
         // At once: if this process is killed, somebody else has to end that one.
         *server = Some(self.started.noted(StartedServer { process, child: Some(child), has_served: false }));
@@ -406,7 +402,7 @@ impl DriveServer {
     }
 
     /// Checks that a server has the drive that it is to have.
-    fn check(&self, report: &StatusReport) -> Result<(), String> {
+    fn check(&self, report: &StatusReport) -> Result<(), DifferentDrive> {
         self.wanted().map_or(Ok(()), |wanted| wanted.check(&Identity::of(report)))
     }
 
@@ -420,7 +416,7 @@ impl DriveServer {
         &mut self,
         report: &StatusReport,
         device: Option<&FuseDevice>,
-    ) -> Result<Connected, String> {
+    ) -> Result<Connected, ServerError> {
         let checked = self.check(report);
         self.is_other = checked.is_err();
         checked?;
@@ -428,12 +424,10 @@ impl DriveServer {
         let shape = shape(report);
         if let Some(before) = &self.shape {
             if before.size_bytes > shape.size_bytes {
-                return Err("the drive has become smaller".to_string());
+                return Err(ServerError::Smaller);
             }
             if before.read_only != shape.read_only || before.sector_bytes != shape.sector_bytes {
-                return Err(
-                    "the drive is served in another way: read-only or not, or with other sectors".to_string()
-                );
+                return Err(ServerError::OtherShape);
             }
         }
         if instance(report).is_none() {
@@ -443,12 +437,11 @@ impl DriveServer {
         self.set_mark(report)?;
         let wishes = Wishes { device, returns: self.shape.is_some() || self.expected.is_some() };
         let mut agreed = Agreed { delivers: true, attaches: true };
-        let mut connect = || -> io::Result<UnixStream> {
+        let mut connect = || -> Result<UnixStream, NegotiationError> {
             let mut stream = socket_file::connect(&socket, PATIENCE)?;
             stream.set_read_timeout(Some(NEGOTIATION))?;
             stream.set_write_timeout(Some(NEGOTIATION))?;
-            let found = negotiate_attachment(&mut stream, &name, wishes)
-                .map_err(|error| io::Error::new(error.kind(), unanswered(&error)))?;
+            let found = negotiate_attachment(&mut stream, &name, wishes).map_err(NegotiationError::of)?;
             agreed.delivers &= found.delivers;
             agreed.attaches &= found.attaches;
             stream.set_read_timeout(None)?;
@@ -457,11 +450,11 @@ impl DriveServer {
             Ok(stream)
         };
         let streams = (0..count).map(|_| connect()).collect::<Result<Vec<_>, _>>();
-        let streams = streams.map_err(|error| format!("{}: {error}", socket.display()))?;
+        let streams = streams.map_err(|source| ServerError::Connect { socket: socket.clone(), source })?;
         // Whoever has answered there is the server that was asked: it has the drive still.
         let id = |report: &StatusReport| (server_pid(report), instance(report).cloned());
         if self.search.find().as_ref().map(id) != Some(id(report)) {
-            return Err("its server was replaced meanwhile".to_string());
+            return Err(ServerError::Replaced);
         }
         if socket == place::nbd_socket(&self.folder) {
             self.started.adopt(server_pid(report));
@@ -487,7 +480,7 @@ impl DriveServer {
     }
 
     /// Marks the drive as attached. It may be in another file than before.
-    fn set_mark(&mut self, report: &StatusReport) -> Result<(), String> {
+    fn set_mark(&mut self, report: &StatusReport) -> Result<(), ServerError> {
         // A server of an older program does not tell, and does not look.
         let Some(file) = &report.backing.file else { return Ok(()) };
         let name = MarkName::of(&report.uuid, file);
@@ -496,7 +489,7 @@ impl DriveServer {
         }
         match AttachedMark::set(&name) {
             Ok(mark) => self.mark = Some((name, mark)),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(error.to_string()),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(ServerError::Marked(error)),
             // The server knows as long as it is connected.
             Err(error) => {
                 tracing::warn!(%error, "servers that are started do not know that the drive is attached")
@@ -507,14 +500,15 @@ impl DriveServer {
 }
 
 impl Server for DriveServer {
-    fn connect(&mut self, device: Option<&FuseDevice>) -> Result<Connected, String> {
+    type Error = ServerError;
+
+    fn connect(&mut self, device: Option<&FuseDevice>) -> Result<Connected, ServerError> {
         self.is_other = false;
-        let mut not_served = "it is not being served".to_string();
+        let mut not_served = ServerError::NotServed;
         match self.find().filter(|report| report.state != DriveState::Closed) {
             Some(report) if self.is_elsewhere(&report) => {
                 let pid = server_pid(&report).unwrap_or_default();
-                not_served +=
-                    &format!(": process {pid} serves another drive, which was at this path earlier");
+                not_served = ServerError::ServesAnother { pid };
             }
             Some(report) => return self.connect_to(&report, device),
             None => {}
@@ -526,22 +520,9 @@ impl Server for DriveServer {
         // One that fails does so soon. Another may be rolling its log forward.
         let is_new = self.started_at.is_none_or(|at| at.elapsed() < FAILS);
         Err(match &self.failure {
-            Some(failure) if is_new => format!("its server does not start: {failure}"),
-            _ => "its server is starting".to_string(),
+            Some(failure) if is_new => ServerError::NotStarted(failure.clone()),
+            _ => ServerError::Starting,
         })
-    }
-}
-
-/// What a failed negotiation means.
-fn unanswered(error: &io::Error) -> String {
-    match error.kind() {
-        // Of a socket with a time limit.
-        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => format!(
-            "its server does not answer within {} seconds: requests of connections that were closed may be under way \
-             still",
-            NEGOTIATION.as_secs()
-        ),
-        _ => error.to_string(),
     }
 }
 
@@ -567,14 +548,12 @@ pub(crate) fn shape(report: &StatusReport) -> Shape {
 
 /// Unix socket and export name of a drive. One without TLS: a certificate proves nothing that the file of the
 /// socket does not.
-fn endpoint(report: &StatusReport) -> Result<(PathBuf, String), String> {
+fn endpoint(report: &StatusReport) -> Result<(PathBuf, String), ServerError> {
     let uris = report.server.iter().flat_map(|server| &server.nbd_uris);
     let exports = uris.filter_map(|uri| ExportUri::parse(uri).ok()).filter(|export| !export.has_tls());
     let mut sockets =
         exports.filter_map(|export| Some((export.unix_socket()?.to_path_buf(), export.name().to_string())));
-    sockets.next().ok_or_else(|| {
-        "its server listens at no Unix socket without TLS: add one to `nbd` in its configuration".to_string()
-    })
+    sockets.next().ok_or(ServerError::NoSocket)
 }
 
 /// Makes room for requests on their way. Who is not root gets what the system allows.
@@ -595,8 +574,9 @@ mod tests {
         stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a limit");
         let wishes = Wishes { device: None, returns: false };
         let error = negotiate_attachment(&mut stream, "", wishes).expect_err("nobody answers");
-        assert!(unanswered(&error).contains("under way still"), "{error}");
-        let other = io::Error::from(io::ErrorKind::ConnectionReset);
-        assert_eq!(unanswered(&other), other.to_string());
+        let error = NegotiationError::of(error);
+        assert!(error.to_string().contains("still be in flight"), "{error}");
+        let other = || io::Error::from(io::ErrorKind::ConnectionReset);
+        assert_eq!(NegotiationError::of(other()).to_string(), other().to_string());
     }
 }

@@ -1,6 +1,6 @@
 //! The relay with a server that forgets what was not flushed, and is killed.
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -228,9 +228,11 @@ impl Fake {
 struct Finder(Arc<Fake>);
 
 impl Server for Finder {
-    fn connect(&mut self, _device: Option<&FuseDevice>) -> Result<Connected, String> {
+    type Error = io::Error;
+
+    fn connect(&mut self, _device: Option<&FuseDevice>) -> io::Result<Connected> {
         match self.0.is_down.load(Ordering::Relaxed) {
-            true => Err("nobody serves it".to_string()),
+            true => Err(io::Error::other("nobody serves it")),
             false => Ok(self.0.connected()),
         }
     }

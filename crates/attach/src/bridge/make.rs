@@ -134,12 +134,13 @@ impl Attachment {
         };
         record.server_pid = started.pid();
         record.backing = place::file_id(&options.path);
-        let of_drive = |reason| AttachError::Refused(format!("{}: {reason}", status::shown(&options.path)));
+        let of_drive =
+            |reason: &str| AttachError::Refused(format!("{}: {reason}", status::shown(&options.path)));
         let waits = |other: &Record| node::waiting(other, Way::ALL).map_or(true, |node| node.is_some());
         let claim = |record: &Record| match place::claim(folder, record, waits).map_err(at_folder)? {
             Some(other) => {
                 let (path, node) = (status::shown(&other.path).to_string(), other.node.unwrap_or_default());
-                Err(of_drive(format!("already attached as {}, by its path {path}", node.display())))
+                Err(of_drive(&format!("already attached as {}, by its path {path}", node.display())))
             }
             None => Ok(()),
         };
@@ -150,15 +151,17 @@ impl Attachment {
             DriveServer::new(&options.path, folder, options.start.clone(), started.clone(), expected);
         // A server that the killed bridge has just started may be opening the drive still.
         let insist = left.map_or(Duration::ZERO, |_| OPENS);
-        let connected = server.first(options.wait, insist, given_up).map_err(|reason| match left {
-            Some((node, _)) if server.is_other => of_drive(format!(
-                "{reason}; `pumice detach --force {}` makes an end of the device, mounted or not",
-                node.display()
-            )),
-            _ => of_drive(reason),
+        let path = || options.path.clone();
+        let connected = server.first(options.wait, insist, given_up);
+        let is_other = server.is_other;
+        let connected = connected.map_err(|source| match left {
+            Some((node, _)) if is_other => {
+                AttachError::OtherDrive { path: path(), node: node.to_path_buf(), source: Box::new(source) }
+            }
+            _ => AttachError::Server { path: path(), source: Box::new(source) },
         })?;
         record.server_pid = started.pid();
-        let (drive, served) = server.drive().ok_or_else(|| of_drive("its size is unknown".to_string()))?;
+        let (drive, served) = server.drive().ok_or_else(|| of_drive("its size is unknown"))?;
         record.served = Some(served.path);
         record.identity = Some(served.identity);
         claim(&record)?;

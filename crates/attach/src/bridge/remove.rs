@@ -88,7 +88,7 @@ impl Attachment {
             }
         }
         tracing::info!("detached");
-        Ok(lost.or(stopped.err()))
+        Ok(lost.or(stopped.err().map(|why| why.to_string())))
     }
 
     /// Makes all that was acknowledged durable, waiting for the server if it is gone.

@@ -74,12 +74,11 @@ impl LoopNode {
         let path = connect(&file.path(), shape, &name_of(folder), last)?;
         let mut node = LoopNode { path, size_bytes, resizing: None, file };
         // Not before: who has the device could say that the file is a link to another one.
-        if let Err(reason) = relay.deliver_to(device, SERVER_PATIENCE) {
-            let reason = reason.unwrap_or_else(|| "it does not answer".to_string());
+        if let Err(error) = relay.deliver_to(device, SERVER_PATIENCE) {
             // What waits for the server would keep the device.
-            relay.give_up(&reason);
+            relay.give_up(&error.to_string());
             let _ = node.remove(Duration::from_secs(1), true).inspect_err(|error| tracing::error!("{error}"));
-            return Err(AttachError::Refused(format!("its server is gone: {reason}")));
+            return Err(AttachError::ServerGone(error));
         }
         scan_partitions(&node.path);
         Ok(node)

@@ -127,7 +127,7 @@ impl UblkNode {
         if beginning == Beginning::Refused {
             return Err(refused(
                 "a bridge was killed while it took the device over, and this Linux may crash if that is tried again; \
-                 `pumice detach --force` makes an end of the device, mounted or not",
+                 `pumice detach --force` tears the device down, mounted or not",
             ));
         }
         let queues = idle_queues(info, relay)?;
@@ -283,7 +283,7 @@ impl Drop for UblkNode {
 
 /// Why a device waits for something else than what is there, and what can be done if that does not come.
 fn unfit(why: &str) -> String {
-    format!("{why}; `pumice detach --force` makes an end of the device, mounted or not")
+    format!("{why}; `pumice detach --force` tears the device down, mounted or not")
 }
 
 /// Starts the queues of a device, without it.

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 
+use super::error::RecoveryError;
 use super::journal::Piece;
 use super::state::Phase;
 use super::{Connected, Server, Shared};
@@ -39,7 +40,7 @@ pub(super) fn keep(shared: &Arc<Shared>, server: &mut impl Server) {
         shared.state.lock().recovering = None;
         match recovered {
             Ok(()) => tracing::info!(seconds = since.elapsed().as_secs_f64(), "the server is back"),
-            Err(reason) => wait(shared, since, reason),
+            Err(error) => wait(shared, since, error.to_string()),
         }
     }
 }
@@ -64,39 +65,36 @@ fn wait(shared: &Shared, began: Instant, why: String) {
     }
 }
 
-fn recover(shared: &Arc<Shared>, server: &mut impl Server) -> Result<(), String> {
-    let connected = server.connect(shared.device.get())?;
+fn recover(shared: &Arc<Shared>, server: &mut impl Server) -> Result<(), RecoveryError> {
+    let connected =
+        server.connect(shared.device.get()).map_err(|error| RecoveryError::Connect(Box::new(error)))?;
     tracing::info!(delivers = connected.agreed.delivers, "connected to the server");
-    let links = links(&connected).map_err(broken)?;
+    let links = links(&connected)?;
     let made_up = make_up(shared, &links, connected.opening.as_ref())
-        .and_then(|()| shared.install(links.clone(), connected.opening.clone()).map_err(broken));
+        .and_then(|()| Ok(shared.install(links.clone(), connected.opening.clone())?));
     // What came over them must end before it is made again.
     made_up.inspect_err(|_| links.iter().for_each(Link::shut))
-}
-
-fn broken(error: io::Error) -> String {
-    format!("the connection broke: {error}")
 }
 
 /// Makes changes again that were acknowledged and that the server may not have, and flushes. One whose
 /// `opening` of the drive is that of the last connections that were used has all that was acknowledged: it is
 /// only flushed.
-fn make_up(shared: &Shared, links: &Arc<[Link]>, opening: Option<&String>) -> Result<(), String> {
+fn make_up(shared: &Shared, links: &Arc<[Link]>, opening: Option<&String>) -> Result<(), RecoveryError> {
     let journal = {
         let mut state = shared.state.lock();
         if !matches!(state.phase, Phase::Waiting { .. }) {
-            return Err("given up".to_string());
+            return Err(RecoveryError::GivenUp);
         }
         state.recovering = Some(links.clone());
         let lives_on = opening.is_some() && opening == state.opening.as_ref();
         if lives_on { Vec::new() } else { state.journal.pieces() }
     };
-    let first = links.first().ok_or("no connection")?;
-    let mut replies = first.replies().map_err(broken)?;
+    let first = links.first().ok_or(RecoveryError::NoStream)?;
+    let mut replies = first.replies()?;
     let count = journal.len();
-    make_again(journal, |change| call(first, &mut replies, 0, change).map_err(broken))?;
+    make_again(journal, |change| Ok(call(first, &mut replies, 0, change)?))?;
     let covers = shared.state.lock().journal.next();
-    again(first, &mut replies, &Operation::Flush).map_err(|why| format!("cannot flush: {why}"))?;
+    flush(first, &mut replies).map_err(RecoveryError::Flush)?;
     shared.state.lock().journal.forget(covers);
     if count > 0 {
         tracing::info!(count, "changes were made again");
@@ -109,8 +107,8 @@ fn make_up(shared: &Shared, links: &Arc<[Link]>, opening: Option<&String>) -> Re
 /// space comes again after other changes, which may free some.
 fn make_again(
     mut left: Vec<Piece>,
-    mut ask: impl FnMut(&Operation) -> Result<Outcome, String>,
-) -> Result<(), String> {
+    mut ask: impl FnMut(&Operation) -> Result<Outcome, RecoveryError>,
+) -> Result<(), RecoveryError> {
     loop {
         let before = left.len();
         let mut without_space = Vec::new();
@@ -118,22 +116,13 @@ fn make_again(
             match make_missing(&piece.operation(), &mut ask)? {
                 Ok(()) => {}
                 Err(Errno::NOSPC) => without_space.push(piece),
-                Err(errno) => {
-                    return Err(format!("a write that was acknowledged cannot be made again: {errno}"));
-                }
+                Err(errno) => return Err(RecoveryError::Refused(errno)),
             }
         }
         left = match without_space.len() {
             0 => return Ok(()),
             count if count < before => without_space,
-            count => {
-                return Err(format!(
-                    "no space for {} that {} acknowledged: the drive is full (`pumice set-size` gives it more), or \
-                     what is under it (`pumice status` says so; make room there)",
-                    if count == 1 { "a write".to_string() } else { format!("{count} writes") },
-                    if count == 1 { "was" } else { "were" },
-                ));
-            }
+            count => return Err(RecoveryError::NoSpace(count)),
         };
     }
 }
@@ -143,8 +132,8 @@ fn make_again(
 /// the flush that follows, which one with a failed sync refuses.
 fn make_missing(
     change: &Operation,
-    ask: &mut impl FnMut(&Operation) -> Result<Outcome, String>,
-) -> Result<Result<(), Errno>, String> {
+    ask: &mut impl FnMut(&Operation) -> Result<Outcome, RecoveryError>,
+) -> Result<Result<(), Errno>, RecoveryError> {
     let Operation::Write { offset, ref data, .. } = *change else { return Ok(ask(change)?.map(drop)) };
     let found = match ask(&Operation::Read { offset, length: data.len() as u32 })? {
         Ok(found) => found,
@@ -172,13 +161,8 @@ fn make_missing(
     Ok(Ok(()))
 }
 
-/// Sends a request that must succeed.
-fn again(link: &Link, replies: &mut Replies, operation: &Operation) -> Result<(), String> {
-    match call(link, replies, 0, operation) {
-        Ok(Ok(_)) => Ok(()),
-        Ok(Err(errno)) => Err(errno.to_string()),
-        Err(error) => Err(error.to_string()),
-    }
+fn flush(link: &Link, replies: &mut Replies) -> io::Result<()> {
+    call(link, replies, 0, &Operation::Flush)?.map(drop).map_err(io::Error::from)
 }
 
 #[cfg(test)]
@@ -226,7 +210,7 @@ mod tests {
                 Ok(Err(Errno::NOSPC))
             }
         };
-        assert!(make_again(pieces(), ask).expect_err("refused").contains("4 writes"));
+        assert!(make_again(pieces(), ask).expect_err("refused").to_string().contains("4 writes"));
         assert_eq!(writes, 4);
         assert!(make_again(pieces(), |_| Ok(Err(Errno::IO))).is_err());
     }

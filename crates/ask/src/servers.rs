@@ -25,8 +25,6 @@ pub(crate) const LOOK_PATIENCE: Duration = Duration::from_secs(3);
 pub(crate) const LOOKED_AT_MAX: usize = 512;
 /// Least time limit: zero would be none.
 const TIME_MIN: Duration = Duration::from_millis(1);
-/// What is wrong with an answer of another form.
-const ODD: &str = "the answer does not match the request";
 /// Most sockets that are asked for drives.
 const SOCKETS_MAX: usize = 1024;
 /// Most bytes of answers, of all sockets together, that become reports.
@@ -66,11 +64,10 @@ pub(crate) fn parse_status(answer: &[u8], bytes_max: usize) -> io::Result<Option
     if answer.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
         return Ok(None);
     }
-    let invalid = |message: String| io::Error::new(ErrorKind::InvalidData, message);
-    match parse(answer, bytes_max).map_err(invalid)? {
+    match parse(answer, bytes_max)? {
         Answer::Status(answer) => Ok(Some(answer)),
-        Answer::Error { error } => Err(invalid(format!("it answers: {error}"))),
-        Answer::Changed { .. } => Err(invalid(ODD.to_string())),
+        Answer::Error { error } => Err(AnswerError::Refusal(error).into()),
+        Answer::Changed { .. } => Err(AnswerError::Odd.into()),
     }
 }
 
@@ -81,8 +78,7 @@ fn line_of(request: &Request) -> io::Result<Vec<u8>> {
 }
 
 pub(crate) fn odd_answer(socket: &Path) -> AskError {
-    let source = io::Error::new(io::ErrorKind::InvalidData, ODD);
-    AskError::Socket { socket: socket.to_path_buf(), source }
+    AskError::Socket { socket: socket.to_path_buf(), source: AnswerError::Odd.into() }
 }
 
 /// Asks within time limits for connecting and for the answer.
@@ -93,14 +89,39 @@ pub(crate) fn ask(
 ) -> Result<Answer, AskError> {
     let ask = || -> io::Result<Answer> {
         let answer = ask_line(socket, &line_of(request)?, connecting, answering)?;
-        parse(&answer, ANSWERS_MAX_BYTES)
-            .map_err(|message| io::Error::new(io::ErrorKind::InvalidData, message))
+        Ok(parse(&answer, ANSWERS_MAX_BYTES)?)
     };
     ask().map_err(|source| AskError::Socket { socket: socket.to_path_buf(), source })
 }
 
+/// Reason why an answer cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum AnswerError {
+    /// The answers of all servers together are too long.
+    #[error("the answers of all servers are longer than {} MiB", ANSWERS_MAX_BYTES >> 20)]
+    TooLong,
+    /// It has too many drives.
+    #[error("the answer has more than {DRIVES_MAX} drives")]
+    TooManyDrives,
+    /// It is of no form that a server sends.
+    #[error("the answer is not that of a Pumice server: {0}")]
+    Foreign(#[from] serde_json::Error),
+    /// It is the answer to another request.
+    #[error("the answer does not match the request")]
+    Odd,
+    /// It is an error, where the request cannot fail; with the message of the server.
+    #[error("it answers: {0}")]
+    Refusal(String),
+}
+
+impl From<AnswerError> for io::Error {
+    fn from(error: AnswerError) -> io::Error {
+        io::Error::new(ErrorKind::InvalidData, error)
+    }
+}
+
 /// Parses an answer of at most `bytes_max`.
-fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
+fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, AnswerError> {
     /// Counts the drives of an answer without taking memory for them.
     #[derive(Deserialize)]
     struct Count {
@@ -108,13 +129,12 @@ fn parse(answer: &[u8], bytes_max: usize) -> Result<Answer, String> {
         drives: Vec<IgnoredAny>,
     }
     if answer.len() > bytes_max {
-        return Err(format!("the answers of all servers are longer than {} MiB", ANSWERS_MAX_BYTES >> 20));
+        return Err(AnswerError::TooLong);
     }
-    let odd = |error| format!("the answer is not that of a Pumice server: {error}");
-    if serde_json::from_slice::<Count>(answer).map_err(odd)?.drives.len() > DRIVES_MAX {
-        return Err(format!("the answer has more than {DRIVES_MAX} drives"));
+    if serde_json::from_slice::<Count>(answer)?.drives.len() > DRIVES_MAX {
+        return Err(AnswerError::TooManyDrives);
     }
-    serde_json::from_slice(answer).map_err(odd)
+    Ok(serde_json::from_slice(answer)?)
 }
 
 /// The drives of this machine's servers, as far as these answer.
@@ -283,7 +303,8 @@ mod tests {
         let answer = drives(DRIVES_MAX);
         let Ok(Answer::Status(parsed)) = parse(answer.as_bytes(), answer.len()) else { panic!("an answer") };
         assert_eq!(parsed.drives.len(), DRIVES_MAX);
-        let refused = |answer: &str, bytes_max| parse(answer.as_bytes(), bytes_max).err().expect("refused");
+        let refused =
+            |answer: &str, bytes_max| parse(answer.as_bytes(), bytes_max).err().expect("refused").to_string();
         assert_eq!(refused(&answer, answer.len() - 1), "the answers of all servers are longer than 64 MiB");
         assert_eq!(refused(&drives(DRIVES_MAX + 1), usize::MAX), "the answer has more than 4096 drives");
         assert!(

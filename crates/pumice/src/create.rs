@@ -115,7 +115,7 @@ fn prepare(media: FileMedia, existed: bool, force: bool) -> Prepare {
             // Another machine may have created a drive since it was looked at.
             (true, false) => refuse_contents(&media),
         };
-        prepared.map_err(|error| format!("{error:#}"))
+        prepared.map_err(|error| format!("{error:#}").into())
     })
 }
 

@@ -64,6 +64,20 @@ pub enum ServiceError {
     /// A server could not be asked.
     #[error(transparent)]
     Ask(#[from] ask::AskError),
+    /// A backing could not be prepared for a new drive.
+    #[error(transparent)]
+    Prepare(PrepareError),
+    /// The backing may not be changed.
+    #[error("{}: {source}", shown(path))]
+    LeaseLost {
+        /// Path of the backing.
+        path: PathBuf,
+        /// Which process has it now.
+        source: LeaseLost,
+    },
+    /// A codec is unknown.
+    #[error(transparent)]
+    Codec(#[from] codec::ParsePolicyError),
     /// The request is refused.
     #[error("{0}")]
     Refused(String),
@@ -90,3 +104,11 @@ pub enum ServiceError {
         source: io::Error,
     },
 }
+
+/// The backing may not be changed any more; with the reason, such as which machine has it now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LeaseLost(pub String);
+
+/// Reason why a backing was not prepared.
+pub type PrepareError = Box<dyn std::error::Error + Send + Sync>;

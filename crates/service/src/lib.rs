@@ -33,17 +33,17 @@ pub use control::admin::AdminSocket;
 pub use control::changes::{
     MayChange, Prepare, SpaceAfterWipe, Wipe, create, set_capacity, set_codec, set_size, wipe,
 };
-pub use error::ServiceError;
+pub use error::{LeaseLost, PrepareError, ServiceError};
 pub use serving::down::DownDrive;
 pub use serving::drives::Drives;
-pub use serving::erasure::{Eraser, Erasure, Erasures};
+pub use serving::erasure::{EraseError, Eraser, Erasure, Erasures};
 pub use serving::gate::Gate;
 pub use serving::open::{DEFAULT_BACKGROUND_CPU_PERCENT, OpenSettings, inspect, inspect_status};
 pub use serving::served::ServedDrive;
 pub use serving::unthreaded::{BackgroundFuture, Unthreaded};
 pub use upkeep::scrub::DEFAULT_SCRUB_BYTES_PER_SECOND;
 pub use watch::backing::devices_under;
-pub use watch::events::WarnAt;
+pub use watch::events::{WarnAt, WarnAtError};
 pub use watch::hook::{CommandsHeld, before_commands, hold_commands};
 pub use watch::latency::{Kind, Latencies};
 pub use watch::monitor::MonitorSettings;

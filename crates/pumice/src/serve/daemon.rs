@@ -13,7 +13,9 @@ use anyhow::{Context, Result};
 use device::Device;
 use front::Exports;
 use nbd::{Address, ConfigError, Export, Inherited, Offered, ServerConfig, Sharing};
-use service::{AdminSocket, Drives, Eraser, Erasures, OpenSettings, ServedDrive, ServiceError, Workers};
+use service::{
+    AdminSocket, Drives, EraseError, Eraser, Erasures, OpenSettings, ServedDrive, ServiceError, Workers,
+};
 use status::shown;
 use tokio::task::JoinSet;
 
@@ -380,7 +382,7 @@ impl Daemon {
                 }
                 Some(erasure) = self.erasures.recv() => {
                     let result = self.erase(&erasure).await;
-                    erasure.answer(result);
+                    erasure.answer(result.map_err(|why| EraseError::Failed(why.into())));
                 }
                 () = tokio::time::sleep(RETRY), if !self.waiting.is_empty() => self.try_again().await,
             }

@@ -287,11 +287,17 @@ async fn answer_one(line: &[u8], user: u32, drives: Drives, is_changing: &Atomic
                     drop((served, drives));
                     let options = WipeOptions { sector_bytes, logical_capacity_bytes };
                     match eraser {
-                        Some(eraser) => eraser.erase(drive, options, only_if_empty).await,
+                        Some(eraser) => {
+                            let erased = eraser.erase(drive, options, only_if_empty).await;
+                            erased.map_err(|error| error.to_string())
+                        }
                         None => Err(format!("{shown}: cannot be erased while it is served: stop its server")),
                     }
                 }
-                _ => make(found, &change).await.map(|()| found.report()),
+                _ => {
+                    let made = make(found, &change).await;
+                    made.map(|()| found.report()).map_err(|error| error.to_string())
+                }
             };
             match changed {
                 Ok(report) => {
@@ -308,19 +314,20 @@ async fn answer_one(line: &[u8], user: u32, drives: Drives, is_changing: &Atomic
     }
 }
 
-/// Makes a change. Returns the reason if it fails.
-async fn make(drive: &ServedDrive, change: &Change) -> Result<(), String> {
-    let changed = match change {
+/// Makes a change.
+async fn make(drive: &ServedDrive, change: &Change) -> Result<(), ServiceError> {
+    let refused = |why: &str| Err(ServiceError::Refused(why.to_string()));
+    match change {
         Change::SetCapacity { bytes } => drive.set_logical_capacity(*bytes).await,
         Change::SetSize { bytes, preallocate } => {
             drive.set_physical_size(*bytes, allocation(*preallocate)).await
         }
         Change::SetCodec { codec } => {
-            let policy = codec.parse::<codec::Policy>().map_err(|error| error.to_string())?;
+            let policy = codec.parse::<codec::Policy>()?;
             drive.set_codec(policy).await
         }
         Change::StartScrub { bytes_per_second: 0 } => {
-            return Err("rate must be greater than 0 (use stop-scrub to stop)".into());
+            refused("rate must be greater than 0 (use stop-scrub to stop)")
         }
         Change::StartScrub { bytes_per_second } => {
             drive.start_scrub(*bytes_per_second);
@@ -339,10 +346,9 @@ async fn make(drive: &ServedDrive, change: &Change) -> Result<(), String> {
             Ok(())
         }
         // By whoever serves it.
-        Change::Erase { .. } => return Err("a drive cannot erase itself".into()),
+        Change::Erase { .. } => refused("a drive cannot erase itself"),
         Change::Train => drive.train().await.map(|_| ()),
-    };
-    changed.map_err(|error| error.to_string())
+    }
 }
 
 #[cfg(test)]

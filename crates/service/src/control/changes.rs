@@ -12,7 +12,7 @@ use status::StatusReport;
 use tokio::runtime::Handle;
 
 use crate::answer::Answer;
-use crate::error::ServiceError;
+use crate::error::{LeaseLost, PrepareError, ServiceError};
 use crate::serving::features::keeps_allocated;
 use crate::serving::grow::{allocation, grow};
 use crate::serving::open::{OpenSettings, Opened, inspect, open, open_media};
@@ -180,15 +180,15 @@ impl MayChange {
     ///
     /// # Errors
     ///
-    /// The reason, if another process has the backing now.
-    pub fn confirm(&self) -> Result<(), String> {
-        self.runtime.block_on(self.lease.confirm())
+    /// [`LeaseLost`] if another process has the backing now.
+    pub fn confirm(&self) -> Result<(), LeaseLost> {
+        self.runtime.block_on(self.lease.confirm()).map_err(LeaseLost)
     }
 }
 
 /// Prepares a backing for a new drive, on a thread of its own: it clears what is there, or refuses it by an
 /// error. The owner pages ([`layout::owner`]) hold the claim, and must stay.
-pub type Prepare = Box<dyn FnOnce(&MayChange) -> Result<(), String> + Send>;
+pub type Prepare = Box<dyn FnOnce(&MayChange) -> Result<(), PrepareError> + Send>;
 
 /// Creates a drive on a backing that was opened for writing, once that is claimed and then prepared.
 /// `take_over` as in [`OpenSettings::take_over`].
@@ -215,7 +215,7 @@ pub async fn create(
     let prepared = tokio::task::spawn_blocking(move || prepare(&right)).await;
     let created = match prepared {
         Ok(Ok(())) => Drive::create(&*owned.media, options).await.map_err(failed),
-        Ok(Err(why)) => Err(ServiceError::Refused(why)),
+        Ok(Err(error)) => Err(ServiceError::Prepare(error)),
         Err(_) => Err(ServiceError::WorkerGone),
     };
     owned.give_back().await;

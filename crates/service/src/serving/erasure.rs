@@ -21,15 +21,26 @@ pub struct Erasure {
     pub options: WipeOptions,
     /// Refuse a drive that holds data.
     pub only_if_empty: bool,
-    answer: oneshot::Sender<Result<StatusReport, String>>,
+    answer: oneshot::Sender<Result<StatusReport, EraseError>>,
 }
 
 impl Erasure {
     /// Answers with the state of the drive afterwards, or why it was not erased.
-    pub fn answer(self, result: Result<StatusReport, String>) {
+    pub fn answer(self, result: Result<StatusReport, EraseError>) {
         // Whoever has asked may be gone.
         let _ = self.answer.send(result);
     }
+}
+
+/// Reason why a drive was not erased.
+#[derive(Debug, thiserror::Error)]
+pub enum EraseError {
+    /// The server takes no more requests.
+    #[error("the server is ending")]
+    Ending,
+    /// The server of the drive has not erased it, or cannot serve it any more.
+    #[error(transparent)]
+    Failed(#[from] Box<dyn std::error::Error + Send + Sync>),
 }
 
 /// Takes requests for drives of one server.
@@ -53,11 +64,10 @@ impl Eraser {
         (path, id): (PathBuf, Uuid),
         options: WipeOptions,
         only_if_empty: bool,
-    ) -> Result<StatusReport, String> {
+    ) -> Result<StatusReport, EraseError> {
         let (answer, answered) = oneshot::channel();
-        let ending = || "the server is ending".to_string();
         let erasure = Erasure { path, id, options, only_if_empty, answer };
-        self.0.send(erasure).await.map_err(|_| ending())?;
-        answered.await.map_err(|_| ending())?
+        self.0.send(erasure).await.map_err(|_| EraseError::Ending)?;
+        answered.await.map_err(|_| EraseError::Ending)?
     }
 }

@@ -5,9 +5,8 @@ use std::sync::Arc;
 
 use drive::Drive;
 use media::{Allocation, AnyMedia, Lease, Media};
-use status::shown;
 
-use crate::error::ServiceError;
+use crate::error::{LeaseLost, ServiceError};
 
 /// Allocation of a file that is extended, as requested.
 pub(crate) fn allocation(preallocate: bool) -> Allocation {
@@ -32,7 +31,8 @@ pub(crate) async fn grow(
         if let Some(lease) = lease {
             // Waits for the next look at the mark, if there was none lately. The file is not changed without
             // a lease.
-            lease.confirm().await.map_err(|why| ServiceError::Refused(format!("{}: {why}", shown(path))))?;
+            let lost = |why| ServiceError::LeaseLost { path: path.to_path_buf(), source: LeaseLost(why) };
+            lease.confirm().await.map_err(lost)?;
         }
         let (media, before) = (media.clone(), file.size_bytes());
         // Allocating much space takes a while.

@@ -55,9 +55,9 @@ impl fmt::Display for WarnAt {
 }
 
 impl FromStr for WarnAt {
-    type Err = String;
+    type Err = WarnAtError;
 
-    fn from_str(text: &str) -> Result<WarnAt, String> {
+    fn from_str(text: &str) -> Result<WarnAt, WarnAtError> {
         if text == "off" {
             return Ok(WarnAt(Vec::new()));
         }
@@ -67,12 +67,15 @@ impl FromStr for WarnAt {
             Some(levels) if levels.is_sorted_by(|a, b| a < b) && levels.len() <= LEVELS_MAX => {
                 Ok(WarnAt(levels))
             }
-            _ => Err(format!(
-                "expected up to {LEVELS_MAX} whole percentages from 1 to 100, rising, such as 80,90,95, or off"
-            )),
+            _ => Err(WarnAtError),
         }
     }
 }
+
+/// A text that is no list of levels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected up to {LEVELS_MAX} whole percentages from 1 to 100, rising, such as 80,90,95, or off")]
+pub struct WarnAtError;
 
 /// An event.
 #[derive(Clone, Debug, PartialEq)]

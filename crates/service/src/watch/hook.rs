@@ -4,8 +4,9 @@
 //! part of a command. Commands of all drives run one at a time, each for a limited time.
 
 use std::ffi::OsString;
+use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{ExitStatus, Stdio};
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -177,7 +178,24 @@ impl Drop for Group {
     }
 }
 
-async fn run(settings: &Settings, event: &Event) -> Result<(), String> {
+/// Reason why the command of an event did not succeed.
+#[derive(Debug, thiserror::Error)]
+enum HookError {
+    /// The shell cannot be run.
+    #[error("cannot run /bin/sh: {0}")]
+    Spawn(#[source] io::Error),
+    /// The command ended with another status than 0.
+    #[error("{0}")]
+    Status(ExitStatus),
+    /// The end of the command is unknown.
+    #[error("cannot wait for it: {0}")]
+    Wait(#[source] io::Error),
+    /// The command took longer than this. It was killed.
+    #[error("not done after {} s: killed", .0.as_secs_f64())]
+    Late(Duration),
+}
+
+async fn run(settings: &Settings, event: &Event) -> Result<(), HookError> {
     if let Some(prepare) = PREPARATION.get() {
         // A panic ends the process.
         let _ = tokio::task::spawn_blocking(prepare).await;
@@ -194,7 +212,7 @@ async fn run(settings: &Settings, event: &Event) -> Result<(), String> {
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
-        .map_err(|error| format!("cannot run /bin/sh: {error}"))?;
+        .map_err(HookError::Spawn)?;
     // Dropped before `child`, which keeps the number of the group from being used again.
     let group = Group(child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed())));
     let waited = tokio::time::timeout(settings.timeout, child.wait()).await;
@@ -203,14 +221,14 @@ async fn run(settings: &Settings, event: &Event) -> Result<(), String> {
             group.let_run();
             match ended {
                 Ok(status) if status.success() => Ok(()),
-                Ok(status) => Err(status.to_string()),
-                Err(error) => Err(error.to_string()),
+                Ok(status) => Err(HookError::Status(status)),
+                Err(error) => Err(HookError::Wait(error)),
             }
         }
         Err(_) => {
             drop(group);
             let _ = child.wait().await;
-            Err(format!("not done after {} s: killed", settings.timeout.as_secs_f64()))
+            Err(HookError::Late(settings.timeout))
         }
     }
 }
@@ -296,7 +314,7 @@ mod tests {
             Settings { timeout: Duration::from_millis(500), ..settings(&hangs(&pid_file), "/srv/d") };
         let why =
             block_on(run(&settings, &event(EventKind::Opened, "")))?.err().ok_or("it was not killed")?;
-        assert!(why.contains("killed"), "{why}");
+        assert!(matches!(why, HookError::Late(_)), "{why}");
         wait_for_its_end(&pid_file)
     }
 

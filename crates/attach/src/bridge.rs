@@ -26,6 +26,7 @@ use status::StatusReport;
 
 use crate::error::AttachError;
 use crate::node::{self, Node};
+use crate::node_kind::NodeKind;
 use crate::place::{self, Record};
 use crate::protocol::Answer;
 pub use crate::protocol::{State, Status};
@@ -34,7 +35,6 @@ pub use crate::server::Start;
 use crate::server::{Known, Started, shape};
 use crate::sfx::Published;
 use crate::shape::Shape;
-use crate::way::Way;
 
 /// Word by which `attach` takes the attachment over.
 pub(crate) const KEEP: &str = "keep";
@@ -49,7 +49,7 @@ pub struct Options {
     /// Backing of the drive, absolute.
     pub path: PathBuf,
     /// Ways to try, in order.
-    pub ways: Vec<Way>,
+    pub ways: Vec<NodeKind>,
     /// How to start the drive's server.
     pub start: Start,
     /// Time to wait for a server before one is started.

@@ -12,13 +12,13 @@ use status::{StatusReport, path_text};
 use crate::bridge::{KEEP, Report};
 use crate::error::AttachError;
 use crate::node::{self, Lost, clear_stale, end_requests, waiting};
+use crate::node_kind::NodeKind;
 use crate::place::{self, Hold, Record, file_id};
 use crate::process::Process;
 use crate::protocol::{Answer, Request, State, Status};
 use crate::question::{Unanswered, ask, ask_within};
 use crate::server::{instance, left, stop_process};
 use crate::sfx;
-use crate::way::Way;
 
 /// Time for all bridges that are asked together to say how they are. A thread of each does nothing else.
 const STATUS_PATIENCE: Duration = Duration::from_secs(1);
@@ -273,7 +273,7 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Option<Atta
 
 /// State of an attachment whose bridge has ended.
 fn without_bridge(record: &Record, lost: Option<&Lost>, size_bytes: u64) -> Status {
-    let (state, reason) = if waiting(record, Way::ALL).ok().is_none_or(|waiting| waiting.is_some()) {
+    let (state, reason) = if waiting(record, NodeKind::ALL).ok().is_none_or(|waiting| waiting.is_some()) {
         (
             State::Unattended,
             "its bridge process was killed, and requests wait; `pumice attach` starts another one"
@@ -424,7 +424,7 @@ impl Attachment {
 
     /// Returns whether it has a device that waits for a bridge, or that may do so soon.
     pub fn waits(&self) -> bool {
-        self.status.state == State::Unattended || (self.is_silent && self.record.way == Some(Way::Ublk))
+        self.status.state == State::Unattended || (self.is_silent && self.record.way == Some(NodeKind::Ublk))
     }
 
     /// Process id of the server that its bridge has started, if that runs. The record may name its

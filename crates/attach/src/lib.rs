@@ -25,6 +25,7 @@ mod identity;
 mod kernel;
 mod link;
 pub mod node;
+mod node_kind;
 mod operation;
 pub mod place;
 mod process;
@@ -37,15 +38,14 @@ pub mod sfx;
 mod shape;
 mod takeover;
 mod users;
-mod way;
 
 pub use error::AttachError;
 pub use identity::Identity;
+pub use node_kind::NodeKind;
 pub use operation::{Done, Operation, Outcome};
 pub use shape::Shape;
 pub use takeover::Takeover;
 pub use users::{hidden_claim, openers};
-pub use way::Way;
 
 /// Exit code of a process that leaves a device behind which waits for another bridge.
 pub const WAITS_EXIT_CODE: u8 = 4;

@@ -58,7 +58,7 @@ impl Link {
     }
 
     /// Tells the server that the notice of a change was taken care of.
-    pub(crate) fn heard(&self, number: u64) -> io::Result<()> {
+    pub(crate) fn acknowledge(&self, number: u64) -> io::Result<()> {
         self.tell(wire::CMD_HEARD, number)
     }
 

@@ -17,11 +17,11 @@ use std::time::Duration;
 
 use crate::error::AttachError;
 use crate::identity::Identity;
+use crate::node_kind::NodeKind;
 use crate::place::Record;
 use crate::relay::Relay;
 use crate::shape::Shape;
 use crate::takeover::Takeover;
-use crate::way::Way;
 pub(crate) use owner::{Lost, lost};
 
 /// A drive that is being served.
@@ -52,7 +52,7 @@ pub(crate) trait Node: Send {
 /// the same number again if that is free. `note` is told the path of a node that would outlive this process,
 /// before there is one.
 pub(crate) fn make(
-    way: Way,
+    way: NodeKind,
     relay: &Arc<Relay>,
     drive: &Drive,
     folder: &Path,
@@ -60,9 +60,9 @@ pub(crate) fn make(
     note: impl FnOnce(&Path) -> Result<(), AttachError>,
 ) -> Result<Box<dyn Node>, AttachError> {
     match way {
-        Way::Ublk => Ok(Box::new(ublk_device::UblkNode::make(relay, drive, note)?)),
-        Way::Loop => Ok(Box::new(loop_device::LoopNode::make(relay, &drive.shape, folder, last)?)),
-        Way::Nbd => Ok(Box::new(nbd_device::NbdNode::make(relay, &drive.shape)?)),
+        NodeKind::Ublk => Ok(Box::new(ublk_device::UblkNode::make(relay, drive, note)?)),
+        NodeKind::Loop => Ok(Box::new(loop_device::LoopNode::make(relay, &drive.shape, folder, last)?)),
+        NodeKind::Nbd => Ok(Box::new(nbd_device::NbdNode::make(relay, &drive.shape)?)),
     }
 }
 
@@ -71,9 +71,9 @@ pub(crate) fn make(
 /// # Errors
 ///
 /// If it cannot be found out.
-pub(crate) fn waiting(record: &Record, ways: &[Way]) -> Result<Option<PathBuf>, AttachError> {
+pub(crate) fn waiting(record: &Record, ways: &[NodeKind]) -> Result<Option<PathBuf>, AttachError> {
     let (Some(node), Some(drive)) = (record.node.as_deref(), &record.identity) else { return Ok(None) };
-    if record.way != Some(Way::Ublk) || !ways.contains(&Way::Ublk) {
+    if record.way != Some(NodeKind::Ublk) || !ways.contains(&NodeKind::Ublk) {
         return Ok(None);
     }
     Ok(ublk_device::waits(node, &drive.uuid)?.then(|| node.to_path_buf()))
@@ -95,7 +95,7 @@ pub(crate) fn recover(
 /// Ends the requests that wait for a bridge that was killed, unless another one can take its node over. The
 /// caller has the folder's lock.
 pub(crate) fn end_requests(record: &Record, folder: &Path) {
-    if record.way == Some(Way::Loop) {
+    if record.way == Some(NodeKind::Loop) {
         loop_device::end_requests(folder);
     }
 }
@@ -106,12 +106,12 @@ pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path, force: bool) -
         && let Some(node) = &record.node
     {
         match (record.way, &record.identity) {
-            (Some(Way::Ublk), Some(drive)) => ublk_device::clear(node, &drive.uuid, force)?,
-            (Some(Way::Nbd), _) => nbd_device::clear(node, record)?,
+            (Some(NodeKind::Ublk), Some(drive)) => ublk_device::clear(node, &drive.uuid, force)?,
+            (Some(NodeKind::Nbd), _) => nbd_device::clear(node, record)?,
             _ => {}
         }
     }
-    let recorded = record.filter(|record| record.way == Some(Way::Loop));
+    let recorded = record.filter(|record| record.way == Some(NodeKind::Loop));
     let recorded = recorded.and_then(|record| record.node.as_deref());
     loop_device::clear_stale(recorded, folder, force)
 }

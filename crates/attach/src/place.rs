@@ -10,10 +10,10 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
+use crate::node_kind::NodeKind;
 use crate::process::{self, Process};
 use crate::shape::Shape;
 use crate::takeover::Takeover;
-use crate::way::Way;
 
 /// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that
 /// one away to its user.
@@ -55,11 +55,11 @@ pub struct Record {
     /// The node; `None` while it is being made.
     pub node: Option<PathBuf>,
     /// How the node is made.
-    pub way: Option<Way>,
+    pub way: Option<NodeKind>,
     /// What the node shows.
     pub shape: Option<Shape>,
     /// Ways that were tried before, and why they do not work.
-    pub passed_over: Vec<(Way, String)>,
+    pub passed_over: Vec<(NodeKind, String)>,
     /// The node was that of a bridge that was killed, and has been taken over.
     pub taken_over: Option<TakenOver>,
     /// How far a takeover has got that has not come to its end.

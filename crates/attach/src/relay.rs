@@ -24,7 +24,7 @@
 mod error;
 mod journal;
 mod recovery;
-mod state;
+mod tracker;
 
 use std::io;
 use std::os::unix::net::UnixStream;
@@ -41,7 +41,7 @@ use crate::link::{Link, Message, Replies, Reply};
 use crate::operation::{Done, Operation, Outcome};
 pub(crate) use error::BoxedError;
 pub use error::NotConnected;
-use state::{Phase, Send, State};
+use tracker::{Phase, RequestTracker, Send};
 
 /// Time without a change after which the journal is flushed. A file system that is idle has nothing to make
 /// again.
@@ -101,13 +101,14 @@ pub enum RelayState {
 
 /// See the [module](self).
 pub struct Relay {
-    shared: Arc<Shared>,
+    core: Arc<RelayCore>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
-struct Shared {
+/// What the handle and the threads of a relay share.
+struct RelayCore {
     settings: Settings,
-    state: Mutex<State>,
+    tracker: Mutex<RequestTracker>,
     /// Notified when the relay's own threads have something to do, and when the phase changes.
     changed: Condvar,
     /// Where servers deliver what they read.
@@ -120,11 +121,12 @@ impl Relay {
     /// # Errors
     /// If threads cannot be started.
     pub fn start(connected: Connected, server: impl Server, settings: Settings) -> io::Result<Relay> {
-        let state = Mutex::new(State::new(settings.journal_bytes_max));
-        let shared = Arc::new(Shared { settings, state, changed: Condvar::new(), device: OnceLock::new() });
+        let tracker = Mutex::new(RequestTracker::new(settings.journal_bytes_max));
+        let core =
+            Arc::new(RelayCore { settings, tracker, changed: Condvar::new(), device: OnceLock::new() });
         let links = recovery::links(&connected)?;
-        shared.install(links, connected.opening)?;
-        let (pump, keeper) = (shared.clone(), shared.clone());
+        core.install(links, connected.opening)?;
+        let (pump, keeper) = (core.clone(), core.clone());
         let spawn = |name: &str, run: Box<dyn FnOnce() + std::marker::Send>| {
             std::thread::Builder::new().name(name.into()).spawn(run)
         };
@@ -133,7 +135,7 @@ impl Relay {
             spawn("relay-pump", Box::new(move || pump.pump()))?,
             spawn("relay-keeper", Box::new(move || recovery::keep(&keeper, &mut server)))?,
         ];
-        Ok(Relay { shared, threads: Mutex::new(threads) })
+        Ok(Relay { core, threads: Mutex::new(threads) })
     }
 
     /// Passes a request on. `done` is called once, possibly before this returns.
@@ -143,7 +145,7 @@ impl Relay {
 
     /// Passes requests on, which takes fewer system calls than one by one.
     pub fn submit_all(&self, requests: Vec<(Operation, Done)>) {
-        self.shared.submit(requests.into_iter().map(|(operation, done)| (None, operation, done)));
+        self.core.submit(requests.into_iter().map(|(operation, done)| (None, operation, done)));
     }
 
     /// Has servers deliver what they read to `device`, from the next connections on, which are made now.
@@ -152,15 +154,15 @@ impl Relay {
     /// If there is no server within `patience`.
     pub fn deliver_to(&self, device: FuseDevice, patience: Duration) -> Result<(), NotConnected> {
         // There is only one.
-        let _ = self.shared.device.set(device);
-        self.shared.reconnect(patience)
+        let _ = self.core.device.set(device);
+        self.core.reconnect(patience)
     }
 
     /// Passes a read on, of one byte at least, whose data answers the FUSE request `unique`. Where the server
     /// delivers the data, `done` is called without any.
     pub fn submit_read_of(&self, unique: u64, offset: u64, length: u32, done: Done) {
         let operation = Operation::Read { offset, length };
-        self.shared.submit([(Some(unique | delivery::COOKIE_BIT), operation, done)]);
+        self.core.submit([(Some(unique | delivery::COOKIE_BIT), operation, done)]);
     }
 
     /// Passes a request on and waits for its result.
@@ -176,7 +178,7 @@ impl Relay {
 
     /// Fails all requests from now on: nobody waits for the server any more.
     pub fn give_up(&self, reason: &str) {
-        for link in self.shared.fail(Phase::Failed(reason.to_string())).iter() {
+        for link in self.core.fail(Phase::Failed(reason.to_string())).iter() {
             link.shut();
         }
     }
@@ -184,7 +186,7 @@ impl Relay {
     /// Disconnects. Requests that are not answered, and later ones, fail. The server is not looked for any
     /// more.
     pub fn close(&self) {
-        let links = self.shared.fail(Phase::Ended);
+        let links = self.core.fail(Phase::Ended);
         for link in links.iter() {
             link.disconnect();
             link.shut();
@@ -197,12 +199,12 @@ impl Relay {
 
     /// What the relay is doing now.
     pub fn state(&self) -> RelayState {
-        self.shared.state.lock().phase.shown()
+        self.core.tracker.lock().phase.shown()
     }
 
     /// Memory of acknowledged changes that are not flushed, in bytes.
     pub fn journal_bytes(&self) -> usize {
-        self.shared.state.lock().journal.bytes()
+        self.core.tracker.lock().journal.bytes()
     }
 }
 
@@ -212,20 +214,20 @@ impl Drop for Relay {
     }
 }
 
-impl Shared {
+impl RelayCore {
     /// Takes requests, each with its cookie if that is not to be any.
     fn submit(&self, requests: impl IntoIterator<Item = (Option<u64>, Operation, Done)>) {
         let requests = requests.into_iter();
-        let mut state = self.state.lock();
-        if matches!(state.phase, Phase::Failed(_) | Phase::Ended) {
-            drop(state);
+        let mut tracker = self.tracker.lock();
+        if matches!(tracker.phase, Phase::Failed(_) | Phase::Ended) {
+            drop(tracker);
             requests.for_each(|(_, _, done)| done(Err(Errno::IO)));
             return;
         }
         let admitted =
-            requests.filter_map(|(cookie, operation, done)| state.admit(cookie, operation, Some(done)));
+            requests.filter_map(|(cookie, operation, done)| tracker.admit(cookie, operation, Some(done)));
         let sends: Vec<Send> = admitted.collect();
-        drop(state);
+        drop(tracker);
         self.send(sends);
     }
 
@@ -245,16 +247,16 @@ impl Shared {
         let replies: Vec<Replies> = links.iter().map(Link::replies).collect::<io::Result<_>>()?;
         let ready = (!links.is_empty()).then(|| links.clone());
         let (epoch, again) = {
-            let mut state = self.state.lock();
-            if matches!(state.phase, Phase::Ended | Phase::Failed(_)) {
+            let mut tracker = self.tracker.lock();
+            if matches!(tracker.phase, Phase::Ended | Phase::Failed(_)) {
                 return Ok(());
             }
-            state.opening = opening;
-            state.connect(links)
+            tracker.opening = opening;
+            tracker.connect(links)
         };
         for replies in replies {
-            let shared = self.clone();
-            let read = move || shared.read(epoch, replies);
+            let core = self.clone();
+            let read = move || core.read(epoch, replies);
             let spawned = std::thread::Builder::new().name("relay-reader".into()).spawn(read);
             // Nobody would read the replies. It is tried again.
             spawned.inspect_err(|_| self.lose(epoch))?;
@@ -271,7 +273,7 @@ impl Shared {
     /// Reads the replies of a connection until it ends.
     fn read(&self, epoch: u64, mut replies: Replies) {
         loop {
-            let length = |cookie| self.state.lock().length(cookie);
+            let length = |cookie| self.tracker.lock().length(cookie);
             let (cookie, reply) = match replies.next(length) {
                 Ok(Message::Reply(cookie, reply)) => (cookie, reply),
                 Ok(notice) => match self.take_notice(epoch, &notice) {
@@ -284,19 +286,19 @@ impl Shared {
             if reply == Reply::Outcome(Err(Errno::SHUTDOWN)) {
                 break;
             }
-            let mut state = self.state.lock();
-            if state.epoch != epoch || !matches!(state.phase, Phase::Connected) {
+            let mut tracker = self.tracker.lock();
+            if tracker.epoch != epoch || !matches!(tracker.phase, Phase::Connected) {
                 return;
             }
             let outcome = match reply {
                 Reply::Outcome(outcome) => outcome,
                 Reply::Delivered => Ok(Vec::new()),
             };
-            let finished = state.finish(cookie, outcome);
-            if state.has_work() {
+            let finished = tracker.finish(cookie, outcome);
+            if tracker.has_work() {
                 self.changed.notify_all();
             }
-            drop(state);
+            drop(tracker);
             for (done, outcome) in finished {
                 done(outcome);
             }
@@ -307,20 +309,20 @@ impl Shared {
     /// Takes something else than a reply. Returns false if it came over connections that are not used any
     /// more.
     fn take_notice(&self, epoch: u64, notice: &Message) -> bool {
-        let mut state = self.state.lock();
-        if state.epoch != epoch || !matches!(state.phase, Phase::Connected) {
+        let mut tracker = self.tracker.lock();
+        if tracker.epoch != epoch || !matches!(tracker.phase, Phase::Connected) {
             return false;
         }
         match *notice {
             Message::Closing => {
-                if !state.is_leaving {
+                if !tracker.is_leaving {
                     tracing::info!("the server is closing the drive");
                 }
-                state.is_leaving = true;
+                tracker.is_leaving = true;
                 self.changed.notify_all();
             }
             Message::Changed(notice) => {
-                state.take_notice(notice);
+                tracker.take_notice(notice);
                 self.changed.notify_all();
             }
             Message::Reply(..) => {}
@@ -330,31 +332,31 @@ impl Shared {
 
     /// Ends all connections because one of them has ended.
     fn lose(&self, epoch: u64) {
-        let mut state = self.state.lock();
-        if state.epoch != epoch || !matches!(state.phase, Phase::Connected) {
+        let mut tracker = self.tracker.lock();
+        if tracker.epoch != epoch || !matches!(tracker.phase, Phase::Connected) {
             return;
         }
         tracing::warn!(
-            in_flight = state.in_flight(),
-            journal_bytes = state.journal.bytes(),
+            in_flight = tracker.in_flight(),
+            journal_bytes = tracker.journal.bytes(),
             "the server is gone"
         );
-        self.wait_for_server(&mut state);
+        self.wait_for_server(&mut tracker);
     }
 
     /// Makes new connections to the server, and waits for them.
     fn reconnect(&self, patience: Duration) -> Result<(), NotConnected> {
         let until = Instant::now() + patience;
-        let mut state = self.state.lock();
-        if matches!(state.phase, Phase::Connected) {
-            self.wait_for_server(&mut state);
+        let mut tracker = self.tracker.lock();
+        if matches!(tracker.phase, Phase::Connected) {
+            self.wait_for_server(&mut tracker);
         }
         loop {
-            match state.phase.shown() {
+            match tracker.phase.shown() {
                 RelayState::Connected => return Ok(()),
                 RelayState::Failed(reason) => return Err(NotConnected(Some(reason))),
                 RelayState::Waiting { reason, .. } => {
-                    if self.changed.wait_until(&mut state, until).timed_out() {
+                    if self.changed.wait_until(&mut tracker, until).timed_out() {
                         return Err(NotConnected(reason));
                     }
                 }
@@ -362,10 +364,10 @@ impl Shared {
         }
     }
 
-    fn wait_for_server(&self, state: &mut State) {
-        state.phase = Phase::Waiting { since: Instant::now(), reason: None };
-        state.forget_connections();
-        for link in state.links.iter() {
+    fn wait_for_server(&self, tracker: &mut RequestTracker) {
+        tracker.phase = Phase::Waiting { since: Instant::now(), reason: None };
+        tracker.forget_connections();
+        for link in tracker.links.iter() {
             link.shut();
         }
         self.changed.notify_all();
@@ -373,47 +375,50 @@ impl Shared {
 
     /// Sends requests that were held, and flushes for the journal's sake.
     fn pump(&self) {
-        let mut state = self.state.lock();
+        let mut tracker = self.tracker.lock();
         loop {
-            if matches!(state.phase, Phase::Ended) {
+            if matches!(tracker.phase, Phase::Ended) {
                 return;
             }
-            if state.has_left() {
-                tracing::info!(flushed = state.journal.is_empty(), "left the server, which closes the drive");
-                state.links.iter().for_each(Link::disconnect);
-                self.wait_for_server(&mut state);
-            } else if let Some((links, number)) = state.next_heard() {
+            if tracker.has_left() {
+                tracing::info!(
+                    flushed = tracker.journal.is_empty(),
+                    "left the server, which closes the drive"
+                );
+                tracker.links.iter().for_each(Link::disconnect);
+                self.wait_for_server(&mut tracker);
+            } else if let Some((links, number)) = tracker.next_acknowledgement() {
                 // Not by whoever reads: the server may take nothing before its replies are read. If it fails,
                 // the reader of the connection sees its end.
-                parking_lot::MutexGuard::unlocked(&mut state, || _ = links[0].heard(number));
-            } else if let Some(send) = state.release() {
-                parking_lot::MutexGuard::unlocked(&mut state, || self.send(vec![send]));
-            } else if state.flush_failed {
-                self.changed.wait_for(&mut state, FLUSH_AGAIN);
-            } else if let Some(left) = state.idle_in() {
-                self.changed.wait_for(&mut state, left);
+                parking_lot::MutexGuard::unlocked(&mut tracker, || _ = links[0].acknowledge(number));
+            } else if let Some(send) = tracker.release() {
+                parking_lot::MutexGuard::unlocked(&mut tracker, || self.send(vec![send]));
+            } else if tracker.flush_failed {
+                self.changed.wait_for(&mut tracker, FLUSH_AGAIN);
+            } else if let Some(left) = tracker.idle_in() {
+                self.changed.wait_for(&mut tracker, left);
             } else {
-                state.is_resting = true;
-                self.changed.wait(&mut state);
-                state.is_resting = false;
+                tracker.is_resting = true;
+                self.changed.wait(&mut tracker);
+                tracker.is_resting = false;
             }
         }
     }
 
     /// Fails all requests, and those to come. Returns the connections.
     fn fail(&self, phase: Phase) -> Arc<[Link]> {
-        let mut state = self.state.lock();
+        let mut tracker = self.tracker.lock();
         // The end is final.
-        if !matches!(state.phase, Phase::Ended) {
-            state.phase = phase;
+        if !matches!(tracker.phase, Phase::Ended) {
+            tracker.phase = phase;
         }
         // Who is making changes again waits for a server that may never answer.
-        for link in state.recovering.iter().flat_map(|links| links.iter()) {
+        for link in tracker.recovering.iter().flat_map(|links| links.iter()) {
             link.shut();
         }
-        let (links, failed) = (state.links.clone(), state.take_all());
+        let (links, failed) = (tracker.links.clone(), tracker.take_all());
         self.changed.notify_all();
-        drop(state);
+        drop(tracker);
         for done in failed {
             done(Err(Errno::IO));
         }

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 use ask::DriveSearch;
+use attach::NodeKind;
 use attach::WAITS_EXIT_CODE;
-use attach::Way;
 use attach::bridge::{self, Options};
 use attach::client::{self, NewBridge};
 use attach::place::Record;
@@ -322,7 +322,7 @@ pub(crate) fn run_bridge(args: &BridgeArgs) -> Result<()> {
     let options = Options {
         path: args.path.clone(),
         ways: match args.how.by {
-            By::Auto => Way::ALL.to_vec(),
+            By::Auto => NodeKind::ALL.to_vec(),
             By::This(way) => vec![way],
         },
         start: attach::bridge::Start { program: program()?, arguments: args.how.serve.clone() },

@@ -1,20 +1,20 @@
 //! Choice of the way to make a block device (`attach --by`).
 
-use attach::Way;
+use attach::NodeKind;
 
 /// Choice of a way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum By {
     #[default]
     Auto,
-    This(Way),
+    This(NodeKind),
 }
 
 impl std::str::FromStr for By {
     type Err = String;
 
     fn from_str(text: &str) -> Result<By, String> {
-        let way = Way::ALL.iter().find(|way| way.to_string() == text);
+        let way = NodeKind::ALL.iter().find(|way| way.to_string() == text);
         match way {
             Some(way) => Ok(By::This(*way)),
             None if text == "auto" => Ok(By::Auto),

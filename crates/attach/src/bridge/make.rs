@@ -16,6 +16,7 @@ use super::{Attachment, Options, Shown, State};
 use crate::error::AttachError;
 use crate::kernel::stderr_to;
 use crate::node::{self, Node};
+use crate::node_kind::NodeKind;
 use crate::operation::Operation;
 use crate::place::{self, FolderLock, Record, TakenOver};
 use crate::process;
@@ -25,7 +26,6 @@ use crate::server::{self, DriveServer, Known, Started};
 use crate::sfx::{self, Published};
 use crate::shape::Shape;
 use crate::takeover::Takeover;
-use crate::way::Way;
 
 /// Time for a server that is starting to have the drive open.
 const OPENS: Duration = Duration::from_secs(60);
@@ -136,7 +136,7 @@ impl Attachment {
         record.backing = place::file_id(&options.path);
         let of_drive =
             |reason: &str| AttachError::Refused(format!("{}: {reason}", status::shown(&options.path)));
-        let waits = |other: &Record| node::waiting(other, Way::ALL).map_or(true, |node| node.is_some());
+        let waits = |other: &Record| node::waiting(other, NodeKind::ALL).map_or(true, |node| node.is_some());
         let claim = |record: &Record| match place::claim(folder, record, waits).map_err(at_folder)? {
             Some(other) => {
                 let (path, node) = (status::shown(&other.path).to_string(), other.node.unwrap_or_default());

@@ -8,8 +8,8 @@ use std::path::Path;
 use host::loops::backing_file;
 
 use super::loop_device;
+use crate::node_kind::NodeKind;
 use crate::place::Record;
-use crate::way::Way;
 
 /// Why a node is not its attachment's any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,18 +58,18 @@ fn lost_in(sys: &Path, record: &Record, folder: &Path) -> Option<Lost> {
     }
     let device = block.join(name);
     match way {
-        Way::Loop => match backing_file(&device) {
+        NodeKind::Loop => match backing_file(&device) {
             Ok(Some(file)) => (!loop_device::may_be_in(&file, folder))
                 .then(|| Lost::given_away(format!("is the device of {} now", status::shown(&file)))),
             Ok(None) => Some(Lost::free("losetup -d")),
             Err(_) => None,
         },
-        Way::Nbd => match fs::read_to_string(device.join("pid")) {
+        NodeKind::Nbd => match fs::read_to_string(device.join("pid")) {
             Ok(pid) if pid.trim() == record.bridge_pid.to_string() => None,
             Ok(pid) => Some(Lost::given_away(format!("is that of process {} now", pid.trim()))),
             Err(_) => Some(Lost::free("nbd-client -d")),
         },
-        Way::Ublk => {
+        NodeKind::Ublk => {
             let number = name.strip_prefix("ublkb")?;
             let is_there = sys.join(format!("class/ublk-char/ublkc{number}")).exists();
             (!is_there).then(|| Lost::free("ublk del"))
@@ -102,8 +102,8 @@ mod tests {
             let node = record.node.clone()?;
             lost_in(sys.path(), record, folder).map(|lost| (lost.is_free, lost.why(&node, true)))
         };
-        let (a_loop, nbd) = (record("/dev/loop3", Way::Loop), record("/dev/nbd2", Way::Nbd));
-        let ublk = record("/dev/ublkb4", Way::Ublk);
+        let (a_loop, nbd) = (record("/dev/loop3", NodeKind::Loop), record("/dev/nbd2", NodeKind::Nbd));
+        let ublk = record("/dev/ublkb4", NodeKind::Ublk);
         assert_eq!(lost(&a_loop), None, "there is no sysfs");
         write("block/loop3/size", "0\n")?;
         write("block/nbd2/size", "0\n")?;
@@ -143,7 +143,7 @@ mod tests {
         fs::create_dir_all(&device)?;
         let record = Record {
             node: Some(PathBuf::from("/dev/loop3")),
-            way: Some(Way::Loop),
+            way: Some(NodeKind::Loop),
             ..Record::new(PathBuf::from("/srv/drive"))
         };
         let is_lost = |file: &str, folder: &Path| {

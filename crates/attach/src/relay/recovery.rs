@@ -8,8 +8,8 @@ use rustix::io::Errno;
 
 use super::error::RecoveryError;
 use super::journal::Piece;
-use super::state::Phase;
-use super::{Connected, Server, Shared};
+use super::tracker::Phase;
+use super::{Connected, RelayCore, Server};
 use crate::link::{Link, Replies, call};
 use crate::operation::{Operation, Outcome};
 
@@ -24,54 +24,54 @@ pub(super) fn links(connected: &Connected) -> io::Result<Arc<[Link]>> {
 }
 
 /// Runs until the relay ends: whenever the server is gone, waits for it and makes up for what it has lost.
-pub(super) fn keep(shared: &Arc<Shared>, server: &mut impl Server) {
+pub(super) fn keep(core: &Arc<RelayCore>, server: &mut impl Server) {
     loop {
         let since = {
-            let mut state = shared.state.lock();
+            let mut tracker = core.tracker.lock();
             loop {
-                match state.phase {
+                match tracker.phase {
                     Phase::Waiting { since, .. } => break since,
                     Phase::Ended => return,
-                    _ => shared.changed.wait(&mut state),
+                    _ => core.changed.wait(&mut tracker),
                 }
             }
         };
-        let recovered = recover(shared, server);
-        shared.state.lock().recovering = None;
+        let recovered = recover(core, server);
+        core.tracker.lock().recovering = None;
         match recovered {
             Ok(()) => tracing::info!(seconds = since.elapsed().as_secs_f64(), "the server is back"),
-            Err(error) => wait(shared, since, error.to_string()),
+            Err(error) => wait(core, since, error.to_string()),
         }
     }
 }
 
 /// Waits until the next attempt, or gives up.
-fn wait(shared: &Shared, began: Instant, why: String) {
-    if !matches!(shared.state.lock().phase, Phase::Waiting { .. }) {
+fn wait(core: &RelayCore, began: Instant, why: String) {
+    if !matches!(core.tracker.lock().phase, Phase::Waiting { .. }) {
         return;
     }
-    if began.elapsed() >= shared.settings.patience {
+    if began.elapsed() >= core.settings.patience {
         tracing::error!(%why, "requests were held until the time limit: all fail from now on");
-        shared.fail(Phase::Failed(why));
+        core.fail(Phase::Failed(why));
         return;
     }
-    let mut state = shared.state.lock();
-    if let Phase::Waiting { reason, .. } = &mut state.phase {
+    let mut tracker = core.tracker.lock();
+    if let Phase::Waiting { reason, .. } = &mut tracker.phase {
         if reason.as_ref() != Some(&why) {
             tracing::warn!(%why, "requests are held");
         }
         *reason = Some(why);
-        shared.changed.wait_for(&mut state, POLL);
+        core.changed.wait_for(&mut tracker, POLL);
     }
 }
 
-fn recover(shared: &Arc<Shared>, server: &mut impl Server) -> Result<(), RecoveryError> {
+fn recover(core: &Arc<RelayCore>, server: &mut impl Server) -> Result<(), RecoveryError> {
     let connected =
-        server.connect(shared.device.get()).map_err(|error| RecoveryError::Connect(Box::new(error)))?;
+        server.connect(core.device.get()).map_err(|error| RecoveryError::Connect(Box::new(error)))?;
     tracing::info!(delivers = connected.agreed.delivers, "connected to the server");
     let links = links(&connected)?;
-    let made_up = make_up(shared, &links, connected.opening.as_ref())
-        .and_then(|()| Ok(shared.install(links.clone(), connected.opening.clone())?));
+    let made_up = make_up(core, &links, connected.opening.as_ref())
+        .and_then(|()| Ok(core.install(links.clone(), connected.opening.clone())?));
     // What came over them must end before it is made again.
     made_up.inspect_err(|_| links.iter().for_each(Link::shut))
 }
@@ -79,23 +79,23 @@ fn recover(shared: &Arc<Shared>, server: &mut impl Server) -> Result<(), Recover
 /// Makes changes again that were acknowledged and that the server may not have, and flushes. One whose
 /// `opening` of the drive is that of the last connections that were used has all that was acknowledged: it is
 /// only flushed.
-fn make_up(shared: &Shared, links: &Arc<[Link]>, opening: Option<&String>) -> Result<(), RecoveryError> {
+fn make_up(core: &RelayCore, links: &Arc<[Link]>, opening: Option<&String>) -> Result<(), RecoveryError> {
     let journal = {
-        let mut state = shared.state.lock();
-        if !matches!(state.phase, Phase::Waiting { .. }) {
+        let mut tracker = core.tracker.lock();
+        if !matches!(tracker.phase, Phase::Waiting { .. }) {
             return Err(RecoveryError::GivenUp);
         }
-        state.recovering = Some(links.clone());
-        let lives_on = opening.is_some() && opening == state.opening.as_ref();
-        if lives_on { Vec::new() } else { state.journal.pieces() }
+        tracker.recovering = Some(links.clone());
+        let lives_on = opening.is_some() && opening == tracker.opening.as_ref();
+        if lives_on { Vec::new() } else { tracker.journal.pieces() }
     };
     let first = links.first().ok_or(RecoveryError::NoStream)?;
     let mut replies = first.replies()?;
     let count = journal.len();
     make_again(journal, |change| Ok(call(first, &mut replies, 0, change)?))?;
-    let covers = shared.state.lock().journal.next();
+    let covers = core.tracker.lock().journal.next();
     flush(first, &mut replies).map_err(RecoveryError::Flush)?;
-    shared.state.lock().journal.forget(covers);
+    core.tracker.lock().journal.forget(covers);
     if count > 0 {
         tracing::info!(count, "changes were made again");
     }

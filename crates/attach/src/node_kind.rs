@@ -1,13 +1,13 @@
-//! Ways to make a node.
+//! Kinds of device nodes.
 
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// How a node is made.
+/// Kind of device node: the driver through which the kernel reaches the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Way {
+pub enum NodeKind {
     /// A device of the kernel's `ublk` driver.
     Ublk,
     /// A loop device on a FUSE file.
@@ -16,17 +16,17 @@ pub enum Way {
     Nbd,
 }
 
-impl Way {
-    /// All ways, in the order in which they are tried.
-    pub const ALL: &[Way] = &[Way::Ublk, Way::Loop, Way::Nbd];
+impl NodeKind {
+    /// All kinds, in the order in which they are tried.
+    pub const ALL: &[NodeKind] = &[NodeKind::Ublk, NodeKind::Loop, NodeKind::Nbd];
 }
 
-impl fmt::Display for Way {
+impl fmt::Display for NodeKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Way::Ublk => "ublk",
-            Way::Loop => "loop",
-            Way::Nbd => "nbd",
+            NodeKind::Ublk => "ublk",
+            NodeKind::Loop => "loop",
+            NodeKind::Nbd => "nbd",
         })
     }
 }

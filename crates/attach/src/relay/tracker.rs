@@ -1,4 +1,4 @@
-//! State of a relay, under its lock: what is in flight, what is held, and why.
+//! RequestTracker of a relay, under its lock: what is in flight, what is held, and why.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Pending {
 }
 
 /// A change by another client that is in the journal's range.
-struct Told {
+struct PendingNotice {
     number: u64,
     /// Older changes have to be durable.
     covers: Number,
@@ -70,7 +70,7 @@ impl Send {
     }
 }
 
-pub(super) struct State {
+pub(super) struct RequestTracker {
     pub(super) phase: Phase,
     /// Number of the present connections. Replies over earlier ones are ignored.
     pub(super) epoch: u64,
@@ -93,9 +93,9 @@ pub(super) struct State {
     /// Changes in flight that the server has made, and that have to be durable before they are answered.
     settling: Vec<u64>,
     /// Notices that wait for a flush.
-    told: Vec<Told>,
+    pending_notices: Vec<PendingNotice>,
     /// Numbers of notices that were taken care of, to be said to the server.
-    heard: Vec<u64>,
+    acknowledgements: Vec<u64>,
     /// In flight, by cookie: in the order of arrival, but for reads that are delivered. Of those, some are
     /// done: their notices come late.
     flight: BTreeMap<u64, Pending>,
@@ -106,9 +106,9 @@ pub(super) struct State {
     next_cookie: u64,
 }
 
-impl State {
-    pub(super) fn new(journal_bytes_max: usize) -> State {
-        State {
+impl RequestTracker {
+    pub(super) fn new(journal_bytes_max: usize) -> RequestTracker {
+        RequestTracker {
             phase: Phase::Waiting { since: Instant::now(), reason: None },
             epoch: 0,
             links: Arc::new([]),
@@ -121,8 +121,8 @@ impl State {
             is_resting: false,
             is_leaving: false,
             settling: Vec::new(),
-            told: Vec::new(),
-            heard: Vec::new(),
+            pending_notices: Vec::new(),
+            acknowledgements: Vec::new(),
             opening: None,
             flight: BTreeMap::new(),
             flight_bytes: 0,
@@ -197,7 +197,7 @@ impl State {
     /// Returns whether the pump may have something to do.
     pub(super) fn has_work(&self) -> bool {
         !self.held.is_empty()
-            || !self.heard.is_empty()
+            || !self.acknowledgements.is_empty()
             || (self.wants_flush() && !self.flushing)
             || (self.is_resting && !self.journal.is_empty())
             || self.has_left()
@@ -206,7 +206,7 @@ impl State {
     /// Returns whether the relay has reason to flush.
     fn wants_flush(&self) -> bool {
         self.journal.is_half_full()
-            || !self.told.is_empty()
+            || !self.pending_notices.is_empty()
             || !self.settling.is_empty()
             || (self.is_leaving && self.is_quiet() && !self.journal.is_empty())
             || self.idle_in() == Some(Duration::ZERO)
@@ -253,8 +253,8 @@ impl State {
     }
 
     /// Returns the next notice that was taken care of, and the connections.
-    pub(super) fn next_heard(&mut self) -> Option<(Arc<[Link]>, u64)> {
-        Some((self.links.clone(), self.heard.pop()?))
+    pub(super) fn next_acknowledgement(&mut self) -> Option<(Arc<[Link]>, u64)> {
+        Some((self.links.clone(), self.acknowledgements.pop()?))
     }
 
     /// Takes a reply to a request in flight. Returns whom to tell what.
@@ -278,8 +278,8 @@ impl State {
             (Ok(_), _) if *operation == Operation::Flush => {
                 self.journal.forget(covers);
                 self.flush_failed = false;
-                let heard = self.told.extract_if(.., |told| told.covers <= covers);
-                self.heard.extend(heard.map(|told| told.number));
+                let durable = self.pending_notices.extract_if(.., |notice| notice.covers <= covers);
+                self.acknowledgements.extend(durable.map(|notice| notice.number));
                 for settled in settles {
                     // It is durable: not for the journal.
                     let done = self.take_flying(settled).and_then(|pending| pending.done);
@@ -315,17 +315,17 @@ impl State {
             pending.is_overtaken = true;
         }
         if self.journal.overlaps(start, end) {
-            self.told.push(Told { number, covers: self.journal.next() });
+            self.pending_notices.push(PendingNotice { number, covers: self.journal.next() });
         } else {
-            self.heard.push(number);
+            self.acknowledgements.push(number);
         }
     }
 
     /// Forgets what was said over connections that are closed. All in flight is made again.
     pub(super) fn forget_connections(&mut self) {
         self.is_leaving = false;
-        self.told.clear();
-        self.heard.clear();
+        self.pending_notices.clear();
+        self.acknowledgements.clear();
         self.settling.clear();
         for pending in self.flight.values_mut() {
             pending.is_overtaken = false;

@@ -13,7 +13,7 @@ use crate::protocol::{Answer, Change, Request};
 use crate::runtime_dir::runtime_dirs;
 use crate::search::DriveSearch;
 use crate::servers::{
-    FoundDrives, LOOK_PATIENCE, LOOKED_AT_MAX, SilentServer, ask, drives_at, odd_answer, sockets_in,
+    ASKED_AT_ONCE_MAX, FoundDrives, SEARCH_PATIENCE, SilentServer, ask, drives_at, odd_answer, sockets_in,
 };
 
 /// Time limit of a change: a file system may have to allocate much space.
@@ -60,8 +60,8 @@ fn no_answer(path: &Path, silent: Vec<SilentServer>) -> Option<AskError> {
 /// servers left behind.
 pub fn find_drives(path: Option<&Path>) -> FoundDrives {
     match path {
-        Some(path) => find_drive(path, LOOK_PATIENCE),
-        None => drives_at(&sockets_in(&runtime_dirs()), LOOK_PATIENCE, LOOKED_AT_MAX),
+        Some(path) => find_drive(path, SEARCH_PATIENCE),
+        None => drives_at(&sockets_in(&runtime_dirs()), SEARCH_PATIENCE, ASKED_AT_ONCE_MAX),
     }
 }
 
@@ -74,7 +74,7 @@ pub fn find_drive_patiently(path: &Path) -> FoundDrives {
 fn find_drive(path: &Path, patience: Duration) -> FoundDrives {
     let search = DriveSearch::new(path).exactly();
     wait_while_opening(|| {
-        let found = search.look(patience);
+        let found = search.search_within(patience);
         let is_known = !found.drives.is_empty() || found.other_file.is_some();
         let opening = if is_known { None } else { server_with_open(path) };
         // One that does not answer was waited for.

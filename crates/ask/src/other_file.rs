@@ -32,22 +32,22 @@ pub struct OtherFile {
 }
 
 /// What is at a path.
-enum There {
+enum FileAt {
     This(FileId),
     Nothing,
     /// The path may not be looked at.
     Unknown,
 }
 
-fn look(path: &Path) -> There {
+fn file_at(path: &Path) -> FileAt {
     match std::fs::metadata(path) {
-        Ok(found) => There::This(file_id(&found)),
+        Ok(found) => FileAt::This(file_id(&found)),
         Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
-            There::Nothing
+            FileAt::Nothing
         }
         // Of a network file system: another client has deleted it.
-        Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => There::Nothing,
-        Err(_) => There::Unknown,
+        Err(error) if error.raw_os_error() == Some(Errno::STALE.raw_os_error()) => FileAt::Nothing,
+        Err(_) => FileAt::Unknown,
     }
 }
 
@@ -87,7 +87,7 @@ impl OtherFile {
             return Ok(is_at(&report, path).then_some(report));
         }
         let held = report.backing.file.clone();
-        let there = look(path);
+        let there = file_at(path);
         let pid = report.server.as_ref().map(|server| server.pid);
         // Of a server that sees its file at its path, which may lead to something else here.
         let is_elsewhere =
@@ -104,15 +104,15 @@ impl OtherFile {
             })
         };
         let is_its = match (&there, &held) {
-            (There::This(found), Some(held)) => found == held,
+            (FileAt::This(found), Some(held)) => found == held,
             // Of an older program, which says only where its file is.
-            (There::This(_), None) => is_at(&report, path) && report.backing.place.advice().is_none(),
-            (There::Nothing, _) => report.path == absolute(path) && is_elsewhere(),
-            (There::Unknown, _) => report.path == absolute(path),
+            (FileAt::This(_), None) => is_at(&report, path) && report.backing.place.advice().is_none(),
+            (FileAt::Nothing, _) => report.path == absolute(path) && is_elsewhere(),
+            (FileAt::Unknown, _) => report.path == absolute(path),
         };
         let found = match there {
-            There::This(found) => Some(found),
-            There::Nothing | There::Unknown => None,
+            FileAt::This(found) => Some(found),
+            FileAt::Nothing | FileAt::Unknown => None,
         };
         if !is_its {
             return match is_at(&report, path) && !is_elsewhere() {

@@ -22,7 +22,7 @@ use crate::identity::is_at;
 use crate::other_file::OtherFile;
 use crate::runtime_dir::runtime_dirs;
 use crate::servers::{
-    ANSWERS_MAX_BYTES, FoundDrives, LOOK_PATIENCE, SilentServer, parse_status, peer, receive_status,
+    ANSWERS_MAX_BYTES, FoundDrives, SEARCH_PATIENCE, SilentServer, parse_status, peer, receive_status,
     sockets_in,
 };
 use crate::wanted::{Fit, Wanted};
@@ -50,7 +50,7 @@ pub struct DriveSearch {
     /// [`GLANCE`] and [`PATIENCE`].
     glance: Duration,
     patience: Duration,
-    found: Arc<Mutex<Found>>,
+    state: Arc<Mutex<SearchState>>,
     answers: Arc<Answers>,
 }
 
@@ -64,7 +64,7 @@ struct Answers {
 }
 
 #[derive(Default)]
-struct Found {
+struct SearchState {
     /// The drive that is searched for, once it is known.
     wanted: Option<Wanted>,
     /// The socket that had the drive when it was asked last.
@@ -109,9 +109,9 @@ impl DriveSearch {
     }
 
     fn in_dirs(path: &Path, dirs: Vec<PathBuf>) -> DriveSearch {
-        let (found, answers) = (Arc::default(), Arc::default());
+        let (state, answers) = (Arc::default(), Arc::default());
         let (path, is_exact) = (path.to_path_buf(), false);
-        DriveSearch { path, dirs, is_exact, glance: GLANCE, patience: PATIENCE, found, answers }
+        DriveSearch { path, dirs, is_exact, glance: GLANCE, patience: PATIENCE, state, answers }
     }
 
     /// The same search, for a server that has the very file or device to which the path leads now.
@@ -123,13 +123,13 @@ impl DriveSearch {
     /// the path, the one that has that. A server that has it by another path counts too. `file`: `None` if it
     /// is unknown.
     pub fn for_drive(self, uuid: &str, file: Option<&FileId>) -> DriveSearch {
-        self.found.lock().wanted = Some(Wanted::new(uuid, file));
+        self.state.lock().wanted = Some(Wanted::new(uuid, file));
         self
     }
 
     /// Searches from now on for the drive in a report; see [`DriveSearch::for_drive`].
     pub fn follow(&self, report: &StatusReport) {
-        self.found.lock().wanted = Some(Wanted::of(report));
+        self.state.lock().wanted = Some(Wanted::of(report));
     }
 
     /// The drive as its server reports it; `None` if no server has it open, or if its server has not answered
@@ -152,7 +152,7 @@ impl DriveSearch {
     /// The servers that may have the drive and did not answer.
     pub(crate) fn find_with_socket(&self) -> Result<Option<(PathBuf, StatusReport)>, Vec<SilentServer>> {
         let report = self.find_within(self.patience)?;
-        Ok(self.found.lock().socket.clone().map(|socket| (socket, report)))
+        Ok(self.state.lock().socket.clone().map(|socket| (socket, report)))
     }
 
     /// As [`DriveSearch::find`], for a server that has the very file to which the path leads now. Searches
@@ -188,14 +188,14 @@ impl DriveSearch {
     /// The file of a server that has opened it by this path, which leads elsewhere, if the last search has
     /// found one.
     pub(crate) fn other_file(&self) -> Option<OtherFile> {
-        self.found.lock().other_file.take()
+        self.state.lock().other_file.take()
     }
 
     /// As [`DriveSearch::find_patiently`], for a drive that a server had a moment ago: one that listens still
     /// and has not answered is asked again, twice.
     pub fn find_again(&self) -> Option<StatusReport> {
         for _ in 0..AGAIN {
-            let known = self.found.lock().socket.clone();
+            let known = self.state.lock().socket.clone();
             if let Some(report) = self.find_patiently() {
                 return Some(report);
             }
@@ -203,23 +203,23 @@ impl DriveSearch {
                 Ok(_) => true,
                 Err(error) => error.kind() == ErrorKind::TimedOut,
             })?;
-            self.found.lock().socket = Some(known);
+            self.state.lock().socket = Some(known);
         }
         self.find_patiently()
     }
 
     /// The drive as its server reports it, also if it is down; see [`find_drives`](crate::find_drives).
-    pub fn look_again(&self) -> FoundDrives {
-        self.look(LOOK_PATIENCE)
+    pub fn search_again(&self) -> FoundDrives {
+        self.search_within(SEARCH_PATIENCE)
     }
 
     /// The drive as its server reports it, also if it is down; if there is none, the servers of which it is
     /// not known, because they have not answered within `patience`, or not properly, or were not asked.
-    pub(crate) fn look(&self, patience: Duration) -> FoundDrives {
+    pub(crate) fn search_within(&self, patience: Duration) -> FoundDrives {
         match self.find_within(patience) {
             Ok(report) => FoundDrives { drives: vec![report], ..FoundDrives::default() },
             Err(silent) => {
-                let down = self.found.lock().down.take();
+                let down = self.state.lock().down.take();
                 FoundDrives { drives: down.into_iter().collect(), silent, other_file: self.other_file() }
             }
         }
@@ -231,7 +231,7 @@ impl DriveSearch {
     ///
     /// The servers that may have the drive, in the order of their sockets.
     fn find_within(&self, patience: Duration) -> Result<StatusReport, Vec<SilentServer>> {
-        let known = self.found.lock().socket.clone();
+        let known = self.state.lock().socket.clone();
         let (mut best, mut silent) = (Best::default(), Vec::new());
         if let Some(known) = &known {
             let since = Instant::now();
@@ -241,9 +241,9 @@ impl DriveSearch {
             if best.0.is_none() && since.elapsed() >= self.patience {
                 silent.push(SilentServer::late(known, None, since.elapsed()));
             }
-            let mut found = self.found.lock();
-            if found.socket.as_ref() == Some(known) {
-                found.socket = None;
+            let mut state = self.state.lock();
+            if state.socket.as_ref() == Some(known) {
+                state.socket = None;
             }
         }
         let since = Instant::now();
@@ -252,7 +252,7 @@ impl DriveSearch {
         let (sender, answers) = channel();
         let mut waiting = 0;
         loop {
-            while waiting < ASKED_MAX && self.found.lock().asked.len() < ASKED_MAX {
+            while waiting < ASKED_MAX && self.state.lock().asked.len() < ASKED_MAX {
                 let Some(socket) = sockets.next() else { break };
                 match self.ask_aside(&socket, &sender) {
                     Aside::Asked => waiting += 1,
@@ -261,8 +261,8 @@ impl DriveSearch {
                 }
             }
             let (socket, others_are_asked) = {
-                let found = self.found.lock();
-                (found.socket.clone(), others.iter().any(|socket| found.asked.contains_key(socket)))
+                let state = self.state.lock();
+                (state.socket.clone(), others.iter().any(|socket| state.asked.contains_key(socket)))
             };
             if let Some(socket) = socket.filter(|socket| others.contains(socket)) {
                 best.take_second(self.ask(&socket));
@@ -288,7 +288,7 @@ impl DriveSearch {
                 Err(_) => {}
             }
         }
-        let found = self.found.lock();
+        let state = self.state.lock();
         // Answers are sent under this lock: none is missing both here and among those that are waited for.
         for answer in answers.try_iter() {
             match answer {
@@ -301,18 +301,18 @@ impl DriveSearch {
             }
         }
         // What another thread has found.
-        let other = found.other.clone().filter(|socket| best.0.is_none() && others.contains(socket));
-        if let Some(socket) = found.socket.clone().or(other) {
-            drop(found);
+        let other = state.other.clone().filter(|socket| best.0.is_none() && others.contains(socket));
+        if let Some(socket) = state.socket.clone().or(other) {
+            drop(state);
             best.take_second(self.ask(&socket));
             return best.or(silent);
         }
         let late = |(socket, asked): (&PathBuf, &Asked)| {
             SilentServer::late(socket, asked.pid, asked.since.elapsed())
         };
-        silent.extend(found.asked.iter().map(late));
-        let others = found.asked.len();
-        drop(found);
+        silent.extend(state.asked.iter().map(late));
+        let others = state.asked.len();
+        drop(state);
         silent.extend(sockets.map(|socket| SilentServer::not_asked(&socket, others)));
         silent.sort_by(|one, other| one.socket.cmp(&other.socket));
         best.or(silent)
@@ -322,16 +322,16 @@ impl DriveSearch {
     /// moment ago. None is asked twice at a time.
     fn to_ask(&self, known: Option<&Path>) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let all = sockets_in(&self.dirs);
-        let mut found = self.found.lock();
+        let mut state = self.state.lock();
         // What is gone is forgotten.
-        let mut before = std::mem::take(&mut found.last_asked);
+        let mut before = std::mem::take(&mut state.last_asked);
         let (mut sockets, mut others) = (Vec::new(), Vec::new());
         for socket in all.into_iter().filter(|socket| Some(socket.as_path()) != known) {
             let last = before.remove(&socket);
             if let Some(last) = last {
-                found.last_asked.insert(socket.clone(), last);
+                state.last_asked.insert(socket.clone(), last);
             }
-            match found.asked.get(&socket).map(|asked| asked.since.elapsed()) {
+            match state.asked.get(&socket).map(|asked| asked.since.elapsed()) {
                 None => sockets.push((last, socket)),
                 Some(elapsed) if elapsed < self.glance => others.push(socket),
                 Some(_) => {}
@@ -346,12 +346,12 @@ impl DriveSearch {
     fn ask_aside(&self, socket: &Path, sender: &Sender<Answered>) -> Aside {
         let since = Instant::now();
         {
-            let mut found = self.found.lock();
-            match found.asked.entry(socket.to_path_buf()) {
+            let mut state = self.state.lock();
+            match state.asked.entry(socket.to_path_buf()) {
                 Entry::Occupied(_) => return Aside::ByOther,
                 Entry::Vacant(place) => place.insert(Asked { since, pid: None }),
             };
-            found.last_asked.insert(socket.to_path_buf(), since);
+            state.last_asked.insert(socket.to_path_buf(), since);
         }
         let connected = match socket_file::connect(socket, Duration::ZERO) {
             Ok(stream) => Ok(Some(stream)),
@@ -367,17 +367,17 @@ impl DriveSearch {
             })
         });
         let Err(error) = asked else { return Aside::Asked };
-        self.found.lock().asked.remove(socket);
+        self.state.lock().asked.remove(socket);
         Aside::Nobody(SilentServer::failed(socket, None, since.elapsed(), &error))
     }
 
     /// Takes the answer of a server that was asked.
     fn take(&self, asked: PathBuf, answer: Answered, sender: &Sender<Answered>) {
-        let mut found = self.found.lock();
-        found.asked.remove(&asked);
+        let mut state = self.state.lock();
+        state.asked.remove(&asked);
         match &answer {
-            Ok(Some((Fit::Its, _))) => found.socket = Some(asked),
-            Ok(Some(_)) => found.other = Some(asked),
+            Ok(Some((Fit::Its, _))) => state.socket = Some(asked),
+            Ok(Some(_)) => state.other = Some(asked),
             Ok(None) | Err(_) => {}
         }
         // Fails when nobody waits any more.
@@ -395,7 +395,7 @@ impl DriveSearch {
         let ask = || -> io::Result<Option<(Fit, StatusReport)>> {
             let stream = stream.map_or_else(|| socket_file::connect(socket, self.patience), Ok)?;
             pid = peer(&stream);
-            if let Some(asked) = self.found.lock().asked.get_mut(socket) {
+            if let Some(asked) = self.state.lock().asked.get_mut(socket) {
                 asked.pid = pid;
             }
             let mut part = self.answers.received.part();
@@ -422,7 +422,7 @@ impl DriveSearch {
         if self.is_exact {
             return self.exact_drive_in(answer).map(|report| (Fit::Its, report));
         }
-        let wanted = self.found.lock().wanted.clone();
+        let wanted = self.state.lock().wanted.clone();
         let is_wanted = |report: &StatusReport| wanted.as_ref().is_some_and(|it| it.is_in(report));
         let named = absolute(&self.path);
         if answer.drives.iter().any(|report| report.path == named && report.state != DriveState::Down) {
@@ -433,7 +433,7 @@ impl DriveSearch {
             answer.drives.into_iter().filter(|report| is_wanted(report) || is_at(report, &self.path));
         let (down, open): (Vec<_>, Vec<_>) = at_path.partition(|report| report.state == DriveState::Down);
         if let Some(down) = down.into_iter().next() {
-            self.found.lock().down = Some(down);
+            self.state.lock().down = Some(down);
         }
         let fitting = open.into_iter().map(|report| (Fit::of(&report, &self.path, wanted.as_ref()), report));
         // The first one, of several that fit as well.
@@ -476,10 +476,10 @@ impl DriveSearch {
         for report in answer.drives {
             let is_down = report.state == DriveState::Down;
             match OtherFile::check(&self.path, report) {
-                Ok(Some(report)) if is_down => self.found.lock().down = Some(report),
+                Ok(Some(report)) if is_down => self.state.lock().down = Some(report),
                 Ok(Some(report)) => found = Some(report),
                 Ok(None) => {}
-                Err(other) => self.found.lock().other_file = Some(*other),
+                Err(other) => self.state.lock().other_file = Some(*other),
             }
         }
         found

@@ -19,10 +19,10 @@ use crate::protocol::{Answer, Request};
 use crate::runtime_dir::trusted;
 
 /// Time limit of a look at all servers: it waits for those that hang, and shows what the others have.
-pub(crate) const LOOK_PATIENCE: Duration = Duration::from_secs(3);
+pub(crate) const SEARCH_PATIENCE: Duration = Duration::from_secs(3);
 /// Most sockets that a look asks at a time. A server has one for each drive: one that hangs must not keep
 /// others from being asked. Less than the descriptors that a process commonly may have, 1024.
-pub(crate) const LOOKED_AT_MAX: usize = 512;
+pub(crate) const ASKED_AT_ONCE_MAX: usize = 512;
 /// Least time limit: zero would be none.
 const TIME_MIN: Duration = Duration::from_millis(1);
 /// Most sockets that are asked for drives.
@@ -339,7 +339,7 @@ mod tests {
         });
         let sockets: Vec<PathBuf> = hung.iter().cloned().chain([healthy]).collect();
         let (patience, since) = (Duration::from_secs(5), Instant::now());
-        let found = drives_at(&sockets, patience, LOOKED_AT_MAX);
+        let found = drives_at(&sockets, patience, ASKED_AT_ONCE_MAX);
         assert!(since.elapsed() < patience * 2, "{:?}", since.elapsed());
         let paths: Vec<_> = found.drives.iter().map(|drive| drive.path.as_path()).collect();
         assert_eq!(paths, [Path::new("/drive"), Path::new("/down")]);
@@ -377,7 +377,7 @@ mod tests {
             dir.path().join("dead.sock"),
         ];
         drop(UnixListener::bind(&sockets[7]).expect("bound"));
-        let found = drives_at(&sockets, Duration::from_secs(60), LOOKED_AT_MAX);
+        let found = drives_at(&sockets, Duration::from_secs(60), ASKED_AT_ONCE_MAX);
         assert!(found.drives.is_empty());
         let half = found.silent.iter().position(|silent| silent.socket == sockets[2]).expect("named");
         assert!(

@@ -40,7 +40,7 @@ struct Known {
 }
 
 #[derive(Debug)]
-struct Shared {
+struct ClientState {
     known: watch::Sender<Known>,
     /// Number of the last question.
     asked: AtomicU64,
@@ -50,11 +50,11 @@ struct Shared {
 
 /// A connection, which knows its client. Its requests take the client to have left when it is dropped.
 #[derive(Debug)]
-pub struct Connection(Arc<Shared>);
+pub struct Connection(Arc<ClientState>);
 
 /// The client of a request. The default is one that stays, for requests of the same process.
 #[derive(Clone, Debug, Default)]
-pub struct Requester(Option<Arc<Shared>>);
+pub struct Requester(Option<Arc<ClientState>>);
 
 impl Default for Connection {
     fn default() -> Self {
@@ -65,7 +65,7 @@ impl Default for Connection {
 impl Connection {
     /// Creates a connection whose client is there.
     pub fn new() -> Connection {
-        Connection(Arc::new(Shared {
+        Connection(Arc::new(ClientState {
             known: watch::Sender::new(Known { stay: Stay::Here, answered: 0 }),
             asked: AtomicU64::new(0),
             task: AtomicWaker::new(),

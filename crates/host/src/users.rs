@@ -17,8 +17,8 @@ use crate::process::{ids, mount_namespace, open_files};
 type Device = (u32, u32);
 
 /// What a file of a process is on, and what it leads to if it is a device.
-struct Found {
-    on: Device,
+struct FileDevices {
+    holds: Device,
     leads_to: Device,
 }
 
@@ -38,7 +38,7 @@ pub fn openers(path: &Path) -> Vec<Opener> {
     let parts: Vec<_> =
         partitions(path).into_iter().filter_map(|part| Some((device_at(&part.path)?, part.path))).collect();
     let opened = |pid: u32| {
-        let mut devices = open_files(pid).filter_map(|file| Some(found(&file)?.leads_to));
+        let mut devices = open_files(pid).filter_map(|file| Some(devices_of(&file)?.leads_to));
         let partition = devices.find_map(|it| match parts.iter().find(|(part, _)| *part == it) {
             Some((_, part)) => Some(Some(part.clone())),
             None => (it == device).then_some(None),
@@ -104,13 +104,13 @@ fn others() -> impl Iterator<Item = u32> {
 /// Returns whether a process uses a file of a file system on one of these devices.
 fn uses(pid: u32, devices: &[Device]) -> bool {
     let more = ["cwd", "root", "exe"].map(|name| PathBuf::from(format!("/proc/{pid}/{name}")));
-    open_files(pid).chain(more).any(|file| found(&file).is_some_and(|it| devices.contains(&it.on)))
+    open_files(pid).chain(more).any(|file| devices_of(&file).is_some_and(|it| devices.contains(&it.holds)))
 }
 
-fn found(path: &Path) -> Option<Found> {
+fn devices_of(path: &Path) -> Option<FileDevices> {
     let found = statx(CWD, path, AtFlags::STATX_DONT_SYNC, StatxFlags::BASIC_STATS).ok()?;
-    Some(Found {
-        on: (found.stx_dev_major, found.stx_dev_minor),
+    Some(FileDevices {
+        holds: (found.stx_dev_major, found.stx_dev_minor),
         leads_to: (found.stx_rdev_major, found.stx_rdev_minor),
     })
 }
@@ -133,7 +133,7 @@ mod tests {
         assert!(openers(Path::new("/dev/null")).contains(&opener));
         assert!(!openers(Path::new("/dev/full")).contains(&opener));
         assert_eq!(openers(Path::new("/proc")), [], "no device");
-        let on = found(Path::new(&format!("/proc/{}/cwd", child.id()))).expect("found").on;
+        let on = devices_of(Path::new(&format!("/proc/{}/cwd", child.id()))).expect("found").holds;
         assert!(uses(child.id(), &[on]) && !uses(child.id(), &[(0, 0)]));
         assert!(!is_claimed(Path::new("/dev/null")));
         drop(child.stdin.take());

@@ -14,7 +14,7 @@ use fuser::{
     Config, Errno, FopenFlags, KernelConfig, OpenFlags, ReplyData, ReplyEmpty, ReplyWrite, spawn_mount,
 };
 use media::{Direct, FileMedia, IoBuf, Media, UringReactor};
-use one_file::{Contents, FILE_NAME, Look, OneFile};
+use one_file::{Attributes, Contents, FILE_NAME, OneFile};
 use rustix::fs::FallocateFlags;
 
 /// Reads that wait at once: more than twice as many as the kernel retries in one call.
@@ -90,8 +90,10 @@ async fn begin(reads: &mut [Pin<Box<impl Future>>]) {
 fn reads_that_wait_for_one_page_are_all_reported() {
     let folder = tempfile::tempdir().expect("a directory");
     let gate = Gate::closed();
-    let look = Look { mode: 0o600, owner: (0, 0), block_bytes: 4096, may_grow: false, is_free: true };
-    let mounted = match spawn_mount(OneFile::new(look, gate.clone()), folder.path(), &Config::default()) {
+    let attributes =
+        Attributes { mode: 0o600, owner: (0, 0), block_bytes: 4096, may_grow: false, is_free: true };
+    let mounted = match spawn_mount(OneFile::new(attributes, gate.clone()), folder.path(), &Config::default())
+    {
         Ok(mounted) => mounted,
         Err(error) => return eprintln!("skipped: no FUSE here: {error}"),
     };

@@ -24,12 +24,12 @@ pub struct Done {
     /// The payload.
     pub payload: Vec<u8>,
     /// Executor of the job.
-    pub by: By,
+    pub executor: Executor,
 }
 
 /// Executor of a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum By {
+pub enum Executor {
     /// By the device.
     Device,
     /// By the CPU.
@@ -40,9 +40,9 @@ pub enum By {
 
 /// A batch in progress: a future of the jobs' results, in their order.
 #[must_use = "a batch is done when it is awaited"]
-pub struct Batch(State);
+pub struct Batch(BatchState);
 
-enum State {
+enum BatchState {
     Done(Vec<Done>),
     Pending { receiver: oneshot::Receiver<Vec<Done>>, jobs: Arc<[Job]>, software: Policy },
     Taken,
@@ -54,14 +54,14 @@ pub struct Completer(oneshot::Sender<Vec<Done>>);
 impl Batch {
     /// Returns a batch with its results.
     pub fn done(done: Vec<Done>) -> Batch {
-        Batch(State::Done(done))
+        Batch(BatchState::Done(done))
     }
 
     /// Returns a batch and its completer. If the completer is dropped, the CPU does the jobs under `software`
     /// at the next poll.
     pub fn channel(jobs: Arc<[Job]>, software: Policy) -> (Completer, Batch) {
         let (sender, receiver) = oneshot::channel();
-        (Completer(sender), Batch(State::Pending { receiver, jobs, software }))
+        (Completer(sender), Batch(BatchState::Pending { receiver, jobs, software }))
     }
 }
 
@@ -85,15 +85,15 @@ impl Future for Batch {
     /// If polled after it was ready.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Vec<Done>> {
         let done = match &mut self.0 {
-            State::Done(done) => std::mem::take(done),
-            State::Pending { receiver, jobs, software } => match Pin::new(receiver).poll(context) {
+            BatchState::Done(done) => std::mem::take(done),
+            BatchState::Pending { receiver, jobs, software } => match Pin::new(receiver).poll(context) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(done)) if done.len() == jobs.len() => done,
                 Poll::Ready(_) => jobs.iter().map(|job| in_software(&job.input, *software)).collect(),
             },
-            State::Taken => panic!("a batch was polled after it was ready"),
+            BatchState::Taken => panic!("a batch was polled after it was ready"),
         };
-        self.0 = State::Taken;
+        self.0 = BatchState::Taken;
         Poll::Ready(done)
     }
 }
@@ -102,7 +102,10 @@ impl Future for Batch {
 pub fn in_software(input: &[u8], policy: Policy) -> Done {
     let mut payload = Vec::new();
     let id = with_compressor(policy, |compressor, _| compressor.compress(input, None, &mut payload));
-    let by =
-        if id == CodecId::Raw && codec::looks_incompressible(input) { By::Skipped } else { By::Software };
-    Done { id, payload, by }
+    let executor = if id == CodecId::Raw && codec::looks_incompressible(input) {
+        Executor::Skipped
+    } else {
+        Executor::Software
+    };
+    Done { id, payload, executor }
 }

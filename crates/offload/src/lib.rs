@@ -34,7 +34,7 @@ mod simulated;
 mod statistics;
 mod workers;
 
-pub use batch::{Batch, By, Completer, Done, Job, in_software};
+pub use batch::{Batch, Completer, Done, Executor, Job, in_software};
 pub use choice::{Choice, ParseChoiceError};
 pub use device::{Device, DeviceError, OpenError, Session};
 pub use qat::Qat;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::{By, Done};
+use crate::{Done, Executor};
 
 /// Work of an offload since it was started. Jobs are counted when they are finished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -66,18 +66,18 @@ pub(crate) fn count(counter: &AtomicU64, more: usize) {
 
 impl Counters {
     pub(crate) fn job(&self, input_bytes: usize, done: &Done) {
-        match done.by {
-            By::Device => {
+        match done.executor {
+            Executor::Device => {
                 let output_bytes = if done.payload.is_empty() { input_bytes } else { done.payload.len() };
                 count(&self.device_jobs, 1);
                 count(&self.device_input_bytes, input_bytes);
                 count(&self.device_output_bytes, output_bytes);
             }
-            By::Software => {
+            Executor::Software => {
                 count(&self.software_jobs, 1);
                 count(&self.software_input_bytes, input_bytes);
             }
-            By::Skipped => count(&self.incompressible_jobs, 1),
+            Executor::Skipped => count(&self.incompressible_jobs, 1),
         }
     }
 

@@ -8,7 +8,7 @@ use codec::{CodecId, Decompressor, Policy, UNIT_BYTES, looks_incompressible};
 
 use crate::statistics::{Counters, count};
 use crate::{
-    Batch, By, Completer, Device, DeviceError, Done, Job, Offload, OpenError, Session, Statistics,
+    Batch, Completer, Device, DeviceError, Done, Executor, Job, Offload, OpenError, Session, Statistics,
     in_software,
 };
 
@@ -55,11 +55,11 @@ const JOBS_BEFORE_RETRY: u32 = 256;
 /// An [`Offload`] made of a device and threads. Dropping it finishes what is queued, closes the sessions and
 /// waits for the threads.
 pub struct Workers {
-    shared: Arc<Shared>,
+    pool: Arc<Pool>,
     threads: Vec<JoinHandle<()>>,
 }
 
-struct Shared {
+struct Pool {
     device: Box<dyn Device>,
     options: Options,
     queue: Mutex<Queue>,
@@ -75,7 +75,7 @@ struct Queue {
     alive: usize,
 }
 
-impl Shared {
+impl Pool {
     fn queue(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -107,26 +107,26 @@ impl Workers {
             level: options.level.clamp(1, 12),
             ..options
         };
-        let shared = Arc::new(Shared {
+        let pool = Arc::new(Pool {
             device: Box::new(device),
             options,
             queue: Mutex::default(),
             arrived: Condvar::new(),
             counters: Counters::default(),
         });
-        let mut workers = Workers { shared, threads: Vec::with_capacity(options.threads) };
+        let mut workers = Workers { pool, threads: Vec::with_capacity(options.threads) };
         for number in 0..options.threads {
-            let shared = Arc::clone(&workers.shared);
-            shared.queue().alive += 1;
-            let alive = Alive(Arc::clone(&shared));
+            let pool = Arc::clone(&workers.pool);
+            pool.queue().alive += 1;
+            let alive = Alive(Arc::clone(&pool));
             let (sender, opened) = mpsc::channel();
-            let name = format!("{}-{number}", shared.device.name());
+            let name = format!("{}-{number}", pool.device.name());
             workers.threads.push(std::thread::Builder::new().name(name).spawn(move || {
                 let _alive = alive;
-                let opened = shared.device.open(shared.options.level);
+                let opened = pool.device.open(pool.options.level);
                 // Only the result of the first thread is used.
                 let _ = sender.send(opened.as_ref().map(|_| ()).map_err(OpenError::clone));
-                Worker { session: opened.ok(), ..Worker::new(&shared) }.run();
+                Worker { session: opened.ok(), ..Worker::new(&pool) }.run();
             })?);
             if number == 0 {
                 // No answer: opening panicked.
@@ -143,35 +143,35 @@ const NO_ANSWER: OpenError =
 impl Offload for Workers {
     fn compress(&self, jobs: Vec<Job>) -> Batch {
         let jobs: Arc<[Job]> = jobs.into();
-        let software = self.shared.software();
+        let software = self.pool.software();
         {
-            let mut queue = self.shared.queue();
-            if queue.alive > 0 && queue.batches.len() < self.shared.options.queue_batches {
+            let mut queue = self.pool.queue();
+            if queue.alive > 0 && queue.batches.len() < self.pool.options.queue_batches {
                 let (completer, batch) = Batch::channel(Arc::clone(&jobs), software);
                 queue.batches.push_back((jobs, completer));
                 drop(queue);
-                self.shared.arrived.notify_one();
+                self.pool.arrived.notify_one();
                 return batch;
             }
         }
-        count(&self.shared.counters.queue_full, 1);
+        count(&self.pool.counters.queue_full, 1);
         let done = |job: &Job| {
             let done = in_software(&job.input, software);
-            self.shared.counters.job(job.input.len(), &done);
+            self.pool.counters.job(job.input.len(), &done);
             done
         };
         Batch::done(jobs.iter().map(done).collect())
     }
 
     fn statistics(&self) -> Statistics {
-        self.shared.counters.read()
+        self.pool.counters.read()
     }
 }
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        self.shared.queue().closed = true;
-        self.shared.arrived.notify_all();
+        self.pool.queue().closed = true;
+        self.pool.arrived.notify_all();
         for thread in self.threads.drain(..) {
             // A panic of the thread was already reported.
             let _ = thread.join();
@@ -180,7 +180,7 @@ impl Drop for Workers {
 }
 
 /// Reports that a thread is gone, for any reason. The last one leaves no batch waiting for ever.
-struct Alive(Arc<Shared>);
+struct Alive(Arc<Pool>);
 
 impl Drop for Alive {
     fn drop(&mut self) {
@@ -194,7 +194,7 @@ impl Drop for Alive {
 
 /// State of one thread.
 struct Worker<'a> {
-    shared: &'a Shared,
+    pool: &'a Pool,
     session: Option<Box<dyn Session>>,
     failures: u32,
     /// Jobs for the CPU before the device is tried again.
@@ -205,9 +205,9 @@ struct Worker<'a> {
 }
 
 impl<'a> Worker<'a> {
-    fn new(shared: &'a Shared) -> Worker<'a> {
+    fn new(pool: &'a Pool) -> Worker<'a> {
         Worker {
-            shared,
+            pool,
             session: None,
             failures: 0,
             skip: 0,
@@ -229,7 +229,7 @@ impl<'a> Worker<'a> {
 
     /// Waits for a batch; `None` if there will be no more.
     fn next(&self) -> Option<(Arc<[Job]>, Completer)> {
-        let mut queue = self.shared.queue();
+        let mut queue = self.pool.queue();
         loop {
             if let Some(batch) = queue.batches.pop_front() {
                 return Some(batch);
@@ -237,17 +237,17 @@ impl<'a> Worker<'a> {
             if queue.closed {
                 return None;
             }
-            queue = self.shared.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            queue = self.pool.arrived.wait(queue).unwrap_or_else(PoisonError::into_inner);
         }
     }
 
     fn job(&mut self, input: &[u8]) -> Done {
         let done = if input.len() <= UNIT_BYTES || looks_incompressible(input) {
-            Done { id: CodecId::Raw, payload: Vec::new(), by: By::Skipped }
+            Done { id: CodecId::Raw, payload: Vec::new(), executor: Executor::Skipped }
         } else {
-            self.on_device(input).unwrap_or_else(|| in_software(input, self.shared.software()))
+            self.on_device(input).unwrap_or_else(|| in_software(input, self.pool.software()))
         };
-        self.shared.counters.job(input.len(), &done);
+        self.pool.counters.job(input.len(), &done);
         done
     }
 
@@ -258,7 +258,7 @@ impl<'a> Worker<'a> {
             return None;
         }
         if self.session.is_none() {
-            match self.shared.device.open(self.shared.options.level) {
+            match self.pool.device.open(self.pool.options.level) {
                 Ok(session) => self.session = Some(session),
                 Err(_) => {
                     self.skip = JOBS_BEFORE_RETRY;
@@ -271,27 +271,27 @@ impl<'a> Worker<'a> {
         self.room.resize(input.len() + input.len() / 8 + 1024, 0);
         let result = session.compress(input, &mut self.room).and_then(|bytes| {
             let payload = self.room.get(..bytes).ok_or(DeviceError::Length(0))?;
-            if self.shared.options.verify {
+            if self.pool.options.verify {
                 self.back.resize(input.len(), 0);
                 let back = &mut self.back[..input.len()];
-                let sound = self.decompressor.decompress(self.shared.device.codec(), payload, None, back);
+                let sound = self.decompressor.decompress(self.pool.device.codec(), payload, None, back);
                 if sound.is_err() || back != input {
                     return Err(DeviceError::Failed(0));
                 }
             }
             Ok(payload)
         });
-        let counters = &self.shared.counters;
+        let counters = &self.pool.counters;
         match result {
             Ok(payload) => {
                 self.failures = 0;
                 let fits = !payload.is_empty() && payload.len() <= input.len() - UNIT_BYTES;
                 let (id, payload) = if fits {
-                    (self.shared.device.codec(), payload.to_vec())
+                    (self.pool.device.codec(), payload.to_vec())
                 } else {
                     (CodecId::Raw, Vec::new())
                 };
-                Some(Done { id, payload, by: By::Device })
+                Some(Done { id, payload, executor: Executor::Device })
             }
             Err(DeviceError::Busy(_)) => {
                 count(&counters.busy, 1);

@@ -7,7 +7,7 @@ use std::time::Instant;
 use codec::{CodecId, Decompressor, testdata};
 use futures::executor::block_on;
 use futures::future::join_all;
-use offload::{By, Job, Offload, Options, Qat, Workers};
+use offload::{Executor, Job, Offload, Options, Qat, Workers};
 
 const FRAME: usize = 16384;
 const BATCH: usize = 32;
@@ -47,7 +47,7 @@ fn what_the_device_compresses_comes_back() {
             decompressor.decompress(done.id, &done.payload, None, &mut back).expect("sound DEFLATE");
             assert!(back[..] == job.input[..], "{name}: what came back is not what went in");
         }
-        let by_device = done.iter().filter(|done| done.by == By::Device).count();
+        let by_device = done.iter().filter(|done| done.executor == Executor::Device).count();
         eprintln!(
             "{name}: {:.2}:1, {:.0} MB/s, {by_device} of {} jobs by the device",
             BYTES as f64 / stored as f64,

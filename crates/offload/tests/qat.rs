@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use codec::{CodecId, Decompressor, testdata};
 use futures::executor::block_on;
 use libloading::Library;
-use offload::{By, Choice, Device, Done, Job, Offload, OpenError, Options, Qat, StartError, Workers};
+use offload::{Choice, Device, Done, Executor, Job, Offload, OpenError, Options, Qat, StartError, Workers};
 
 const BUSY: i32 = 1;
 const FAIL: i32 = 2;
@@ -93,7 +93,7 @@ fn the_device_does_it() {
         let jobs = jobs(round, 10);
         let done = block_on(workers.compress(jobs.clone()));
         check(&jobs, &done);
-        assert!(done.iter().all(|done| done.by == By::Device && done.id == CodecId::Deflate));
+        assert!(done.iter().all(|done| done.executor == Executor::Device && done.id == CodecId::Deflate));
     }
     let counts = workers.statistics();
     assert_eq!((counts.device_jobs, counts.software_jobs, counts.busy, counts.failed), (200, 0, 0, 0));
@@ -110,7 +110,10 @@ fn incompressible_data_does_not_reach_it() {
     let trials = standin.number("standin_calls");
     let jobs = vec![Job { input: testdata::random(1, 65536).into() }, Job { input: Arc::from([0; 7]) }];
     let done = block_on(workers.compress(jobs));
-    assert!(done.iter().all(|done| *done == Done { id: CodecId::Raw, payload: vec![], by: By::Skipped }));
+    assert!(
+        done.iter()
+            .all(|done| *done == Done { id: CodecId::Raw, payload: vec![], executor: Executor::Skipped })
+    );
     // Sessions may still be opening, each with one trial.
     assert!(standin.number("standin_calls") - trials < 4);
     assert_eq!(workers.statistics().incompressible_jobs, 2);
@@ -124,7 +127,7 @@ fn what_does_not_shrink_is_raw() {
     // Text has no runs: this stand-in makes it longer, which a caller must not see.
     let jobs = vec![Job { input: testdata::random(1, 4096).into_iter().map(|byte| byte | 0x90).collect() }];
     let done = block_on(workers.compress(jobs.clone()));
-    assert_eq!(done, [Done { id: CodecId::Raw, payload: vec![], by: By::Device }]);
+    assert_eq!(done, [Done { id: CodecId::Raw, payload: vec![], executor: Executor::Device }]);
     assert_eq!(workers.statistics().device_output_bytes, 4096);
 }
 
@@ -136,7 +139,7 @@ fn a_busy_device_is_helped_out() {
     let first = jobs(1, 20);
     let done = block_on(workers.compress(first.clone()));
     check(&first, &done);
-    assert!(done.iter().all(|done| done.by == By::Software));
+    assert!(done.iter().all(|done| done.executor == Executor::Software));
     standin.mode(SOMETIMES);
     let second = jobs(2, 30);
     let done = block_on(workers.compress(second.clone()));
@@ -154,7 +157,7 @@ fn a_device_that_fails_is_given_up_and_tried_again() {
     let first = jobs(1, 100);
     let done = block_on(workers.compress(first.clone()));
     check(&first, &done);
-    assert!(done.iter().all(|done| done.by == By::Software));
+    assert!(done.iter().all(|done| done.executor == Executor::Software));
     let counts = workers.statistics();
     assert_eq!((counts.failed, counts.given_up, counts.software_jobs), (8, 1, 100));
     assert_eq!(standin.number("standin_open_sessions"), 0);
@@ -162,7 +165,7 @@ fn a_device_that_fails_is_given_up_and_tried_again() {
     let second = jobs(2, 400);
     let done = block_on(workers.compress(second.clone()));
     check(&second, &done);
-    assert_eq!(done.last().expect("400").by, By::Device, "it came back, and was found out");
+    assert_eq!(done.last().expect("400").executor, Executor::Device, "it came back, and was found out");
     assert_eq!(standin.number("standin_misuse"), 0);
 }
 

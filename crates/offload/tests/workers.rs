@@ -7,7 +7,7 @@ use codec::{CodecId, Decompressor, Policy, testdata};
 use futures::executor::block_on;
 use futures::future::join_all;
 use offload::{
-    Batch, By, Device, DeviceError, Job, Offload, OpenError, Options, Session, Workers, in_software,
+    Batch, Device, DeviceError, Executor, Job, Offload, OpenError, Options, Session, Workers, in_software,
 };
 
 /// Compresses by the CPU, and panics at the job of that number.
@@ -56,7 +56,7 @@ fn jobs(seed: u64) -> Vec<Job> {
     (0..4).map(|number| Job { input: testdata::text_like(seed + number, 4096).into() }).collect()
 }
 
-fn check(workers: &Workers, rounds: u64) -> Vec<By> {
+fn check(workers: &Workers, rounds: u64) -> Vec<Executor> {
     let all: Vec<Vec<Job>> = (0..rounds).map(jobs).collect();
     let done = block_on(join_all(all.iter().map(|jobs| workers.compress(jobs.clone()))));
     for (job, done) in all.iter().flatten().zip(done.iter().flatten()) {
@@ -64,13 +64,13 @@ fn check(workers: &Workers, rounds: u64) -> Vec<By> {
         Decompressor::new().decompress(done.id, &done.payload, None, &mut back).expect("sound");
         assert_eq!(back[..], job.input[..]);
     }
-    done.iter().flatten().map(|done| done.by).collect()
+    done.iter().flatten().map(|done| done.executor).collect()
 }
 
 #[test]
 fn results_come_in_the_order_of_jobs() {
     let workers = Workers::start(Made::new(usize::MAX, 8), Options::default()).expect("it opens");
-    assert!(check(&workers, 50).contains(&By::Device));
+    assert!(check(&workers, 50).contains(&Executor::Device));
 }
 
 #[test]
@@ -80,11 +80,12 @@ fn a_worker_that_dies_takes_nothing_with_it() {
     let workers = Workers::start(Made::new(5, 8), options).expect("it opens");
     let by = check(&workers, 10);
     assert!(
-        by[..4].iter().all(|by| *by == By::Device) && by[4..].iter().all(|by| *by == By::Software),
+        by[..4].iter().all(|by| *by == Executor::Device)
+            && by[4..].iter().all(|by| *by == Executor::Software),
         "{by:?}"
     );
     // And what comes now.
-    assert!(check(&workers, 2).iter().all(|by| *by == By::Software));
+    assert!(check(&workers, 2).iter().all(|by| *by == Executor::Software));
 }
 
 #[test]

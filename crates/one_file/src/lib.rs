@@ -23,9 +23,9 @@ const FILE: INodeNo = INodeNo(2);
 /// Names never change, and looking them up again must not empty a cache.
 const FOR_EVER: Duration = Duration::from_secs(1 << 30);
 
-/// How the file looks.
+/// Attributes of the file and its file system.
 #[derive(Clone, Copy, Debug)]
-pub struct Look {
+pub struct Attributes {
     /// Permissions.
     pub mode: u16,
     /// Ids of user and group.
@@ -69,20 +69,20 @@ pub trait Contents: Send + Sync + 'static {
 /// The file system.
 #[derive(Debug)]
 pub struct OneFile<C> {
-    look: Look,
+    attributes: Attributes,
     contents: C,
 }
 
 impl<C: Contents> OneFile<C> {
     /// A file system with one file.
-    pub fn new(look: Look, contents: C) -> OneFile<C> {
-        OneFile { look, contents }
+    pub fn new(attributes: Attributes, contents: C) -> OneFile<C> {
+        OneFile { attributes, contents }
     }
 
     fn attributes(&self, inode: INodeNo) -> Option<FileAttr> {
         let (kind, perm, size) = match inode {
             INodeNo::ROOT => (FileType::Directory, 0o700, 0),
-            FILE => (FileType::RegularFile, self.look.mode, self.contents.size_bytes()),
+            FILE => (FileType::RegularFile, self.attributes.mode, self.contents.size_bytes()),
             _ => return None,
         };
         Some(FileAttr {
@@ -96,17 +96,17 @@ impl<C: Contents> OneFile<C> {
             kind,
             perm,
             nlink: 1,
-            uid: self.look.owner.0,
-            gid: self.look.owner.1,
+            uid: self.attributes.owner.0,
+            gid: self.attributes.owner.1,
             rdev: 0,
-            blksize: self.look.block_bytes,
+            blksize: self.attributes.block_bytes,
             flags: 0,
         })
     }
 
     /// Time for which the kernel may keep the attributes.
     fn attributes_last(&self) -> Duration {
-        if self.look.may_grow { Duration::ZERO } else { FOR_EVER }
+        if self.attributes.may_grow { Duration::ZERO } else { FOR_EVER }
     }
 
     fn reply_attributes(&self, inode: INodeNo, reply: ReplyAttr) {
@@ -269,9 +269,9 @@ impl<C: Contents> Filesystem for OneFile<C> {
     }
 
     fn statfs(&self, _request: &Request, _inode: INodeNo, reply: ReplyStatfs) {
-        let block_bytes = self.look.block_bytes;
+        let block_bytes = self.attributes.block_bytes;
         let blocks = self.contents.size_bytes() / u64::from(block_bytes);
-        let free = if self.look.is_free { blocks } else { 0 };
+        let free = if self.attributes.is_free { blocks } else { 0 };
         reply.statfs(blocks, free, free, 2, 0, block_bytes, 255, block_bytes);
     }
 }

@@ -10,7 +10,7 @@ use fuser::{
     Config, Errno, FopenFlags, InitFlags, KernelConfig, MountOption, OpenFlags, ReplyData, ReplyEmpty,
     ReplyWrite, Session, SessionUnmounter,
 };
-use one_file::{Contents, FILE_NAME, Look, OneFile};
+use one_file::{Attributes, Contents, FILE_NAME, OneFile};
 use rustix::fs::{FallocateFlags, OFlags};
 use rustix::mount::UnmountFlags;
 
@@ -116,8 +116,9 @@ struct DiskFile {
 fn disk_file(disk: Arc<Disk>, cache: Cache) -> OneFile<DiskFile> {
     let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // Looking at the size again must not empty the cache.
-    let look = Look { mode: 0o600, owner, block_bytes: PAGE_BYTES as u32, may_grow: false, is_free: true };
-    OneFile::new(look, DiskFile { disk, cache })
+    let attributes =
+        Attributes { mode: 0o600, owner, block_bytes: PAGE_BYTES as u32, may_grow: false, is_free: true };
+    OneFile::new(attributes, DiskFile { disk, cache })
 }
 
 /// Returns whether a transfer consists of whole pages, as those of a drive do.

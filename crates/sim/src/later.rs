@@ -6,7 +6,7 @@ use std::task::Poll;
 use codec::{CodecId, Policy};
 use drive::{Compute, Spawner};
 use media::SimRng;
-use offload::{Batch, By, Done, Job, Offload, Statistics, in_software};
+use offload::{Batch, Done, Executor, Job, Offload, Statistics, in_software};
 use parking_lot::Mutex;
 
 /// One opening in this many has such a device.
@@ -78,7 +78,7 @@ impl Offload for Later {
 }
 
 fn raw() -> Done {
-    Done { id: CodecId::Raw, payload: Vec::new(), by: By::Device }
+    Done { id: CodecId::Raw, payload: Vec::new(), executor: Executor::Device }
 }
 
 /// Runs CPU-intensive work as a task of the executor. Other tasks run meanwhile.

@@ -121,7 +121,7 @@ fn servers_that_fill_the_memory_hide_no_drive() {
     assert_eq!(asked.load(Ordering::Relaxed), 1);
     // No search takes them all.
     filling(&other, count);
-    let found = search(&other, "/nobody", LONG).look(LONG);
+    let found = search(&other, "/nobody", LONG).search_within(LONG);
     let refused = |it: &&SilentServer| it.what.ends_with("the answers of all servers are longer than 64 MiB");
     assert!(found.silent.iter().filter(refused).count() > 0, "{:?}", found.silent);
     assert_eq!(found.silent.len(), count);
@@ -132,7 +132,7 @@ fn a_look_names_servers_that_do_not_answer_and_finds_drives_that_are_down() {
     let dir = tempfile::tempdir().expect("a directory");
     let _hung = server(dir.path(), "down-1.sock", "/hung", None);
     server(dir.path(), "down-2.sock", "/drive", Some(Duration::ZERO));
-    let look = |path: &str, patience| search(&dir, path, LONG).look(patience);
+    let look = |path: &str, patience| search(&dir, path, LONG).search_within(patience);
     let patience = Duration::from_secs(5);
     let found = look("/drive", LONG);
     assert_eq!((found.drives.len(), found.silent), (1, Vec::new()));
@@ -168,7 +168,7 @@ fn an_answer_at_the_last_moment_is_a_drive_or_a_warning() {
     let listeners: Vec<_> = (0..60).map(hung).collect();
     for _ in 0..3 {
         let drive = search(&dir, "/drive", LONG);
-        let found = DriveSearch { patience: Duration::from_secs(1), ..drive }.look(Duration::ZERO);
+        let found = DriveSearch { patience: Duration::from_secs(1), ..drive }.search_within(Duration::ZERO);
         let named = found.silent.iter().filter(|it| it.socket.ends_with("down-1.sock")).count();
         assert_eq!(found.drives.len() + named, 1, "{found:?}");
         assert!(found.drives.len() == 1 || found.silent.len() == listeners.len() + 1, "{found:?}");
@@ -184,14 +184,14 @@ fn very_many_sockets_of_servers_that_hang_do_not_hide_the_others() {
     server(dir.path(), "down-9.sock", "/drive", Some(Duration::ZERO));
     let patience = Duration::from_secs(5);
     let drive = DriveSearch { patience, ..search(&dir, "/drive", patience / 4) };
-    let found = drive.look(patience / 4);
+    let found = drive.search_within(patience / 4);
     assert_eq!((found.drives.len(), found.silent.len()), (0, ASKED_MAX + 1), "all are named");
     let last = &found.silent[ASKED_MAX];
     assert_eq!(last.socket, dir.path().join("down-9.sock"));
     assert_eq!(last.what, format!("got no question, because {ASKED_MAX} others did not answer"));
     // Once those that hang are given up, the one that was not asked yet comes first.
     let since = Instant::now();
-    while !drive.found.lock().asked.is_empty() {
+    while !drive.state.lock().asked.is_empty() {
         assert!(since.elapsed() < LONG, "they are given up");
         thread::sleep(Duration::from_millis(50));
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use fuser::{Errno, FopenFlags, InitFlags, KernelConfig, OpenFlags, ReplyData, ReplyEmpty, ReplyWrite};
-use one_file::{Contents, Look, OneFile};
+use one_file::{Attributes, Contents, OneFile};
 use rustix::fs::FallocateFlags;
 
 use crate::operation::{Done, Operation, Outcome};
@@ -33,8 +33,9 @@ pub(super) fn drive_file(
     read_only: bool,
 ) -> OneFile<DriveFile> {
     let mode = if read_only { 0o400 } else { 0o600 };
-    let look = Look { mode, owner: (0, 0), block_bytes: BLOCK_BYTES, may_grow: true, is_free: false };
-    OneFile::new(look, DriveFile { relay, size_bytes })
+    let attributes =
+        Attributes { mode, owner: (0, 0), block_bytes: BLOCK_BYTES, may_grow: true, is_free: false };
+    OneFile::new(attributes, DriveFile { relay, size_bytes })
 }
 
 impl DriveFile {

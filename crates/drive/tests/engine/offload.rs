@@ -17,7 +17,7 @@ use drive::{Drive, Error, OpenOptions, Zeroes};
 use image::Image;
 use layout::RecordKind;
 use media::MemoryMedia;
-use offload::{Batch, By, Completer, Done, Job, Offload, Statistics, in_software};
+use offload::{Batch, Completer, Done, Executor, Job, Offload, Statistics, in_software};
 use parking_lot::Mutex;
 
 type Memory = Drive<Erased>;
@@ -71,12 +71,14 @@ impl Later {
 
     fn finish(&self, at: usize, how: How) {
         let (jobs, completer) = self.queue.lock().swap_remove(at);
-        let raw = || Done { id: CodecId::Raw, payload: Vec::new(), by: By::Device };
+        let raw = || Done { id: CodecId::Raw, payload: Vec::new(), executor: Executor::Device };
         let done = |job: &Job| match how {
             How::Raw => raw(),
             How::NoFrames if job.input.len() > BLOCK => raw(),
-            How::TooLong => Done { id: CodecId::Deflate, payload: vec![0; job.input.len()], by: By::Device },
-            _ => Done { by: By::Device, ..in_software(&job.input, SOFTWARE) },
+            How::TooLong => {
+                Done { id: CodecId::Deflate, payload: vec![0; job.input.len()], executor: Executor::Device }
+            }
+            _ => Done { executor: Executor::Device, ..in_software(&job.input, SOFTWARE) },
         };
         match how {
             How::Lost => drop(completer),

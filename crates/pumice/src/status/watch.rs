@@ -71,7 +71,7 @@ fn look_on(path: Option<PathBuf>, interval: Interval) -> Receiver<FoundDrives> {
         let _ = search.as_ref().map(DriveSearch::find_exactly);
         loop {
             let since = Instant::now();
-            let found = search.as_ref().map_or_else(|| find_drives(None), DriveSearch::look_again);
+            let found = search.as_ref().map_or_else(|| find_drives(None), DriveSearch::search_again);
             // The view has ended.
             if sender.send(found).is_err() {
                 return;

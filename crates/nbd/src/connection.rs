@@ -27,7 +27,7 @@ use crate::audit::Refused;
 use crate::audit::refusal::RefusalReason;
 use crate::connection::delivery::Receive;
 use crate::connection::entry::{Begun, Entry};
-use crate::connection::handshake::{Handshake, Negotiated, greet};
+use crate::connection::handshake::{Channel, Handshake, Negotiated, greet};
 use crate::connection::transmit::transmit;
 use crate::error::ConnectionError;
 use crate::exports::Exports;
@@ -104,17 +104,19 @@ where
         stopped: shutdown.clone(),
     };
     let negotiation = async {
-        let zeroes = greet(&mut stream).await?;
+        let padding = greet(&mut stream).await?;
         admission.heard();
-        let mut handshake = Handshake::new(exports, &tls, &mut admission, &client, zeroes, false);
+        let mut handshake = Handshake::new(exports, &tls, &mut admission, &client, padding, Channel::Plain);
         let end = handshake.run(&mut stream, receive).await?;
-        Ok((end, zeroes))
+        Ok((end, padding))
     };
-    let Some((end, zeroes)) = limits.hold(negotiation).await.map_err(refused)? else { return Ok(()) };
+    let Some((end, padding)) = limits.hold(negotiation).await.map_err(refused)? else { return Ok(()) };
     match (end, &tls) {
         (Negotiated::Over, _) => Ok(()),
         (Negotiated::Transmission(entry), _) => {
-            carry(&client, &mut stream, presence, &entry, exports, &mut shutdown).await.map_err(refused)
+            run_transmission(&client, &mut stream, presence, &entry, exports, &mut shutdown)
+                .await
+                .map_err(refused)
         }
         (Negotiated::StartTls, TlsPolicy::Off) => Ok(()),
         (Negotiated::StartTls, TlsPolicy::Required(config)) => {
@@ -123,7 +125,7 @@ where
                 let chain = stream.get_ref().1.peer_certificates();
                 let identity = chain.and_then(Identity::of).map(Arc::new);
                 let client = Client { identity, ..client };
-                let end = Handshake::new(exports, &tls, &mut admission, &client, zeroes, true)
+                let end = Handshake::new(exports, &tls, &mut admission, &client, padding, Channel::Tls)
                     .run(&mut stream, None)
                     .await?;
                 Ok((end, stream, client))
@@ -134,7 +136,7 @@ where
             let result = match end {
                 Negotiated::Transmission(entry) => {
                     let presence = |stream: &TlsStream<S>| presence(stream.get_ref().0);
-                    carry(&client, &mut stream, presence, &entry, exports, &mut shutdown)
+                    run_transmission(&client, &mut stream, presence, &entry, exports, &mut shutdown)
                         .await
                         .map_err(refused)
                 }
@@ -149,7 +151,7 @@ where
 
 /// Runs the transmission phase once no request of a client that has left is under way, and records its
 /// beginning and its end.
-async fn carry<S, D>(
+async fn run_transmission<S, D>(
     client: &Client,
     stream: &mut S,
     presence: impl Fn(&S) -> Presence + Send + Sync,

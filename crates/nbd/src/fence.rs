@@ -47,23 +47,32 @@ pub(crate) const DROP_TIME: Duration = Duration::from_secs(2);
 /// Connections in transmission of one device, at all addresses of a server.
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
-    state: Mutex<State>,
+    state: Mutex<Membership>,
     changes: Changes,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct Membership {
     /// Number of the last question.
     asked: u64,
     /// By the numbers of their connections.
-    members: BTreeMap<u64, Place>,
+    members: BTreeMap<u64, MemberEntry>,
     /// Connections of the bridge that has the device attached.
     bridge_connections: usize,
 }
 
+/// Kind of connection that a bridge makes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BridgeArrival {
+    /// Its device is not in use yet.
+    New,
+    /// It had the device attached before. The device may be mounted: other writers are disconnected.
+    Returning,
+}
+
 /// A member, as those that ask find it.
 #[derive(Debug)]
-struct Place {
+struct MemberEntry {
     peer: Peer,
     is_bridge: bool,
     asked: Arc<Asked>,
@@ -127,23 +136,27 @@ impl Fence {
         self.state.lock().bridge_connections > 0
     }
 
-    /// Attaches the device for a connection of its bridge. If it `expels`, members that are no connections of
-    /// the bridge are to be disconnected.
+    /// Attaches the device for a connection of its bridge. For a bridge that returns, members that are not
+    /// connections of the bridge are disconnected.
     ///
     /// # Errors
-    /// Those members, if there are any and they may not `share` the device.
-    pub(crate) fn attach(self: &Arc<Fence>, expels: bool, shares: bool) -> Result<Attached, Vec<Writer>> {
+    /// Those members, if there are any and `sharing` forbids them to write.
+    pub(crate) fn attach(
+        self: &Arc<Fence>,
+        arrival: BridgeArrival,
+        sharing: &Sharing,
+    ) -> Result<Attached, Vec<Writer>> {
         let mut state = self.state.lock();
-        let others = || state.members.iter().filter(|(_, place)| !place.is_bridge);
-        if !shares && others().next().is_some() {
-            if expels {
-                for (_, place) in others() {
-                    place.asked.is_expelled.store(true, Ordering::Release);
-                    place.asked.waker.wake();
+        let others = || state.members.iter().filter(|(_, entry)| !entry.is_bridge);
+        if !sharing.shared_writes && others().next().is_some() {
+            if arrival == BridgeArrival::Returning {
+                for (_, entry) in others() {
+                    entry.asked.is_expelled.store(true, Ordering::Release);
+                    entry.asked.waker.wake();
                 }
             }
             return Err(others()
-                .map(|(number, place)| Writer { number: *number, peer: place.peer })
+                .map(|(number, entry)| Writer { number: *number, peer: entry.peer })
                 .collect());
         }
         state.bridge_connections += 1;
@@ -164,10 +177,10 @@ impl Fence {
         let mut state = self.state.lock();
         state.asked += 1;
         let number = state.asked;
-        let ask = |(member, place): (&u64, &Place)| {
-            place.asked.number.store(number, Ordering::Release);
-            place.asked.waker.wake();
-            (*member, place.answered.clone())
+        let ask = |(member, entry): (&u64, &MemberEntry)| {
+            entry.asked.number.store(number, Ordering::Release);
+            entry.asked.waker.wake();
+            (*member, entry.answered.clone())
         };
         Question {
             fence: Arc::clone(self),
@@ -209,8 +222,8 @@ impl Question {
         self.members.iter().filter(|(_, answered)| is_missing(answered)).map(|(member, _)| *member).collect()
     }
 
-    /// Looks at the client of the connection.
-    pub(crate) fn look(&mut self, presence: impl FnOnce() -> Presence) -> Presence {
+    /// Checks whether the client of the connection is there.
+    pub(crate) fn check_client(&mut self, presence: impl FnOnce() -> Presence) -> Presence {
         // First: what is asked after the client has left is then asked after this.
         let asked = self.fence.state.lock().asked;
         let found = presence();
@@ -258,8 +271,9 @@ impl Question {
             is_expelled: AtomicBool::new(false),
             waker: AtomicWaker::new(),
         });
-        let place = Place { peer, is_bridge, asked: Arc::clone(&to_it), answered: answered.subscribe() };
-        let earlier = state.members.insert(number, place);
+        let entry =
+            MemberEntry { peer, is_bridge, asked: Arc::clone(&to_it), answered: answered.subscribe() };
+        let earlier = state.members.insert(number, entry);
         debug_assert!(earlier.is_none(), "a connection is in transmission once");
         drop(state);
         let fence = Arc::clone(&self.fence);
@@ -370,7 +384,7 @@ mod tests {
             }
         }
         let fence = Arc::new(Fence::default());
-        let attached = fence.attach(false, false).expect("nobody else");
+        let attached = fence.attach(BridgeArrival::New, &Sharing::default()).expect("nobody else");
         let writer = Writer { number: 1, peer: Peer::Unknown };
         let joined = fence.ask().join(writer, Some(attached), &Sharing::default());
         let (bridge, _) = joined.expect("it is the bridge");
@@ -436,18 +450,18 @@ mod tests {
     async fn a_client_is_overtaken_by_questions_since_it_was_there() {
         let fence = Arc::new(Fence::default());
         let mut question = fence.ask();
-        assert_eq!(question.look(|| Presence::MayHaveLeft), Presence::MayHaveLeft);
+        assert_eq!(question.check_client(|| Presence::MayHaveLeft), Presence::MayHaveLeft);
         assert!(question.is_overtaken(), "it may have left before");
         for found in [Presence::Here, Presence::Unread, Presence::SendsNoMore] {
-            assert_eq!(question.look(|| found), found);
+            assert_eq!(question.check_client(|| found), found);
             assert!(!question.is_overtaken());
-            question.look(|| Presence::MayHaveLeft);
+            question.check_client(|| Presence::MayHaveLeft);
             assert!(!question.is_overtaken(), "nobody has asked since");
             let _other = fence.ask();
             assert!(question.is_overtaken());
         }
         // It was there, and left while another one asked.
-        question.look(|| {
+        question.check_client(|| {
             let _other = fence.ask();
             Presence::Here
         });

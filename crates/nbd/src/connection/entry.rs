@@ -12,8 +12,7 @@ use tokio::time::{Instant, timeout};
 use crate::connection::delivery::FuseDevice;
 use crate::error::ConnectionError;
 use crate::exports::export::Chosen;
-use crate::fence::Attached;
-use crate::fence::{DROP_TIME, Member, Question};
+use crate::fence::{Attached, BridgeArrival, DROP_TIME, Member, Question};
 use crate::limits::config::ServerConfig;
 use crate::peers::presence::Presence;
 use crate::peers::writer::Writer;
@@ -36,8 +35,8 @@ pub(crate) struct Entry<D> {
     pub(crate) session: Session,
     /// Where the data of reads can be delivered.
     pub(crate) delivery: Option<Arc<FuseDevice>>,
-    /// The client is the bridge of an attached drive; true: one that returns.
-    pub(crate) bridge: Option<bool>,
+    /// How it arrived, if the client is the bridge of an attached drive.
+    pub(crate) bridge: Option<BridgeArrival>,
     /// The option by which the client chose the export.
     pub(crate) option: u32,
     /// The reply to it.
@@ -78,8 +77,8 @@ impl<D: Device> Entry<D> {
             return Ok(Begun::Left);
         }
         let attached = match self.bridge {
-            Some(returns) => {
-                match self.attach(&mut question, returns, number, stream, &presence, config).await? {
+            Some(arrival) => {
+                match self.attach(&mut question, arrival, number, stream, &presence, config).await? {
                     Some(attached) => Some(attached),
                     None => return Ok(Begun::Left),
                 }
@@ -91,7 +90,7 @@ impl<D: Device> Entry<D> {
                 None
             }
         };
-        question.look(|| presence(stream));
+        question.check_client(|| presence(stream));
         send(stream, &self.answer, config.handshake_timeout).await?;
         // Not before the client has taken the reply, for which others must not wait.
         let (member, is_overtaken) = question.join(writer, attached, &self.export.sharing)?;
@@ -109,16 +108,16 @@ impl<D: Device> Entry<D> {
     async fn attach<S: AsyncWrite + Unpin>(
         &self,
         question: &mut Question,
-        returns: bool,
+        arrival: BridgeArrival,
         number: u64,
         stream: &mut S,
         presence: impl Fn(&S) -> Presence,
         config: &ServerConfig,
     ) -> Result<Option<Attached>, ConnectionError> {
         loop {
-            match self.export.fence().attach(returns, self.export.sharing.shared_writes) {
+            match self.export.fence().attach(arrival, &self.export.sharing) {
                 Ok(attached) => return Ok(Some(attached)),
-                Err(writers) if !returns => {
+                Err(writers) if arrival == BridgeArrival::New => {
                     let error = ConnectionError::InUse(writers);
                     self.refuse(&error, stream).await?;
                     return Err(error);
@@ -160,7 +159,7 @@ impl<D: Device> Entry<D> {
         let since = Instant::now();
         let mut is_late = false;
         loop {
-            match question.look(|| presence(stream)) {
+            match question.check_client(|| presence(stream)) {
                 Presence::Left => return Ok(false),
                 Presence::MayHaveLeft if question.is_overtaken() => return Err(ConnectionError::Overtaken),
                 _ => {}

@@ -10,7 +10,7 @@ use crate::connection::buffers::Buffer;
 use crate::connection::delivery::{self, FuseDevice};
 use crate::fence::Member;
 use crate::fence::attachment::Foreign;
-use crate::limits::helpers::{Place, Running};
+use crate::limits::helpers::{Assignment, Running};
 use crate::wire::operation::Operation;
 use crate::wire::protocol::{Errno, MAX_PAYLOAD_BYTES};
 
@@ -55,17 +55,17 @@ pub(crate) struct Executor<'a, D> {
 /// receives that of a READ.
 pub(crate) async fn execute<D: Device>(
     executor: &Executor<'_, D>,
-    place: Option<Place>,
+    assignment: Option<Assignment>,
     request: Request,
     buffer: Buffer,
 ) -> Finished {
     let Request { cookie, operation, .. } = request;
     let span = tracing::debug_span!("request", cookie, ?operation);
     if span.is_disabled() {
-        return carry_out_in_turn(executor, place, request, buffer).await;
+        return perform_in_turn(executor, assignment, request, buffer).await;
     }
     async {
-        let finished = carry_out_in_turn(executor, place, request, buffer).await;
+        let finished = perform_in_turn(executor, assignment, request, buffer).await;
         tracing::debug!(error = finished.result.as_ref().err().map(tracing::field::display), "request done");
         finished
     }
@@ -84,9 +84,9 @@ fn is_long_range(operation: &Operation) -> bool {
 }
 
 /// Runs `request` once it may. The others of the connection go on in the meantime.
-async fn carry_out_in_turn<D: Device>(
+async fn perform_in_turn<D: Device>(
     executor: &Executor<'_, D>,
-    place: Option<Place>,
+    assignment: Option<Assignment>,
     request: Request,
     buffer: Buffer,
 ) -> Finished {
@@ -100,12 +100,12 @@ async fn carry_out_in_turn<D: Device>(
         false => None,
     };
     let Some((foreign, range)) = executor.foreign.as_ref().zip(request.operation.change()) else {
-        return carry_out_at(executor, place, request, buffer).await;
+        return perform_assigned(executor, assignment, request, buffer).await;
     };
     if let Err(error) = requester.during(foreign.admit()).await.flatten() {
         return refused(buffer, error);
     }
-    let finished = carry_out_at(executor, place, request, buffer).await;
+    let finished = perform_assigned(executor, assignment, request, buffer).await;
     match finished.result.is_ok().then_some(foreign.tell(range)) {
         Some(told) => Finished { result: told.await.and(finished.result), ..finished },
         None => finished,
@@ -113,9 +113,9 @@ async fn carry_out_in_turn<D: Device>(
 }
 
 /// Runs `request` on the thread of its place.
-async fn carry_out_at<D: Device>(
+async fn perform_assigned<D: Device>(
     executor: &Executor<'_, D>,
-    place: Option<Place>,
+    assignment: Option<Assignment>,
     request: Request,
     buffer: Buffer,
 ) -> Finished {
@@ -124,11 +124,11 @@ async fn carry_out_at<D: Device>(
         Operation::Read { deliver: true, .. } => executor.delivery.as_ref(),
         _ => None,
     };
-    let Some(handle) = place.as_ref().and_then(Place::handle) else {
+    let Some(handle) = assignment.as_ref().and_then(Assignment::handle) else {
         let finished =
-            carry_out(&***device, requester, delivery.map(|device| &**device), request, buffer).await;
+            perform(&***device, requester, delivery.map(|device| &**device), request, buffer).await;
         // A place on this thread counts until the request is done.
-        drop(place);
+        drop(assignment);
         return finished;
     };
     let bytes = buffer.as_slice().len();
@@ -137,10 +137,10 @@ async fn carry_out_at<D: Device>(
     let request_there = async move {
         // A thread that works at the request when the connection is dropped ends it only later.
         let _member = member;
-        carry_out(&*device, &requester, delivery.as_deref(), request, buffer).await
+        perform(&*device, &requester, delivery.as_deref(), request, buffer).await
     }
     .instrument(tracing::Span::current());
-    Running::start(&handle, place, request_there).result().await.unwrap_or_else(|| {
+    Running::start(&handle, assignment, request_there).result().await.unwrap_or_else(|| {
         // The buffer is gone with the thread. What was charged for it is given back with one of the same
         // size.
         let result = Err(DeviceError::Shutdown);
@@ -149,7 +149,7 @@ async fn carry_out_at<D: Device>(
 }
 
 /// Runs `request` on the device. What is read goes to `delivery`, if there is one, and if that takes it.
-async fn carry_out<D: Device>(
+async fn perform<D: Device>(
     device: &D,
     requester: &Requester,
     delivery: Option<&FuseDevice>,

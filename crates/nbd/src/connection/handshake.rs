@@ -18,6 +18,7 @@ use crate::error::ConnectionError;
 use crate::exports::Exports;
 use crate::exports::export::{Chosen, Offered};
 use crate::exports::sessions::Client;
+use crate::fence::BridgeArrival;
 use crate::fence::attachment::{COMES, RETURNS};
 use crate::limits::admission::Admission;
 use crate::limits::config::TlsPolicy;
@@ -43,14 +44,13 @@ pub(crate) struct Handshake<'a, D> {
     tls: &'a TlsPolicy,
     admission: &'a mut Admission,
     client: &'a Client,
-    /// Inside TLS.
-    secure: bool,
-    zeroes: bool,
+    channel: Channel,
+    padding: Padding,
     replies: ReplyStyle,
     /// Where the client wants the data of reads delivered.
     delivery: Option<Arc<FuseDevice>>,
-    /// The client is the bridge of an attached drive; true: one that returns.
-    bridge: Option<bool>,
+    /// How it arrived, if the client is the bridge of an attached drive.
+    bridge: Option<BridgeArrival>,
     /// A refusal was recorded: later ones of the same connection are not.
     refused: bool,
     /// Export that `base:allocation` was chosen for. The reference is weak, so a client that stays in its
@@ -82,11 +82,29 @@ fn broken(reason: &str) -> ConnectionError {
     ConnectionError::Handshake(reason.to_owned())
 }
 
-/// Greets the client. Returns whether the client expects the 124 zeros after EXPORT_NAME.
+/// Whether the answer to EXPORT_NAME ends with 124 zeros (`NBD_FLAG_C_NO_ZEROES`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Padding {
+    /// The client expects them.
+    Zeroes,
+    /// The client does not.
+    Omitted,
+}
+
+/// What carries the options of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Channel {
+    /// The stream itself.
+    Plain,
+    /// TLS over the stream.
+    Tls,
+}
+
+/// Greets the client. Returns the padding that it expects.
 ///
 /// # Errors
 /// If the client does not speak fixed newstyle, or the stream fails.
-pub(crate) async fn greet<S>(stream: &mut S) -> Result<bool, ConnectionError>
+pub(crate) async fn greet<S>(stream: &mut S) -> Result<Padding, ConnectionError>
 where
     S: AsyncRead + AsyncWrite + Unpin,
 {
@@ -103,7 +121,10 @@ where
     if flags & FLAG_C_FIXED_NEWSTYLE == 0 {
         return Err(broken("the client does not speak fixed newstyle"));
     }
-    Ok(flags & FLAG_C_NO_ZEROES == 0)
+    Ok(match flags & FLAG_C_NO_ZEROES {
+        0 => Padding::Zeroes,
+        _ => Padding::Omitted,
+    })
 }
 
 impl<'a, D: Device> Handshake<'a, D> {
@@ -112,16 +133,16 @@ impl<'a, D: Device> Handshake<'a, D> {
         tls: &'a TlsPolicy,
         admission: &'a mut Admission,
         client: &'a Client,
-        zeroes: bool,
-        secure: bool,
+        padding: Padding,
+        channel: Channel,
     ) -> Self {
         Self {
             exports,
             tls,
             admission,
             client,
-            secure,
-            zeroes,
+            channel,
+            padding,
             replies: ReplyStyle::Simple,
             delivery: None,
             bridge: None,
@@ -163,7 +184,10 @@ impl<'a, D: Device> Handshake<'a, D> {
                         Next::Continue
                     }
                     (OPT_ATTACH, _) if self.is_trusted() && matches!(data[..], [COMES | RETURNS]) => {
-                        self.bridge = Some(data[..] == [RETURNS]);
+                        self.bridge = Some(match data[..] == [RETURNS] {
+                            true => BridgeArrival::Returning,
+                            false => BridgeArrival::New,
+                        });
                         reply::push_reply(&mut out, OPT_ATTACH, REP_ACK, &[]);
                         Next::Continue
                     }
@@ -255,7 +279,7 @@ impl<'a, D: Device> Handshake<'a, D> {
     }
 
     fn answer(&mut self, option: u32, data: &[u8], out: &mut Vec<u8>) -> Result<Next<D>, ConnectionError> {
-        let tls_required = matches!(self.tls, TlsPolicy::Required(_)) && !self.secure;
+        let tls_required = matches!(self.tls, TlsPolicy::Required(_)) && self.channel == Channel::Plain;
         if tls_required && !matches!(option, OPT_STARTTLS | OPT_ABORT) {
             self.record(RefusalReason::NoTls, None, &"it did not use TLS");
             if option == OPT_EXPORT_NAME {
@@ -283,7 +307,11 @@ impl<'a, D: Device> Handshake<'a, D> {
                 let (export, right) = self.find(&name).ok_or(ConnectionError::NoExport)?;
                 let session = self.session(&export, right, false);
                 let geometry = export.device.geometry();
-                out.extend_from_slice(&reply::export_name_answer(&geometry, session, self.zeroes));
+                out.extend_from_slice(&reply::export_name_answer(
+                    &geometry,
+                    session,
+                    self.padding == Padding::Zeroes,
+                ));
                 let chosen = self.choose(export, right).ok_or(ConnectionError::NoExport)?;
                 return Ok(Next::Enter(chosen, session));
             }
@@ -378,7 +406,7 @@ impl<'a, D: Device> Handshake<'a, D> {
     }
 
     fn start_tls(&self, out: &mut Vec<u8>) -> Next<D> {
-        if self.secure {
+        if self.channel == Channel::Tls {
             push_error(out, OPT_STARTTLS, REP_ERR_INVALID, "TLS is already on");
         } else if matches!(self.tls, TlsPolicy::Off) {
             push_error(out, OPT_STARTTLS, REP_ERR_UNSUP, "the server has no TLS");

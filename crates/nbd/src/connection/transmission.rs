@@ -26,7 +26,7 @@ use crate::connection::slots::Slots;
 use crate::error::ConnectionError;
 use crate::fence::attachment::Carrier;
 use crate::limits::budget::Lease;
-use crate::limits::helpers::{Helpers, Place};
+use crate::limits::helpers::{Assignment, Helpers};
 use crate::wire::extended::{EXTENDED_HEADER_BYTES, ExtendedRequestHeader};
 use crate::wire::operation::{self, Operation, Refusal, Session};
 use crate::wire::protocol::{CMD_FLAG_PAYLOAD_LEN, CMD_HEARD, CMD_READY, CMD_WRITE, MAX_PAYLOAD_BYTES};
@@ -123,7 +123,7 @@ impl<'a, S, D, E, F> Transmission<'a, S, D, E, F>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     D: Device,
-    E: Fn(Option<Place>, Request, Buffer) -> F,
+    E: Fn(Option<Assignment>, Request, Buffer) -> F,
     F: Future<Output = Finished>,
 {
     pub(crate) fn new(
@@ -295,7 +295,7 @@ where
     }
 
     /// Takes a place for a large request at some worker, if more requests are in flight or follow.
-    fn place(&mut self, cx: &mut Context<'_>, bytes: usize) -> Option<Place> {
+    fn assign(&mut self, cx: &mut Context<'_>, bytes: usize) -> Option<Assignment> {
         let helpers = self.helpers.filter(|_| bytes >= HELPED_BYTES_MIN)?;
         if self.slots.is_empty() && self.input.available().is_empty() {
             // The data of a large WRITE was received by itself. What follows may be there already.
@@ -304,7 +304,7 @@ where
                 return None;
             }
         }
-        helpers.place()
+        helpers.assign()
     }
 
     fn start(&mut self, cx: &mut Context<'_>, request: Request, buffer: Buffer) {
@@ -312,8 +312,8 @@ where
         let listing = usize::from(is_listing(&request.operation));
         self.listings += listing;
         debug_assert!(self.listings <= LISTINGS_MAX, "only admitted below the limit");
-        let place = self.place(cx, buffer.as_slice().len());
-        let future = (self.execute)(place, request, buffer);
+        let assignment = self.assign(cx, buffer.as_slice().len());
+        let future = (self.execute)(assignment, request, buffer);
         if let Poll::Ready(finished) = self.slots.start(future) {
             self.listings -= listing;
             let Self { output, notices, memory, session, broken, .. } = self;

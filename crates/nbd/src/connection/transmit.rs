@@ -25,7 +25,7 @@ use crate::fence::Member;
 use crate::fence::attachment::{Carrier, Foreign};
 use crate::limits::budget::Lease;
 use crate::limits::config::ServerConfig;
-use crate::limits::helpers::Place;
+use crate::limits::helpers::Assignment;
 use crate::peers::presence::Presence;
 use crate::shutdown::Shutdown;
 
@@ -65,7 +65,7 @@ where
         long_ranges: Semaphore::new(LONG_RANGES_MAX),
         requester: requests.requester(),
     };
-    let run = |place, request, buffer| execute(&executor, place, request, buffer);
+    let run = |assignment, request, buffer| execute(&executor, assignment, request, buffer);
     let lease = Lease::new(&resources.budget, config.connection_buffer_bytes_max);
     let limit = config.requests_per_connection_max;
     let helpers = config.helpers.as_ref();
@@ -143,7 +143,7 @@ impl<S, D, E, F, P> Course<'_, S, D, E, F, P>
 where
     S: AsyncRead + AsyncWrite + Unpin,
     D: Device,
-    E: Fn(Option<Place>, Request, Buffer) -> F,
+    E: Fn(Option<Assignment>, Request, Buffer) -> F,
     F: Future<Output = Finished>,
     P: Fn(&S) -> Presence,
 {

@@ -26,12 +26,12 @@ pub(crate) struct Client {
 /// The sessions of an export.
 #[derive(Debug)]
 pub(crate) struct Sessions {
-    state: Mutex<State>,
+    state: Mutex<SessionTable>,
     count: watch::Sender<usize>,
 }
 
 #[derive(Debug)]
-struct State {
+struct SessionTable {
     access: Access,
     removed: bool,
     /// By number of the connection.
@@ -47,7 +47,7 @@ struct Session {
 
 impl Sessions {
     pub(crate) fn new(access: Access) -> Sessions {
-        let state = State { access, removed: false, sessions: HashMap::new() };
+        let state = SessionTable { access, removed: false, sessions: HashMap::new() };
         Sessions { state: Mutex::new(state), count: watch::Sender::new(0) }
     }
 
@@ -104,7 +104,7 @@ impl Sessions {
     pub(crate) fn set_access(&self, access: Access, export: &str) {
         let mut state = self.state.lock();
         state.access = access;
-        let State { access, sessions, .. } = &*state;
+        let SessionTable { access, sessions, .. } = &*state;
         let lost =
             |session: &&Session| access.right_of(session.client.identity.as_deref()) < Some(session.right);
         sessions

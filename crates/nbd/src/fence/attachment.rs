@@ -86,7 +86,7 @@ impl fmt::Debug for Sharing {
 /// Changes of others, of which the bridge has not heard.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
-    state: Mutex<State>,
+    state: Mutex<BridgeState>,
     /// False: no bridge has to hear of anything.
     is_attached: AtomicBool,
     /// Notified when the bridge has come, gone, caught up or heard.
@@ -94,7 +94,7 @@ pub(crate) struct Changes {
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct BridgeState {
     /// Connections of the bridge.
     connections: usize,
     /// The bridge has made again all that it has to.
@@ -117,7 +117,7 @@ struct Open {
     carrier: Option<u64>,
 }
 
-impl State {
+impl BridgeState {
     fn wake(&self) {
         if let Some(waker) = self.carriers.values().next() {
             waker.wake();
@@ -162,7 +162,7 @@ impl Changes {
     }
 
     /// Returns whether no bridge lives. A lock is held by the caller, so that none comes meanwhile.
-    fn is_gone(&self, state: &State, sharing: &Sharing) -> bool {
+    fn is_gone(&self, state: &BridgeState, sharing: &Sharing) -> bool {
         let is_gone = state.connections == 0 && !sharing.is_marked();
         if is_gone {
             self.is_attached.store(false, Ordering::SeqCst);
@@ -175,9 +175,9 @@ impl Changes {
     /// # Errors
     /// If the bridge does not come back, or does not answer.
     pub(crate) async fn admit(&self, sharing: &Sharing) -> Result<(), DeviceError> {
-        let may = |state: &mut State| match state {
-            State { is_silent: true, .. } => Some(Err(silent())),
-            State { is_ready: true, open, .. } if open.len() < OPEN_MAX => Some(Ok(())),
+        let may = |state: &mut BridgeState| match state {
+            BridgeState { is_silent: true, .. } => Some(Err(silent())),
+            BridgeState { is_ready: true, open, .. } if open.len() < OPEN_MAX => Some(Ok(())),
             state => self.is_gone(state, sharing).then_some(Ok(())),
         };
         self.wait(may).await.unwrap_or_else(|| Err(silent()))
@@ -203,7 +203,7 @@ impl Changes {
             state.wake();
             number
         };
-        let is_heard = |state: &mut State| {
+        let is_heard = |state: &mut BridgeState| {
             let is_gone = self.is_gone(state, sharing);
             if is_gone {
                 state.open.remove(&number);
@@ -225,7 +225,7 @@ impl Changes {
     }
 
     /// Waits for a result. `None` if there is none within [`PATIENCE`].
-    async fn wait<T>(&self, mut result: impl FnMut(&mut State) -> Option<T>) -> Option<T> {
+    async fn wait<T>(&self, mut result: impl FnMut(&mut BridgeState) -> Option<T>) -> Option<T> {
         let since = Instant::now();
         loop {
             let mut moved = std::pin::pin!(self.moved.notified());
@@ -330,6 +330,11 @@ mod tests {
     use std::task::Waker;
 
     use super::*;
+    use crate::fence::BridgeArrival;
+
+    fn shared_writes() -> Sharing {
+        Sharing { shared_writes: true, mark: None }
+    }
 
     fn marked(is_marked: &Arc<AtomicBool>) -> Sharing {
         let is_marked = Arc::clone(is_marked);
@@ -341,17 +346,17 @@ mod tests {
         notices.iter().map(|notice| notice.number).collect()
     }
 
-    struct Shared {
+    struct Fixture {
         fence: Arc<Fence>,
         foreign: Foreign,
         is_marked: Arc<AtomicBool>,
     }
 
-    fn shared() -> Shared {
+    fn fixture() -> Fixture {
         let (fence, is_marked) = (Arc::new(Fence::default()), Arc::new(AtomicBool::new(true)));
         let foreign = Foreign { fence: Arc::clone(&fence), sharing: marked(&is_marked) };
         fence.changes().expect_bridge();
-        Shared { fence, foreign, is_marked }
+        Fixture { fence, foreign, is_marked }
     }
 
     /// What a future gives within a time in which nothing else happens.
@@ -361,9 +366,9 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn changes_wait_until_the_bridge_is_back_and_has_caught_up() {
-        let Shared { fence, foreign, is_marked } = shared();
+        let Fixture { fence, foreign, is_marked } = fixture();
         assert!(within(10, foreign.admit()).await.is_none(), "it is away");
-        let attached = fence.attach(false, true).expect("nobody else");
+        let attached = fence.attach(BridgeArrival::New, &shared_writes()).expect("nobody else");
         let carrier = Carrier::new(&fence, 1);
         assert!(within(10, foreign.admit()).await.is_none(), "it makes changes again");
         carrier.ready();
@@ -377,8 +382,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_change_is_complete_when_the_bridge_has_heard_of_it() {
-        let Shared { fence, foreign, is_marked } = shared();
-        let attached = fence.attach(false, true).expect("nobody else");
+        let Fixture { fence, foreign, is_marked } = fixture();
+        let attached = fence.attach(BridgeArrival::New, &shared_writes()).expect("nobody else");
         let carriers = [1, 2].map(|number| Carrier::new(&fence, number));
         let mut telling = std::pin::pin!(foreign.tell((4096, 512)));
         assert!(within(1, telling.as_mut()).await.is_none());
@@ -404,8 +409,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn changes_of_clients_that_leave_are_bounded() {
-        let Shared { fence, foreign, .. } = shared();
-        let _attached = fence.attach(false, true).expect("nobody else");
+        let Fixture { fence, foreign, .. } = fixture();
+        let _attached = fence.attach(BridgeArrival::New, &shared_writes()).expect("nobody else");
         let carrier = Carrier::new(&fence, 1);
         carrier.ready();
         for _ in 0..OPEN_MAX {
@@ -420,8 +425,8 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn a_bridge_that_hangs_holds_nobody_for_ever() {
-        let Shared { fence, foreign, .. } = shared();
-        let _attached = fence.attach(false, true).expect("nobody else");
+        let Fixture { fence, foreign, .. } = fixture();
+        let _attached = fence.attach(BridgeArrival::New, &shared_writes()).expect("nobody else");
         let carrier = Carrier::new(&fence, 1);
         carrier.ready();
         assert_eq!(foreign.tell((0, 512)).await, Err(silent()));

@@ -37,23 +37,23 @@ struct Rank {
 
 /// The places of a server and their holders.
 pub(crate) struct Admissions {
-    state: Mutex<State>,
+    state: Mutex<Occupancy>,
     places: usize,
     places_per_peer: usize,
     audit: Arc<Audit>,
 }
 
 #[derive(Default)]
-struct State {
+struct Occupancy {
     connections: usize,
     /// By peers as they are counted.
-    peers: HashMap<Peer, PeerState>,
+    peers: HashMap<Peer, PeerOccupancy>,
     handshakes: BTreeMap<Rank, Handshaking>,
     next_number: u64,
 }
 
 #[derive(Default)]
-struct PeerState {
+struct PeerOccupancy {
     connections: usize,
     handshakes: BTreeSet<Rank>,
 }
@@ -64,7 +64,7 @@ struct Handshaking {
     closed: Arc<Notify>,
 }
 
-impl State {
+impl Occupancy {
     /// Removes a handshake and its connection, and notifies the connection.
     fn close(&mut self, rank: Rank) {
         if let Some(handshaking) = self.end_handshake(rank) {

@@ -70,7 +70,7 @@ impl Helpers {
 
     /// Takes a place for a large request of a connection of this thread: at the helper with the fewest, or
     /// here if that has enough, or if there is none.
-    pub(crate) fn place(self: &Arc<Self>) -> Option<Place> {
+    pub(crate) fn assign(self: &Arc<Self>) -> Option<Assignment> {
         let here = std::thread::current().id();
         let is_occupied =
             |worker: &&Worker| worker.thread != here && worker.share.load(Ordering::Relaxed) >= OCCUPIED_FROM;
@@ -85,7 +85,7 @@ impl Helpers {
             (helper, own) => own.or(helper)?,
         };
         self.taken(at).fetch_add(1, Ordering::Relaxed);
-        Some(Place { helpers: Arc::clone(self), at })
+        Some(Assignment { helpers: Arc::clone(self), at })
     }
 
     fn taken(&self, at: At) -> &AtomicUsize {
@@ -97,12 +97,12 @@ impl Helpers {
 }
 
 /// A place for one request. It is given back when it is dropped.
-pub(crate) struct Place {
+pub(crate) struct Assignment {
     helpers: Arc<Helpers>,
     at: At,
 }
 
-impl Place {
+impl Assignment {
     /// Returns the runtime of the helper that the place is at, or `None` if it is on the thread of the
     /// connection.
     pub(crate) fn handle(&self) -> Option<Handle> {
@@ -113,7 +113,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Assignment {
     fn drop(&mut self) {
         let before = self.helpers.taken(self.at).fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "a place that was taken is given back once");
@@ -128,11 +128,11 @@ impl<T: Send + 'static> Running<T> {
     /// too.
     pub(crate) fn start(
         handle: &Handle,
-        place: Option<Place>,
+        assignment: Option<Assignment>,
         request: impl Future<Output = T> + Send + 'static,
     ) -> Running<T> {
         Running(handle.spawn(async move {
-            let _place = place;
+            let _assignment = assignment;
             request.await
         }))
     }
@@ -173,14 +173,14 @@ mod tests {
     #[tokio::test]
     async fn places_are_dealt_out_evenly_and_given_back() {
         let (helpers, _) = helpers();
-        let places: Vec<Place> = (0..7).map_while(|_| helpers.place()).collect();
-        let at = |places: &[Place]| places.iter().map(|place| place.at).collect::<Vec<_>>();
+        let assignments: Vec<Assignment> = (0..7).map_while(|_| helpers.assign()).collect();
+        let at = |assignments: &[Assignment]| assignments.iter().map(|it| it.at).collect::<Vec<_>>();
         let (own, one, two) = (At::Worker(0), At::Helper(0), At::Helper(1));
-        assert_eq!(at(&places), [one, two, one, two, own, one, two]);
-        drop(places);
-        let again: Vec<Place> = (0..3).map_while(|_| helpers.place()).collect();
+        assert_eq!(at(&assignments), [one, two, one, two, own, one, two]);
+        drop(assignments);
+        let again: Vec<Assignment> = (0..3).map_while(|_| helpers.assign()).collect();
         assert_eq!(at(&again), [one, two, one]);
-        assert!(Arc::new(Helpers::new([], [])).place().is_none());
+        assert!(Arc::new(Helpers::new([], [])).assign().is_none());
     }
 
     #[tokio::test]
@@ -188,24 +188,24 @@ mod tests {
         let (helpers, share) = helpers();
         let used = |thousandths| {
             share.store(thousandths, Ordering::Relaxed);
-            let places: Vec<Place> = (0..30).map_while(|_| helpers.place()).collect();
-            places.iter().filter(|place| place.at == At::Helper(1)).count()
+            let assignments: Vec<Assignment> = (0..30).map_while(|_| helpers.assign()).collect();
+            assignments.iter().filter(|it| it.at == At::Helper(1)).count()
         };
         assert_eq!((used(0), used(300), used(10)), (10, 0, 10));
         let others = (0..2).map(|_| Worker::new(other_thread(), Arc::new(900.into())));
         let here = Worker::new(std::thread::current().id(), Arc::default());
         let workers: Vec<Worker> = others.chain([here]).collect();
         let used = Arc::new(Helpers::new(workers, [Handle::current()]));
-        assert_eq!(used.place().map(|place| place.at), Some(At::Worker(2)), "no core is free");
+        assert_eq!(used.assign().map(|it| it.at), Some(At::Worker(2)), "no core is free");
     }
 
     #[tokio::test]
     async fn a_request_that_nobody_waits_for_is_dropped() {
         let (helpers, _) = helpers();
-        let place = helpers.place().expect("a place");
+        let assignment = helpers.assign().expect("a place");
         let held = Arc::new(());
         let (alive, hold) = (Arc::downgrade(&held), held);
-        let running = Running::start(&Handle::current(), Some(place), async move {
+        let running = Running::start(&Handle::current(), Some(assignment), async move {
             let _hold = hold;
             std::future::pending::<()>().await;
         });

@@ -2,10 +2,10 @@
 
 mod connection;
 mod load;
+mod read_back;
 mod receiver;
-mod shared;
-mod verify;
+mod verifier;
 
 pub use load::{Load, Plan, Style};
-pub use shared::{ClientCounts, Shared};
-pub use verify::{VERIFY_BYTES_MAX, read_back};
+pub use read_back::{VERIFY_BYTES_MAX, read_back};
+pub use verifier::{ClientCounts, Verifier};

@@ -85,7 +85,8 @@ pub enum Action {
     Ring,
 }
 
-struct State {
+/// Content, power and pending faults of a disk.
+struct DiskState {
     rng: SimRng,
     /// Content that reads return.
     live: Image,
@@ -115,7 +116,7 @@ struct State {
 pub struct Disk {
     size_bytes: u64,
     pace: Pace,
-    state: Mutex<State>,
+    state: Mutex<DiskState>,
     changed: Condvar,
 }
 
@@ -123,7 +124,7 @@ impl Disk {
     /// Creates a disk of whole pages, all zeros, with power.
     pub fn new(size_bytes: u64, pace: Pace, stale: Stale, rng: SimRng) -> Disk {
         let pages = (size_bytes / PAGE_BYTES as u64) as usize;
-        let state = State {
+        let state = DiskState {
             rng,
             live: Image::empty(pages),
             durable: Image::empty(pages),
@@ -329,7 +330,7 @@ impl Disk {
         (state.live.clone(), state.at_cut.clone())
     }
 
-    fn cut_power(&self, state: &mut State) {
+    fn cut_power(&self, state: &mut DiskState) {
         if state.powered {
             state.powered = false;
             state.trigger = None;
@@ -341,9 +342,9 @@ impl Disk {
         self.changed.notify_all();
     }
 
-    fn notify(&self, state: &mut State, event: Event) {
+    fn notify(&self, state: &mut DiskState, event: Event) {
         let Some((trigger, action)) = &mut state.trigger else { return };
-        if trigger.hears(event) {
+        if trigger.fires_on(event) {
             let action = *action;
             state.trigger = None;
             state.rung = true;
@@ -354,7 +355,10 @@ impl Disk {
         }
     }
 
-    fn with_power<'a>(&self, mut state: MutexGuard<'a, State>) -> Result<MutexGuard<'a, State>, Failed> {
+    fn with_power<'a>(
+        &self,
+        mut state: MutexGuard<'a, DiskState>,
+    ) -> Result<MutexGuard<'a, DiskState>, Failed> {
         if state.powered {
             return Ok(state);
         }
@@ -367,9 +371,9 @@ impl Disk {
     /// Waits for a random time, without the lock. Fails if the power was cut meanwhile.
     fn pause<'a>(
         &'a self,
-        mut state: MutexGuard<'a, State>,
+        mut state: MutexGuard<'a, DiskState>,
         us_max: u64,
-    ) -> Result<MutexGuard<'a, State>, Failed> {
+    ) -> Result<MutexGuard<'a, DiskState>, Failed> {
         let us = if us_max == 0 || state.rng.chance(1, 3) { 0 } else { state.rng.below(us_max) };
         let lives = state.counts.cuts;
         if us > 0 {

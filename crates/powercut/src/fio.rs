@@ -8,6 +8,8 @@ use std::time::Duration;
 use launch::wait;
 use media::SimRng;
 
+use crate::error::{Error, Result};
+
 /// Size of the range that is verified after restarts, in bytes.
 pub const SETTLED_BYTES: u64 = 4 << 20;
 /// Size of the range that is written and verified while the power is cut, in bytes.
@@ -24,12 +26,12 @@ const BLOCKS: [&str; 4] = ["4k", "16k", "64k", "256k"];
 ///
 /// # Errors
 /// Fails with the missing one.
-pub fn look() -> Result<(), String> {
+pub fn check_installed() -> Result<()> {
     let output = Command::new("fio").arg("--enghelp").stderr(Stdio::null()).output();
-    let output = output.map_err(|_| "fio is not installed".to_string())?;
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    let speaks = said.lines().any(|line| line.trim() == "nbd");
-    if speaks { Ok(()) } else { Err("this fio has no nbd engine".to_string()) }
+    let output = output.map_err(|_| Error::Missing("fio is not installed"))?;
+    let engines = String::from_utf8_lossy(&output.stdout);
+    let has_nbd = engines.lines().any(|line| line.trim() == "nbd");
+    if has_nbd { Ok(()) } else { Err(Error::Missing("this fio has no nbd engine")) }
 }
 
 /// One filling of the quiet range.
@@ -59,7 +61,7 @@ pub struct Fio {
 /// A running job.
 pub struct Job {
     child: Child,
-    output: PathBuf,
+    log: PathBuf,
 }
 
 impl Fio {
@@ -76,10 +78,10 @@ impl Fio {
         }
     }
 
-    fn job(&self, socket: &Path, name: &str, arguments: &[String]) -> Result<Job, String> {
-        let output = self.folder.join(format!("fio-{name}.out"));
-        let file = std::fs::File::create(&output).map_err(|error| format!("cannot log fio: {error}"))?;
-        let errors = file.try_clone().map_err(|error| format!("cannot log fio: {error}"))?;
+    fn job(&self, socket: &Path, name: &str, arguments: &[String]) -> Result<Job> {
+        let log = self.folder.join(format!("fio-{name}.out"));
+        let file = std::fs::File::create(&log).map_err(Error::system("cannot log fio"))?;
+        let errors = file.try_clone().map_err(Error::system("cannot log fio"))?;
         let mut command = Command::new("fio");
         command
             .args([format!("--name={name}"), "--ioengine=nbd".into(), "--thread".into()])
@@ -92,8 +94,8 @@ impl Fio {
             .stdin(Stdio::null())
             .stdout(file)
             .stderr(errors);
-        let child = command.spawn().map_err(|error| format!("cannot start fio: {error}"))?;
-        Ok(Job { child, output })
+        let child = command.spawn().map_err(Error::system("cannot start fio"))?;
+        Ok(Job { child, log })
     }
 
     fn quiet_range(&self, generation: Generation) -> Vec<String> {
@@ -109,7 +111,7 @@ impl Fio {
     ///
     /// # Errors
     /// If fio cannot be started.
-    pub fn fill(&mut self, socket: &Path, rng: &mut SimRng) -> Result<Job, String> {
+    pub fn fill(&mut self, socket: &Path, rng: &mut SimRng) -> Result<Job> {
         let generation = Generation {
             number: self.next,
             block: BLOCKS[rng.index(BLOCKS.len())],
@@ -130,7 +132,7 @@ impl Fio {
     ///
     /// # Errors
     /// If it takes too long.
-    pub fn filled(&mut self, mut job: Job, stop: impl Fn() -> bool) -> Result<bool, String> {
+    pub fn filled(&mut self, mut job: Job, stop: impl Fn() -> bool) -> Result<bool> {
         let ended = job.wait(stop)?;
         let is_filled = ended == Some(0);
         self.quiet = self.filling.take().filter(|_| is_filled);
@@ -142,17 +144,14 @@ impl Fio {
     ///
     /// # Errors
     /// If it does not hold what was flushed.
-    pub fn verify(&mut self, socket: &Path) -> Result<(), String> {
+    pub fn verify(&mut self, socket: &Path) -> Result<()> {
         let Some(generation) = self.quiet else { return Ok(()) };
         let mut arguments = self.quiet_range(generation);
         arguments.push("--rw=read".into());
         let mut job = self.job(socket, "verify", &arguments)?;
         if job.wait(|| false)? != Some(0) {
-            return Err(format!(
-                "fio: generation {} was flushed and is not there:\n{}",
-                generation.number,
-                job.said()
-            ));
+            let problem = format!("lost generation {}, which was flushed", generation.number);
+            return Err(Error::Fio { problem, output: job.output() });
         }
         self.verified += 1;
         Ok(())
@@ -162,7 +161,7 @@ impl Fio {
     ///
     /// # Errors
     /// If fio cannot be started.
-    pub fn be_busy(&self, socket: &Path, rng: &mut SimRng) -> Result<Job, String> {
+    pub fn be_busy(&self, socket: &Path, rng: &mut SimRng) -> Result<Job> {
         let mut arguments = vec![
             format!("--offset={}", self.offset + SETTLED_BYTES),
             format!("--size={BUSY_BYTES}"),
@@ -185,10 +184,11 @@ impl Fio {
 
 impl Job {
     /// Waits for its end, or until `stop` returns true. Returns its exit code if it ended by itself.
-    fn wait(&mut self, stop: impl Fn() -> bool) -> Result<Option<i32>, String> {
+    fn wait(&mut self, stop: impl Fn() -> bool) -> Result<Option<i32>> {
         let since = std::time::Instant::now();
         loop {
-            let ended = wait(&mut self.child, Duration::ZERO).map_err(|error| error.to_string())?;
+            let ended =
+                wait(&mut self.child, Duration::ZERO).map_err(Error::system("cannot wait for fio"))?;
             if let Some(status) = ended {
                 return Ok(status.code());
             }
@@ -196,7 +196,8 @@ impl Job {
                 return Ok(None);
             }
             if since.elapsed() > LIMIT {
-                return Err(format!("fio did not end in {} seconds:\n{}", LIMIT.as_secs(), self.said()));
+                let problem = format!("did not end in {} seconds", LIMIT.as_secs());
+                return Err(Error::Fio { problem, output: self.output() });
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -206,20 +207,20 @@ impl Job {
     ///
     /// # Errors
     /// If it has read data that it had not written.
-    pub fn stop(mut self) -> Result<(), String> {
+    pub fn stop(mut self) -> Result<()> {
         // It may have ended when the server did.
         let _ = self.child.kill();
         let _ = self.child.wait();
-        let said = self.said();
+        let output = self.output();
         // Errors of reading and writing may be caused by the power cut; these are not.
-        match said.lines().any(|line| line.starts_with("verify:") || line.contains(": verify failed")) {
-            true => Err(format!("fio read something it had not written:\n{said}")),
+        match output.lines().any(|line| line.starts_with("verify:") || line.contains(": verify failed")) {
+            true => Err(Error::Fio { problem: "read something it had not written".to_string(), output }),
             false => Ok(()),
         }
     }
 
-    fn said(&self) -> String {
-        std::fs::read_to_string(&self.output).unwrap_or_default()
+    fn output(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
     }
 }
 

@@ -12,6 +12,7 @@
 pub mod client;
 pub mod counts;
 pub mod disk;
+pub mod error;
 pub mod fio;
 pub mod mode;
 pub mod mount;
@@ -20,5 +21,6 @@ pub mod server;
 pub mod story;
 
 pub use counts::Counts;
+pub use error::Error;
 pub use mode::Mode;
 pub use run::{Failure, Options, Report, run, why_not};

@@ -105,7 +105,7 @@ fn main() -> ExitCode {
     let report = match report {
         Ok(report) => report,
         Err(error) => {
-            eprintln!("cannot go on: {error}");
+            eprintln!("stopped: {error}");
             return ExitCode::from(2);
         }
     };

@@ -43,13 +43,15 @@ impl fmt::Display for Mode {
     }
 }
 
-impl FromStr for Mode {
-    type Err = String;
+/// A name that no mode has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected one of {}", Mode::ALL.map(Mode::name).join(", "))]
+pub struct UnknownMode;
 
-    fn from_str(name: &str) -> Result<Mode, String> {
-        Mode::ALL.into_iter().find(|mode| mode.name() == name).ok_or_else(|| {
-            let names = Mode::ALL.map(Mode::name).join(", ");
-            format!("expected one of {names}")
-        })
+impl FromStr for Mode {
+    type Err = UnknownMode;
+
+    fn from_str(name: &str) -> Result<Mode, UnknownMode> {
+        Mode::ALL.into_iter().find(|mode| mode.name() == name).ok_or(UnknownMode)
     }
 }

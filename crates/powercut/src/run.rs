@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use crate::counts::Counts;
 use crate::disk::{Disk, Pace, Stale};
+use crate::error::Error;
 use crate::fio;
 use crate::mode::Mode;
 use crate::mount::{Cache, Mounted};
@@ -46,14 +47,14 @@ pub struct Options {
 }
 
 /// A story with a violation.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Failure {
     /// Seed of the story.
     pub seed: u64,
     /// Mode of the story.
     pub mode: Mode,
     /// Reason of the failure.
-    pub why: String,
+    pub why: Error,
     /// Folder with logs and images.
     pub kept: PathBuf,
 }
@@ -69,7 +70,7 @@ pub struct Report {
 
 /// Reason why stories cannot be run here, if any: no FUSE, or no fio although it is required.
 pub fn why_not(folder: &Path, fio: bool) -> Option<String> {
-    let missing = if fio { fio::look().err() } else { None };
+    let missing = if fio { fio::check_installed().err().map(|missing| missing.to_string()) } else { None };
     missing.or_else(|| {
         let disk = Arc::new(Disk::new(1 << 20, Pace::default(), Stale::Hidden, SimRng::new(0)));
         let point = folder.join("probe");

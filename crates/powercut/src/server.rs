@@ -1,6 +1,5 @@
 //! The program under test: as a server, and with its other commands.
 
-use std::fmt;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,21 +11,21 @@ use launch::{Serve, Server, wait};
 /// Time limit for a server to open or close a drive, and for a command to end.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// Paths of the program, its logs and sockets.
+/// The program under test, and the folder of its logs and sockets.
 #[derive(Clone, Debug)]
-pub struct Place {
-    /// The program.
-    pub program: PathBuf,
+pub struct Program {
+    /// Its executable file.
+    pub path: PathBuf,
     /// A folder for sockets and logs.
     pub folder: PathBuf,
     /// I/O back end: `uring` or `plain`.
     pub io: String,
 }
 
-impl Place {
-    /// What a server is started with.
+impl Program {
+    /// Environment and runtime folder of a server.
     fn server(&self) -> Serve {
-        Serve::new(&self.program)
+        Serve::new(&self.path)
             .runtime_dir(&self.folder.join("run"))
             // Other users have no access to what is mounted here.
             .as_own_user()
@@ -70,17 +69,17 @@ impl Place {
     ///
     /// # Errors
     /// If it does not end in time, or exits with another code.
-    pub fn run(&self, arguments: &[String]) -> Result<String, Failed> {
+    pub fn run(&self, arguments: &[String]) -> Result<String, CommandFailed> {
         let command = arguments.join(" ");
         let [path, errors_path] = ["command.out", "command.err"].map(|name| self.folder.join(name));
-        let cannot = |error: io::Error| Failed {
+        let cannot = |error: io::Error| CommandFailed {
             why: format!("cannot run pumice {command}: {error}"),
             output: String::new(),
             errors: String::new(),
         };
         let output = File::create(&path).map_err(cannot)?;
         let errors = File::create(&errors_path).map_err(cannot)?;
-        let mut run = Command::new(&self.program);
+        let mut run = Command::new(&self.path);
         run.args(arguments).envs(self.server().environment().iter().cloned()).stdin(Stdio::null());
         let mut child = run.stdout(output).stderr(errors).spawn().map_err(cannot)?;
         let status = wait(&mut child, LIMIT).map_err(cannot)?;
@@ -95,29 +94,18 @@ impl Place {
                 format!("pumice {command} did not end in {} seconds", LIMIT.as_secs())
             }
         };
-        Err(Failed { why, output, errors })
+        Err(CommandFailed { why, output, errors })
     }
 }
 
 /// A command that could not be run, failed, or did not end in time.
-#[derive(Debug)]
-pub struct Failed {
+#[derive(Debug, thiserror::Error)]
+#[error("{why}:\n{output}{errors}")]
+pub struct CommandFailed {
     /// Reason, with the command.
     pub why: String,
     /// Standard output.
     pub output: String,
     /// Standard error.
     pub errors: String,
-}
-
-impl fmt::Display for Failed {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:\n{}{}", self.why, self.output, self.errors)
-    }
-}
-
-impl From<Failed> for String {
-    fn from(failed: Failed) -> String {
-        failed.to_string()
-    }
 }

@@ -12,13 +12,14 @@ use launch::{Readiness, Server};
 use media::SimRng;
 use sim::oracle::LifeEnd;
 
-use crate::client::{Shared, read_back};
+use crate::client::{Verifier, read_back};
 use crate::counts::Counts;
 use crate::disk::{Action, Disk, Stale, Trigger, When};
+use crate::error::{Error, Result};
 use crate::fio::{BUSY_BYTES, Fio, SETTLED_BYTES};
 use crate::mode::Mode;
 use crate::mount::Mounted;
-use crate::server::{LIMIT, Place};
+use crate::server::{LIMIT, Program};
 use shape::Shape;
 
 /// Most power cuts in a row during one recovery.
@@ -55,7 +56,7 @@ pub struct Ending {
     /// Counts of events.
     pub counts: Counts,
     /// Reason of the failure, if any.
-    pub failure: Option<String>,
+    pub failure: Option<Error>,
 }
 
 /// Runs a story in a folder. Logs are kept there, and images in case of a failure.
@@ -71,24 +72,24 @@ pub fn run(setting: &Setting, folder: &Path) -> io::Result<Ending> {
     std::fs::create_dir_all(&point)?;
     let mounted = Mounted::new(disk.clone(), shape.cache, &point)?;
     let io = setting.io.clone().unwrap_or_else(|| shape.io.to_string());
-    let place = Place { program: setting.program.clone(), folder: folder.to_path_buf(), io };
-    place.note(&format!("seed {}, mode {}: {shape:#?}", setting.seed, setting.mode))?;
+    let program = Program { path: setting.program.clone(), folder: folder.to_path_buf(), io };
+    program.note(&format!("seed {}, mode {}: {shape:#?}", setting.seed, setting.mode))?;
     let mut story = Story {
         fio: Fio::new(folder, shape.config.logical_bytes),
-        shared: Arc::new(Shared::new(disk.clone())),
+        verifier: Arc::new(Verifier::new(disk.clone())),
         setting: setting.clone(),
         rng,
         shape,
         disk,
         point,
         mounted: Some(mounted),
-        place,
+        program,
         server: None,
         counts: Counts { drives: 1, ..Counts::default() },
     };
     let failure = story.lives().err();
     if let Some(why) = &failure {
-        story.keep(why)?;
+        story.keep(&why.to_string())?;
     }
     let mut counts = story.total();
     story.end();
@@ -101,17 +102,17 @@ struct Story {
     rng: SimRng,
     shape: Shape,
     disk: Arc<Disk>,
-    shared: Arc<Shared>,
+    verifier: Arc<Verifier>,
     fio: Fio,
     point: PathBuf,
     mounted: Option<Mounted>,
-    place: Place,
+    program: Program,
     server: Option<Server>,
     counts: Counts,
 }
 
 impl Story {
-    fn lives(&mut self) -> Result<(), String> {
+    fn lives(&mut self) -> Result<()> {
         self.create()?;
         let mut end = LifeEnd::Closed;
         let cuts_max = self.setting.cuts_max.min(self.shape.cuts);
@@ -138,14 +139,14 @@ impl Story {
             eprintln!("seed {}: {what}", self.setting.seed);
         }
         // Failure to write the log is no reason to stop.
-        let _ = self.place.note(what);
+        let _ = self.program.note(what);
     }
 
     fn file(&self) -> PathBuf {
         self.point.join(one_file::FILE_NAME)
     }
 
-    fn create(&mut self) -> Result<(), String> {
+    fn create(&mut self) -> Result<()> {
         let config = &self.shape.config;
         let capacity = config.logical_bytes + SETTLED_BYTES + BUSY_BYTES;
         let arguments = [
@@ -156,7 +157,7 @@ impl Story {
             format!("--segment={}", config.segment_bytes),
             format!("--codec={}", config.codec),
         ];
-        self.place.run(&arguments)?;
+        self.program.run(&arguments)?;
         if self.setting.lies {
             self.disk.lie();
         }
@@ -164,11 +165,11 @@ impl Story {
     }
 
     /// Starts the server, with power cuts and failed syncs meanwhile.
-    fn open(&mut self) -> Result<(), String> {
+    fn open(&mut self) -> Result<()> {
         self.check("before the drive is opened")?;
         let mut cuts = 0;
         loop {
-            self.shared.begin_life();
+            self.verifier.begin_life();
             let is_cut = cuts < RECOVERY_CUTS_MAX && self.rng.chance(1, 6);
             if is_cut {
                 let when = [When::InRequest, When::InSync, When::AfterSync, When::AtSlot][self.rng.index(4)];
@@ -182,15 +183,15 @@ impl Story {
                 self.note("a sync fails while it opens");
                 self.disk.fail_sync(self.rng.below(3));
             }
-            let server = self.place.serve(&self.file(), &self.shape.arguments);
-            let mut server = server.map_err(|error| format!("cannot start the server: {error}"))?;
+            let server = self.program.serve(&self.file(), &self.shape.arguments);
+            let mut server = server.map_err(Error::system("cannot start the server"))?;
             let disk = self.disk.clone();
             let started = server.wait_ready(1, LIMIT, || !disk.is_powered());
             let logged = server.logged();
             self.server = Some(server);
-            let started = started.map_err(|error| error.to_string())?;
+            let started = started.map_err(Error::system("cannot wait for the server"))?;
             if started == Readiness::Late {
-                return Err(format!("the server does not serve after {} seconds", LIMIT.as_secs()));
+                return Err(Error::server(format!("does not serve after {} seconds", LIMIT.as_secs())));
             }
             if !self.disk.is_powered() {
                 cuts += 1;
@@ -214,9 +215,8 @@ impl Story {
                     return Ok(());
                 }
                 Readiness::Ended(status) => {
-                    return Err(format!(
-                        "the server does not open the drive; it ended with {status}:\n{logged}"
-                    ));
+                    let problem = format!("does not open the drive; it ended with {status}");
+                    return Err(Error::Server { problem, log: logged });
                 }
                 // The power was cut between the two checks.
                 Readiness::Serves | Readiness::Interrupted | Readiness::Late => {
@@ -229,11 +229,11 @@ impl Story {
     }
 
     /// Compares everything that was ever written with the oracle, and lets fio verify its data.
-    fn read_back(&mut self, end: LifeEnd) -> Result<(), String> {
-        let socket = self.place.socket();
-        read_back(&socket, self.shape.config.sector_bytes, &self.shared)
-            .map_err(|why| format!("after the restart ({end:?}): {why}"))?;
-        self.shared.oracle.lock().resolve(end).map_err(|violation| violation.0)?;
+    fn read_back(&mut self, end: LifeEnd) -> Result<()> {
+        let socket = self.program.socket();
+        read_back(&socket, self.shape.config.sector_bytes, &self.verifier)
+            .map_err(|error| error.at(format!("after the restart ({end:?})")))?;
+        self.verifier.oracle.lock().resolve(end)?;
         self.fio.verify(&socket)?;
         if self.rng.chance(1, 8) { self.scrub() } else { Ok(()) }
     }
@@ -245,7 +245,7 @@ impl Story {
     }
 
     /// Cuts the power or kills the server while no clients work.
-    fn crash_at_once(&mut self) -> Result<(), String> {
+    fn crash_at_once(&mut self) -> Result<()> {
         let may_kill = self.setting.mode.restarts_after_failed_sync() || !self.has_failed_sync();
         if may_kill && self.rng.chance(1, 3) {
             self.kill("as soon as it had been read");
@@ -258,7 +258,7 @@ impl Story {
 
     /// Returns whether a sync failed since the server was started.
     fn has_failed_sync(&self) -> bool {
-        self.shared.has_failed_sync()
+        self.verifier.has_failed_sync()
     }
 
     /// Kills the server without a power cut.
@@ -271,16 +271,16 @@ impl Story {
     }
 
     /// Cuts the power, if it is on, ends the server, empties the page cache and restores the power.
-    fn cut_and_restart(&mut self, when: &str) -> Result<(), String> {
+    fn cut_and_restart(&mut self, when: &str) -> Result<()> {
         self.disk.cut();
-        self.shared.begin_end();
+        self.verifier.begin_end();
         self.note(&format!("power cut {when}"));
         if let Some(server) = &mut self.server {
             server.kill();
         }
         self.disk.release();
         self.server = None;
-        let failed = |error: io::Error| format!("cannot mount the disk anew: {error}");
+        let failed = |source| Error::System { what: "cannot mount the disk again", source };
         if let Some(mounted) = self.mounted.take() {
             mounted.unmount().map_err(failed)?;
         }
@@ -290,18 +290,16 @@ impl Story {
     }
 
     /// Asks the server to stop, and waits until it has closed the drive.
-    fn close(&mut self) -> Result<(), String> {
-        self.shared.begin_end();
+    fn close(&mut self) -> Result<()> {
+        self.verifier.begin_end();
         let Some(mut server) = self.server.take() else { return Ok(()) };
         server.ask_to_stop();
-        let status = server.wait(LIMIT).map_err(|error| error.to_string())?;
+        let status = server.wait(LIMIT).map_err(Error::system("cannot wait for the server"))?;
         let status =
-            status.ok_or_else(|| format!("the server does not stop in {} seconds", LIMIT.as_secs()))?;
+            status.ok_or_else(|| Error::server(format!("does not stop in {} seconds", LIMIT.as_secs())))?;
         if !status.success() {
-            return Err(format!(
-                "the server did not close the drive; it ended with {status}:\n{}",
-                server.logged()
-            ));
+            let problem = format!("did not close the drive; it ended with {status}");
+            return Err(Error::Server { problem, log: server.logged() });
         }
         self.counts.closes += 1;
         Ok(())
@@ -310,11 +308,11 @@ impl Story {
     /// Saves images for the analysis of a failure.
     fn keep(&self, why: &str) -> io::Result<()> {
         let (now, at_cut) = self.disk.images();
-        now.save(&self.place.folder.join("image.now"))?;
+        now.save(&self.program.folder.join("image.now"))?;
         if let Some(at_cut) = at_cut {
-            at_cut.save(&self.place.folder.join("image.cut"))?;
+            at_cut.save(&self.program.folder.join("image.cut"))?;
         }
-        std::fs::write(self.place.folder.join("failure"), why)
+        std::fs::write(self.program.folder.join("failure"), why)
     }
 
     fn end(&mut self) {
@@ -328,7 +326,7 @@ impl Story {
     }
 
     fn total(&self) -> Counts {
-        let (disk, clients) = (self.disk.counts(), self.shared.counts());
+        let (disk, clients) = (self.disk.counts(), self.verifier.counts());
         Counts {
             cuts: disk.cuts,
             failed_syncs: disk.failed_syncs,

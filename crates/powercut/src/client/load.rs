@@ -13,7 +13,7 @@ use sim::oracle::Kind;
 
 use super::connection::Connection;
 use super::receiver::{self, InFlight, Pending};
-use super::shared::Shared;
+use super::verifier::Verifier;
 
 /// Largest TRIM or zeroing, in bytes.
 const ZERO_BYTES_MAX: u64 = 8 << 20;
@@ -73,7 +73,7 @@ impl Load {
         socket: &Path,
         plan: Plan,
         config: &Arc<sim::Config>,
-        shared: &Arc<Shared>,
+        verifier: &Arc<Verifier>,
         rng: &mut SimRng,
     ) -> io::Result<Load> {
         let mut load = Load { threads: Vec::new(), connections: Vec::new() };
@@ -81,7 +81,7 @@ impl Load {
             let connection = Connection::open(socket)?;
             load.connections.push(connection.share()?);
             let in_flight = Arc::new(InFlight::default());
-            let receiver = (connection.share()?, in_flight.clone(), shared.clone());
+            let receiver = (connection.share()?, in_flight.clone(), verifier.clone());
             load.threads
                 .push(std::thread::spawn(move || receiver::run(receiver.0, &receiver.1, &receiver.2)));
             let mut client = Client {
@@ -89,7 +89,7 @@ impl Load {
                 in_flight,
                 plan,
                 config: config.clone(),
-                shared: shared.clone(),
+                verifier: verifier.clone(),
                 rng: rng.fork(),
                 cookie: 0,
             };
@@ -129,7 +129,7 @@ struct Client {
     in_flight: Arc<InFlight>,
     plan: Plan,
     config: Arc<sim::Config>,
-    shared: Arc<Shared>,
+    verifier: Arc<Verifier>,
     rng: SimRng,
     cookie: u64,
 }
@@ -137,7 +137,7 @@ struct Client {
 impl Client {
     fn run(&mut self) {
         for _ in 0..self.plan.operations {
-            if self.shared.is_stopped() || !self.request() {
+            if self.verifier.is_stopped() || !self.request() {
                 break;
             }
         }
@@ -204,10 +204,10 @@ impl Client {
         let (offset, length) = (first * SECTOR_BYTES as u64, count * SECTOR_BYTES as u64);
         let durable = flags & wire::CMD_FLAG_FUA != 0 || !self.config.write_cache;
         let whole_blocks = offset.is_multiple_of(BLOCK_BYTES) && length.is_multiple_of(BLOCK_BYTES);
-        let shared = self.shared.clone();
+        let verifier = self.verifier.clone();
         let mut number = 0;
         let begin = || {
-            number = shared.oracle.lock().begin_write(kind, first, count, filler);
+            number = verifier.oracle.lock().begin_write(kind, first, count, filler);
             Pending::Change { kind, number, bytes: length, durable, whole_blocks }
         };
         self.cookie += 1;
@@ -221,16 +221,16 @@ impl Client {
     fn read(&mut self) -> bool {
         let (first, count) = self.config.draw_range(&mut self.rng);
         let bytes = count as usize * SECTOR_BYTES;
-        let shared = self.shared.clone();
-        let begin = || Pending::Read { reading: shared.oracle.lock().begin_read(first, count), bytes };
+        let verifier = self.verifier.clone();
+        let begin = || Pending::Read { reading: verifier.oracle.lock().begin_read(first, count), bytes };
         self.cookie += 1;
         self.in_flight.enter(self.plan.depth, self.cookie, begin)
             && self.send(wire::CMD_READ, 0, first * SECTOR_BYTES as u64, bytes as u64, &[])
     }
 
     fn flush(&mut self) -> bool {
-        let shared = self.shared.clone();
-        let begin = || Pending::Flush { began: shared.oracle.lock().begin_flush() };
+        let verifier = self.verifier.clone();
+        let begin = || Pending::Flush { began: verifier.oracle.lock().begin_flush() };
         self.cookie += 1;
         self.in_flight.enter(self.plan.depth, self.cookie, begin) && self.send(wire::CMD_FLUSH, 0, 0, 0, &[])
     }

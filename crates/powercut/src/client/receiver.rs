@@ -10,7 +10,8 @@ use sim::content::SECTOR_BYTES;
 use sim::oracle::{Kind, Reading};
 
 use super::connection::Connection;
-use super::shared::Shared;
+use super::verifier::Verifier;
+use crate::error::Error;
 
 /// A request that waits for its reply.
 pub(super) enum Pending {
@@ -74,23 +75,23 @@ impl InFlight {
 }
 
 /// Receives replies until the connection ends.
-pub(super) fn run(mut connection: Connection, in_flight: &Arc<InFlight>, shared: &Shared) {
+pub(super) fn run(mut connection: Connection, in_flight: &Arc<InFlight>, verifier: &Verifier) {
     let error = loop {
-        if let Err(error) = take_one(&mut connection, in_flight, shared) {
+        if let Err(error) = take_one(&mut connection, in_flight, verifier) {
             break error;
         }
     };
     let unanswered = in_flight.close();
     let hangs = matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut);
     if hangs && unanswered > 0 {
-        shared.fail(format!("{unanswered} requests were not answered for a minute"));
+        verifier.fail(Error::server(format!("did not answer {unanswered} requests for a minute")));
     }
     if error.kind() == ErrorKind::InvalidData {
-        shared.fail(error.to_string());
+        verifier.fail(Error::System { what: "the connection ended", source: error });
     }
 }
 
-fn take_one(connection: &mut Connection, in_flight: &InFlight, shared: &Shared) -> io::Result<()> {
+fn take_one(connection: &mut Connection, in_flight: &InFlight, verifier: &Verifier) -> io::Result<()> {
     let reply = connection.receive()?;
     let Some(pending) = in_flight.leave(reply.cookie) else {
         return Err(io::Error::new(ErrorKind::InvalidData, "an answer to no request"));
@@ -98,48 +99,49 @@ fn take_one(connection: &mut Connection, in_flight: &InFlight, shared: &Shared) 
     match pending {
         Pending::Change { kind, number, bytes, durable, whole_blocks } => match reply.error {
             0 => {
-                shared.oracle.lock().acknowledge(number, durable);
-                shared.count(|counts| {
+                verifier.oracle.lock().acknowledge(number, durable);
+                verifier.count(|counts| {
                     counts.changes += 1;
                     counts.written_bytes += if kind == Kind::Write { bytes } else { 0 };
                 });
             }
             error if error == Errno::NoSpc.code() => {
-                shared.hold(shared.oracle.lock().refuse(number));
-                shared.count(|counts| counts.refusals += 1);
+                verifier.record(verifier.oracle.lock().refuse(number));
+                verifier.count(|counts| counts.refusals += 1);
                 if kind == Kind::Trim && whole_blocks {
-                    shared.fail(format!("a TRIM of whole blocks was refused for lack of space: #{number}"));
+                    let why = format!("a TRIM of whole blocks was refused for lack of space: #{number}");
+                    verifier.fail(Error::Violation(why));
                 }
             }
             error => {
-                shared.oracle.lock().fail(number);
-                judge(shared, &format!("{kind:?} #{number}"), error);
+                verifier.oracle.lock().fail(number);
+                judge(verifier, &format!("{kind:?} #{number}"), error);
             }
         },
         Pending::Read { reading, bytes } => match reply.error {
             0 => {
                 let mut data = vec![0; bytes];
                 connection.receive_data(&mut data)?;
-                shared.hold(shared.oracle.lock().end_read(&reading, &data));
-                shared.count(|counts| counts.verified_bytes += bytes as u64);
+                verifier.record(verifier.oracle.lock().end_read(&reading, &data));
+                verifier.count(|counts| counts.verified_bytes += bytes as u64);
             }
-            error => judge(shared, &format!("a read of {} sectors", bytes / SECTOR_BYTES), error),
+            error => judge(verifier, &format!("a read of {} sectors", bytes / SECTOR_BYTES), error),
         },
         Pending::Flush { began } => match reply.error {
             0 => {
-                shared.oracle.lock().end_flush(began);
-                shared.count(|counts| counts.flushes += 1);
-                shared.disk.flush_was_answered();
+                verifier.oracle.lock().end_flush(began);
+                verifier.count(|counts| counts.flushes += 1);
+                verifier.disk.flush_was_answered();
             }
-            error => judge(shared, "a flush", error),
+            error => judge(verifier, "a flush", error),
         },
     }
     Ok(())
 }
 
-fn judge(shared: &Shared, what: &str, error: u32) {
-    shared.count(|counts| counts.errors += 1);
-    if !shared.is_excused() {
-        shared.fail(format!("{what} failed with error {error}, and nothing excuses it"));
+fn judge(verifier: &Verifier, what: &str, error: u32) {
+    verifier.count(|counts| counts.errors += 1);
+    if !verifier.is_excused() {
+        verifier.fail(Error::Violation(format!("{what} failed with error {error}, and nothing excuses it")));
     }
 }

@@ -3,7 +3,7 @@
 use media::SimRng;
 
 use super::image::{Change, PAGE_BYTES, Page, SECTOR_BYTES};
-use super::{Stale, State};
+use super::{DiskState, Stale};
 
 /// Fate of one change.
 #[derive(Clone, Copy, Debug)]
@@ -53,7 +53,7 @@ impl Mood {
     }
 }
 
-impl State {
+impl DiskState {
     /// Makes all changes with numbers below `covered` durable.
     pub(super) fn make_durable(&mut self, covered: u64) {
         let durable = &mut self.durable;

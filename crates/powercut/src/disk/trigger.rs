@@ -72,8 +72,8 @@ impl Trigger {
         Trigger { when, skip, more, reached: false }
     }
 
-    /// Returns whether the moment is reached with this event.
-    pub(super) fn hears(&mut self, event: Event) -> bool {
+    /// Counts an event. Returns whether the moment is reached with it.
+    pub(super) fn fires_on(&mut self, event: Event) -> bool {
         if self.reached {
             if event != Event::Arrived {
                 return false;

@@ -3,28 +3,29 @@
 use serde::Deserialize;
 
 use super::Story;
+use crate::error::{Error, Result};
 
 impl Story {
     /// Runs a check of a drive that is not served. It must find no fault.
-    pub(super) fn check(&mut self, when: &str) -> Result<(), String> {
+    pub(super) fn check(&mut self, when: &str) -> Result<()> {
         let file = self.file().display().to_string();
         let arguments = ["check".to_string(), file, "--deep".to_string(), "--json".to_string()];
-        match self.place.run(&arguments) {
+        match self.program.run(&arguments) {
             Ok(_) => self.counts.checks += 1,
             Err(failed) if !self.setting.strict && is_half_a_checkpoint(&failed.output) => {
                 self.note("check takes the half of a checkpoint that a cut left for a fault");
                 self.counts.known_faults += 1;
             }
-            Err(failed) => return Err(format!("{when}: {failed}")),
+            Err(failed) => return Err(Error::from(failed).at(when)),
         }
         Ok(())
     }
 
     /// Runs a check of a drive that is being served. It verifies records only.
-    pub(super) fn scrub(&mut self) -> Result<(), String> {
+    pub(super) fn scrub(&mut self) -> Result<()> {
         let file = self.file().display().to_string();
         let arguments = ["check".to_string(), file, "--deep".to_string(), "--rate=4G".to_string()];
-        self.place.run(&arguments).map_err(|failed| format!("while it is served: {failed}"))?;
+        self.program.run(&arguments).map_err(|failed| Error::from(failed).at("while it is served"))?;
         self.counts.scrubs += 1;
         Ok(())
     }

@@ -7,6 +7,7 @@ use sim::oracle::LifeEnd;
 use super::Story;
 use crate::client::{Load, Plan};
 use crate::disk::{Action, Trigger, When};
+use crate::error::{Error, Result};
 
 /// Longest life once all clients work.
 const LIFE_MS_MAX: u64 = 800;
@@ -37,22 +38,22 @@ enum After {
 
 impl Story {
     /// Runs clients until the power is cut, or the server is killed or asked to stop.
-    pub(super) fn live(&mut self) -> Result<LifeEnd, String> {
+    pub(super) fn live(&mut self) -> Result<LifeEnd> {
         let end = self.draw_end();
-        let socket = self.place.socket();
+        let socket = self.program.socket();
         let plan = Plan::draw(&mut self.rng);
         self.note(&format!("{plan:?}, until {end:?}"));
         let busy = self.setting.fio && self.rng.chance(1, 4);
         let fill = self.setting.fio && self.rng.chance(1, 3);
         let busy = if busy { Some(self.fio.be_busy(&socket, &mut self.rng)?) } else { None };
-        let load = Load::start(&socket, plan, &self.shape.config, &self.shared, &mut self.rng);
-        let load = load.map_err(|error| format!("clients cannot connect: {error}"))?;
+        let load = Load::start(&socket, plan, &self.shape.config, &self.verifier, &mut self.rng);
+        let load = load.map_err(Error::system("clients cannot connect"))?;
         let fill = if fill { Some(self.fio.fill(&socket, &mut self.rng)?) } else { None };
         // Half of the fills run to their end.
         let fill = match fill {
             Some(job) if self.rng.chance(1, 2) => {
-                let shared = self.shared.clone();
-                self.fio.filled(job, || shared.failure().is_some())?;
+                let verifier = self.verifier.clone();
+                self.fio.filled(job, || verifier.has_failed())?;
                 None
             }
             other => other,
@@ -67,7 +68,7 @@ impl Story {
             job.stop()?;
         }
         let ended = ended?;
-        self.shared.failure().map_or(Ok(ended), Err)
+        self.verifier.take_failure().map_or(Ok(ended), Err)
     }
 
     fn draw_end(&mut self) -> End {
@@ -95,7 +96,7 @@ impl Story {
         }
     }
 
-    fn end_life(&mut self, end: End, load: Load) -> Result<LifeEnd, String> {
+    fn end_life(&mut self, end: End, load: Load) -> Result<LifeEnd> {
         let limit = Duration::from_millis(1 + self.rng.below(LIFE_MS_MAX));
         match end {
             End::Cut(trigger) => {
@@ -121,7 +122,7 @@ impl Story {
                 // In half of the cases the clients finish before.
                 if self.rng.chance(1, 2) {
                     self.wait(limit)?;
-                    self.shared.stop();
+                    self.verifier.stop();
                     load.finish();
                     self.close()?;
                 } else {
@@ -135,7 +136,7 @@ impl Story {
             End::CutInClose(trigger) => {
                 self.wait(limit)?;
                 self.draw_silence();
-                self.shared.begin_end();
+                self.verifier.begin_end();
                 self.disk.arm(trigger, Action::Cut);
                 if let Some(server) = &self.server {
                     server.ask_to_stop();
@@ -145,7 +146,7 @@ impl Story {
                 self.counts.cuts_in_close += u64::from(cut);
                 self.counts.closes += u64::from(closed && !cut);
                 if !closed && !cut {
-                    return Err(format!("the server did not close the drive:\n{}", self.logged()));
+                    return Err(self.server_failed("did not close the drive"));
                 }
                 self.cut_and_restart("while it closed")?;
                 load.abandon();
@@ -155,7 +156,7 @@ impl Story {
         }
     }
 
-    fn fail_sync(&mut self, skip: u64, after: After, limit: Duration, load: Load) -> Result<LifeEnd, String> {
+    fn fail_sync(&mut self, skip: u64, after: After, limit: Duration, load: Load) -> Result<LifeEnd> {
         self.disk.fail_sync(skip);
         self.wait(limit)?;
         self.linger();
@@ -168,7 +169,7 @@ impl Story {
             }
             After::Kill => self.kill("after a failed sync"),
             After::Stop => {
-                self.shared.begin_end();
+                self.verifier.begin_end();
                 let failed = self.has_failed_sync();
                 if let Some(server) = &self.server {
                     server.ask_to_stop();
@@ -178,7 +179,7 @@ impl Story {
                 let failed_too = self.has_failed_sync();
                 self.disk.heal();
                 if !closed && !failed_too {
-                    return Err(format!("the server did not close the drive:\n{}", self.logged()));
+                    return Err(self.server_failed("did not close the drive"));
                 }
                 self.note(if failed_too { "stopped after a failed sync" } else { "closed" });
                 self.counts.closes += u64::from(closed);
@@ -193,18 +194,18 @@ impl Story {
     }
 
     /// Waits at most `limit` for the disk's trigger, or until a failure. Returns whether the trigger fired.
-    fn wait(&mut self, limit: Duration) -> Result<bool, String> {
+    fn wait(&mut self, limit: Duration) -> Result<bool> {
         let since = Instant::now();
         loop {
             let left = limit.saturating_sub(since.elapsed());
             if self.disk.wait(left.min(Duration::from_millis(20))) {
                 return Ok(true);
             }
-            if let Some(why) = self.shared.failure() {
+            if let Some(why) = self.verifier.take_failure() {
                 return Err(why);
             }
             if let Some(status) = self.server.as_mut().and_then(launch::Server::ended) {
-                return Err(format!("the server ended by itself, with {status}:\n{}", self.logged()));
+                return Err(self.server_failed(format!("ended by itself, with {status}")));
             }
             if left.is_zero() {
                 return Ok(false);
@@ -213,7 +214,7 @@ impl Story {
     }
 
     /// Waits for the server to end or the power to be cut. Returns whether the server ended successfully.
-    fn wait_for_end(&mut self) -> Result<bool, String> {
+    fn wait_for_end(&mut self) -> Result<bool> {
         let since = Instant::now();
         loop {
             let Some(server) = &mut self.server else { return Ok(false) };
@@ -224,7 +225,7 @@ impl Story {
                 return Ok(false);
             }
             if since.elapsed() > Duration::from_secs(60) {
-                return Err("the server does not stop in a minute".to_string());
+                return Err(Error::server("does not stop in a minute"));
             }
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -238,7 +239,9 @@ impl Story {
         }
     }
 
-    fn logged(&self) -> String {
-        self.server.as_ref().map(launch::Server::logged).unwrap_or_default()
+    /// Error of the server, with its log.
+    fn server_failed(&self, problem: impl Into<String>) -> Error {
+        let log = self.server.as_ref().map(launch::Server::logged).unwrap_or_default();
+        Error::Server { problem: problem.into(), log }
     }
 }

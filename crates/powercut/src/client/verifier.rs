@@ -1,4 +1,4 @@
-//! State that all clients of a drive share.
+//! Verification of all replies: the oracle, and what excuses errors.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 use sim::oracle::{Oracle, Violation};
 
 use crate::disk::Disk;
+use crate::error::Error;
 
 /// Counts of client requests.
 #[derive(Clone, Copy, Debug, Default)]
@@ -25,13 +26,13 @@ pub struct ClientCounts {
     pub errors: u64,
 }
 
-/// The oracle, the first violation, and the state that excuses errors.
-pub struct Shared {
+/// Verifier of all clients of a drive: the oracle, the first failure, and the state that excuses errors.
+pub struct Verifier {
     /// Informed of each request before it is sent, and of each reply after it was received.
     pub oracle: Mutex<Oracle>,
     /// The disk under the drive.
     pub disk: Arc<Disk>,
-    failure: Mutex<Option<String>>,
+    failure: Mutex<Option<Error>>,
     counts: Mutex<ClientCounts>,
     stopped: AtomicBool,
     ending: AtomicBool,
@@ -39,10 +40,10 @@ pub struct Shared {
     failed_before: AtomicU64,
 }
 
-impl Shared {
-    /// Creates the state for an empty drive.
-    pub fn new(disk: Arc<Disk>) -> Shared {
-        Shared {
+impl Verifier {
+    /// Creates the verifier of an empty drive.
+    pub fn new(disk: Arc<Disk>) -> Verifier {
+        Verifier {
             oracle: Mutex::new(Oracle::new()),
             disk,
             failure: Mutex::new(None),
@@ -87,21 +88,26 @@ impl Shared {
     }
 
     /// Records a failure and stops. The first one counts.
-    pub fn fail(&self, why: String) {
+    pub fn fail(&self, why: Error) {
         self.failure.lock().get_or_insert(why);
         self.stop();
     }
 
     /// Records a violation, if there is one.
-    pub fn hold(&self, result: Result<(), Violation>) {
-        if let Err(Violation(why)) = result {
-            self.fail(why);
+    pub fn record(&self, result: Result<(), Violation>) {
+        if let Err(violation) = result {
+            self.fail(violation.into());
         }
     }
 
-    /// Returns the first failure.
-    pub fn failure(&self) -> Option<String> {
-        self.failure.lock().clone()
+    /// Returns whether there was a failure.
+    pub fn has_failed(&self) -> bool {
+        self.failure.lock().is_some()
+    }
+
+    /// Takes the first failure.
+    pub fn take_failure(&self) -> Option<Error> {
+        self.failure.lock().take()
     }
 
     /// Counts so far.

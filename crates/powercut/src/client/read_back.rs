@@ -8,7 +8,8 @@ use nbd::request::RequestHeader;
 use sim::content::SECTOR_BYTES;
 
 use super::connection::Connection;
-use super::shared::Shared;
+use super::verifier::Verifier;
+use crate::error::{Error, Result};
 
 /// Bytes read at a time.
 pub const VERIFY_BYTES_MAX: u64 = 256 << 10;
@@ -19,20 +20,20 @@ const DEPTH: usize = 8;
 ///
 /// # Errors
 /// If a read fails, or returns content that the oracle does not allow.
-pub fn read_back(socket: &Path, sector_bytes: u32, shared: &Shared) -> Result<(), String> {
+pub fn read_back(socket: &Path, sector_bytes: u32, verifier: &Verifier) -> Result<()> {
     let align = u64::from(sector_bytes) / SECTOR_BYTES as u64;
-    let ranges = shared.oracle.lock().touched(align, VERIFY_BYTES_MAX / SECTOR_BYTES as u64);
-    let mut connection = Connection::open(socket).map_err(|error| format!("cannot connect: {error}"))?;
+    let ranges = verifier.oracle.lock().touched(align, VERIFY_BYTES_MAX / SECTOR_BYTES as u64);
+    let mut connection = Connection::open(socket).map_err(Error::system("cannot connect"))?;
     let (mut sent, mut data) = (0, Vec::new());
     for received in 0..ranges.len() {
         while sent < ranges.len() && sent < received + DEPTH {
-            send(&mut connection, sent, ranges[sent]).map_err(|error| format!("cannot read: {error}"))?;
+            send(&mut connection, sent, ranges[sent]).map_err(Error::system("cannot read"))?;
             sent += 1;
         }
         let index = receive(&mut connection, &ranges, &mut data)?;
         let (first, count) = ranges[index];
-        shared.oracle.lock().observe(first, count, Some(&data)).map_err(|violation| violation.0)?;
-        shared.count(|counts| counts.verified_bytes += data.len() as u64);
+        verifier.oracle.lock().observe(first, count, Some(&data))?;
+        verifier.count(|counts| counts.verified_bytes += data.len() as u64);
     }
     connection.hang_up();
     Ok(())
@@ -49,16 +50,17 @@ fn send(connection: &mut Connection, index: usize, (first, count): (u64, u64)) -
     connection.send(&header, &[])
 }
 
-fn receive(connection: &mut Connection, ranges: &[(u64, u64)], data: &mut Vec<u8>) -> Result<usize, String> {
+fn receive(connection: &mut Connection, ranges: &[(u64, u64)], data: &mut Vec<u8>) -> Result<usize> {
     let ended = |error: io::Error| match error.kind() {
-        ErrorKind::WouldBlock | ErrorKind::TimedOut => "a read was not answered for a minute".to_string(),
-        _ => format!("the server ended the connection: {error}"),
+        ErrorKind::WouldBlock | ErrorKind::TimedOut => Error::server("did not answer a read for a minute"),
+        _ => Error::System { what: "the server ended the connection", source: error },
     };
     let reply = connection.receive().map_err(ended)?;
     let index = reply.cookie as usize;
-    let (first, count) = *ranges.get(index).ok_or("an answer to no request")?;
+    let (first, count) = *ranges.get(index).ok_or_else(|| Error::server("answered no request"))?;
     if reply.error != 0 {
-        return Err(format!("sectors {first}..{} cannot be read: error {}", first + count, reply.error));
+        let why = format!("sectors {first}..{} cannot be read: error {}", first + count, reply.error);
+        return Err(Error::Violation(why));
     }
     data.resize(count as usize * SECTOR_BYTES, 0);
     connection.receive_data(data).map_err(ended)?;

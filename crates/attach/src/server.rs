@@ -435,7 +435,8 @@ impl DriveServer {
         }
         let count = processors::every_second(CONNECTIONS_MAX);
         self.set_mark(report)?;
-        let wishes = Wishes { device, returns: self.shape.is_some() || self.expected.is_some() };
+        let opening = instance(report).map_or("", String::as_str);
+        let wishes = Wishes { device, opening, returns: self.shape.is_some() || self.expected.is_some() };
         let mut agreed = Agreed { delivers: true, attaches: true };
         let mut connect = || -> Result<UnixStream, NegotiationError> {
             let mut stream = socket_file::connect(&socket, PATIENCE)?;
@@ -572,7 +573,7 @@ mod tests {
     fn a_server_that_lets_nobody_in_is_named_as_the_reason() {
         let (mut stream, _server) = UnixStream::pair().expect("sockets");
         stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a limit");
-        let wishes = Wishes { device: None, returns: false };
+        let wishes = Wishes { device: None, opening: "", returns: false };
         let error = negotiate_attachment(&mut stream, "", wishes).expect_err("nobody answers");
         let error = NegotiationError::of(error);
         assert!(error.to_string().contains("still be in flight"), "{error}");

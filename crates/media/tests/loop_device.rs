@@ -8,7 +8,7 @@ use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use common::{exercise, now};
-use media::{Direct, FileMedia, Media, MediaError};
+use media::{Allocation, Direct, FileMedia, Media, MediaError};
 
 const SIZE: u64 = 8 << 20;
 
@@ -225,4 +225,32 @@ fn a_backing_file_that_is_deleted_is_warned_of() {
     let warning = media.warning().expect("a warning");
     assert!(warning.contains("deleted") && warning.contains(text(&device.0)), "{warning}");
     now(exercise(&media));
+}
+
+/// ext4 keeps what it has allocated until it runs out of space.
+#[test]
+fn a_preallocation_that_fails_takes_no_space() {
+    let folder = tempfile::tempdir().expect("a directory");
+    let (image, point) = (folder.path().join("image"), folder.path().join("mounted"));
+    File::create(&image).and_then(|file| file.set_len(64 << 20)).expect("an image");
+    std::fs::create_dir(&point).expect("a directory");
+    or_skip!(run("mkfs.ext4", &["-q", "-F", text(&image)]));
+    or_skip!(run("mount", &["-o", "loop", text(&image), text(&point)]));
+    let checked = std::panic::catch_unwind(|| {
+        let file = point.join("drive");
+        let media = FileMedia::create(&file, 8 << 20, Allocation::Preallocated, Direct::Off).expect("made");
+        let free = || rustix::fs::statvfs(&point).expect("mounted").f_bfree;
+        media.grow(56 << 20, Allocation::Sparse).expect("a hole");
+        let before = free();
+        for size in [57 << 20, 128 << 20] {
+            let error = media.grow(size, Allocation::Preallocated).expect_err("too large");
+            assert!(matches!(error, MediaError::NoSpace { .. }), "{error}");
+            // A tree of extents may have grown.
+            assert!(free() + 4 >= before, "{size}: {before}, then {}", free());
+            assert_eq!(file.metadata().expect("a file").len(), 56 << 20);
+        }
+        media.grow(56 << 20 | 4096, Allocation::Sparse).expect("a hole");
+    });
+    run("umount", &[text(&point)]).expect("unmounted");
+    checked.expect("all of it holds");
 }

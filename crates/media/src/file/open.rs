@@ -181,9 +181,7 @@ pub(super) fn grow(
 fn set_size(file: &File, path: &Path, size_bytes: u64, allocation: Allocation) -> Result<(), MediaError> {
     let set = match allocation {
         Allocation::Sparse => retry_interrupted(|| rustix::fs::ftruncate(file, size_bytes)),
-        Allocation::Preallocated => {
-            retry_interrupted(|| rustix::fs::fallocate(file, FallocateFlags::empty(), 0, size_bytes))
-        }
+        Allocation::Preallocated => preallocate(file, size_bytes),
     };
     set.map_err(|error| match error {
         Errno::FBIG => {
@@ -193,6 +191,24 @@ fn set_size(file: &File, path: &Path, size_bytes: u64, allocation: Allocation) -
         Errno::NOSPC | Errno::DQUOT => MediaError::NoSpace { path: path.to_path_buf(), size_bytes },
         error => MediaError::from_io(path, "allocate it", error),
     })
+}
+
+/// Extends a file to `size_bytes`, and allocates all of it. The extension comes first: cutting the file gives
+/// it back if something fails. What was allocated in a hole cannot be given back, because a drive may have
+/// written there. Holes are therefore filled only if the file system has the space.
+fn preallocate(file: &File, size_bytes: u64) -> Result<(), Errno> {
+    let allocate = |offset: u64, len: u64| match len {
+        0 => Ok(()),
+        len => retry_interrupted(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, len)),
+    };
+    let old_bytes = (rustix::fs::fstat(file)?.st_size as u64).min(size_bytes);
+    allocate(old_bytes, size_bytes - old_bytes)?;
+    let (found, below) = (rustix::fs::fstat(file)?, rustix::fs::fstatvfs(file)?);
+    let holes_bytes = size_bytes.saturating_sub(found.st_blocks as u64 * 512);
+    if holes_bytes > below.f_bfree.saturating_mul(below.f_frsize) {
+        return Err(Errno::NOSPC);
+    }
+    allocate(0, old_bytes)
 }
 
 /// Returns whether a file of this type is a block device. Refuses anything that is neither that nor a regular

@@ -49,6 +49,8 @@ pub fn negotiate(stream: &mut (impl Read + Write), name: &str, replies: Replies)
 pub struct Wishes<'a> {
     /// Where the server is to [deliver](crate::delivery) the data of reads when a request says so.
     pub device: Option<&'a FuseDevice>,
+    /// The [opening](crate::attachment) of the device that must be behind the name; empty: any.
+    pub opening: &'a str,
     /// The device of the drive was there before, and may be in use: see [`crate::attachment`].
     pub returns: bool,
 }
@@ -77,8 +79,11 @@ pub fn negotiate_attachment(stream: &mut UnixStream, name: &str, wishes: Wishes<
         device.send(client.stream)?;
         delivers = client.option_reply(wire::OPT_DELIVER)?.kind == wire::REP_ACK;
     }
-    let data = if wishes.returns { RETURNS } else { COMES };
-    let attaches = client.option(wire::OPT_ATTACH, &[data])?.kind == wire::REP_ACK;
+    let arrival = if wishes.returns { RETURNS } else { COMES };
+    let data = [&[arrival], wishes.opening.as_bytes()].concat();
+    // An older program takes the byte alone.
+    let attaches = client.option(wire::OPT_ATTACH, &data)?.kind == wire::REP_ACK
+        || data.len() > 1 && client.option(wire::OPT_ATTACH, &[arrival])?.kind == wire::REP_ACK;
     choose(stream, name, Replies::Simple)?;
     Ok(Agreed { delivers, attaches })
 }

@@ -19,7 +19,7 @@ use crate::exports::Exports;
 use crate::exports::export::{Chosen, Offered};
 use crate::exports::sessions::Client;
 use crate::fence::BridgeArrival;
-use crate::fence::attachment::{COMES, RETURNS};
+use crate::fence::attachment::{COMES, OPENING_BYTES_MAX, RETURNS};
 use crate::limits::admission::Admission;
 use crate::limits::config::TlsPolicy;
 use crate::peers::peer::Peer;
@@ -51,6 +51,8 @@ pub(crate) struct Handshake<'a, D> {
     delivery: Option<Arc<FuseDevice>>,
     /// How it arrived, if the client is the bridge of an attached drive.
     bridge: Option<BridgeArrival>,
+    /// The opening of the device that the bridge expects; empty: any.
+    opening: String,
     /// A refusal was recorded: later ones of the same connection are not.
     refused: bool,
     /// Export that `base:allocation` was chosen for. The reference is weak, so a client that stays in its
@@ -146,6 +148,7 @@ impl<'a, D: Device> Handshake<'a, D> {
             replies: ReplyStyle::Simple,
             delivery: None,
             bridge: None,
+            opening: String::new(),
             refused: false,
             context_export: None,
         }
@@ -183,11 +186,7 @@ impl<'a, D: Device> Handshake<'a, D> {
                         self.take_device(stream, receive, &mut out).await?;
                         Next::Continue
                     }
-                    (OPT_ATTACH, _) if self.is_trusted() && matches!(data[..], [COMES | RETURNS]) => {
-                        self.bridge = Some(match data[..] == [RETURNS] {
-                            true => BridgeArrival::Returning,
-                            false => BridgeArrival::New,
-                        });
+                    (OPT_ATTACH, _) if self.is_trusted() && self.is_bridge(&data) => {
                         reply::push_reply(&mut out, OPT_ATTACH, REP_ACK, &[]);
                         Next::Continue
                     }
@@ -250,6 +249,24 @@ impl<'a, D: Device> Handshake<'a, D> {
         let own = rustix::process::geteuid().as_raw();
         let is_own = |user: u32| user == 0 || user == own && user != NOBODY;
         matches!(self.client.peer, Peer::User(user) if is_own(user)) && matches!(self.tls, TlsPolicy::Off)
+    }
+
+    /// Notes how the bridge of a device arrives, and which opening it expects. Returns `false` if the data of
+    /// the option is malformed.
+    fn is_bridge(&mut self, data: &[u8]) -> bool {
+        let (arrival, opening) = match data {
+            [COMES, opening @ ..] => (BridgeArrival::New, opening),
+            [RETURNS, opening @ ..] => (BridgeArrival::Returning, opening),
+            _ => return false,
+        };
+        match std::str::from_utf8(opening) {
+            Ok(opening) if opening.len() <= OPENING_BYTES_MAX => {
+                self.bridge = Some(arrival);
+                self.opening = opening.to_owned();
+                true
+            }
+            _ => false,
+        }
     }
 
     /// Receives the descriptor of the client's FUSE device.
@@ -370,6 +387,10 @@ impl<'a, D: Device> Handshake<'a, D> {
             self.record(RefusalReason::NoExport, Some(name), &format_args!("there is no export {name:?}"));
             return None;
         };
+        // The name is another device's by now. The bridge looks for it again.
+        if !self.opening.is_empty() && self.opening != export.sharing.opening {
+            return None;
+        }
         let Some(right) = export.right_of(self.client) else {
             self.record_not_listed(&export.name);
             return None;

@@ -16,8 +16,10 @@
 //! A private extension of the protocol, for clients over Unix sockets, without TLS, of the server's own user
 //! or root:
 //!
-//! 1. The client sends [`OPT_ATTACH`](crate::protocol::OPT_ATTACH) with one byte: [`RETURNS`] if it had the
-//!    export attached before. The server agrees. Every connection of a bridge does this.
+//! 1. The client sends [`OPT_ATTACH`](crate::protocol::OPT_ATTACH) with one byte, [`RETURNS`] if it had the
+//!    export attached before, and the [opening](Sharing::opening) that it expects. The server agrees, and no
+//!    other device is an export to this client: its name may have passed to another one meanwhile. Every
+//!    connection of a bridge does this. A bridge that sends only the byte expects no opening.
 //! 2. The export is refused if other clients have write access. A bridge that returns is not refused: they
 //!    are disconnected.
 //! 3. The client sends [`CMD_READY`](crate::protocol::CMD_READY) over one of its connections, once it has
@@ -53,6 +55,9 @@ pub const COMES: u8 = 0;
 /// Data of [`OPT_ATTACH`](crate::protocol::OPT_ATTACH): the device was there before, and may be in use.
 pub const RETURNS: u8 = 1;
 
+/// Longest id of an opening.
+pub const OPENING_BYTES_MAX: usize = 64;
+
 /// Longest time that a change of another client waits for the bridge.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Most changes of which the bridge has not heard. Those of clients that have left count too. More wait.
@@ -63,6 +68,9 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Use of an export by others while it is attached.
 #[derive(Clone, Default)]
 pub struct Sharing {
+    /// Id of the opening of the device, unlike that of any other device, before or after. At most
+    /// [`OPENING_BYTES_MAX`] bytes; empty: bridges cannot name it.
+    pub opening: String,
     /// Others may write. Nothing coordinates them with what is mounted on the device.
     pub shared_writes: bool,
     /// Returns whether a bridge on this machine has the device attached, connected or not. `None`: bridges
@@ -333,12 +341,16 @@ mod tests {
     use crate::fence::BridgeArrival;
 
     fn shared_writes() -> Sharing {
-        Sharing { shared_writes: true, mark: None }
+        Sharing { shared_writes: true, ..Sharing::default() }
     }
 
     fn marked(is_marked: &Arc<AtomicBool>) -> Sharing {
         let is_marked = Arc::clone(is_marked);
-        Sharing { shared_writes: true, mark: Some(Arc::new(move || is_marked.load(Ordering::Relaxed))) }
+        Sharing {
+            shared_writes: true,
+            opening: String::new(),
+            mark: Some(Arc::new(move || is_marked.load(Ordering::Relaxed))),
+        }
     }
 
     fn take(carrier: &Carrier) -> Vec<u64> {

@@ -18,6 +18,8 @@ use crate::client::device;
 
 /// Longer than a server takes.
 const LIMIT: Duration = Duration::from_secs(60);
+/// Id of the opening of the device.
+const OPENING: &str = "an opening";
 /// Time in which nothing is to happen.
 const A_WHILE: Duration = Duration::from_millis(200);
 
@@ -36,7 +38,11 @@ impl Served {
         let (folder, is_marked) = (tempfile::tempdir().expect("a folder"), Arc::new(AtomicBool::new(false)));
         let listener = Listener::unix(&folder.path().join("s")).expect("listens");
         let mark = is_marked.clone();
-        let sharing = Sharing { shared_writes, mark: Some(Arc::new(move || mark.load(Ordering::Relaxed))) };
+        let sharing = Sharing {
+            opening: OPENING.to_owned(),
+            shared_writes,
+            mark: Some(Arc::new(move || mark.load(Ordering::Relaxed))),
+        };
         let (name, description, device) = ("drive".to_string(), String::new(), Arc::new(device));
         let export = Export { name, description, device, access: Access::Everyone, sharing };
         let exports: Arc<Exports<MemoryDevice>> =
@@ -55,8 +61,12 @@ impl Served {
     }
 
     fn attach(&self, returns: bool) -> io::Result<UnixStream> {
+        self.attach_opening("", returns)
+    }
+
+    fn attach_opening(&self, opening: &str, returns: bool) -> io::Result<UnixStream> {
         let mut stream = self.connect();
-        let agreed = negotiate_attachment(&mut stream, "", Wishes { device: None, returns })?;
+        let agreed = negotiate_attachment(&mut stream, "", Wishes { device: None, opening, returns })?;
         assert_eq!(agreed, Agreed { delivers: false, attaches: true });
         Ok(stream)
     }
@@ -117,6 +127,18 @@ fn others_may_only_read_what_is_attached() {
     assert_eq!(second.read(&mut [0]).expect("the end"), 0);
     assert_eq!(write_anew(&served), 0);
     assert_eq!(write(&mut other), Errno::Perm.code(), "as it was told");
+}
+
+#[test]
+fn a_name_of_another_device_is_none_to_a_bridge() {
+    let served = Served::start(false);
+    for returns in [false, true] {
+        let error = served.attach_opening("another opening", returns).expect_err("refused");
+        assert!(error.to_string().contains("no export named"), "{error}");
+    }
+    assert_eq!(write_anew(&served), 0, "it is not attached");
+    let mut bridge = served.attach_opening(OPENING, false).expect("attached");
+    assert_eq!(write(&mut bridge), 0);
 }
 
 #[test]
@@ -206,7 +228,7 @@ fn commands_of_bridges_are_unknown_to_others() {
     let mut stream = served.connect();
     receive::<18>(&mut stream);
     stream.write_all(&(FLAG_C_FIXED_NEWSTYLE | FLAG_C_NO_ZEROES).to_be_bytes()).expect("sent");
-    for data in [&[][..], &[2], &[0, 0]] {
+    for data in [&[][..], &[2], &[0, 0xff], &[0; 66]] {
         let option = nbd::option::OptionHeader { option: OPT_ATTACH, length: data.len() as u32 };
         stream.write_all(&[&option.encode()[..], data].concat()).expect("sent");
         let reply = nbd::option_reply::OptionReplyHeader::decode(&receive(&mut stream)).expect("a reply");

@@ -56,7 +56,7 @@ fn fuse() -> Option<File> {
 }
 
 fn wishes(device: &FuseDevice) -> Wishes<'_> {
-    Wishes { device: Some(device), returns: false }
+    Wishes { device: Some(device), opening: "", returns: false }
 }
 
 fn ask(stream: &mut UnixStream, command: u16, flags: u16, cookie: u64, length: u32) {

@@ -497,6 +497,7 @@ fn export(config: &DriveConfig, drive: &Arc<ServedDrive>) -> Export<ServedDrive>
         device: drive.clone(),
         access: config.access.clone(),
         sharing: Sharing {
+            opening: drive.instance().to_owned(),
             shared_writes: config.options.shared_writes.unwrap_or_default(),
             mark: {
                 let drive = drive.clone();

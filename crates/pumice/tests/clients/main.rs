@@ -17,6 +17,7 @@ mod attach_configured;
 mod attach_holders;
 mod attach_others;
 mod attach_partitions;
+mod attach_renamed;
 mod attach_same_path;
 mod attach_servers;
 mod demo;

@@ -175,6 +175,11 @@ impl ServedDrive {
         uuid::Uuid::from_bytes(self.gate.drive.status().uuid)
     }
 
+    /// Id of this opening of the drive, unlike that of any other.
+    pub fn instance(&self) -> &str {
+        &self.instance
+    }
+
     /// Names who erases the drive when an administrator asks for that: closes it, wipes it, and opens it
     /// again.
     pub fn set_eraser(&self, eraser: Eraser) {

@@ -17,7 +17,7 @@
 //! let choice: offload::Choice = "qat".parse().expect("known");
 //! if let Some(offload) = choice.start(Options::default())? {
 //!     let done = offload.compress(vec![Job { input: vec![0; 4096].into() }]).await;
-//!     println!("{} bytes, by {:?}: {}", done[0].payload.len(), done[0].by, offload.statistics());
+//!     println!("{} bytes, by {:?}: {}", done[0].payload.len(), done[0].executor, offload.statistics());
 //! }
 //! # Ok(())
 //! # }

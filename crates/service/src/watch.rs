@@ -2,6 +2,7 @@
 //! `report` makes the status, `requests` counts.
 
 pub(crate) mod backing;
+pub(crate) mod backing_path;
 pub(crate) mod compression;
 pub(crate) mod copies;
 pub(crate) mod error_counts;
@@ -13,6 +14,5 @@ pub(crate) mod length;
 pub(crate) mod monitor;
 pub(crate) mod offload_report;
 pub(crate) mod opened_file;
-pub(crate) mod place;
 pub(crate) mod report;
 pub(crate) mod requests;

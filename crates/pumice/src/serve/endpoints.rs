@@ -255,7 +255,7 @@ async fn accept_all(
                     // Admits clients here, in the order of their arrival. Workers may be busy.
                     Ok(client) => match client.admit(&exports) {
                         Ok(client) => {
-                            clients.spawn(workers.carry(carry(client, exports, stop)));
+                            clients.spawn(workers.run_connection(carry(client, exports, stop)));
                         }
                         Err(error) => tracing::debug!(%error, "connection ended"),
                     },

@@ -21,7 +21,7 @@ use crate::serving::close::close;
 use crate::serving::features::keeps_allocated;
 use crate::serving::ownership::{Claimed, Ownership};
 use crate::watch::monitor::MonitorSettings;
-use crate::watch::report::idle_report;
+use crate::watch::report::{OpenedLog, idle_report};
 
 /// Time for which opening a backing that is in use is retried, and interval.
 const LOCK_PATIENCE: Duration = Duration::from_secs(1);
@@ -249,7 +249,8 @@ pub fn inspect_status(
     Box::pin(async move {
         let Opened { drive, media, .. } = open_to_inspect(path, accept_damage, spawner).await?;
         let path = absolute(path);
-        Ok(idle_report(&path, &drive, keeps_allocated(&media).await, accept_damage))
+        let log = if accept_damage { OpenedLog::CutAtDamage } else { OpenedLog::Whole };
+        Ok(idle_report(&path, &drive, keeps_allocated(&media).await, log))
     })
 }
 

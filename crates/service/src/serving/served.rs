@@ -124,7 +124,7 @@ impl ServedDrive {
             };
             let throttling = (settings.throttle, gate.throttle.clone());
             let background = Background::start(workers, index, name, &drive, throttling, gate.pacer.clone());
-            let improved = improve::Shared::new(
+            let improved = improve::ImproverContext::new(
                 (drive.clone(), path.clone()),
                 requests,
                 (meter, monitor.event_sink()),

@@ -25,7 +25,7 @@ pub type BackgroundFuture = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub struct Unthreaded<M: Media> {
     /// Path of hosts' requests.
     pub gate: Arc<Gate<M>>,
-    improving: Arc<improve::Shared<M>>,
+    improving: Arc<improve::ImproverContext<M>>,
     stop: watch::Sender<bool>,
 }
 
@@ -47,7 +47,7 @@ impl<M: Media> Unthreaded<M> {
             held: Arc::new(Held::new(WhenFull::Error, Arc::default(), Box::new(|_, _| ()))),
             read_only: false,
         });
-        let improving = improve::Shared::new(
+        let improving = improve::ImproverContext::new(
             (drive.clone(), PathBuf::new()),
             requests,
             (Arc::default(), Box::new(|_, _| ())),

@@ -57,13 +57,13 @@ type Answer = oneshot::Sender<Result<Trained, Error>>;
 
 /// Improves a drive until stopped.
 pub(crate) struct Improver {
-    shared: Arc<Shared<AnyMedia>>,
+    context: Arc<ImproverContext<AnyMedia>>,
     stop: watch::Sender<bool>,
     task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
 }
 
 /// Data of the task, and requests of others.
-pub(crate) struct Shared<M: Media> {
+pub(crate) struct ImproverContext<M: Media> {
     pub(crate) drive: Drive<M>,
     pub(crate) path: PathBuf,
     pub(crate) requests: Arc<Requests>,
@@ -91,10 +91,14 @@ struct Memory {
 
 impl Improver {
     /// Starts the task on worker `index`.
-    pub(crate) fn start(workers: &Workers, index: usize, shared: Arc<Shared<AnyMedia>>) -> Improver {
+    pub(crate) fn start(
+        workers: &Workers,
+        index: usize,
+        context: Arc<ImproverContext<AnyMedia>>,
+    ) -> Improver {
         let (stop, stopped) = watch::channel(false);
-        let task = workers.spawn_on(index, improve(shared.clone(), stopped));
-        Improver { shared, stop, task: tokio::sync::Mutex::new(Some(task)) }
+        let task = workers.spawn_on(index, improve(context.clone(), stopped));
+        Improver { context, stop, task: tokio::sync::Mutex::new(Some(task)) }
     }
 
     /// Ends the task: work of the compute thread is abandoned, the rest continues to the end of its step.
@@ -108,21 +112,21 @@ impl Improver {
 
     /// Changes the share of a processor.
     pub(crate) fn set_background_cpu_percent(&self, percent: f64) {
-        self.shared.background_cpu_percent.store(percent.to_bits(), Ordering::Relaxed);
-        self.shared.wake.notify_one();
+        self.context.background_cpu_percent.store(percent.to_bits(), Ordering::Relaxed);
+        self.context.wake.notify_one();
     }
 
     /// Trains a dictionary now.
     pub(crate) async fn train(&self) -> Result<Trained, Error> {
         let (answer, answered) = oneshot::channel();
         {
-            let mut memory = self.shared.memory.lock();
+            let mut memory = self.context.memory.lock();
             match memory.over {
                 false => memory.wanted.push(answer),
                 true => drop(answer),
             }
         }
-        self.shared.wake.notify_one();
+        self.context.wake.notify_one();
         answered
             .await
             .unwrap_or_else(|_| Err(Error::Io("training was given up: the drive was closed".into())))
@@ -130,27 +134,27 @@ impl Improver {
 
     /// Starts a run that settles everything, unless one is running.
     pub(crate) fn start_run(&self) {
-        self.shared.start_run();
+        self.context.start_run();
     }
 
     /// Stops the run in progress, if any.
     pub(crate) fn stop_run(&self) {
-        self.shared.end_run(RunState::Stopped, None);
+        self.context.end_run(RunState::Stopped, None);
     }
 
     pub(crate) fn training_report(&self) -> Option<TrainingReport> {
-        self.shared.memory.lock().training.clone()
+        self.context.memory.lock().training.clone()
     }
 
     pub(crate) fn survey_report(&self) -> Option<SurveyReport> {
-        self.shared.memory.lock().survey.clone()
+        self.context.memory.lock().survey.clone()
     }
 
     pub(crate) fn settling_report(&self) -> SettlingReport {
-        let memory = self.shared.memory.lock();
+        let memory = self.context.memory.lock();
         let mut report = memory.settling.clone();
-        report.background_cpu_percent = self.shared.percent();
-        report.cpu_seconds = (memory.worker_time + self.shared.meter.busy()).as_secs_f64();
+        report.background_cpu_percent = self.context.percent();
+        report.cpu_seconds = (memory.worker_time + self.context.meter.busy()).as_secs_f64();
         if report.run.as_ref().is_some_and(|run| run.state == RunState::Running) {
             report.state = SettlingState::Asked;
         }
@@ -190,35 +194,35 @@ struct Run {
 }
 
 /// Improves a drive until stopped.
-pub(crate) async fn improve<M: Media>(shared: Arc<Shared<M>>, mut stopped: watch::Receiver<bool>) {
+pub(crate) async fn improve<M: Media>(context: Arc<ImproverContext<M>>, mut stopped: watch::Receiver<bool>) {
     let mut pass = Pass::default();
     let mut run = Run::default();
     loop {
-        let step = shared.step(&mut pass, &mut run);
-        let Some(pause) = shared.unless_closing(&mut stopped, step).await else { break };
+        let step = context.step(&mut pass, &mut run);
+        let Some(pause) = context.unless_closing(&mut stopped, step).await else { break };
         tokio::select! {
             biased;
             _ = stopped.wait_for(|stop| *stop) => break,
-            () = shared.wake.notified() => {}
+            () = context.wake.notified() => {}
             () = rest(pause) => {}
         }
     }
-    shared.end_run(RunState::Stopped, Some("the drive was closed".into()));
+    context.end_run(RunState::Stopped, Some("the drive was closed".into()));
     // A request for training is answered by dropping the channel.
-    let mut memory = shared.memory.lock();
+    let mut memory = context.memory.lock();
     memory.over = true;
     memory.wanted.clear();
 }
 
-impl<M: Media> Shared<M> {
+impl<M: Media> ImproverContext<M> {
     pub(crate) fn new(
         (drive, path): (Drive<M>, PathBuf),
         requests: Arc<Requests>,
         (meter, events): (Arc<Meter>, EventSink),
         background_cpu_percent: f64,
         thread_time: fn() -> Duration,
-    ) -> Arc<Shared<M>> {
-        Arc::new(Shared {
+    ) -> Arc<ImproverContext<M>> {
+        Arc::new(ImproverContext {
             drive,
             path,
             requests,
@@ -543,7 +547,7 @@ impl<M: Media> Shared<M> {
         self.survey_if_due(pass, now).await;
         let (which, reason) = self.what_to_settle(pass, now);
         let counters = self.drive.status().counters;
-        pass.cost.look(counters.host_written_bytes);
+        pass.cost.note_host_written(counters.host_written_bytes);
         let Some(block) = pass.next.or_else(|| pass.begin(reason, now)) else {
             return self.settle_again(pass).await;
         };

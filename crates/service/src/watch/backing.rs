@@ -31,7 +31,7 @@ impl Prober {
 
     /// Examines the devices under `path`. Reads files of the kernel and may run `smartctl` for seconds: not
     /// for threads that carry requests.
-    pub(crate) fn look(&self, path: &Path) -> BackingReport {
+    pub(crate) fn probe(&self, path: &Path) -> BackingReport {
         let kind = match std::fs::metadata(path) {
             Ok(found) if found.file_type().is_block_device() => BackingKind::BlockDevice,
             Ok(_) => BackingKind::File,

@@ -12,18 +12,18 @@ use ask::{AskError, ask_all, ask_status};
 use host::file::same_file;
 use status::{CopyReport, DriveState, StatusAnswer, shown};
 
-/// Most sockets asked at a look.
+/// Most sockets asked at a time.
 const SOCKETS_MAX: usize = 64;
 /// Most servers asked at a time. Bounds the memory for answers.
 const ASKED_MAX: usize = 16;
-/// Time after which no further socket is asked at a look. Those already asked have time limits of their own.
-const LOOK_TIME: Duration = Duration::from_secs(30);
+/// Time after which no further socket is asked at a time. Those already asked have time limits of their own.
+const REFRESH_TIME: Duration = Duration::from_secs(30);
 
 /// Looks for copies of a drive periodically.
 pub(crate) struct Copies {
     path: PathBuf,
     id: String,
-    /// Sockets at the last look, if all of them answered.
+    /// Sockets at the last refresh, if all of them answered.
     sockets: Vec<PathBuf>,
     found: Vec<CopyReport>,
     /// Set once the log says that there are more sockets than are asked.
@@ -37,7 +37,7 @@ impl Copies {
 
     /// Returns the copies that are being served, and logs those that appeared and disappeared. Asks servers,
     /// which may take seconds: not for threads that carry requests.
-    pub(crate) fn look(&mut self) -> Vec<CopyReport> {
+    pub(crate) fn refresh(&mut self) -> Vec<CopyReport> {
         let sockets = self.sockets();
         // No new socket: there is no server to ask.
         if sockets == self.sockets && self.found.is_empty() {
@@ -45,7 +45,7 @@ impl Copies {
         }
         let since = Instant::now();
         let answers = ask_all(&sockets, ASKED_MAX, |socket| {
-            let in_time = since.elapsed() < LOOK_TIME;
+            let in_time = since.elapsed() < REFRESH_TIME;
             in_time.then(|| ask_status(socket).map(|answer| self.copies_in(answer)))
         });
         let (found, all_answered) = known_after(&self.found, answers);
@@ -113,8 +113,8 @@ impl Copies {
     }
 }
 
-/// Returns the copies known after a look, from those known before and the answers of all sockets (`None`: it
-/// was not asked, for lack of time), and whether all servers answered.
+/// Returns the copies known after a refresh, and whether all servers answered. `before`: the copies known
+/// before. `answers`: those of all sockets; `None` for a socket that was not asked, for lack of time.
 fn known_after(
     before: &[CopyReport],
     answers: Vec<Option<Result<Vec<CopyReport>, AskError>>>,

@@ -50,7 +50,7 @@ impl Rising {
     }
 
     /// Returns by how much the count has risen since the last report, if one is due now.
-    pub(crate) fn look(&mut self, at: Duration, count: u64) -> Option<u64> {
+    pub(crate) fn observe(&mut self, at: Duration, count: u64) -> Option<u64> {
         let new = count.saturating_sub(self.reported);
         let paused = self.at.is_some_and(|before| at.saturating_sub(before) < PAUSE);
         if new == 0 || paused {

@@ -176,17 +176,17 @@ impl Watcher {
     }
 
     /// Returns the events since the last observation.
-    pub(crate) fn look(&mut self, seen: &Seen) -> Vec<Event> {
+    pub(crate) fn observe(&mut self, seen: &Seen) -> Vec<Event> {
         let mut events = Vec::new();
-        self.look_at_levels(seen, &mut events);
-        self.look_at_refusals(seen, &mut events);
-        self.look_at_errors(seen, &mut events);
-        self.look_at_length(seen, &mut events);
-        self.look_at_place(seen, &mut events);
+        self.check_levels(seen, &mut events);
+        self.check_refusals(seen, &mut events);
+        self.check_errors(seen, &mut events);
+        self.check_length(seen, &mut events);
+        self.check_place(seen, &mut events);
         events
     }
 
-    fn look_at_levels(&mut self, seen: &Seen, events: &mut Vec<Event>) {
+    fn check_levels(&mut self, seen: &Seen, events: &mut Vec<Event>) {
         let levels = &self.warn_at.0;
         let of_level = |level: u8, kind, how: &str| {
             let mut message = format!("physical space in use is {how} {level} %: {:.2} %", seen.used_percent);
@@ -210,7 +210,7 @@ impl Watcher {
         debug_assert!(self.reached <= levels.len(), "levels reached are among those configured");
     }
 
-    fn look_at_refusals(&mut self, seen: &Seen, events: &mut Vec<Event>) {
+    fn check_refusals(&mut self, seen: &Seen, events: &mut Vec<Event>) {
         let refused = seen.no_space_count > self.no_space_count;
         self.no_space_count = seen.no_space_count;
         let backing_full = seen.backing_full || seen.backing_full_count > self.backing_full_count;
@@ -239,7 +239,7 @@ impl Watcher {
         }
     }
 
-    fn look_at_length(&mut self, seen: &Seen, events: &mut Vec<Event>) {
+    fn check_length(&mut self, seen: &Seen, events: &mut Vec<Event>) {
         let truncated = seen.missing_bytes > 0;
         match (self.truncated, truncated) {
             (false, true) => {
@@ -261,7 +261,7 @@ impl Watcher {
         self.truncated = truncated;
     }
 
-    fn look_at_place(&mut self, seen: &Seen, events: &mut Vec<Event>) {
+    fn check_place(&mut self, seen: &Seen, events: &mut Vec<Event>) {
         if seen.place == self.place || seen.place == BackingPlace::Unknown {
             return;
         }
@@ -275,7 +275,7 @@ impl Watcher {
         events.push(seen.event(kind, message.into()));
     }
 
-    fn look_at_errors(&mut self, seen: &Seen, events: &mut Vec<Event>) {
+    fn check_errors(&mut self, seen: &Seen, events: &mut Vec<Event>) {
         if let Some(why) = &seen.poisoned
             && !self.poisoned
         {
@@ -286,13 +286,13 @@ impl Watcher {
             );
             events.push(seen.event(EventKind::Poisoned, message));
         }
-        if let Some(new) = self.corrupt_records.look(seen.at, seen.errors.corrupt_records) {
+        if let Some(new) = self.corrupt_records.observe(seen.at, seen.errors.corrupt_records) {
             let message = format!(
                 "{new} records of data, of the map or of dictionaries were met that are not what was written; {DAMAGE}"
             );
             events.push(seen.event(EventKind::CorruptRecord, message));
         }
-        if let Some(new) = self.bad_segments.look(seen.at, seen.errors.bad_segments) {
+        if let Some(new) = self.bad_segments.observe(seen.at, seen.errors.bad_segments) {
             let message = format!(
                 "segments set aside as bad because writes to them failed: {new} new, {} in all; nothing is \
                  lost, their data is written elsewhere; check the backing (docs/how-to/backing-trouble.md)",
@@ -300,7 +300,7 @@ impl Watcher {
             );
             events.push(seen.event(EventKind::BadSegment, message));
         }
-        if let Some(new) = self.damaged_segments.look(seen.at, seen.errors.damaged_segments) {
+        if let Some(new) = self.damaged_segments.observe(seen.at, seen.errors.damaged_segments) {
             let message = format!(
                 "segments set aside as damaged because they hold records that cannot be read: {new} new, {} in all; \
                  {DAMAGE}",
@@ -355,7 +355,7 @@ mod tests {
 
     /// Kinds and levels of the events of an observation.
     fn kinds(watcher: &mut Watcher, seen: &Seen) -> Vec<(EventKind, Option<u8>)> {
-        watcher.look(seen).into_iter().map(|event| (event.kind, event.level_percent)).collect()
+        watcher.observe(seen).into_iter().map(|event| (event.kind, event.level_percent)).collect()
     }
 
     fn at_use(watcher: &mut Watcher, used_percent: f64) -> Vec<(EventKind, Option<u8>)> {
@@ -431,7 +431,7 @@ mod tests {
         assert_eq!(kinds(&mut watcher, &at(BackingPlace::Moved)), []);
         assert_eq!(kinds(&mut watcher, &at(BackingPlace::InPlace)), [(EventKind::BackingFound, None)]);
         assert_eq!(kinds(&mut watcher, &at(BackingPlace::Replaced)), moved, "again");
-        let events = watcher.look(&at(BackingPlace::Deleted));
+        let events = watcher.observe(&at(BackingPlace::Deleted));
         assert_eq!(events.iter().map(|event| (event.kind, event.level_percent)).collect::<Vec<_>>(), deleted);
         assert!(events[0].message.contains("do not stop"), "{events:?}");
     }
@@ -440,7 +440,7 @@ mod tests {
     fn poison_is_reported_once_with_its_reason() {
         let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
         let poisoned = Seen { poisoned: Some("a sync failed".into()), ..seen(1) };
-        let events = watcher.look(&poisoned);
+        let events = watcher.observe(&poisoned);
         assert_eq!(events.len(), 1);
         assert!(events[0].message.contains("a sync failed"), "{events:?}");
         assert_eq!(kinds(&mut watcher, &poisoned), []);
@@ -459,8 +459,8 @@ mod tests {
             poisoned: Some("a sync failed".into()),
             ..seen(1)
         };
-        let mut events = watcher.look(&wrong);
-        events.extend(watcher.look(&Seen { missing_bytes: 0, place: BackingPlace::Deleted, ..wrong }));
+        let mut events = watcher.observe(&wrong);
+        events.extend(watcher.observe(&Seen { missing_bytes: 0, place: BackingPlace::Deleted, ..wrong }));
         let mut kinds: Vec<&str> = events.iter().map(|event| event.kind.as_str()).collect();
         kinds.dedup();
         assert_eq!(kinds.len(), 10, "{kinds:?}");
@@ -485,10 +485,10 @@ mod tests {
             Seen { errors, ..seen(seconds) }
         };
         assert_eq!(kinds(&mut watcher, &corrupt(1, 7)), [], "known from before");
-        let events = watcher.look(&corrupt(2, 8));
+        let events = watcher.observe(&corrupt(2, 8));
         assert!(events[0].message.starts_with("1 "), "{events:?}");
         assert_eq!(kinds(&mut watcher, &corrupt(3, 500)), []);
-        let events = watcher.look(&corrupt(62, 501));
+        let events = watcher.observe(&corrupt(62, 501));
         assert!(events[0].message.starts_with("493 "), "{events:?}");
     }
 
@@ -501,7 +501,7 @@ mod tests {
             ..seen(seconds)
         };
         assert_eq!(kinds(&mut watcher, &aside(1, 2, 1)), [], "known from before");
-        let events = watcher.look(&aside(2, 3, 1));
+        let events = watcher.observe(&aside(2, 3, 1));
         assert_eq!(events.len(), 1);
         assert_eq!(events[0].kind, EventKind::BadSegment);
         assert!(events[0].message.contains("1 new, 3 in all"), "{events:?}");
@@ -509,7 +509,7 @@ mod tests {
         assert_eq!(kinds(&mut watcher, &aside(4, 3, 2)), []);
         // A medium that breaks down: one event per minute.
         assert_eq!(kinds(&mut watcher, &aside(5, 9, 2)), []);
-        let events = watcher.look(&aside(62, 10, 2));
+        let events = watcher.observe(&aside(62, 10, 2));
         assert!(events[0].message.contains("7 new, 10 in all"), "{events:?}");
     }
 

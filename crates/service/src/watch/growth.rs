@@ -88,7 +88,7 @@ impl Growth {
     }
 
     /// Returns the growth in a window, if that was watched.
-    fn look(&self, now: &Sample, window: Duration) -> Option<Window> {
+    fn growth_over(&self, now: &Sample, window: Duration) -> Option<Window> {
         let (seconds, then) = self.back(now, window)?;
         let grown =
             |from: &Sample, to: &Sample| to.physical_used_bytes as f64 - from.physical_used_bytes as f64;
@@ -108,7 +108,7 @@ impl Growth {
             return TimeToFull::none_left();
         }
         let windows: Vec<(Duration, Window)> =
-            WINDOWS.iter().filter_map(|window| Some((*window, self.look(now, *window)?))).collect();
+            WINDOWS.iter().filter_map(|window| Some((*window, self.growth_over(now, *window)?))).collect();
         let Some((_, present)) = windows.iter().rev().find(|(window, _)| *window <= PRESENT) else {
             return TimeToFull::unknown(NoTime::SeenTooShort);
         };

@@ -20,6 +20,7 @@ use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::watch::backing::Prober;
+use crate::watch::backing_path::{BackingPath, by_descriptor};
 use crate::watch::copies::Copies;
 use crate::watch::error_counts::ErrorCounts;
 use crate::watch::events::{Event, EventLog, EventSink, Seen, WarnAt, Watcher};
@@ -28,12 +29,11 @@ use crate::watch::hook::Hook;
 use crate::watch::latency::Snapshot;
 use crate::watch::length::Length;
 use crate::watch::opened_file::id_of_media;
-use crate::watch::place::{Place, by_descriptor};
 use crate::watch::report::{assess, limit_bytes, used_ratio};
 use crate::watch::requests::Requests;
 
-/// Interval of looking for events.
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+/// Interval of polls for events.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of measuring the backing, and looking where it is.
 const LENGTH_INTERVAL: Duration = Duration::from_secs(1);
 /// Interval of asking the devices under the drive.
@@ -56,7 +56,7 @@ pub struct MonitorSettings {
 pub(crate) struct Monitor {
     watched: Arc<Watched>,
     stop: watch::Sender<bool>,
-    looking: tokio::sync::Mutex<Option<JoinHandle<()>>>,
+    task: tokio::sync::Mutex<Option<JoinHandle<()>>>,
     hook: tokio::sync::Mutex<Option<Hook>>,
 }
 
@@ -86,7 +86,7 @@ struct Memory {
     copies: Vec<CopyReport>,
     /// Time already added to the drive's own counter.
     powered: Duration,
-    /// Events reported by others since the last look.
+    /// Events reported by others since the last poll.
     reported: Vec<(EventKind, String)>,
 }
 
@@ -107,7 +107,7 @@ impl Monitor {
         let (open, file, backing) = aside(move || {
             let open = Open::at(&backing, opened.clone());
             // Without the disks' own programs, which take longer and are run later.
-            (open, id_of_media(&opened), Prober::sysfs_only().look(&backing))
+            (open, id_of_media(&opened), Prober::sysfs_only().probe(&backing))
         })
         .await
         .unwrap_or_default();
@@ -135,7 +135,7 @@ impl Monitor {
         let monitor = Monitor {
             watched: watched.clone(),
             stop,
-            looking: tokio::sync::Mutex::new(None),
+            task: tokio::sync::Mutex::new(None),
             hook: tokio::sync::Mutex::new(hook),
         };
         let mut opened = match (status.recovered.clean, status.recovered.packs_count) {
@@ -154,9 +154,9 @@ impl Monitor {
         let events = {
             let hook = monitor.hook.lock().await;
             let sender = hook.as_ref().map(Hook::sender);
-            tokio::spawn(look(watched, open, sender, stopped))
+            tokio::spawn(watch_drive(watched, open, sender, stopped))
         };
-        *monitor.looking.lock().await = Some(events);
+        *monitor.task.lock().await = Some(events);
         monitor
     }
 
@@ -172,14 +172,14 @@ impl Monitor {
         self.watched.emit(events, hook.as_ref().map(Hook::sender).as_ref());
     }
 
-    /// Ends monitoring, after a last look.
+    /// Ends monitoring, after a last poll.
     pub(crate) async fn stop(&self) {
         self.stop.send_replace(true);
-        if let Some(looking) = self.looking.lock().await.take() {
+        if let Some(task) = self.task.lock().await.take() {
             // A panic of the task was already reported.
-            let _ = looking.await;
+            let _ = task.await;
         }
-        let events = self.watched.look();
+        let events = self.watched.new_events();
         self.emit(&events).await;
         self.watched.count_powered();
     }
@@ -253,11 +253,11 @@ impl Watched {
         }
     }
 
-    /// Returns the events since the last look.
-    fn look(&self) -> Vec<Event> {
+    /// Returns the events since the last poll.
+    fn new_events(&self) -> Vec<Event> {
         let seen = self.seen(&self.drive.status());
         let mut memory = self.memory.lock();
-        let mut events = memory.watcher.look(&seen);
+        let mut events = memory.watcher.observe(&seen);
         events.extend(memory.reported.drain(..).map(|(kind, message)| seen.event(kind, message)));
         events
     }
@@ -371,30 +371,30 @@ async fn aside<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> 
 struct Open {
     file: Arc<File>,
     length: Length,
-    place: Place,
+    place: BackingPath,
     /// As the drive has it open. It is not kept open by that.
     media: Weak<AnyMedia>,
 }
 
 impl Open {
-    /// Opens the file or block device, and looks where it is. `None` if it cannot be opened.
+    /// Opens the file or block device, and polls where it is. `None` if it cannot be opened.
     fn at(path: &Path, media: Weak<AnyMedia>) -> Option<Open> {
         let file = Arc::new(File::open(path).ok()?);
-        let mut place = Place::of(file.clone(), path);
-        place.look();
+        let mut place = BackingPath::of(file.clone(), path);
+        place.observe();
         Some(Open { place, length: Length::of(file.clone()), file, media })
     }
 }
 
 /// Observes until stopped.
-async fn look(
+async fn watch_drive(
     watched: Arc<Watched>,
     open: Option<Open>,
     hook: Option<crate::watch::hook::Sender>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let mut looks = tokio::time::interval(LOOK_INTERVAL);
-    looks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
+    let mut polls = tokio::time::interval(POLL_INTERVAL);
+    polls.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let mut samples = tokio::time::interval(SAMPLE_INTERVAL);
     samples.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Skip);
     let file = open.as_ref().map(|open| open.file.clone());
@@ -406,8 +406,8 @@ async fn look(
             let is_displaced = watched.memory.lock().place.advice().is_some();
             let file = file.clone().filter(|_| is_displaced);
             let probe = move || match file {
-                Some(file) => Prober::new().look(&by_descriptor(&file)),
-                None => Prober::new().look(&path),
+                Some(file) => Prober::new().probe(&by_descriptor(&file)),
+                None => Prober::new().probe(&path),
             };
             if let Some(backing) = aside(probe).await {
                 watched.memory.lock().backing = backing;
@@ -418,12 +418,12 @@ async fn look(
     let comparing = async {
         let mut copies = Copies::new(watched.path.clone(), watched.id.clone());
         loop {
-            let look = move || {
-                let found = copies.look();
+            let refresh = move || {
+                let found = copies.refresh();
                 (copies, found)
             };
             // Without a thread, nothing more can be found out.
-            let Some((back, found)) = aside(look).await else { return std::future::pending().await };
+            let Some((back, found)) = aside(refresh).await else { return std::future::pending().await };
             copies = back;
             watched.memory.lock().copies = found;
             tokio::time::sleep(COPIES_INTERVAL).await;
@@ -435,7 +435,7 @@ async fn look(
             // Asked first: the backing grows before the drive does.
             let needed = watched.drive.status().physical_size_bytes;
             let measure = move || {
-                let (missing, place) = (open.length.missing_bytes(needed), open.place.look());
+                let (missing, place) = (open.length.missing_bytes(needed), open.place.observe());
                 let file = id_of_media(&open.media);
                 (open, missing, place, file)
             };
@@ -453,11 +453,11 @@ async fn look(
             tokio::time::sleep(LENGTH_INTERVAL).await;
         }
     };
-    let looking = async {
+    let monitoring = async {
         loop {
             tokio::select! {
-                _ = looks.tick() => {
-                    let events = watched.look();
+                _ = polls.tick() => {
+                    let events = watched.new_events();
                     watched.emit(&events, hook.as_ref());
                 }
                 _ = samples.tick() => watched.sample(&watched.drive.status()),
@@ -470,6 +470,6 @@ async fn look(
         () = probing => {}
         () = comparing => {}
         () = measuring => {}
-        () = looking => {}
+        () = monitoring => {}
     }
 }

@@ -177,22 +177,31 @@ fn scrubs(mark: &ScrubMark) -> ScrubsReport {
     }
 }
 
-/// Reports the drive at `path`, which is not served. `damaged`: it could be opened only by giving up a part
-/// of its log.
+/// Log of a drive that was opened without a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenedLog {
+    /// All of it is valid.
+    Whole,
+    /// The part from the damage on was given up.
+    CutAtDamage,
+}
+
+/// Reports the drive at `path`, which is not served.
 pub(crate) fn idle_report(
     path: &Path,
     drive: &Drive<AnyMedia>,
     keep_allocated: bool,
-    damaged: bool,
+    log: OpenedLog,
 ) -> StatusReport {
     let mut report = report(path, &drive.status(), drive, keep_allocated);
-    if damaged {
-        report.state = DriveState::Damaged;
-    } else {
-        report.state = DriveState::Idle;
-        report.state_reason = None;
+    match log {
+        OpenedLog::CutAtDamage => report.state = DriveState::Damaged,
+        OpenedLog::Whole => {
+            report.state = DriveState::Idle;
+            report.state_reason = None;
+        }
     }
-    assess(&mut report, Prober::new().look(path), &WarnAt::default());
+    assess(&mut report, Prober::new().probe(path), &WarnAt::default());
     report
 }
 

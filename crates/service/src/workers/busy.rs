@@ -52,12 +52,12 @@ impl Hurry {
         if now >= self.next {
             self.next = now + SAMPLE;
             let busiest = self.shares.iter().map(|share| share.load(Ordering::Relaxed)).max();
-            self.look(busiest.unwrap_or(0));
+            self.sample(busiest.unwrap_or(0));
         }
         self.hurried
     }
 
-    fn look(&mut self, busiest: u32) {
+    fn sample(&mut self, busiest: u32) {
         let otherwise = if self.hurried { busiest < IDLE_BELOW } else { busiest >= SATURATED_FROM };
         self.against = if otherwise { self.against + 1 } else { 0 };
         if self.against >= SAMPLES {
@@ -76,7 +76,7 @@ mod tests {
     fn it_takes_three_seconds_in_a_row_to_hurry_and_to_stop() {
         let mut hurry = Hurry::new(Vec::new());
         let mut after = |shares: &[u32]| {
-            shares.iter().for_each(|share| hurry.look(*share));
+            shares.iter().for_each(|share| hurry.sample(*share));
             hurry.hurried
         };
         assert!(!after(&[1000, 1000, 500, 1000, 990]), "not in a row");

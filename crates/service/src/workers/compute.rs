@@ -56,36 +56,36 @@ enum Turn {
 }
 
 #[derive(Default)]
-struct State {
+struct Backlog {
     work: VecDeque<Work>,
     /// There is no idle processor until then.
     starved_until: Option<Instant>,
     ended: bool,
 }
 
-impl State {
+impl Backlog {
     fn turn(&self, now: Instant) -> Turn {
         if self.starved_until.is_some_and(|until| now < until) { Turn::Floor } else { Turn::Idle }
     }
 }
 
 #[derive(Default)]
-struct Shared {
-    state: Mutex<State>,
+struct WorkQueue {
+    backlog: Mutex<Backlog>,
     changed: Condvar,
 }
 
 /// Queue of work for the threads. A drive has one piece of work in it at a time, so it is as long as there
 /// are drives.
 #[derive(Clone)]
-pub(crate) struct ComputeQueue(Arc<Shared>);
+pub(crate) struct ComputeQueue(Arc<WorkQueue>);
 
 impl ComputeQueue {
     /// After the end it is dropped, and the requester is notified.
     fn send(&self, work: Work) {
-        let mut state = self.0.state.lock();
-        if !state.ended {
-            state.work.push_back(work);
+        let mut backlog = self.0.backlog.lock();
+        if !backlog.ended {
+            backlog.work.push_back(work);
             self.0.changed.notify_all();
         }
     }
@@ -93,26 +93,26 @@ impl ComputeQueue {
 
 /// The threads.
 pub(crate) struct ComputeThreads {
-    shared: Arc<Shared>,
+    queue: Arc<WorkQueue>,
     threads: Vec<JoinHandle<()>>,
 }
 
 impl ComputeThreads {
     pub(crate) fn start() -> io::Result<ComputeThreads> {
-        let mut threads = ComputeThreads { shared: Arc::default(), threads: Vec::new() };
+        let mut threads = ComputeThreads { queue: Arc::default(), threads: Vec::new() };
         let low =
             ThreadPriorityValue::try_from(LOW).map_or(ThreadPriority::Min, ThreadPriority::Crossplatform);
         for (name, turn, priority, policy) in [
             ("pumice-compute", Turn::Idle, ThreadPriority::Min, IDLE),
             ("pumice-floor", Turn::Floor, low, ORDINARY),
         ] {
-            let shared = threads.shared.clone();
+            let queue = threads.queue.clone();
             let body = move || {
                 let set = set_thread_priority_and_policy(thread_native_id(), priority, policy);
                 if let Err(error) = set {
                     tracing::debug!(?error, "background work has the priority of requests");
                 }
-                shared.run(turn);
+                queue.run(turn);
             };
             match Builder::new().name(name.into()).spawn(body) {
                 Ok(thread) => threads.threads.push(thread),
@@ -126,18 +126,18 @@ impl ComputeThreads {
     }
 
     pub(crate) fn queue(&self) -> ComputeQueue {
-        ComputeQueue(self.shared.clone())
+        ComputeQueue(self.queue.clone())
     }
 
     /// Ends them after the current work, without waiting long for that: the drives are closed, and an idle
     /// priority may take minutes if the processors are busy.
     pub(crate) fn stop(self) {
         {
-            let mut state = self.shared.state.lock();
-            state.ended = true;
-            state.work.clear();
+            let mut backlog = self.queue.backlog.lock();
+            backlog.ended = true;
+            backlog.work.clear();
         }
-        self.shared.changed.notify_all();
+        self.queue.changed.notify_all();
         let since = Instant::now();
         for thread in self.threads {
             while !thread.is_finished() {
@@ -153,7 +153,7 @@ impl ComputeThreads {
     }
 }
 
-impl Shared {
+impl WorkQueue {
     /// Does work when it is this thread's turn, until the end.
     fn run(&self, turn: Turn) {
         while let Some(work) = self.next(turn) {
@@ -171,34 +171,34 @@ impl Shared {
     }
 
     fn next(&self, turn: Turn) -> Option<Work> {
-        let mut state = self.state.lock();
+        let mut backlog = self.backlog.lock();
         loop {
-            if state.ended {
+            if backlog.ended {
                 return None;
             }
             let now = Instant::now();
-            if state.turn(now) == turn
-                && let Some(work) = state.work.pop_front()
+            if backlog.turn(now) == turn
+                && let Some(work) = backlog.work.pop_front()
             {
                 return Some(work);
             }
-            match state.starved_until.filter(|until| *until > now) {
-                Some(until) => drop(self.changed.wait_until(&mut state, until)),
-                None => self.changed.wait(&mut state),
+            match backlog.starved_until.filter(|until| *until > now) {
+                Some(until) => drop(self.changed.wait_until(&mut backlog, until)),
+                None => self.changed.wait(&mut backlog),
             }
         }
     }
 
     /// There is no idle processor for some time.
     fn starve(&self, time: Duration) {
-        self.state.lock().starved_until = Some(Instant::now() + time);
+        self.backlog.lock().starved_until = Some(Instant::now() + time);
         self.changed.notify_all();
     }
 
     fn rest(&self, time: Duration) {
         let until = Instant::now() + time;
-        let mut state = self.state.lock();
-        while !state.ended && !self.changed.wait_until(&mut state, until).timed_out() {}
+        let mut backlog = self.backlog.lock();
+        while !backlog.ended && !self.changed.wait_until(&mut backlog, until).timed_out() {}
     }
 }
 
@@ -312,7 +312,7 @@ mod tests {
     #[test]
     fn without_an_idle_processor_work_is_done_slowly_at_an_ordinary_priority() {
         let threads = ComputeThreads::start().expect("threads");
-        threads.shared.starve(Duration::from_secs(1000));
+        threads.queue.starve(Duration::from_secs(1000));
         let run = Arc::new(Meter::default()).runner(threads.queue());
         let (sender, results) = channel();
         let place = move || {
@@ -325,7 +325,7 @@ mod tests {
             let (name, policy) = results.recv().expect("an answer");
             assert_eq!((name.as_deref(), policy), (Some("pumice-floor"), Ok(ORDINARY)));
         }
-        threads.shared.starve(Duration::ZERO);
+        threads.queue.starve(Duration::ZERO);
         run(Box::new(move || drop(sender.send(place()))));
         let (name, policy) = results.recv().expect("an answer");
         assert_eq!((name.as_deref(), policy), (Some("pumice-compute"), Ok(IDLE)));

@@ -169,7 +169,7 @@ impl Workers {
     }
 
     /// Runs a connection on the worker with the fewest.
-    pub fn carry<F: Future<Output = ()> + Send + 'static>(&self, connection: F) -> JoinHandle<()> {
+    pub fn run_connection<F: Future<Output = ()> + Send + 'static>(&self, connection: F) -> JoinHandle<()> {
         let load = |worker: &&Worker| worker.connections.load(Ordering::Relaxed);
         let Some(worker) = self.workers.iter().min_by_key(load) else { unreachable!("at least one worker") };
         let load = Load(worker.connections.clone());

@@ -9,7 +9,7 @@ use status::{SettlingState, shown, unix_seconds_now};
 use tokio::time::Instant;
 
 use super::pass::Pass;
-use super::{LOOK, Shared};
+use super::{ImproverContext, LOOK};
 use crate::watch::compression::survey_report;
 
 /// Settled data is settled again if a sample of it becomes smaller by this factor, the same for which
@@ -22,7 +22,7 @@ const SURVEY_INTERVAL: Duration = Duration::from_secs(600);
 /// leaf, so neighbours may be more alike.
 const SURVEY_RECORDS: usize = 512;
 
-impl<M: Media> Shared<M> {
+impl<M: Media> ImproverContext<M> {
     /// Returns whether settling again is worth it, by a sample.
     pub(super) async fn pays_again(&self) -> Result<bool, Error> {
         let gain = self.timed(self.drive.gain_of_settling_again()).await?;

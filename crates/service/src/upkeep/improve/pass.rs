@@ -32,7 +32,7 @@ pub(super) struct Cost {
 
 impl Cost {
     /// Hosts have written so much in all.
-    pub(super) fn look(&mut self, host_written_bytes: u64) {
+    pub(super) fn note_host_written(&mut self, host_written_bytes: u64) {
         self.wait_until_written = self.wait_until_written.filter(|until| host_written_bytes < *until);
     }
 
@@ -204,9 +204,9 @@ mod tests {
         assert!(pass.cost.is_too_high(before + UNJUDGED_BYTES + (PRICE_MAX << 20) + 1));
         pass.give_up(1000);
         assert_eq!(pass.next, None);
-        pass.cost.look(999);
+        pass.cost.note_host_written(999);
         assert_eq!(pass.begin(Reason::All(8), now), None);
-        pass.cost.look(1000);
+        pass.cost.note_host_written(1000);
         assert_eq!(pass.begin(Reason::All(8), now), Some(0));
         assert!(!pass.cost.is_too_high(before), "counted anew");
     }

@@ -14,13 +14,13 @@ use host::loops::is_on_deleted;
 use rustix::io::Errno;
 use status::BackingPlace;
 
-/// Looks in a row with the same result before it counts: programs rename files and back, and udev makes links
-/// anew.
-const LOOKS_MIN: u32 = 3;
+/// Observations in a row with the same result before it counts: programs rename files temporarily, and udev
+/// recreates links.
+const OBSERVATIONS_MIN: u32 = 3;
 
 /// An open backing and its path.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct BackingPath {
     file: Arc<File>,
     path: PathBuf,
     /// The file has had a name. One that never had any is temporary on purpose: `O_TMPFILE`, `memfd_create`,
@@ -30,7 +30,7 @@ pub(crate) struct Place {
     /// it does not.
     home: Option<Home>,
     known: BackingPlace,
-    /// The latest result, and the number of looks in a row that had it.
+    /// The latest result, and the number of observations in a row that had it.
     latest: (BackingPlace, u32),
 }
 
@@ -43,17 +43,17 @@ struct Home {
     device: u64,
 }
 
-impl Place {
+impl BackingPath {
     /// Of a file or block device that was opened by `path`.
-    pub(crate) fn of(file: Arc<File>, path: &Path) -> Place {
+    pub(crate) fn of(file: Arc<File>, path: &Path) -> BackingPath {
         let known = BackingPlace::Unknown;
-        Place { file, path: path.to_path_buf(), is_named: false, home: None, known, latest: (known, 0) }
+        BackingPath { file, path: path.to_path_buf(), is_named: false, home: None, known, latest: (known, 0) }
     }
 
     /// Returns where the backing is. What cannot be determined now is as it was before.
     ///
     /// A file system on the network may block the thread.
-    pub(crate) fn look(&mut self) -> BackingPlace {
+    pub(crate) fn observe(&mut self) -> BackingPlace {
         let found = self.find().unwrap_or(BackingPlace::Unknown);
         let in_a_row = if found == self.latest.0 { self.latest.1.saturating_add(1) } else { 1 };
         self.latest = (found, in_a_row);
@@ -61,7 +61,7 @@ impl Place {
             BackingPlace::Unknown => {}
             BackingPlace::InPlace => self.known = found,
             BackingPlace::Moved | BackingPlace::Replaced | BackingPlace::Deleted => {
-                if in_a_row >= LOOKS_MIN {
+                if in_a_row >= OBSERVATIONS_MIN {
                     self.known = found;
                 }
             }
@@ -69,7 +69,7 @@ impl Place {
         self.known
     }
 
-    /// Returns the result of the last look.
+    /// Returns the result of the last observation.
     pub(crate) fn known(&self) -> BackingPlace {
         self.known
     }
@@ -167,20 +167,20 @@ mod tests {
         }
 
         /// The place of the file at a path, which was looked at once.
-        fn place(&self, path: &str) -> std::io::Result<Place> {
+        fn place(&self, path: &str) -> std::io::Result<BackingPath> {
             let path = self.path(path);
-            let mut place = Place::of(Arc::new(File::open(&path)?), &path);
-            assert_eq!(place.look(), BackingPlace::InPlace);
+            let mut place = BackingPath::of(Arc::new(File::open(&path)?), &path);
+            assert_eq!(place.observe(), BackingPlace::InPlace);
             Ok(place)
         }
     }
 
     /// Looks as often as a result needs to count.
-    fn settled(place: &mut Place) -> BackingPlace {
-        for _ in 1..LOOKS_MIN {
-            place.look();
+    fn settled(place: &mut BackingPath) -> BackingPlace {
+        for _ in 1..OBSERVATIONS_MIN {
+            place.observe();
         }
-        place.look()
+        place.observe()
     }
 
     #[test]
@@ -212,12 +212,12 @@ mod tests {
         let mut place = files.place("home/drive")?;
         let (here, there) = (files.path("home/drive"), files.path("there"));
         fs::rename(&here, &there)?;
-        assert_eq!(place.look(), BackingPlace::InPlace, "it may come back at once");
+        assert_eq!(place.observe(), BackingPlace::InPlace, "it may come back at once");
         assert_eq!(settled(&mut place), BackingPlace::Moved);
         fs::write(&here, "another")?;
         assert_eq!(settled(&mut place), BackingPlace::Replaced);
         fs::rename(&there, &here)?;
-        assert_eq!(place.look(), BackingPlace::InPlace);
+        assert_eq!(place.observe(), BackingPlace::InPlace);
         Ok(())
     }
 
@@ -252,8 +252,8 @@ mod tests {
         let place = files.place("home/drive")?;
         assert!(place.is_deleted_elsewhere(&stale) && !place.is_deleted_elsewhere(&other));
         let file = Arc::new(tempfile::tempfile()?);
-        let mut place = Place::of(file.clone(), &by_descriptor(&file));
-        place.look();
+        let mut place = BackingPath::of(file.clone(), &by_descriptor(&file));
+        place.observe();
         assert!(!place.is_deleted_elsewhere(&stale));
         Ok(())
     }
@@ -283,7 +283,7 @@ mod tests {
         assert_eq!(settled(&mut place), BackingPlace::Replaced);
         fs::remove_file(&link)?;
         symlink(files.path("home/../home/drive"), &link)?;
-        assert_eq!(place.look(), BackingPlace::InPlace);
+        assert_eq!(place.observe(), BackingPlace::InPlace);
         Ok(())
     }
 
@@ -291,11 +291,11 @@ mod tests {
     fn what_comes_back_at_once_is_not_seen() -> Outcome {
         let files = Files::new()?;
         let mut place = files.place("home/drive")?;
-        for _ in 0..LOOKS_MIN {
+        for _ in 0..OBSERVATIONS_MIN {
             fs::rename(files.path("home/drive"), files.path("there"))?;
-            assert_eq!(place.look(), BackingPlace::InPlace);
+            assert_eq!(place.observe(), BackingPlace::InPlace);
             fs::rename(files.path("there"), files.path("home/drive"))?;
-            assert_eq!(place.look(), BackingPlace::InPlace);
+            assert_eq!(place.observe(), BackingPlace::InPlace);
         }
         Ok(())
     }
@@ -328,10 +328,10 @@ mod tests {
     fn a_file_that_never_had_a_name_is_not_deleted() -> Outcome {
         let file = Arc::new(tempfile::tempfile()?);
         let path = by_descriptor(&file);
-        let mut place = Place::of(file.clone(), &path);
+        let mut place = BackingPath::of(file.clone(), &path);
         assert_eq!(settled(&mut place), BackingPlace::InPlace);
         // A path that does not lead to it from the start on, either.
-        let mut place = Place::of(file, Path::new("/dev/null"));
+        let mut place = BackingPath::of(file, Path::new("/dev/null"));
         assert_eq!(settled(&mut place), BackingPlace::Unknown);
         Ok(())
     }
@@ -340,7 +340,8 @@ mod tests {
     fn a_path_that_never_led_to_the_file_says_nothing() -> Outcome {
         let files = Files::new()?;
         fs::write(files.path("other"), "another")?;
-        let mut place = Place::of(Arc::new(File::open(files.path("home/drive"))?), &files.path("other"));
+        let mut place =
+            BackingPath::of(Arc::new(File::open(files.path("home/drive"))?), &files.path("other"));
         assert_eq!(settled(&mut place), BackingPlace::Unknown);
         fs::remove_file(files.path("other"))?;
         assert_eq!(settled(&mut place), BackingPlace::Unknown);

@@ -1,10 +1,10 @@
-//! The bridge: a process for one attachment, from the making of its node to its removal.
+//! The bridge: one process per attachment. It lives from the creation of the node to its removal.
 //!
-//! It is started by `attach` ([`crate::client::start`]). Its standard output has one line, the result; its
-//! standard input decides: `keep`, or the end of the stream before that. In the latter case, also if `attach`
-//! is killed, the bridge takes down everything it has made; but not a node that it has taken over from a
-//! bridge that was killed. Nor does an error remove that, or a node that was kept and waits for another
-//! bridge: the process ends, and the node waits.
+//! `attach` starts it ([`crate::client::start`]). It writes one line to standard output, the result. Then it
+//! reads standard input: either `keep`, or the end of the stream. At the end of the stream, also because
+//! `attach` was killed, the bridge removes everything that it created. It never removes a node that it took
+//! over from a killed bridge, or a node that was kept: the process ends, and the node waits for another
+//! bridge.
 
 mod control;
 mod make;
@@ -36,7 +36,7 @@ use crate::server::{Known, Started, shape};
 use crate::sfx::Published;
 use crate::shape::Shape;
 
-/// Word by which `attach` takes the attachment over.
+/// Word by which `attach` keeps the attachment.
 pub(crate) const KEEP: &str = "keep";
 /// Interval of checks for signals and for growth of the drive.
 const TICK: Duration = Duration::from_millis(500);
@@ -117,13 +117,13 @@ pub fn run(options: &Options, terminate: &AtomicBool) -> Result<(), AttachError>
 
 /// Makes the process fit to be under a file system.
 fn prepare() {
-    // Out of reach of the terminal.
+    // A session of its own: signals of the terminal do not reach it.
     let _ = rustix::process::setsid();
-    // Memory that is allocated here must not wait for writes that come through here.
+    // Allocating memory here must not wait for writeback that goes through here.
     let _ = rustix::process::configure_io_flusher_behavior(true);
     // A file system above loses its device with this process.
     let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
-    // A dump of its memory would take time, in which no other bridge can take its place.
+    // A core dump takes time, and no other bridge can take over meanwhile.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }
 
@@ -139,7 +139,7 @@ fn listen_to_attach(events: Sender<Event>, abandoned: Arc<AtomicBool>) {
     });
 }
 
-/// What a bridge says of its node, whatever it is doing.
+/// Status of a node that the bridge reports at any time.
 #[derive(Clone, Debug)]
 struct Shown {
     size_bytes: u64,
@@ -159,7 +159,7 @@ struct Attachment {
     started: Started,
     known: Known,
     search: DriveSearch,
-    /// Values under the names of ScaleFlux.
+    /// Values published under ScaleFlux's names.
     published: Option<Published>,
     _lock: place::FolderLock,
 }
@@ -175,14 +175,14 @@ impl Attachment {
         let (relay, shown) = (self.relay.clone(), self.shown.clone());
         control::receive(control, events.clone(), move || status(&relay, &shown.lock()));
         watch_drive(self.search.clone(), events.clone());
-        // What another bridge had attached stays, whatever becomes of this attempt.
+        // A failed attempt leaves another bridge's attachment in place.
         let (mut kept, mut abandoned) = (self.record.taken_over.is_some(), false);
         loop {
             match inbox.recv_timeout(TICK) {
                 Ok(Event::Keep) => {
                     kept = true;
                     self.node.keep();
-                    // `attach` has said so.
+                    // `attach` has reported it.
                     let record = Record { loss_to_report: false, ..self.record.clone() };
                     self.note(record);
                 }
@@ -199,7 +199,7 @@ impl Attachment {
                     }
                     Err(error) => control::answer(&stream, &Answer::Refused(error.to_string())),
                 },
-                // It has stayed.
+                // The process stays.
                 Ok(Event::AwaitDetach(stream)) => {
                     let status = status(&self.relay, &self.shown.lock());
                     control::answer(&stream, &Answer::Status(status));
@@ -235,8 +235,8 @@ impl Attachment {
         }
     }
 
-    /// Looks at the drive as a server reports it. Another drive that is served from this path, or another
-    /// server than that of the connections, is not looked at.
+    /// Takes a report of the drive. Ignores a report of another drive served from this path, and of a server
+    /// other than the one of the connections.
     fn see(&mut self, report: &StatusReport) {
         self.look_at_node();
         let mut record = Record { server_pid: self.started.pid(), ..self.record.clone() };
@@ -245,7 +245,7 @@ impl Attachment {
         if let Some(published) = self.published.as_mut().filter(|_| is_its) {
             published.write(report);
         }
-        // What a new server has not been told yet is in the journal.
+        // The journal holds the changes that a new server has not received yet.
         if let (Some(served), RelayState::Connected) = (seen, self.relay.state()) {
             record.connected = Some(served.instance);
             record.served = Some(served.path);
@@ -258,7 +258,7 @@ impl Attachment {
         }
     }
 
-    /// Withdraws what leads to the node once that is another's. Clients see for themselves that it is.
+    /// Withdraws links to the node once it belongs to another device. Clients detect that themselves.
     fn look_at_node(&mut self) {
         let Some(published) = &self.published else { return };
         match node::lost(&self.record, &self.folder) {
@@ -271,12 +271,12 @@ impl Attachment {
         }
     }
 
-    /// Records what a bridge has to know that follows after a kill of this one.
+    /// Records what the next bridge needs if this one is killed.
     fn note(&mut self, record: Record) {
         if record != self.record {
             self.record = record;
-            // An older record names a server that is gone, and an older state of the drive: nothing wrong
-            // follows from it.
+            // An outdated record is harmless: it names a server that is gone, and an older state of the
+            // drive.
             let _ = self.record.write(&self.folder);
         }
     }
@@ -305,7 +305,7 @@ impl Attachment {
     }
 }
 
-/// Tells those who wanted the same how it has ended.
+/// Answers all clients that asked for the same.
 fn answer_waiting(inbox: &Receiver<Event>, answer: &Answer) {
     for event in inbox.try_iter() {
         if let Event::Detach(stream, _) | Event::AwaitDetach(stream) = event {
@@ -334,7 +334,7 @@ fn status(relay: &Relay, shown: &Shown) -> Status {
     Status { state, reason, size_bytes: shown.size_bytes }
 }
 
-/// Reports the drive again and again. Its server tells clients only when they connect.
+/// Polls the status of the drive. Its server sends it to clients only when they connect.
 fn watch_drive(search: DriveSearch, events: Sender<Event>) {
     std::thread::spawn(move || {
         loop {

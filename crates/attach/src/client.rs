@@ -1,4 +1,4 @@
-//! Bridges as `attach`, `detach` and `list` see them.
+//! Client side of bridges, for `attach`, `detach` and `list`.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -20,13 +20,14 @@ use crate::question::{Unanswered, ask, ask_within};
 use crate::server::{instance, left, stop_process};
 use crate::sfx;
 
-/// Time for all bridges that are asked together to say how they are. A thread of each does nothing else.
+/// Time limit for the status of all bridges that are asked together. Each has a thread that does nothing
+/// else.
 const STATUS_PATIENCE: Duration = Duration::from_secs(1);
-/// Time for one of them at least, if others have used up that.
+/// Least time for one of them, if others have used up that limit.
 const STATUS_PATIENCE_MIN: Duration = Duration::from_millis(200);
-/// Time after which a bridge that does not answer is taken to hang, unless it was stopped.
+/// Time after which a bridge without an answer counts as hanging, unless it was stopped.
 const HANGS: Duration = Duration::from_secs(5);
-/// Time after which a bridge that does not answer is killed, if that is asked for.
+/// Time after which a bridge without an answer is killed, on request.
 pub const HANGS_FORCED: Duration = Duration::from_secs(10);
 /// Interval of questions to such a bridge.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
@@ -38,39 +39,39 @@ const ENDS: Duration = Duration::from_secs(10);
 pub const DETACH_PATIENCE: Duration = Duration::from_secs(300);
 
 /// A bridge that was just started. Dropping it without [`NewBridge::keep`] makes the bridge undo everything,
-/// and waits for that. One that has taken over a device undoes nothing: it stays.
+/// and waits for that. A bridge that took over a device undoes nothing.
 pub struct NewBridge {
     child: Child,
     input: Option<ChildStdin>,
-    /// What it has made.
+    /// The result line of the bridge.
     pub record: Record,
 }
 
 /// An attachment on this machine.
 #[derive(Clone, Debug)]
 pub struct Attachment {
-    /// What is known of it.
+    /// Its record.
     pub record: Record,
-    /// How it is now.
+    /// Its status.
     pub status: Status,
-    /// The node that it had, which is not its any more, and why. `record` has none then.
+    /// The node that it lost to another device, and why. `record` has no node then.
     pub lost: Option<(PathBuf, String)>,
-    /// Nobody else has that node.
+    /// No other device has that node.
     is_node_free: bool,
     folder: PathBuf,
     is_alive: bool,
-    /// Its bridge lives, and says nothing.
+    /// Its bridge runs and does not answer.
     is_silent: bool,
 }
 
-/// What has become of an attachment that was being attached or detached.
+/// Outcome of an attach or detach by another process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Settled {
-    /// It was detached; with what was lost, if something was.
+    /// It was detached; with a description of the loss, if there was one.
     Detached(Option<String>),
     /// It is there.
     Stays,
-    /// It is being attached or detached still.
+    /// It is still being attached or detached.
     Changes,
 }
 
@@ -80,12 +81,12 @@ pub enum Settled {
 /// The reason why there is none. Nothing is left behind.
 pub fn start(path: &Path, mut command: Command) -> Result<NewBridge, AttachError> {
     let at_folder = |source| AttachError::system(place::folder(path).display(), source);
-    // A server without a socket there would never be found.
+    // A server without an admin socket there would never be found.
     if let Some(dir) = ask::runtime_dirs().first().filter(|dir| dir.exists() && !dir.is_dir()) {
         return Err(AttachError::Refused(format!("{}: not a directory (PUMICE_RUNTIME_DIR)", dir.display())));
     }
     must_hold_sockets(path)?;
-    // What it has to say to the service manager, `attach` says.
+    // `attach` reports to the service manager, not the bridge.
     command.env_remove("NOTIFY_SOCKET");
     // The bridge makes its folder and log: this process may be killed, and leave them behind.
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
@@ -123,7 +124,7 @@ fn must_hold_sockets(path: &Path) -> Result<(), AttachError> {
 }
 
 impl NewBridge {
-    /// Leaves the bridge to itself.
+    /// Lets the bridge run on its own.
     ///
     /// # Errors
     /// If it has ended.
@@ -161,7 +162,7 @@ pub fn chosen(choose: impl Fn(&Record) -> bool) -> Vec<Attachment> {
 pub fn find(path: &Path) -> Option<Attachment> {
     let is_node = |it: &Record| it.node.as_deref().is_some_and(|node| is_same(node, path));
     let mut found = chosen(|record| is_node(record) || record.is_of(path));
-    // A node may be another's by now, and a path may lead to another file.
+    // The node may belong to another device by now, and the path may lead to another file.
     found.sort_by_key(|it| it.lost.is_some());
     found.into_iter().find(|it| is_node(&it.record) || it.record.is_of(path))
 }
@@ -174,13 +175,13 @@ pub fn find_drive(path: &Path) -> Option<Attachment> {
     chosen(has).into_iter().find(|it| has(&it.record))
 }
 
-/// Returns the attachment that had this node, which is not its any more.
+/// Returns the attachment that lost this node to another device.
 pub fn find_lost(node: &Path) -> Option<Attachment> {
     let found = chosen(|record| record.node.as_deref().is_some_and(|it| is_same(it, node)));
     found.into_iter().find(|it| it.lost.is_some())
 }
 
-/// Asks the bridges side by side, within `patience` for all.
+/// Asks the bridges in parallel, within `patience` for all of them.
 fn with_status(records: &[(PathBuf, Record)], patience: Duration) -> Vec<Attachment> {
     let since = Instant::now();
     let ask = |(folder, record): &(PathBuf, Record)| {
@@ -222,7 +223,7 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Option<Atta
                     status(State::Failed, why)
                 }
                 Ok(Ok(Answer::Status(status))) => status,
-                Ok(Ok(_)) => status(State::Failed, "its bridge process gives a wrong answer".to_string()),
+                Ok(Ok(_)) => status(State::Failed, "its bridge process sent an invalid answer".to_string()),
                 Ok(Err(why)) if why.is_passing() => match place::hold(folder) {
                     Ok(Hold::Gone) => return None,
                     Ok(Hold::Free(_lock)) => {
@@ -300,7 +301,7 @@ fn process(record: &Record) -> Process {
     }
 }
 
-/// Returns why a bridge says nothing, if it was stopped.
+/// Returns why a bridge does not answer, if it was stopped.
 fn silence(record: &Record) -> Option<String> {
     let pid = record.bridge_pid;
     process(record).is_stopped().then(|| stopped("bridge", pid))
@@ -319,14 +320,14 @@ fn absolute(path: &Path) -> PathBuf {
     std::path::absolute(path).unwrap_or_else(|_| path.to_path_buf())
 }
 
-/// Why a drive that a server reports is taken for that of an attachment.
+/// Reason why a drive that a server reports counts as the one of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Match {
-    /// Its path, and nothing that is known of it says otherwise.
+    /// Same path, and no known property differs.
     Path,
-    /// Its id and its file.
+    /// Same id and same file.
     Drive,
-    /// The very opening of the drive that the bridge is connected to.
+    /// Same opening of the drive as the bridge is connected to.
     Opening,
 }
 
@@ -343,7 +344,7 @@ impl Record {
     /// server may have opened another drive by the same path.
     pub fn matches(&self, report: &StatusReport) -> Option<Match> {
         let by_path = || self.is_served_at(&report.path).then_some(Match::Path);
-        // Nothing else is known of a drive that is down.
+        // A drive that is down has only a path.
         let Some(identity) = self.identity.as_ref().filter(|_| !report.uuid.is_empty()) else {
             return by_path();
         };
@@ -380,7 +381,7 @@ impl Attachment {
         self.record.is_of(path)
     }
 
-    /// Returns why its bridge lives and does nothing: it was stopped, or does not answer for some seconds.
+    /// Returns why its bridge runs and does nothing: it was stopped, or has not answered for some seconds.
     /// `None` if it answers, or has ended. If it is to be killed, it has ten seconds in any case.
     pub fn hangs(&self, is_to_be_killed: bool) -> Option<String> {
         let since = Instant::now();
@@ -408,7 +409,7 @@ impl Attachment {
         self.is_silent
     }
 
-    /// Kills its bridge. What that has not flushed is lost if its server ends, too.
+    /// Kills its bridge. Unflushed changes are lost if its server ends too.
     ///
     /// # Errors
     /// If it does not end.
@@ -433,7 +434,7 @@ impl Attachment {
         left(&self.folder, &self.record).map(|server| server.pid)
     }
 
-    /// Returns why the server that its bridge has started does nothing, if it was stopped.
+    /// Returns why the server that its bridge started does nothing, if it was stopped.
     pub fn stopped_server(&self) -> Option<String> {
         let server = place::server(&self.folder).filter(|server| server.is_stopped())?;
         Some(stopped("server", server.pid))
@@ -444,7 +445,7 @@ impl Attachment {
         !self.is_alive
     }
 
-    /// Returns whether its node is not its any more, and nobody else's: nothing was lost with it.
+    /// Returns whether it lost its node and no other device has it: nothing was lost with it.
     pub fn has_free_node(&self) -> bool {
         self.lost.is_some() && self.is_node_free && self.status.state != State::Changing
     }
@@ -477,7 +478,7 @@ impl Attachment {
                 Ok(Answer::Status(status)) if status.state == State::Changing => {}
                 Err(why) if why.is_passing() => {}
                 Err(Unanswered::Late(_)) => return Settled::Changes,
-                // Of an older program, or it does not work: whoever asks next sees why.
+                // An older program, or a broken socket: the next request reports it.
                 Ok(_) | Err(_) => return Settled::Stays,
             }
             if since.elapsed() >= patience {
@@ -488,8 +489,8 @@ impl Attachment {
     }
 
     /// Detaches the drive. The caller has checked that nothing is mounted, unless it is forced while the
-    /// device waits for a bridge. With `force`, what cannot be flushed is lost. One that another process has
-    /// detached meanwhile is detached.
+    /// device waits for a bridge. With `force`, changes that cannot be flushed are lost. Succeeds if another
+    /// process has detached it meanwhile.
     ///
     /// # Errors
     /// If it is in use, or cannot be flushed.
@@ -503,8 +504,10 @@ impl Attachment {
         match ask(&self.folder, &Request::Detach { force }, DETACH_PATIENCE) {
             Ok(Answer::Detached(lost)) => detached(lost),
             Ok(Answer::Refused(reason)) => Err(AttachError::Refused(reason)),
-            Ok(Answer::Status(_)) => Err(AttachError::Refused("the bridge gives a wrong answer".to_string())),
-            // It was being killed, or another process has detached it.
+            Ok(Answer::Status(_)) => {
+                Err(AttachError::Refused("the bridge sent an invalid answer".to_string()))
+            }
+            // It was killed, or another process has detached it.
             Err(why) => match why.is_passing().then(|| self.settled(ENDS)) {
                 Some(Settled::Detached(lost)) => detached(lost),
                 Some(Settled::Stays) if matches!(place::hold(&self.folder), Ok(Hold::Free(_))) => {
@@ -532,7 +535,7 @@ impl Attachment {
         place::is_configured(&self.folder)
     }
 
-    /// Removes what a killed bridge has left.
+    /// Removes the remains of a killed bridge.
     fn clear(&self, force: bool) -> Result<(), AttachError> {
         let at_folder = |source| AttachError::system(self.folder.display(), source);
         let _lock = match place::hold(&self.folder).map_err(at_folder)? {

@@ -11,10 +11,10 @@ use crate::relay::{BoxedError, NotConnected};
 /// Reason why a drive could not be attached or detached.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
-    /// The kernel or the machine lacks something. Another way may work.
+    /// The kernel or the machine lacks a feature. Another kind of node may work.
     #[error("{0}")]
     Missing(String),
-    /// It is not done; with the reason.
+    /// The request is refused; with the reason.
     #[error("{0}")]
     Refused(String),
     /// The drive has no server that the bridge can use.

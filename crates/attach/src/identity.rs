@@ -1,4 +1,4 @@
-//! What is known of an attached drive, to notice when something else is served in its place.
+//! Identity of an attached drive: it detects that something else is served in its place.
 
 use std::path::Path;
 
@@ -6,16 +6,17 @@ use ask::{DriveSearch, leads_to};
 use serde::{Deserialize, Serialize};
 use status::{FileId, StatusReport};
 
-/// A drive at some time. All later states of it follow this one.
+/// A drive at one point in time. Later states of the same drive follow this one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Id of the drive. Copies of it have the same.
     #[serde(rename = "drive_uuid")]
     pub uuid: String,
-    /// What its server has open, which distinguishes copies; `None` if that does not tell.
+    /// The file that its server has open, which distinguishes copies; `None` if the server does not report
+    /// it.
     #[serde(rename = "drive_file", default)]
     pub file: Option<FileId>,
-    /// Grows with each wipe; `None` if its server does not tell.
+    /// Grows with each wipe; `None` if its server does not report it.
     #[serde(default)]
     pub incarnation: Option<u64>,
     /// Number of the newest pack of its log that is durable. It only grows.
@@ -39,9 +40,9 @@ impl Identity {
         DriveSearch::new(path).for_drive(&self.uuid, self.file.as_ref())
     }
 
-    /// Returns whether a server that has opened a drive by `path` has another one, which was there earlier or
-    /// is a copy. `false` for a drive in another file that is at the path now: it may have been restored, and
-    /// [`Identity::check`] decides.
+    /// Returns whether a server that opened a drive by `path` has a different drive: one that was at the path
+    /// earlier, or a copy. `false` for a drive in a different file that is at the path now: it may have been
+    /// restored, and [`Identity::check`] decides.
     pub(crate) fn is_elsewhere(&self, report: &StatusReport, path: &Path) -> bool {
         let is_other_file =
             self.file.is_some() && report.backing.file.is_some() && self.file != report.backing.file;

@@ -22,11 +22,11 @@ pub(crate) use partition_control::remove_partition;
 pub(crate) use ublk_control::{UblkCommand, UblkControl};
 pub(crate) use ublk_queue::{UblkEvent, UblkQueue, UblkRequest, UblkRing};
 
-/// Interval between attempts of a call that the kernel could not carry out.
+/// Interval between attempts of a call that the kernel refused temporarily.
 const AGAIN: Duration = Duration::from_millis(1);
 
-/// Returns whether a submission to io_uring that failed so is to be made again: a signal came, memory is
-/// short, or completions have to be taken first.
+/// Returns whether to retry a failed submission to io_uring: a signal came, memory is short, or completions
+/// have to be reaped first.
 fn passes(error: &io::Error) -> bool {
     let error = Errno::from_io_error(error);
     [Errno::INTR, Errno::AGAIN, Errno::BUSY].iter().any(|passing| error == Some(*passing))
@@ -35,7 +35,7 @@ fn passes(error: &io::Error) -> bool {
 /// Number of standard error.
 const STDERR: i32 = 2;
 
-/// Makes a file the standard error of this process.
+/// Redirects the standard error of this process to a file.
 pub(crate) fn stderr_to(file: &File) -> io::Result<()> {
     // SAFETY: it is not closed here, only what is behind it is replaced, as others that use it by its number
     // expect.

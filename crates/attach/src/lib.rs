@@ -1,20 +1,20 @@
-//! Block device nodes for drives. A process of its own, the *bridge*, stands between the kernel and the
-//! drive's server:
+//! Block device nodes for drives. A separate process, the *bridge*, sits between the kernel and the drive's
+//! server:
 //!
 //! ```text
 //! file system -- /dev/ublkbN -- node (ublk) -- relay -- NBD, Unix socket -- pumice serve -- backing
 //!                              |----------- bridge -----------|
 //! ```
 //!
-//! * [`relay`] survives the death of the server: it holds requests, and makes again what was acknowledged and
-//!   lost.
+//! * [`relay`] survives the death of the server: it holds requests, and replays acknowledged changes that
+//!   were lost.
 //! * [`node`] makes the device.
 //! * [`bridge`] is the process: it finds or starts the server, makes the node, answers `status` and `detach`.
 //! * [`client`] starts bridges, lists them and talks to them.
-//! * [`place`] is the run-time directory with what is known of each attachment.
-//! * [`sfx`] has the numbers, links and values that ScaleFlux's names stand for.
+//! * [`place`] is the run-time directory with the record of each attachment.
+//! * [`sfx`] publishes the numbers, links and values that ScaleFlux's tools expect.
 //!
-//! The bridge is a client as any other: it knows nothing of drives.
+//! The bridge is an ordinary NBD client: it knows nothing of drives.
 
 #![deny(unsafe_code)]
 
@@ -47,5 +47,5 @@ pub use shape::Shape;
 pub use takeover::Takeover;
 pub use users::{hidden_claim, openers};
 
-/// Exit code of a process that leaves a device behind which waits for another bridge.
+/// Exit code of a process that leaves a device waiting for another bridge.
 pub const WAITS_EXIT_CODE: u8 = 4;

@@ -1,4 +1,4 @@
-//! A connection to the drive's server, in transmission: requests are sent, and simple replies read.
+//! A connection to the drive's server in the transmission phase: it sends requests and reads simple replies.
 
 use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::net::Shutdown;
@@ -52,7 +52,7 @@ impl Link {
         sent
     }
 
-    /// Tells the server that all changes were made again, if it knows that the drive is attached.
+    /// Tells the server that all changes were replayed, if it knows that the drive is attached.
     pub(crate) fn ready(&self) -> io::Result<()> {
         self.tell(wire::CMD_READY, 0)
     }
@@ -94,9 +94,9 @@ impl Link {
     /// Tells the server that no more requests come. It answers nothing.
     pub(crate) fn disconnect(&self) {
         let header = RequestHeader { flags: 0, command: wire::CMD_DISC, cookie: 0, offset: 0, length: 0 };
-        // Whoever is sending waits for a server that takes nothing.
+        // Another thread is sending, and waits for a server that receives nothing.
         let Some(_writing) = self.writing.try_lock() else { return };
-        // A server that is gone need not know.
+        // The server may be gone.
         let _ = self.stream.set_nonblocking(true);
         let _ = (&self.stream).write(&header.encode());
     }
@@ -107,20 +107,20 @@ impl Link {
     }
 }
 
-/// What the server says of a request.
+/// Reply of the server to a request.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     Outcome(Outcome),
-    /// What was read is where it is awaited.
+    /// The data was delivered to the FUSE device.
     Delivered,
 }
 
-/// What the server sends.
+/// Message of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Message {
     /// A reply to the request with this cookie.
     Reply(u64, Reply),
-    /// Another client has changed a range.
+    /// Another client changed a range.
     Changed(Changed),
     /// The server is about to close the drive.
     Closing,
@@ -148,22 +148,24 @@ impl Replies {
             let (begin, rest) = notice.split_at_mut(SIMPLE_REPLY_BYTES);
             begin.copy_from_slice(&header);
             self.stream.read_exact(rest)?;
-            let notice = Changed::decode(&notice).ok_or_else(|| invalid("the server sends a bad notice"))?;
+            let notice =
+                Changed::decode(&notice).ok_or_else(|| invalid("the server sent an invalid notice"))?;
             return Ok(Message::Changed(notice));
         }
         if let Some(Delivered { cookie }) = Delivered::decode(&header) {
             let is_asked = self.agreed.delivers && cookie & delivery::COOKIE_BIT != 0;
             return match length(cookie) {
                 Some(1..) if is_asked => Ok(Message::Reply(cookie, Reply::Delivered)),
-                _ => Err(invalid("the server has delivered what was not asked for")),
+                _ => Err(invalid("the server delivered data that was not requested")),
             };
         }
         let SimpleReply { error, cookie } = SimpleReply::decode(&header)
-            .ok_or_else(|| invalid("the server sends something else than a reply"))?;
-        let length = length(cookie).ok_or_else(|| invalid("the server answers what was not asked"))?;
+            .ok_or_else(|| invalid("the server sent something other than a reply"))?;
+        let length =
+            length(cookie).ok_or_else(|| invalid("the server answered a request that was not sent"))?;
         if error != 0 {
             // Codes of the protocol are those of Linux.
-            let code = i32::try_from(error).map_err(|_| invalid("the server reports an unknown error"))?;
+            let code = i32::try_from(error).map_err(|_| invalid("the server reported an unknown error"))?;
             return Ok(Message::Reply(cookie, Reply::Outcome(Err(Errno::from_raw_os_error(code)))));
         }
         let mut data = vec![0; length as usize];
@@ -188,7 +190,7 @@ pub(crate) fn call(
         Message::Reply(_, Reply::Outcome(outcome)) => Ok(outcome),
         Message::Closing => Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the server is closing")),
         Message::Reply(_, Reply::Delivered) | Message::Changed(_) => {
-            Err(io::Error::new(io::ErrorKind::InvalidData, "the server sends what was not asked for"))
+            Err(io::Error::new(io::ErrorKind::InvalidData, "the server sent a reply that was not requested"))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Ways to make a block device node of a relay.
+//! Block device nodes on top of a relay.
 
 mod file;
 mod loop_device;
@@ -27,9 +27,9 @@ pub(crate) use owner::{Lost, lost};
 /// A drive that is being served.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Drive {
-    /// What it is.
+    /// Its identity.
     pub(crate) identity: Identity,
-    /// What its node shows.
+    /// Size and sectors of its node.
     pub(crate) shape: Shape,
 }
 
@@ -41,7 +41,7 @@ pub(crate) trait Node: Send {
     /// Shows a new size.
     fn resize(&mut self, size_bytes: u64) -> Result<(), AttachError>;
 
-    /// From now on the node outlives an error of this process, if it is of a kind that can.
+    /// From now on the node survives an error of this process, if its kind supports that.
     fn keep(&mut self) {}
 
     /// Removes the node. Its users must have ended.
@@ -66,7 +66,7 @@ pub(crate) fn make(
     }
 }
 
-/// Returns the node of a killed bridge, if it waits for another bridge, and if its way may be taken.
+/// Returns the node of a killed bridge, if it waits for another bridge and is of an allowed kind.
 ///
 /// # Errors
 ///
@@ -79,8 +79,8 @@ pub(crate) fn waiting(record: &Record, ways: &[NodeKind]) -> Result<Option<PathB
     Ok(ublk_device::waits(node, &drive.uuid)?.then(|| node.to_path_buf()))
 }
 
-/// Takes over the node of a killed bridge. Returns what it shows as well. `last`: how far an earlier attempt
-/// has got. `note` is told how far this one gets, before it does.
+/// Takes over the node of a killed bridge. Also returns its shape. `last`: progress of an earlier attempt.
+/// `note` is called with each step of this attempt before it is made.
 pub(crate) fn recover(
     path: &Path,
     relay: &Arc<Relay>,
@@ -100,7 +100,7 @@ pub(crate) fn end_requests(record: &Record, folder: &Path) {
     }
 }
 
-/// Removes what a killed bridge left; with `force`, also a device that is in use.
+/// Removes the remains of a killed bridge; with `force`, also a device that is in use.
 pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path, force: bool) -> Result<(), AttachError> {
     if let Some(record) = record
         && let Some(node) = &record.node

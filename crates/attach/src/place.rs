@@ -15,8 +15,8 @@ use crate::process::{self, Process};
 use crate::shape::Shape;
 use crate::takeover::Takeover;
 
-/// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that
-/// one away to its user.
+/// Suffix of the directory, after the name of the directory of admin sockets. A separate directory: a server
+/// hands that one to its user.
 const SUFFIX: &str = "-attach";
 const RECORD: &str = "attachment.json";
 const LOCK: &str = "lock";
@@ -27,7 +27,7 @@ const CONFIGURED: &str = "configured";
 /// Most attachments that are listed.
 const ATTACHMENTS_MAX: usize = 4096;
 
-/// What is known of an attachment without its bridge.
+/// Record of an attachment, valid without its bridge.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
     /// Backing of the drive, absolute.
@@ -35,12 +35,12 @@ pub struct Record {
     pub path: PathBuf,
     /// Process id of the bridge.
     pub bridge_pid: u32,
-    /// Its start, in ticks since that of the machine: process ids are used again.
+    /// Its start, in ticks since boot: process ids are reused.
     #[serde(default)]
     pub bridge_started: Option<u64>,
     /// The server that the bridge has started, if it has.
     pub server_pid: Option<u32>,
-    /// The server that has the drive, whoever has started it: its `instance`.
+    /// `instance` of the server that has the drive, whoever started it.
     #[serde(default)]
     pub connected: Option<String>,
     /// The drive as it was last seen.
@@ -54,27 +54,27 @@ pub struct Record {
     pub served: Option<String>,
     /// The node; `None` while it is being made.
     pub node: Option<PathBuf>,
-    /// How the node is made.
+    /// Kind of the node.
     pub way: Option<NodeKind>,
-    /// What the node shows.
+    /// Size and sectors that the node shows.
     pub shape: Option<Shape>,
-    /// Ways that were tried before, and why they do not work.
+    /// Kinds that were tried before, and why they do not work.
     pub passed_over: Vec<(NodeKind, String)>,
     /// The node was that of a bridge that was killed, and has been taken over.
     pub taken_over: Option<TakenOver>,
-    /// How far a takeover has got that has not come to its end.
+    /// Progress of a takeover that was not completed.
     #[serde(default)]
     pub takeover: Option<Takeover>,
-    /// A takeover was not complete, and nobody was told yet.
+    /// A takeover was incomplete, and that was not reported yet.
     #[serde(default)]
     pub loss_to_report: bool,
 }
 
-/// What is known of an attachment that was taken over from a killed bridge.
+/// Result of the takeover of an attachment from a killed bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenOver {
-    /// The server of the killed bridge had the drive still. Otherwise writes that were acknowledged and not
-    /// flushed are lost, as at a power cut.
+    /// The server of the killed bridge still had the drive open. Otherwise acknowledged writes that were not
+    /// flushed are lost, as after a power cut.
     pub is_complete: bool,
 }
 
@@ -85,7 +85,7 @@ pub fn directory() -> PathBuf {
     PathBuf::from(dir)
 }
 
-/// What a path leads to: numbers of a device, or of a file and its file system.
+/// Target of a path: numbers of a device, or of a file and its file system.
 pub(crate) fn file_id(path: &Path) -> Option<(u64, u64)> {
     let found = fs::metadata(path).ok()?;
     Some(if found.rdev() != 0 { (0, found.rdev()) } else { (found.dev(), found.ino()) })
@@ -147,11 +147,11 @@ pub(crate) fn hold(folder: &Path) -> io::Result<Hold> {
     }
 }
 
-/// Who has the folder of an attachment.
+/// Owner of the folder of an attachment.
 pub(crate) enum Hold {
     /// Nobody had it: its bridge has ended.
     Free(FolderLock),
-    /// A bridge, or a process that detaches what a killed one has left.
+    /// A bridge, or a process that detaches the remains of a killed one.
     Held,
     /// It was detached: there is no such folder.
     Gone,
@@ -250,7 +250,7 @@ fn claim_in(
     waits: impl Fn(&Record) -> bool,
 ) -> io::Result<Option<Record>> {
     let all_attachments = File::open(directory)?;
-    // One at a time: each sees what the others have written.
+    // One at a time: each sees the records of the others.
     flock(&all_attachments, FlockOperation::LockExclusive)?;
     let uuid = |record: &Record| record.identity.as_ref().map(|drive| drive.uuid.clone());
     // Copies have the same id.
@@ -308,7 +308,7 @@ fn all_in(directory: &Path) -> Vec<(PathBuf, Record)> {
 
 /// Removes the folder of an attachment that has ended. Its lock is held.
 pub(crate) fn remove(folder: &Path) {
-    // The lock last: who has it now, has a folder that nobody finds.
+    // The lock last: a process that takes it now has a folder that nobody finds.
     let files = [
         RECORD,
         "attachment.new",

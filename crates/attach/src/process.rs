@@ -1,4 +1,4 @@
-//! Processes by id and time of start: ids are used again.
+//! Processes by id and time of start: ids are reused.
 
 use std::time::{Duration, Instant};
 
@@ -13,11 +13,11 @@ const KILLED: Duration = Duration::from_secs(10);
 /// Time for one that was stopped to be resumed, before it is killed.
 const STOPPED: Duration = Duration::from_secs(10);
 
-/// A process, which no other one with its id is taken for.
+/// A process, never confused with a later one that has its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub(crate) pid: u32,
-    /// Its start, in ticks since that of the machine; `None`: it has ended.
+    /// Its start, in ticks since boot; `None`: it has ended.
     pub(crate) started: Option<u64>,
 }
 
@@ -31,9 +31,9 @@ impl Process {
         !wait_for_end(self.pid, self.started, Duration::ZERO)
     }
 
-    /// Ends the process by SIGTERM; if that takes longer than `patience` and it may be killed, by SIGKILL.
-    /// One that was stopped takes no notice of SIGTERM: it is killed after ten seconds. Returns false if it
-    /// does not end.
+    /// Ends the process by SIGTERM; if that takes longer than `patience` and it may be killed, by SIGKILL. A
+    /// stopped process does not react to SIGTERM: it is killed after ten seconds. Returns false if it does
+    /// not end.
     pub(crate) fn end(self, patience: Duration, may_kill: bool) -> bool {
         self.signal(Signal::TERM);
         let patience = if may_kill && self.is_stopped() { patience.min(STOPPED) } else { patience };
@@ -43,7 +43,7 @@ impl Process {
         if !may_kill {
             return false;
         }
-        tracing::error!(pid = self.pid, "it does not end, and is killed");
+        tracing::error!(pid = self.pid, "it does not end: killing it");
         self.kill()
     }
 
@@ -62,7 +62,7 @@ impl Process {
     fn signal(self, signal: Signal) {
         let id = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
         let Some(Ok(process)) = id.map(|id| pidfd_open(id, PidfdFlags::empty())) else { return };
-        // Looked at once its id cannot become another's.
+        // Checked once its id cannot be reused.
         if self.started.is_some() && started(self.pid) == self.started {
             // It has ended if that fails.
             let _ = pidfd_send_signal(&process, signal);

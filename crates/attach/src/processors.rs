@@ -1,11 +1,11 @@
-//! How many of a kind work side by side.
+//! Default parallelism.
 
 /// One for each processor, up to `most`.
 pub(crate) fn each(most: usize) -> usize {
     count().min(most)
 }
 
-/// One for every two processors, up to `most`: for what keeps a thread busy on either side.
+/// One for every two processors, up to `most`: for work that keeps a thread busy at both ends.
 pub(crate) fn every_second(most: usize) -> usize {
     count().div_ceil(2).min(most)
 }

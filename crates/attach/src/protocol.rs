@@ -1,4 +1,4 @@
-//! What a bridge is asked at its control socket, and what it answers.
+//! Protocol of a bridge's control socket.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ pub(crate) enum Request {
     Detach {
         force: bool,
     },
-    /// Answered once a detach that is under way has ended.
+    /// Answered once a detach in progress has ended.
     AwaitDetach,
 }
 
@@ -19,17 +19,17 @@ pub(crate) enum Request {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Answer {
     Status(Status),
-    /// With what was lost, if something was.
+    /// With a description of the loss, if there was one.
     Detached(Option<String>),
     Refused(String),
 }
 
-/// State of an attachment, and why, if it is not the normal one.
+/// State of an attachment, with the reason if it is not the normal one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The state.
     pub state: State,
-    /// Reason for it, if it is not `attached`, or what is wrong otherwise.
+    /// Reason for a state other than `attached`, or a problem of an attached drive.
     pub reason: Option<String>,
     /// Size that the node shows, in bytes.
     pub size_bytes: u64,

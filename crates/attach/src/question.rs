@@ -1,4 +1,4 @@
-//! Questions to bridges at their control sockets, and why one gets no answer.
+//! Requests to bridges at their control sockets.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -15,10 +15,10 @@ const TIME_MIN: Duration = Duration::from_millis(1);
 /// Time for a bridge that may be ending.
 const ANSWER_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Why a bridge has not answered.
+/// Reason why a bridge has not answered.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Unanswered {
-    /// Nobody listens: not yet, or not any more.
+    /// Nobody listens: not yet, or no longer.
     #[error("it is starting or ending")]
     Absent,
     /// The connection was closed.
@@ -27,8 +27,8 @@ pub(crate) enum Unanswered {
     /// It took longer than this.
     #[error("nothing within {:.0} seconds", .0.as_secs_f64().ceil())]
     Late(Duration),
-    /// The answer is none that this program knows.
-    #[error("its answer is not understood; it may be of another version of this program")]
+    /// This program does not know the answer.
+    #[error("unknown answer; it may run another version of this program")]
     Unknown,
     /// The socket does not work.
     #[error("{0}")]
@@ -53,7 +53,7 @@ impl Unanswered {
     }
 }
 
-/// Returns the state that a bridge says it is in.
+/// Returns the state that a bridge reports.
 pub(crate) fn state(folder: &Path) -> Result<State, Unanswered> {
     match ask(folder, &Request::Status, ANSWER_PATIENCE)? {
         Answer::Status(status) => Ok(status.state),

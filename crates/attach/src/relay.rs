@@ -1,5 +1,5 @@
-//! The relay between the kernel and the drive's server. It hides that a server is killed, restarted or
-//! upgraded.
+//! The relay between the kernel and the drive's server. The kernel does not see that a server is killed,
+//! restarted or upgraded.
 //!
 //! ```text
 //! node (FUSE, nbd, ublk) -- submit --> relay -- NBD, some connections --> server
@@ -7,19 +7,19 @@
 //!                                        journal: acknowledged, not flushed
 //! ```
 //!
-//! When a connection ends, all are closed, and requests are held. The server accepts a new connection only
-//! when nothing that came over closed ones is under way any more. Once a server answers again,
+//! When a connection ends, the relay closes all of them and holds requests. The server accepts a new
+//! connection only when no request of a closed one is in flight. Once a server answers again, the relay
 //!
-//! 1. the journal is made again: what is valid of the changes that may not be durable;
-//! 2. it is flushed;
-//! 3. all that was in flight is sent again, together: a write that the server holds for lack of space delays
+//! 1. replays the journal: the valid parts of the changes that may not be durable;
+//! 2. flushes it;
+//! 3. resends everything that was in flight, together: a write that the server holds for lack of space delays
 //!    nothing else;
-//! 4. all other requests are passed on, as ever: none that overlaps a change in flight.
+//! 4. passes on all other requests, as always: none that overlaps a change in flight.
 //!
-//! So the node shows no error, and loses no acknowledged write. The way back may be interrupted anywhere and
-//! begun anew, with whatever the server kept of what was not flushed: no byte becomes again what it was
-//! before its last acknowledged change. Changes of overlapping ranges are never in flight together: the
-//! server could apply them in one order and acknowledge them in the other.
+//! So the node shows no error and loses no acknowledged write. The recovery may be interrupted at any point
+//! and restarted, whatever the server kept of the unflushed changes: no byte returns to its value before its
+//! last acknowledged change. Changes of overlapping ranges are never in flight together: the server could
+//! apply them in one order and acknowledge them in the other.
 
 mod error;
 mod journal;
@@ -43,8 +43,7 @@ pub(crate) use error::BoxedError;
 pub use error::NotConnected;
 use tracker::{Phase, RequestTracker, Send};
 
-/// Time without a change after which the journal is flushed. A file system that is idle has nothing to make
-/// again.
+/// Time without a change after which the journal is flushed. An idle file system leaves nothing to replay.
 const IDLE: Duration = Duration::from_secs(1);
 /// Interval between own flushes that fail.
 const FLUSH_AGAIN: Duration = Duration::from_secs(1);
@@ -64,8 +63,8 @@ pub struct Connected {
     pub streams: Vec<UnixStream>,
     /// What the server has agreed to over all of them.
     pub agreed: Agreed,
-    /// The opening of the drive by the server, unlike any other: as long as it lasts, what was acknowledged
-    /// is there. `None` if it is not known.
+    /// Unique id of this opening of the drive by the server: as long as it lasts, all acknowledged changes
+    /// are there. `None` if it is unknown.
     pub opening: Option<String>,
 }
 
@@ -75,8 +74,8 @@ pub trait Server: std::marker::Send + 'static {
     type Error: std::error::Error + std::marker::Send + Sync + 'static;
 
     /// Connects to the server, starting it if that is the relay's task. All earlier connections are closed by
-    /// then. What came over them must have ended when this returns: it would otherwise overwrite what comes
-    /// over the new ones. The server is asked to deliver what it reads to `device`, if there is one.
+    /// then. Their requests must have ended when this returns: they could otherwise overwrite requests of the
+    /// new ones. Asks the server to deliver the data of reads to `device`, if there is one.
     ///
     /// # Errors
     /// If there is no connection. The relay tries again.
@@ -88,11 +87,11 @@ pub trait Server: std::marker::Send + 'static {
 pub enum RelayState {
     /// Requests are passed on.
     Connected,
-    /// Requests are held until there is a server again; with the reason why there is none, if known.
+    /// Requests are held until there is a server again.
     Waiting {
-        /// Since then.
+        /// Start of the wait.
         since: Instant,
-        /// The last failure.
+        /// Reason of the last failure, if known.
         reason: Option<String>,
     },
     /// All requests fail; with the reason.
@@ -111,7 +110,7 @@ struct RelayCore {
     tracker: Mutex<RequestTracker>,
     /// Notified when the relay's own threads have something to do, and when the phase changes.
     changed: Condvar,
-    /// Where servers deliver what they read.
+    /// Device to which servers deliver the data of reads.
     device: OnceLock<FuseDevice>,
 }
 
@@ -148,7 +147,7 @@ impl Relay {
         self.core.submit(requests.into_iter().map(|(operation, done)| (None, operation, done)));
     }
 
-    /// Has servers deliver what they read to `device`, from the next connections on, which are made now.
+    /// Makes servers deliver the data of reads to `device`. Reconnects for that.
     ///
     /// # Errors
     /// If there is no server within `patience`.
@@ -158,8 +157,8 @@ impl Relay {
         self.core.reconnect(patience)
     }
 
-    /// Passes a read on, of one byte at least, whose data answers the FUSE request `unique`. Where the server
-    /// delivers the data, `done` is called without any.
+    /// Passes on a read of at least one byte whose data answers the FUSE request `unique`. If the server
+    /// delivers the data, `done` is called without it.
     pub fn submit_read_of(&self, unique: u64, offset: u64, length: u32, done: Done) {
         let operation = Operation::Read { offset, length };
         self.core.submit([(Some(unique | delivery::COOKIE_BIT), operation, done)]);
@@ -176,15 +175,14 @@ impl Relay {
         result.recv_timeout(patience).unwrap_or(Err(Errno::TIMEDOUT))
     }
 
-    /// Fails all requests from now on: nobody waits for the server any more.
+    /// Fails all requests from now on: the relay stops waiting for the server.
     pub fn give_up(&self, reason: &str) {
         for link in self.core.fail(Phase::Failed(reason.to_string())).iter() {
             link.shut();
         }
     }
 
-    /// Disconnects. Requests that are not answered, and later ones, fail. The server is not looked for any
-    /// more.
+    /// Disconnects. Unanswered requests and later ones fail. Stops looking for the server.
     pub fn close(&self) {
         let links = self.core.fail(Phase::Ended);
         for link in links.iter() {
@@ -215,7 +213,7 @@ impl Drop for Relay {
 }
 
 impl RelayCore {
-    /// Takes requests, each with its cookie if that is not to be any.
+    /// Takes requests, each with its cookie unless any will do.
     fn submit(&self, requests: impl IntoIterator<Item = (Option<u64>, Operation, Done)>) {
         let requests = requests.into_iter();
         let mut tracker = self.tracker.lock();
@@ -241,8 +239,8 @@ impl RelayCore {
         }
     }
 
-    /// Uses connections from now on, and sends what is in flight over them. The server has all that was
-    /// acknowledged.
+    /// Uses connections from now on, and resends the requests in flight over them. The server has all
+    /// acknowledged changes.
     fn install(self: &Arc<Self>, links: Arc<[Link]>, opening: Option<String>) -> io::Result<()> {
         let replies: Vec<Replies> = links.iter().map(Link::replies).collect::<io::Result<_>>()?;
         let ready = (!links.is_empty()).then(|| links.clone());
@@ -258,7 +256,7 @@ impl RelayCore {
             let core = self.clone();
             let read = move || core.read(epoch, replies);
             let spawned = std::thread::Builder::new().name("relay-reader".into()).spawn(read);
-            // Nobody would read the replies. It is tried again.
+            // Nobody would read the replies. The caller tries again.
             spawned.inspect_err(|_| self.lose(epoch))?;
         }
         if let Some(first) = ready {
@@ -306,8 +304,8 @@ impl RelayCore {
         self.lose(epoch);
     }
 
-    /// Takes something else than a reply. Returns false if it came over connections that are not used any
-    /// more.
+    /// Takes a message that is not a reply. Returns false if it came over connections that are no longer
+    /// used.
     fn take_notice(&self, epoch: u64, notice: &Message) -> bool {
         let mut tracker = self.tracker.lock();
         if tracker.epoch != epoch || !matches!(tracker.phase, Phase::Connected) {
@@ -388,8 +386,8 @@ impl RelayCore {
                 tracker.links.iter().for_each(Link::disconnect);
                 self.wait_for_server(&mut tracker);
             } else if let Some((links, number)) = tracker.next_acknowledgement() {
-                // Not by whoever reads: the server may take nothing before its replies are read. If it fails,
-                // the reader of the connection sees its end.
+                // Not on the reading thread: the server may receive nothing before its replies are read. If
+                // this fails, the reader sees the end of the connection.
                 parking_lot::MutexGuard::unlocked(&mut tracker, || _ = links[0].acknowledge(number));
             } else if let Some(send) = tracker.release() {
                 parking_lot::MutexGuard::unlocked(&mut tracker, || self.send(vec![send]));
@@ -412,7 +410,7 @@ impl RelayCore {
         if !matches!(tracker.phase, Phase::Ended) {
             tracker.phase = phase;
         }
-        // Who is making changes again waits for a server that may never answer.
+        // The thread that replays changes waits for a server that may never answer.
         for link in tracker.recovering.iter().flat_map(|links| links.iter()) {
             link.shut();
         }

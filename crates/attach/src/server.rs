@@ -30,24 +30,24 @@ use crate::shape::Shape;
 use error::NegotiationError;
 pub(crate) use error::{ServerError, StartError, StillRunning};
 
-/// Connections to a server: one for every two processors, up to this number. Over fewer connections, more
-/// answers come in one piece.
+/// Connections to a server: one for every two processors, up to this number. Fewer connections carry more
+/// answers at once.
 const CONNECTIONS_MAX: usize = 4;
-/// Requests that the kernel holds on their way to the server, in bytes. By its default, 208 KiB, a thread
-/// that sends a large write waits in the middle of it, and with it all behind it.
+/// Send buffer of a connection, in bytes. With the kernel's default, 208 KiB, a thread blocks in the middle
+/// of a large write, and delays all requests behind it.
 const SEND_BUFFER_BYTES: usize = 4 << 20;
 /// Time limit of connecting.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time limit of negotiating: the server answers once requests of closed connections have ended. It commonly
-/// drops them after 10 seconds, and refuses after 60. Shorter than that: it is tried again, and a server that
-/// hangs does not delay a detach for long.
+/// drops them after 10 seconds, and refuses after 60. This limit is shorter: the relay tries again, and a
+/// hanging server does not delay a detach for long.
 const NEGOTIATION: Duration = Duration::from_secs(20);
-/// Time for what came over closed connections to end in a server of an older program, which does not wait for
-/// that by itself.
+/// Time for the requests of closed connections to end in a server of an older program, which does not wait
+/// for them.
 const OLDER_ENDS: Duration = Duration::from_millis(500);
 /// Interval between starts of a server that ends.
 const START_AGAIN: Duration = Duration::from_secs(1);
-/// Time in which a server ends that cannot serve its drive.
+/// Time within which a server that cannot serve its drive ends.
 const FAILS: Duration = Duration::from_secs(10);
 /// Time for a server that an earlier bridge has started to have the drive open. It may hang.
 const LEFT_ANSWERS: Duration = Duration::from_secs(60);
@@ -63,14 +63,14 @@ const CLOSING: Duration = Duration::from_secs(120);
 pub struct Start {
     /// The program.
     pub program: PathBuf,
-    /// More arguments of `serve`.
+    /// Further arguments of `serve`.
     pub arguments: Vec<OsString>,
 }
 
-/// A server that the bridge has started, shared with whoever ends it.
+/// A server that the bridge has started. Shared with the threads that may stop it.
 #[derive(Clone)]
 pub(crate) struct Started {
-    /// Where it is noted.
+    /// Folder in which it is recorded.
     folder: PathBuf,
     server: Arc<Mutex<Option<StartedServer>>>,
 }
@@ -84,7 +84,7 @@ struct StartedServer {
 }
 
 impl StartedServer {
-    /// Returns how it has ended; `None` if it runs.
+    /// Returns how it ended; `None` if it runs.
     fn ended(&mut self) -> Option<String> {
         match &mut self.child {
             Some(child) => match child.try_wait() {
@@ -109,7 +109,7 @@ impl Started {
         let mut server = self.server.lock();
         match &mut *server {
             Some(known) if known.process.pid == pid => known.has_served = true,
-            // One that this bridge has started meanwhile ends by itself: the drive is in use.
+            // A server that this bridge started meanwhile ends by itself: the drive is in use.
             _ => {
                 *server = Some(self.noted(StartedServer {
                     process: Process::of(pid),
@@ -139,8 +139,8 @@ impl Started {
         left.process.is_running().then_some(left.process.pid)
     }
 
-    /// Stops the server and waits until it has closed its drive. One that hangs is killed only if it
-    /// `may_kill`: what it has acknowledged and not flushed is lost then.
+    /// Stops the server and waits until it has closed its drive. With `may_kill`, kills one that hangs: its
+    /// acknowledged, unflushed changes are lost.
     ///
     /// # Errors
     /// If it does not end.
@@ -155,7 +155,7 @@ impl Started {
     /// If it does not end.
     pub(crate) fn stop_own(&self) -> Result<(), StillRunning> {
         let own = self.server.lock().take_if(|server| server.child.is_some());
-        // Nothing was acknowledged by it.
+        // It has acknowledged nothing.
         own.map_or(Ok(()), |server| stop(server, true))
     }
 }
@@ -183,7 +183,7 @@ pub(crate) fn left(folder: &Path, record: &Record) -> Option<Process> {
     match place::server(folder) {
         Some(process) => process.is_running().then_some(process),
         None => {
-            // The record of an older program has no time of start: its process id may be another's.
+            // The record of an older program has no start time: its process id may be reused.
             let pid = record.server_pid?;
             let report = record.search().find_patiently()?;
             (server_pid(&report) == Some(pid)).then(|| Process::of(pid))
@@ -191,24 +191,22 @@ pub(crate) fn left(folder: &Path, record: &Record) -> Option<Process> {
     }
 }
 
-/// The drive as its server last reported it, and which server that was. The bridge notes what it sees
-/// meanwhile.
+/// The drive as its server last reported it, and which server that was. The bridge updates it.
 #[derive(Clone, Default)]
 pub(crate) struct Known(Arc<Mutex<Option<Served>>>);
 
 /// A drive that a server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Served {
-    /// Its opening by the server: the `instance` there; empty if it is unknown.
+    /// Its opening: the `instance` that the server reports; empty if unknown.
     pub(crate) instance: String,
-    /// Its path there.
+    /// Its path as the server has it.
     pub(crate) path: String,
     pub(crate) identity: Identity,
 }
 
 impl Known {
-    /// Notes a later state if it is that of the server of the last connections. Returns all that is known
-    /// then.
+    /// Records a later state if it comes from the server of the last connections. Returns the updated record.
     pub(crate) fn note(&self, report: &StatusReport) -> Option<Served> {
         let mut known = self.0.lock();
         let served = known.as_mut()?;
@@ -243,9 +241,9 @@ pub(crate) struct DriveServer {
     pub(crate) known: Known,
     /// What the drive showed at the first connections.
     shape: Option<Shape>,
-    /// A device waits for the drive, or has it: its server counts, whatever the path leads to by now.
+    /// A device waits for the drive, or has it: the drive's server counts, wherever the path leads by now.
     is_fixed: bool,
-    /// Tells servers that have just been started that the drive is attached.
+    /// Mark that tells new servers that the drive is attached.
     mark: Option<(MarkName, AttachedMark)>,
     /// Something else than the expected drive was found.
     pub(crate) is_other: bool,
@@ -289,7 +287,7 @@ impl DriveServer {
     }
 
     /// Connects for the first time. If nobody serves the drive within `wait`, or is opening it, starts a
-    /// server. Failures are not accepted before `insist`. `given_up` ends the waiting.
+    /// server. Ignores failures before `insist`. `given_up` ends the wait.
     pub(crate) fn first(
         &mut self,
         wait: Duration,
@@ -297,7 +295,7 @@ impl DriveServer {
         given_up: impl Fn() -> bool,
     ) -> Result<Connected, ServerError> {
         let since = Instant::now();
-        // Before a server is started, one that is slow has time to answer. Asked before each attempt: a
+        // A slow server gets time to answer before another one is started. Checked before each attempt: a
         // server that becomes ready meanwhile is tried again.
         let mut is_served = if self.is_fixed {
             self.search.find_patiently().is_some_and(|report| !self.is_elsewhere(&report))
@@ -387,7 +385,7 @@ impl DriveServer {
         let program = || self.start.program.clone();
         let child = serve.spawn(file).map_err(|source| StartError::Spawn { program: program(), source })?;
         let process = Process::of(child.id());
-        // At once: if this process is killed, somebody else has to end that one.
+        // Recorded at once: if this process is killed, another one has to stop the server.
         *server = Some(self.started.noted(StartedServer { process, child: Some(child), has_served: false }));
         // The bridge must survive a shortage of memory; the server can be started again.
         let _ = fs::write(format!("/proc/{}/oom_score_adj", process.pid), "0");
@@ -395,19 +393,19 @@ impl DriveServer {
         Ok(())
     }
 
-    /// The drive that its server is to have, once that is known.
+    /// The drive that its server must have, once that is known.
     fn wanted(&self) -> Option<Identity> {
         let known = self.known.0.lock();
         known.as_ref().map(|served| &served.identity).or(self.expected.as_ref()).cloned()
     }
 
-    /// Checks that a server has the drive that it is to have.
+    /// Checks that a server has the expected drive.
     fn check(&self, report: &StatusReport) -> Result<(), DifferentDrive> {
         self.wanted().map_or(Ok(()), |wanted| wanted.check(&Identity::of(report)))
     }
 
-    /// Returns whether a server has another drive, which it has opened by this path earlier: it keeps no
-    /// other server from having the right one.
+    /// Returns whether a server has another drive, which it opened earlier by this path: such a server does
+    /// not block a server of the right drive.
     fn is_elsewhere(&self, report: &StatusReport) -> bool {
         self.wanted().is_some_and(|wanted| wanted.is_elsewhere(report, &self.path))
     }
@@ -452,7 +450,7 @@ impl DriveServer {
         };
         let streams = (0..count).map(|_| connect()).collect::<Result<Vec<_>, _>>();
         let streams = streams.map_err(|source| ServerError::Connect { socket: socket.clone(), source })?;
-        // Whoever has answered there is the server that was asked: it has the drive still.
+        // Checks that the server that answered still has the drive.
         let id = |report: &StatusReport| (server_pid(report), instance(report).cloned());
         if self.search.find().as_ref().map(id) != Some(id(report)) {
             return Err(ServerError::Replaced);
@@ -482,7 +480,7 @@ impl DriveServer {
 
     /// Marks the drive as attached. It may be in another file than before.
     fn set_mark(&mut self, report: &StatusReport) -> Result<(), ServerError> {
-        // A server of an older program does not tell, and does not look.
+        // A server of an older program neither reports its file nor checks for the mark.
         let Some(file) = &report.backing.file else { return Ok(()) };
         let name = MarkName::of(&report.uuid, file);
         if self.mark.as_ref().is_some_and(|(known, _)| *known == name) {
@@ -491,7 +489,7 @@ impl DriveServer {
         match AttachedMark::set(&name) {
             Ok(mark) => self.mark = Some((name, mark)),
             Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(ServerError::Marked(error)),
-            // The server knows as long as it is connected.
+            // The server knows while it is connected.
             Err(error) => {
                 tracing::warn!(%error, "servers that are started do not know that the drive is attached")
             }
@@ -518,7 +516,7 @@ impl Server for DriveServer {
             return Err(not_served);
         }
         self.start();
-        // One that fails does so soon. Another may be rolling its log forward.
+        // A server that fails does so soon. A slower one may be rolling its log forward.
         let is_new = self.started_at.is_none_or(|at| at.elapsed() < FAILS);
         Err(match &self.failure {
             Some(failure) if is_new => ServerError::NotStarted(failure.clone()),
@@ -527,8 +525,8 @@ impl Server for DriveServer {
     }
 }
 
-/// The opening of a drive by its server, unlike any other before or after; `None` if the server does not
-/// tell: an older program.
+/// Unique id of the opening of a drive by its server; `None` if the server does not report it: an older
+/// program.
 pub(crate) fn instance(report: &StatusReport) -> Option<&String> {
     report.server.as_ref().map(|server| &server.instance).filter(|instance| !instance.is_empty())
 }
@@ -538,7 +536,7 @@ pub(crate) fn server_pid(report: &StatusReport) -> Option<u32> {
     report.server.as_ref().map(|server| server.pid)
 }
 
-/// What the node of a drive shows.
+/// Size and sectors that the node of a drive shows.
 pub(crate) fn shape(report: &StatusReport) -> Shape {
     Shape {
         size_bytes: report.logical_capacity_bytes,
@@ -557,10 +555,10 @@ fn endpoint(report: &StatusReport) -> Result<(PathBuf, String), ServerError> {
     sockets.next().ok_or(ServerError::NoSocket)
 }
 
-/// Makes room for requests on their way. Who is not root gets what the system allows.
+/// Enlarges the send buffer. Without root, up to the system's limit.
 fn hold_more(stream: &UnixStream) {
     if sockopt::set_socket_send_buffer_size_force(stream, SEND_BUFFER_BYTES).is_err() {
-        // It works with less.
+        // A smaller buffer works too.
         let _ = sockopt::set_socket_send_buffer_size(stream, SEND_BUFFER_BYTES);
     }
 }

@@ -1,5 +1,5 @@
-//! What administrators of ScaleFlux's drives find under its names: numbers of drives, links `/dev/sfdvNn1`,
-//! and files with the values that its driver shows in sysfs.
+//! Names that administrators of ScaleFlux drives know: drive numbers, links `/dev/sfdvNn1`, and files with
+//! the values that its driver shows in sysfs.
 //!
 //! The run-time directory, root's own and readable by all:
 //!

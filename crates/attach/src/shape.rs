@@ -1,4 +1,4 @@
-//! What a node shows of its drive.
+//! Properties of a drive that its node shows.
 
 use serde::{Deserialize, Serialize};
 

@@ -1,4 +1,4 @@
-//! Processes that have a device open, and file systems that are on it still, in words.
+//! Descriptions of the processes that have a device open, and of file systems still on it.
 
 use std::path::Path;
 
@@ -21,9 +21,9 @@ pub fn openers(path: &Path) -> Vec<String> {
     users::openers(path).into_iter().map(shown).collect()
 }
 
-/// Returns who has the device at `path`, or a partition of it, to itself, if nobody has it open and nothing
-/// is known to be mounted there: a file system that was unmounted lazily, or that is mounted where this
-/// process does not see it. Reads nothing from the device.
+/// Returns the exclusive holder of the device at `path`, or of a partition of it, if nobody has it open and
+/// no mount of it is visible: a file system that was unmounted lazily, or is mounted where this process does
+/// not see it. Reads nothing from the device.
 pub fn hidden_claim(path: &Path) -> Option<String> {
     if !is_claimed(path) {
         return None;
@@ -48,8 +48,8 @@ pub fn hidden_claim(path: &Path) -> Option<String> {
     })
 }
 
-/// Returns who has the device at `path` open, or has it to itself, for a message:
-/// `in use by process 12 (dd)`.
+/// Returns the users of the device at `path`, or its exclusive holder, for a message: `in use by process 12
+/// (dd)`.
 pub(crate) fn who_uses(path: &Path) -> String {
     let openers = openers(path);
     if !openers.is_empty() {

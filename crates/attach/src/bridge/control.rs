@@ -1,4 +1,4 @@
-//! The control socket of a bridge: each client sends one request, and gets one answer.
+//! Control socket of a bridge: each client sends one request and receives one answer.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -29,7 +29,7 @@ pub(super) fn listen(folder: &Path) -> Result<(UnixListener, SocketFile), Attach
     Ok((listener, socket))
 }
 
-/// Answers questions for the status, also while the bridge is busy, and passes other requests on.
+/// Answers status requests, also while the bridge is busy. Passes other requests on.
 pub(super) fn receive(
     listener: UnixListener,
     events: Sender<Event>,
@@ -67,6 +67,6 @@ fn read_request(stream: &UnixStream) -> io::Result<Request> {
 pub(super) fn answer(mut stream: &UnixStream, answer: &Answer) {
     let mut line = serde_json::to_string(answer).unwrap_or_default();
     line.push('\n');
-    // A client that is gone needs no answer.
+    // The client may be gone.
     let _ = stream.write_all(line.as_bytes());
 }

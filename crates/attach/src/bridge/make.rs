@@ -1,4 +1,5 @@
-//! The making of an attachment: its server, its relay and its node, or a node that a killed bridge left.
+//! Creation of an attachment: its server, its relay and its node, or takeover of a node that a killed bridge
+//! left.
 
 use std::fs::File;
 use std::io;
@@ -46,7 +47,8 @@ impl Attachment {
         let folder = place::folder(&options.path);
         let lock = lock(&options.path, &folder, abandoned)?;
         let stale = Record::read(&folder);
-        // Its connections are closed then: the server drops what came over them before it accepts others.
+        // Its connections are closed then. The server drops their requests before it accepts other
+        // connections.
         if let Some(stale) = &stale
             && !process::wait_for_end(stale.bridge_pid, stale.bridge_started, ENDS)
         {
@@ -58,7 +60,7 @@ impl Attachment {
             None => None,
         };
         if waiting.is_none() {
-            // If something uses what a killed bridge left, all of it stays, with the record: it can be
+            // If something uses the node of a killed bridge, everything stays, with the record. It can be
             // detached later.
             node::clear_stale(stale.as_ref(), &folder, false)?;
             // Another drive may get a node of this name.
@@ -72,7 +74,7 @@ impl Attachment {
         let started = Started::new(&folder, server);
         let made = Attachment::make_in(&folder, options, left, abandoned, &started);
         let (record, shape, node, relay, (known, search)) = made.inspect_err(|_| match left {
-            // Another attempt may take it over, and has to know how far this one has got.
+            // Another attempt may take it over, and needs to know how far this one got.
             Some((_, stale)) => {
                 let _ = started.stop_own().inspect_err(|why| tracing::error!("{why}"));
                 let takeover = Record::read(&folder).map_or(stale.takeover, |record| record.takeover);
@@ -120,7 +122,7 @@ impl Attachment {
         let at_folder = |source| AttachError::system(folder.display(), source);
         let given_up = || abandoned.load(Ordering::Relaxed);
         let stale = left.map(|(_, stale)| stale);
-        // What is known is kept for the next bridge if this one is killed too.
+        // Keeps the record for the next bridge, in case this one is killed too.
         let own = Record::new(options.path.clone());
         let mut record = match stale {
             Some(stale) => Record {
@@ -169,7 +171,8 @@ impl Attachment {
         let relay = Relay::start(connected, server, options.settings.clone());
         let relay = Arc::new(relay.map_err(|source| AttachError::system("cannot start threads", source))?);
         if let Some((node, stale)) = left {
-            // What the killed bridge had acknowledged is in the memory of its server, and in no journal.
+            // The changes that the killed bridge acknowledged are in the memory of its server only: its
+            // journal is lost.
             let flushed = relay.call(Operation::Flush, FLUSH_PATIENCE);
             if let Err(errno) = &flushed {
                 tracing::error!("cannot flush: {errno}");
@@ -212,13 +215,13 @@ impl Attachment {
         }
         let reasons: Vec<String> =
             record.passed_over.iter().map(|(way, reason)| format!("{way}: {reason}")).collect();
-        Err(AttachError::Refused(format!("no way to make a block device: {}", reasons.join("; "))))
+        Err(AttachError::Refused(format!("cannot create a block device: {}", reasons.join("; "))))
     }
 }
 
-/// Makes the folder of an attachment, writes the log of this process there, and locks it. A bridge that has
-/// just been killed lets go of its folder when the kernel has closed its files; one that is detaching, when
-/// it has removed the folder.
+/// Creates the folder of an attachment, redirects the log of this process to it, and locks it. A killed
+/// bridge releases its lock when the kernel has closed its files. A detaching one releases it after removing
+/// the folder.
 fn lock(path: &Path, folder: &Path, abandoned: &AtomicBool) -> Result<FolderLock, AttachError> {
     let at_folder = |source| AttachError::system(folder.display(), source);
     let log = || {

@@ -1,4 +1,4 @@
-//! The end of an attachment that is asked for.
+//! Removal of an attachment on request.
 
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use crate::users::openers;
 /// Time for a flush when detaching, and if that is forced.
 pub(super) const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
 const FORCED_PATIENCE: Duration = Duration::from_secs(5);
-/// What helps against most reasons why a drive cannot be flushed.
+/// Advice for most reasons why a drive cannot be flushed.
 const START: &str = "start the server, or use --force";
 /// Interval between attempts to flush.
 const FLUSH_POLL: Duration = Duration::from_millis(100);
@@ -26,8 +26,8 @@ const GLANCE: Duration = Duration::from_secs(1);
 const NODE_PATIENCE: Duration = Duration::from_secs(10);
 
 impl Attachment {
-    /// Flushes, and removes the node and everything else. With `force`, also if the drive cannot be flushed.
-    /// Returns what was lost, if something was.
+    /// Flushes, then removes the node and everything else. With `force`, also if the drive cannot be flushed.
+    /// Returns a description of the loss, if there was one.
     pub(super) fn remove(&mut self, force: bool) -> Result<Option<String>, AttachError> {
         self.shown.lock().is_detaching = true;
         let removed = self.remove_all(force);
@@ -39,11 +39,11 @@ impl Attachment {
         let node = self.node.path().to_path_buf();
         let refused = |why: String| AttachError::Refused(format!("{}: {why}", node.display()));
         let own = format!("{} ", std::process::id());
-        // Whoever waits for a server that hangs ends when the request has failed.
+        // A process that waits for a hanging server ends when its request has failed.
         let user = || openers(&node).into_iter().find(|user| !user.starts_with(&own) && !is_transient(user));
-        // Commands that look at all devices have each open for a moment.
+        // Commands that scan all devices open each one briefly.
         let since = Instant::now();
-        // What was taken from the drive has users of another one.
+        // A node that was taken from the drive has the users of another drive.
         let is_its = || node::lost(&self.record, &self.folder).is_none();
         while !force
             && is_its()
@@ -57,7 +57,7 @@ impl Attachment {
         if let (false, RelayState::Waiting { reason, .. }) = (force, self.relay.state()) {
             let why = reason.unwrap_or_else(|| "its server is gone".to_string());
             return Err(refused(format!(
-                "requests are held, and what is not flushed would be lost: {why}; mend that, or use --force"
+                "requests are held, and unflushed writes would be lost: {why}; fix that, or use --force"
             )));
         }
         let flushed = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE });
@@ -65,18 +65,18 @@ impl Attachment {
             if !force {
                 return Err(refused(why.to_string()));
             }
-            // Requests that are held would keep the node.
+            // Held requests would keep the node busy.
             self.relay.give_up("its server was given up");
         }
         self.node.remove(NODE_PATIENCE, force)?;
-        // Before another drive gets a node of this name.
+        // Must come before another drive gets a node of this name.
         self.published = None;
-        // The kernel writes what it has in its page cache when the node goes.
+        // The kernel writes back its page cache when the node is removed.
         let lost = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE }).err().map(|it| it.why);
         if let Some(why) = &lost {
             tracing::error!("not everything was flushed: {why}");
         }
-        // Otherwise it would start the server again.
+        // An open relay would restart the server.
         self.relay.close();
         let stopped = self.started.stop(force || lost.is_none()).inspect_err(|why| tracing::error!("{why}"));
         match &stopped {
@@ -91,7 +91,7 @@ impl Attachment {
         Ok(lost.or(stopped.err().map(|why| why.to_string())))
     }
 
-    /// Makes all that was acknowledged durable, waiting for the server if it is gone.
+    /// Makes all acknowledged changes durable. Waits for the server if it is gone.
     fn flush(&self, patience: Duration) -> Result<(), Unflushed> {
         let (since, mut is_known_to_fail, mut failed) = (Instant::now(), false, None);
         loop {
@@ -101,11 +101,12 @@ impl Attachment {
                     let left = patience.saturating_sub(since.elapsed());
                     match self.relay.call(Operation::Flush, left) {
                         Ok(_) => return Ok(()),
-                        // Of the last attempt, for which no time was left.
+                        // The last attempt had no time left.
                         Err(Errno::TIMEDOUT) => {}
                         Err(errno) => failed = Some(errno),
                     }
-                    // Once more: a server that has just lost its drive first says that it takes no writes.
+                    // Asked twice: a server that has just lost its drive first reports that it refuses
+                    // writes.
                     if let Some(unflushed) = self.refused_for_good(bytes)
                         && std::mem::replace(&mut is_known_to_fail, true)
                     {
@@ -116,7 +117,7 @@ impl Attachment {
                         None => format!("its server has not flushed within {} seconds", patience.as_secs()),
                     }
                 }
-                // Whoever wrote anything else knows that it failed.
+                // Nothing acknowledged is lost: every other write has failed.
                 RelayState::Failed(_) if bytes == 0 => return Ok(()),
                 RelayState::Failed(reason) => {
                     let why = format!("{reason}; {bytes} bytes of acknowledged writes are lost");
@@ -134,25 +135,25 @@ impl Attachment {
         }
     }
 
-    /// Returns why no flush succeeds any more, if the server has said so. `bytes`: of acknowledged writes
+    /// Returns why no later flush can succeed, if the server has reported that. `bytes`: acknowledged writes
     /// that were not flushed.
     fn refused_for_good(&self, bytes: usize) -> Option<Unflushed> {
         let report = self.search.find().filter(|report| report.state == DriveState::Poisoned)?;
         let (server, reason) = (report.server?, report.state_reason.unwrap_or_default());
         if server.disowned {
             let what = match bytes {
-                0 => "what this machine has not flushed".to_string(),
-                _ => format!("what this machine has not flushed, {bytes} bytes of acknowledged writes,"),
+                0 => "the unflushed writes of this machine".to_string(),
+                _ => format!("the unflushed writes of this machine, {bytes} bytes of acknowledged writes,"),
             };
             let why = format!("{reason}; {what} cannot be delivered any more");
             return Some(Unflushed { why, advice: "`pumice detach --force` gives it up".to_string() });
         }
         let advice = format!("restart its server, process {}, or use --force", server.pid);
-        Some(Unflushed { why: format!("its drive takes no writes any more: {reason}"), advice })
+        Some(Unflushed { why: format!("its drive refuses writes: {reason}"), advice })
     }
 }
 
-/// Why acknowledged writes are not durable, and what to do.
+/// Reason why acknowledged writes are not durable, with advice.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}; {advice}")]
 struct Unflushed {
@@ -160,7 +161,7 @@ struct Unflushed {
     advice: String,
 }
 
-/// Returns whether a process opens each new device for a moment.
+/// Returns whether a process is one that opens each new device briefly.
 fn is_transient(user: &str) -> bool {
     user.contains("(udev") || user.contains("(systemd-udev")
 }

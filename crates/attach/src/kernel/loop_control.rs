@@ -54,7 +54,7 @@ pub(crate) fn loop_get_free(control: impl AsFd) -> io::Result<u32> {
     unsafe { ioctl(control, Number::<LOOP_CTL_GET_FREE>) }
 }
 
-/// Gives a loop device its file, with an encoded `struct loop_config`.
+/// Attaches a file to a loop device, with an encoded `struct loop_config`.
 pub(crate) fn loop_configure(device: impl AsFd, config: [u8; LOOP_CONFIG_BYTES]) -> io::Result<()> {
     // SAFETY: LOOP_CONFIGURE reads that many bytes, at any alignment.
     unsafe { ioctl(device, Setter::<LOOP_CONFIGURE, _>::new(config)) }
@@ -73,13 +73,13 @@ pub(crate) fn loop_scan_partitions(device: impl AsFd) -> io::Result<()> {
     unsafe { ioctl(&device, Setter::<LOOP_SET_STATUS64, _>::new(info)) }
 }
 
-/// Takes the size of the file over.
+/// Adopts the size of the file.
 pub(crate) fn loop_set_capacity(device: impl AsFd) -> io::Result<()> {
     // SAFETY: LOOP_SET_CAPACITY takes no argument.
     unsafe { ioctl(device, NoArg::<LOOP_SET_CAPACITY>::new()) }
 }
 
-/// Takes the file from a loop device, as soon as nobody has it open.
+/// Detaches the file from a loop device, as soon as nobody has it open.
 pub(crate) fn loop_clear(device: impl AsFd) -> io::Result<()> {
     // SAFETY: LOOP_CLR_FD takes no argument.
     unsafe { ioctl(device, NoArg::<LOOP_CLR_FD>::new()) }

@@ -42,10 +42,10 @@ pub(crate) struct UblkRequest {
     pub(crate) start_sector: u64,
 }
 
-/// What has happened to a queue.
+/// An event of a queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum UblkEvent {
-    /// A request has come.
+    /// A request arrived.
     Request(u16, UblkRequest),
     /// No more requests come with this tag: the device is being stopped.
     Ended(u16),
@@ -53,7 +53,7 @@ pub(crate) enum UblkEvent {
     Woken,
 }
 
-/// All that a queue needs and that can be had without a device.
+/// Resources of a queue that need no device.
 pub(crate) struct UblkRing {
     event: OwnedFd,
     depth: u16,
@@ -67,8 +67,8 @@ pub(crate) struct UblkQueue {
     number: u16,
     depth: u16,
     requests: NonNull<c_void>,
-    /// Where the kernel puts the count of the event. Never freed: the kernel may write there until it has
-    /// cleared up the ring.
+    /// Buffer for the count of the event. Never freed: the kernel may write to it until it has torn down the
+    /// ring.
     count: NonNull<u8>,
     ring: IoUring,
 }
@@ -157,7 +157,7 @@ impl UblkQueue {
         let done: Vec<_> = self.ring.completion().map(|entry| (entry.user_data(), entry.result())).collect();
         match submitted {
             Ok(_) => {}
-            // What was not submitted stays in the ring.
+            // Entries that were not submitted stay in the ring.
             Err(error) if passes(&error) => {
                 if done.is_empty() {
                     sleep(AGAIN);

@@ -50,7 +50,7 @@ const POLL: Duration = Duration::from_millis(20);
 pub(super) struct LoopNode {
     path: PathBuf,
     size_bytes: Arc<AtomicU64>,
-    /// A change of size that is under way.
+    /// A change of size in progress.
     resizing: Option<JoinHandle<()>>,
     file: Mounted,
 }
@@ -73,9 +73,9 @@ impl LoopNode {
             .map_err(|source| AttachError::system("cannot mount a FUSE file system", source))?;
         let path = connect(&file.path(), shape, &name_of(folder), last)?;
         let mut node = LoopNode { path, size_bytes, resizing: None, file };
-        // Not before: who has the device could say that the file is a link to another one.
+        // Not earlier: a process with the FUSE device could make the file a link to another one.
         if let Err(error) = relay.deliver_to(device, SERVER_PATIENCE) {
-            // What waits for the server would keep the device.
+            // Requests that wait for the server would keep the device busy.
             relay.give_up(&error.to_string());
             let _ = node.remove(Duration::from_secs(1), true).inspect_err(|error| tracing::error!("{error}"));
             return Err(AttachError::ServerGone(error));
@@ -85,17 +85,17 @@ impl LoopNode {
     }
 }
 
-/// Lets the kernel look for partitions on a device, which its server has to answer. Waits for that, but not
-/// long: the device is there in any case, and partitions appear later then.
+/// Makes the kernel scan a device for partitions, which its server has to answer. Waits for the scan only
+/// briefly: the device works without it, and partitions may appear later.
 fn scan_partitions(path: &Path) {
     let (sender, scanned) = mpsc::channel();
     let device = path.to_path_buf();
     let scan = move || {
         let scanned = File::open(&device).and_then(|device| Ok(kernel::loop_scan_partitions(&device)?));
-        // Nobody asks any more if it took long.
+        // The receiver is gone if it took too long.
         let _ = sender.send(scanned);
     };
-    // A partition may be made by hand if there is no thread.
+    // Without a thread, the administrator can scan for partitions.
     if let Err(error) = std::thread::Builder::new().name("partitions".into()).spawn(scan) {
         tracing::warn!(%error, "no scan for partitions");
         return;
@@ -107,7 +107,7 @@ fn scan_partitions(path: &Path) {
     }
 }
 
-/// Lets a loop device have the size of its file.
+/// Sets the size of a loop device to that of its file.
 fn set_capacity(path: &Path, file: &Path) -> Result<(), AttachError> {
     let device = File::open(path).map_err(|source| AttachError::system(path.display(), source))?;
     // The driver uses the size that the file system knows, so it has to ask the bridge first.
@@ -121,7 +121,7 @@ fn name_of(folder: &Path) -> String {
     format!("pumice-{}", folder.file_name().unwrap_or_default().to_string_lossy())
 }
 
-/// Gives a free loop device the file: `last` if it is one. Returns its path.
+/// Attaches the file to a free loop device: to `last` if that is free. Returns its path.
 fn connect(file: &Path, shape: &Shape, name: &str, last: Option<&Path>) -> Result<PathBuf, AttachError> {
     let flags = if shape.read_only { OFlags::RDONLY } else { OFlags::RDWR };
     let flags = flags | OFlags::CLOEXEC | OFlags::NOFOLLOW;
@@ -130,7 +130,7 @@ fn connect(file: &Path, shape: &Shape, name: &str, last: Option<&Path>) -> Resul
     let control = File::options().read(true).write(true).open("/dev/loop-control");
     let control = control.map_err(|source| AttachError::system("/dev/loop-control", source))?;
     let config = configuration(&file, shape, name);
-    // Whatever is wrong with it, there are others.
+    // There are other loop devices to try.
     let is_loop = |path: &&Path| {
         path.file_name().and_then(|name| name.to_str()?.strip_prefix("loop")?.parse::<u32>().ok()).is_some()
             && path.parent() == Some(Path::new("/dev"))
@@ -210,14 +210,14 @@ fn unmounted_file() -> PathBuf {
 /// point, or, of the device that it recorded, where a file is shown that is not mounted any more. Any other
 /// bridge's may be shown there too.
 fn is_left(file: &Path, mount: &Path, unmounted: Option<&Path>) -> bool {
-    // A file that is there by this path is another's.
+    // A file that exists at this path is another one.
     file.starts_with(mount) || unmounted.is_some_and(|unmounted| file == unmounted && !unmounted.exists())
 }
 
 /// Returns whether a file of a loop device, as sysfs shows it, may be the one in the folder of an attachment.
 /// If in doubt, it is.
 pub(super) fn may_be_in(shown: &Path, folder: &Path) -> bool {
-    // Whatever way leads to the folder, also from another root.
+    // Any path to the folder counts, also from another root.
     let tail = Path::new(folder.file_name().unwrap_or_default()).join(MOUNT).join(FILE_NAME);
     shown.starts_with(real_mount(folder)) || shown.ends_with(tail) || shown == unmounted_file()
 }
@@ -233,12 +233,11 @@ impl Node for LoopNode {
             return Err(waits());
         }
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
-        // By itself: it asks the file system, which may be waiting for the server, and the caller has more to
-        // do than to wait with it.
+        // On a thread of its own: the call asks the file system, which may wait for the server.
         let (sender, resized) = mpsc::channel();
         let (path, file) = (self.path.clone(), self.file.path());
         let resize = move || {
-            // Nobody asks any more if it took long.
+            // The receiver is gone if it took too long.
             let _ = sender.send(set_capacity(&path, &file));
         };
         let thread = std::thread::Builder::new().name("resize".into()).spawn(resize);
@@ -304,7 +303,7 @@ fn remove_late_partitions(path: &Path, name: &str, patience: Duration) {
         return;
     }
     let removed = File::open(path).map_err(|source| AttachError::system(path.display(), source)).and_then(
-        // Those of the next owner stay.
+        // Partitions of the next owner stay.
         |device| if has_file() { Ok(()) } else { partitions::remove(&device, path, patience) },
     );
     if let Err(error) = removed {
@@ -316,7 +315,7 @@ fn remove_late_partitions(path: &Path, name: &str, patience: Duration) {
 /// kernel does it only when that sees the end of the bridge; one that hangs does not. The caller has the
 /// folder's lock.
 pub(super) fn end_requests(folder: &Path) {
-    // It may not be mounted. If it is in use, it stays, but its requests end.
+    // It may not be mounted. If it is in use, it stays mounted, but its requests end.
     let _ = rustix::mount::unmount(folder.join(MOUNT), UnmountFlags::FORCE);
 }
 
@@ -352,7 +351,7 @@ impl Mounted {
         config.mount_options =
             vec![MountOption::FSName("pumice".into()), MountOption::Subtype("pumice".into())];
         config.n_threads = Some(THREADS);
-        // Who answers a request must have the very device by which it was received.
+        // A request must be answered through the device that received it.
         config.clone_fd = false;
         let session = Session::new(one_file, folder, &config)?;
         let device = FuseDevice::new(session.as_fd().try_clone_to_owned()?)?;
@@ -372,13 +371,13 @@ impl Mounted {
                 Ok(()) => break,
                 Err(Errno::BUSY) if since.elapsed() < patience => sleep(POLL),
                 Err(_) => {
-                    // Whatever holds it, nothing new can, and what waits for an answer fails.
+                    // From now on nothing can use it, and requests without an answer fail.
                     let _ = rustix::mount::unmount(&self.folder, UnmountFlags::DETACH | UnmountFlags::FORCE);
                     return Ok(());
                 }
             }
         }
-        // Nothing else in it; another attachment makes its own.
+        // The directory is empty. Each attachment creates its own.
         let _ = fs::remove_dir(&self.folder);
         // Processes in a mount namespace of their own may have the file system mounted still. It ends with
         // this process.

@@ -59,7 +59,7 @@ const NODE_APPEARS: Duration = Duration::from_secs(5);
 pub(super) struct NbdNode {
     path: PathBuf,
     index: u32,
-    /// Who has connected the device, as sysfs shows this process. `None` if it does not.
+    /// The process that connected the device, as sysfs shows it. `None` if sysfs does not show it.
     connected_by: Option<String>,
     /// The device is this node's: once it is given back, another attachment may have it.
     is_connected: bool,
@@ -79,7 +79,7 @@ impl NbdNode {
     pub(super) fn make(relay: &Arc<Relay>, shape: &Shape) -> Result<NbdNode, AttachError> {
         let family = find_family()?;
         let count = processors::each(SOCKETS_MAX);
-        let failed = |source| AttachError::system("cannot make sockets", source);
+        let failed = |source| AttachError::system("cannot create sockets", source);
         let (mut sockets, mut threads, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..count {
             let (stream, kernels) = UnixStream::pair().map_err(failed)?;
@@ -179,7 +179,7 @@ fn connect(family: &Family, shape: &Shape, sockets: &[UnixStream]) -> Result<u32
     let attributes = Attributes::default()
         .add_u64(SIZE_BYTES, shape.size_bytes)
         .add_u64(BLOCK_SIZE_BYTES, shape.sector_bytes.into())
-        // None: the bridge has one of its own.
+        // No timeout of the driver: the bridge has its own.
         .add_u64(TIMEOUT, 0)
         .add_u64(SERVER_FLAGS, flags.into())
         .add_nested(SOCKETS, &items);
@@ -188,7 +188,7 @@ fn connect(family: &Family, shape: &Shape, sockets: &[UnixStream]) -> Result<u32
             AttachError::Missing("the kernel refuses to configure nbd (CAP_SYS_ADMIN)".to_string())
         }
         Errno::BUSY => AttachError::Missing("no free nbd device".to_string()),
-        error => AttachError::system("cannot make an nbd device", error.into()),
+        error => AttachError::system("cannot create an nbd device", error.into()),
     })
 }
 
@@ -204,11 +204,11 @@ impl Node for NbdNode {
         let attributes = Attributes::default().add_u32(INDEX, self.index).add_u64(SIZE_BYTES, size_bytes);
         self.family
             .command(RECONFIGURE, &attributes)
-            .map_err(|error| AttachError::system("the kernel does not take a new size", error.into()))
+            .map_err(|error| AttachError::system("the kernel refuses a new size", error.into()))
     }
 
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError> {
-        // What is another's stays.
+        // A device of another process stays.
         if self.is_taken() {
             self.disconnect();
             return Ok(());
@@ -217,7 +217,7 @@ impl Node for NbdNode {
         // A claim: a file system cannot be mounted from now on.
         let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
         let claimed = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(failed)?;
-        // Requests of a server that was given up fail.
+        // Requests fail, because the server was given up.
         rustix::fs::fsync(&claimed).or_else(|error| if force { Ok(()) } else { Err(failed(error)) })?;
         partitions::remove(&claimed, &self.path, patience)
             .or_else(|error| if force { Ok(()) } else { Err(error) })?;
@@ -258,8 +258,8 @@ pub(super) fn clear(node: &Path, record: &Record) -> Result<(), AttachError> {
         if is_anothers {
             let node = node.display();
             return Err(AttachError::Refused(format!(
-                "{node}: connected by process {pid}, which is another one now; if that does not use it, `nbd-client -d \
-                 {node}`"
+                "{node}: connected by process {pid}, whose id another process has now; if that does not use it, \
+                 `nbd-client -d {node}`"
             )));
         }
         let disconnected = family.command(DISCONNECT, &Attributes::default().add_u32(INDEX, index));

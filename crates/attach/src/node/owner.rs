@@ -1,6 +1,6 @@
-//! Whether a node is that of its attachment still. Its disk can be taken from it by hand (`losetup -d`,
-//! `nbd-client -d`), and another one given to it: the node, and all names that lead to it, are another's
-//! then.
+//! Whether a node still belongs to its attachment. An administrator can detach its disk (`losetup -d`,
+//! `nbd-client -d`) and attach another one. The node, and all names that lead to it, then belong to the other
+//! disk.
 
 use std::fs;
 use std::path::Path;
@@ -11,14 +11,14 @@ use super::loop_device;
 use crate::node_kind::NodeKind;
 use crate::place::Record;
 
-/// Why a node is not its attachment's any more.
+/// Reason why a node does not belong to its attachment any more.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Lost {
     /// What the node is now, after its path.
     now: String,
-    /// A command that may have taken it, if another program has to have done so.
+    /// The command that may have detached it, if another program must have done that.
     taken_by: Option<&'static str>,
-    /// Nobody has the node: nobody is disturbed if the drive is attached again.
+    /// No process uses the node: attaching the drive again disturbs nobody.
     pub(crate) is_free: bool,
 }
 
@@ -52,7 +52,7 @@ fn lost_in(sys: &Path, record: &Record, folder: &Path) -> Option<Lost> {
     let (node, way) = (record.node.as_deref()?, record.way?);
     let name = node.file_name()?.to_str()?;
     let block = sys.join("block");
-    // Without devices, nothing can be said of one.
+    // Without sysfs, nothing is known of devices.
     if !block.exists() {
         return None;
     }

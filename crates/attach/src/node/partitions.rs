@@ -37,9 +37,9 @@ pub(super) fn remove(open: impl AsFd, path: &Path, patience: Duration) -> Result
             }
             Err(error) => return Err(AttachError::system(partition.path.display(), error.into())),
         }
-        // Somebody may make them again and again.
+        // Another process may keep recreating them.
         if since.elapsed() >= patience * 2 {
-            let what = "another process makes partitions on it again and again";
+            let what = "another process keeps recreating partitions on it";
             return Err(AttachError::Refused(format!("{}: {what}", path.display())));
         }
     }

@@ -1,7 +1,7 @@
-//! A device of the kernel's `ublk` driver. Data is copied by reads and writes of the driver's own device
-//! (`UBLK_F_USER_COPY`), so that it goes from the relay's buffers to the kernel's pages and no other.
+//! A device of the kernel's `ublk` driver. The bridge copies data by reading and writing the driver's own
+//! device (`UBLK_F_USER_COPY`): once, between the relay's buffers and the kernel's pages.
 //!
-//! The device survives the bridge: while there is none the driver holds requests, and gives them to the next
+//! The device survives the bridge. Without a bridge the driver holds requests, and passes them to the next
 //! one (`UBLK_F_USER_RECOVERY`, `UBLK_F_USER_RECOVERY_REISSUE`).
 //!
 //! The bindings are the bridge's own, over `io-uring`: the crate `libublk` brings an executor, fixes the
@@ -62,7 +62,7 @@ pub(super) struct UblkNode {
 }
 
 impl UblkNode {
-    /// `note` is told the path before there is a device that would outlive this process.
+    /// `note` is called with the path before a device exists that survives this process.
     pub(super) fn make(
         relay: &Arc<Relay>,
         drive: &Drive,
@@ -94,8 +94,8 @@ impl UblkNode {
         Ok(node)
     }
 
-    /// Takes over the device of a bridge that was killed, and that has ended: the server has nothing more to
-    /// do for it. Returns what the device shows. If that fails, it goes on to wait.
+    /// Takes over the device of a killed bridge. The bridge has ended: its server has no requests of it left.
+    /// Returns the shape of the device. If this fails, the device keeps waiting.
     pub(super) fn recover(
         relay: &Arc<Relay>,
         drive: &Drive,
@@ -111,7 +111,7 @@ impl UblkNode {
         let info =
             info(&mut node.control, id).map_err(|error| AttachError::system(path.display(), error.into()))?;
         if info.mark != mark {
-            return Err(refused(&unfit("it belongs to another drive than the one that is being served now")));
+            return Err(refused(&unfit("it belongs to a different drive than the one being served now")));
         }
         let mut bytes = empty_parameters();
         node.command(UblkCommand::GetParameters, &mut bytes, 0)?;
@@ -120,7 +120,7 @@ impl UblkNode {
             || (drive.shape.sector_bytes, drive.shape.read_only) != (shape.sector_bytes, shape.read_only)
         {
             return Err(refused(&unfit(
-                "the drive is smaller, or served in another way, than when it was attached",
+                "the drive is smaller, or has another sector size or read-only setting, than when it was attached",
             )));
         }
         let beginning = beginning(last, info.queues, linux());
@@ -132,8 +132,8 @@ impl UblkNode {
         }
         let queues = idle_queues(info, relay)?;
         node.begin_recovery(beginning, last, &mut note)?;
-        // From here on until the end of the recovery, a kill of this process may make the device unusable: no
-        // waiting.
+        // From here to the end of the recovery, killing this process may make the device unusable: do not
+        // wait.
         node.start(queues, UblkCommand::EndRecovery, |step| note(Some(step)))?;
         Ok((node, shape))
     }
@@ -146,14 +146,14 @@ impl UblkNode {
     ) -> Result<(), AttachError> {
         let since = Instant::now();
         loop {
-            // Until the kernel has cleared up after the last bridge, it refuses. Nothing is noted meanwhile.
+            // The kernel refuses until it has cleaned up after the last bridge. Nothing is noted meanwhile.
             let mut outcome = info(&mut self.control, self.id)
                 .and_then(|info| if info.is_waiting { Ok(()) } else { Err(Errno::BUSY) });
             if outcome.is_ok() {
                 note(Some(Takeover::Asked))?;
                 outcome = self.control.send(UblkCommand::StartRecovery, self.id, &mut [], 0);
                 if outcome == Err(Errno::INVAL) && beginning == Beginning::AskUnlessDone {
-                    tracing::info!("a takeover that was interrupted goes on");
+                    tracing::info!("continuing an interrupted takeover");
                     outcome = Ok(());
                 }
                 if outcome.is_err() {
@@ -182,7 +182,7 @@ impl UblkNode {
         Err(failed(Errno::INTR))
     }
 
-    /// Gives the queues the device, then starts it. `note` is told how far this has got.
+    /// Passes the device to the queues, then starts it. `note` is called with each step.
     fn start(
         &mut self,
         queues: Vec<IdleQueue>,
@@ -192,14 +192,14 @@ impl UblkNode {
         let data = node(&format!("ublkc{}", self.id));
         let opened = Arc::new(appears(&data, || File::options().read(true).write(true).open(&data))?);
         note(Takeover::Begun)?;
-        // All at once: a kill when only some have sent their commands is the worst.
+        // All at once: being killed when only some have sent their commands is the worst case.
         for queue in &queues {
             queue.open(opened.clone());
         }
         let threads: io::Result<Vec<_>> = queues.into_iter().map(IdleQueue::opened).collect();
         let threads = threads.map_err(no_queue)?;
         if let Err(error) = note(Takeover::Ready) {
-            // The end is near, and more useful than an end of this process.
+            // Keeps trying: the recovery is almost complete, and ending this process helps nobody.
             tracing::warn!("{error}");
         }
         self.command(command, &mut [], std::process::id().into())?;
@@ -266,7 +266,7 @@ impl Node for UblkNode {
         }
         let failed = |error: Errno| AttachError::system(self.path.display(), error.into());
         let claimed = claim(&self.path).map_err(failed)?;
-        // Requests of a server that was given up fail.
+        // Requests fail, because the server was given up.
         rustix::fs::fsync(&claimed).or_else(|error| if force { Ok(()) } else { Err(failed(error)) })?;
         self.delete(Some(claimed))
     }
@@ -281,7 +281,7 @@ impl Drop for UblkNode {
     }
 }
 
-/// Why a device waits for something else than what is there, and what can be done if that does not come.
+/// Message for a device that waits for another drive than the one that is served, with advice.
 fn unfit(why: &str) -> String {
     format!("{why}; `pumice detach --force` tears the device down, mounted or not")
 }
@@ -313,8 +313,8 @@ pub(super) fn clear(path: &Path, uuid: &str, force: bool) -> Result<(), AttachEr
     delete(&mut control, info.id).map_err(failed)
 }
 
-/// The device at this path, if it is one of this drive. That the driver cannot be asked does not mean that
-/// there is none.
+/// The device at this path, if it belongs to this drive. A driver that cannot be asked is an error: the
+/// device may exist.
 fn own(path: &Path, uuid: &str) -> Result<Option<(UblkControl, Info)>, AttachError> {
     let Some(id) = number(path) else { return Ok(None) };
     // Also of a device that was added and not started: it has no node.
@@ -331,7 +331,7 @@ fn own(path: &Path, uuid: &str) -> Result<Option<(UblkControl, Info)>, AttachErr
     }
 }
 
-/// What the driver keeps with a device, to know whose it is: numbers are used again.
+/// Mark that the driver keeps with a device. It identifies the drive: device numbers are reused.
 fn mark(uuid: &str) -> u64 {
     fingerprint(uuid.as_bytes())
 }
@@ -354,7 +354,7 @@ fn delete(control: &mut UblkControl, id: u32) -> Result<(), Errno> {
     }
 }
 
-/// Returns whether this is what a driver says to a command that it does not know.
+/// Returns whether a driver answers so to a command that it does not know.
 fn is_unknown(error: Errno) -> bool {
     [Errno::OPNOTSUPP, ENOTSUPP, Errno::INVAL].contains(&error)
 }

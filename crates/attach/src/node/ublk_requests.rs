@@ -1,5 +1,5 @@
-//! Requests of a ublk device: each queue has a thread, which takes requests from the driver, passes them on,
-//! and gives the answers back.
+//! Requests of a ublk device. Each queue has a thread that fetches requests from the driver, passes them to
+//! the relay, and commits the results.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -26,11 +26,11 @@ const NO_UNMAP: u32 = 1 << 7;
 /// Data of requests that are passed on together: the server begins with these while the next are copied.
 const TOGETHER_BYTES_MAX: usize = 256 << 10;
 
-/// A queue that waits for its device. It has all that it needs, so that little can fail in the middle of a
-/// takeover.
+/// A queue that waits for its device. It has allocated all its resources, so that little can fail in the
+/// middle of a takeover.
 pub(super) struct IdleQueue {
     device: SyncSender<Arc<File>>,
-    /// First the thread is ready, then its commands are sent.
+    /// Steps of the thread: ready, then its commands are sent.
     steps: Receiver<io::Result<()>>,
     thread: JoinHandle<()>,
 }
@@ -70,7 +70,7 @@ impl IdleQueue {
 
     /// Lets the queue send its commands.
     pub(super) fn open(&self, device: Arc<File>) {
-        // Fails if the thread has ended, which the next step tells.
+        // Fails if the thread has ended. The next step reports that.
         let _ = self.device.send(device);
     }
 
@@ -149,18 +149,18 @@ impl Queue {
     }
 }
 
-/// Ends the process because a queue has failed. Its requests would wait for ever, while another bridge can
-/// take the device over with all of them.
+/// Ends the process because a queue has failed. Its requests would wait for ever here. Another bridge can
+/// take over the device with all of them.
 fn lost(queue: u16, error: &io::Error) -> ! {
     // Directly: nothing may keep the process from ending.
     let _ = writeln!(io::stderr(), "pumice: ublk: queue {queue} has failed: {error}; attach the drive again");
     std::process::exit(WAITS_EXIT_CODE.into())
 }
 
-/// The way by which answers come back to the thread of a queue.
+/// Channel for results to the thread of a queue.
 struct Answers {
     ready: Mutex<Vec<(u16, i32)>>,
-    /// Written to when there is the first one.
+    /// Written to when the first result arrives.
     event: OwnedFd,
 }
 

@@ -1,16 +1,16 @@
-//! When the driver may be asked to give a device to another bridge, after a takeover that was interrupted.
+//! When the driver may be asked to pass a device to another bridge after an interrupted takeover.
 //!
 //! A takeover is: `START_USER_RECOVERY`, commands of each queue to fetch requests, each from the thread of
 //! the queue, `END_USER_RECOVERY`. The first makes the driver forget the threads of the last bridge. Before
 //! Linux 6.16 it expects that each queue has one: a second call before all queues have one again is refused,
-//! or crashes the kernel. If no queue has sent anything yet, the next bridge goes on where the last one was
-//! killed. A bridge notes how far it has got, for the one that follows.
+//! or crashes the kernel. If no queue has sent anything yet, the next bridge continues where the last one was
+//! killed. A bridge records its progress for the next one.
 
 use std::fs;
 
 use crate::takeover::Takeover;
 
-/// First Linux whose driver gives the commands back to a bridge that is killed in a takeover.
+/// First Linux whose driver returns the commands of a bridge that is killed in a takeover.
 const GIVES_BACK: (u32, u32) = (6, 7);
 /// First Linux whose driver refuses to forget threads if there is none. Updates of older ones may do so, too.
 const KNOWS_THAT_IT_FORGOT: (u32, u32) = (6, 10);
@@ -22,13 +22,14 @@ const FORGETS_BY_ITSELF: (u32, u32) = (6, 16);
 pub(super) enum Beginning {
     /// The driver has to be asked.
     Ask,
-    /// It is asked, and refuses if it has forgotten the last bridge already: then the takeover goes on.
+    /// The driver is asked. It refuses if it has already forgotten the last bridge: then the takeover
+    /// continues.
     AskUnlessDone,
     /// The kernel could crash, or would keep the device.
     Refused,
 }
 
-/// Returns how a takeover begins after another one has got so far.
+/// Returns how a takeover begins after another one got to this step.
 pub(super) fn beginning(last: Option<Takeover>, queues: u16, linux: Option<(u32, u32)>) -> Beginning {
     let is_from = |version| linux.is_some_and(|linux| linux >= version);
     match last {

@@ -1,10 +1,10 @@
-//! Changes that the server has acknowledged, and that no flush has made durable yet.
+//! Changes that the server has acknowledged and no flush has made durable yet.
 //!
-//! A server that was killed has lost some of them. They are made again before anything else is asked of the
-//! next server, which may be interrupted, and begun anew, or may find a server that has them all. So only
-//! what is valid now is kept: each change replaces what older ones did to its range, and one with FUA, which
-//! is durable, does no more than that. Made again, even in part, no change takes the drive back to what was
-//! there before.
+//! A killed server has lost some of them. The relay replays them before it sends anything else to the next
+//! server. The replay may be interrupted and restarted, or may meet a server that has them all. So the
+//! journal keeps only valid data: each change replaces the parts of older ones in its range. A change with
+//! FUA is durable: it only removes older ones. Replaying the journal, even in part, never returns the drive
+//! to an older state.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ const PIECE_BYTES: usize = 128;
 /// Number of a change in the order of acknowledgements.
 pub(super) type Number = u64;
 
-/// The changes that are valid, in pieces that do not overlap.
+/// The valid changes, in pieces that do not overlap.
 pub(super) struct Journal {
     /// By where they start.
     pieces: BTreeMap<u64, Piece>,
@@ -44,7 +44,7 @@ struct Left {
 }
 
 impl Piece {
-    /// The request that makes it again.
+    /// The request that replays it.
     pub(super) fn operation(&self) -> Arc<Operation> {
         match self.change.changes() {
             Some((start, end)) if (start, end) != (self.start, self.end) => {
@@ -119,19 +119,19 @@ impl Journal {
         }
     }
 
-    /// What is valid, in the order of acknowledgements.
+    /// The valid pieces, in the order of acknowledgements.
     pub(super) fn pieces(&self) -> Vec<Piece> {
         let mut pieces: Vec<Piece> = self.pieces.values().cloned().collect();
         pieces.sort_by_key(|piece| piece.number);
         pieces
     }
 
-    /// Returns whether there is nothing to make again.
+    /// Returns whether there is nothing to replay.
     pub(super) fn is_empty(&self) -> bool {
         self.pieces.is_empty()
     }
 
-    /// Returns whether some of a range would be made again.
+    /// Returns whether a part of a range would be replayed.
     pub(super) fn overlaps(&self, start: u64, end: u64) -> bool {
         // Pieces do not overlap: the last one that starts before the end reaches farthest.
         self.pieces.range(..end).next_back().is_some_and(|(_, piece)| piece.end > start)

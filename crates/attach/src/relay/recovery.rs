@@ -1,4 +1,4 @@
-//! The way back to a server that was gone.
+//! Recovery after the server was gone.
 
 use std::io;
 use std::sync::Arc;
@@ -23,7 +23,8 @@ pub(super) fn links(connected: &Connected) -> io::Result<Arc<[Link]>> {
     streams.iter().map(|stream| Ok(Link::new(stream.try_clone()?, *agreed))).collect()
 }
 
-/// Runs until the relay ends: whenever the server is gone, waits for it and makes up for what it has lost.
+/// Runs until the relay ends: whenever the server is gone, waits for it and replays the changes that it has
+/// lost.
 pub(super) fn keep(core: &Arc<RelayCore>, server: &mut impl Server) {
     loop {
         let since = {
@@ -72,13 +73,12 @@ fn recover(core: &Arc<RelayCore>, server: &mut impl Server) -> Result<(), Recove
     let links = links(&connected)?;
     let made_up = make_up(core, &links, connected.opening.as_ref())
         .and_then(|()| Ok(core.install(links.clone(), connected.opening.clone())?));
-    // What came over them must end before it is made again.
+    // Requests over them must end before they are resent.
     made_up.inspect_err(|_| links.iter().for_each(Link::shut))
 }
 
-/// Makes changes again that were acknowledged and that the server may not have, and flushes. One whose
-/// `opening` of the drive is that of the last connections that were used has all that was acknowledged: it is
-/// only flushed.
+/// Replays acknowledged changes that the server may not have, and flushes. A server with the same `opening`
+/// of the drive as the last connections has all of them: it is only flushed.
 fn make_up(core: &RelayCore, links: &Arc<[Link]>, opening: Option<&String>) -> Result<(), RecoveryError> {
     let journal = {
         let mut tracker = core.tracker.lock();
@@ -97,14 +97,14 @@ fn make_up(core: &RelayCore, links: &Arc<[Link]>, opening: Option<&String>) -> R
     flush(first, &mut replies).map_err(RecoveryError::Flush)?;
     core.tracker.lock().journal.forget(covers);
     if count > 0 {
-        tracing::info!(count, "changes were made again");
+        tracing::info!(count, "changes were replayed");
     }
     Ok(())
 }
 
-/// Makes changes that do not overlap; writes only in the blocks that do not have their data. The server has
-/// kept most of them, which would take more space alone than together with what came with them. What finds no
-/// space comes again after other changes, which may free some.
+/// Replays changes that do not overlap. Writes only the blocks that lack their data: the server has kept most
+/// of them, and rewriting them alone would take more space than they took together. Retries changes that find
+/// no space after the others, which may free some.
 fn make_again(
     mut left: Vec<Piece>,
     mut ask: impl FnMut(&Operation) -> Result<Outcome, RecoveryError>,
@@ -127,9 +127,9 @@ fn make_again(
     }
 }
 
-/// Makes a change; a write in those blocks that do not have its data. What a server shows after an opening is
-/// durable: behind a page cache it was written again. What a server shows that has lived on is durable after
-/// the flush that follows, which one with a failed sync refuses.
+/// Makes a change; a write only in the blocks that lack its data. Data that a server shows after an opening
+/// is durable: behind a page cache, it was rewritten. Data that a surviving server shows is durable after the
+/// flush that follows. A server with a failed sync refuses that flush.
 fn make_missing(
     change: &Operation,
     ask: &mut impl FnMut(&Operation) -> Result<Outcome, RecoveryError>,
@@ -137,7 +137,7 @@ fn make_missing(
     let Operation::Write { offset, ref data, .. } = *change else { return Ok(ask(change)?.map(drop)) };
     let found = match ask(&Operation::Read { offset, length: data.len() as u32 })? {
         Ok(found) => found,
-        // What is damaged can be read once it was written anew.
+        // Damaged data can be read once it was rewritten.
         Err(_) => return Ok(ask(change)?.map(drop)),
     };
     let (mut at, end) = (offset, offset + data.len() as u64);

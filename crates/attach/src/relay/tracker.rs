@@ -1,4 +1,4 @@
-//! RequestTracker of a relay, under its lock: what is in flight, what is held, and why.
+//! Requests of a relay, under its lock: in flight or held.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -38,8 +38,8 @@ pub(super) struct Pending {
     covers: Number,
     /// Of a flush of the relay itself: changes in flight that are answered after it.
     settles: Vec<u64>,
-    /// Another client has changed some of its range meanwhile, before or after it. It is not to be made again
-    /// once it is answered, so it is answered once it is durable.
+    /// Another client has changed a part of its range meanwhile, before or after it. It must not be replayed
+    /// after it is answered, so it is answered only once it is durable.
     is_overtaken: bool,
 }
 
@@ -77,10 +77,10 @@ pub(super) struct RequestTracker {
     pub(super) links: Arc<[Link]>,
     /// The opening of the drive by the server, which has all that was acknowledged.
     pub(super) opening: Option<String>,
-    /// Connections over which changes are being made again.
+    /// Connections over which changes are being replayed.
     pub(super) recovering: Option<Arc<[Link]>>,
     pub(super) journal: Journal,
-    /// The last own flush has failed.
+    /// The last flush of the relay itself failed.
     pub(super) flush_failed: bool,
     flushing: bool,
     flushed_at: Option<Instant>,
@@ -94,10 +94,10 @@ pub(super) struct RequestTracker {
     settling: Vec<u64>,
     /// Notices that wait for a flush.
     pending_notices: Vec<PendingNotice>,
-    /// Numbers of notices that were taken care of, to be said to the server.
+    /// Numbers of notices to acknowledge to the server.
     acknowledgements: Vec<u64>,
-    /// In flight, by cookie: in the order of arrival, but for reads that are delivered. Of those, some are
-    /// done: their notices come late.
+    /// In flight, by cookie: in the order of arrival, but for reads that are delivered. Some of those are
+    /// done: their notices arrive late.
     flight: BTreeMap<u64, Pending>,
     /// What the changes among them will take in the journal, in bytes.
     flight_bytes: usize,
@@ -221,13 +221,13 @@ impl RequestTracker {
         Some(self.changed_at.map_or(Duration::ZERO, |at| IDLE.saturating_sub(at.elapsed())))
     }
 
-    /// Returns whether nothing is in flight that a server must not close the drive under.
+    /// Returns whether nothing is in flight that the server has to finish before it closes the drive.
     fn is_quiet(&self) -> bool {
         self.flight.values().all(|pending| matches!(*pending.operation, Operation::Read { .. }))
     }
 
-    /// Returns whether all is durable, or cannot be made so, and the server that is closing need not be
-    /// waited for.
+    /// Returns whether the relay can leave a server that is closing: everything is durable, or cannot be made
+    /// durable.
     pub(super) fn has_left(&self) -> bool {
         let is_flushed = self.journal.is_empty() || self.flush_failed;
         self.is_leaving && self.is_quiet() && is_flushed && matches!(self.phase, Phase::Connected)
@@ -257,7 +257,7 @@ impl RequestTracker {
         Some((self.links.clone(), self.acknowledgements.pop()?))
     }
 
-    /// Takes a reply to a request in flight. Returns whom to tell what.
+    /// Takes a reply to a request in flight. Returns the callbacks to call, with their results.
     pub(super) fn finish(&mut self, cookie: u64, outcome: Outcome) -> Vec<(Done, Outcome)> {
         let mut answers = Vec::new();
         if outcome.is_ok() && self.flight.get(&cookie).is_some_and(|pending| pending.is_overtaken) {
@@ -307,8 +307,8 @@ impl RequestTracker {
         Some(pending)
     }
 
-    /// Takes the notice that another client has changed a range. What was acknowledged there has to be
-    /// durable before that client knows: its change must not be undone.
+    /// Takes the notice that another client has changed a range. Acknowledged changes there have to be
+    /// durable before that client gets its answer: its change must not be undone.
     pub(super) fn take_notice(&mut self, Changed { number, offset, length }: Changed) {
         let (start, end) = (offset, offset.saturating_add(length));
         for pending in self.flight.values_mut().filter(|it| overlaps(&it.operation, (start, end))) {
@@ -321,7 +321,7 @@ impl RequestTracker {
         }
     }
 
-    /// Forgets what was said over connections that are closed. All in flight is made again.
+    /// Forgets the state of closed connections. Everything in flight is resent.
     pub(super) fn forget_connections(&mut self) {
         self.is_leaving = false;
         self.pending_notices.clear();
@@ -333,7 +333,7 @@ impl RequestTracker {
         }
     }
 
-    /// Uses new connections. Returns their number, and the requests in flight, to be sent again.
+    /// Uses new connections. Returns their number, and the requests in flight, to be resent.
     pub(super) fn connect(&mut self, links: Arc<[Link]>) -> (u64, Vec<Send>) {
         self.links = links;
         self.epoch += 1;
@@ -342,7 +342,7 @@ impl RequestTracker {
         (self.epoch, again)
     }
 
-    /// Removes all requests. Returns whom to tell.
+    /// Removes all requests. Returns their callbacks.
     pub(super) fn take_all(&mut self) -> Vec<Done> {
         self.flight_bytes = 0;
         let flight = std::mem::take(&mut self.flight).into_values();

@@ -19,7 +19,7 @@ pub struct Link {
     pub number: u32,
 }
 
-/// Makes the link of an attached drive to its block device. One that leads nowhere is replaced.
+/// Creates the link of an attached drive to its block device. Replaces a dangling link.
 ///
 /// # Errors
 ///
@@ -45,8 +45,8 @@ pub fn linked(number: u32, device: &Path) -> bool {
     fs::read_link(numbers::node(number)).is_ok_and(|target| target == device)
 }
 
-/// Makes the links of a drive to the partitions of its device, and removes those to partitions that are gone.
-/// A name that something else has stays.
+/// Creates the links of a drive to the partitions of its device, and removes those to partitions that are
+/// gone. Leaves a name that something else has.
 pub(super) fn link_partitions(number: u32, device: &Path) {
     let wanted = partitions(device).into_iter().map(|partition| (partition.number, partition.path));
     update(&numbers::node(number), device, &wanted.collect::<Vec<_>>());
@@ -89,7 +89,7 @@ fn partition_links(node: &Path, device: &Path) -> Vec<(PathBuf, PathBuf)> {
 
 /// Removes the links of a drive to a device and its partitions, if there are any.
 pub(super) fn unlink(number: u32, device: &Path) {
-    // A link that stays leads nowhere.
+    // A link that cannot be removed dangles.
     if linked(number, device) {
         let _ = fs::remove_file(numbers::node(number));
     }

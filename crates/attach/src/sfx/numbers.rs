@@ -12,8 +12,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use status::{parse_path, path_text};
 
-/// Suffix of the directory, after the name of that of the admin sockets. Not the same: a server gives that
-/// one away to its user.
+/// Suffix of the directory, after the name of the directory of admin sockets. A separate directory: a server
+/// hands that one to its user.
 const SUFFIX: &str = "-sfx";
 /// File with the path of a drive.
 const DRIVE: &str = "drive";
@@ -142,7 +142,7 @@ fn trusted_directory() -> Option<PathBuf> {
 }
 
 /// Returns whether something else has this name: a drive of ScaleFlux, or a link of another run-time
-/// directory. A link that leads nowhere is a remainder.
+/// directory. A dangling link is a leftover.
 fn is_taken(node: &Path) -> bool {
     fs::symlink_metadata(node).is_ok_and(|found| !found.is_symlink() || node.exists())
 }

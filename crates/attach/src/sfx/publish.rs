@@ -16,27 +16,27 @@ pub(crate) struct Published {
     number: u32,
     device: PathBuf,
     written_at: Option<Instant>,
-    /// Values cannot be written. It was said.
+    /// Values cannot be written. That was logged.
     has_failed: bool,
 }
 
 impl Published {
-    /// Gives the drive at `path`, which is attached as `device`, a number, and writes its first values.
-    /// `None` if it gets no number: the drive is more important than that.
+    /// Assigns a number to the drive at `path`, which is attached as `device`, and writes its first values.
+    /// `None` if it gets no number: the attachment does not fail for that.
     pub(crate) fn start(path: &Path, device: &Path, report: Option<&StatusReport>) -> Option<Published> {
         let number = numbers::claim(path)
             .inspect_err(|error| tracing::warn!(%error, "no values under the names of ScaleFlux"))
             .ok()?;
         let mut published =
             Published { number, device: device.to_path_buf(), written_at: None, has_failed: false };
-        // Less important than anything else.
+        // A failure here must not stop anything else.
         let _ = numbers::keep_node(number, device);
-        // They are there as soon as the device is.
+        // The values exist as soon as the device does.
         report.into_iter().for_each(|report| published.write(report));
         Some(published)
     }
 
-    /// Lets partitions have links, if the device has one.
+    /// Updates the links of partitions, if the device has a link.
     pub(crate) fn link_partitions(&self) {
         if link::linked(self.number, &self.device) {
             link::link_partitions(self.number, &self.device);
@@ -63,7 +63,7 @@ impl Drop for Published {
     }
 }
 
-/// Removes what a killed bridge has left of the drive at `path`.
+/// Removes what a killed bridge left for the drive at `path`.
 pub(crate) fn clear(path: &Path, device: &Path) {
     // Without a number there is nothing.
     if let Ok(number) = numbers::claim(path) {

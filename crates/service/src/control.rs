@@ -1,4 +1,4 @@
-//! Requests of users: the admin socket of a server, and changes of drives, served or not.
+//! Administration: the admin socket of a server, and changes of drives, served or not.
 
 pub(crate) mod admin;
 pub(crate) mod changes;

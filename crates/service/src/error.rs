@@ -41,7 +41,7 @@ pub enum ServiceError {
     SizeLimit {
         /// Path of the backing.
         path: PathBuf,
-        /// What limits it.
+        /// The limit.
         limit: media::SizeLimit,
     },
     /// A worker thread cannot be started.
@@ -105,7 +105,7 @@ pub enum ServiceError {
     },
 }
 
-/// The backing may not be changed any more; with the reason, such as which machine has it now.
+/// The right to change the backing is lost; with the reason, such as the machine that has it now.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct LeaseLost(pub String);

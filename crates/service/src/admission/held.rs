@@ -1,14 +1,14 @@
-//! Holding writes that do not fit, until there is room or an administrator's time is over, as thin pools do.
+//! Holds writes that do not fit until there is room or a configured time limit is over, as thin pools do.
 //!
-//! A held write is made again when something was trimmed, the drive has grown, or the space in use fell. One
-//! at a time is tried, in the order in which they were held. A write that comes meanwhile is tried first, so
-//! that what needs no room, such as an overwrite, passes.
+//! A held write is retried when something was trimmed, the drive has grown, or the space in use fell. One at
+//! a time is retried, in the order of arrival. A new write is tried before it is held, so that one that needs
+//! no room, such as an overwrite, passes.
 //!
-//! A held write is given up as soon as the connection of its client ends, and asks whether the client is
-//! there before it is tried again: another client may have written the same place meanwhile.
+//! A held write is dropped as soon as the connection of its client ends. Before each retry it checks that the
+//! client is still there: another client may have written the same range meanwhile.
 //!
-//! Held writes keep their data. Their number, and their bytes in all drives of a server, are bounded: what
-//! exceeds that is refused at once, and reads, TRIM and flushes always find memory.
+//! Held writes keep their data. Their number, and their bytes in all drives of a server, are bounded. Writes
+//! beyond that are refused at once, so that reads, TRIM and flushes always find memory.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -25,26 +25,26 @@ use tokio::time::Instant;
 const WRITES_MAX: u64 = 128;
 /// Most bytes of all held writes of a server: three quarters of what a connection may hold.
 const BYTES_MAX: usize = 48 << 20;
-/// Interval of comparing space, for room that nobody has announced.
+/// Interval of checks of free space, for room that was not announced.
 const LOOK: Duration = Duration::from_millis(100);
 /// Interval of trying again on a backing that was full.
 const LOOK_BELOW: Duration = Duration::from_millis(500);
-/// Writes held again so soon are no new event.
+/// Writes held again within this time are not a new event.
 const QUIET: Duration = Duration::from_secs(10);
-/// A write may take so many times less space than it has bytes.
+/// Assumed highest compression ratio of a write.
 const RATIO: u64 = 4;
 
-/// What happens to a write for which there is no room.
+/// Handling of a write that does not fit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenFull {
     /// It fails at once.
     #[default]
     Error,
-    /// It is held for so long, then it fails.
+    /// It is held for this time, then it fails.
     Wait(Duration),
 }
 
-/// Tells of an event, with its message.
+/// Reports an event, with its message.
 type Announce = Box<dyn Fn(EventKind, String) + Send + Sync>;
 
 /// Bytes of the held writes of all drives of a server.
@@ -60,7 +60,7 @@ pub(crate) struct Held {
     /// Grows when there may be more room.
     rooms: AtomicU64,
     room_made: Notify,
-    /// Its owner tries.
+    /// Held by the write that is being retried.
     turn: tokio::sync::Mutex<()>,
     over: AtomicBool,
     last: Mutex<Option<Instant>>,
@@ -114,7 +114,7 @@ impl Held {
         self.room_made.notify_waiters();
     }
 
-    /// Holds no more writes, and lets those that are held fail.
+    /// Holds no more writes, and fails those that are held.
     pub(crate) fn stop(&self) {
         self.over.store(true, Ordering::SeqCst);
         self.room_made();
@@ -141,8 +141,8 @@ impl Held {
         Some(counted)
     }
 
-    /// Makes a write of `bytes`. If there is no room for it, holds it until there is or its time is over.
-    /// `space` returns used space and limit.
+    /// Performs a write of `bytes`. If there is no room for it, holds it until there is room or its time is
+    /// over. `space` returns used space and limit.
     ///
     /// # Errors
     /// [`DeviceError::Shutdown`] if the connection of its client ended while it was held. It has changed
@@ -298,14 +298,14 @@ mod tests {
             drive.trim(2);
             after(1).await;
             assert_eq!(drive.held.counts(), (1, 3), "what is trimmed is had at once");
-            // Nobody says so.
+            // Not announced.
             drive.room.fetch_add(1, Ordering::Relaxed);
         };
         let (a, b, c, ()) = tokio::join!(drive.write(4096), drive.write(4096), drive.write(4096), room);
         assert_eq!((a, b, c), (Ok(()), Ok(()), Ok(())));
         assert!(start.elapsed() < Duration::from_secs(7), "{:?}", start.elapsed());
         assert_eq!((drive.held.counts(), drive.events.load(Ordering::Relaxed)), ((0, 3), 1));
-        // They do not try again and again for nothing.
+        // They do not retry in vain.
         assert!(drive.tried.load(Ordering::Relaxed) <= 10, "{:?}", drive.tried);
     }
 

@@ -1,8 +1,8 @@
-//! Slowing writers down while cleaning cannot keep up with them. Each waits a little, so that none has to
-//! wait until whole segments are cleaned.
+//! Slows writers down while cleaning cannot keep up. Each write waits a little, so that none has to wait
+//! until whole segments are cleaned.
 //!
-//! The drive says how many times as fast as recently writers may go ([`drive::Drive::pace`]); their recent
-//! rate is measured here. At a factor of 1 writers take space as fast as cleaning makes it.
+//! The drive returns the permitted rate as a multiple of the recent rate ([`drive::Drive::pace`]). The recent
+//! rate is measured here. At a factor of 1 writers use space as fast as cleaning frees it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Slowing writes down before a drive is full, so that its administrators have time.
+//! Slows writes down before a drive is full, so that administrators have time to react.
 //!
 //! Hardware drives that compress do the same: near the end they accept a few MB/s, then nothing. The rate
 //! falls geometrically from [`CEILING_BYTES_PER_SECOND`] at the usage where throttling begins to the floor
@@ -17,13 +17,13 @@ use crate::admission::token_bucket::TokenBucket;
 pub const CEILING_BYTES_PER_SECOND: u64 = 1 << 30;
 /// Default rate of an almost full drive, as of hardware drives.
 pub const DEFAULT_FLOOR_BYTES_PER_SECOND: u64 = 4 << 20;
-/// Usage from which on drives are throttled that promise more than they hold of any data, in percent: the
-/// highest default level of warnings. `pumice plan` fills drives up to there.
+/// Usage from which overcommitted drives are throttled, in percent: the highest default warning level.
+/// `pumice plan` fills drives up to there.
 pub const DEFAULT_THROTTLE_PERCENT: f64 = 95.0;
 /// Credit of an idle writer.
 const BURST: Duration = Duration::from_millis(20);
 
-/// Usage from which on writes are slowed down, and lowest rate.
+/// Usage from which writes are slowed down, and the lowest rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ThrottleSettings {
     /// Share of the space for host data at which it begins, in percent, from 1 to 99.
@@ -91,7 +91,7 @@ pub(crate) struct Throttle {
     /// Writers queue here in the order of their arrival. The first waits for its time, and takes its turn
     /// when it continues: a writer that leaves earlier has taken nothing from those behind it.
     queue: Mutex<()>,
-    /// The rate has changed: the first writer looks again.
+    /// The rate has changed: the first writer recalculates its wait.
     changed: Notify,
 }
 

@@ -47,7 +47,7 @@ impl TokenBucket {
         debug_assert!(now != Some(0), "a rate is above 0");
         let mut busy_until = self.busy_until.lock();
         *busy_until = now.zip(*busy_until).map(|(now, until)| {
-            // What is worked off already gives no new credit.
+            // Bytes that are already worked off give no new credit.
             let left = until.checked_duration_since(at);
             left.map_or(until, |left| at + left.mul_f64(before as f64 / now as f64))
         });
@@ -65,7 +65,7 @@ mod tests {
         let (bucket, start) = (TokenBucket::new(SECOND, None), Instant::now() + 10 * SECOND);
         let waits: Vec<Duration> = (0..4).map(|_| bucket.take(1000, 1000, start)).collect();
         assert_eq!(waits, [0, 0, 1, 2].map(Duration::from_secs));
-        // What is worked off meanwhile causes no wait. A long pause gives one burst, not several.
+        // Bytes that are worked off meanwhile cause no wait. A long pause gives one burst, not several.
         assert_eq!(bucket.take(1000, 1000, start + 2 * SECOND), SECOND);
         assert_eq!(bucket.take(2000, 1000, start + 60 * SECOND), Duration::ZERO);
         assert_eq!(bucket.take(1000, 1000, start + 60 * SECOND), SECOND);

@@ -33,7 +33,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most copies of one drive in one server that status finds.
 const COPIES_MAX: usize = 64;
 /// Most clients at a time. A further one ends the connection of the oldest one for which nothing is being
-/// changed: clients that ask nothing, or do not take an answer, neither exclude others nor use up the
+/// changed: clients that send nothing, or do not read the answer, cannot exclude others or exhaust the
 /// descriptors of the server.
 const CLIENTS_MAX: usize = 128;
 /// Connections waiting to be accepted.
@@ -44,8 +44,8 @@ pub struct AdminSocket {
     /// Dropped before the listener.
     file: SocketFile,
     _accepting: JoinSet<()>,
-    /// Clients may stay connected for long. They keep no closed drive, whose backing could not be opened
-    /// again.
+    /// Weak: a client that stays connected must not keep a closed drive, because its backing could not be
+    /// reopened.
     _drives: Drives,
 }
 
@@ -148,8 +148,8 @@ impl AdminSocket {
     }
 
     /// Gives the socket to a user that this process is about to become, and its directory if that serves for
-    /// sockets alone, so that the user can create, remove and use sockets there. What cannot be given is
-    /// left: it stays behind when the server ends, and the sockets of drives that come later are in another
+    /// sockets alone, so that the user can create, remove and use sockets there. A file that cannot be given
+    /// away is left behind when the server ends, and sockets of later drives are created in another
     /// directory.
     pub fn give(&self, user: u32, group: u32) {
         if let Some(directory) = self.path().parent().filter(|directory| may_be_given(directory)) {
@@ -187,17 +187,17 @@ fn runtime_dir() -> Result<PathBuf, ServiceError> {
 #[derive(Default)]
 struct Clients(VecDeque<(JoinHandle<()>, Arc<ClientState>)>);
 
-/// What concerns others of a client.
+/// State of a client that other tasks use.
 #[derive(Default)]
 struct ClientState {
-    /// Notified when it is to leave.
+    /// Notified when it has to disconnect.
     leave: Notify,
     /// Set from the beginning of a change until its answer is sent.
     is_changing: AtomicBool,
 }
 
 impl Clients {
-    /// Makes room for one more. Returns false if there is none, because all wait for changes.
+    /// Makes room for one more client. Returns false if all of them wait for changes.
     fn make_room(&mut self) -> bool {
         self.0.retain(|(answering, _)| !answering.is_finished());
         if self.0.len() < CLIENTS_MAX {
@@ -210,8 +210,8 @@ impl Clients {
     }
 }
 
-/// Answers requests until the client leaves or is to leave, or the socket is gone. A change is completed and
-/// answered first.
+/// Answers requests until the client disconnects or has to, or the socket is gone. Completes and answers a
+/// change first.
 async fn answer_all(
     stream: UnixStream,
     user: u32,
@@ -283,7 +283,7 @@ async fn answer_one(line: &[u8], user: u32, drives: Drives, is_changing: &Atomic
             let changed = match change {
                 Change::Erase { sector_bytes, logical_capacity_bytes, only_if_empty } => {
                     let (eraser, drive) = (found.eraser(), (found.path().to_path_buf(), found.uuid()));
-                    // Otherwise it could not be opened again.
+                    // A reference would keep it from being reopened.
                     drop((served, drives));
                     let options = WipeOptions { sector_bytes, logical_capacity_bytes };
                     match eraser {
@@ -345,7 +345,7 @@ async fn make(drive: &ServedDrive, change: &Change) -> Result<(), ServiceError> 
             drive.stop_settle();
             Ok(())
         }
-        // By whoever serves it.
+        // The server handles that.
         Change::Erase { .. } => refused("a drive cannot erase itself"),
         Change::Train => drive.train().await.map(|_| ()),
     }
@@ -383,7 +383,7 @@ mod tests {
             let mut silent = Vec::new();
             for number in 0..CLIENTS_MAX + 10 {
                 let mut client = UnixStream::connect(&path).await?;
-                // Some say a part.
+                // Some send a part of a request.
                 client.write_all(&b"{\"command\": \"sta"[..number % 3 * 5]).await?;
                 silent.push(client);
                 // Accepted: the queue of those that wait is short.

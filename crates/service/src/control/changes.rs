@@ -1,5 +1,5 @@
-//! Changes of a drive as a whole: capacity, size, codec, wipe. A drive that a server has open is changed
-//! there, through its admin socket; any other is opened here for the change.
+//! Changes of a whole drive: capacity, size, codec, wipe. A drive that a server has open is changed through
+//! its admin socket. Any other is opened here.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub fn set_capacity(
             return Ok(report);
         }
         let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
-        // Opening and closing a drive leaves traces. Not if the change is refused anyway.
+        // Opening and closing a drive writes to it. A refused change must not.
         inspect(path, false, spawner.clone()).await?.check_logical_capacity(bytes).map_err(failed)?;
         let mut opened = open(path, &OpenSettings::default(), spawner, None).await?;
         let changed = opened.drive.set_logical_capacity(bytes).await.map_err(failed);
@@ -211,7 +211,7 @@ pub async fn create(
     let owned =
         Ownership::claim(path, media.clone(), Claimed::Backing(options.uuid), take_over, &spawner).await?;
     let right = MayChange { lease: owned.lease.clone(), runtime: Handle::current() };
-    // Elsewhere than here, where the mark is looked at meanwhile.
+    // On another thread: this one keeps checking the mark.
     let prepared = tokio::task::spawn_blocking(move || prepare(&right)).await;
     let created = match prepared {
         Ok(Ok(())) => Drive::create(&*owned.media, options).await.map_err(failed),

@@ -1,15 +1,14 @@
-//! Closing a drive, and giving back what its backing still holds of free space.
+//! Closes a drive, and discards the free space that its backing still holds.
 
 use std::time::{Duration, Instant};
 
 use drive::{Drive, Error};
 use media::Media;
 
-/// Time after which what is left is not discarded now, because somebody may wait for the end. It is discarded
-/// after the next opening.
+/// Time limit of the discards: a client may wait for the close. The rest is discarded after the next opening.
 const GIVE_BACK_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Closes a drive, and gives free space back.
+/// Closes a drive, and discards its free space.
 ///
 /// # Errors
 ///

@@ -47,7 +47,7 @@ impl DownDrive {
         &self.path
     }
 
-    /// Returns whether it is watched as these settings say.
+    /// Returns whether it is watched with these settings.
     pub(crate) fn is_watched_by(&self, settings: &MonitorSettings) -> bool {
         self.settings == *settings
     }

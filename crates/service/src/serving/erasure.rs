@@ -1,5 +1,5 @@
-//! Requests to erase drives that are being served. Only whoever has opened a drive and offers it to clients
-//! can close it and open it again, so a request at the admin socket is passed on to that.
+//! Requests to erase drives that are being served. Only the owner of a drive, which offers it to clients, can
+//! close and reopen it. Requests at the admin socket are passed on to it.
 
 use std::path::PathBuf;
 
@@ -8,7 +8,7 @@ use status::StatusReport;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-/// Most requests that wait. They are made one after the other.
+/// Most requests that wait. They are processed one after the other.
 const WAITING_MAX: usize = 16;
 
 /// A request to erase a drive.
@@ -27,7 +27,7 @@ pub struct Erasure {
 impl Erasure {
     /// Answers with the state of the drive afterwards, or why it was not erased.
     pub fn answer(self, result: Result<StatusReport, EraseError>) {
-        // Whoever has asked may be gone.
+        // The requester may be gone.
         let _ = self.answer.send(result);
     }
 }
@@ -38,7 +38,7 @@ pub enum EraseError {
     /// The server takes no more requests.
     #[error("the server is ending")]
     Ending,
-    /// The server of the drive has not erased it, or cannot serve it any more.
+    /// The server of the drive has not erased it, or can no longer serve it.
     #[error(transparent)]
     Failed(#[from] Box<dyn std::error::Error + Send + Sync>),
 }

@@ -143,7 +143,7 @@ mod tests {
                 "{len} at {offset}"
             );
         }
-        // What the engine refuses as beyond the end does no harm here.
+        // A range beyond the end is harmless here: the engine refuses it.
         covered_bytes(u64::MAX, u64::MAX);
         edge_bytes(u64::MAX, u64::MAX);
     }

@@ -29,8 +29,8 @@ pub(crate) async fn grow(
         && file.size_bytes() < bytes
     {
         if let Some(lease) = lease {
-            // Waits for the next look at the mark, if there was none lately. The file is not changed without
-            // a lease.
+            // Waits for the next check of the mark, if there was none recently. The file is not changed
+            // without a lease.
             let lost = |why| ServiceError::LeaseLost { path: path.to_path_buf(), source: LeaseLost(why) };
             lease.confirm().await.map_err(lost)?;
         }

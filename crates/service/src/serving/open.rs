@@ -219,8 +219,7 @@ pub(crate) async fn open_media(path: &Path, settings: &OpenSettings) -> Result<F
     }
 }
 
-/// Opens the drive at `path`, which no server has as far as its admin sockets say, to inspect it. Nothing is
-/// written.
+/// Opens the drive at `path` to inspect it. No admin socket reports it as served. Nothing is written.
 ///
 /// # Errors
 ///
@@ -282,7 +281,7 @@ mod tests {
         drop(FileMedia::create(&path, 1 << 20, Allocation::Sparse, Direct::Auto).expect("created"));
         let runtime = Builder::new_current_thread().enable_all().max_blocking_threads(1).build();
         runtime.expect("a runtime").block_on(async {
-            // Nobody is there who may block.
+            // No thread here may block.
             let (free, freed) = oneshot::channel::<()>();
             Handle::current().spawn_blocking(|| freed.blocking_recv());
             let settings = OpenSettings::default();

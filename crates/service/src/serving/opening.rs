@@ -1,4 +1,4 @@
-//! A drive that was opened for somebody who may stop waiting for it. It is closed then: its backing is given
+//! A drive that was opened for a caller that may stop waiting for it. It is closed then: its backing is given
 //! back, instead of being left as by a killed process.
 
 use status::shown;

@@ -24,7 +24,7 @@ use crate::error::ServiceError;
 /// Interval of warnings about a mark that cannot be read, in looks.
 const LOOKS_A_WARNING: u64 = 60;
 
-/// Nanoseconds by a clock that goes on while the machine is suspended.
+/// Nanoseconds of a clock that keeps running while the machine is suspended.
 fn boot_time_ns() -> u64 {
     let now = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(now.tv_sec).unwrap_or_default();
@@ -127,7 +127,7 @@ impl Surroundings for Machine {
     }
 }
 
-/// What is claimed.
+/// Target of a claim.
 pub(crate) enum Claimed {
     /// The drive on the backing.
     Drive,
@@ -212,7 +212,7 @@ impl Ownership {
     pub(crate) fn opened(&self, drive: &Drive<AnyMedia>) {
         // Opened once.
         let _ = self.drive.set(drive.clone());
-        // After it is set: either this sees the loss, or whoever sees the loss sees the drive.
+        // After it is set: either this task sees the loss, or the task that sees the loss sees the drive.
         if let Some(why) = self.lease.lost() {
             drive.disown(&why);
         }
@@ -229,7 +229,7 @@ impl Ownership {
     }
 }
 
-/// Keeps a backing until told to stop, then gives it back. If it is lost, the drive on it stops.
+/// Keeps a backing until stopped, then releases it. If it is lost, the drive on it stops.
 async fn keep(
     path: String,
     (file, machine): (FileMedia, Machine),
@@ -339,7 +339,7 @@ mod tests {
         let mut options = OpenOptions::new(1, spawner);
         options.lease = Some(owned.lease.clone());
         let drive = Drive::open(owned.media.clone(), options).await.expect("opened");
-        // Somebody else writes there before the server knows its drive.
+        // Another process writes there before the server knows its drive.
         for copy in 0..OWNER_COPIES {
             let blank = Arc::new(IoBuf::zeroed(OWNER_BYTES));
             file.write(Geometry::owner_offset(copy), blank).await.expect("written");

@@ -54,11 +54,11 @@ pub struct ServedDrive {
     monitor: Monitor,
     opened: Instant,
     instance: String,
-    /// The mark of a bridge that has the drive attached. `None` if the file system does not tell which file
-    /// it is in.
+    /// The mark of a bridge that has the drive attached. `None` if the file system does not report which file
+    /// it is.
     mark: Option<MarkName>,
     nbd_uris: parking_lot::Mutex<Vec<String>>,
-    /// Who can erase it while it is served, if anybody can.
+    /// Performs erasures while it is served, if that is possible.
     eraser: parking_lot::Mutex<Option<Eraser>>,
     background: Mutex<Option<Background>>,
     scrubber: Scrubber,
@@ -99,7 +99,7 @@ impl ServedDrive {
                     read_cache: workers.read_cache(),
                 };
                 let begun = workers.openings().begin();
-                // It runs to its end, also if nobody waits for it any more.
+                // It runs to its end, even if the caller stops waiting.
                 let opening = workers.spawn_on(index, async move {
                     let opened = open(&path, &settings, spawner, Some(helpers)).await?;
                     let untaken = Untaken::new(opened, begun);

@@ -41,7 +41,7 @@ const LOOK: Duration = Duration::from_secs(1);
 const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Pause after a pass that found nothing to do, and after an error.
 const REST: Duration = Duration::from_secs(60);
-/// Interval of looking for dictionaries that nothing needs any more.
+/// Interval of checks for unused dictionaries.
 const FORGET_INTERVAL: Duration = Duration::from_secs(60);
 /// Interval at which a user's run checks whether there is room again, and longest wait.
 const ROOM_POLL: Duration = Duration::from_millis(20);

@@ -1,4 +1,4 @@
-//! Devices under a drive: temperature, power, wear. What the machine does not report stays unknown.
+//! Devices under a drive: temperature, power, wear. Values that the machine does not report stay unknown.
 
 mod disk;
 mod smart;

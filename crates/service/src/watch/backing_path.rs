@@ -1,5 +1,5 @@
-//! Whether the path of the backing leads to it while the drive is served. Another program may delete or
-//! rename it, or put another file in its place; the server goes on with the file that it has open.
+//! Checks that the path of the backing still leads to it while the drive is served. Another program may
+//! delete, rename or replace the file. The server keeps using the file it has open.
 
 use std::fs::File;
 use std::io::{Error, ErrorKind};
@@ -26,8 +26,8 @@ pub(crate) struct BackingPath {
     /// The file has had a name. One that never had any is temporary on purpose: `O_TMPFILE`, `memfd_create`,
     /// or opened by `/proc/PID/fd` after it was deleted.
     is_named: bool,
-    /// Where the path led when it first led to the backing. `None`: it never did, so that it says nothing if
-    /// it does not.
+    /// Directory of the path when it first led to the backing. `None`: it never did, so a mismatch means
+    /// nothing.
     home: Option<Home>,
     known: BackingPlace,
     /// The latest result, and the number of observations in a row that had it.
@@ -50,7 +50,7 @@ impl BackingPath {
         BackingPath { file, path: path.to_path_buf(), is_named: false, home: None, known, latest: (known, 0) }
     }
 
-    /// Returns where the backing is. What cannot be determined now is as it was before.
+    /// Returns where the backing is. If that cannot be determined now, the previous result holds.
     ///
     /// A file system on the network may block the thread.
     pub(crate) fn observe(&mut self) -> BackingPlace {
@@ -74,10 +74,10 @@ impl BackingPath {
         self.known
     }
 
-    /// Returns where the backing is at this moment. `None` if that cannot be determined: the path may not be
-    /// looked at, or leads through a file system that is not mounted.
+    /// Returns where the backing is at this moment. `None` if that cannot be determined: access to the path
+    /// is denied, or it leads through a file system that is not mounted.
     fn find(&mut self) -> Option<BackingPlace> {
-        // Both are asked anew: some file systems give an open file another number.
+        // Queries both again: some file systems change the number of an open file.
         let (open, at_path) = (self.file.metadata(), std::fs::metadata(&self.path));
         let open = match open {
             Ok(open) => open,
@@ -166,7 +166,7 @@ mod tests {
             self.0.path().join(path)
         }
 
-        /// The place of the file at a path, which was looked at once.
+        /// The file at a path, observed once.
         fn place(&self, path: &str) -> std::io::Result<BackingPath> {
             let path = self.path(path);
             let mut place = BackingPath::of(Arc::new(File::open(&path)?), &path);
@@ -305,7 +305,7 @@ mod tests {
         let files = Files::new()?;
         let mut place = files.place("home/drive")?;
         fs::rename(files.path("home"), files.path("away"))?;
-        // Any error but those that say that nothing is there.
+        // Any error other than not found.
         symlink(files.path("home"), files.path("home"))?;
         assert_eq!(settled(&mut place), BackingPlace::InPlace);
         fs::remove_file(files.path("away/drive"))?;

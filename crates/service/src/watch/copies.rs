@@ -26,7 +26,7 @@ pub(crate) struct Copies {
     /// Sockets at the last refresh, if all of them answered.
     sockets: Vec<PathBuf>,
     found: Vec<CopyReport>,
-    /// Set once the log says that there are more sockets than are asked.
+    /// Set once the log has reported that there are more sockets than are asked.
     told_of_more: bool,
 }
 
@@ -78,7 +78,7 @@ impl Copies {
             drive.uuid == self.id
                 && drive.state != DriveState::Down
                 && drive.path != self.path
-                // Nobody is warned of what cannot be told.
+                // Without an answer there is no warning.
                 && !same_file(&self.path, &drive.path).unwrap_or(true)
         });
         copies
@@ -119,7 +119,7 @@ fn known_after(
     before: &[CopyReport],
     answers: Vec<Option<Result<Vec<CopyReport>, AskError>>>,
 ) -> (Vec<CopyReport>, bool) {
-    // Those of a server that this one may not ask (any more), or had no time to ask, stay as they are.
+    // Copies of a server that this one may not ask, or had no time to ask, stay as they are.
     let was_not_asked = answers.iter().any(|answer| match answer {
         Some(answer) => answer.as_ref().is_err_and(AskError::is_denied),
         None => true,

@@ -16,13 +16,13 @@ const HYSTERESIS_PERCENT: f64 = 2.0;
 const LEVELS_MAX: usize = 16;
 /// Space is back when no write was refused for this long.
 const QUIET: Duration = Duration::from_secs(10);
-/// What to do about data that cannot be read.
+/// Advice for data that cannot be read.
 const DAMAGE: &str = "keep the drive served: `pumice check --deep` names the blocks, to be restored from a backup; \
                       check the backing (docs/how-to/backing-trouble.md)";
 /// Events remembered for the status.
 const REMEMBERED: usize = 16;
 
-/// Receives events from other parts of the service: a kind, and one line for people.
+/// Receives events from other parts of the service: a kind and a one-line message.
 pub(crate) type EventSink = Box<dyn Fn(EventKind, String) + Send + Sync>;
 
 /// Levels of physical space in use that cause an event, in percent, ascending. As text: `80,90,95`, or `off`.
@@ -84,7 +84,7 @@ pub(crate) struct Event {
     pub(crate) kind: EventKind,
     /// Time.
     pub(crate) at: SystemTime,
-    /// One line for people, without any data stored on the drive.
+    /// One-line message, without any data stored on the drive.
     pub(crate) message: String,
     /// Physical space in use at that time, in percent of the limit.
     pub(crate) used_percent: f64,

@@ -118,7 +118,7 @@ impl Growth {
             ..TimeToFull::default()
         };
         let after = |rate: f64| (rate > 0.0).then_some(room / rate);
-        // Windows in which space shrank say that it may take for ever, steadily or not.
+        // A window in which the space in use shrank predicts no end, steady or not.
         let rates = windows.iter().map(|(_, window)| window).filter(|it| it.is_steady || it.rate <= 0.0);
         let (slowest, fastest) =
             rates.fold((f64::MAX, 0.0_f64), |(least, most), it| (least.min(it.rate), most.max(it.rate)));

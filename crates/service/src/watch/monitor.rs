@@ -160,8 +160,8 @@ impl Monitor {
         monitor
     }
 
-    /// Returns a function with which others report events: a kind, and one line for people, without any data
-    /// stored on the drive.
+    /// Returns a function that other tasks call to report events: a kind and a one-line message, without any
+    /// data stored on the drive.
     pub(crate) fn event_sink(&self) -> EventSink {
         let watched = self.watched.clone();
         Box::new(move |kind, message| watched.memory.lock().reported.push((kind, message)))
@@ -209,7 +209,7 @@ impl Monitor {
         assess(report, backing, memory.watcher.warn_at());
         report.copies.clone_from(&memory.copies);
         report.time_to_full = match status.backing_full {
-            // What is free on the drive cannot be written.
+            // The free space of the drive cannot be written.
             true => TimeToFull::none_left(),
             false => memory.growth.predict(&sample(at, status), limits(status)),
         };
@@ -372,7 +372,7 @@ struct Open {
     file: Arc<File>,
     length: Length,
     place: BackingPath,
-    /// As the drive has it open. It is not kept open by that.
+    /// The backing as the drive has it open. Weak, so that it can be closed.
     media: Weak<AnyMedia>,
 }
 
@@ -447,7 +447,7 @@ async fn watch_drive(
                 let mut memory = watched.memory.lock();
                 memory.place = place;
                 memory.file = file.or(memory.file.take());
-                // Where it cannot be told, what was known last stays.
+                // If it cannot be determined, the last result stays.
                 memory.missing_bytes = missing.unwrap_or(memory.missing_bytes);
             }
             tokio::time::sleep(LENGTH_INTERVAL).await;

@@ -7,7 +7,7 @@ use media::AnyMedia;
 use status::FileId;
 
 /// Returns what a drive has open. `None` once it is closed, for a drive in memory, and if the file system
-/// does not tell.
+/// does not report it.
 pub(crate) fn id_of_media(media: &Weak<AnyMedia>) -> Option<FileId> {
     match &*media.upgrade()? {
         AnyMedia::File(file) => file.metadata().ok().map(|found| file_id(&found)),

@@ -3,8 +3,8 @@
 //!
 //! Two for all drives of a server. One runs only on an idle processor (`SCHED_IDLE`) and takes what requests
 //! leave. Where that is next to nothing for long, the other does the work at a low ordinary priority, at one
-//! percent of a processor, so that settling never stands still. Each drive's share of both is measured, so
-//! that whoever gives them work can rest accordingly.
+//! percent of a processor, so that settling never stands still. Each drive's use of both is measured, so that
+//! its background tasks can rest accordingly.
 
 use std::collections::VecDeque;
 use std::io;

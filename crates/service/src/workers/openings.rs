@@ -4,8 +4,7 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-/// Drives of a server that are being opened, and those that are closed because nobody waits for them any
-/// more.
+/// Drives of a server that are being opened, and those that are closed because their callers stopped waiting.
 #[derive(Clone)]
 pub(crate) struct Openings(Arc<watch::Sender<usize>>);
 

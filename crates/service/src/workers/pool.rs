@@ -1,9 +1,9 @@
 //! Worker threads: one per core, each with its own runtime and its own io_uring.
 //!
-//! A connection stays on one worker from beginning to end. What its requests start in the background (writing
-//! packs, syncs) runs on the same worker, so a small request never crosses threads on its way to the medium
-//! and back. Large requests of a stream are dealt out among its worker and helpers, threads that are there
-//! for nothing else.
+//! A connection stays on one worker from beginning to end. Background work of its requests (writing packs,
+//! syncs) runs on the same worker, so a small request never crosses threads on its way to the medium and
+//! back. Large requests of a stream are dealt out among its worker and helpers, threads that are there for
+//! nothing else.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -104,7 +104,7 @@ impl Workers {
         for index in 1..count {
             match start_worker(&format!("pumice-help-{index}"), index, choice) {
                 Ok((helper, backend)) if backend == workers.backend => workers.helpers.push(helper),
-                // Memory that may be locked or descriptors are short. What there is will do.
+                // Memory that may be locked or descriptors are short. The helpers started so far suffice.
                 Ok(_) => break,
                 Err(error) => {
                     tracing::warn!(%error, "large requests have fewer threads than there are workers");
@@ -151,9 +151,8 @@ impl Workers {
         &self.openings
     }
 
-    /// Waits until no drive is being opened. One for which nobody waits any more is closed by then. An
-    /// opening takes as long as the recovery of the drive, and five seconds longer if another process may
-    /// have it.
+    /// Waits until no drive is being opened. A drive without a waiting caller is closed by then. An opening
+    /// takes as long as the recovery of the drive, and five seconds longer if another process may have it.
     pub async fn openings_ended(&self) {
         self.openings.ended().await;
     }
@@ -219,7 +218,7 @@ impl Workers {
         self.compute.queue()
     }
 
-    /// Ends the threads. What still runs on them is dropped where it waits.
+    /// Ends the threads. Tasks that still run on them are dropped where they wait.
     pub fn stop(self) {
         stop(self.workers);
         // Connections may have waited for them.

@@ -14,8 +14,8 @@ const COLD_PART: u64 = 4;
 /// Smallest and largest assumed size of a pack.
 const PACK_BYTES: (u64, u64) = (4 << 10, 512 << 10);
 
-/// What a pass may write to the backing for each byte that it gains, on a drive that hosts leave alone: on a
-/// full drive cleaning has to move many bytes for each that settling writes.
+/// Bytes that a pass may write to the backing for each byte that it gains, on an idle drive: on a full drive
+/// cleaning has to move many bytes for each that settling writes.
 const PRICE_MAX: u64 = 64;
 /// Bytes written before the price is judged. It is all that a pass writes if nothing is gained.
 const UNJUDGED_BYTES: u64 = 4 << 20;
@@ -40,12 +40,12 @@ impl Cost {
         self.gained_bytes += gained_bytes;
     }
 
-    /// What was written by now is not counted: hosts wrote, too.
+    /// Writes so far are not counted: hosts wrote too.
     pub(super) fn begin_anew(&mut self) {
         (self.from_bytes, self.gained_bytes) = (None, 0);
     }
 
-    /// Returns whether the pass has cost too much by now. `written_bytes` is what was ever written to the
+    /// Returns whether the pass has cost too much by now. `written_bytes`: total bytes written to the
     /// backing.
     pub(super) fn is_too_high(&mut self, written_bytes: u64) -> bool {
         let from = *self.from_bytes.get_or_insert(written_bytes);

@@ -73,7 +73,7 @@ mod tests {
         let known = rate.bytes_per_second(start + seconds(1000)).expect("something was done");
         assert!((98.0..102.0).contains(&known), "{known}");
         assert!(rate.samples.len() <= 62, "{} samples", rate.samples.len());
-        // A rest lowers it, until nothing is known any more.
+        // Idle time lowers it, until it is unknown.
         let later = rate.bytes_per_second(start + seconds(1150)).expect("something was done");
         assert!((45.0..60.0).contains(&later), "{later}");
         assert_eq!(rate.bytes_per_second(start + seconds(1400)), None);

@@ -1,5 +1,5 @@
-//! Room in the file system under a drive. Background work writes data anew before the space of the old data
-//! is discarded: it must not take the last room from hosts, on this drive or on others.
+//! Room in the file system under a drive. Background work rewrites data before the space of the old data is
+//! discarded: it must not take the last room from hosts, on this drive or on others.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -21,7 +21,7 @@ const SHARE: f64 = 0.9;
 /// Longest rest: clocks may be set meanwhile.
 const REST_MAX: Duration = Duration::from_secs(60);
 
-/// What to do next.
+/// Next step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Next {
     /// Begin a scrub.
@@ -57,7 +57,7 @@ fn next(mark: &ScrubMark, every: Duration, now: u64, total_bytes: u64) -> Next {
     rest_until(due).unwrap_or(Next::Step(mark.next_block))
 }
 
-/// Scrubs a drive again and again until stopped.
+/// Scrubs a drive periodically until stopped.
 pub(crate) async fn scrub_periodically<M: Media>(
     drive: Drive<M>,
     path: PathBuf,

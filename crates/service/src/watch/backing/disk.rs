@@ -1,4 +1,4 @@
-//! What sysfs reports about a disk.
+//! Properties of a disk that sysfs reports.
 
 use std::path::{Path, PathBuf};
 

@@ -149,8 +149,8 @@ where
     }
 }
 
-/// Runs the transmission phase once no request of a client that has left is under way, and records its
-/// beginning and its end.
+/// Runs the transmission phase once no request of a disconnected client is in flight. Records its beginning
+/// and its end.
 async fn run_transmission<S, D>(
     client: &Client,
     stream: &mut S,

@@ -34,13 +34,15 @@ pub enum ConnectionError {
     /// Requests of connections whose clients have left, or threads of connections, did not end or answer in
     /// time. The connections are named by their numbers in the log.
     #[error(
-        "requests of other connections to this drive, which have ended or do not respond, are still under way (clients \
+        "requests of other connections to this drive, which have ended or do not respond, are still in flight (clients \
          {0:?} in the server's log): connect again later; if that does not help, restart the server"
     )]
     UnderWay(Vec<u64>),
     /// The client may have closed its connection before another one chose the device, which does not wait for
     /// its requests.
-    #[error("the client sends no more, and another one has come since: none of its requests was carried out")]
+    #[error(
+        "the client sends no more, and another one has connected since: none of its requests was carried out"
+    )]
     Overtaken,
     /// The client wants to attach the device, and these others have write access to it.
     #[error(
@@ -59,8 +61,8 @@ pub enum ConnectionError {
     /// The request stream is out of step.
     #[error(transparent)]
     BadMagic(#[from] BadMagic),
-    /// A write with an extended header did not say that its data follows. What follows could be data or
-    /// requests.
+    /// A write with an extended header did not say that its data follows. The following bytes could be data
+    /// or requests.
     #[error("a write without the flag for its payload (PAYLOAD_LEN)")]
     NoPayload,
     /// A refused request carried more data than is worth reading and discarding.

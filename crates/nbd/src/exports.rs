@@ -152,8 +152,8 @@ impl<D: Device> Exports<D> {
         }
     }
 
-    /// Changes who may use an export. Clients that may do less than they asked for are disconnected, after
-    /// the replies to their requests in flight.
+    /// Changes the access to an export. Clients that lose a right they asked for are disconnected, after the
+    /// replies to their requests in flight.
     pub fn set_access(&self, name: &str, access: Access) {
         if let Some(export) = self.offers.read().iter().find(|export| export.name == name) {
             export.set_access(access);

@@ -1,12 +1,12 @@
-//! The fence before transmission: no request of a client that has left is carried out after the next client
-//! of the device has begun.
+//! The fence before transmission: no request of a disconnected client is carried out after the next client of
+//! the device has begun.
 //!
-//! A client that loses its connection connects again and makes its unanswered requests again. The first copy
-//! of such a request may still be under way, or unread in the socket. If it were carried out after a later
-//! write to the same place was acknowledged, that write would be lost.
+//! A client that loses its connection reconnects and resends its unanswered requests. The first copy of such
+//! a request may still be in flight, or unread in the socket. If it were carried out after a later write to
+//! the same range was acknowledged, that write would be lost.
 //!
-//! So a connection asks all others of the device whether their clients are there, and waits until each has
-//! answered or is over:
+//! So a new connection asks all others of the device whether their clients are there, and waits until each
+//! has answered or ended:
 //!
 //! ```text
 //! new connection    OPT_GO -> ask n -> wait: each member has answered n, or is over -> reply to OPT_GO -> member
@@ -14,8 +14,8 @@
 //!                              \-> client has left: take no more requests, complete those under way -> over
 //! ```
 //!
-//! A connection asks before it becomes a member, and looks for its own client after that, before it takes a
-//! request. So whoever asks later either finds it among the members, or it finds that its client has left.
+//! A connection asks before it becomes a member. Afterwards it checks its own client, before it takes a
+//! request. So a later connection finds it among the members, or it finds that its own client has left.
 //! Connections never wait for each other, because only members are waited for. Members wait for nobody:
 //! neither for another connection, nor for a client that does not take the reply to OPT_GO.
 //!
@@ -80,12 +80,12 @@ struct MemberEntry {
     answered: watch::Receiver<u64>,
 }
 
-/// What a member was asked.
+/// Last question to a member.
 #[derive(Debug)]
 struct Asked {
     /// Number of the last question.
     number: AtomicU64,
-    /// The device was attached, and the member may not write any more.
+    /// The device was attached, and the member may no longer write.
     is_expelled: AtomicBool,
     /// Of the task of its connection.
     waker: AtomicWaker,
@@ -99,7 +99,7 @@ pub(crate) struct Member {
     asked: Arc<Asked>,
     /// It is a connection of the bridge.
     attached: Option<Attached>,
-    /// Dropped last: whoever waits for the end of the member finds the device detached then.
+    /// Dropped last: a task that waits for the end of the member finds the device detached then.
     answered: watch::Sender<u64>,
 }
 
@@ -126,7 +126,7 @@ impl Fences {
 }
 
 impl Fence {
-    /// What the bridge has to hear of.
+    /// Changes that the bridge has to hear of.
     pub(crate) fn changes(&self) -> &Changes {
         &self.changes
     }
@@ -203,8 +203,8 @@ pub(crate) struct Question {
 }
 
 impl Question {
-    /// Waits until no request of a client that has left is under way or will be taken. Call it again if it
-    /// was dropped before.
+    /// Waits until no request of a disconnected client is in flight or will be taken. Call it again if it was
+    /// dropped before.
     pub(crate) async fn answered(&mut self) {
         let number = self.number;
         while let Some((_, answered)) = self.members.last_mut() {
@@ -233,8 +233,8 @@ impl Question {
         found
     }
 
-    /// Returns whether somebody may have asked after the client had left. Whoever did does not wait for this
-    /// connection.
+    /// Returns whether another connection may have asked after the client had left. That one does not wait
+    /// for this connection.
     pub(crate) fn is_overtaken(&self) -> bool {
         self.fence.state.lock().asked != self.seen
     }

@@ -29,7 +29,7 @@ const EXTENTS_BYTES_MAX: u32 = 16 << 20;
 const CHUNKS_MAX: u32 = 1 << 16;
 /// Most extents of a reply to a block status request.
 const REPLY_EXTENTS_MAX: usize = 4 << 20;
-/// Most ranges of data that are listed. What follows counts as data.
+/// Most ranges of data that are listed. Everything after them counts as data.
 const RANGES_MAX: usize = 4 << 20;
 /// Most block status requests. A server may answer each for a sector only.
 const REQUESTS_MAX: usize = 4 << 20;
@@ -233,7 +233,7 @@ impl Connection {
                     covered.push(from..from + len as usize);
                 }
                 kind if kind & 1 << 15 != 0 => failed = Some(self.error_chunk(&chunk)?),
-                _ => return Err(protocol("a chunk of a kind that was not asked for")),
+                _ => return Err(protocol("a chunk of a kind that was not requested")),
             }
             if chunk.done {
                 return match failed.is_some() || covers(covered, buf.len()) {
@@ -245,8 +245,8 @@ impl Connection {
     }
 
     /// Returns the ranges of the export that hold data, in bytes. The whole export if the server does not
-    /// report them, or the export is larger than 1 PiB. What follows four million ranges or requests counts
-    /// as data.
+    /// report them, or the export is larger than 1 PiB. Everything after four million ranges or requests
+    /// counts as data.
     ///
     /// # Errors
     /// Errors of the connection.
@@ -311,7 +311,7 @@ impl Connection {
                     self.error_chunk(&chunk)?;
                     refused = true;
                 }
-                _ => return Err(protocol("a chunk of a kind that was not asked for")),
+                _ => return Err(protocol("a chunk of a kind that was not requested")),
             }
             if chunk.done {
                 return Ok((!refused).then_some(extents));

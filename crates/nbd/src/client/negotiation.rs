@@ -44,10 +44,10 @@ pub fn negotiate(stream: &mut (impl Read + Write), name: &str, replies: Replies)
     choose(stream, name, replies)
 }
 
-/// What a bridge asks of the server of a drive.
+/// Extensions that a bridge requests from the server of a drive.
 #[derive(Clone, Copy, Debug)]
 pub struct Wishes<'a> {
-    /// Where the server is to [deliver](crate::delivery) the data of reads when a request says so.
+    /// Device to which the server [delivers](crate::delivery) the data of reads on request.
     pub device: Option<&'a FuseDevice>,
     /// The [opening](crate::attachment) of the device that must be behind the name; empty: any.
     pub opening: &'a str,
@@ -55,7 +55,7 @@ pub struct Wishes<'a> {
     pub returns: bool,
 }
 
-/// What a server has agreed to.
+/// Extensions that a server agreed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
     /// It delivers what it reads.

@@ -70,7 +70,7 @@ fn roots(path: &Path) -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// Returns an error that says that it is one of TLS, and what a user can do about it.
+/// Returns an error that names TLS as the cause, with advice.
 fn explained(error: io::Error) -> io::Error {
     let why = match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
         Some(rustls::Error::AlertReceived(AlertDescription::CertificateRequired)) => {

@@ -8,10 +8,10 @@
 //! 2. The client sends one byte, and with it the descriptor of its FUSE device (`SCM_RIGHTS`). The server
 //!    says whether it takes it.
 //! 3. From then on the client may set [`CMD_FLAG_DELIVER`](crate::protocol::CMD_FLAG_DELIVER) in a read. Its
-//!    cookie is the number of the FUSE request that it is for, with [`COOKIE_BIT`] set. What was read is
-//!    written to the device as the answer to that request.
-//! 4. The client is told so by a [notice](crate::reply::Delivered), late and together with others: nobody
-//!    waits for it. Failed reads, and data that the device does not take, come by the socket as ever.
+//!    cookie is the number of the FUSE request that it is for, with [`COOKIE_BIT`] set. The data is written
+//!    to the device as the answer to that request.
+//! 4. The client gets a [notice](crate::reply::Delivered), late and together with others: nothing waits for
+//!    it. Failed reads, and data that the device refuses, are sent over the socket as usual.
 //!
 //! A request may be answered twice, for instance by a server and by the one that follows it: the kernel never
 //! uses a number again, and refuses an answer to what is answered. Connections with simple replies only. The
@@ -40,7 +40,7 @@ pub const COOKIE_BIT: u64 = 1 << 62;
 const FUSE_DEVICE: (u32, u32) = (10, 229);
 /// Bytes of `struct fuse_out_header` of `linux/fuse.h`.
 const HEADER_BYTES: usize = 16;
-/// What the descriptor is sent with.
+/// Payload that accompanies the descriptor.
 const DESCRIPTOR_BYTE: u8 = b'd';
 
 /// Receives a byte from a stream, and the descriptor that came with it, if one did.

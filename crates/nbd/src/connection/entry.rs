@@ -20,10 +20,10 @@ use crate::wire::operation::Session;
 use crate::wire::option_reply::push_reply;
 use crate::wire::protocol::{OPT_GO, REP_ERR_POLICY};
 
-/// Waiting time from which on a line of the log says why a client waited.
+/// Waiting time from which the log reports why a client waited.
 const WORTH_A_LINE: Duration = Duration::from_secs(1);
 
-/// Interval at which a client that waits is looked at.
+/// Interval of checks of a waiting client.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// Longest time for sending a refusal.
@@ -53,13 +53,14 @@ pub(crate) enum Begun {
 }
 
 impl<D: Device> Entry<D> {
-    /// Waits until no request of a client that has left is under way, then lets the client send requests.
+    /// Waits until no request of a disconnected client is in flight, then lets the client send requests.
     ///
     /// # Errors
-    /// [`ConnectionError::UnderWay`] if such requests did not end in time. The client is told.
-    /// [`ConnectionError::InUse`] if a bridge finds other clients with write access. The client is told.
+    /// [`ConnectionError::UnderWay`] if such requests did not end in time. The client gets a reply.
+    /// [`ConnectionError::InUse`] if a bridge finds other clients with write access. The client gets a reply.
     /// [`ConnectionError::Attached`] if the device was attached in the meantime.
-    /// [`ConnectionError::Overtaken`] if what this client has sent must not be carried out any more.
+    /// [`ConnectionError::Overtaken`] if the requests that this client has sent must no longer be carried
+    /// out.
     pub(crate) async fn begin<S: AsyncWrite + Unpin>(
         &self,
         writer: Writer,
@@ -97,8 +98,8 @@ impl<D: Device> Entry<D> {
         match presence(stream) {
             Presence::Left => Ok(Begun::Left),
             Presence::MayHaveLeft if is_overtaken => Err(ConnectionError::Overtaken),
-            // A client that sends no more may have sent all its requests ahead. Whoever asks waits for them,
-            // too.
+            // A client that sends no more may have sent all its requests ahead. Connections that ask wait for
+            // them too.
             _ => Ok(Begun::Transmission(Some(member))),
         }
     }

@@ -36,14 +36,14 @@ pub(crate) struct Finished {
     pub(crate) is_delivered: bool,
 }
 
-/// What the requests of a connection run on.
+/// Context in which the requests of a connection run.
 pub(crate) struct Executor<'a, D> {
     pub(crate) device: &'a Arc<D>,
     /// `None` if the client may only read.
     pub(crate) member: Option<Arc<Member>>,
     /// Where the data of reads that ask for it is delivered.
     pub(crate) delivery: Option<Arc<FuseDevice>>,
-    /// Changes have to be told to the bridge of the device.
+    /// Set if the bridge of the device has to hear of changes.
     pub(crate) foreign: Option<Foreign>,
     /// [`LONG_RANGES_MAX`] permits.
     pub(crate) long_ranges: Semaphore,
@@ -83,7 +83,7 @@ fn is_long_range(operation: &Operation) -> bool {
     }
 }
 
-/// Runs `request` once it may. The others of the connection go on in the meantime.
+/// Runs `request` once it may. Other requests of the connection proceed in the meantime.
 async fn perform_in_turn<D: Device>(
     executor: &Executor<'_, D>,
     assignment: Option<Assignment>,
@@ -141,14 +141,14 @@ async fn perform_assigned<D: Device>(
     }
     .instrument(tracing::Span::current());
     Running::start(&handle, assignment, request_there).result().await.unwrap_or_else(|| {
-        // The buffer is gone with the thread. What was charged for it is given back with one of the same
-        // size.
+        // The buffer is gone with the thread. A buffer of the same size releases the memory that was charged
+        // for it.
         let result = Err(DeviceError::Shutdown);
         Finished { request, buffer: Buffer::zeroed(bytes), result, is_delivered: false }
     })
 }
 
-/// Runs `request` on the device. What is read goes to `delivery`, if there is one, and if that takes it.
+/// Runs `request` on the device. Data of a read goes to `delivery`, if there is one that accepts it.
 async fn perform<D: Device>(
     device: &D,
     requester: &Requester,

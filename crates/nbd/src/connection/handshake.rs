@@ -62,7 +62,7 @@ pub(crate) struct Handshake<'a, D> {
 
 /// Result of a negotiation.
 pub(crate) enum Negotiated<D> {
-    /// Serve an export, after the reply that tells the client so.
+    /// Serve an export, after the reply to the client.
     Transmission(Entry<D>),
     /// Continue inside TLS.
     StartTls,
@@ -93,7 +93,7 @@ pub(crate) enum Padding {
     Omitted,
 }
 
-/// What carries the options of a client.
+/// Channel that carries the options of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Channel {
     /// The stream itself.
@@ -398,8 +398,8 @@ impl<'a, D: Device> Handshake<'a, D> {
         Some((export, right))
     }
 
-    /// Begins a session. Returns `None` if the client may not any more: what it may do can have changed since
-    /// it was asked.
+    /// Begins a session. Returns `None` if the client lost its right: rights may have changed since they were
+    /// checked.
     fn choose(&mut self, export: Arc<Offered<D>>, right: Right) -> Option<Chosen<D>> {
         let chosen = Chosen::new(export, self.client, right)?;
         match self.exports.tls() {
@@ -447,7 +447,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         Session {
             replies: self.replies,
             base_allocation: chosen,
-            // For all of the session, as the client is told.
+            // For the whole session, as the client was told.
             read_only: right == Right::Read || export.device.geometry().read_only || is_attached_elsewhere,
             is_attached_elsewhere,
             is_bridge: self.bridge.is_some(),

@@ -28,7 +28,7 @@ impl Wake for SlotWaker {
     fn wake_by_ref(self: &Arc<Self>) {
         let bit = 1 << (self.index % 64);
         let before = self.woken.words[self.index / 64].fetch_or(bit, Ordering::AcqRel);
-        // If the bit was already set, the task was woken then and has not looked at the bit since.
+        // If the bit was already set, the task was woken then and has not checked the bit since.
         if before & bit == 0 {
             self.woken.task.wake();
         }

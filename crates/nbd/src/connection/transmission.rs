@@ -91,7 +91,7 @@ pub(crate) struct Transmission<'a, S, D, E, F> {
     /// Number of requests in flight whose replies may have many extents.
     listings: usize,
     output: Output,
-    /// Cookies of reads whose data was delivered. The client has not been told yet.
+    /// Cookies of reads whose data was delivered. The client has not been notified yet.
     notices: Vec<u64>,
     /// Of a connection of the bridge of an attached device.
     carrier: Option<Carrier>,
@@ -284,7 +284,7 @@ where
         progress
     }
 
-    /// Takes changes of others, to tell the bridge.
+    /// Takes changes of other clients, to notify the bridge.
     fn take_changes(&mut self, cx: &mut Context<'_>) {
         let Some(carrier) = &self.carrier else { return };
         if !self.closing && self.output.header_bytes() < REPLY_BYTES_MAX {
@@ -298,7 +298,7 @@ where
     fn assign(&mut self, cx: &mut Context<'_>, bytes: usize) -> Option<Assignment> {
         let helpers = self.helpers.filter(|_| bytes >= HELPED_BYTES_MIN)?;
         if self.slots.is_empty() && self.input.available().is_empty() {
-            // The data of a large WRITE was received by itself. What follows may be there already.
+            // The data of a large WRITE was received by itself. The next bytes may have arrived already.
             debug_assert!(matches!(self.receiving, Receiving::Header), "the request is complete");
             if self.closing || !self.poll_receive(cx) || self.input.available().is_empty() {
                 return None;
@@ -429,7 +429,7 @@ where
         }
     }
 
-    /// Takes what the bridge has to say. It has no reply, and is of no interest if the bridge may not write.
+    /// Takes a message of the bridge. It has no reply, and is ignored if the bridge may not write.
     fn take_word(&mut self, command: u16, cookie: u64) {
         match (&self.carrier, command) {
             (Some(carrier), CMD_READY) => carrier.ready(),

@@ -171,7 +171,7 @@ where
         {
             self.transmission.fail(ConnectionError::Attached);
         }
-        // What waits, for its turn or in the socket, must not begin once the client has left.
+        // Requests that wait, for their turn or in the socket, must not begin once the client has left.
         if self.requests.poll_asked(cx) || self.transmission.is_at_limit() {
             self.requests.answer(|| stay(self.presence(), self.is_end_told));
             if self.requests.has_left() {
@@ -187,8 +187,7 @@ where
             // It may be over now, and nothing else might happen on it before the grace period ends.
             cx.waker().wake_by_ref();
         }
-        // Otherwise the file system of a client that was killed would wait for requests that are under way
-        // here.
+        // Otherwise the file system of a killed client would wait for requests that are in flight here.
         if self.transmission.is_closing()
             && let Some(delivery) = self.delivery
         {
@@ -293,7 +292,7 @@ where
     }
 }
 
-/// What requests that wait have to know of their client. One of which a TCP socket cannot tell may have left.
+/// Presence of a client, for requests that wait. If a TCP socket cannot tell, the client may have left.
 fn stay(presence: Presence, is_ending: bool) -> Stay {
     match presence {
         Presence::Left | Presence::MayHaveLeft => Stay::Left,

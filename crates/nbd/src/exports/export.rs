@@ -14,7 +14,7 @@ use crate::trust::access::{Access, Right};
 pub struct Export<D> {
     /// Name that clients ask for, at most 4096 bytes.
     pub name: String,
-    /// Description for people, at most 4096 bytes; may be empty.
+    /// Human-readable description, at most 4096 bytes; may be empty.
     pub description: String,
     /// The device.
     pub device: Arc<D>,
@@ -70,7 +70,7 @@ impl<D> Offered<D> {
         self.sessions.check(tls, &self.name);
     }
 
-    /// Changes who may use it, and ends the sessions of clients that may do less than they asked for.
+    /// Changes the access to it, and ends the sessions of clients that lose a right they asked for.
     pub(crate) fn set_access(&self, access: Access) {
         self.sessions.set_access(access, &self.name);
     }
@@ -89,13 +89,13 @@ pub(crate) struct Chosen<D> {
 }
 
 impl<D> Chosen<D> {
-    /// Begins a session. Returns `None` if the client may not do that any more.
+    /// Begins a session. Returns `None` if the client has lost that right.
     pub(crate) fn new(export: Arc<Offered<D>>, client: &Client, right: Right) -> Option<Chosen<D>> {
         let end = export.sessions.begin(client.clone(), right)?;
         Some(Chosen { export, number: client.number, end })
     }
 
-    /// Subscribes to the end of the session: the export was removed, or the client may not use it any more.
+    /// Subscribes to the end of the session: the export was removed, or the client has lost its right.
     pub(crate) fn end(&self) -> Shutdown {
         self.end.clone()
     }

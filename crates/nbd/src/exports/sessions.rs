@@ -99,8 +99,7 @@ impl Sessions {
         state.sessions.values().for_each(|session| session.end.trigger());
     }
 
-    /// Changes who may use the export, and requests the end of sessions whose clients may do less than they
-    /// do.
+    /// Changes the access to the export, and requests the end of sessions whose clients exceed it.
     pub(crate) fn set_access(&self, access: Access, export: &str) {
         let mut state = self.state.lock();
         state.access = access;

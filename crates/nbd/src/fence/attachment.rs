@@ -91,13 +91,13 @@ impl fmt::Debug for Sharing {
     }
 }
 
-/// Changes of others, of which the bridge has not heard.
+/// Changes of other clients that the bridge has not acknowledged.
 #[derive(Debug, Default)]
 pub(crate) struct Changes {
     state: Mutex<BridgeState>,
     /// False: no bridge has to hear of anything.
     is_attached: AtomicBool,
-    /// Notified when the bridge has come, gone, caught up or heard.
+    /// Notified when the bridge has connected, disconnected, caught up or acknowledged a change.
     moved: Notify,
 }
 
@@ -105,9 +105,9 @@ pub(crate) struct Changes {
 struct BridgeState {
     /// Connections of the bridge.
     connections: usize,
-    /// The bridge has made again all that it has to.
+    /// The bridge has replayed all its changes.
     is_ready: bool,
-    /// The bridge has let a change wait for too long.
+    /// The bridge has not acknowledged a change in time.
     is_silent: bool,
     /// Number of the last change.
     last: u64,
@@ -237,7 +237,7 @@ impl Changes {
         let since = Instant::now();
         loop {
             let mut moved = std::pin::pin!(self.moved.notified());
-            // What happens after the look below is not missed.
+            // Registered before the check below, so that no change is missed.
             moved.as_mut().enable();
             if let Some(result) = result(&mut self.state.lock()) {
                 return Some(result);
@@ -278,7 +278,7 @@ impl Foreign {
     }
 }
 
-/// What a connection of the bridge carries: notices there, answers back.
+/// Notices to the bridge over one of its connections, and its answers.
 pub(crate) struct Carrier {
     fence: Arc<Fence>,
     number: u64,
@@ -293,7 +293,7 @@ impl Carrier {
         Carrier { fence: Arc::clone(fence), number, waker }
     }
 
-    /// The bridge has made again all that it has to.
+    /// The bridge has replayed all its changes.
     pub(crate) fn ready(&self) {
         self.fence.changes().ready();
     }
@@ -371,7 +371,7 @@ mod tests {
         Fixture { fence, foreign, is_marked }
     }
 
-    /// What a future gives within a time in which nothing else happens.
+    /// Result of a future within a time in which nothing else happens.
     async fn within<T>(seconds: u64, future: impl Future<Output = T>) -> Option<T> {
         timeout(Duration::from_secs(seconds), future).await.ok()
     }

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 /// Requests that a helper has more than this thread before this thread carries one out itself: one that it
 /// works at, and one that is next while this thread receives nothing.
 const LEAD: usize = 1;
-/// Share of a processor, in thousandths, from which on a worker keeps a core to itself.
+/// Share of a processor, in thousandths, from which a worker occupies a core alone.
 const OCCUPIED_FROM: u32 = 50;
 
 /// A worker thread of a server.

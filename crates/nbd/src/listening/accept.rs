@@ -18,7 +18,7 @@ const PAUSE_CLOSED: Duration = Duration::from_millis(20);
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Handling of failures in a loop around [`crate::Acceptor::accept`]. Failures are logged, at most one line
-/// in ten seconds, and the loop goes on. When the process is out of descriptors, handshakes are closed to
+/// in ten seconds, and the loop continues. When the process is out of descriptors, handshakes are closed to
 /// free some, those of silent clients first. Connections past their handshake are kept.
 #[derive(Debug)]
 pub struct AcceptFailures {

@@ -12,8 +12,8 @@ use crate::limits::config::ServerConfig;
 use crate::listening::address::Address;
 use crate::listening::listener::{ListenError, Listener};
 
-/// A listening socket that another process has bound. Whoever bound it keeps it: its file stays when the
-/// server ends.
+/// A listening socket that another process has bound. The process that bound it owns it: its file stays when
+/// the server ends.
 #[derive(Debug)]
 pub struct Inherited {
     socket: OwnedFd,

@@ -73,7 +73,8 @@ impl ListenError {
 }
 
 enum Socket {
-    /// The file is removed before the socket is closed. `None`: whoever bound the socket keeps its file.
+    /// The file is removed before the socket is closed. `None`: the process that bound the socket keeps its
+    /// file.
     Unix(Option<SocketFile>, UnixListener),
     Tcp(TcpListener),
 }
@@ -149,7 +150,7 @@ impl Listener {
     }
 
     /// Checks that not just anyone on a network could be a client at an address, which is not resolved:
-    /// `is_networked` says whether it has a listener that is. Such an address needs TLS with client
+    /// `is_networked`: whether it has a networked listener. Such an address needs TLS with client
     /// certificates, unless the configuration explicitly allows less.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::{Errno, ioctl_fionread};
 
-/// What a socket knows of the client.
+/// Presence of the client, as its socket shows it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Presence {
     /// The connection is open, as far as the socket knows.

@@ -132,7 +132,7 @@ impl MemoryDevice {
         requester.during(begun).await
     }
 
-    /// Lets all requests go on that were held.
+    /// Releases all held requests.
     pub fn release(&self) {
         self.released.notify_waiters();
     }

@@ -61,14 +61,14 @@ impl AsyncWrite for Script<'_> {
 ///
 /// # Panics
 /// If no tokio runtime can be created.
-#[allow(clippy::expect_used, reason = "a test cannot go on without a runtime")]
+#[allow(clippy::expect_used, reason = "a test needs a runtime")]
 pub fn run_session(sent: &[u8], chunk_bytes: usize, yields: bool) -> (Vec<u8>, Result<(), ConnectionError>) {
     let exports = Exports::new(exports(yields), ServerConfig::default()).expect("the default is valid");
     run_over(&exports, sent, chunk_bytes)
 }
 
 thread_local! {
-    #[allow(clippy::expect_used, reason = "a test cannot go on without a runtime")]
+    #[allow(clippy::expect_used, reason = "a test needs a runtime")]
     pub(super) static RUNTIME: tokio::runtime::Runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()

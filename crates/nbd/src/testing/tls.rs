@@ -26,14 +26,14 @@ thread_local! {
     static CLIENT: Arc<ClientConfig> = client();
 }
 
-#[allow(clippy::expect_used, reason = "a test cannot go on without")]
+#[allow(clippy::expect_used, reason = "a test needs")]
 fn secure_exports() -> Arc<Exports<MemoryDevice>> {
     let tls = TlsConfig::from_pem(CERTIFICATE, KEY).expect("a certificate and its key");
     let config = ServerConfig { tls: TlsPolicy::Required(tls), ..ServerConfig::default() };
     Exports::new(exports(false), config).expect("the default is valid")
 }
 
-#[allow(clippy::expect_used, reason = "a test cannot go on without")]
+#[allow(clippy::expect_used, reason = "a test needs")]
 fn client() -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     roots.add(CertificateDer::from_pem_slice(CERTIFICATE).expect("a certificate")).expect("an authority");
@@ -51,7 +51,7 @@ fn server_name() -> ServerName<'static> {
 ///
 /// # Panics
 /// If the certificate of the tests cannot be used.
-#[allow(clippy::expect_used, reason = "a test cannot go on without")]
+#[allow(clippy::expect_used, reason = "a test needs")]
 pub fn client_hello() -> Vec<u8> {
     let mut hello = Vec::new();
     let mut connection = ClientConnection::new(CLIENT.with(Arc::clone), server_name()).expect("usable");
@@ -84,7 +84,7 @@ pub fn fuzz_tls(bytes: &[u8]) {
     let trigger = ShutdownTrigger::new();
     let both = async {
         let server = serve_connection(far, |_| Presence::Here, Peer::Unknown, &exports, trigger.subscribe());
-        // The server may disconnect at any time, but it offers TLS to whoever asks.
+        // The server may disconnect at any time, but it offers TLS to all clients.
         let (_, ()) = tokio::join!(server, send_within_tls(near, &start_tls, &within));
     };
     RUNTIME.with(|runtime| runtime.block_on(both));

@@ -12,7 +12,7 @@ const SEQUENCE: u8 = 0x30;
 /// `rsaEncryption` (RFC 8017, appendix C).
 const RSA_ENCRYPTION: &[u8] = &[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 0x01, 0x01, 0x01];
 
-/// What a private key is, for people, and which ones work.
+/// Kinds of private keys, named for messages, and which ones are supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyKind {
     /// Length of the modulus in bits, of an RSA key.
@@ -47,7 +47,7 @@ fn element<'a>(der: &mut &'a [u8], tag: u8) -> Option<&'a [u8]> {
     let ([found, short], rest) = der.split_first_chunk()?;
     let (len, rest) = match *short {
         short @ ..0x80 => (usize::from(short), rest),
-        // The length has as many bytes as the low bits say.
+        // The low bits give the number of bytes of the length.
         long => {
             let (bytes, rest) = rest.split_at_checked(usize::from(long & 0x7f))?;
             let len = bytes

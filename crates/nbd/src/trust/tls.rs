@@ -60,8 +60,8 @@ impl TlsError {
     }
 }
 
-/// Reads a PEM file or a pipe, up to a limit. Nothing else is opened: who may write to a device or a socket
-/// is unknown.
+/// Reads a PEM file or a pipe, up to a limit. Nothing else is opened: the writers of a device or a socket are
+/// unknown.
 fn read(path: &Path) -> Result<Vec<u8>, TlsError> {
     let read = || {
         let kind = std::fs::metadata(path)?.file_type();
@@ -102,7 +102,7 @@ pub(crate) fn private_key(
         .map_err(|source| TlsError::Pem { path: path.to_owned(), source })?;
     match provider.key_provider.load_private_key(key.clone_key()) {
         Ok(_) => Ok(key),
-        // Its error says neither what the key is nor which ones work.
+        // Its error names neither the kind of key nor the supported ones.
         Err(_) => Err(TlsError::Key { path: path.to_owned(), kind: KeyKind::of(&key) }),
     }
 }

@@ -1,5 +1,5 @@
-//! Extended headers (`OPT_EXTENDED_HEADERS`): requests and replies with lengths of 64 bits. A request says by
-//! a flag whether a payload follows it, and every reply consists of chunks.
+//! Extended headers (`OPT_EXTENDED_HEADERS`): requests and replies with lengths of 64 bits. A flag of a
+//! request announces a payload, and every reply consists of chunks.
 //!
 //! ```text
 //!  request  0      4       6      8        16       24       32

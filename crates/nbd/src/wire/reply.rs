@@ -75,7 +75,7 @@ impl Delivered {
     }
 }
 
-/// Bytes of a [`Changed`]; the first [`SIMPLE_REPLY_BYTES`] tell it from a reply.
+/// Bytes of a [`Changed`]; the first [`SIMPLE_REPLY_BYTES`] distinguish it from a reply.
 pub const CHANGED_BYTES: usize = 32;
 
 /// Notice to the bridge of an [attached](crate::attachment) drive: another client has changed a range.
@@ -191,7 +191,7 @@ pub enum ReplyStyle {
     Extended,
 }
 
-/// What a reply repeats of its request, and its form.
+/// Cookie and offset that a reply repeats, and its form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplyTo {
     /// Form of the reply.

@@ -17,7 +17,7 @@ pub enum AskError {
     /// A server refused a request.
     #[error("{0}")]
     Refused(String),
-    /// The server that has a drive says nothing.
+    /// The server that has a drive does not answer.
     #[error(
         "{}: its server (process {pid}) {what}; try again, continue it if it was stopped (`kill -CONT {pid}`), or \
          restart it",
@@ -28,7 +28,7 @@ pub enum AskError {
         path: PathBuf,
         /// Process id of the server.
         pid: u32,
-        /// What it did instead: `did not answer within 10 seconds`.
+        /// Its behaviour: `did not answer within 10 seconds`.
         what: String,
     },
     /// An admin socket cannot be used.

@@ -27,7 +27,7 @@ pub(crate) struct Together {
     bytes: AtomicUsize,
 }
 
-/// What one answer takes of them, until it is dropped.
+/// Memory that one answer takes of the limit, until it is dropped.
 pub(crate) struct Part<'a> {
     together: &'a Together,
     bytes: usize,
@@ -82,7 +82,7 @@ pub(crate) fn ask_line_on(
 ) -> io::Result<Vec<u8>> {
     stream.set_write_timeout(Some(sending))?;
     match stream.write_all(line) {
-        // It has closed the connection already, and may have said something before.
+        // It has already closed the connection, and may have sent something before.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => {}
         written => written?,
     }
@@ -315,7 +315,7 @@ mod tests {
         }
         let error = ask(long, &mut parts[4]).expect_err("too much");
         assert_eq!(error.to_string(), "the answers of all servers are longer than 64 MiB");
-        // What was refused takes no room when it is dropped, and short ones need none.
+        // A refused answer takes no room once it is dropped, and short ones need none.
         assert_eq!(ask(SHORT_BYTES, &mut together.part()).expect("short"), SHORT_BYTES);
         parts.clear();
         assert_eq!(ask(long, &mut together.part()).expect("an answer"), long);

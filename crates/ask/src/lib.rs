@@ -1,14 +1,15 @@
-//! Client side of the admin sockets of servers on this machine. A program that asks a server links no engine.
+//! Client of the admin sockets of servers on this machine. A program that asks a server does not link the
+//! engine.
 //!
 //! | module | contents |
 //! | --- | --- |
 //! | `find` | the drive at a path, or all drives; changes to one |
-//! | `search` `wanted` | the server of one drive, found again and again |
+//! | `search` `wanted` | repeated searches for the server of one drive |
 //! | `servers` | the drives that servers report |
 //! | `opening` | a server that has a drive open and does not report it yet |
 //! | `other_file` `identity` | whether a path leads to the file that a server has |
 //! | [`runtime_dir`] [`names`] | where admin sockets are |
-//! | [`protocol`] `exchange` | what is sent, and limits on it |
+//! | [`protocol`] `exchange` | requests and answers, and limits on them |
 //! | `attached` | marks of attached drives |
 
 #![forbid(unsafe_code)]

@@ -1,5 +1,6 @@
-//! A path and the file of a server: a path is no identity. A file may be deleted, renamed or replaced while a
-//! server has it open, so who asks a server about a path compares what both have first.
+//! Compares the file at a path with the file that a server has open. A path is not an identity: a file may be
+//! deleted, renamed or replaced while a server has it open. So a client compares both files before it asks a
+//! server about a path.
 
 use std::fmt;
 use std::io::ErrorKind;
@@ -12,30 +13,30 @@ use crate::identity::{drive_id, file_id, is_at};
 use host::file::absolute;
 use host::process::mount_namespace;
 
-/// A path that leads to something else than the file that a server has opened by it.
+/// A path that leads to a file other than the one that a server opened by it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OtherFile {
     /// The path.
     pub path: PathBuf,
-    /// What it leads to; `None`: nothing is there.
+    /// File that it leads to; `None`: nothing is there.
     pub found: Option<FileId>,
     /// Id of the drive there, if there is one.
     pub found_drive: Option<String>,
     /// Process id of the server.
     pub pid: u32,
-    /// What the server has open; `None` if it does not tell: an older program.
+    /// File that the server has open; `None` if it does not report it: an older program.
     pub held: Option<FileId>,
     /// Id of the server's drive.
     pub held_drive: String,
-    /// Whether the file of the server was deleted, as far as it knows by now.
+    /// Whether the server knows that its file was deleted.
     pub is_deleted: bool,
 }
 
-/// What is at a path.
+/// File at a path.
 enum FileAt {
     This(FileId),
     Nothing,
-    /// The path may not be looked at.
+    /// Access to the path is denied.
     Unknown,
 }
 
@@ -77,7 +78,7 @@ impl OtherFile {
         OtherFile::check_among(path, report, is_in_other_namespace)
     }
 
-    /// As [`OtherFile::check`], told which processes are in another mount namespace.
+    /// As [`OtherFile::check`], with a function that recognises processes in another mount namespace.
     fn check_among(
         path: &Path,
         report: StatusReport,
@@ -105,7 +106,7 @@ impl OtherFile {
         };
         let is_its = match (&there, &held) {
             (FileAt::This(found), Some(held)) => found == held,
-            // Of an older program, which says only where its file is.
+            // An older program reports only the path of its file.
             (FileAt::This(_), None) => is_at(&report, path) && report.backing.place.advice().is_none(),
             (FileAt::Nothing, _) => report.path == absolute(path) && is_elsewhere(),
             (FileAt::Unknown, _) => report.path == absolute(path),
@@ -120,8 +121,7 @@ impl OtherFile {
                 false => Ok(None),
             };
         }
-        // The file may have been overwritten with another drive. A superblock that cannot be read says
-        // nothing.
+        // The file may have been overwritten with another drive. An unreadable superblock proves nothing.
         match drive_id(path).filter(|id| *id != report.uuid) {
             Some(id) => Err(other(found, Some(id))),
             None => Ok(Some(report)),
@@ -249,7 +249,7 @@ mod tests {
         for number in numbers.into_iter().flatten() {
             assert!(other.to_string().contains(&format!("inode {number} of")), "{other}");
         }
-        // A server that does not tell, and has seen it.
+        // A server that does not report its file, and has seen it deleted.
         let mut old = held.clone();
         old.backing.file = None;
         assert!(OtherFile::check(&path, old.clone())?.is_some(), "it has seen nothing yet");

@@ -33,7 +33,7 @@ pub enum Request {
         /// Path of the drive, as in the status. Distinguishes copies of a drive.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         path: Option<String>,
-        /// What is to be changed.
+        /// The change.
         change: Change,
     },
 }

@@ -53,8 +53,8 @@ pub fn may_be_given(dir: &Path) -> bool {
     dir == Path::new(SHARED) || CREATED.get().is_some_and(|created| created == dir)
 }
 
-/// Creates a directory for this user only. An existing one must be [`trusted`]: in a directory for
-/// everybody's temporary files somebody else may have been first.
+/// Creates a directory for this user only. An existing one must be [`trusted`]: in a shared directory for
+/// temporary files, another user may have created it first.
 fn make_private(dir: &Path) -> io::Result<()> {
     match std::fs::DirBuilder::new().mode(0o700).create(dir) {
         Ok(()) => _ = CREATED.set(dir.to_path_buf()),

@@ -1,7 +1,7 @@
-//! The server of one drive, found again and again: the socket that had the drive is asked first, and alone.
-//! If it has to be searched for, all are asked side by side, and the first that has the drive is taken, so
-//! that a server that hangs delays no other drive. One that has another drive by the same path is taken only
-//! if no server has the right one.
+//! Repeated searches for the server of one drive: the socket that had the drive is asked first, and alone. If
+//! it has to be searched for, all are asked side by side, and the first that has the drive is taken, so that
+//! a server that hangs delays no other drive. One that has another drive by the same path is taken only if no
+//! server has the right one.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -33,7 +33,7 @@ use host::file::absolute;
 const GLANCE: Duration = Duration::from_secs(1);
 /// Times that a server which has not answered is asked again.
 const AGAIN: usize = 2;
-/// Interval of looks at what another thread has found.
+/// Interval of checks of the results of other threads.
 const POLL: Duration = Duration::from_millis(10);
 /// Most sockets that are asked at a time. A server has one for each drive.
 const ASKED_MAX: usize = 128;
@@ -92,7 +92,7 @@ struct Asked {
 /// A drive at the path, if the server has one; or why that is not known.
 type Answered = Result<Option<(Fit, StatusReport)>, SilentServer>;
 
-/// Who asks a server.
+/// Asker of a server.
 enum Aside {
     /// A thread of this search.
     Asked,
@@ -268,7 +268,7 @@ impl DriveSearch {
                 best.take_second(self.ask(&socket));
                 return best.or(silent);
             }
-            // What others ask is waited for, but not long.
+            // Waits for the requests of other threads, but not long.
             let patience = if waiting > 0 { patience } else { patience.min(self.glance) };
             let left = patience.saturating_sub(since.elapsed());
             if left.is_zero() || (waiting == 0 && !others_are_asked) {
@@ -300,7 +300,7 @@ impl DriveSearch {
                 Err(server) => silent.push(server),
             }
         }
-        // What another thread has found.
+        // Result of another thread.
         let other = state.other.clone().filter(|socket| best.0.is_none() && others.contains(socket));
         if let Some(socket) = state.socket.clone().or(other) {
             drop(state);
@@ -323,7 +323,7 @@ impl DriveSearch {
     fn to_ask(&self, known: Option<&Path>) -> (Vec<PathBuf>, Vec<PathBuf>) {
         let all = sockets_in(&self.dirs);
         let mut state = self.state.lock();
-        // What is gone is forgotten.
+        // Sockets that are gone are forgotten.
         let mut before = std::mem::take(&mut state.last_asked);
         let (mut sockets, mut others) = (Vec::new(), Vec::new());
         for socket in all.into_iter().filter(|socket| Some(socket.as_path()) != known) {
@@ -380,7 +380,7 @@ impl DriveSearch {
             Ok(Some(_)) => state.other = Some(asked),
             Ok(None) | Err(_) => {}
         }
-        // Fails when nobody waits any more.
+        // Fails if the receiver is gone.
         let _ = sender.send(answer);
     }
 
@@ -404,7 +404,7 @@ impl DriveSearch {
                 let _one = self.answers.parsing.lock();
                 parse_status(&answer, ANSWERS_MAX_BYTES)?
             };
-            // Not under that lock: drives of others may lie where a look at a path does not end.
+            // Not under that lock: access to the path of another drive may hang.
             Ok(parsed.and_then(|answer| self.drive_in(answer, pid)))
         };
         ask()
@@ -426,7 +426,7 @@ impl DriveSearch {
         let is_wanted = |report: &StatusReport| wanted.as_ref().is_some_and(|it| it.is_in(report));
         let named = absolute(&self.path);
         if answer.drives.iter().any(|report| report.path == named && report.state != DriveState::Down) {
-            // The files of the others are not looked at.
+            // The files of the others are not accessed.
             answer.drives.retain(|report| report.path == named || is_wanted(report));
         }
         let at_path =

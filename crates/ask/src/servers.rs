@@ -18,9 +18,9 @@ use crate::other_file::OtherFile;
 use crate::protocol::{Answer, Request};
 use crate::runtime_dir::trusted;
 
-/// Time limit of a look at all servers: it waits for those that hang, and shows what the others have.
+/// Time limit of a query of all servers: it waits for those that hang, and returns the drives of the others.
 pub(crate) const SEARCH_PATIENCE: Duration = Duration::from_secs(3);
-/// Most sockets that a look asks at a time. A server has one for each drive: one that hangs must not keep
+/// Most sockets that a query asks at a time. A server has one for each drive: one that hangs must not keep
 /// others from being asked. Less than the descriptors that a process commonly may have, 1024.
 pub(crate) const ASKED_AT_ONCE_MAX: usize = 512;
 /// Least time limit: zero would be none.
@@ -156,7 +156,7 @@ pub struct SilentServer {
     pub socket: PathBuf,
     /// Its process id, if it could be connected.
     pub pid: Option<u32>,
-    /// What it did, after its name: `did not answer within 3 seconds`.
+    /// Its behaviour, to follow its name: `did not answer within 3 seconds`.
     pub what: String,
 }
 
@@ -171,7 +171,7 @@ impl SilentServer {
     /// A server that has not answered in this time.
     pub(crate) fn late(socket: &Path, pid: Option<u32>, waited: Duration) -> SilentServer {
         let seconds = waited.as_secs_f64();
-        // Who is asked a moment after the others has the same text.
+        // A server that is asked slightly later than the others gets the same text.
         let seconds = if seconds < 1.0 { format!("{seconds:.1}") } else { format!("{seconds:.0}") };
         let what = format!("did not answer within {seconds} seconds");
         SilentServer { socket: socket.to_path_buf(), pid, what }
@@ -218,7 +218,7 @@ pub(crate) fn peer(stream: &UnixStream) -> Option<u32> {
     u32::try_from(peer.pid.as_raw_pid()).ok()
 }
 
-/// What a socket has answered, and the memory for it.
+/// Answer at a socket, and the memory for it.
 struct Asked<'a> {
     pid: Option<u32>,
     since: Instant,
@@ -348,7 +348,7 @@ mod tests {
             assert_eq!((&silent.socket, silent.pid), (socket, Some(std::process::id())));
             assert!(silent.what.starts_with("did not answer within "), "{silent}");
         }
-        // Who cannot be asked for lack of time is named too.
+        // Servers that were not asked for lack of time are named too.
         let found = drives_at(&hung[..3], Duration::from_millis(500), 2);
         assert_eq!(found.silent.len(), 3);
         assert_eq!(found.silent[2].what, "got no question, because 2 others did not answer");

@@ -13,14 +13,14 @@ use crate::other_file::OtherFile;
 pub(crate) struct Wanted {
     /// Id of the drive.
     uuid: String,
-    /// What it is in; `None` if that is unknown: a server of an older program.
+    /// File that it is in; `None` if that is unknown: a server of an older program.
     file: Option<FileId>,
 }
 
 /// How well a report fits the drive that a search is for. The best one is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fit {
-    /// Another drive, or one whose file is not at the path any more.
+    /// Another drive, or one whose file is no longer at the path.
     Other,
     /// A copy of the drive in another file that was at the path earlier.
     Copy,

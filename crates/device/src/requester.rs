@@ -21,7 +21,7 @@ use tokio::sync::watch;
 
 use crate::DeviceError;
 
-/// What is known of the client of a connection.
+/// Presence of the client of a connection, as last answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stay {
     /// It is there.
@@ -85,13 +85,13 @@ impl Connection {
         self.0.asked.load(Ordering::SeqCst) > self.0.known.borrow().answered
     }
 
-    /// Returns whether an answer said that the client has left.
+    /// Returns whether an answer reported that the client has left.
     pub fn has_left(&self) -> bool {
         self.0.known.borrow().stay == Stay::Left
     }
 
-    /// Answers all questions so far. `look` returns what is known of the client now. Who has left does not
-    /// come back.
+    /// Answers all questions so far. `look` returns the presence of the client now. A client that has left
+    /// does not come back.
     pub fn answer(&self, look: impl FnOnce() -> Stay) {
         // First: what is asked after the look is not answered by it.
         let answered = self.0.asked.load(Ordering::SeqCst);
@@ -125,10 +125,10 @@ impl Requester {
         self.known(|known| known.stay == Stay::Left || known.answered >= question).await
     }
 
-    /// Waits for something before a request begins. What does not have to be waited for costs nothing.
+    /// Waits for something before a request begins. A future that is ready at once costs nothing.
     ///
     /// # Errors
-    /// [`DeviceError::Shutdown`] if the client left meanwhile: the request must not begin any more.
+    /// [`DeviceError::Shutdown`] if the client left meanwhile: the request must not begin.
     pub async fn during<T>(&self, wait: impl Future<Output = T>) -> Result<T, DeviceError> {
         let mut wait = pin!(wait);
         let at_once = poll_fn(|cx| {

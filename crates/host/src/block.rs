@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::Root;
 
-/// Most devices above a node that are looked at.
+/// Most devices above a node that are examined.
 const ABOVE_MAX: usize = 1024;
 
 /// A partition.

@@ -160,7 +160,7 @@ mod tests {
         sysfs.link("devices/dm-1/slaves/loop0", "devices/loop0")?;
         sysfs.link("devices/dm-1/slaves/sdc", "devices/sdc")?;
         sysfs.link(&Sysfs::number_of(file.path())?, "devices/dm-1")?;
-        // It leads to itself, and the search still ends.
+        // A loop of links: the search still ends.
         assert_eq!(sysfs.disks(file.path()), ["sdc"]);
         Ok(())
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use crate::foreign::{self, Hangs};
 
-/// What the kernel appends to the name of a file that is deleted, or replaced by another of the same name.
+/// Suffix that the kernel appends to the name of a deleted or replaced file.
 const DELETED: &[u8] = b" (deleted)";
 /// Start of the name that an NFS client gives to a deleted file that is open. It deletes the file when that
 /// is closed.

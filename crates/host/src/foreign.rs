@@ -1,5 +1,5 @@
-//! Files of others. Their file system may hang: its server is gone (network), or does not answer (FUSE). A
-//! look at such a file must not hang whoever asks about another one.
+//! Files of others. Their file system may hang: its server is gone (network), or does not answer (FUSE).
+//! Access to such a file must not block a caller that asks about another one.
 
 use std::fs::Metadata;
 use std::path::PathBuf;
@@ -48,7 +48,7 @@ pub fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> 
     let run = move || {
         let found = look();
         drop(end);
-        // Nobody waits any more if it took long.
+        // The caller is gone if it took too long.
         let _ = sender.send(found);
     };
     std::thread::Builder::new().name("look".into()).spawn(run).map_err(|_| Hangs)?;

@@ -1,4 +1,4 @@
-//! What keeps a file or block device: mounts, swap space, devices made of it, locks.
+//! Users of a file or block device: mounts, swap space, devices on top of it, locks.
 //!
 //! The kernel reports "busy" without naming the user, and does not report all: a loop device on a file, a
 //! swap file, a program that locks ranges of a file (QEMU).
@@ -35,7 +35,7 @@ pub enum User {
     Partition(String, Box<User>),
     /// A process that locks it: id and name, if visible.
     Lock(Option<(u64, String)>),
-    /// A loop device or a swap file that may be on it: its file system hangs, so that nobody can tell.
+    /// A loop device or a swap file that may be on it. Its file system hangs, so that is unknown.
     Unknown(String),
 }
 
@@ -140,7 +140,7 @@ fn sibling_user(root: &Root, path: &Path, own_number: &str) -> Option<User> {
     })
 }
 
-/// Returns the source of another's loop device. The kernel asks the file system of its file.
+/// Returns the source of a loop device of another process. The kernel asks the file system of its file.
 fn source_of(root: &Root, name: &str) -> Result<Option<Source>, Hangs> {
     let node = root.path(Path::new("dev").join(name));
     foreign::in_time(move || Source::at(&node))

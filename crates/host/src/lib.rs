@@ -1,5 +1,5 @@
-//! The machine as the kernel shows it in `/proc` and `/sys`. One question, one function: no other crate reads
-//! these files for it.
+//! The machine as the kernel shows it in `/proc` and `/sys`. One function per question: no other crate reads
+//! these files.
 //!
 //! | module | question |
 //! | --- | --- |
@@ -9,11 +9,11 @@
 //! | [`groups`] | how much memory and processor time the control groups of a process allow |
 //! | [`block`] | which partitions a device has, and what is made of it |
 //! | [`users`] | who has a device open, or a file system on it |
-//! | [`in_use`] | what keeps a file or device: mounts, swap, devices made of it, locks |
+//! | [`in_use`] | users of a file or device: mounts, swap, devices made of it, locks |
 //! | [`process`] | name, arguments, state, open files of a process |
 //! | [`memory`] [`processors`] | how much memory there is; which processors a process may run on |
 //! | [`file`] | whether two paths lead to the same file or device |
-//! | [`foreign`] | the same of files of others, whose file system may hang |
+//! | [`foreign`] | the same for files of other processes, whose file systems may hang |
 //!
 //! Most functions take a [`Root`], so that a directory with such files can stand for the machine.
 

@@ -120,7 +120,7 @@ impl Source {
     ///
     /// # Errors
     ///
-    /// If the kernel does not tell.
+    /// If the kernel does not report it.
     pub fn of(device: &File) -> io::Result<Option<Source>> {
         let number = rustix::fs::fstat(device)?.st_rdev;
         let root = Root::machine();

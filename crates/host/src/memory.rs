@@ -16,9 +16,9 @@ pub fn bytes(value: &str) -> Option<u64> {
 }
 
 /// Returns how much memory the kernel could give to this process without swapping, in bytes: `MemAvailable`
-/// of the machine, or the limit of its control groups if that is less. What the groups have taken already is
+/// of the machine, or the limit of its control groups if that is less. Memory that the groups already use is
 /// not subtracted: most of that may be page cache, which the kernel drops. `None` if the kernel does not
-/// tell.
+/// report it.
 pub fn available_bytes(root: &Root) -> Option<u64> {
     let machine = meminfo_bytes(root, "MemAvailable")?;
     Some(memory_limit_bytes(root, "self").map_or(machine, |limit| limit.min(machine)))

@@ -1,4 +1,4 @@
-//! Processes as `/proc` shows them. What it does not show to this user is unknown.
+//! Processes as `/proc` shows them. Processes hidden from this user are unknown.
 
 use std::ffi::OsString;
 use std::fmt::Display;

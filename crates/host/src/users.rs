@@ -1,6 +1,6 @@
-//! Who uses a block device: processes that have it open, file systems on it.
+//! Users of a block device: processes that have it open, and file systems on it.
 //!
-//! Files of other processes are looked at without asking their file systems, which may hang.
+//! Examines files of other processes without asking their file systems, which may hang.
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,7 +16,7 @@ use crate::process::{ids, mount_namespace, open_files};
 /// Numbers of a device.
 type Device = (u32, u32);
 
-/// What a file of a process is on, and what it leads to if it is a device.
+/// Device that holds a file of a process, and the device that the file is, if any.
 struct FileDevices {
     holds: Device,
     leads_to: Device,
@@ -48,8 +48,8 @@ pub fn openers(path: &Path) -> Vec<Opener> {
     others().filter_map(opened).collect()
 }
 
-/// Returns whether somebody has the device at `path`, or a partition of it, to itself: a file system that is
-/// mounted, swap space, another device. Reads nothing from the device.
+/// Returns whether the device at `path`, or a partition of it, has an exclusive holder: a mounted file
+/// system, swap space, another device. Reads nothing from the device.
 pub fn is_claimed(path: &Path) -> bool {
     let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::NONBLOCK | OFlags::CLOEXEC;
     matches!(rustix::fs::open(path, flags, Mode::empty()), Err(Errno::BUSY))

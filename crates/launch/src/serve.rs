@@ -1,4 +1,4 @@
-//! What a server is started with.
+//! Command line, environment and log of a server.
 
 use std::ffi::{OsStr, OsString};
 use std::io;
@@ -97,7 +97,7 @@ impl Serve {
         command
     }
 
-    /// Starts the server; its messages are appended to `log`. What it prints is dropped.
+    /// Starts the server; its messages are appended to `log`. Its standard output is discarded.
     ///
     /// # Errors
     ///

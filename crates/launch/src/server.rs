@@ -10,7 +10,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::log::Log;
 
-/// Interval of looks at a process.
+/// Interval of checks of a process.
 const POLL: Duration = Duration::from_millis(1);
 
 /// Start of a line with the address of a drive.
@@ -49,9 +49,9 @@ impl Server {
         let (sender, lines) = mpsc::channel();
         if let Some(stdout) = child.stdout.take() {
             std::thread::spawn(move || {
-                // To the end, or the server could not print any more.
+                // Read to the end: otherwise the server would block when it prints.
                 for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-                    // Fails when nobody waits any more.
+                    // Fails if the receiver is gone.
                     let _ = sender.send(line);
                 }
             });

@@ -1,4 +1,4 @@
-//! Compression that is done elsewhere and finishes later.
+//! Asynchronous compression outside the engine.
 //!
 //! An [`Offload`] takes a batch of blocks or frames and returns a future of their payloads. A drive that has
 //! one gives it what it would have given [`codec::Compressor`]; what comes back is an ordinary payload, which

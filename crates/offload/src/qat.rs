@@ -76,7 +76,7 @@ struct Api {
     teardown: End,
     close: End,
     name: String,
-    /// Never unloaded: it starts threads of its own, which would go on in code that is gone.
+    /// Never unloaded: it starts its own threads, which would keep running in unmapped code.
     _library: ManuallyDrop<Library>,
 }
 
@@ -114,8 +114,8 @@ impl Qat {
 
 impl Api {
     fn load(name: &str) -> Result<Api, libloading::Error> {
-        // SAFETY: loading runs the library's initialisers. It is the one that whoever runs this has named or
-        // installed, as trusted as any library that the program is linked with.
+        // SAFETY: loading runs the library's initialisers. The user named or installed it: it is as trusted
+        // as any library that the program links.
         let library = unsafe { Library::new(name)? };
         // SAFETY: the types are those that qatzip.h declares for these names in all versions from 1.1 on;
         // older and later ones are recognised by `Qat::open` from the values of the defaults. The functions

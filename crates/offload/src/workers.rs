@@ -267,7 +267,7 @@ impl<'a> Worker<'a> {
             }
         }
         let session = self.session.as_mut()?;
-        // What deflate adds to incompressible data, and additional room that libraries need.
+        // Overhead of deflate for incompressible data, and additional room that libraries need.
         self.room.resize(input.len() + input.len() / 8 + 1024, 0);
         let result = session.compress(input, &mut self.room).and_then(|bytes| {
             let payload = self.room.get(..bytes).ok_or(DeviceError::Length(0))?;

@@ -1,8 +1,8 @@
-//! A FUSE file system with one file: a directory with an entry whose contents its user has ([`Contents`]).
-//! Bridges use it for the file under a loop device, power cuts for a disk that loses writes.
+//! A FUSE file system with one file, whose contents come from its user ([`Contents`]). Bridges use it for the
+//! file under a loop device, power cuts for a disk that loses writes.
 //!
-//! Requests may be answered from any thread, and later: each comes with its reply. Mounting is up to the
-//! user, and so is unmounting, which differs in what is done about processes that use the file still.
+//! Requests may be answered later and from any thread: each comes with its reply. The user mounts and
+//! unmounts it. Users differ in how they treat processes that still use the file.
 
 #![forbid(unsafe_code)]
 
@@ -38,7 +38,7 @@ pub struct Attributes {
     pub is_free: bool,
 }
 
-/// What is in the file.
+/// Contents of the file.
 pub trait Contents: Send + Sync + 'static {
     /// Size of the file, in bytes.
     fn size_bytes(&self) -> u64;

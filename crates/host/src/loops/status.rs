@@ -1,4 +1,4 @@
-//! What the kernel says of an open loop device.
+//! Status of an open loop device, from the kernel.
 
 use std::ffi::OsStr;
 use std::os::fd::AsFd;

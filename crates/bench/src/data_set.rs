@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use crate::error::{BenchError, Result};
 use crate::target::file_id;
 
 /// A data set of the user.
@@ -17,15 +18,16 @@ pub struct DataSet {
 ///
 /// # Errors
 /// Says which two have the same name, or lead to the same folder or file.
-pub fn distinct_data(sets: &[DataSet]) -> std::result::Result<(), String> {
+pub fn distinct_data(sets: &[DataSet]) -> Result<()> {
     for (at, set) in sets.iter().enumerate() {
+        let wrong = |problem| BenchError::DataSet { name: set.name.clone(), problem };
         let id = file_id(&set.path);
         for other in &sets[..at] {
             if other.name == set.name {
-                return Err(format!("data set {}: given twice, expected another name for each", set.name));
+                return Err(wrong("given twice, expected another name for each".to_string()));
             }
             if id.is_some() && file_id(&other.path) == id {
-                return Err(format!("data set {}: is the same as {}: leave one out", set.name, other.name));
+                return Err(wrong(format!("is the same as {}: leave one out", other.name)));
             }
         }
     }

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 /// Words of [`BenchError::TooFew`].
 pub(crate) const TOO_FEW: &str = "too few requests for a figure";
 
+/// Reason why a target must not be used, with the remedy.
+pub type Refusal = Box<dyn std::error::Error + Send + Sync>;
+
 /// Reason why a benchmark cannot run or be read.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -62,6 +65,15 @@ pub enum BenchError {
         /// The target as given.
         target: String,
         /// Problem and remedy.
+        #[source]
+        problem: Refusal,
+    },
+    /// Two data sets cannot be told apart.
+    #[error("data set {name}: {problem}")]
+    DataSet {
+        /// One of them.
+        name: String,
+        /// Problem and remedy.
         problem: String,
     },
     /// What is made for a target does not fit.
@@ -78,12 +90,12 @@ pub enum BenchError {
         free_mib: u64,
     },
     /// A file cannot be read or written.
-    #[error("{}: {error}", path.display())]
+    #[error("{}: {source}", path.display())]
     Io {
         /// The file.
         path: PathBuf,
         /// The error.
-        error: io::Error,
+        source: io::Error,
     },
     /// Nothing in a suite suits the targets or the machine.
     #[error("suite {suite}: nothing was measured: {why}")]
@@ -94,10 +106,10 @@ pub enum BenchError {
         why: String,
     },
     /// A run without results could not take away what it had made.
-    #[error("{error}; {left}")]
+    #[error("{source}; {left}")]
     LeftBehind {
         /// Why there are no results.
-        error: Box<BenchError>,
+        source: Box<BenchError>,
         /// What is still there, and how to take it away.
         left: String,
     },
@@ -111,7 +123,7 @@ impl BenchError {
     pub fn is_interrupted(&self) -> bool {
         match self {
             BenchError::Interrupted => true,
-            BenchError::LeftBehind { error, .. } => error.is_interrupted(),
+            BenchError::LeftBehind { source, .. } => source.is_interrupted(),
             _ => false,
         }
     }
@@ -134,12 +146,12 @@ impl BenchError {
         BenchError::Program { program: program.to_string(), problem: problem.into(), was_killed: true }
     }
 
-    pub(crate) fn target(target: &str, problem: impl Into<String>) -> BenchError {
+    pub(crate) fn target(target: &str, problem: impl Into<Refusal>) -> BenchError {
         BenchError::Target { target: target.to_string(), problem: problem.into() }
     }
 
     pub(crate) fn io(path: &std::path::Path) -> impl FnOnce(io::Error) -> BenchError + '_ {
-        |error| BenchError::Io { path: path.to_path_buf(), error }
+        |source| BenchError::Io { path: path.to_path_buf(), source }
     }
 }
 

@@ -3,12 +3,52 @@
 use std::fs::File;
 use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use crate::error::BenchError;
 use crate::objects::Access;
 use crate::process::Stop;
 use crate::target::{Kind, SMALLEST_BYTES, Target};
+
+/// Reason why a file, device or folder cannot be a target, or of use for one.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Unusable {
+    /// It is too small for jobs.
+    #[error("has {bytes} bytes, expected at least {SMALLEST_BYTES}")]
+    TooSmall {
+        /// Its size.
+        bytes: u64,
+    },
+    /// It is neither a regular file nor a block device.
+    #[error("{} is {kind}: expected a file or block device", path.display())]
+    Kind {
+        /// Its path.
+        path: PathBuf,
+        /// Its kind, with an article.
+        kind: &'static str,
+    },
+    /// It is not a regular file.
+    #[error("{}: not a file", path.display())]
+    NotFile {
+        /// Its path.
+        path: PathBuf,
+    },
+    /// There is no directory for the drive.
+    #[error("{}: no such directory", path.display())]
+    NoFolder {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// It cannot be read.
+    #[error("{}: {source}", path.display())]
+    Io {
+        /// Its path.
+        path: PathBuf,
+        /// The error.
+        source: std::io::Error,
+    },
+}
 
 impl Target {
     /// Looks whether there is something to measure: a file or device that is large enough, a place for a
@@ -18,7 +58,7 @@ impl Target {
     /// # Errors
     /// Fails if there is not, and after ten seconds if a gateway does not answer.
     pub fn examine(&self, stop: &Stop) -> Result<(), BenchError> {
-        let wrong = |problem: String| BenchError::target(&self.name, problem);
+        let wrong = |problem: Unusable| BenchError::target(&self.name, problem);
         match &self.kind {
             Kind::Path(path) => large_enough(device_or_file(path).map_err(wrong)?).map_err(wrong),
             // A link that leads nowhere is one of those that are there.
@@ -27,7 +67,7 @@ impl Target {
             }
             Kind::Pumice { path: Some(path), .. } => match path.parent() {
                 Some(folder) if !folder.as_os_str().is_empty() && !folder.is_dir() => {
-                    Err(wrong(format!("{}: no such directory", folder.display())))
+                    Err(wrong(Unusable::NoFolder { path: folder.to_path_buf() }))
                 }
                 _ => Ok(()),
             },
@@ -37,7 +77,7 @@ impl Target {
                 let found = Access::to(address, String::new(), stop).and_then(|access| access.is_there());
                 found.map(drop).map_err(|error| match error {
                     // Its own name is that of the bucket.
-                    BenchError::Target { problem, .. } => wrong(problem),
+                    BenchError::Target { problem, .. } => BenchError::target(&self.name, problem),
                     error => error,
                 })
             }
@@ -49,20 +89,20 @@ impl Target {
 /// Refuses what jobs cannot use for its size.
 ///
 /// # Errors
-/// Says how large it is, and how large it should be.
-pub fn large_enough(bytes: u64) -> Result<(), String> {
+/// Fails if it is smaller than jobs need.
+pub fn large_enough(bytes: u64) -> Result<(), Unusable> {
     match bytes >= SMALLEST_BYTES {
         true => Ok(()),
-        false => Err(format!("has {bytes} bytes, expected at least {SMALLEST_BYTES}")),
+        false => Err(Unusable::TooSmall { bytes }),
     }
 }
 
 /// Returns the size of a regular file or a block device. Nothing else is opened: a pipe would wait for its
 /// other end.
-fn device_or_file(path: &Path) -> Result<u64, String> {
-    let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
+fn device_or_file(path: &Path) -> Result<u64, Unusable> {
+    let wrong = |source| Unusable::Io { path: path.to_path_buf(), source };
     let kind = path.metadata().map_err(wrong)?.file_type();
-    let is = match () {
+    let kind = match () {
         () if kind.is_file() || kind.is_block_device() => {
             return File::open(path).and_then(|mut file| file.seek(SeekFrom::End(0))).map_err(wrong);
         }
@@ -71,14 +111,14 @@ fn device_or_file(path: &Path) -> Result<u64, String> {
         () if kind.is_char_device() => "a character device",
         () => "a socket",
     };
-    Err(format!("{} is {is}: expected a file or block device", path.display()))
+    Err(Unusable::Kind { path: path.to_path_buf(), kind })
 }
 
-fn readable(path: &Path) -> Result<(), String> {
-    let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
+fn readable(path: &Path) -> Result<(), Unusable> {
+    let wrong = |source| Unusable::Io { path: path.to_path_buf(), source };
     match path.metadata().map_err(wrong)?.is_file() {
         true => File::open(path).map(drop).map_err(wrong),
-        false => Err(format!("{}: not a file", path.display())),
+        false => Err(Unusable::NotFile { path: path.to_path_buf() }),
     }
 }
 

@@ -23,8 +23,8 @@ use crate::fio::Measured;
 use crate::objects::warp::Warp;
 use crate::process::{self, Stop};
 use crate::target::S3Address;
-pub use client::S3Client;
 pub(crate) use client::{OWN, choose};
+pub use client::{S3Client, UnknownS3Client};
 use gateway::{ANSWER, Gateway, PATIENCE, POLL, SIGNED, success, until_stopped};
 use removal::Ending;
 pub(crate) use removal::LATE;
@@ -148,7 +148,7 @@ impl Access {
         let ending = Ending::new(&self.stop);
         let answer = ending.ask(move || gateway.make_bucket()).map_err(|error| match self.stop.is_set() {
             true => BenchError::LeftBehind {
-                error: Box::new(BenchError::Interrupted),
+                source: Box::new(BenchError::Interrupted),
                 left: format!("the bucket {} may have been made: {error}", self.gateway.name()),
             },
             false => error,

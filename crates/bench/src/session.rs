@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use rustix::fs::FallocateFlags;
 
 use crate::budget::{self, Budget, Pace, ROUNDS_MAX};
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Refusal, Result};
 use crate::fio::{Data, Job, Pattern, Place};
 use crate::load::Load;
 use crate::machine::Machine;
@@ -59,7 +59,7 @@ pub struct Progress {
 
 /// Looks whether a target may be written to, before each scene; says why not. Its second argument is true if
 /// nothing was written to the target yet. A request to stop should end it.
-pub type Check<'a> = dyn Fn(&Target, bool) -> Result<(), String> + 'a;
+pub type Check<'a> = dyn Fn(&Target, bool) -> Result<(), Refusal> + 'a;
 
 /// A run of a suite.
 pub struct Session<'a> {
@@ -132,7 +132,7 @@ impl<'a> Session<'a> {
                 left.extend(self.stays.take());
                 Err(match left.is_empty() {
                     true => error,
-                    false => BenchError::LeftBehind { error: Box::new(error), left: left.join("; ") },
+                    false => BenchError::LeftBehind { source: Box::new(error), left: left.join("; ") },
                 })
             }
         }
@@ -305,7 +305,7 @@ impl<'a> Session<'a> {
                 let checked = checked.map_err(|why| BenchError::target(&target.name, why));
                 match checked.and_then(|()| self.scene(run, workshop, budget, scene, target)) {
                     Ok(()) => {}
-                    Err(BenchError::LeftBehind { error, left }) if error.is_interrupted() => {
+                    Err(BenchError::LeftBehind { source, left }) if source.is_interrupted() => {
                         self.stays(run, target, &left);
                         return Err(BenchError::Interrupted);
                     }

@@ -1,5 +1,6 @@
 //! Targets, as named on the command line.
 
+mod error;
 mod nvme_tcp;
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
@@ -7,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use crate::error::BenchError;
+pub use error::{AddressError, TargetError};
 pub(crate) use nvme_tcp::DISCOVERY_NQN;
 pub use nvme_tcp::NvmeTcpAddress;
 
@@ -78,13 +80,13 @@ pub struct S3Address {
 
 impl S3Address {
     /// Parses `s3+http://HOST:PORT/BUCKET?class=CLASS&conf=PATH`.
-    fn parse(text: &str) -> Result<S3Address, String> {
+    fn parse(text: &str) -> Result<S3Address, AddressError> {
         const FORM: &str = "expected s3+http://HOST:PORT/BUCKET, and after ? class=CLASS or conf=PATH";
         let (base, query) = text.split_once('?').unwrap_or((text, ""));
         let (scheme, rest) = base.split_once("://").ok_or(FORM)?;
         let (host, bucket) = rest.split_once('/').ok_or(FORM)?;
         if host.is_empty() || bucket.is_empty() || bucket.contains('/') {
-            return Err(FORM.to_string());
+            return Err(FORM.into());
         }
         let endpoint = format!("{scheme}://{host}");
         let mut address = S3Address { endpoint, bucket: bucket.to_string(), class: None, conf: None };
@@ -92,7 +94,7 @@ impl S3Address {
             match pair.split_once('=') {
                 Some(("class", class)) if !class.is_empty() => address.class = Some(class.to_string()),
                 Some(("conf", conf)) if !conf.is_empty() => address.conf = Some(conf.into()),
-                _ => return Err(FORM.to_string()),
+                _ => return Err(FORM.into()),
             }
         }
         Ok(address)
@@ -198,16 +200,16 @@ const RBD_FORM: &str =
     "expected rbd:POOL/IMAGE, or rbd:POOL/IMAGE,IMAGE with each image once, and after ? conf=PATH";
 
 /// Parses the codec of drives that are made.
-fn codec(text: &str) -> Result<String, String> {
+fn codec(text: &str) -> Result<String, codec::ParsePolicyError> {
     // Each drive of the run is created with it: a mistake is one of the command line.
-    text.parse::<codec::Policy>().map(|_| text.to_string()).map_err(|error| error.to_string())
+    text.parse::<codec::Policy>().map(|_| text.to_string())
 }
 
 impl FromStr for Target {
-    type Err = String;
+    type Err = TargetError;
 
     /// Parses `[NAME=]TARGET`. A NAME has none of `:/?`, which URIs and paths have before their first `=`.
-    fn from_str(text: &str) -> Result<Target, String> {
+    fn from_str(text: &str) -> Result<Target, TargetError> {
         let (name, what) = match text.split_once('=') {
             Some((name, what)) if !name.is_empty() && !name.contains([':', '/', '?', ',']) => {
                 (Some(name), what)
@@ -223,13 +225,14 @@ impl FromStr for Target {
             _ if word.starts_with("pumice:") => {
                 let path = word.trim_start_matches("pumice:");
                 if path.is_empty() {
-                    return Err("expected pumice:PATH, or pumice alone for a temporary drive".to_string());
+                    let form = "expected pumice:PATH, or pumice alone for a temporary drive";
+                    return Err(AddressError::Form(form).into());
                 }
                 Kind::Pumice { path: Some(path.into()), codec: codec.map(self::codec).transpose()? }
             }
-            _ if codec.is_some() => return Err("only pumice and pumice:PATH take a codec".to_string()),
+            _ if codec.is_some() => return Err(TargetError::CodecOfOther),
             _ if word.starts_with("pumice,") => {
-                return Err(format!("unknown option in {what:?}: expected pumice, or pumice,codec=CODEC"));
+                return Err(TargetError::UnknownOption(what.to_string()));
             }
             "raw" => Kind::Raw,
             "qcow2" => Kind::Qcow2,
@@ -245,29 +248,24 @@ impl FromStr for Target {
                     let (images, conf) = match rest.split_once('?') {
                         Some((images, query)) => {
                             let conf = query.strip_prefix("conf=").filter(|conf| !conf.is_empty());
-                            (images, Some(conf.ok_or(RBD_FORM)?.into()))
+                            (images, Some(conf.ok_or(AddressError::Form(RBD_FORM))?.into()))
                         }
                         None => (rest, None),
                     };
                     let images: Vec<String> = images.split(',').map(str::to_string).collect();
                     let is_twice = |at: usize| images[..at].contains(&images[at]);
                     if images.iter().any(String::is_empty) || (0..images.len()).any(is_twice) {
-                        return Err(RBD_FORM.to_string());
+                        return Err(AddressError::Form(RBD_FORM).into());
                     }
                     Kind::Rbd { pool: pool.to_string(), images, conf }
                 }
-                _ => return Err(RBD_FORM.to_string()),
+                _ => return Err(AddressError::Form(RBD_FORM).into()),
             },
             _ if word.starts_with("s3+http://") || word.starts_with("s3+https://") => {
                 Kind::S3(S3Address::parse(word.trim_start_matches("s3+"))?)
             }
             _ if word.contains('/') && !word.contains("://") => Kind::Path(word.into()),
-            _ => {
-                return Err(format!(
-                    "unknown target {word:?}: expected pumice, pumice:PATH, raw, qcow2, btrfs, attached, raid0, \
-                     raw-attached, raw-raid0, an address of NBD, NVMe/TCP or S3, rbd:POOL/IMAGE, or a path with a slash"
-                ));
-            }
+            _ => return Err(TargetError::Unknown(word.to_string())),
         };
         Ok(Target { name: name.unwrap_or(what).to_string(), kind, pids: Vec::new(), drives: Vec::new() })
     }
@@ -384,11 +382,11 @@ mod tests {
         }
         for bad in ["bogus", "", "zstd:99", "lz4,size=1"] {
             for target in ["pumice", "pumice:/srv/drive"] {
-                let error = format!("{target},codec={bad}").parse::<Target>().expect_err(bad);
+                let error = format!("{target},codec={bad}").parse::<Target>().expect_err(bad).to_string();
                 assert!(error.contains("expected auto") && !error.contains('\n'), "{error}");
             }
         }
-        let error = "pumice,level=3".parse::<Target>().expect_err("an unknown option");
+        let error = "pumice,level=3".parse::<Target>().expect_err("an unknown option").to_string();
         assert!(error.starts_with("unknown option"), "{error}");
     }
 }

@@ -126,10 +126,10 @@ fn suites() -> PossibleValuesParser {
     PossibleValuesParser::new(SUITES.iter().map(|suite| PossibleValue::new(suite.name).help(suite.summary)))
 }
 
-fn target(text: &str) -> Result<Target, String> {
+fn target(text: &str) -> Result<Target> {
     let target: Target = text.parse()?;
     if let Kind::Nbd(uri) = &target.kind {
-        ExportUri::parse(uri).map_err(|error| error.to_string())?;
+        ExportUri::parse(uri)?;
     }
     Ok(target)
 }
@@ -138,29 +138,30 @@ fn s3_client() -> impl TypedValueParser<Value = S3Client> {
     PossibleValuesParser::new(S3Client::NAMES).try_map(|name| name.parse::<S3Client>())
 }
 
-fn minutes(text: &str) -> Result<f64, String> {
+fn minutes(text: &str) -> Result<f64> {
     /// A week.
     const MINUTES_MAX: f64 = 7.0 * 24.0 * 60.0;
     let minutes = text.parse().ok().filter(|minutes| (0.0..=MINUTES_MAX).contains(minutes));
-    minutes.ok_or_else(|| format!("expected minutes from 0 to {MINUTES_MAX}"))
+    minutes.with_context(|| format!("expected minutes from 0 to {MINUTES_MAX}"))
 }
 
-fn data_set(text: &str) -> Result<DataSet, String> {
+fn data_set(text: &str) -> Result<DataSet> {
     let (name, path) = text
         .split_once('=')
         .filter(|(name, path)| !name.is_empty() && !path.is_empty())
-        .ok_or("expected NAME=PATH, such as photos=/srv/photos")?;
+        .context("expected NAME=PATH, such as photos=/srv/photos")?;
     Ok(DataSet { name: name.to_string(), path: path.into() })
 }
 
-fn pids(text: &str) -> Result<(String, Vec<u32>), String> {
-    let form = || "expected NAME=PID,... with the name of a target".to_string();
-    let (name, list) = text.split_once('=').ok_or_else(form)?;
-    let pids = list.split(',').map(|pid| pid.trim().parse().map_err(|_| form())).collect::<Result<_, _>>()?;
-    Ok((name.to_string(), pids))
+fn pids(text: &str) -> Result<(String, Vec<u32>)> {
+    let pids = text.split_once('=').and_then(|(name, list)| {
+        let pids: Option<_> = list.split(',').map(|pid| pid.trim().parse().ok()).collect();
+        Some((name.to_string(), pids?))
+    });
+    pids.context("expected NAME=PID,... with the name of a target")
 }
 
-fn processors(text: &str) -> Result<String, String> {
+fn processors(text: &str) -> Result<String> {
     let number = |text: &str| text.parse::<u16>().ok();
     let part = |part: &str| match part.split_once('-') {
         Some((first, last)) => number(first).zip(number(last)).is_some_and(|(first, last)| first <= last),
@@ -168,17 +169,17 @@ fn processors(text: &str) -> Result<String, String> {
     };
     match text.split(',').all(part) {
         true => Ok(text.to_string()),
-        false => Err("expected numbers of processors, such as 0 or 0-2,5".to_string()),
+        false => bail!("expected numbers of processors, such as 0 or 0-2,5"),
     }
 }
 
-fn drives(text: &str) -> Result<(String, Vec<String>), String> {
+fn drives(text: &str) -> Result<(String, Vec<String>)> {
     let form = "expected NAME=HOST:PORT,... with the name of a target";
-    let (name, list) = text.split_once('=').ok_or(form)?;
+    let (name, list) = text.split_once('=').context(form)?;
     let addresses: Vec<String> = list.split(',').map(|address| address.trim().to_string()).collect();
     match addresses.iter().all(|address| address.contains(':') && !address.contains('/')) {
         true => Ok((name.to_string(), addresses)),
-        false => Err(form.to_string()),
+        false => bail!(form),
     }
 }
 
@@ -224,7 +225,7 @@ fn measure(args: &Args) -> Result<()> {
     let (json, html) = (json?, html?);
     let mut targets = args.target.clone();
     ::bench::distinct(&targets).map_err(|error| WrongUsage(error.to_string()))?;
-    ::bench::distinct_data(&args.data).map_err(WrongUsage)?;
+    ::bench::distinct_data(&args.data).map_err(|error| WrongUsage(error.to_string()))?;
     for (name, pids) in &args.pids {
         let target = targets.iter_mut().find(|target| target.name == *name);
         let target = target.ok_or_else(|| WrongUsage(format!("--pids {name}: no target of this name")))?;
@@ -241,7 +242,7 @@ fn measure(args: &Args) -> Result<()> {
     targets.iter().try_for_each(|target| looks.first(target))?;
     let at_signal = stop.clone();
     crate::interrupt::on_signal(move || at_signal.set())?;
-    let in_use = |device: &Path| in_use::refuse(device).map_err(|error| one_line(&error));
+    let in_use = |device: &Path| in_use::refuse(device).map_err(|error| one_line(&error).into());
     let connections = ::bench::connect(&mut targets, &in_use, &stop).map_err(ended)?;
     let measured = measure_on(args, suite, fio, targets, &looks, [json, html]);
     for left in connections.disconnect() {
@@ -284,7 +285,7 @@ fn measure_on(
     let bar = Bar::new();
     let check = |target: &Target, is_first: bool| {
         let looked = if is_first { looks.before_writes(target, bar.voice()) } else { empty::free(target) };
-        looked.map_err(|error| one_line(&error))
+        looked.map_err(|error| one_line(&error).into())
     };
     let run = Session::new(suite, &options, stop, &|progress| bar.show(progress)).checked(&check).run();
     drop(bar);
@@ -335,17 +336,20 @@ mod tests {
 
     #[test]
     fn arguments() {
-        assert_eq!(minutes("0.5"), Ok(0.5));
+        assert_eq!(minutes("0.5").ok(), Some(0.5));
         assert_eq!(::bench::suite("quick").map(|suite| suite.minutes), Some(2.0));
         assert!(SUITES.iter().all(|suite| suite.name == "quick" || suite.minutes == 10.0));
         assert!(minutes("-1").is_err() && minutes("NaN").is_err() && minutes("x").is_err());
         let set = DataSet { name: "a".to_string(), path: "/b=c".into() };
-        assert_eq!(data_set("a=/b=c"), Ok(set));
+        assert_eq!(data_set("a=/b=c").ok(), Some(set));
         assert!(data_set("=b").is_err() && data_set("a").is_err());
-        assert_eq!(pids("a=1,2"), Ok(("a".to_string(), vec![1, 2])));
+        assert_eq!(pids("a=1,2").ok(), Some(("a".to_string(), vec![1, 2])));
         assert!(pids("a").is_err() && pids("a=x").is_err());
-        assert_eq!(drives("a=h:1,h:2"), Ok(("a".to_string(), vec!["h:1".to_string(), "h:2".to_string()])));
-        assert!(["0", "0-2,5"].iter().all(|list| processors(list).as_deref() == Ok(list)));
+        assert_eq!(
+            drives("a=h:1,h:2").ok(),
+            Some(("a".to_string(), vec!["h:1".to_string(), "h:2".to_string()]))
+        );
+        assert!(["0", "0-2,5"].iter().all(|list| processors(list).is_ok_and(|it| it == *list)));
         assert!(["", "a", "1-", "2-1", "0,", "-1"].iter().all(|list| processors(list).is_err()));
         assert!(target("nbd+unix:///").is_err() && target("nbd+unix:///?socket=/s").is_ok());
         assert!(drives("a").is_err() && drives("a=h").is_err() && drives("a=http://h:1").is_err());

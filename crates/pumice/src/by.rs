@@ -11,14 +11,14 @@ pub(crate) enum By {
 }
 
 impl std::str::FromStr for By {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<By, String> {
+    fn from_str(text: &str) -> anyhow::Result<By> {
         let way = NodeKind::ALL.iter().find(|way| way.to_string() == text);
         match way {
             Some(way) => Ok(By::This(*way)),
             None if text == "auto" => Ok(By::Auto),
-            None => Err("expected auto, ublk, loop or nbd".to_string()),
+            None => Err(anyhow::anyhow!("expected auto, ublk, loop or nbd")),
         }
     }
 }

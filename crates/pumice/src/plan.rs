@@ -47,11 +47,11 @@ pub(crate) struct Args {
 const RATIO_MIN: f64 = 0.9;
 const RATIO_MAX: f64 = 1000.0;
 
-fn ratio_argument(text: &str) -> Result<f64, String> {
+fn ratio_argument(text: &str) -> Result<f64> {
     let ratio = text.strip_suffix(":1").unwrap_or(text).parse().ok();
     ratio
         .filter(|ratio| (RATIO_MIN..=RATIO_MAX).contains(ratio))
-        .ok_or_else(|| format!("expected a ratio from {RATIO_MIN} to {RATIO_MAX}, such as 2.5"))
+        .with_context(|| format!("expected a ratio from {RATIO_MIN} to {RATIO_MAX}, such as 2.5"))
 }
 
 /// The ratio to plan with, and its origin.

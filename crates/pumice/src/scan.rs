@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use ::scan::{NbdTlsFiles, Options, Population, Report, S3Options, WalkOptions};
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use codec::Policy;
 
 use crate::output::Output;
@@ -104,25 +104,25 @@ pub(crate) struct Args {
     html: Option<PathBuf>,
 }
 
-fn number(text: &str) -> Result<f64, String> {
-    text.parse().ok().filter(|number: &f64| number.is_finite()).ok_or_else(|| "expected a number".to_string())
+fn number(text: &str) -> Result<f64> {
+    text.parse().ok().filter(|number: &f64| number.is_finite()).context("expected a number")
 }
 
-fn points(text: &str) -> Result<f64, String> {
+fn points(text: &str) -> Result<f64> {
     number(text).and_then(|points| match points {
         0.01..=50.0 => Ok(points / 100.0),
-        _ => Err("expected percentage points from 0.01 to 50".into()),
+        _ => bail!("expected percentage points from 0.01 to 50"),
     })
 }
 
-fn points_or_none(text: &str) -> Result<f64, String> {
+fn points_or_none(text: &str) -> Result<f64> {
     if number(text)? == 0.0 { Ok(0.0) } else { points(text) }
 }
 
-fn percent(text: &str) -> Result<f64, String> {
+fn percent(text: &str) -> Result<f64> {
     number(text).and_then(|percent| match percent {
         50.0..=99.9999 => Ok(percent / 100.0),
-        _ => Err("expected a percentage from 50 to 99.9999".into()),
+        _ => bail!("expected a percentage from 50 to 99.9999"),
     })
 }
 

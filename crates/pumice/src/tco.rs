@@ -9,7 +9,7 @@ use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use clap::builder::PossibleValuesParser;
 use tco::{Applied, Comparison, Field, Influence, Origin, PRESETS, Scenario, Sweep, SweepRange};
 
@@ -74,18 +74,18 @@ struct Setting {
 }
 
 impl FromStr for Setting {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Setting, String> {
+    fn from_str(text: &str) -> Result<Setting> {
         let form =
-            || format!("{text:?} sets nothing: write FIELD=VALUE or COLUMN:FIELD=VALUE, such as ratio=2.4");
+            || anyhow!("{text:?} sets nothing: write FIELD=VALUE or COLUMN:FIELD=VALUE, such as ratio=2.4");
         let (name, value) = text.rsplit_once('=').ok_or_else(form)?;
         let (column, name) = match name.rsplit_once(':') {
             Some((column, name)) => (Some(column.to_string()), name),
             None => (None, name),
         };
         let field = Field::resolve(name.trim()).ok_or_else(|| {
-            format!("there is no field {:?}; `pumice tco --fields` lists them", name.trim())
+            anyhow!("there is no field {:?}; `pumice tco --fields` lists them", name.trim())
         })?;
         Ok(Setting { column, field, value: value.trim().parse().map_err(|_| form())? })
     }
@@ -182,9 +182,9 @@ mod tests {
     #[test]
     fn settings() {
         let of = |text: &str| text.parse::<Setting>();
-        assert_eq!(of("ratio=2.4"), Ok(Setting { column: None, field: Field::Ratio, value: 2.4 }));
+        assert_eq!(of("ratio=2.4").ok(), Some(Setting { column: None, field: Field::Ratio, value: 2.4 }));
         let named = Setting { column: Some("a=b: c".to_string()), field: Field::Servers, value: 3.0 };
-        assert_eq!(of("a=b: c:rack.servers= 3"), Ok(named));
+        assert_eq!(of("a=b: c:rack.servers= 3").ok(), Some(named));
         for bad in ["", "ratio", "ratio=", "ratio=x", "nothing=1", "a:nothing=1"] {
             assert!(of(bad).is_err(), "{bad}");
         }

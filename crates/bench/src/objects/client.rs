@@ -29,15 +29,20 @@ impl S3Client {
     pub const NAMES: [&str; 3] = ["auto", "warp", OWN];
 }
 
-impl FromStr for S3Client {
-    type Err = String;
+/// A name that no client has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected one of {}", S3Client::NAMES.join(", "))]
+pub struct UnknownS3Client;
 
-    fn from_str(text: &str) -> Result<S3Client, String> {
+impl FromStr for S3Client {
+    type Err = UnknownS3Client;
+
+    fn from_str(text: &str) -> Result<S3Client, UnknownS3Client> {
         match text {
             "auto" => Ok(S3Client::Auto),
             "warp" => Ok(S3Client::Warp),
             OWN => Ok(S3Client::Own),
-            _ => Err(format!("expected one of {}", S3Client::NAMES.join(", "))),
+            _ => Err(UnknownS3Client),
         }
     }
 }
@@ -99,6 +104,7 @@ mod tests {
             assert!(name.parse::<S3Client>().is_ok(), "{name}");
         }
         assert_eq!("auto".parse(), Ok(S3Client::default()));
-        assert_eq!("mc".parse::<S3Client>().expect_err("no client"), "expected one of auto, warp, own");
+        let error = "mc".parse::<S3Client>().expect_err("no client");
+        assert_eq!(error.to_string(), "expected one of auto, warp, own");
     }
 }

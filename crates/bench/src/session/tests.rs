@@ -301,7 +301,7 @@ fn targets_are_checked_before_each_scene() {
     let seen = std::cell::RefCell::new(Vec::new());
     let check = |target: &Target, is_first: bool| {
         seen.borrow_mut().push((target.name.clone(), is_first));
-        if target.name == "b" { Err("mounted".to_string()) } else { Ok(()) }
+        if target.name == "b" { Err("mounted".into()) } else { Ok(()) }
     };
     let run = Session::new(suite, &options, &stop, &|_| ()).checked(&check).run().expect("a run");
     let firsts = |name: &str| {
@@ -323,7 +323,7 @@ fn a_check_that_is_stopped_ends_the_run() {
     let options = options(folder.path(), &["raw"], Duration::from_secs(3600));
     let check = |_: &Target, _: bool| {
         stop.set();
-        Err("interrupted".to_string())
+        Err("interrupted".into())
     };
     let ended = Session::new(suite, &options, &stop, &|_| ()).checked(&check).run();
     assert!(matches!(ended, Err(BenchError::Interrupted)));

@@ -50,7 +50,7 @@ impl Bucket {
             Err(error) => {
                 return Err(match bucket.remove() {
                     None => error,
-                    Some(left) => BenchError::LeftBehind { error: Box::new(error), left },
+                    Some(left) => BenchError::LeftBehind { source: Box::new(error), left },
                 });
             }
         }

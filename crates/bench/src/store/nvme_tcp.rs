@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
-use crate::error::{BenchError, Result};
+use crate::error::{BenchError, Refusal, Result};
 use crate::process::{self, Stop};
 use crate::target::{DISCOVERY_NQN, Kind, NvmeTcpAddress, Target};
 
@@ -37,7 +37,7 @@ const CONNECTED_ALREADY: [&str; 2] = ["already connected", "already in progress"
 const TRANSPORT: &str = "tcp";
 
 /// Looks whether a device is in use; says by whom, and what to do.
-pub type InUse<'a> = dyn Fn(&Path) -> Result<(), String> + 'a;
+pub type InUse<'a> = dyn Fn(&Path) -> Result<(), Refusal> + 'a;
 
 /// Connections of a run. Dropping them disconnects what the run connected, without a word of what stays.
 pub struct Connections<'a> {
@@ -83,14 +83,14 @@ impl<'a> Connections<'a> {
     fn with(mut self, targets: &mut [Target], stop: &Stop) -> Result<Connections<'a>> {
         for target in targets {
             let Kind::NvmeTcp { address, device } = &mut target.kind else { continue };
-            let named = |problem: String| BenchError::target(&target.name, problem);
+            let named = |problem: Refusal| BenchError::target(&target.name, problem);
             match self.add(address, stop) {
                 Ok(found) => *device = Some(found),
                 Err(problem) => {
                     let (error, left) = (problem.named(named), self.disconnect());
                     return Err(match left.is_empty() {
                         true => error,
-                        false => BenchError::LeftBehind { error: Box::new(error), left: left.join("; ") },
+                        false => BenchError::LeftBehind { source: Box::new(error), left: left.join("; ") },
                     });
                 }
             }
@@ -146,7 +146,7 @@ impl<'a> Connections<'a> {
                 false => claim(device, self.in_use),
             };
             let devices = host.devices(&name);
-            match devices.values().map(|device| free(device)).collect::<Result<Vec<Option<Claim>>, String>>()
+            match devices.values().map(|device| free(device)).collect::<Result<Vec<Option<Claim>>, Refusal>>()
             {
                 Err(why) => left.push(format!("{at} stays connected: {why}; then {command}")),
                 Ok(_claims) if !host.disconnect(&nqn, at, &name) => {
@@ -168,7 +168,7 @@ impl Drop for Connections<'_> {
 /// Claims a device, which the kernel refuses while it, or one of its partitions, is mounted, swap, part of
 /// another device or claimed by another program (`open(2)`, `O_EXCL`). Returns nothing where there is nothing
 /// to open.
-fn claim(device: &Path, in_use: &InUse<'_>) -> Result<Option<Claim>, String> {
+fn claim(device: &Path, in_use: &InUse<'_>) -> Result<Option<Claim>, Refusal> {
     let since = Instant::now();
     loop {
         in_use(device)?;
@@ -179,7 +179,8 @@ fn claim(device: &Path, in_use: &InUse<'_>) -> Result<Option<Claim>, String> {
                 return Err(format!(
                     "{}: in use by a program that has claimed it, such as another run: end it first",
                     device.display()
-                ));
+                )
+                .into());
             }
             Err(_) => return Ok(None),
         }
@@ -189,17 +190,17 @@ fn claim(device: &Path, in_use: &InUse<'_>) -> Result<Option<Claim>, String> {
 /// Why a target is not connected.
 enum Problem {
     /// Of the target.
-    Target(String),
+    Target(Refusal),
     /// Of the machine or the run.
     Run(BenchError),
 }
 
 impl Problem {
-    fn new(problem: impl Into<String>) -> Problem {
+    fn new(problem: impl Into<Refusal>) -> Problem {
         Problem::Target(problem.into())
     }
 
-    fn named(self, named: impl FnOnce(String) -> BenchError) -> BenchError {
+    fn named(self, named: impl FnOnce(Refusal) -> BenchError) -> BenchError {
         match self {
             Problem::Target(problem) => named(problem),
             Problem::Run(error) => error,
@@ -211,7 +212,7 @@ impl From<BenchError> for Problem {
     /// What a program says is about the target.
     fn from(error: BenchError) -> Problem {
         match error {
-            BenchError::Program { .. } => Problem::Target(error.to_string()),
+            BenchError::Program { .. } => Problem::Target(error.into()),
             _ => Problem::Run(error),
         }
     }
@@ -406,7 +407,7 @@ impl Host {
         // The controller is asked: devices appear one after another.
         let node = self.dev.join(&controller.name).display().to_string();
         let nsids = listed(&self.nvme(&["list-ns".to_string(), node], stop)?);
-        let nsid = chosen(&nsids, nsid).map_err(Problem::Target)?;
+        let nsid = chosen(&nsids, nsid)?;
         let device =
             self.within(stop, || self.devices(&controller.name).remove(&nsid).filter(|node| node.exists()))?;
         device.ok_or_else(|| Problem::new(format!("namespace {nsid} has no device node after {seconds} s")))
@@ -502,14 +503,18 @@ fn listed(text: &str) -> Vec<u32> {
 }
 
 /// The namespace that is meant.
-fn chosen(nsids: &[u32], wanted: Option<u32>) -> Result<u32, String> {
+fn chosen(nsids: &[u32], wanted: Option<u32>) -> Result<u32, Problem> {
     let all = || nsids.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
     match (nsids, wanted) {
-        ([], _) => Err("the subsystem has no namespace".to_string()),
+        ([], _) => Err(Problem::new("the subsystem has no namespace")),
         (_, Some(wanted)) if nsids.contains(&wanted) => Ok(wanted),
-        (_, Some(wanted)) => Err(format!("the subsystem has no namespace {wanted}: it has {}", all())),
+        (_, Some(wanted)) => {
+            Err(Problem::new(format!("the subsystem has no namespace {wanted}: it has {}", all())))
+        }
         ([only], None) => Ok(*only),
-        (_, None) => Err(format!("the subsystem has the namespaces {}: choose one with ?nsid=N", all())),
+        (_, None) => {
+            Err(Problem::new(format!("the subsystem has the namespaces {}: choose one with ?nsid=N", all())))
+        }
     }
 }
 

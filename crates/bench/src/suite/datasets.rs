@@ -344,10 +344,10 @@ mod tests {
         std::os::unix::fs::symlink(folder.path(), folder.path().join("link")).expect("a link");
         let set = |name: &str, path: &Path| DataSet { name: name.to_string(), path: path.to_path_buf() };
         let (one, link) = (set("one", folder.path()), set("two", &folder.path().join("link")));
-        let refused = |sets: &[DataSet]| crate::distinct_data(sets).expect_err("refused");
+        let refused = |sets: &[DataSet]| crate::distinct_data(sets).expect_err("refused").to_string();
         assert!(refused(&[one.clone(), link]).ends_with("two: is the same as one: leave one out"));
         assert!(refused(&[one.clone(), set("one", Path::new("/"))]).contains("one: given twice"));
-        assert_eq!(crate::distinct_data(&[one, set("two", Path::new("/"))]), Ok(()));
+        assert!(crate::distinct_data(&[one, set("two", Path::new("/"))]).is_ok());
     }
 
     #[test]

@@ -3,16 +3,16 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::SCHEME_NVME_TCP;
+use super::{AddressError, SCHEME_NVME_TCP};
 
 /// Port of NVMe over Fabrics (IANA, *nvme*), where an address names none.
 const PORT_DEFAULT: u16 = 4420;
 /// Longest NVMe Qualified Name (NVMe Base Specification, section 4.7).
-const NQN_MAX_BYTES: usize = 223;
+pub(super) const NQN_MAX_BYTES: usize = 223;
 /// Name of discovery services, which have no namespaces.
 pub(crate) const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 /// Largest namespace ID; the one above means all.
-const NSID_MAX: u32 = u32::MAX - 1;
+pub(super) const NSID_MAX: u32 = u32::MAX - 1;
 
 const FORM: &str = "expected nvme-tcp://HOST/NQN, nvme-tcp://HOST:PORT/NQN or nvme-tcp://[IPV6]:PORT/NQN, and after ? \
     nsid=N";
@@ -31,10 +31,10 @@ pub struct NvmeTcpAddress {
 }
 
 impl FromStr for NvmeTcpAddress {
-    type Err = String;
+    type Err = AddressError;
 
     /// Parses `nvme-tcp://HOST[:PORT]/NQN[?nsid=N]`.
-    fn from_str(text: &str) -> Result<NvmeTcpAddress, String> {
+    fn from_str(text: &str) -> Result<NvmeTcpAddress, AddressError> {
         let (base, query) = match text.split_once('?') {
             Some((base, query)) => (base, Some(query)),
             None => (text, None),
@@ -53,7 +53,7 @@ impl FromStr for NvmeTcpAddress {
         };
         let is_odd = |text: &str| text.chars().any(|it| it.is_whitespace() || it.is_control());
         if host.is_empty() || host.contains('[') || is_odd(host) {
-            return Err(FORM.to_string());
+            return Err(FORM.into());
         }
         let port = match port {
             Some(port) => {
@@ -62,16 +62,16 @@ impl FromStr for NvmeTcpAddress {
             None => PORT_DEFAULT,
         };
         if nqn.is_empty() || nqn.len() > NQN_MAX_BYTES || is_odd(nqn) {
-            return Err(format!("expected an NQN of 1 to {NQN_MAX_BYTES} bytes without spaces behind HOST/"));
+            return Err(AddressError::Nqn);
         }
         if nqn == DISCOVERY_NQN {
-            return Err(format!("{nqn} is the discovery service: expected the NQN of a subsystem"));
+            return Err(AddressError::DiscoveryService);
         }
         let nsid = match query {
             Some(query) => {
                 let nsid = query.strip_prefix("nsid=").ok_or(FORM)?.parse().ok();
                 let nsid = nsid.filter(|nsid| (1..=NSID_MAX).contains(nsid));
-                Some(nsid.ok_or_else(|| format!("expected nsid=N with a number from 1 to {NSID_MAX}"))?)
+                Some(nsid.ok_or(AddressError::NamespaceId)?)
             }
             None => None,
         };

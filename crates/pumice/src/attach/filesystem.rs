@@ -16,13 +16,13 @@ pub(super) enum Filesystem {
 }
 
 impl std::str::FromStr for Filesystem {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Filesystem, String> {
+    fn from_str(text: &str) -> Result<Filesystem> {
         match text {
             "ext4" => Ok(Filesystem::Ext4),
             "xfs" => Ok(Filesystem::Xfs),
-            _ => Err("expected ext4 or xfs".to_string()),
+            _ => bail!("expected ext4 or xfs"),
         }
     }
 }

@@ -4,10 +4,10 @@ use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::time::Duration;
 
 use ::bench::{Kind, Stop, Target};
-use anyhow::Result;
+use anyhow::{Context, Result, bail};
 use nbd::client::{Connection, ExportUri};
 
-use crate::usage::{WrongUsage, complain, printable};
+use crate::usage::{WrongUsage, complain, one_line, printable};
 
 /// Time after which a wait is said.
 const SILENT: Duration = Duration::from_secs(3);
@@ -50,24 +50,24 @@ pub(super) fn examine(target: &Target, stop: &Stop) -> Result<()> {
         _ => None,
     };
     let found = match &target.kind {
-        Kind::Nbd(uri) => export(uri).map_err(|problem| format!("target {}: {problem}", target.name)),
-        _ => target.examine(stop).map_err(|error| error.to_string()),
+        Kind::Nbd(uri) => export(uri).with_context(|| format!("target {}", target.name)),
+        _ => target.examine(stop).map_err(Into::into),
     };
-    found.map_err(|why| WrongUsage(printable(&why)).into())
+    found.map_err(|error| WrongUsage(one_line(&error)).into())
 }
 
 /// Asks an NBD server for its export, which must be large enough.
-fn export(uri: &str) -> Result<(), String> {
-    let parsed = ExportUri::parse(uri).map_err(|error| error.to_string())?;
+fn export(uri: &str) -> Result<()> {
+    let parsed = ExportUri::parse(uri)?;
     let (sender, receiver) = mpsc::channel();
     // It goes on, if there is no answer, until the program ends.
     std::thread::spawn(move || {
         drop(sender.send(Connection::open(&parsed, None).map(|connection| connection.size_bytes())))
     });
     match receiver.recv_timeout(ANSWER) {
-        Ok(Ok(bytes)) => ::bench::large_enough(bytes),
-        Ok(Err(error)) => Err(format!("{uri}: {error}")),
-        Err(_) => Err(format!("{uri}: the server does not answer within {} seconds", ANSWER.as_secs())),
+        Ok(Ok(bytes)) => Ok(::bench::large_enough(bytes)?),
+        Ok(Err(error)) => Err(error).context(uri.to_string()),
+        Err(_) => bail!("{uri}: the server does not answer within {} seconds", ANSWER.as_secs()),
     }
 }
 

@@ -39,13 +39,13 @@ pub(super) enum Refused {
     Type,
     /// The value has the wrong form. The message names the expected one.
     Value,
-    /// The value is refused with this message.
-    Because(String),
+    /// The value is refused for this reason.
+    Because(anyhow::Error),
 }
 
-impl From<String> for Refused {
-    fn from(message: String) -> Refused {
-        Refused::Because(message)
+impl From<anyhow::Error> for Refused {
+    fn from(reason: anyhow::Error) -> Refused {
+        Refused::Because(reason)
     }
 }
 
@@ -69,10 +69,10 @@ impl<T: FromToml> Form<T> {
             Refused::Type => E::invalid_type(shown, self),
             Refused::Value => E::invalid_value(shown, self),
             // On the command line clap adds the value.
-            Refused::Because(message) if message.starts_with("expected ") => {
-                E::custom(format_args!("invalid value {text}: {message}"))
+            Refused::Because(reason) if reason.to_string().starts_with("expected ") => {
+                E::custom(format_args!("invalid value {text}: {reason}"))
             }
-            Refused::Because(message) => E::custom(message),
+            Refused::Because(reason) => E::custom(reason),
         })
     }
 }

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::str::FromStr;
 
+use anyhow::{Error, Result, anyhow};
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use media::Direct;
 use nbd::Address;
@@ -13,7 +14,7 @@ use service::{IoChoice, WarnAt};
 use super::in_file::{FromToml, Refused, Toml, deserialize_from_toml};
 use crate::by::By;
 use crate::logging;
-use crate::size::{Size, SizeError};
+use crate::size::Size;
 
 pub(crate) use super::in_file::InFile;
 
@@ -35,15 +36,10 @@ const CONNECTIONS_MAX: u32 = nbd::CONNECTIONS_LIMIT as u32;
 /// Upper limit of `threads`.
 const THREADS_MAX: u16 = 1024;
 
-/// Replaces an error by its message.
-fn message_of<T, E: std::fmt::Display>(parsed: Result<T, E>) -> Result<T, String> {
-    parsed.map_err(|error| error.to_string())
-}
-
 /// Parser for an option with a fixed set of words, which shells can complete.
 pub(crate) fn one_of<T>(words: &'static [&'static str]) -> impl TypedValueParser<Value = T>
 where
-    T: FromStr<Err = String> + Clone + Send + Sync + 'static,
+    T: FromStr<Err = Error> + Clone + Send + Sync + 'static,
 {
     PossibleValuesParser::new(words).try_map(|word| word.parse())
 }
@@ -56,9 +52,9 @@ macro_rules! text_value {
         pub(crate) struct $name(pub(crate) $inner);
 
         impl FromStr for $name {
-            type Err = String;
-            fn from_str(text: &str) -> Result<$name, String> {
-                let parse: fn(&str) -> Result<$inner, String> = $parse;
+            type Err = Error;
+            fn from_str(text: &str) -> Result<$name> {
+                let parse: fn(&str) -> Result<$inner> = $parse;
                 parse(text).map($name)
             }
         }
@@ -94,30 +90,30 @@ text_value!(Io, IoChoice, "\"auto\", \"uring\" or \"plain\"", |text| match text 
     "auto" => Ok(IoChoice::Auto),
     "uring" => Ok(IoChoice::Uring),
     "plain" => Ok(IoChoice::Plain),
-    _ => Err("expected auto, uring or plain".to_string()),
+    _ => Err(anyhow!("expected auto, uring or plain")),
 });
 default_value!(Io, IoChoice::Auto);
 
-text_value!(Offload, offload::Choice, "\"none\", \"qat\" or \"qat:PATH\"", |text| message_of(text.parse()));
+text_value!(Offload, offload::Choice, "\"none\", \"qat\" or \"qat:PATH\"", |text| Ok(text.parse()?));
 default_value!(Offload, offload::Choice::default());
 
 text_value!(DirectIo, Direct, "\"auto\", \"on\" or \"off\"", |text| match text {
     "auto" => Ok(Direct::Auto),
     "on" => Ok(Direct::On),
     "off" => Ok(Direct::Off),
-    _ => Err("expected auto, on or off".to_string()),
+    _ => Err(anyhow!("expected auto, on or off")),
 });
 default_value!(DirectIo, Direct::Auto);
 
 text_value!(LogFormat, logging::Format, "\"text\" or \"json\"", |text| {
-    clap::ValueEnum::from_str(text, false).map_err(|_| "expected text or json".to_string())
+    clap::ValueEnum::from_str(text, false).map_err(|_| anyhow!("expected text or json"))
 });
 default_value!(LogFormat, logging::Format::default());
 
 text_value!(Http, Option<admin::HttpAddress>, "an address, \"HOST:PORT\" or \"unix:SOCKET\"", |text| {
-    match message_of(text.parse())? {
+    match text.parse()? {
         admin::HttpAddress::Unix(path) if !path.is_absolute() => {
-            Err(format!("{text:?}: the path must begin with /"))
+            Err(anyhow!("{text:?}: the path must begin with /"))
         }
         address => Ok(Some(address)),
     }
@@ -125,7 +121,7 @@ text_value!(Http, Option<admin::HttpAddress>, "an address, \"HOST:PORT\" or \"un
 default_value!(Http, None);
 
 text_value!(CommandText, Option<String>, "a command for sh", |text| match text.trim() {
-    "" => Err("expected a command for sh".to_string()),
+    "" => Err(anyhow!("expected a command for sh")),
     _ => Ok(Some(text.to_string())),
 });
 default_value!(CommandText, None);
@@ -135,7 +131,7 @@ text_value!(UserName, Option<String>, "a user, by name or number", |text| {
     let wrong = text.is_empty()
         || text.starts_with(['+', '-'])
         || text.contains(|c: char| c == ':' || c.is_control());
-    if wrong { Err("expected a user, by name or number".to_string()) } else { Ok(Some(text.to_string())) }
+    if wrong { Err(anyhow!("expected a user, by name or number")) } else { Ok(Some(text.to_string())) }
 });
 default_value!(UserName, None);
 
@@ -144,34 +140,34 @@ text_value!(
     Client,
     nbd::ClientName,
     "a DNS name in the certificate of a client, or \"sha256:FINGERPRINT\"",
-    |text| { message_of(text.parse()) }
+    |text| Ok(text.parse()?)
 );
 text_value!(AttachBy, By, "\"auto\", \"loop\" or \"nbd\"", |text| text.parse());
 text_value!(AbsoluteAddress, Address, "an address, \"unix:SOCKET\" or \"tcp:HOST:PORT\"", |text| {
-    match message_of(text.parse())? {
-        Address::Unix(path) if !path.is_absolute() => Err(format!("{text:?}: the path must begin with /")),
+    match text.parse()? {
+        Address::Unix(path) if !path.is_absolute() => Err(anyhow!("{text:?}: the path must begin with /")),
         address => Ok(address),
     }
 });
 text_value!(AbsoluteSocket, PathBuf, "a socket, \"unix:SOCKET\"", |text| {
     let path = parse_unix_socket(text)?;
-    if path.is_absolute() { Ok(path) } else { Err(format!("{text:?}: the path must begin with /")) }
+    if path.is_absolute() { Ok(path) } else { Err(anyhow!("{text:?}: the path must begin with /")) }
 });
 text_value!(AbsolutePath, PathBuf, "a path that begins with /", |text| {
     let path = PathBuf::from(text);
     let usable = path.is_absolute() && !text.contains('\0');
-    if usable { Ok(path) } else { Err("expected a path that begins with /".to_string()) }
+    if usable { Ok(path) } else { Err(anyhow!("expected a path that begins with /")) }
 });
 text_value!(Name, String, "a name of 1 to 4096 bytes", |text| {
     let usable = !text.is_empty() && text.len() <= 4096 && !text.chars().any(char::is_control);
-    if usable { Ok(text.to_string()) } else { Err("expected a name of 1 to 4096 bytes on one line".into()) }
+    if usable { Ok(text.to_string()) } else { Err(anyhow!("expected a name of 1 to 4096 bytes on one line")) }
 });
 
 /// Parses `unix:SOCKET`.
-pub(crate) fn parse_unix_socket(text: &str) -> Result<PathBuf, String> {
+pub(crate) fn parse_unix_socket(text: &str) -> Result<PathBuf> {
     match text.parse() {
         Ok(Address::Unix(path)) => Ok(path),
-        _ => Err("expected unix:SOCKET".to_string()),
+        _ => Err(anyhow!("expected unix:SOCKET")),
     }
 }
 
@@ -188,12 +184,12 @@ macro_rules! switch {
         }
 
         impl FromStr for $name {
-            type Err = String;
-            fn from_str(text: &str) -> Result<$name, String> {
+            type Err = Error;
+            fn from_str(text: &str) -> Result<$name> {
                 match text {
                     "on" => Ok($name(true)),
                     "off" => Ok($name(false)),
-                    _ => Err("expected on or off".to_string()),
+                    _ => Err(anyhow!("expected on or off")),
                 }
             }
         }
@@ -215,22 +211,22 @@ macro_rules! size_value {
         }
 
         impl $name {
-            fn check(size: Size) -> Result<$name, String> {
+            fn check(size: Size) -> Result<$name> {
                 let (least, most): (Size, Size) = ($least, $most);
                 if size < least {
-                    return Err(format!("expected a size of {}K or more", least.0 >> 10));
+                    return Err(anyhow!("expected a size of {}K or more", least.0 >> 10));
                 }
                 if size > most {
-                    return Err(format!("expected a size of {}G or less", most.0 >> 30));
+                    return Err(anyhow!("expected a size of {}G or less", most.0 >> 30));
                 }
                 Ok($name(size))
             }
         }
 
         impl FromStr for $name {
-            type Err = String;
-            fn from_str(text: &str) -> Result<$name, String> {
-                $name::check(text.parse().map_err(|error: SizeError| error.to_string())?)
+            type Err = Error;
+            fn from_str(text: &str) -> Result<$name> {
+                $name::check(text.parse()?)
             }
         }
 
@@ -269,9 +265,9 @@ impl InFile for Levels {
 }
 
 impl FromStr for Levels {
-    type Err = String;
-    fn from_str(text: &str) -> Result<Levels, String> {
-        message_of(text.parse()).map(Levels)
+    type Err = Error;
+    fn from_str(text: &str) -> Result<Levels> {
+        text.parse().map(Levels).map_err(|error| anyhow!("{error}"))
     }
 }
 
@@ -302,11 +298,11 @@ macro_rules! percentage {
         }
 
         impl FromStr for $name {
-            type Err = String;
-            fn from_str(text: &str) -> Result<$name, String> {
+            type Err = Error;
+            fn from_str(text: &str) -> Result<$name> {
                 let number = text.strip_suffix('%').unwrap_or(text).parse();
                 let value = number.ok().filter(|value| (f64::from($from)..=f64::from($to)).contains(value));
-                value.map($name).ok_or_else(|| format!("expected {}", $name::FORM))
+                value.map($name).ok_or_else(|| anyhow!("expected {}", $name::FORM))
             }
         }
 
@@ -339,14 +335,14 @@ impl InFile for ThrottleAt {
 }
 
 impl FromStr for ThrottleAt {
-    type Err = String;
-    fn from_str(text: &str) -> Result<ThrottleAt, String> {
+    type Err = Error;
+    fn from_str(text: &str) -> Result<ThrottleAt> {
         match text {
             "auto" => Ok(ThrottleAt::Auto),
             "off" => Ok(ThrottleAt::Off),
             _ => match text.parse() {
                 Ok(percent) => Ok(ThrottleAt::Percent(percent)),
-                Err(_) => Err("expected a percentage from 1 to 99, auto or off".to_string()),
+                Err(_) => Err(anyhow!("expected a percentage from 1 to 99, auto or off")),
             },
         }
     }
@@ -369,7 +365,7 @@ text_value!(
     "a time such as \"30d\" or \"12h\", or \"off\"",
     |text| {
         const HOUR: u64 = 3600;
-        let expected = || "expected a time from 1h to 3650d, such as 30d, or off".to_string();
+        let expected = || anyhow!("expected a time from 1h to 3650d, such as 30d, or off");
         if text == "off" {
             return Ok(None);
         }
@@ -391,7 +387,7 @@ text_value!(FullText, service::WhenFull, "\"error\" or \"wait:SECONDS\"", |text|
     match (text, seconds) {
         ("error", _) => Ok(service::WhenFull::Error),
         (_, Some(seconds)) => Ok(service::WhenFull::Wait(std::time::Duration::from_secs(seconds))),
-        (_, None) => Err(format!("expected error, or wait:SECONDS with 1 to {HELD_SECONDS_MAX} seconds")),
+        (_, None) => Err(anyhow!("expected error, or wait:SECONDS with 1 to {HELD_SECONDS_MAX} seconds")),
     }
 });
 default_value!(FullText, service::WhenFull::Error);
@@ -418,10 +414,10 @@ macro_rules! count {
         }
 
         impl FromStr for $name {
-            type Err = String;
-            fn from_str(text: &str) -> Result<$name, String> {
+            type Err = Error;
+            fn from_str(text: &str) -> Result<$name> {
                 let number = text.parse().ok().and_then($name::check);
-                number.ok_or_else(|| format!("expected a number from 1 to {}", $max))
+                number.ok_or_else(|| anyhow!("expected a number from 1 to {}", $max))
             }
         }
 

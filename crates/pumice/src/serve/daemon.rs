@@ -382,7 +382,7 @@ impl Daemon {
                 }
                 Some(erasure) = self.erasures.recv() => {
                     let result = self.erase(&erasure).await;
-                    erasure.answer(result.map_err(|why| EraseError::Failed(why.into())));
+                    erasure.answer(result.map_err(|error| EraseError::Failed(one_line(&error).into())));
                 }
                 () = tokio::time::sleep(RETRY), if !self.waiting.is_empty() => self.try_again().await,
             }

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use attach::client;
 use clap::Subcommand;
 use drive::WipeOptions;
@@ -120,16 +120,16 @@ struct FormatArgs {
 }
 
 /// Parses a number as nvme-cli does: decimal, or hexadecimal with `0x`.
-fn bytes(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| "expected a number of bytes, without a unit".to_string())
+fn bytes(text: &str) -> Result<u64> {
+    text.parse().context("expected a number of bytes, without a unit")
 }
 
-fn number(text: &str) -> Result<u32, String> {
+fn number(text: &str) -> Result<u32> {
     let parsed = match text.strip_prefix("0x") {
         Some(digits) => u32::from_str_radix(digits, 16),
         None => text.parse(),
     };
-    parsed.map_err(|_| "expected a number, or 0x and hexadecimal digits".to_string())
+    parsed.context("expected a number, or 0x and hexadecimal digits")
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {

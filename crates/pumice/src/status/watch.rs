@@ -27,14 +27,14 @@ const KEY_POLL: Duration = Duration::from_millis(50);
 pub(super) struct Interval(Duration);
 
 impl std::str::FromStr for Interval {
-    type Err = String;
+    type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> Result<Interval, String> {
+    fn from_str(text: &str) -> Result<Interval> {
         match text.parse::<f64>() {
             Ok(seconds) if INTERVAL_SECONDS.contains(&seconds) => {
                 Ok(Interval(Duration::from_secs_f64(seconds)))
             }
-            _ => Err("expected seconds from 0.1 to 3600".to_string()),
+            _ => bail!("expected seconds from 0.1 to 3600"),
         }
     }
 }
@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn intervals() {
-        assert_eq!("0.5".parse(), Ok(Interval(Duration::from_millis(500))));
+        assert_eq!("0.5".parse().ok(), Some(Interval(Duration::from_millis(500))));
         for wrong in ["0", "-1", "NaN", "inf", "3601", "1s", ""] {
             assert!(wrong.parse::<Interval>().is_err(), "{wrong}");
         }

@@ -43,12 +43,17 @@ impl fmt::Display for Policy {
     }
 }
 
-impl FromStr for Policy {
-    type Err = String;
+/// A name that no policy has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown policy {0:?}: expected performance, balanced or capacity")]
+pub struct UnknownPolicy(String);
 
-    fn from_str(text: &str) -> Result<Policy, String> {
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Policy, UnknownPolicy> {
         let known = Policy::ALL.into_iter().find(|policy| policy.to_string() == text);
-        known.ok_or_else(|| format!("unknown policy {text:?}: expected performance, balanced or capacity"))
+        known.ok_or_else(|| UnknownPolicy(text.to_string()))
     }
 }
 

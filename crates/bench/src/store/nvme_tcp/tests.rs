@@ -242,7 +242,7 @@ fn what_others_use_stays_connected() {
     let stop = Stop::default();
     let user = std::cell::Cell::new("nothing");
     let in_use = |device: &Path| match device.ends_with(user.get()) {
-        true => Err(format!("{}: in use: mounted at /mnt", device.display())),
+        true => Err(format!("{}: in use: mounted at /mnt", device.display()).into()),
         false => Ok(()),
     };
     // The other namespace is mounted during the run.

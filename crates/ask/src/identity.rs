@@ -3,11 +3,16 @@
 use std::fs::{File, Metadata};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
+use std::time::Duration;
 
 use host::file::{absolute, device_number, same_file};
+use host::foreign;
 use layout::superblock::{SUPERBLOCK_COPIES, Superblock};
 use layout::{Geometry, PAGE_BYTES};
 use status::{FileId, StatusReport};
+
+/// Time for a look at the superblocks: less than a search takes.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Returns whether a report is that of the drive at `path`.
 pub(crate) fn is_at(report: &StatusReport, path: &Path) -> bool {
@@ -25,8 +30,13 @@ pub fn file_id(found: &Metadata) -> FileId {
 }
 
 /// Returns the id in the superblocks of the drive at `path`, whether or not a server has it. `None` if there
-/// is no valid one. Takes no lock.
+/// is no valid one, or its file system hangs. Takes no lock.
 pub(crate) fn drive_id(path: &Path) -> Option<String> {
+    let path = path.to_path_buf();
+    foreign::within(PATIENCE, move || read_drive_id(&path)).unwrap_or_default()
+}
+
+fn read_drive_id(path: &Path) -> Option<String> {
     // Looked at before it is opened: that blocks on some kinds of files.
     let kind = std::fs::metadata(path).ok()?.file_type();
     if !kind.is_file() && !kind.is_block_device() {

@@ -39,6 +39,18 @@ impl Drop for End {
 ///
 /// [`Hangs`] if it takes longer, if 64 others hang, or if there is no thread for it.
 pub fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> Result<T, Hangs> {
+    within(PATIENCE, look)
+}
+
+/// As [`in_time`], with another limit.
+///
+/// # Errors
+///
+/// Those of [`in_time`].
+pub fn within<T: Send + 'static>(
+    patience: Duration,
+    look: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Hangs> {
     if HANGING.load(Ordering::Relaxed) >= HANGING_MAX {
         return Err(Hangs);
     }
@@ -52,7 +64,7 @@ pub fn in_time<T: Send + 'static>(look: impl FnOnce() -> T + Send + 'static) -> 
         let _ = sender.send(found);
     };
     std::thread::Builder::new().name("look".into()).spawn(run).map_err(|_| Hangs)?;
-    receiver.recv_timeout(PATIENCE).map_err(|_| {
+    receiver.recv_timeout(patience).map_err(|_| {
         // Counted before its end can be.
         HANGING.fetch_add(1, Ordering::Relaxed);
         let has_ended = is_over.swap(true, Ordering::AcqRel);

@@ -97,7 +97,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     drop(media);
     let options = created?;
-    let warnings = [needs_ratio(&options)?, lacks_room(&args.path)].into_iter().flatten().collect::<Vec<_>>();
+    let warnings = [needs_ratio(&options)?, lacks_room(&args.path, options.physical_size_bytes)]
+        .into_iter()
+        .flatten()
+        .collect::<Vec<_>>();
     let warning = (!warnings.is_empty()).then(|| warnings.join("; "));
     report_result(&format!("{}: created", shown(&args.path)), || print(args, &options, warning.as_deref()));
     for warning in warnings {
@@ -131,11 +134,13 @@ fn needs_ratio(options: &CreateOptions) -> Result<Option<String>> {
 }
 
 /// Returns a warning if the file system cannot hold the full size of a sparse file.
-fn lacks_room(path: &Path) -> Option<String> {
+fn lacks_room(path: &Path, physical_size_bytes: u64) -> Option<String> {
     if !path.metadata().ok()?.is_file() {
         return None;
     }
-    let (missing, free) = (missing_bytes(path).ok()?, free_bytes(path).ok()?);
+    // The file may be longer than the drive.
+    let missing = missing_bytes(path).ok()?.min(physical_size_bytes);
+    let free = free_bytes(path).ok()?;
     (missing > free).then(|| {
         format!(
             "it may take {} more from the file system, which has {} free: if that runs full, writes are refused",

@@ -41,7 +41,7 @@ fn no_room_under_the_drive_is_named_with_the_way_to_read_it() -> Outcome {
 fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     let long = format!("{mounted}/long");
     File::create(&long)?.set_len(400 << 20)?;
-    let created = drive.pumice(&["create", &long, "--size", "16M", "--capacity", "16M"]);
+    let created = drive.pumice(&["create", &long, "--size", "26M", "--capacity", "26M"]);
     assert_eq!(created.code, Some(0), "{created:?}");
     assert!(!created.stderr.contains("from the file system"), "it takes less than its file has: {created:?}");
     std::fs::remove_file(&long)?;

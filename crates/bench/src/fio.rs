@@ -18,9 +18,9 @@ const OLDEST_TEXT: &str = "3.20";
 /// Time beyond that of a job after which fio is given up.
 const LATE: Duration = Duration::from_secs(60);
 
-/// Where fio reads and writes.
+/// What fio reads and writes, and by which engine.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum IoTarget {
     /// A file or block device, past the page cache.
     File(PathBuf),
     /// A file by way of the page cache, of which nothing is there when a job begins.
@@ -40,21 +40,21 @@ pub(crate) enum Place {
     Objects,
 }
 
-impl Place {
+impl IoTarget {
     /// The engine of fio for it.
     fn engine(&self) -> &'static str {
         match self {
-            Place::File(_) | Place::Cached(_) => "libaio",
-            Place::Nbd(_) => "nbd",
-            Place::Rbd { .. } => "rbd",
-            Place::Objects => "of objects",
+            IoTarget::File(_) | IoTarget::Cached(_) => "libaio",
+            IoTarget::Nbd(_) => "nbd",
+            IoTarget::Rbd { .. } => "rbd",
+            IoTarget::Objects => "of objects",
         }
     }
 
     /// Number of images.
     pub(crate) fn images_count(&self) -> u32 {
         match self {
-            Place::Rbd { images, .. } => images.len() as u32,
+            IoTarget::Rbd { images, .. } => images.len() as u32,
             _ => 1,
         }
     }
@@ -62,7 +62,7 @@ impl Place {
     /// What fio's engine takes from the environment.
     fn environment(&self) -> Vec<(&'static str, &Path)> {
         match self {
-            Place::Rbd { conf, .. } => vec![("CEPH_CONF", conf.as_path())],
+            IoTarget::Rbd { conf, .. } => vec![("CEPH_CONF", conf.as_path())],
             _ => Vec::new(),
         }
     }
@@ -70,11 +70,11 @@ impl Place {
     /// Writes what a file system holds back, if this is a file in one.
     pub(crate) fn sync(&self) -> Result<()> {
         match self {
-            Place::File(path) | Place::Cached(path) => {
+            IoTarget::File(path) | IoTarget::Cached(path) => {
                 let file = std::fs::File::open(path).map_err(BenchError::io(path))?;
                 file.sync_all().map_err(BenchError::io(path))
             }
-            Place::Nbd(_) | Place::Rbd { .. } | Place::Objects => Ok(()),
+            IoTarget::Nbd(_) | IoTarget::Rbd { .. } | IoTarget::Objects => Ok(()),
         }
     }
 }
@@ -137,13 +137,13 @@ impl Fio {
     pub(crate) fn run(
         &self,
         job: &Job,
-        place: &Place,
+        io_target: &IoTarget,
         capacity_bytes: u64,
         seconds: u32,
         folder: &Path,
         stop: &Stop,
     ) -> Result<Measured> {
-        let engine = place.engine();
+        let engine = io_target.engine();
         if !self.engines.iter().any(|it| it == engine) {
             return Err(BenchError::Missing {
                 program: format!("the engine {engine} of fio"),
@@ -152,14 +152,14 @@ impl Fio {
         }
         // Standard output also has messages of engines.
         let results = folder.join("fio.json");
-        let mut arguments = job.arguments(place, capacity_bytes, seconds);
+        let mut arguments = job.arguments(io_target, capacity_bytes, seconds);
         arguments.push(format!("--output={}", results.display()));
         // fio writes the state of verification and other files into its working directory.
         arguments.push(format!("--aux-path={}", folder.display()));
         let limit = Duration::from_secs(u64::from(seconds)) * 3 + LATE;
         // Of an earlier job.
         let _ = std::fs::remove_file(&results);
-        let environment = place.environment();
+        let environment = io_target.environment();
         // `cpus_allowed` of fio is for its own threads only; engines such as rbd have theirs.
         let program = match &self.processors {
             None => self.program.clone(),

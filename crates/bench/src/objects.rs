@@ -251,8 +251,8 @@ impl Access {
     }
 }
 
-/// What the clients of a job share. A client whose request gets no answer may outlive its job.
-struct Shared {
+/// A job that clients run. A client whose request gets no answer may outlive its job.
+struct RunningJob {
     job: ObjectJob,
     access: Arc<Access>,
     /// Number of objects.
@@ -267,9 +267,9 @@ struct Shared {
 /// What a client did: the latencies of its requests, and the object that it got last.
 type Done = (Vec<f64>, Option<(u64, Vec<u8>)>);
 
-impl Shared {
+impl RunningJob {
     fn client(&self) -> Done {
-        let Shared { job, access, count, .. } = self;
+        let RunningJob { job, access, count, .. } = self;
         let mut data = vec![0; job.object_bytes()];
         let (mut latencies_us, mut got) = (Vec::new(), None);
         loop {
@@ -314,7 +314,7 @@ pub(crate) fn run(
     let cpu = || process::cpu_seconds(std::process::id(), false);
     let cpu_before = cpu();
     let since = Instant::now();
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(RunningJob {
         job: job.clone(),
         access: access.clone(),
         count: job.count(bytes),

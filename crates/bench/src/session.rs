@@ -11,7 +11,7 @@ use rustix::fs::FallocateFlags;
 
 use crate::budget::{self, Budget, Pace, ROUNDS_MAX};
 use crate::error::{BenchError, Refusal, Result};
-use crate::fio::{Data, Job, Pattern, Place};
+use crate::fio::{Data, IoTarget, Job, Pattern};
 use crate::load::Load;
 use crate::machine::Machine;
 use crate::objects;
@@ -433,10 +433,10 @@ impl<'a> Session<'a> {
             }
             Discards::ByRequests => {
                 // Each of several images to the size of one, which jobs on one alone fill.
-                let images = store.place().images_count();
+                let images = store.io_target().images_count();
                 let job = Job { block_kib: 1024, images, ..Job::sequential(Pattern::Trim, Data::Zeros) };
                 let (fio, capacity) = (&self.options.fio, store.capacity_bytes() * u64::from(images));
-                fio.run(&job, store.place(), capacity, LIMIT, folder, self.stop).map(drop)
+                fio.run(&job, store.io_target(), capacity, LIMIT, folder, self.stop).map(drop)
             }
         }
     }
@@ -476,7 +476,7 @@ impl Steps<'_> {
         loop {
             // Without a pause between the rounds: background work is part of what becomes steady.
             rounds.push(self.once(step, job_seconds, false)?.0);
-            let is_steady = steady::look(&rounds).is_some_and(|it| it.is_steady);
+            let is_steady = steady::assess(&rounds).is_some_and(|it| it.is_steady);
             let is_over = rounds.len() >= steady::ROUNDS_MAX || !self.budget.fits(f64::from(job_seconds));
             if is_steady || is_over {
                 return Ok(steady::merged(&rounds));
@@ -502,7 +502,7 @@ impl Steps<'_> {
         let (server_before, device_before) = (server(), cpu(store.devices()));
         let (mut sample, cut) = self.act(step, job_seconds)?;
         if store.is_in_kernel() {
-            store.place().sync()?;
+            store.io_target().sync()?;
         }
         if rests && !store.servers().is_empty() {
             sample.came_to_rest = Some(self.come_to_rest(&|| cpu(store.servers()))?);
@@ -562,7 +562,8 @@ impl Steps<'_> {
         let (measured, expected) = match &step.action {
             Action::Fio(job) => {
                 let (fio, capacity) = (&session.options.fio, store.capacity_bytes());
-                let measured = fio.run(job, store.place(), capacity, seconds, self.folder, session.stop)?;
+                let measured =
+                    fio.run(job, store.io_target(), capacity, seconds, self.folder, session.stop)?;
                 (measured, job.once_bytes(capacity))
             }
             Action::Objects(job) => {
@@ -575,7 +576,7 @@ impl Steps<'_> {
                 let expected = (job.count(capacity) * u64::from(job.object_kib)) << 10;
                 (measured, (!job.is_timed()).then_some(expected))
             }
-            Action::Copy(image) => return Ok((session.copy(image, store.place(), self.folder)?, None)),
+            Action::Copy(image) => return Ok((session.copy(image, store.io_target(), self.folder)?, None)),
             Action::Settle => {
                 let since = Instant::now();
                 store.settle()?;
@@ -601,9 +602,9 @@ impl Steps<'_> {
 
 impl Session<'_> {
     /// Copies an image to an export with `nbdcopy`, zeros included.
-    fn copy(&self, image: &Path, place: &Place, folder: &Path) -> Result<Sample> {
+    fn copy(&self, image: &Path, io_target: &IoTarget, folder: &Path) -> Result<Sample> {
         const COPY: Duration = Duration::from_secs(600);
-        let Place::Nbd(uri) = place else {
+        let IoTarget::Nbd(uri) = io_target else {
             return Err(BenchError::program("nbdcopy", "data sets are copied to exports of NBD"));
         };
         let bytes = image.metadata().map_err(BenchError::io(image))?.len();

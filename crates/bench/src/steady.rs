@@ -4,15 +4,15 @@
 
 use crate::sample::{Sample, Steady};
 
-/// Rounds of the window that is looked at.
+/// Rounds of the measurement window.
 const WINDOW: usize = 5;
 /// Most rounds of a job, as in the specification.
 pub(crate) const ROUNDS_MAX: usize = 25;
 const RANGE_MAX: f64 = 0.20;
 const SLOPE_MAX: f64 = 0.10;
 
-/// Looks at the last rounds; `None` if there are less than five.
-pub(crate) fn look(rounds: &[Sample]) -> Option<Steady> {
+/// Assesses the last five rounds. Returns `None` if there are fewer.
+pub(crate) fn assess(rounds: &[Sample]) -> Option<Steady> {
     let window: Vec<f64> = last(rounds)?.iter().map(|sample| sample.requests_per_second).collect();
     let count = window.len() as f64;
     let mean = window.iter().sum::<f64>() / count;
@@ -60,7 +60,7 @@ pub(crate) fn merged(rounds: &[Sample]) -> Sample {
         device_cpu_seconds: all(&|it| it.device_cpu_seconds),
         write_amplification: all(&|it| it.write_amplification).map(|sum| sum / count),
         steady: Some(
-            look(rounds).unwrap_or(Steady { rounds_count: rounds.len() as u32, ..Steady::default() }),
+            assess(rounds).unwrap_or(Steady { rounds_count: rounds.len() as u32, ..Steady::default() }),
         ),
         // What the store holds at the end.
         ..end
@@ -84,14 +84,14 @@ mod tests {
 
     #[test]
     fn five_level_rounds_are_steady() {
-        assert_eq!(look(&rounds(&[100.0; 4])), None);
-        let level = look(&rounds(&[500.0, 100.0, 105.0, 95.0, 100.0, 102.0])).expect("five rounds");
+        assert_eq!(assess(&rounds(&[100.0; 4])), None);
+        let level = assess(&rounds(&[500.0, 100.0, 105.0, 95.0, 100.0, 102.0])).expect("five rounds");
         assert!(level.is_steady && level.rounds_count == 6, "{level:?}");
         assert!((level.range_share - 10.0 / 100.4).abs() < 1e-9, "{level:?}");
-        let wide = look(&rounds(&[100.0, 125.0, 100.0, 100.0, 100.0])).expect("five rounds");
+        let wide = assess(&rounds(&[100.0, 125.0, 100.0, 100.0, 100.0])).expect("five rounds");
         assert!(!wide.is_steady && wide.range_share > 0.2 && wide.slope_share < 0.1, "{wide:?}");
         // By 4.5 each: 18 % from end to end.
-        let falling = look(&rounds(&[109.0, 104.5, 100.0, 95.5, 91.0])).expect("five rounds");
+        let falling = assess(&rounds(&[109.0, 104.5, 100.0, 95.5, 91.0])).expect("five rounds");
         assert!(!falling.is_steady && falling.range_share < 0.2, "{falling:?}");
         assert!((falling.slope_share - 0.18).abs() < 1e-9, "{falling:?}");
     }

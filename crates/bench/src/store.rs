@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{BenchError, Result};
-use crate::fio::Place;
+use crate::fio::IoTarget;
 use crate::objects::Access;
 use crate::process::Stop;
 use crate::scene::{Action, Scene};
@@ -89,7 +89,7 @@ pub(crate) enum Discards {
 /// What a target is while a scene runs on it. Dropping it ends its servers and removes what was made.
 pub(crate) trait Store {
     /// Where fio finds it.
-    fn place(&self) -> &Place;
+    fn io_target(&self) -> &IoTarget;
 
     /// Access to objects, where jobs are of objects.
     fn objects(&self) -> Option<&Arc<Access>> {

@@ -9,13 +9,18 @@ use std::str::FromStr;
 
 use crate::error::BenchError;
 pub use error::{AddressError, TargetError};
-pub(crate) use nvme_tcp::DISCOVERY_NQN;
 pub use nvme_tcp::NvmeTcpAddress;
 
 /// Least that jobs can use.
 pub(crate) const SMALLEST_BYTES: u64 = 16 << 20;
 /// How addresses of NVMe/TCP begin.
 const SCHEME_NVME_TCP: &str = "nvme-tcp://";
+/// Longest NVMe Qualified Name (NVMe Base Specification, section 4.7).
+const NQN_MAX_BYTES: usize = 223;
+/// Name of discovery services, which have no namespaces.
+pub(crate) const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
+/// Largest namespace ID; the one above means all.
+const NSID_MAX: u32 = u32::MAX - 1;
 
 /// Kind of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -24,7 +24,7 @@ use attach::sfx;
 use serde_json::json;
 use status::{path_text, shown};
 
-use crate::by::By;
+use crate::attach_method::AttachMethod;
 use crate::config::one_of;
 use crate::detach::detach_without_node;
 use crate::logging;
@@ -86,9 +86,9 @@ const JOURNAL_BYTES_MIN: u64 = 1 << 20;
 #[derive(Clone, clap::Args)]
 pub(crate) struct How {
     /// Way to make the node: auto, ublk, loop or nbd. auto: the first that works [default: auto]
-    #[arg(long, value_name = "WAY", value_parser = one_of::<By>(&["auto", "ublk", "loop", "nbd"]),
+    #[arg(long, value_name = "WAY", value_parser = one_of::<AttachMethod>(&["auto", "ublk", "loop", "nbd"]),
         hide_possible_values = true, default_value = "auto", hide_default_value = true)]
-    by: By,
+    by: AttachMethod,
     /// Wait so long, in seconds, for a server to have the drive before one is started
     #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true)]
     wait: u64,
@@ -322,8 +322,8 @@ pub(crate) fn run_bridge(args: &BridgeArgs) -> Result<()> {
     let options = Options {
         path: args.path.clone(),
         ways: match args.how.by {
-            By::Auto => NodeKind::ALL.to_vec(),
-            By::This(way) => vec![way],
+            AttachMethod::Auto => NodeKind::ALL.to_vec(),
+            AttachMethod::This(way) => vec![way],
         },
         start: attach::bridge::Start { program: program()?, arguments: args.how.serve.clone() },
         wait: Duration::from_secs(args.how.wait),

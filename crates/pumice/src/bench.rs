@@ -19,7 +19,7 @@ use crate::input::text_in;
 use crate::output::Output;
 use crate::size::Size;
 use crate::usage::{Coded, WrongUsage, complain, one_line};
-use empty::Looks;
+use empty::TargetChecks;
 use examine::examine;
 use progress::Bar;
 
@@ -238,13 +238,13 @@ fn measure(args: &Args) -> Result<()> {
     }
     let stop = Stop::default();
     targets.iter().try_for_each(|target| examine(target, &stop))?;
-    let looks = Looks::new(args.destroy, &stop);
-    targets.iter().try_for_each(|target| looks.first(target))?;
+    let checks = TargetChecks::new(args.destroy, &stop);
+    targets.iter().try_for_each(|target| checks.first(target))?;
     let at_signal = stop.clone();
     crate::interrupt::on_signal(move || at_signal.set())?;
     let in_use = |device: &Path| in_use::refuse(device).map_err(|error| one_line(&error).into());
     let connections = ::bench::connect(&mut targets, &in_use, &stop).map_err(ended)?;
-    let measured = measure_on(args, suite, fio, targets, &looks, [json, html]);
+    let measured = measure_on(args, suite, fio, targets, &checks, [json, html]);
     for left in connections.disconnect() {
         complain(&format!("warning: {left}"));
     }
@@ -257,12 +257,12 @@ fn measure_on(
     suite: &'static Suite,
     fio: Fio,
     targets: Vec<Target>,
-    looks: &Looks<'_>,
+    checks: &TargetChecks<'_>,
     [json, html]: [Option<Output>; 2],
 ) -> Result<()> {
-    let stop = looks.stop();
+    let stop = checks.stop();
     for target in targets.iter().filter(|target| matches!(target.kind, Kind::NvmeTcp { .. })) {
-        looks.first(target).map_err(|error| match stop.is_set() {
+        checks.first(target).map_err(|error| match stop.is_set() {
             true => ended(BenchError::Interrupted),
             false => error,
         })?;
@@ -284,7 +284,7 @@ fn measure_on(
     };
     let bar = Bar::new();
     let check = |target: &Target, is_first: bool| {
-        let looked = if is_first { looks.before_writes(target, bar.voice()) } else { empty::free(target) };
+        let looked = if is_first { checks.before_writes(target, bar.voice()) } else { empty::free(target) };
         looked.map_err(|error| one_line(&error).into())
     };
     let run = Session::new(suite, &options, stop, &|progress| bar.show(progress)).checked(&check).run();

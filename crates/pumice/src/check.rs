@@ -18,7 +18,7 @@ use crate::output::print_json;
 use crate::progress;
 use crate::size::Size;
 use crate::usage::Coded;
-use report::{Checked, Found};
+use report::{CheckOutcome, Checked};
 
 /// Update interval of the progress bar.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
@@ -91,7 +91,7 @@ fn examine(args: &Args) -> Result<()> {
         let report = check(&drive, &status, args.deep).await?;
         let media = AnyMedia::from(FileMedia::open(&args.path, true, Direct::Auto)?);
         let owner = drive::find_owner(&media).await;
-        Ok(Found::Open(Box::new(Checked { status, report, owner })))
+        Ok(CheckOutcome::Open(Box::new(Checked { status, report, owner })))
     })??;
     let mut out = std::io::stdout().lock();
     let printed = match args.json {
@@ -111,10 +111,10 @@ fn faults_text(count: u64) -> String {
 }
 
 /// Collects the state of the superblocks and checkpoints of a drive that cannot be opened.
-async fn closed(path: &Path, why: String) -> Result<Found> {
+async fn closed(path: &Path, why: String) -> Result<CheckOutcome> {
     let media = AnyMedia::from(FileMedia::open(path, true, Direct::Auto)?);
     let (superblocks, checkpoints) = drive::find_copies(&media).await;
-    Ok(Found::Closed { superblocks, checkpoints, why })
+    Ok(CheckOutcome::Closed { superblocks, checkpoints, why })
 }
 
 async fn check(drive: &Drive<AnyMedia>, status: &Status, deep: bool) -> Result<CheckReport> {

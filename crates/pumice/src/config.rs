@@ -13,7 +13,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow, bail};
 use nbd::{Access, Address};
 
-use crate::by::By;
+use crate::attach_method::AttachMethod;
 use crate::usage::WrongUsage;
 pub(crate) use options::{DriveOptions, ServerOptions};
 pub(crate) use values::{Offload, one_of, parse_unix_socket};
@@ -65,7 +65,7 @@ pub(crate) struct DriveConfig {
     /// Clients that may use it.
     pub(crate) access: Access,
     /// How `pumice attach --configured` is to attach it, if it is.
-    pub(crate) attach: Option<By>,
+    pub(crate) attach: Option<AttachMethod>,
     pub(crate) options: DriveOptions,
 }
 

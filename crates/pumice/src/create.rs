@@ -66,20 +66,36 @@ pub(crate) struct Args {
     json: bool,
 }
 
+/// Backing of a new drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Backing {
+    /// A file that this command creates.
+    New,
+    /// A file or device that existed. It must hold nothing.
+    MustBeBlank,
+    /// A file or device that existed. Its contents are overwritten (`--force`).
+    Overwritten,
+}
+
 pub(crate) fn run(args: &Args) -> Result<()> {
-    let existed = look(&args.path)?;
+    let existed = check_path(&args.path)?;
+    let backing = match (existed, args.force) {
+        (false, _) => Backing::New,
+        (true, false) => Backing::MustBeBlank,
+        (true, true) => Backing::Overwritten,
+    };
     let (media, grown) = match existed {
         true => open_existing(args)?,
         false => (create_file(args)?, None),
     };
-    if existed && !args.force {
+    if backing == Backing::MustBeBlank {
         // Another command may have created a drive before the file was locked. That drive must not be
         // overwritten.
         refuse_contents(&media)?;
     }
     // Nothing is written before the options are known to be possible.
     let created = options(args, &media).and_then(|options| {
-        let prepare = prepare(media.clone(), existed, args.force);
+        let prepare = prepare(media.clone(), backing);
         let create =
             |spawner| service::create(&args.path, &media, &options, args.take_over, prepare, spawner);
         run_here(IoChoice::Auto, create)??;
@@ -110,13 +126,13 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 /// Returns what is done to the backing once it is claimed.
-fn prepare(media: FileMedia, existed: bool, force: bool) -> Prepare {
+fn prepare(media: FileMedia, backing: Backing) -> Prepare {
     Box::new(move |may_change| {
-        let prepared = match (existed, force) {
-            (false, _) => Ok(()),
-            (true, true) => clear::clear(&media, may_change),
-            // Another machine may have created a drive since it was looked at.
-            (true, false) => refuse_contents(&media),
+        let prepared = match backing {
+            Backing::New => Ok(()),
+            Backing::Overwritten => clear::clear(&media, may_change),
+            // Another machine may have created a drive since the first check.
+            Backing::MustBeBlank => refuse_contents(&media),
         };
         prepared.map_err(|error| format!("{error:#}").into())
     })
@@ -177,7 +193,7 @@ fn print(args: &Args, options: &CreateOptions, warning: Option<&str>) -> Result<
 }
 
 /// Returns whether the path exists. Fails if the path cannot be examined, or if its directory does not exist.
-fn look(path: &Path) -> Result<bool> {
+fn check_path(path: &Path) -> Result<bool> {
     let existed = path.try_exists().with_context(|| format!("{}: cannot look at it", shown(path)))?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."));
     if !existed && !above.is_dir() {
@@ -364,7 +380,7 @@ mod tests {
         let clear = Box::new(move |may_change: &service::MayChange| {
             let is_claimed = || Handle::current().block_on(find_owner(&seen)).is_some_and(|owner| owner.open);
             assert!(is_claimed());
-            prepare(seen.clone(), true, true)(may_change)?;
+            prepare(seen.clone(), Backing::Overwritten)(may_change)?;
             assert!(is_claimed(), "the mark was cleared");
             Ok(())
         });
@@ -380,8 +396,9 @@ mod tests {
     fn a_drive_that_appears_before_the_claim_stays() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, media) = used(dir.path());
-        create_on(&path, &media, prepare(media.clone(), true, true)).expect("created");
-        let error = create_on(&path, &media, prepare(media.clone(), true, false)).expect_err("a drive");
+        create_on(&path, &media, prepare(media.clone(), Backing::Overwritten)).expect("created");
+        let error =
+            create_on(&path, &media, prepare(media.clone(), Backing::MustBeBlank)).expect_err("a drive");
         assert!(error.to_string().contains("holds a Pumice drive"), "{error}");
     }
 
@@ -389,7 +406,7 @@ mod tests {
     fn owner_pages_alone_are_no_contents() {
         let dir = tempfile::tempdir().expect("a directory");
         let (path, media) = used(dir.path());
-        create_on(&path, &media, prepare(media.clone(), true, true)).expect("created");
+        create_on(&path, &media, prepare(media.clone(), Backing::Overwritten)).expect("created");
         drop(media);
         let file = File::options().write(true).open(&path).expect("opened");
         for (start, end) in [(0, 16), (28, 80), (92, 1024)] {

@@ -6,8 +6,8 @@
 mod account;
 mod alone;
 mod attach;
+mod attach_method;
 mod bench;
-mod by;
 mod capacity;
 mod check;
 mod colour;

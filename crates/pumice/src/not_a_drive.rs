@@ -15,11 +15,11 @@ pub(crate) fn clarify(error: anyhow::Error) -> anyhow::Error {
         Some(ServiceError::Drive { path, source: drive::Error::NotADrive }) => Some(path.clone()),
         _ => None,
     });
-    no_drive.and_then(|path| look(&path).ok()).unwrap_or(error)
+    no_drive.and_then(|path| describe(&path).ok()).unwrap_or(error)
 }
 
 /// Creates the error for a path that is not a drive, with its likely contents.
-fn look(path: &Path) -> Result<anyhow::Error> {
+fn describe(path: &Path) -> Result<anyhow::Error> {
     let media = FileMedia::open(path, true, Direct::Auto)?;
     let holds = match media.reopen().and_then(|file| signatures::find(&file, path)).map(Contents::new) {
         Ok(Some(contents)) => format!(" (holds {contents})"),

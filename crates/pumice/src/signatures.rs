@@ -71,25 +71,25 @@ const ZFS_UBERBLOCK: [[u8; 8]; 2] = [0x00ba_b10c_u64.to_le_bytes(), 0x00ba_b10c_
 
 /// A known format, or other data, and the place where it was recognized.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct Signature {
     /// The format, with its article; "data" if it is not known.
     pub(crate) what: String,
     /// Offset of its signature from the beginning, in bytes; of the first byte that is not zero for "data".
     pub(crate) offset: u64,
 }
 
-impl Found {
-    fn new(what: &str, offset: u64) -> Found {
-        Found { what: what.to_string(), offset }
+impl Signature {
+    fn new(what: &str, offset: u64) -> Signature {
+        Signature { what: what.to_string(), offset }
     }
 }
 
 /// What a backing holds: `an XFS file system (at byte 0)`.
-pub(crate) struct Contents(Vec<Found>);
+pub(crate) struct Contents(Vec<Signature>);
 
 impl Contents {
     /// Returns `None` if nothing was found.
-    pub(crate) fn new(found: Vec<Found>) -> Option<Contents> {
+    pub(crate) fn new(found: Vec<Signature>) -> Option<Contents> {
         (!found.is_empty()).then_some(Contents(found))
     }
 }
@@ -124,7 +124,7 @@ impl fmt::Display for Contents {
 ///
 /// # Errors
 /// Both ends must be readable.
-pub(crate) fn find(mut file: &File, path: &Path) -> io::Result<Vec<Found>> {
+pub(crate) fn find(mut file: &File, path: &Path) -> io::Result<Vec<Signature>> {
     let size = file.seek(SeekFrom::End(0))?;
     let read = |offset: u64, length: u64| {
         let mut bytes = vec![0; length as usize];
@@ -140,8 +140,8 @@ pub(crate) fn find(mut file: &File, path: &Path) -> io::Result<Vec<Found>> {
     let mut all = wipefs::find(path);
     // What `wipefs` names is no unknown data, and a boot sector is part of it.
     let is_known = !all.is_empty();
-    let adds = |found: &Found| !is_known || !(found.what == "data" || found.what == BOOT);
-    let here: Vec<Found> = here.into_iter().filter(adds).collect();
+    let adds = |found: &Signature| !is_known || !(found.what == "data" || found.what == BOOT);
+    let here: Vec<Signature> = here.into_iter().filter(adds).collect();
     for found in here {
         if !all.iter().any(|other| other.offset == found.offset || other.what == found.what) {
             all.push(found);
@@ -166,7 +166,7 @@ fn blank_owner_pages(head: &mut [u8]) {
 
 /// Returns what is recognized in something of `size` bytes that begins with `head` and ends with `tail`.
 /// Nothing if both are blank.
-pub(crate) fn in_ends(size: u64, head: &[u8], tail: &[u8]) -> Vec<Found> {
+pub(crate) fn in_ends(size: u64, head: &[u8], tail: &[u8]) -> Vec<Signature> {
     let tail_offset = size.saturating_sub(tail.len() as u64);
     let mut found = in_head(head);
     if found.first().is_some_and(|found| found.what == DRIVE) {
@@ -180,7 +180,7 @@ pub(crate) fn in_ends(size: u64, head: &[u8], tail: &[u8]) -> Vec<Found> {
     }
     if found.is_empty() {
         let first = |bytes: &[u8], offset: u64| {
-            bytes.iter().position(|byte| *byte != 0).map(|at| Found::new("data", offset + at as u64))
+            bytes.iter().position(|byte| *byte != 0).map(|at| Signature::new("data", offset + at as u64))
         };
         found.extend(first(head, 0).or_else(|| first(tail, tail_offset)));
     }
@@ -191,27 +191,28 @@ fn holds(bytes: &[u8], offset: usize, magic: &[u8]) -> bool {
     bytes.get(offset..).is_some_and(|bytes| bytes.starts_with(magic))
 }
 
-fn in_head(head: &[u8]) -> Vec<Found> {
+fn in_head(head: &[u8]) -> Vec<Signature> {
     let known = SIGNATURES.iter().filter(|(offset, magic, _)| holds(head, *offset, magic));
-    let mut found: Vec<Found> = known.map(|(offset, _, name)| Found::new(name, *offset as u64)).collect();
+    let mut found: Vec<Signature> =
+        known.map(|(offset, _, name)| Signature::new(name, *offset as u64)).collect();
     found.extend([0, ZFS_LABEL_BYTES].into_iter().filter_map(|label| uberblock(head, 0, label)));
     let (offset, magic) = BOOT_SIGNATURE;
     if found.is_empty() && holds(head, offset, magic) {
-        found.push(Found::new(BOOT, offset as u64));
+        found.push(Signature::new(BOOT, offset as u64));
     }
     found
 }
 
 /// Returns the first uberblock of the ZFS label at `label`, if `bytes`, which begin at `offset`, hold it.
-fn uberblock(bytes: &[u8], offset: u64, label: u64) -> Option<Found> {
+fn uberblock(bytes: &[u8], offset: u64, label: u64) -> Option<Signature> {
     let ring = label.checked_add(ZFS_LABEL_BYTES / 2)?.checked_sub(offset)? as usize;
     let places = (ring..ring + ZFS_LABEL_BYTES as usize / 2).step_by(ZFS_UBERBLOCK_STEP);
     let mut places = places.filter(|at| ZFS_UBERBLOCK.iter().any(|magic| holds(bytes, *at, magic)));
-    places.next().map(|at| Found::new(ZFS, offset + at as u64))
+    places.next().map(|at| Signature::new(ZFS, offset + at as u64))
 }
 
 /// Returns formats that keep a signature or a copy of it at the end.
-fn in_tail(size: u64, offset: u64, tail: &[u8]) -> Vec<Found> {
+fn in_tail(size: u64, offset: u64, tail: &[u8]) -> Vec<Signature> {
     let sector = size / 512;
     // The superblocks of md: version 0.90 in the last whole 64 KiB but for less than that, 1.0 from 8 KiB
     // before the end (`super0.c` and `super1.c` of mdadm). Those of Intel's firmware RAID and of DDF are in
@@ -233,7 +234,7 @@ fn in_tail(size: u64, offset: u64, tail: &[u8]) -> Vec<Found> {
     };
     let there = places.into_iter().filter_map(|(at, magic, name)| {
         let at = at.filter(|at| is_there(*at, magic))?;
-        Some(Found::new(name, at))
+        Some(Signature::new(name, at))
     });
     let end = size / ZFS_LABEL_BYTES * ZFS_LABEL_BYTES;
     let labels = [2, 1].into_iter().filter_map(|labels| end.checked_sub(labels * ZFS_LABEL_BYTES));
@@ -264,17 +265,17 @@ mod tests {
         let blank = vec![0; TAIL_BYTES as usize];
         for (offset, magic, name) in SIGNATURES {
             let found = in_ends(SIZE, &head_with(*offset, magic), &blank);
-            assert_eq!(found, [Found::new(name, *offset as u64)]);
+            assert_eq!(found, [Signature::new(name, *offset as u64)]);
         }
-        assert_eq!(in_ends(SIZE, &head_with(510, b"\x55\xaa"), &blank), [Found::new(BOOT, 510)]);
-        assert_eq!(in_ends(SIZE, &head_with(700_000, b"\x01"), &blank), [Found::new("data", 700_000)]);
+        assert_eq!(in_ends(SIZE, &head_with(510, b"\x55\xaa"), &blank), [Signature::new(BOOT, 510)]);
+        assert_eq!(in_ends(SIZE, &head_with(700_000, b"\x01"), &blank), [Signature::new("data", 700_000)]);
         assert_eq!(
             in_ends(SIZE, &blank, &tail_with(SIZE, SIZE - 1, b"\x01")),
-            [Found::new("data", SIZE - 1)]
+            [Signature::new("data", SIZE - 1)]
         );
         assert_eq!(in_ends(SIZE, &blank, &blank), []);
         assert_eq!(in_ends(0, &[], &[]), []);
-        assert_eq!(in_ends(2, b"XF", b"XF"), [Found::new("data", 0)]);
+        assert_eq!(in_ends(2, b"XF", b"XF"), [Signature::new("data", 0)]);
     }
 
     #[test]
@@ -292,7 +293,7 @@ mod tests {
                 ((size & !0x3ffff) - 0x8_0000 + 0x2_0000, &ZFS_UBERBLOCK[1], ZFS),
             ] {
                 let found = in_ends(size, &blank, &tail_with(size, offset, magic));
-                assert_eq!(found, [Found::new(name, offset)], "{size}");
+                assert_eq!(found, [Signature::new(name, offset)], "{size}");
             }
         }
     }
@@ -300,7 +301,7 @@ mod tests {
     #[test]
     fn contents_are_named_with_their_places() {
         let shown = |found: &[(&str, u64)]| {
-            let found = found.iter().map(|(what, offset)| Found::new(what, *offset)).collect();
+            let found = found.iter().map(|(what, offset)| Signature::new(what, *offset)).collect();
             Contents::new(found).map(|contents| contents.to_string()).unwrap_or_default()
         };
         assert_eq!(shown(&[]), "");

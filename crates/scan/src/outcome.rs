@@ -16,7 +16,7 @@ use crate::report::{
 };
 use crate::reservoir::Known;
 use crate::source::{Population, Trouble};
-use crate::worker::{Shared, Sums};
+use crate::worker::{ScanState, Sums};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Largest number of problem files listed. All are counted.
@@ -27,7 +27,7 @@ const PARTS_MAX: usize = 1000;
 pub(crate) struct Outcome<'a> {
     pub(crate) options: &'a Options,
     pub(crate) population: &'a Population,
-    pub(crate) shared: Option<&'a Shared<'a>>,
+    pub(crate) state: Option<&'a ScanState<'a>>,
     pub(crate) sums: &'a Sums,
     /// Tallies at each look of samples drawn with replacement. Empty for streams, and if everything was read.
     pub(crate) looks: &'a Looks,
@@ -70,8 +70,8 @@ impl Outcome<'_> {
                 hole_bytes: self.population.hole_blocks * BLOCK,
             },
             read: ReadSummary {
-                bytes: match self.shared {
-                    Some(shared) => shared.read_bytes.load(std::sync::atomic::Ordering::Relaxed),
+                bytes: match self.state {
+                    Some(state) => state.read_bytes.load(std::sync::atomic::Ordering::Relaxed),
                     None => self.population.bytes,
                 },
                 blocks_count: sums.blocks.count(),
@@ -82,8 +82,8 @@ impl Outcome<'_> {
             codecs: self.codecs(),
             layouts: self.layouts(),
             predicted_drive: self.predicted(),
-            by_type: self.parts(&sums.parts.types, |number, shared| {
-                shared.types.lock().map(|names| names.name(number).to_string()).unwrap_or_default()
+            by_type: self.parts(&sums.parts.types, |number, state| {
+                state.types.lock().map(|names| names.name(number).to_string()).unwrap_or_default()
             }),
             by_directory: self.parts(&sums.parts.groups, |number, _| {
                 self.population.groups().get(number as usize).cloned().unwrap_or_default()
@@ -235,8 +235,8 @@ impl Outcome<'_> {
         })
     }
 
-    fn parts(&self, parts: &HashMap<u32, Tally>, name: impl Fn(u32, &Shared<'_>) -> String) -> Vec<Part> {
-        let Some(shared) = self.shared else { return Vec::new() };
+    fn parts(&self, parts: &HashMap<u32, Tally>, name: impl Fn(u32, &ScanState<'_>) -> String) -> Vec<Part> {
+        let Some(state) = self.state else { return Vec::new() };
         let design = self.options.block_design().for_range((RECORD_BYTES_MAX * PARTS_A_BYTE) as f64);
         let bytes = 1.0 / PARTS_A_BYTE as f64;
         // Parts are tallied over groups, which are read only as long as the prediction needs samples.
@@ -245,7 +245,7 @@ impl Outcome<'_> {
             count => self.blocks() as f64 / count as f64,
         };
         let part = |(number, tally): (&u32, &Tally)| Part {
-            name: name(*number, shared),
+            name: name(*number, state),
             data_bytes: (tally.count as f64 * BLOCK as f64 * scale) as u64,
             stored_bytes: (tally.sum as f64 * bytes * scale) as u64,
             samples_count: tally.count,

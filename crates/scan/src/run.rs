@@ -19,7 +19,7 @@ use crate::outcome::Outcome;
 use crate::report::Report;
 use crate::reservoir::Reservoir;
 use crate::source::{Extent, Pace, Population, SourceError};
-use crate::worker::{Shared, Sums, Worker, fill};
+use crate::worker::{ScanState, Sums, Worker, fill};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Bytes of the blocks under one leaf: the piece that a full scan reads at once.
@@ -55,18 +55,18 @@ pub fn scan(
     }
     let full = !thinned && (options.full || population.blocks() <= options.small_blocks());
     let read = |bytes| progress(Progress::Read(bytes));
-    let shared = Shared::new(population, &pace, full, &read);
+    let state = ScanState::new(population, &pace, full, &read);
     let mut workers: Vec<Worker> =
         (0..options.threads.max(1)).map(|_| Worker::new(&options.codecs(), &options.rivals())).collect();
     let mut looks = Looks::default();
     if full {
         progress(Progress::Begin(Some(population.blocks() * BLOCK)));
-        read_all(&shared, &mut workers);
+        read_all(&state, &mut workers);
     } else {
         let blocks = options.block_design().samples_max() * GROUP_BLOCKS * BLOCK;
         let units = options.unit_design().map_or(0, |design| design.samples_max());
         progress(Progress::Begin(Some(blocks + units * UNIT_BYTES_MAX as u64)));
-        looks = sample(&shared, options, &mut workers);
+        looks = sample(&state, options, &mut workers);
     }
     let sums = finish(workers, options);
     if population.blocks() > 0 && sums.blocks.count() == 0 {
@@ -80,7 +80,7 @@ pub fn scan(
     let outcome = Outcome {
         options,
         population,
-        shared: Some(&shared),
+        state: Some(&state),
         sums: &sums,
         looks: &looks,
         exact: full,
@@ -140,7 +140,7 @@ pub fn scan_stream(
     let outcome = Outcome {
         options,
         population: &population,
-        shared: None,
+        state: None,
         sums: &sums,
         looks: &Looks::default(),
         exact,
@@ -174,11 +174,11 @@ fn each<T: Sync>(workers: &mut [Worker], jobs: &[T], work: impl Fn(&mut Worker, 
 }
 
 /// Draws blocks, then units, until all intervals are narrow enough.
-fn sample(shared: &Shared<'_>, options: &Options, workers: &mut [Worker]) -> Looks {
+fn sample(state: &ScanState<'_>, options: &Options, workers: &mut [Worker]) -> Looks {
     let mut rng = StdRng::seed_from_u64(options.seed);
     let mut looks = Looks::default();
-    sample_blocks(shared, options, workers, &mut rng, &mut looks.blocks);
-    sample_units(shared, options, workers, &mut rng, &mut looks.units);
+    sample_blocks(state, options, workers, &mut rng, &mut looks.blocks);
+    sample_units(state, options, workers, &mut rng, &mut looks.units);
     looks
 }
 
@@ -223,7 +223,7 @@ fn is_narrow(design: &Design, tallies: impl Iterator<Item = Tally>) -> bool {
 }
 
 fn sample_blocks(
-    shared: &Shared<'_>,
+    state: &ScanState<'_>,
     options: &Options,
     workers: &mut [Worker],
     rng: &mut StdRng,
@@ -231,7 +231,7 @@ fn sample_blocks(
 ) {
     let design = options.block_design();
     let group_design = design.for_range(design.range * PARTS_A_BYTE as f64);
-    let mut random = Draws::new(shared.population, rng);
+    let mut random = Draws::new(state.population, rng);
     let (mut draws, mut groups_done) = (0, false);
     for look in design.looks() {
         while measured(workers) < look && draws < design.samples_max() * DRAWS_A_SAMPLE && !random.ended {
@@ -241,8 +241,8 @@ fn sample_blocks(
             let turns: Vec<&[u64]> = blocks.chunks(BLOCKS_A_TURN).collect();
             // A group takes eight times as much reading as a block.
             match groups_done {
-                true => each(workers, &turns, |worker, turn| worker.sample_alone(shared, turn)),
-                false => each(workers, &turns, |worker, turn| worker.sample(shared, turn)),
+                true => each(workers, &turns, |worker, turn| worker.sample_alone(state, turn)),
+                false => each(workers, &turns, |worker, turn| worker.sample(state, turn)),
             }
         }
         let mut sums = BlocksLook {
@@ -265,14 +265,14 @@ fn sample_blocks(
 }
 
 fn sample_units(
-    shared: &Shared<'_>,
+    state: &ScanState<'_>,
     options: &Options,
     workers: &mut [Worker],
     rng: &mut StdRng,
     looks: &mut Vec<UnitTally>,
 ) {
     let Some(design) = options.unit_design() else { return };
-    let mut random = Draws::new(shared.population, rng);
+    let mut random = Draws::new(state.population, rng);
     let mut draws = 0;
     for look in design.looks() {
         let units = |workers: &[Worker]| workers.iter().map(|w| w.sums.units.count).sum::<u64>();
@@ -280,7 +280,7 @@ fn sample_units(
             let count = look - units(workers);
             draws += count;
             let blocks = random.draw(count);
-            each(workers, &blocks, |worker, block| worker.sample_unit(shared, *block));
+            each(workers, &blocks, |worker, block| worker.sample_unit(state, *block));
         }
         let mut sums = UnitTally::new(options.rivals().len());
         workers.iter().for_each(|worker| sums.merge(&worker.sums.units));
@@ -297,9 +297,9 @@ fn measured(workers: &[Worker]) -> u64 {
 }
 
 /// Reads everything, in units of the leaves of the map that the drive would have.
-fn read_all(shared: &Shared<'_>, workers: &mut [Worker]) {
+fn read_all(state: &ScanState<'_>, workers: &mut [Worker]) {
     const LEAF: u64 = NODE_ENTRIES as u64;
-    let population = shared.population;
+    let population = state.population;
     // Identifies the leaf: within a standalone item, or within all other items together.
     let leaf_of = |extent: &Extent| {
         let alone = population.items()[extent.item as usize].alone;
@@ -322,7 +322,7 @@ fn read_all(shared: &Shared<'_>, workers: &mut [Worker]) {
     }
     starts.push(pieces.len());
     let leaves: Vec<&[Extent]> = starts.windows(2).map(|pair| &pieces[pair[0]..pair[1]]).collect();
-    each(workers, &leaves, |worker, leaf| worker.leaf(shared, leaf));
+    each(workers, &leaves, |worker, leaf| worker.leaf(state, leaf));
 }
 
 /// Reader that splits a stream into pieces of one leaf each.

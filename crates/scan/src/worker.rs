@@ -13,7 +13,7 @@ use crate::frames::{Cost, GROUP_BLOCKS, Kept};
 use crate::layouts::{Rival, UNIT_BYTES_MAX};
 use crate::measure::{BlockTally, CostTally, Meter, UnitTally};
 use crate::predict::{LeafSum, Leaves};
-use crate::source::{Extent, Pace, Population, ReadAt};
+use crate::source::{Extent, Pace, Population, ReadAt, ReadOrder};
 use crate::types::{self, HEAD_BYTES, Names};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -21,7 +21,7 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 const UNKNOWN: u32 = u32::MAX;
 
 /// State shared by all threads.
-pub(crate) struct Shared<'a> {
+pub(crate) struct ScanState<'a> {
     pub(crate) population: &'a Population,
     pub(crate) pace: &'a Pace,
     /// True if everything is read in order, false if samples are drawn.
@@ -34,20 +34,20 @@ pub(crate) struct Shared<'a> {
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
 }
 
-impl<'a> Shared<'a> {
+impl<'a> ScanState<'a> {
     pub(crate) fn new(
         population: &'a Population,
         pace: &'a Pace,
         full: bool,
         progress: &'a (dyn Fn(u64) + Sync),
-    ) -> Shared<'a> {
+    ) -> ScanState<'a> {
         /// Largest number of files listed individually.
         const LARGEST_MAX: usize = 100;
         let items = population.items();
         let mut order: Vec<u32> = (0..items.len() as u32).collect();
         order.sort_by_key(|item| std::cmp::Reverse(items[*item as usize].bytes));
         order.truncate(LARGEST_MAX);
-        Shared {
+        ScanState {
             population,
             pace,
             full,
@@ -177,19 +177,20 @@ impl Worker {
     }
 
     /// Opens an item, unless it is open already. Returns false if it cannot be read.
-    fn open(&mut self, shared: &Shared<'_>, item: u32) -> bool {
+    fn open(&mut self, state: &ScanState<'_>, item: u32) -> bool {
         if self.open.as_ref().is_some_and(|open| open.item == item) {
             return true;
         }
         self.open = None;
-        match shared.population.open(item, !shared.full) {
+        let order = if state.full { ReadOrder::Sequential } else { ReadOrder::Random };
+        match state.population.open(item, order) {
             Ok(mut reader) => {
-                let kind = shared.type_of(item, &mut *reader);
+                let kind = state.type_of(item, &mut *reader);
                 self.open = Some(Open { item, kind, reader });
                 true
             }
             Err(error) => {
-                shared.population.unreadable(item, error);
+                state.population.unreadable(item, error);
                 false
             }
         }
@@ -197,25 +198,25 @@ impl Worker {
 
     /// Reads blocks of the open item and appends them to the buffer. The last block of an item is padded with
     /// zeros. Returns false and leaves the buffer unchanged if not all blocks could be read.
-    fn read(&mut self, shared: &Shared<'_>, first: u64, blocks: u64) -> bool {
+    fn read(&mut self, state: &ScanState<'_>, first: u64, blocks: u64) -> bool {
         let Some(open) = &mut self.open else { return false };
-        let bytes = shared.population.items()[open.item as usize].bytes;
+        let bytes = state.population.items()[open.item as usize].bytes;
         let start = self.buf.len();
         self.buf.resize(start + (blocks * BLOCK) as usize, 0);
         let wanted = (blocks * BLOCK).min(bytes.saturating_sub(first * BLOCK)) as usize;
-        shared.pace.wait(wanted as u64);
+        state.pace.wait(wanted as u64);
         let read = open.reader.read_at(first * BLOCK, &mut self.buf[start..start + wanted]);
         let got = *read.as_ref().unwrap_or(&0);
-        shared.read_bytes.fetch_add(got as u64, Ordering::Relaxed);
+        state.read_bytes.fetch_add(got as u64, Ordering::Relaxed);
         match read {
             Ok(got) if got == wanted => true,
             Ok(_) => {
-                shared.population.changed(open.item, "is shorter than when it was listed");
+                state.population.changed(open.item, "is shorter than when it was listed");
                 self.buf.truncate(start);
                 false
             }
             Err(error) => {
-                shared.population.unreadable(open.item, error);
+                state.population.unreadable(open.item, error);
                 self.buf.truncate(start);
                 false
             }
@@ -223,26 +224,26 @@ impl Worker {
     }
 
     /// Measures individual blocks, given by number in ascending order. Reads nothing else.
-    pub(crate) fn sample_alone(&mut self, shared: &Shared<'_>, blocks: &[u64]) {
+    pub(crate) fn sample_alone(&mut self, state: &ScanState<'_>, blocks: &[u64]) {
         let mut alone = Vec::with_capacity(blocks.len() * BLOCK_BYTES);
         for &number in blocks {
-            let Some((extent, block)) = shared.population.locate(number) else { continue };
+            let Some((extent, block)) = state.population.locate(number) else { continue };
             let item = extent.item;
             self.buf.clear();
-            if self.open(shared, item) && self.read(shared, block, 1) {
+            if self.open(state, item) && self.read(state, block, 1) {
                 alone.extend_from_slice(&self.buf);
             }
         }
         self.measure_alone(&alone);
-        (shared.progress)(blocks.len() as u64 * GROUP_BLOCKS * BLOCK);
+        (state.progress)(blocks.len() as u64 * GROUP_BLOCKS * BLOCK);
     }
 
     /// Measures blocks, given by number in ascending order: each block alone, and the group that is
     /// compressed with it.
-    pub(crate) fn sample(&mut self, shared: &Shared<'_>, blocks: &[u64]) {
+    pub(crate) fn sample(&mut self, state: &ScanState<'_>, blocks: &[u64]) {
         let mut alone = Vec::with_capacity(blocks.len() * BLOCK_BYTES);
         for &number in blocks {
-            let Some((segment, position, at)) = self.read_group(shared, number) else { continue };
+            let Some((segment, position, at)) = self.read_group(state, number) else { continue };
             let data = std::mem::take(&mut self.buf);
             let mut kept = Vec::new();
             self.meter.frames(position, &data, &mut kept);
@@ -254,20 +255,20 @@ impl Worker {
                 blocks > at as u64
             });
             if let Some(one) = holds {
-                count_part(shared, &mut self.sums, &segment, *one);
+                count_part(state, &mut self.sums, &segment, *one);
             }
             let blocks = (self.buf.len() / BLOCK_BYTES) as u64;
             self.sums.framed.add(Cost::of(kept), blocks, 1);
         }
         self.measure_alone(&alone);
-        (shared.progress)(blocks.len() as u64 * GROUP_BLOCKS * BLOCK);
+        (state.progress)(blocks.len() as u64 * GROUP_BLOCKS * BLOCK);
     }
 
     /// Reads the group that a block belongs to. Returns the segment of the block, the position of the group,
     /// and the index of the block in it. If the group cannot be read, reads the block alone; returns `None`
     /// if that fails too.
-    fn read_group(&mut self, shared: &Shared<'_>, number: u64) -> Option<(Segment, u64, usize)> {
-        let pieces = shared.population.group_of(number, GROUP_BLOCKS);
+    fn read_group(&mut self, state: &ScanState<'_>, number: u64) -> Option<(Segment, u64, usize)> {
+        let pieces = state.population.group_of(number, GROUP_BLOCKS);
         let own =
             pieces.iter().find(|piece| (piece.before..piece.before + piece.blocks).contains(&number))?;
         let only = Extent { first: own.first + (number - own.before), blocks: 1, before: number, ..*own };
@@ -275,14 +276,14 @@ impl Worker {
             self.buf.clear();
             let mut kind = 0;
             let whole = pieces.iter().all(|piece| {
-                let read = self.open(shared, piece.item) && self.read(shared, piece.first, piece.blocks);
+                let read = self.open(state, piece.item) && self.read(state, piece.first, piece.blocks);
                 if piece.item == own.item {
                     kind = self.open.as_ref().map_or(0, |open| open.kind);
                 }
                 read
             });
             if whole && let Some(first) = pieces.first() {
-                let position = shared.population.position(first);
+                let position = state.population.position(first);
                 let segment = Segment { item: own.item, kind, position, blocks: 1 };
                 return Some((segment, position, (number - first.before) as usize));
             }
@@ -291,49 +292,49 @@ impl Worker {
     }
 
     /// Measures the unit that contains a block: the part of its extent within an aligned 128 KiB.
-    pub(crate) fn sample_unit(&mut self, shared: &Shared<'_>, number: u64) {
+    pub(crate) fn sample_unit(&mut self, state: &ScanState<'_>, number: u64) {
         const UNIT_BLOCKS: u64 = UNIT_BYTES_MAX as u64 / BLOCK;
-        let Some((extent, block)) = shared.population.locate(number) else { return };
+        let Some((extent, block)) = state.population.locate(number) else { return };
         let unit = block / UNIT_BLOCKS * UNIT_BLOCKS;
         let first = unit.max(extent.first);
         let end = (unit + UNIT_BLOCKS).min(extent.first + extent.blocks);
         let item = extent.item;
         self.buf.clear();
-        if self.open(shared, item) && self.read(shared, first, end - first) {
+        if self.open(state, item) && self.read(state, first, end - first) {
             self.meter.unit(first, &self.buf, &mut self.sums.units);
         }
-        (shared.progress)(UNIT_BYTES_MAX as u64);
+        (state.progress)(UNIT_BYTES_MAX as u64);
     }
 
     /// Measures pieces of extents that belong to one leaf of the map.
-    pub(crate) fn leaf(&mut self, shared: &Shared<'_>, pieces: &[Extent]) {
+    pub(crate) fn leaf(&mut self, state: &ScanState<'_>, pieces: &[Extent]) {
         self.buf.clear();
         let mut segments = Vec::new();
         for piece in pieces {
-            self.read_piece(shared, piece, &mut segments);
+            self.read_piece(state, piece, &mut segments);
         }
         let data = std::mem::take(&mut self.buf);
-        self.measure_leaf(&data, &segments, Some(shared));
+        self.measure_leaf(&data, &segments, Some(state));
         self.buf = data;
         let blocks: u64 = pieces.iter().map(|piece| piece.blocks).sum();
-        (shared.progress)(blocks * BLOCK);
+        (state.progress)(blocks * BLOCK);
     }
 
     /// Appends the readable blocks of a piece to the buffer.
-    fn read_piece(&mut self, shared: &Shared<'_>, piece: &Extent, segments: &mut Vec<Segment>) {
-        let opened = self.open(shared, piece.item);
+    fn read_piece(&mut self, state: &ScanState<'_>, piece: &Extent, segments: &mut Vec<Segment>) {
+        let opened = self.open(state, piece.item);
         let kind = self.open.as_ref().map_or(0, |open| open.kind);
-        let position = shared.population.position(piece);
+        let position = state.population.position(piece);
         let mut segment =
             |position, blocks| segments.push(Segment { item: piece.item, kind, position, blocks });
         if !opened {
             self.sums.lost_blocks += piece.blocks;
-        } else if self.read(shared, piece.first, piece.blocks) {
+        } else if self.read(state, piece.first, piece.blocks) {
             segment(position, piece.blocks);
         } else {
             // Part of the piece cannot be read. Reads it block by block.
             for at in 0..piece.blocks {
-                if self.read(shared, piece.first + at, 1) {
+                if self.read(state, piece.first + at, 1) {
                     segment(position + at, 1);
                 } else {
                     self.sums.lost_blocks += 1;
@@ -370,7 +371,7 @@ impl Worker {
     }
 
     /// Measures the blocks of a leaf.
-    fn measure_leaf(&mut self, data: &[u8], segments: &[Segment], shared: Option<&Shared<'_>>) {
+    fn measure_leaf(&mut self, data: &[u8], segments: &[Segment], state: Option<&ScanState<'_>>) {
         let singles = self.measure_alone(data);
         let mut kept = Vec::new();
         let mut rest = data;
@@ -391,8 +392,8 @@ impl Worker {
                 framed.push(*one);
                 self.sums.framed.records.add_times(one.parts_a_block(), one.blocks());
                 for part in parts.by_ref().take(one.blocks() as usize) {
-                    if let Some(shared) = shared {
-                        count_part(shared, &mut self.sums, part, *one);
+                    if let Some(state) = state {
+                        count_part(state, &mut self.sums, part, *one);
                     }
                 }
             }
@@ -416,12 +417,12 @@ impl Worker {
     }
 }
 
-fn count_part(shared: &Shared<'_>, sums: &mut Sums, part: &Segment, kept: Kept) {
+fn count_part(state: &ScanState<'_>, sums: &mut Sums, part: &Segment, kept: Kept) {
     let value = kept.parts_a_block();
     sums.parts.types.entry(part.kind).or_default().add(value);
-    let group = shared.population.items()[part.item as usize].group;
+    let group = state.population.items()[part.item as usize].group;
     sums.parts.groups.entry(group).or_default().add(value);
-    if shared.largest.contains_key(&part.item) {
+    if state.largest.contains_key(&part.item) {
         sums.parts.files.entry(part.item).or_default().add(value);
     }
 }

@@ -1,6 +1,6 @@
 //! Jobs of fio.
 
-use super::Place;
+use super::IoTarget;
 
 /// Order and direction of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,7 +139,7 @@ impl Job {
     }
 
     /// Returns the command line of fio.
-    pub(crate) fn arguments(&self, place: &Place, capacity_bytes: u64, seconds: u32) -> Vec<String> {
+    pub(crate) fn arguments(&self, io_target: &IoTarget, capacity_bytes: u64, seconds: u32) -> Vec<String> {
         let block_bytes = u64::from(self.block_kib) << 10;
         // Options before the first name are those of all jobs.
         let mut arguments: Vec<String> = [
@@ -153,17 +153,17 @@ impl Job {
         ]
         .map(str::to_string)
         .to_vec();
-        arguments.push(format!("--ioengine={}", place.engine()));
-        match place {
-            Place::File(path) | Place::Cached(path) => {
+        arguments.push(format!("--ioengine={}", io_target.engine()));
+        match io_target {
+            IoTarget::File(path) | IoTarget::Cached(path) => {
                 arguments.push(format!("--filename={}", path.display().to_string().replace(':', "\\:")));
-                let is_cached = matches!(place, Place::Cached(_));
+                let is_cached = matches!(io_target, IoTarget::Cached(_));
                 arguments.push(if is_cached { "--invalidate=1" } else { "--direct=1" }.to_string());
             }
-            Place::Nbd(uri) => arguments.push(format!("--uri={uri}")),
-            Place::Rbd { pool, .. } => arguments.push(format!("--pool={pool}")),
+            IoTarget::Nbd(uri) => arguments.push(format!("--uri={uri}")),
+            IoTarget::Rbd { pool, .. } => arguments.push(format!("--pool={pool}")),
             // Unsuitable for fio; its engine says so.
-            Place::Objects => {}
+            IoTarget::Objects => {}
         }
         arguments.extend([
             format!("--rw={}", self.pattern.fio()),
@@ -198,8 +198,8 @@ impl Job {
                 ],
             });
         }
-        match place {
-            Place::Rbd { images, .. } => {
+        match io_target {
+            IoTarget::Rbd { images, .. } => {
                 for image in images.iter().take(self.images as usize) {
                     arguments.extend(["--name=bench".to_string(), format!("--rbdname={image}")]);
                 }
@@ -218,7 +218,7 @@ mod tests {
     fn jobs_become_arguments() {
         let job = Job::sequential(Pattern::Write, Data::Compressible(60)).depth(128);
         assert_eq!(job.text(), "128K write, depth 128");
-        let arguments = job.arguments(&Place::Nbd("nbd://h".to_string()), (1 << 20) + 5, 7);
+        let arguments = job.arguments(&IoTarget::Nbd("nbd://h".to_string()), (1 << 20) + 5, 7);
         for expected in [
             "--uri=nbd://h",
             "--size=1048576",
@@ -231,35 +231,35 @@ mod tests {
         assert!(!arguments.iter().any(|argument| argument == "--time_based"));
         let job = Job::random(Pattern::Mixed, Data::Zeros).jobs(8);
         assert_eq!(job.text(), "4K random 70/30, depth 16 x 8");
-        let arguments = job.arguments(&Place::File("/a:b".into()), 1 << 20, 7);
+        let arguments = job.arguments(&IoTarget::File("/a:b".into()), 1 << 20, 7);
         for expected in
             ["--filename=/a\\:b", "--time_based", "--rwmixread=70", "--zero_buffers", "--numjobs=8"]
         {
             assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
         }
         let stream = Job::sequential(Pattern::Write, Data::Zeros).jobs(8);
-        let arguments = stream.arguments(&Place::File("/a".into()), (8 << 20) + 4096, 7);
+        let arguments = stream.arguments(&IoTarget::File("/a".into()), (8 << 20) + 4096, 7);
         for expected in ["--size=1048576", "--offset_increment=1048576", "--numjobs=8"] {
             assert!(arguments.iter().any(|argument| argument == expected), "{expected}: {arguments:?}");
         }
         assert_eq!(stream.once_bytes((8 << 20) + 4096), Some(8 << 20));
         assert_eq!(stream.timed().once_bytes(8 << 20), None);
         let images = ["a", "b", "c"].map(str::to_string).to_vec();
-        let place = Place::Rbd { pool: "p".to_string(), images, conf: "/c".into() };
+        let io_target = IoTarget::Rbd { pool: "p".to_string(), images, conf: "/c".into() };
         let many = Job::sequential(Pattern::Write, Data::Zeros).depth(128).images(2);
         assert_eq!(many.text(), "128K write, depth 128, 2 images");
-        let arguments = many.arguments(&place, 4 << 20, 7);
+        let arguments = many.arguments(&io_target, 4 << 20, 7);
         let end: Vec<&str> = arguments[arguments.len() - 4..].iter().map(String::as_str).collect();
         assert_eq!(end, ["--name=bench", "--rbdname=a", "--name=bench", "--rbdname=b"]);
         // Both together as much as one alone.
         assert!(arguments.contains(&format!("--size={}", 2 << 20)), "{arguments:?}");
         assert_eq!(many.once_bytes(4 << 20), Some(4 << 20));
-        let one = many.images(1).arguments(&place, 4 << 20, 7);
+        let one = many.images(1).arguments(&io_target, 4 << 20, 7);
         assert!(one.ends_with(&["--name=bench".to_string(), "--rbdname=a".to_string()]), "{one:?}");
-        let cached = job.arguments(&Place::Cached("/a".into()), 1 << 20, 7);
+        let cached = job.arguments(&IoTarget::Cached("/a".into()), 1 << 20, 7);
         assert!(!cached.iter().any(|argument| argument == "--direct=1"), "{cached:?}");
         let reads =
-            Job::random(Pattern::RandomRead, Data::Zeros).arguments(&Place::File("/a".into()), 4096, 1);
+            Job::random(Pattern::RandomRead, Data::Zeros).arguments(&IoTarget::File("/a".into()), 4096, 1);
         assert!(!reads.iter().any(|argument| argument.contains("zero_buffers")));
     }
 }

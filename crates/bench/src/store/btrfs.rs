@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Space, Store, Workshop, loops, mounts};
 use crate::error::{BenchError, Result};
-use crate::fio::Place;
+use crate::fio::IoTarget;
 use crate::process::{self, Stop};
 
 /// Longest time for a command.
@@ -17,7 +17,7 @@ const SMALLEST_BYTES: u64 = 1 << 30;
 
 /// A mounted file system with one file.
 pub(crate) struct Btrfs {
-    place: Place,
+    io_target: IoTarget,
     mount: PathBuf,
     backing: PathBuf,
     size_bytes: u64,
@@ -57,7 +57,7 @@ impl Btrfs {
         let mount = workshop.path("btrfs");
         // Before the loop device is made, so that it goes away whatever fails.
         let store = Btrfs {
-            place: Place::Cached(mount.join("file")),
+            io_target: IoTarget::Cached(mount.join("file")),
             mount,
             backing,
             size_bytes: workshop.size_bytes,
@@ -95,8 +95,8 @@ impl Btrfs {
 }
 
 impl Store for Btrfs {
-    fn place(&self) -> &Place {
-        &self.place
+    fn io_target(&self) -> &IoTarget {
+        &self.io_target
     }
 
     fn capacity_bytes(&self) -> u64 {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::{Space, Store, Workshop, cluster::Cluster};
 use crate::error::{BenchError, Result};
-use crate::fio::Place;
+use crate::fio::IoTarget;
 use crate::objects::Access;
 use crate::target::{S3Address, Target};
 
@@ -23,7 +23,7 @@ pub(super) fn remove_late(workshop: &Workshop<'_>, address: &S3Address) -> Optio
 
 /// Access to a bucket, and the space it took before.
 pub(crate) struct Bucket {
-    place: Place,
+    io_target: IoTarget,
     access: Arc<Access>,
     cluster: Cluster,
     name: String,
@@ -37,7 +37,7 @@ impl Bucket {
         let access = Access::open(address, prefix(workshop), workshop.stop)?;
         let cluster = Cluster::new(workshop, address.conf.as_deref(), &target.drives);
         let mut bucket = Bucket {
-            place: Place::Objects,
+            io_target: IoTarget::Objects,
             access: Arc::new(access),
             cluster,
             name: address.bucket.clone(),
@@ -67,8 +67,8 @@ impl Bucket {
 }
 
 impl Store for Bucket {
-    fn place(&self) -> &Place {
-        &self.place
+    fn io_target(&self) -> &IoTarget {
+        &self.io_target
     }
 
     fn objects(&self) -> Option<&Arc<Access>> {

@@ -10,7 +10,7 @@ use std::time::Duration;
 use super::{Discards, Space, Store, Workshop, cluster::Cluster};
 use crate::error::{BenchError, Result};
 use crate::examine::large_enough;
-use crate::fio::Place;
+use crate::fio::IoTarget;
 use crate::process;
 use crate::target::Target;
 
@@ -19,7 +19,7 @@ const ASK: Duration = Duration::from_secs(30);
 
 /// What is there, and how much of it jobs use.
 pub(crate) struct Kept {
-    place: Place,
+    io_target: IoTarget,
     capacity_bytes: u64,
     pids: Vec<u32>,
     /// Who knows what it takes.
@@ -45,8 +45,8 @@ impl Kept {
 
     fn opened(workshop: &Workshop<'_>, path: &Path, target: &Target, is_claimed: bool) -> Result<Kept> {
         let (file, size, is_device) = open(path, is_claimed).map_err(BenchError::io(path))?;
-        let place = Place::File(path.to_path_buf());
-        let kept = Kept::new(workshop, place, &path.display().to_string(), size, target)?;
+        let io_target = IoTarget::File(path.to_path_buf());
+        let kept = Kept::new(workshop, io_target, &path.display().to_string(), size, target)?;
         let discards = if is_device { Discards::ByRequests } else { Discards::Holes(path.to_path_buf()) };
         // Direct requests to a file or device.
         Ok(Kept { _claim: Some(file), discards, is_remote: false, ..kept })
@@ -57,7 +57,7 @@ impl Kept {
         let ended = process::run(&program, &["--size", uri], workshop.folder, ASK, workshop.stop)?;
         let size = ended.output.trim().parse();
         let size = size.map_err(|_| BenchError::target(uri, "the server does not say how large it is"))?;
-        Kept::new(workshop, Place::Nbd(uri.to_string()), uri, size, target)
+        Kept::new(workshop, IoTarget::Nbd(uri.to_string()), uri, size, target)
     }
 
     /// Images of at least the size of stores: fio says so if one is smaller.
@@ -70,21 +70,27 @@ impl Kept {
     ) -> Result<Kept> {
         let usual = || std::env::var_os("CEPH_CONF").map_or("/etc/ceph/ceph.conf".into(), PathBuf::from);
         let conf = conf.map_or_else(usual, Path::to_path_buf);
-        let place = Place::Rbd {
+        let io_target = IoTarget::Rbd {
             pool: pool.to_string(),
             images: images.to_vec(),
             conf: without_cache(workshop, &conf, &target.name)?,
         };
-        let kept = Kept::new(workshop, place, &target.name, workshop.size_bytes, target)?;
+        let kept = Kept::new(workshop, io_target, &target.name, workshop.size_bytes, target)?;
         let cluster = Cluster::new(workshop, Some(&conf), &target.drives);
         Ok(Kept { pool: Some(pool.to_string()), cluster, ..kept })
     }
 
-    fn new(workshop: &Workshop<'_>, place: Place, name: &str, size: u64, target: &Target) -> Result<Kept> {
+    fn new(
+        workshop: &Workshop<'_>,
+        io_target: IoTarget,
+        name: &str,
+        size: u64,
+        target: &Target,
+    ) -> Result<Kept> {
         large_enough(size).map_err(|problem| BenchError::target(name, problem))?;
         let capacity_bytes = size.min(workshop.size_bytes);
         Ok(Kept {
-            place,
+            io_target,
             capacity_bytes,
             pids: target.pids.clone(),
             cluster: Cluster::new(workshop, None, &target.drives),
@@ -124,8 +130,8 @@ fn open(path: &Path, is_claimed: bool) -> std::io::Result<(File, u64, bool)> {
 }
 
 impl Store for Kept {
-    fn place(&self) -> &Place {
-        &self.place
+    fn io_target(&self) -> &IoTarget {
+        &self.io_target
     }
 
     fn capacity_bytes(&self) -> u64 {

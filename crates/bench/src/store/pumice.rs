@@ -11,7 +11,7 @@ use status::{StatusAnswer, StatusReport};
 use super::limited::Limited;
 use super::{Space, Store, Workshop};
 use crate::error::{BenchError, Result};
-use crate::fio::Place;
+use crate::fio::IoTarget;
 use crate::process::{self, Server, Stop};
 use crate::scene::{Action, Scene};
 
@@ -26,7 +26,7 @@ const APPEARED: &str = "was not there at the start of the run, and is now: someb
 /// A served drive.
 pub(crate) struct Pumice {
     asks: Asks,
-    place: Place,
+    io_target: IoTarget,
     capacity_bytes: u64,
     // Ended before its backing goes away: fields are dropped in this order.
     server: Server,
@@ -175,7 +175,7 @@ impl Pumice {
         })?;
         Ok(Pumice {
             asks,
-            place: Place::Nbd(super::nbd_uri(&socket)),
+            io_target: IoTarget::Nbd(super::nbd_uri(&socket)),
             capacity_bytes: status.logical_capacity_bytes.min(if is_made {
                 u64::MAX
             } else {
@@ -199,8 +199,8 @@ pub(super) fn sizes(size_bytes: u64, expansion: Option<f64>) -> (u64, u64) {
 }
 
 impl Store for Pumice {
-    fn place(&self) -> &Place {
-        &self.place
+    fn io_target(&self) -> &IoTarget {
+        &self.io_target
     }
 
     fn capacity_bytes(&self) -> u64 {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::{Space, Store, Workshop, allocated_bytes};
 use crate::error::Result;
-use crate::fio::Place;
+use crate::fio::IoTarget;
 use crate::process::{self, Server};
 
 const PACKAGE: &str = "qemu-utils";
@@ -23,7 +23,7 @@ pub(super) fn tables_bytes(size_bytes: u64) -> u64 {
 
 /// A served image.
 pub(crate) struct Qcow2 {
-    place: Place,
+    io_target: IoTarget,
     image: PathBuf,
     size_bytes: u64,
     server: Server,
@@ -60,14 +60,14 @@ impl Qcow2 {
         let program = process::need("qemu-nbd", PACKAGE)?;
         let server = Server::start(&program, &serve, &[], &workshop.path("qemu.log"))?;
         server.wait(workshop.stop, || Ok(socket.exists().then_some(())))?;
-        let place = Place::Nbd(super::nbd_uri(&socket));
-        Ok(Qcow2 { place, image, size_bytes: workshop.size_bytes, server })
+        let io_target = IoTarget::Nbd(super::nbd_uri(&socket));
+        Ok(Qcow2 { io_target, image, size_bytes: workshop.size_bytes, server })
     }
 }
 
 impl Store for Qcow2 {
-    fn place(&self) -> &Place {
-        &self.place
+    fn io_target(&self) -> &IoTarget {
+        &self.io_target
     }
 
     fn capacity_bytes(&self) -> u64 {

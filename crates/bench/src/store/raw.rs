@@ -6,11 +6,11 @@ use std::path::PathBuf;
 use super::limited::Limited;
 use super::{Space, Store, Workshop, allocated_bytes};
 use crate::error::{BenchError, Result};
-use crate::fio::Place;
+use crate::fio::IoTarget;
 
 /// A new file, removed at the end.
 pub(crate) struct Raw {
-    place: Place,
+    io_target: IoTarget,
     path: PathBuf,
     size_bytes: u64,
     backing: Option<Limited>,
@@ -28,13 +28,13 @@ impl Raw {
                 path
             }
         };
-        Ok(Raw { place: Place::File(path.clone()), path, size_bytes: workshop.size_bytes, backing })
+        Ok(Raw { io_target: IoTarget::File(path.clone()), path, size_bytes: workshop.size_bytes, backing })
     }
 }
 
 impl Store for Raw {
-    fn place(&self) -> &Place {
-        &self.place
+    fn io_target(&self) -> &IoTarget {
+        &self.io_target
     }
 
     fn capacity_bytes(&self) -> u64 {

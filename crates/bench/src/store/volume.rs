@@ -9,7 +9,7 @@ use std::path::Path;
 
 use super::{Space, Store, Workshop, pumice};
 use crate::error::Result;
-use crate::fio::Place;
+use crate::fio::IoTarget;
 use crate::process;
 use crate::scene::Scene;
 use layer::Layer;
@@ -17,7 +17,7 @@ use member::Member;
 
 /// A volume that is there.
 pub(crate) struct Volume {
-    place: Place,
+    io_target: IoTarget,
     capacity_bytes: u64,
     // Before what it is made of.
     _layer: Layer,
@@ -57,14 +57,14 @@ impl Volume {
             });
         }
         let devices: Vec<&Path> = members.iter().map(Member::device).collect();
-        let (layer, place, capacity_bytes) = Layer::new(workshop, &devices, capacity * u64::from(count))?;
-        Ok(Volume { place, capacity_bytes, _layer: layer, members })
+        let (layer, io_target, capacity_bytes) = Layer::new(workshop, &devices, capacity * u64::from(count))?;
+        Ok(Volume { io_target, capacity_bytes, _layer: layer, members })
     }
 }
 
 impl Store for Volume {
-    fn place(&self) -> &Place {
-        &self.place
+    fn io_target(&self) -> &IoTarget {
+        &self.io_target
     }
 
     fn capacity_bytes(&self) -> u64 {
@@ -84,7 +84,7 @@ impl Store for Volume {
     }
 
     fn space(&self) -> Result<Option<Space>> {
-        self.place.sync()?;
+        self.io_target.sync()?;
         let each = self.members.iter().map(Member::space).collect::<Result<Vec<_>>>()?;
         Ok(Space::sum(each.into_iter().flatten()))
     }

@@ -2,7 +2,7 @@
 
 use codec::ParsePolicyError;
 
-use super::nvme_tcp::{DISCOVERY_NQN, NQN_MAX_BYTES, NSID_MAX};
+use super::{DISCOVERY_NQN, NQN_MAX_BYTES, NSID_MAX};
 
 /// Reason why text is not an address of NVMe/TCP, S3 or Ceph.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -3,16 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::{AddressError, SCHEME_NVME_TCP};
+use super::{AddressError, DISCOVERY_NQN, NQN_MAX_BYTES, NSID_MAX, SCHEME_NVME_TCP};
 
 /// Port of NVMe over Fabrics (IANA, *nvme*), where an address names none.
 const PORT_DEFAULT: u16 = 4420;
-/// Longest NVMe Qualified Name (NVMe Base Specification, section 4.7).
-pub(super) const NQN_MAX_BYTES: usize = 223;
-/// Name of discovery services, which have no namespaces.
-pub(crate) const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
-/// Largest namespace ID; the one above means all.
-pub(super) const NSID_MAX: u32 = u32::MAX - 1;
 
 const FORM: &str = "expected nvme-tcp://HOST/NQN, nvme-tcp://HOST:PORT/NQN or nvme-tcp://[IPV6]:PORT/NQN, and after ? \
     nsid=N";

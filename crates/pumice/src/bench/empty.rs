@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use ::bench::{Kind, Stop, Target};
 use anyhow::{Context, Result, bail, ensure};
 use nbd::client::{Connection, ExportUri};
-use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom as Place};
+use rustix::fs::{FlockOperation, Mode, OFlags, SeekFrom as SparseSeek};
 use rustix::io::Errno;
 use status::DriveState;
 
@@ -39,8 +39,8 @@ const HELLO_BYTES: usize = 4096;
 const LOOKS_MAX: u32 = 10;
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
-/// Looks at targets before anything is written to them.
-pub(super) struct Looks<'a> {
+/// Checks of targets before anything is written to them.
+pub(super) struct TargetChecks<'a> {
     /// Whether data may be overwritten.
     destroy: bool,
     /// Ends the search for data, with an error.
@@ -51,9 +51,9 @@ pub(super) struct Looks<'a> {
     seen: RefCell<BTreeMap<String, Instant>>,
 }
 
-impl<'a> Looks<'a> {
-    pub(super) fn new(destroy: bool, stop: &'a Stop) -> Looks<'a> {
-        Looks { destroy, stop, again_bytes_max: AGAIN_BYTES_MAX, seen: RefCell::default() }
+impl<'a> TargetChecks<'a> {
+    pub(super) fn new(destroy: bool, stop: &'a Stop) -> TargetChecks<'a> {
+        TargetChecks { destroy, stop, again_bytes_max: AGAIN_BYTES_MAX, seen: RefCell::default() }
     }
 
     pub(super) fn stop(&self) -> &'a Stop {
@@ -81,8 +81,8 @@ impl<'a> Looks<'a> {
         Ok(())
     }
 
-    /// As [`Looks::first`], after it: minutes may lie between the start and the first write to a target. All
-    /// of it is read again if they do, or if that does not take long. What does is said by `say`.
+    /// Repeats [`TargetChecks::first`] before the first write to a target, minutes after the start. Reads all
+    /// of the target again if [`FRESH`] has passed, or if it is small. `say` reports a read that takes long.
     pub(super) fn before_writes(
         &self,
         target: &Target,
@@ -204,14 +204,14 @@ fn file(path: &Path, how: Extent<'_>) -> Result<Option<String>> {
 fn data_ranges(file: &File, size: u64) -> io::Result<Vec<std::ops::Range<u64>>> {
     let (mut ranges, mut at) = (Vec::new(), 0);
     while at < size {
-        let from = match rustix::fs::seek(file, Place::Data(at)) {
+        let from = match rustix::fs::seek(file, SparseSeek::Data(at)) {
             Ok(from) => from,
             // Nothing but a hole up to the end.
             Err(Errno::NXIO) => break,
             // Devices, and file systems that know no holes.
             Err(_) => at,
         };
-        at = rustix::fs::seek(file, Place::Hole(from)).unwrap_or(size).max(from + 1);
+        at = rustix::fs::seek(file, SparseSeek::Hole(from)).unwrap_or(size).max(from + 1);
         ranges.push(from..at.min(size));
     }
     Ok(ranges)
@@ -337,7 +337,7 @@ mod tests {
     }
 
     fn check(target: &Target, destroy: bool, stop: &Stop) -> Result<()> {
-        Looks::new(destroy, stop).first(target)
+        TargetChecks::new(destroy, stop).first(target)
     }
 
     #[test]
@@ -350,22 +350,23 @@ mod tests {
             std::fs::write(&path, bytes).expect("written");
         };
         let (target, stop) = (target(&path), Stop::default());
-        let refused =
-            |looks: &Looks<'_>| looks.before_writes(&target, complain).expect_err("data").to_string();
-        let mut looks = Looks::new(false, &stop);
+        let refused = |checks: &TargetChecks<'_>| {
+            checks.before_writes(&target, complain).expect_err("data").to_string()
+        };
+        let mut checks = TargetChecks::new(false, &stop);
         filled_at(None);
-        looks.first(&target).expect("blank");
+        checks.first(&target).expect("blank");
         filled_at(Some(2 << 20));
-        assert!(refused(&looks).contains("holds data"), "it is small enough");
-        looks.again_bytes_max = 1 << 20;
-        looks.before_writes(&target, complain).expect("not read");
+        assert!(refused(&checks).contains("holds data"), "it is small enough");
+        checks.again_bytes_max = 1 << 20;
+        checks.before_writes(&target, complain).expect("not read");
         for end in [0, (4 << 20) - 1] {
             filled_at(Some(end));
-            assert!(refused(&looks).contains("holds data"), "both ends are read: {end}");
+            assert!(refused(&checks).contains("holds data"), "both ends are read: {end}");
         }
         filled_at(Some(2 << 20));
-        looks.seen.borrow_mut().clear();
-        assert!(refused(&looks).contains("holds data"), "it is long ago");
+        checks.seen.borrow_mut().clear();
+        assert!(refused(&checks).contains("holds data"), "it is long ago");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(super) struct Checked {
 }
 
 /// Result of a check.
-pub(super) enum Found {
+pub(super) enum CheckOutcome {
     Open(Box<Checked>),
     /// The drive cannot be opened.
     Closed {
@@ -28,35 +28,35 @@ pub(super) enum Found {
     },
 }
 
-impl Found {
+impl CheckOutcome {
     pub(super) fn faults_count(&self) -> u64 {
         match self {
-            Found::Open(checked) => checked.report.faults_count,
-            Found::Closed { .. } => 1,
+            CheckOutcome::Open(checked) => checked.report.faults_count,
+            CheckOutcome::Closed { .. } => 1,
         }
     }
 
     /// Advice on the faults.
     pub(super) fn advice(&self) -> &'static str {
         match self {
-            Found::Open(checked) => advice(&checked.report),
-            Found::Closed { .. } => ANEW,
+            CheckOutcome::Open(checked) => advice(&checked.report),
+            CheckOutcome::Closed { .. } => ANEW,
         }
     }
 
     pub(super) fn print(&self, out: &mut impl Write) -> io::Result<()> {
         match self {
-            Found::Closed { superblocks, checkpoints, why } => {
+            CheckOutcome::Closed { superblocks, checkpoints, why } => {
                 print_copies(out, superblocks, checkpoints)?;
                 writeln!(out, "fault: {why}")
             }
-            Found::Open(checked) => checked.print(out),
+            CheckOutcome::Open(checked) => checked.print(out),
         }
     }
 
     pub(super) fn json(&self, path: &Path) -> Value {
         match self {
-            Found::Closed { superblocks, checkpoints, why } => json!({
+            CheckOutcome::Closed { superblocks, checkpoints, why } => json!({
                 "path": path,
                 "opened": false,
                 "superblock_copies": copies(superblocks),
@@ -64,7 +64,7 @@ impl Found {
                 "faults_count": 1,
                 "faults": [{ "message": why }],
             }),
-            Found::Open(checked) => checked.json(path),
+            CheckOutcome::Open(checked) => checked.json(path),
         }
     }
 }

@@ -5,7 +5,7 @@ use nbd::{Access, Address};
 use serde::Deserialize;
 use service::{MonitorSettings, OpenSettings, ThrottleSettings, Throttling};
 
-use crate::by::By;
+use crate::attach_method::AttachMethod;
 
 use super::values::{
     AbsoluteAddress, AbsolutePath, AbsoluteSocket, AttachBy, BackgroundCpu, Client, CommandText, Connections,
@@ -222,9 +222,9 @@ impl DriveOptions {
     ///
     /// # Errors
     /// If there is a way for a drive that it is not to attach.
-    pub(super) fn take_attach(&mut self) -> Result<Option<By>, &'static str> {
+    pub(super) fn take_attach(&mut self) -> Result<Option<AttachMethod>, &'static str> {
         match (self.attach.take(), self.by.take()) {
-            (Some(true), by) => Ok(Some(by.map_or(By::default(), |by| by.0))),
+            (Some(true), by) => Ok(Some(by.map_or(AttachMethod::default(), |by| by.0))),
             (_, None) => Ok(None),
             (_, Some(_)) => Err("by needs attach = true beside it"),
         }

@@ -124,7 +124,7 @@ fn every_key_is_understood() {
                 read_write: vec!["db1.example.com".parse().expect("a name")],
                 read_only: vec![format!("sha256:{}", "0f".repeat(32)).parse().expect("a name")],
             },
-            attach: Some(By::This(attach::NodeKind::Loop)),
+            attach: Some(AttachMethod::This(attach::NodeKind::Loop)),
             options: DriveOptions {
                 map_cache: Some("64M".parse().expect("a size")),
                 write_cache: Some(WriteCache(false)),

@@ -12,7 +12,7 @@ use serde::Deserialize;
 use service::{IoChoice, WarnAt};
 
 use super::in_file::{FromToml, Refused, Toml, deserialize_from_toml};
-use crate::by::By;
+use crate::attach_method::AttachMethod;
 use crate::logging;
 use crate::size::Size;
 
@@ -142,7 +142,7 @@ text_value!(
     "a DNS name in the certificate of a client, or \"sha256:FINGERPRINT\"",
     |text| Ok(text.parse()?)
 );
-text_value!(AttachBy, By, "\"auto\", \"loop\" or \"nbd\"", |text| text.parse());
+text_value!(AttachBy, AttachMethod, "\"auto\", \"loop\" or \"nbd\"", |text| text.parse());
 text_value!(AbsoluteAddress, Address, "an address, \"unix:SOCKET\" or \"tcp:HOST:PORT\"", |text| {
     match text.parse()? {
         Address::Unix(path) if !path.is_absolute() => Err(anyhow!("{text:?}: the path must begin with /")),

@@ -26,7 +26,7 @@ pub(super) struct Copied {
 
 /// Finds regular files until their total size reaches `bytes_max`.
 pub(super) fn find(bytes_max: u64) -> Result<Vec<PathBuf>> {
-    let mut found = Found { files: Vec::new(), bytes: 0, bytes_max, seen: Vec::new() };
+    let mut found = FileSearch { files: Vec::new(), bytes: 0, bytes_max, seen: Vec::new() };
     for source in SOURCES.iter().map(Path::new) {
         if found.bytes < bytes_max {
             found.walk(source, 0);
@@ -39,7 +39,8 @@ pub(super) fn find(bytes_max: u64) -> Result<Vec<PathBuf>> {
     Ok(found.files)
 }
 
-struct Found {
+/// Search for files to write.
+struct FileSearch {
     files: Vec<PathBuf>,
     bytes: u64,
     bytes_max: u64,
@@ -47,7 +48,7 @@ struct Found {
     seen: Vec<PathBuf>,
 }
 
-impl Found {
+impl FileSearch {
     fn walk(&mut self, dir: &Path, depth: usize) {
         if depth > DEPTH_MAX || self.seen.iter().any(|seen| seen == dir) {
             return;

@@ -255,7 +255,7 @@ async fn accept_all(
                     // Admits clients here, in the order of their arrival. Workers may be busy.
                     Ok(client) => match client.admit(&exports) {
                         Ok(client) => {
-                            clients.spawn(workers.run_connection(carry(client, exports, stop)));
+                            clients.spawn(workers.run_connection(serve_client(client, exports, stop)));
                         }
                         Err(error) => tracing::debug!(%error, "connection ended"),
                     },
@@ -270,7 +270,7 @@ async fn accept_all(
     while clients.join_next().await.is_some() {}
 }
 
-async fn carry(client: Admitted, exports: Exports, shutdown: Shutdown) {
+async fn serve_client(client: Admitted, exports: Exports, shutdown: Shutdown) {
     if let Err(error) = front::serve(client, exports, shutdown).await {
         tracing::debug!(%error, "connection ended");
     }

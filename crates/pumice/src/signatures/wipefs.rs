@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use serde::Deserialize;
 
 use super::{
-    BCACHE, BOOT, BTRFS, EXT, FAT, Found, GPT, ISO, LUKS, LVM, NTFS, RAID, SQUASHFS, SWAP, XFS, ZFS,
+    BCACHE, BOOT, BTRFS, EXT, FAT, GPT, ISO, LUKS, LVM, NTFS, RAID, SQUASHFS, SWAP, Signature, XFS, ZFS,
 };
 
 /// Directories that may hold it in addition to `PATH`, which often lacks them for users other than root.
@@ -14,11 +14,11 @@ const DIRS: [&str; 3] = ["/usr/sbin", "/sbin", "/usr/bin"];
 
 #[derive(Deserialize)]
 struct Answer {
-    signatures: Vec<Signature>,
+    signatures: Vec<Entry>,
 }
 
 #[derive(Deserialize)]
-struct Signature {
+struct Entry {
     /// In hexadecimal: `0x438`.
     offset: String,
     #[serde(rename = "type")]
@@ -26,7 +26,7 @@ struct Signature {
 }
 
 /// Returns the signatures in a file or device. None if `wipefs` is missing, too old or fails.
-pub(super) fn find(path: &Path) -> Vec<Found> {
+pub(super) fn find(path: &Path) -> Vec<Signature> {
     let Some(program) = program() else { return Vec::new() };
     let run = Command::new(program)
         .args(["--no-act", "--json", "--output", "OFFSET,TYPE", "--"])
@@ -47,12 +47,12 @@ fn program() -> Option<PathBuf> {
 }
 
 /// Without signatures, the output is empty.
-fn parse(output: &[u8]) -> Vec<Found> {
+fn parse(output: &[u8]) -> Vec<Signature> {
     let answer = serde_json::from_slice::<Answer>(output);
     let signatures = answer.map(|answer| answer.signatures).unwrap_or_default();
-    let found = signatures.into_iter().filter_map(|Signature { offset, kind }| {
+    let found = signatures.into_iter().filter_map(|Entry { offset, kind }| {
         let offset = u64::from_str_radix(offset.strip_prefix("0x")?, 16).ok()?;
-        Some(Found { what: name(&kind), offset })
+        Some(Signature { what: name(&kind), offset })
     });
     found.collect()
 }

@@ -54,7 +54,7 @@ pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
         bail!("{}: no server has it: --watch is for drives that are being served", shown(path));
     }
     let mut history = History::default();
-    history.look(first);
+    history.update(first);
     let looks = look_on(path.map(Path::to_path_buf), interval);
     let mut terminal = ratatui::try_init()?;
     let watched = watch(&mut terminal, &mut history, (&looks, path.is_some()));
@@ -105,7 +105,7 @@ fn watch(
             match looks.recv_timeout(Duration::ZERO) {
                 Ok(found) => {
                     history.warnings = crate::served::lines(&found.silent, of_one_drive);
-                    history.look(found.drives);
+                    history.update(found.drives);
                     break;
                 }
                 Err(RecvTimeoutError::Timeout) => {}

@@ -203,7 +203,7 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     let differs = document.advertised_bytes > safe;
     let live = logical as f64 / input.ratio;
     let waf_at = |ratio: f64, live: f64| {
-        Waf::new(&waf::State {
+        Waf::new(&waf::DriveModel {
             geometry: &geometry,
             ratio,
             live_bytes: live,
@@ -251,7 +251,7 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
 /// Fails for a physical size that no drive can have.
 pub fn expected_waf(input: &Input, logical_bytes: u64) -> Result<Waf, DecodeError> {
     let geometry = Geometry::new(input.physical_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, None)?;
-    Ok(Waf::new(&waf::State {
+    Ok(Waf::new(&waf::DriveModel {
         geometry: &geometry,
         ratio: input.ratio,
         live_bytes: logical_bytes as f64 / input.ratio,

@@ -35,8 +35,8 @@ const PAIR_LOG_BYTES: f64 = 10.0;
 /// Bytes of records in a full pack, without its header and an average padding of half a page.
 const PACK_BYTES: f64 = PACK_SOFT_BYTES as f64;
 
-/// State of a drive in use.
-pub(crate) struct State<'a> {
+/// A drive in use, as far as write amplification depends on it.
+pub(crate) struct DriveModel<'a> {
     pub(crate) geometry: &'a Geometry,
     pub(crate) ratio: f64,
     pub(crate) live_bytes: f64,
@@ -59,7 +59,7 @@ pub struct Waf {
 }
 
 impl Waf {
-    pub(crate) fn new(state: &State<'_>) -> Waf {
+    pub(crate) fn new(state: &DriveModel<'_>) -> Waf {
         let share = state.live_bytes / occupied_bytes(state.geometry, state.live_bytes);
         let victim = live_share_of_victims(share);
         let packs = 1.0 + (PACK_HEADER_BYTES as f64 + PAGE_BYTES as f64 / 2.0) / PACK_BYTES;
@@ -115,7 +115,7 @@ pub(crate) fn live_for_cleaning(geometry: &Geometry, moved: f64) -> f64 {
 }
 
 /// Bytes of map and checkpoints per block that the host overwrites at random, with records of `record` bytes.
-fn map_bytes_a_block(state: &State<'_>, record: f64) -> f64 {
+fn map_bytes_a_block(state: &DriveModel<'_>, record: f64) -> f64 {
     let logical = state.live_bytes * state.ratio;
     let leaves = (logical / (NODE_ENTRIES * BLOCK_BYTES) as f64).max(1.0);
     let by_log = (DEFAULT_CHECKPOINT_BYTES as f64 / record).min(LOG_RECORDS_MAX as f64);
@@ -165,7 +165,8 @@ mod tests {
         // lab/engine.md: with 51 % of the physical space live and data at about 2:1, cleaning is 0.19.
         let geometry = Geometry::new(1 << 30, None).expect("a drive");
         let live = 0.51 * f64::from(geometry.segments()) * f64::from(geometry.segment_bytes);
-        let state = State { geometry: &geometry, ratio: 2.0, live_bytes: live, map_cache_bytes: 128 << 20 };
+        let state =
+            DriveModel { geometry: &geometry, ratio: 2.0, live_bytes: live, map_cache_bytes: 128 << 20 };
         let waf = Waf::new(&state);
         assert!((0.14..0.24).contains(&waf.cleaning), "{waf:?}");
     }

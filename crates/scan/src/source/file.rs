@@ -36,11 +36,26 @@ pub(crate) struct OpenFile {
     changed: bool,
 }
 
+/// Treatment of a symbolic link as the last part of a path.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Symlink {
+    Follow,
+    Refuse,
+}
+
+/// Order in which a source is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ReadOrder {
+    Sequential,
+    /// Without read-ahead by the kernel.
+    Random,
+}
+
 /// Opens a file for reading without side effects. The access time is not updated where the kernel allows
 /// that, and a FIFO that replaced the file does not block.
-pub(crate) fn open_quietly(path: &Path, follow: bool) -> io::Result<File> {
+pub(crate) fn open_quietly(path: &Path, symlink: Symlink) -> io::Result<File> {
     let mut flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOATIME;
-    if !follow {
+    if symlink == Symlink::Refuse {
         flags |= OFlags::NOFOLLOW;
     }
     let fd = match open(path, flags, Mode::empty()) {
@@ -52,9 +67,14 @@ pub(crate) fn open_quietly(path: &Path, follow: bool) -> io::Result<File> {
 }
 
 impl OpenFile {
-    /// Opens a listed file. `random` disables read-ahead in the kernel.
-    pub(crate) fn open(path: &Path, stamp: &Stamp, follow: bool, random: bool) -> io::Result<OpenFile> {
-        let file = open_quietly(path, follow)?;
+    /// Opens a listed file.
+    pub(crate) fn open(
+        path: &Path,
+        stamp: &Stamp,
+        symlink: Symlink,
+        order: ReadOrder,
+    ) -> io::Result<OpenFile> {
+        let file = open_quietly(path, symlink)?;
         let metadata = file.metadata()?;
         let kind = metadata.file_type();
         let changed = if kind.is_file() {
@@ -64,8 +84,12 @@ impl OpenFile {
         } else {
             return Err(io::Error::other("is no longer a file"));
         };
+        let advice = match order {
+            ReadOrder::Sequential => Advice::Sequential,
+            ReadOrder::Random => Advice::Random,
+        };
         // The advice is optional; ignore a failure.
-        let _ = fadvise(&file, 0, None, if random { Advice::Random } else { Advice::Sequential });
+        let _ = fadvise(&file, 0, None, advice);
         Ok(OpenFile { file, changed })
     }
 }
@@ -91,14 +115,14 @@ impl ReadAt for OpenFile {
 
 /// Size of a block device in bytes.
 pub(crate) fn device_bytes(path: &Path) -> io::Result<u64> {
-    Ok(seek(open_quietly(path, true)?.as_fd(), SeekFrom::End(0))?)
+    Ok(seek(open_quietly(path, Symlink::Follow)?.as_fd(), SeekFrom::End(0))?)
 }
 
 /// Returns the data of a sparse file as (first block, blocks): the ranges reported by `SEEK_DATA` and
 /// `SEEK_HOLE`, widened to whole blocks. Returns the whole file if these are not supported.
 pub(crate) fn data_extents(path: &Path, bytes: u64) -> Vec<(u64, u64)> {
     let all = vec![(0, bytes.div_ceil(BLOCK))];
-    let Ok(file) = open_quietly(path, true) else { return all };
+    let Ok(file) = open_quietly(path, Symlink::Follow) else { return all };
     let mut extents: Vec<(u64, u64)> = Vec::new();
     let mut at = 0;
     while at < bytes {

@@ -12,8 +12,9 @@ mod walk;
 use std::io;
 use std::sync::Arc;
 
+pub(crate) use file::ReadOrder;
 pub use pace::Pace;
-pub use population::{Extent, Item, Place, Population, Skipped, Trouble};
+pub use population::{Extent, Item, Location, Population, Skipped, Trouble};
 pub use walk::WalkOptions;
 
 /// A source of bytes at offsets.

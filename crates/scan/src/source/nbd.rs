@@ -6,7 +6,7 @@ use layout::BLOCK_BYTES;
 use nbd::client::{ClientTls, ClientTlsFiles, Connection, ExportUri};
 
 use super::file::Stamp;
-use super::population::{Item, Place, Population, check_size};
+use super::population::{Item, Location, Population, check_size};
 use super::{ReadAt, SourceError};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -64,10 +64,10 @@ impl Population {
             }
         }
         let group = self.group(uri.to_string());
-        let place = Place::Nbd(self.exports.len() as u32);
+        let location = Location::Nbd(self.exports.len() as u32);
         self.exports.push(Box::new(export));
         let bytes = connection.size_bytes();
-        self.push(Item { place, bytes, group, alone: true, stamp: Stamp::default() }, &data);
+        self.push(Item { location, bytes, group, alone: true, stamp: Stamp::default() }, &data);
         Ok(())
     }
 }

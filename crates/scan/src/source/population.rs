@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use layout::BLOCK_BYTES;
 use serde::{Deserialize, Serialize};
 
-use super::file::{OpenFile, Stamp};
+use super::file::{OpenFile, ReadOrder, Stamp, Symlink};
 use super::{Bucket, Export, ReadAt};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
@@ -20,7 +20,7 @@ const BYTES_MAX: u64 = 1 << 60;
 
 /// Location of an item's bytes.
 #[derive(Clone, Debug)]
-pub enum Place {
+pub enum Location {
     /// A file found in a directory: number of the directory, file name.
     Found(u32, Box<OsStr>),
     /// A file or device named by the user. A symbolic link is followed.
@@ -35,7 +35,7 @@ pub enum Place {
 #[derive(Clone, Debug)]
 pub struct Item {
     /// Location of the item.
-    pub place: Place,
+    pub location: Location,
     /// Length in bytes.
     pub bytes: u64,
     /// Number of the group (such as a directory) that it belongs to.
@@ -233,39 +233,43 @@ impl Population {
     /// Returns the name of an item.
     pub fn name(&self, item: u32) -> String {
         let Some(found) = self.items.get(item as usize) else { return String::new() };
-        match &found.place {
-            Place::Found(..) | Place::Named(_) => self.path(found).display().to_string(),
-            Place::Nbd(export) => self.exports[*export as usize].uri().to_string(),
-            Place::Object(bucket, key, _) => format!("s3://{}/{key}", self.buckets[*bucket as usize].name()),
+        match &found.location {
+            Location::Found(..) | Location::Named(_) => self.path(found).display().to_string(),
+            Location::Nbd(export) => self.exports[*export as usize].uri().to_string(),
+            Location::Object(bucket, key, _) => {
+                format!("s3://{}/{key}", self.buckets[*bucket as usize].name())
+            }
         }
     }
 
     /// Returns the last component of an item's name.
     pub(crate) fn file_name(&self, item: u32) -> OsString {
-        match &self.items[item as usize].place {
-            Place::Found(_, name) => name.to_os_string(),
-            Place::Named(path) => path.file_name().unwrap_or_default().to_os_string(),
-            Place::Nbd(_) => OsString::new(),
-            Place::Object(_, key, _) => OsString::from(key.rsplit('/').next().unwrap_or_default()),
+        match &self.items[item as usize].location {
+            Location::Found(_, name) => name.to_os_string(),
+            Location::Named(path) => path.file_name().unwrap_or_default().to_os_string(),
+            Location::Nbd(_) => OsString::new(),
+            Location::Object(_, key, _) => OsString::from(key.rsplit('/').next().unwrap_or_default()),
         }
     }
 
     fn path(&self, item: &Item) -> PathBuf {
-        match &item.place {
-            Place::Found(directory, name) => self.directories[*directory as usize].join(Path::new(name)),
-            Place::Named(path) => path.clone(),
-            Place::Nbd(_) | Place::Object(..) => PathBuf::new(),
+        match &item.location {
+            Location::Found(directory, name) => self.directories[*directory as usize].join(Path::new(name)),
+            Location::Named(path) => path.clone(),
+            Location::Nbd(_) | Location::Object(..) => PathBuf::new(),
         }
     }
 
-    /// Opens an item for reading. `random` disables read-ahead for files.
-    pub(crate) fn open(&self, item: u32, random: bool) -> io::Result<Box<dyn ReadAt>> {
+    /// Opens an item for reading.
+    pub(crate) fn open(&self, item: u32, order: ReadOrder) -> io::Result<Box<dyn ReadAt>> {
         let found = &self.items[item as usize];
-        let reader: Box<dyn ReadAt> = match &found.place {
-            Place::Found(..) => Box::new(OpenFile::open(&self.path(found), &found.stamp, false, random)?),
-            Place::Named(path) => Box::new(OpenFile::open(path, &found.stamp, true, random)?),
-            Place::Nbd(export) => self.exports[*export as usize].open()?,
-            Place::Object(bucket, key, tag) => {
+        let reader: Box<dyn ReadAt> = match &found.location {
+            Location::Found(..) => {
+                Box::new(OpenFile::open(&self.path(found), &found.stamp, Symlink::Refuse, order)?)
+            }
+            Location::Named(path) => Box::new(OpenFile::open(path, &found.stamp, Symlink::Follow, order)?),
+            Location::Nbd(export) => self.exports[*export as usize].open()?,
+            Location::Object(bucket, key, tag) => {
                 self.buckets[*bucket as usize].clone().open(key, tag, found.bytes)
             }
         };
@@ -299,8 +303,8 @@ mod tests {
     use super::*;
 
     fn item(bytes: u64) -> Item {
-        let place = Place::Named(PathBuf::from("x"));
-        Item { place, bytes, group: 0, alone: true, stamp: Stamp::default() }
+        let location = Location::Named(PathBuf::from("x"));
+        Item { location, bytes, group: 0, alone: true, stamp: Stamp::default() }
     }
 
     #[test]

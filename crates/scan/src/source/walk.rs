@@ -8,8 +8,8 @@ use layout::BLOCK_BYTES;
 use walkdir::WalkDir;
 
 use super::SourceError;
-use super::file::{Stamp, data_extents, device_bytes};
-use super::population::{Item, Place, Population, Trouble};
+use super::file::{Stamp, Symlink, data_extents, device_bytes};
+use super::population::{Item, Location, Population, Trouble};
 
 /// Options for walking directories.
 #[derive(Clone, Copy, Debug)]
@@ -48,13 +48,13 @@ impl Population {
             return Ok(());
         }
         let group = self.group(shown.clone());
-        let place = Place::Named(path.to_path_buf());
+        let location = Location::Named(path.to_path_buf());
         if kind.is_file() {
-            self.add_file(place, path, &metadata, group, true);
+            self.add_file(location, path, &metadata, group, true);
         } else if kind.is_block_device() {
             let bytes = device_bytes(path).map_err(|error| SourceError::new(&shown, error))?;
             let blocks = bytes.div_ceil(BLOCK_BYTES as u64);
-            let item = Item { place, bytes, group, alone: true, stamp: Stamp::default() };
+            let item = Item { location, bytes, group, alone: true, stamp: Stamp::default() };
             self.push(item, &[(0, blocks)]);
         } else {
             let why = "not a file, directory or block device; to scan a stream, pipe it in and use -";
@@ -63,7 +63,14 @@ impl Population {
         Ok(())
     }
 
-    fn add_file(&mut self, place: Place, path: &Path, metadata: &std::fs::Metadata, group: u32, alone: bool) {
+    fn add_file(
+        &mut self,
+        location: Location,
+        path: &Path,
+        metadata: &std::fs::Metadata,
+        group: u32,
+        alone: bool,
+    ) {
         let bytes = metadata.len();
         if bytes == 0 {
             self.skipped.empty_files_count += 1;
@@ -80,14 +87,14 @@ impl Population {
         let sparse = metadata.blocks().saturating_mul(512) < bytes;
         let data =
             if sparse { data_extents(path, bytes) } else { vec![(0, bytes.div_ceil(BLOCK_BYTES as u64))] };
-        self.push(Item { place, bytes, group, alone, stamp: Stamp::of(metadata) }, &data);
+        self.push(Item { location, bytes, group, alone, stamp: Stamp::of(metadata) }, &data);
     }
 
     /// Adds a note for an image in a container format. It is measured as a plain file, which is rarely
     /// intended.
     fn note_container(&mut self, path: &Path) {
         let mut head = [0; 8];
-        let read = super::file::open_quietly(path, true)
+        let read = super::file::open_quietly(path, Symlink::Follow)
             .and_then(|file| std::os::unix::fs::FileExt::read_at(&file, &mut head, 0));
         let what = match (read, &head) {
             (Ok(_), [b'Q', b'F', b'I', 0xfb, ..]) => "qcow2",
@@ -165,8 +172,8 @@ impl Population {
                     group
                 }
             };
-            let place = Place::Found(directory, entry.file_name().into());
-            self.add_file(place, entry.path(), &metadata, group, false);
+            let location = Location::Found(directory, entry.file_name().into());
+            self.add_file(location, entry.path(), &metadata, group, false);
             progress(self.items.len() as u64);
         }
     }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::error::{BenchError, Result};
-use crate::fio::Place;
+use crate::fio::IoTarget;
 use crate::process::{self, Stop};
 use crate::store::{Workshop, mounts};
 
@@ -74,7 +74,7 @@ impl Layer {
         workshop: &Workshop<'_>,
         devices: &[&Path],
         capacity_bytes: u64,
-    ) -> Result<(Layer, Place, u64)> {
+    ) -> Result<(Layer, IoTarget, u64)> {
         let devices: Vec<String> = devices.iter().map(|device| device.display().to_string()).collect();
         match has_device_mapper() {
             true => Layer::lvm(workshop, devices, capacity_bytes),
@@ -86,7 +86,7 @@ impl Layer {
         workshop: &Workshop<'_>,
         devices: Vec<String>,
         capacity_bytes: u64,
-    ) -> Result<(Layer, Place, u64)> {
+    ) -> Result<(Layer, IoTarget, u64)> {
         /// Taken at the start of each device, and what does not fill an extent at its end.
         const LABEL_BYTES: u64 = 8 << 20;
         let group = format!("pumice_bench_{}", std::process::id());
@@ -108,12 +108,12 @@ impl Layer {
             // Without udev nobody else makes it.
             run_mknodes(workshop)?;
         }
-        Ok((layer, Place::File(path), capacity_bytes - count * LABEL_BYTES))
+        Ok((layer, IoTarget::File(path), capacity_bytes - count * LABEL_BYTES))
     }
 
     /// A file that is neither copied on write nor checked by the file system, so that it costs little: what
     /// is left is the stripe.
-    fn btrfs(workshop: &Workshop<'_>, devices: Vec<String>) -> Result<(Layer, Place, u64)> {
+    fn btrfs(workshop: &Workshop<'_>, devices: Vec<String>) -> Result<(Layer, IoTarget, u64)> {
         let mount = workshop.path("volume");
         let layer = Layer::Btrfs { mount: mount.clone(), devices: devices.clone() };
         let run = |program: &str, package, arguments: &[&str]| {
@@ -132,7 +132,7 @@ impl Layer {
         let free = rustix::fs::statvfs(&mount).map_err(|error| BenchError::io(&mount)(error.into()))?;
         let bytes = ((free.f_bavail * free.f_frsize) as f64 * FILLED) as u64 >> 20 << 20;
         File::create(&file).and_then(|made| made.set_len(bytes)).map_err(BenchError::io(&file))?;
-        Ok((layer, Place::File(file), bytes))
+        Ok((layer, IoTarget::File(file), bytes))
     }
 }
 

@@ -35,7 +35,7 @@ impl Watched {
     }
 
     /// Adds a status report.
-    fn look(&mut self, report: StatusReport) {
+    fn add(&mut self, report: StatusReport) {
         self.gone = false;
         match rates(&self.report, &report) {
             Some(rates) => {
@@ -78,12 +78,12 @@ pub(super) struct History {
 
 impl History {
     /// Adds the status reports of all drives. Drives that are no longer reported stay, marked as gone.
-    pub(super) fn look(&mut self, reports: Vec<StatusReport>) {
+    pub(super) fn update(&mut self, reports: Vec<StatusReport>) {
         self.drives.iter_mut().for_each(|drive| drive.gone = true);
         for report in reports {
             let path: &PathBuf = &report.path;
             match self.drives.iter_mut().find(|drive| drive.report.path == *path) {
-                Some(drive) => drive.look(report),
+                Some(drive) => drive.add(report),
                 None => self.drives.push(Watched { report, rates: VecDeque::new(), gone: false }),
             }
         }
@@ -108,18 +108,18 @@ mod tests {
     #[test]
     fn rates_are_per_second_of_the_server() {
         let mut history = History::default();
-        history.look(vec![report("/a", 10.0, 1000)]);
+        history.update(vec![report("/a", 10.0, 1000)]);
         assert_eq!(history.drives[0].now(), Rates::default());
-        history.look(vec![report("/a", 14.0, 9000)]);
+        history.update(vec![report("/a", 14.0, 9000)]);
         assert_eq!(history.drives[0].now().written_bytes, 2000.0);
     }
 
     #[test]
     fn another_server_begins_anew() {
         let mut history = History::default();
-        history.look(vec![report("/a", 10.0, 1000)]);
-        history.look(vec![report("/a", 14.0, 9000)]);
-        history.look(vec![report("/a", 1.0, 9000)]);
+        history.update(vec![report("/a", 10.0, 1000)]);
+        history.update(vec![report("/a", 14.0, 9000)]);
+        history.update(vec![report("/a", 1.0, 9000)]);
         assert_eq!(history.drives[0].now(), Rates::default());
         assert!(history.drives[0].rates.is_empty());
     }
@@ -127,19 +127,19 @@ mod tests {
     #[test]
     fn who_is_gone_stays_and_may_come_back() {
         let mut history = History::default();
-        history.look(vec![report("/b", 1.0, 0), report("/a", 1.0, 0)]);
-        history.look(vec![report("/a", 2.0, 0)]);
+        history.update(vec![report("/b", 1.0, 0), report("/a", 1.0, 0)]);
+        history.update(vec![report("/a", 2.0, 0)]);
         let seen: Vec<(String, bool)> =
             history.drives.iter().map(|it| (it.report.path.display().to_string(), it.gone)).collect();
         assert_eq!(seen, [("/a".to_string(), false), ("/b".to_string(), true)]);
-        history.look(vec![report("/b", 3.0, 0)]);
+        history.update(vec![report("/b", 3.0, 0)]);
         assert!(!history.drives[1].gone && history.drives[0].gone);
     }
 
     #[test]
     fn only_so_much_is_remembered() {
         let mut history = History::default();
-        (0..POINTS as u64 + 50).for_each(|n| history.look(vec![report("/a", n as f64, n)]));
+        (0..POINTS as u64 + 50).for_each(|n| history.update(vec![report("/a", n as f64, n)]));
         assert_eq!(history.drives[0].rates.len(), POINTS);
     }
 }

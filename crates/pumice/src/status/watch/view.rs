@@ -291,7 +291,7 @@ mod tests {
     fn history() -> History {
         let mut history = History::default();
         for second in 1..=5 {
-            history.look(vec![report("/srv/a", second, 0.3), report("/srv/b", second * 3, 0.97)]);
+            history.update(vec![report("/srv/a", second, 0.3), report("/srv/b", second * 3, 0.97)]);
         }
         history
     }
@@ -321,7 +321,7 @@ mod tests {
         let mut full = report("/srv/a", 1, 0.3);
         (full.backing_full, full.logical_available_bytes) = (true, 1 << 30);
         let mut history = History::default();
-        history.look(vec![full]);
+        history.update(vec![full]);
         let text = screen(130, 40, &history, 0);
         for wanted in
             [" 0 B can be written", "none: the file system or volume under the drive is full", " full "]
@@ -339,7 +339,7 @@ mod tests {
             "/var/lib/pumice/pools/first/archive",
             "/var/lib/pumice/pools/second/archive",
         ];
-        history.look(paths.iter().map(|path| report(path, 1, 0.3)).collect());
+        history.update(paths.iter().map(|path| report(path, 1, 0.3)).collect());
         let text = screen(80, 24, &history, 0);
         let rows: Vec<&str> = text.lines().filter(|line| line.contains("online")).collect();
         assert_eq!(rows.len(), 3, "{text}");
@@ -369,7 +369,7 @@ mod tests {
             screen(width, height, &history(), 99);
         }
         let mut gone = history();
-        gone.look(Vec::new());
+        gone.update(Vec::new());
         assert!(screen(110, 40, &gone, 0).contains("not served"));
     }
 }

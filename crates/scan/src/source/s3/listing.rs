@@ -11,7 +11,7 @@ use rusty_s3::actions::ListObjectsV2;
 use super::{Bucket, S3Options};
 use crate::source::file::Stamp;
 use crate::source::objects::{Objects, PLACES};
-use crate::source::population::{Item, Place, Population, Thinned, check_size};
+use crate::source::population::{Item, Location, Population, Thinned, check_size};
 
 /// Most pages of a listing: those of a billion objects, a thousand in each.
 const PAGES_MAX: usize = 1_000_000;
@@ -124,8 +124,8 @@ impl Listing {
                 group
             });
             let within = listed.blocks();
-            let place = Place::Object(number, listed.key, listed.tag);
-            let item = Item { place, bytes: listed.bytes, group, alone: false, stamp: Stamp::default() };
+            let location = Location::Object(number, listed.key, listed.tag);
+            let item = Item { location, bytes: listed.bytes, group, alone: false, stamp: Stamp::default() };
             // The blocks of objects that were not kept have numbers, too.
             all.blocks = first_block + within.start;
             all.push(item, &[(0, within.end - within.start)]);

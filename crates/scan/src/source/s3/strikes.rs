@@ -17,7 +17,7 @@ const BUCKET_FAILURES_MIN: u32 = 10;
 /// less.
 const BUCKET_TIMEOUTS: u32 = 5;
 
-/// Failures of the objects of a bucket. Shared by all readers.
+/// Failures of the objects of a bucket. ScanState by all readers.
 #[derive(Debug)]
 pub(super) struct Strikes {
     /// A successful read that takes longer counts as a failure of the object. Its data is used.

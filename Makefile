@@ -97,7 +97,7 @@ models: deps
 # Codec and engine against the bare codec; then the drive over NBD against nbdkit (see lab/README.md).
 bench: deps
 	$(CARGO) bench -p codec -p drive
-	scripts/bench-nbd.sh
+	scripts/bench.sh nbd
 
 lint: deps
 	scripts/lint.sh

@@ -6,7 +6,7 @@
 # `scripts/deps.sh clusters`. For `offload` all daemons of the clusters run on the last processor and fio on the others, so that
 # time which is not spent on compression shows; CONFINE=no leaves them free. IMAGES (8) is for its job on many images.
 # KERNEL_LAB, a directory in which the kernel of `make test-kernel` was built or is to be, also runs `against` there, with dm-vdo and
-# zvol (scripts/bench-kernel.sh against). It stands behind the one of this machine, and of several runs of a suite the last one counts.
+# zvol (scripts/bench.sh kernel against). It stands behind the one of this machine, and of several runs of a suite the last one counts.
 # SUITES names those of the other suites that are to run, where runs of the rest are given. BENCH_DIR names a folder on the disk
 # to measure, RUNS where the runs are kept, PUMICE the program. A suite that fails does not keep the others from running;
 # docs/reference/scorecard.md is written only if all runs are complete.
@@ -38,7 +38,7 @@ bench() {
 on_kernel() {
     local folder=$runs/kernel code=0
     rm -f "$folder/against.json"
-    BENCH_KEEP=$folder scripts/bench-kernel.sh against "$minutes" >"$runs/against-kernel.txt" || code=$?
+    BENCH_KEEP=$folder scripts/bench.sh kernel against "$minutes" >"$runs/against-kernel.txt" || code=$?
     [ "$code" -lt 128 ] || exit "$code"
     if [ "$code" -eq 0 ] && [ ! -e "$folder/against.json" ]; then
         grep '^skipped: ' "$runs/against-kernel.txt" >&2 || true

@@ -63,7 +63,7 @@ release=trixie
 programs=fio,e2fsprogs,xfsprogs,kmod,udev,util-linux,procps,coreutils,systemd-sysv
 # For nvme.sh.
 programs+=,nvme-cli,iproute2
-# For bench-kernel.sh.
+# For scripts/bench.sh kernel.
 programs+=,btrfs-progs,btrfs-compsize,dmsetup,lvm2,vdo,qemu-utils,libssl3t64
 # For xfstests.
 programs+=,acl,attr,bc,gawk,hostname,libaio1t64,perl,psmisc,quota,xfsdump

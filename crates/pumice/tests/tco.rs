@@ -156,7 +156,7 @@ fn the_page_is_one_file_with_charts() -> Outcome {
         "Hardware CSD and Ceph with QAT coincide.",
         "Assumed: Performance multiplier of Ceph with QAT",
         "<h2>By capacity</h2>",
-        "scripts/bench-snia.sh",
+        "scripts/bench.sh snia",
     ] {
         assert!(html.contains(text), "{text}");
     }

@@ -10,7 +10,7 @@ use crate::value::{Value, over, shown};
 /// The document's percentage for 3:1 (`comp_ratio=80`).
 const DATA: Data = Data::Compressible(80);
 const SCENE: &str = "3:1";
-/// Targets of `scripts/bench-kernel.sh against`, which need a kernel of its own.
+/// Targets of `scripts/bench.sh kernel against`, which need a kernel of its own.
 const LAB_RIVALS: [&str; 2] = ["vdo", "zvol"];
 pub(super) const HEADLINE: (&str, &str) = (SCENE, "write");
 const RANDOM: [(&str, Pattern); 3] = [

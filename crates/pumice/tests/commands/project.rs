@@ -1,5 +1,5 @@
 //! The README, `scripts/deps.sh` with a package manager that installs nothing, and numbers given to
-//! `scripts/bench-kernel.sh`.
+//! `scripts/bench.sh kernel`.
 
 use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -84,10 +84,10 @@ fn numbers_of_rounds_and_minutes_are_decimal() {
     if !needs(&["bash"]) {
         return;
     }
-    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bench-kernel.sh");
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bench.sh");
     let run = |arguments: &[&str]| {
         let run =
-            Command::new("bash").arg(script).args(arguments).env("PUMICE", "/nonexistent/pumice").output();
+            Command::new("bash").args([script, "kernel"]).args(arguments).env("PUMICE", "/nonexistent/pumice").output();
         run.map(|it| (it.status.code(), String::from_utf8_lossy(&it.stderr).into_owned())).expect("it ran")
     };
     for accepted in
@@ -97,7 +97,7 @@ fn numbers_of_rounds_and_minutes_are_decimal() {
         assert_eq!(run(accepted), (Some(1), said), "{accepted:?}");
     }
     for refused in [&["x"][..], &["1.5"], &["against", "."], &["against", "1.2.3"]] {
-        let said = format!("bench-kernel: expected a number, not '{}'\n", refused[refused.len() - 1]);
+        let said = format!("bench kernel: expected a number, not '{}'\n", refused[refused.len() - 1]);
         assert_eq!(run(refused), (Some(2), said), "{refused:?}");
     }
 }

@@ -4,8 +4,8 @@
 # with servers and fio beside it, or with LAB_KERNEL=qemu on an emulated machine of LAB_PROCESSORS [2]. Prints medians and spreads of
 # the rounds (lab/kernel.md).
 #
-#   scripts/bench-kernel.sh [ROUNDS]
-#   scripts/bench-kernel.sh against [MINUTES [ARGUMENT...]]
+#   scripts/bench.sh kernel [ROUNDS]
+#   scripts/bench.sh kernel against [MINUTES [ARGUMENT...]]
 #
 # against: `pumice bench against` in that kernel (figure 22) with vdo and zvol, which few kernels have. Its report is
 # BENCH_KEEP/against.json and .html; ARGUMENTs are those of `pumice bench`.
@@ -20,7 +20,7 @@
 # PUMICE       the program                  KERNEL_LAB    the kernel's directory, made by `make test-kernel` or here
 set -euo pipefail
 from=$PWD
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/../.."
 . scripts/kernel-lab/default.sh
 what=rounds
 [ "${1:-}" != against ] || { what=against; shift; }
@@ -32,7 +32,7 @@ esac
 keep=${BENCH_KEEP:-$from}
 case $keep in /*) ;; *) keep=$from/$keep ;; esac
 # A part of a minute too, as `pumice bench` takes it: 0.5, or .5.
-[[ ${rounds:-} =~ ^[0-9]*$ && ${minutes:-0} =~ ^([0-9]+\.?[0-9]*|\.[0-9]+)$ ]] || { echo "bench-kernel: expected a number, not '${1:-}'" >&2; exit 2; }
+[[ ${rounds:-} =~ ^[0-9]*$ && ${minutes:-0} =~ ^([0-9]+\.?[0-9]*|\.[0-9]+)$ ]] || { echo "bench kernel: expected a number, not '${1:-}'" >&2; exit 2; }
 # 08 is no octal number.
 case $what in rounds) rounds=$((10#$rounds)) ;; against) whole_minutes=$((10#0${minutes%%.*})) ;; esac
 # Who names zvol, or runs against, wants it built.

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Pumice and its rivals over NBD: the same client, the same data, the same disk, taking turns; medians of several rounds, as
-# Markdown. Usage: scripts/bench-rivals.sh CORPUS [ROUNDS] [CONTESTANT...]. CORPUS is a folder made by scripts/corpus.sh.
-# Wants fio, nbdcopy, nbdinfo, nbdkit, jq, python3 and root (loop devices, mounting, dropping the page cache); a contestant
+# scripts/bench.sh rivals CORPUS [ROUNDS] [CONTESTANT...]
+#
+# Pumice and its rivals over NBD: the same client, the same data, the same disk, in turns; medians of the rounds, as Markdown.
+# Needs fio, nbdcopy, nbdinfo, nbdkit, jq, python3 and root (loop devices, mounting, dropping the page cache); a contestant
 # whose programs are missing is skipped with a line that names the package. 2 GiB of free disk, 4 with Ceph, and 1 GiB of
 # free memory. BENCH_MIB is how many MiB are taken of each kind of data (24).
 #
@@ -11,13 +12,13 @@
 # are part of the time. CPU of the client is that of fio or nbdcopy; CPU of the server is that of its processes and of all
 # kernel threads, which do the work of btrfs, loop and write-back.
 set -Eeuo pipefail
-cd "$(dirname "$0")/.."
+here=$(realpath "$(dirname "$0")")
 usage() {
-    echo "bench-rivals: $1; usage: scripts/bench-rivals.sh CORPUS [ROUNDS] [CONTESTANT...]" >&2
+    echo "bench rivals: $1; usage: scripts/bench.sh rivals CORPUS [ROUNDS] [CONTESTANT...]" >&2
     exit 2
 }
 [ $# -ge 1 ] || usage "no CORPUS given"
-corpus=$1
+corpus=$(realpath "$1")
 rounds=${2:-3}
 contestants=("${@:3}")
 [ -d "$corpus" ] || usage "$corpus is no folder; make it with scripts/corpus.sh"
@@ -31,7 +32,7 @@ done
 for tool in fio nbdcopy nbdinfo nbdkit jq python3; do
     command -v $tool >/dev/null || usage "$tool is missing; scripts/deps.sh installs it"
 done
-. scripts/bench-lib.sh
+. "$here/lib.sh"
 
 loop= mounted= zram= ceph= ceph_pids=()
 leave() {
@@ -42,7 +43,7 @@ leave() {
     finish
 }
 trap leave EXIT
-trap 'echo "bench-rivals: line $LINENO failed" >&2' ERR
+trap 'echo "bench rivals: line $LINENO failed" >&2' ERR
 
 socket=$dir/socket
 uri="nbd+unix:///?socket=$socket"
@@ -103,7 +104,7 @@ qcow2=(--blockdev "driver=file,node-name=file,filename=$dir/qcow2" --blockdev "d
 start() {
     case $1 in
         auto-settled | auto | lz4 | none)
-            "$program" create "$dir/drive" --size $((2 * bytes)) --capacity "$bytes" --codec "${1%-settled}" >/dev/null
+            create "$dir/drive" --size $((2 * bytes)) --capacity "$bytes" --codec "${1%-settled}"
             serve "$dir/drive" "$socket"
             ;;
         direct)
@@ -164,14 +165,13 @@ filled() {
     esac
 }
 cold() {
-    sync
-    echo 3 >/proc/sys/vm/drop_caches
+    drop_caches
     case $1 in bluestore-*) ceph daemon osd.0 cache drop >/dev/null ;; esac
 }
 # physical CONTESTANT: bytes that the data takes, with what is needed to find it
 physical() {
     case $1 in
-        auto-settled | auto | lz4 | none) "$program" status "$dir/drive" --json | jq '.drives[0].physical_used_bytes' ;;
+        auto-settled | auto | lz4 | none) status "$dir/drive" .physical_used_bytes ;;
         direct | nbdkit-file) du -B1 "$dir/raw" | cut -f1 ;;
         nbdkit-memory) awk '/^VmRSS/ { print $2 * 1024 }' "/proc/${pids[0]}/status" ;;
         btrfs-*)
@@ -191,8 +191,7 @@ physical() {
 reclaimable() {
     case $1 in
         auto-settled | auto | lz4 | none)
-            "$program" status "$dir/drive" --json |
-                jq '.drives[0] | .physical_available_bytes - .physical_free_bytes'
+            status "$dir/drive" '.physical_available_bytes - .physical_free_bytes'
             ;;
         *) echo 0 ;;
     esac
@@ -388,4 +387,4 @@ echo "$rounds rounds in $(($(date +%s) - started)) s on $(nproc) processors; loa
     "$(cut -d' ' -f1-3 /proc/loadavg) after. $((bytes / 1000000)) MB of data."
 for line in "${skipped[@]}"; do echo "$line."; done
 echo
-python3 scripts/bench-rivals.py "$dir/notes" "$blocks"
+python3 "$here/rivals.py" "$dir/notes" "$blocks"

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """Durable writes (NBD WRITE with FUA, 4 KiB, at random) on drives of one or more programs, in turns.
 
-usage: bench-durable.py [--rounds N] PUMICE...
+usage: scripts/bench.sh durable [--rounds N] PUMICE...
 
 Prints, for 1 and for 32 requests in flight, writes a second of each round in rising order and their median; for one in
 flight also the median latency. Needs the Python module of libnbd (python3-libnbd). Drives are made in $TMPDIR.
@@ -34,7 +34,7 @@ class Served:
     """A new drive, served on a Unix socket."""
 
     def __init__(self, program):
-        self.directory = tempfile.mkdtemp(prefix="bench-durable.")
+        self.directory = tempfile.mkdtemp(prefix="pumice-bench.")
         drive, socket = f"{self.directory}/drive", f"{self.directory}/socket"
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
         subprocess.run([program, "create", drive, "--size", "512MiB"], check=True, **quiet)
@@ -81,7 +81,7 @@ def measure(program, in_flight, count):
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(prog="scripts/bench.sh durable", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("programs", nargs="+", metavar="PUMICE")
     options = parser.parse_args()

@@ -1,31 +1,23 @@
 #!/usr/bin/env bash
+# scripts/bench.sh settling CORPUS [SECONDS] [ROUNDS] [RATE] [PERCENT]
+#
 # Latency of 4 KiB random reads and writes while a drive settles in the background, against the same drive while it does not: the
 # two take turns on one server, switched by SIGHUP, a few seconds each. The drive holds the corpus (scripts/corpus.sh), which is
-# cold and not settled, and behind it data that is overwritten; reads go all over it, on a connection of their own. At a steady rate
-# (half reads, half writes) and as fast as they come, queue depth 16 a connection. Medians over the rounds; every round waits
-# until the one before is written out. Usage: scripts/bench-settling.sh CORPUS [SECONDS] [ROUNDS] [RATE] [PERCENT]. Wants fio, jq
-# and nbdcopy, and 6 GiB of free disk in BENCH_DIR (the temporary directory); PUMICE names the program to measure, LOADS the loads.
+# cold and not settled, and behind it data that is overwritten. Reads cover all of it, on a connection of their own. Loads: a steady
+# rate (half reads, half writes), and as fast as possible, queue depth 16 a connection. Medians over the rounds. Each round waits
+# until the one before is written out. LOADS names the loads [steady full].
 set -euo pipefail
-[ $# -ge 1 ] && [ -d "$1" ] || { echo "usage: scripts/bench-settling.sh CORPUS [SECONDS] [ROUNDS] [RATE] [PERCENT]" >&2; exit 2; }
-corpus=$(cd "$1" && pwd)
+[ $# -ge 1 ] && [ -d "$1" ] || { echo "usage: scripts/bench.sh settling CORPUS [SECONDS] [ROUNDS] [RATE] [PERCENT]" >&2; exit 2; }
+corpus=$(realpath "$1")
 seconds=${2:-8} rounds=${3:-8} rate=${4:-3000} percent=${5:-10}
-cd "$(dirname "$0")/.."
-program=${PUMICE:-${CARGO_TARGET_DIR:-target}/release/pumice}
-[ -x "$program" ] || cargo build --release -q -p pumice
-dir=$(mktemp -d "${BENCH_DIR:-${TMPDIR:-/tmp}}/pumice-bench.XXXXXX")
+. "$(dirname "$0")/lib.sh"
 pid=
-finish() {
-    [ -z "$pid" ] || { kill "$pid" 2>/dev/null || true; wait "$pid" 2>/dev/null || true; }
-    rm -rf "$dir"
-}
-trap finish EXIT
-status() { "$program" status "$dir/drive" --json | jq -r ".drives[0] | $1"; }
 background() {
     printf '[server]\nnbd = ["unix:%s/s"]\n[[drive]]\npath = "%s/drive"\nbackground-cpu = %s\n' "$dir" "$dir" "$1" >"$dir/config"
     if [ -n "$pid" ]; then
         kill -HUP "$pid"
         for _ in $(seq 100); do
-            if [ "$(status .server.settling.background_cpu_percent)" = "$1" ]; then return; fi
+            if [ "$(status "$dir/drive" .server.settling.background_cpu_percent)" = "$1" ]; then return; fi
             sleep 0.05
         done
         echo "bench: the server does not take background-cpu $1" >&2
@@ -44,11 +36,12 @@ ticks() {
     done | awk -v hz="$(getconf CLK_TCK)" '{ sum += $12 + $13 } END { printf "%.2f\n", sum / hz }'
 }
 
-"$program" create "$dir/drive" --size 5G --capacity 4G >/dev/null
+create "$dir/drive" --size 5G --capacity 4G
 background 0
 "$program" serve --config "$dir/config" >/dev/null 2>"$dir/log" &
 pid=$!
-for _ in $(seq 100); do [ -S "$dir/s" ] && break; sleep 0.1; done
+pids=("$pid")
+await_socket "$dir/s"
 cat "$corpus"/* | head -c 1G >"$dir/data"
 cold=$(($(stat -c %s "$dir/data") / 1048576 * 1048576))
 truncate -s "$cold" "$dir/data"
@@ -72,9 +65,9 @@ measure() {
     if [ "$load" = steady ]; then limit=(--rate_iops=$((rate / 2)) --rate_process=poisson); fi
     sync "$dir/drive"
     background "$mode"
-    before="$(ticks '') $(ticks pumice-compute) $(status '.server.settling | .cpu_seconds, .settled_bytes' | xargs)"
+    before="$(ticks '') $(ticks pumice-compute) $(status "$dir/drive" '.server.settling | .cpu_seconds, .settled_bytes' | xargs)"
     load "${limit[@]}" >"$dir/fio.json"
-    after="$(ticks '') $(ticks pumice-compute) $(status '.server.settling | .cpu_seconds, .settled_bytes' | xargs)"
+    after="$(ticks '') $(ticks pumice-compute) $(status "$dir/drive" '.server.settling | .cpu_seconds, .settled_bytes' | xargs)"
     jq -r --arg load "$load" --arg mode "$mode" --arg cpu "$before $after" '
         def part(key): .[key] | .iops, (.lat_ns.percentile["50.000000", "99.000000", "99.900000"] / 1e6);
         ($cpu | split(" ") | map(tonumber)) as $c
@@ -91,8 +84,7 @@ for load in $loads; do
         for mode in "${modes[@]}"; do measure "$load" "$mode"; done
     done
 done
-echo "| load | settling | requests | requests/s | p50 ms | p99 ms | p99.9 ms | p50, p99, p99.9 against none |"
-echo "| --- | --- | --- | --- | --- | --- | --- | --- |"
+table load settling requests requests/s "p50 ms" "p99 ms" "p99.9 ms" "p50, p99, p99.9 against none"
 for load in $loads; do
     jq -rRs --arg load "$load" --arg percent "$percent" --arg seconds "$seconds" '
         def median: sort | if length % 2 == 1 then .[length / 2 | floor] else (.[length / 2 - 1] + .[length / 2]) / 2 end;

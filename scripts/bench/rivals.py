@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Tables of what scripts/bench-rivals.sh noted: scripts/bench-rivals.py NOTES BLOCKS.
+"""Tables of what rivals.sh noted: rivals.py NOTES BLOCKS.
 
 NOTES has a line "round contestant figure value" for each figure of each turn, tabs between; BLOCKS is how many blocks of 4 KiB
 the data has. Figures are medians over the rounds. What is held against another contestant is the median of the ratios of

@@ -260,7 +260,7 @@ measurement=${1:-}
 case $measurement in
     nbd | stream | threads | snia | cleaning) "$measurement" "$@" ;;
     settling | rivals | kernel) exec bash "$scripts/bench/$measurement.sh" "$@" ;;
-    durable) exec python3 "$scripts/bench/durable.py" "$@" ;;
+    durable) exec "$scripts/bench/durable.py" "$@" ;;
     -h | --help | help) help ;;
     '') refuse "expected a measurement" ;;
     *) refuse "unknown measurement '$measurement'" ;;

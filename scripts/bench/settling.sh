@@ -11,6 +11,8 @@ set -euo pipefail
 corpus=$(realpath "$1")
 seconds=${2:-8} rounds=${3:-8} rate=${4:-3000} percent=${5:-10}
 . "$(dirname "$0")/lib.sh"
+# The server reads its configuration again as another user than root.
+chmod 755 "$dir"
 pid=
 background() {
     printf '[server]\nnbd = ["unix:%s/s"]\n[[drive]]\npath = "%s/drive"\nbackground-cpu = %s\n' "$dir" "$dir" "$1" >"$dir/config"

@@ -11,6 +11,7 @@ use attach::bridge::State;
 use attach::client::{self, Attachment};
 use host::Root;
 use host::block::numbers_above;
+use host::file::device_number;
 use host::mounts::{Mount, mounts};
 use report::Table;
 use serde_json::{Value, json};
@@ -130,16 +131,16 @@ fn mounted(attachment: &Attachment) -> Vec<PathBuf> {
     }
     // btrfs has device numbers of its own. Its source is a device.
     let is_its = |mount: &Mount| {
-        let source = || device_number(Path::new(&mount.source));
+        let source = || number_of(Path::new(&mount.source));
         numbers.contains(&mount.device) || source().is_some_and(|number| numbers.contains(&number))
     };
     mounts(&Root::machine()).into_iter().filter(is_its).map(|mount| mount.point).collect()
 }
 
-/// Returns the number of a block device, `MAJOR:MINOR`.
-fn device_number(path: &Path) -> Option<String> {
+/// Returns the number of the block device at a path, `MAJOR:MINOR`.
+fn number_of(path: &Path) -> Option<String> {
     let number = std::fs::metadata(path).ok()?.rdev();
-    (number != 0).then(|| format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number)))
+    (number != 0).then(|| device_number(number))
 }
 
 /// Returns a line for each drive, at most `width` characters long if there is one.

@@ -267,7 +267,7 @@ impl InFile for Levels {
 impl FromStr for Levels {
     type Err = Error;
     fn from_str(text: &str) -> Result<Levels> {
-        text.parse().map(Levels).map_err(|error| anyhow!("{error}"))
+        Ok(Levels(text.parse()?))
     }
 }
 

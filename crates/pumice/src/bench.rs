@@ -23,7 +23,7 @@ use empty::TargetChecks;
 use examine::examine;
 use progress::Bar;
 
-/// Repeat experiments of published documents with fio, and compare with what they state
+/// Repeat experiments of published documents with fio, and compare the results with their statements
 /// (docs/how-to/bench.md)
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -47,15 +47,15 @@ pub(crate) struct Args {
     /// Suite of experiments
     #[arg(required = true, value_parser = suites())]
     suite: Option<String>,
-    /// What to measure; may be repeated [default: those of the suite; offload and s3 have none]
+    /// Target to measure; may be repeated [default: those of the suite; offload and s3 have none]
     #[arg(long, value_name = "[NAME=]TARGET", value_parser = target)]
     target: Vec<Target>,
-    /// Time for the run in minutes: it decides how long jobs and how many rounds there are [default: 10; of
+    /// Time limit of the run in minutes. It sets the length of jobs and the number of rounds [default: 10; for
     /// quick 2]
     #[arg(long, value_parser = minutes)]
     minutes: Option<f64>,
-    /// Size of drives and files that are created; of others the part that is used [default: that of the
-    /// suite, 256M or 512M]
+    /// Size of new drives and files; of existing ones, the part to use [default: that of the suite, 256M or
+    /// 512M]
     #[arg(long)]
     size: Option<Size>,
     /// Directory for temporary drives and files, on the disk to measure [default: TMPDIR or /tmp]
@@ -68,18 +68,18 @@ pub(crate) struct Args {
     /// and the buckets are empty, else own
     #[arg(long, value_name = "CLIENT", default_value = "auto", value_parser = s3_client())]
     s3_client: S3Client,
-    /// Processes that serve a target, whose CPU time is counted; may be repeated
+    /// Server processes of a target, to count their CPU time; may be repeated
     #[arg(long, value_name = "NAME=PID,...", value_parser = pids)]
     pids: Vec<(String, Vec<u32>)>,
-    /// Addresses at which the Pumice drives below a cluster answer HTTP (`serve --http`), for the space they
-    /// take; may be repeated
+    /// HTTP addresses (`serve --http`) of the Pumice drives under a cluster, to count the space that they use;
+    /// may be repeated
     #[arg(long, value_name = "NAME=HOST:PORT,...", value_parser = drives)]
     drives: Vec<(String, Vec<String>)>,
     /// Repeat jobs that write for a time until the last five rounds are in a steady state, by SNIA's
     /// performance test specification
     #[arg(long)]
     steady_state: bool,
-    /// Overwrite targets that hold data. Those in use are refused all the same
+    /// Overwrite targets that hold data. Targets in use are still refused
     #[arg(long)]
     destroy: bool,
     /// Write all results as JSON
@@ -94,15 +94,14 @@ pub(crate) struct Args {
     /// Program to use as fio [default: the one installed]
     #[arg(long, value_name = "PATH")]
     fio: Option<PathBuf>,
-    /// Processors for fio, such as 0 or 0-2,5 (`taskset`): servers on others show what they leave free
-    /// [default: all]
+    /// Processors for fio, such as 0 or 0-2,5 (`taskset`), to leave the others to servers [default: all]
     #[arg(long, value_name = "LIST", value_parser = processors)]
     fio_cpus: Option<String>,
 }
 
 #[derive(Subcommand)]
 enum Command {
-    /// Compare two runs: which differences are beyond noise
+    /// Compare two runs and show the differences beyond noise
     #[command(after_help = "Example: pumice bench compare before.json after.json")]
     Compare {
         /// Output of `pumice bench --json`
@@ -113,7 +112,7 @@ enum Command {
         #[arg(long, value_name = "FILE")]
         json: Option<PathBuf>,
     },
-    /// Print what all documents state beside what runs measured, as Markdown
+    /// Print the statements of all documents beside the measured results, as Markdown
     #[command(after_help = "Example: pumice bench scorecard run.json quick.json > scorecard.md")]
     Scorecard {
         /// Output of `pumice bench --json`

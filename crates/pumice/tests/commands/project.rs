@@ -86,8 +86,11 @@ fn numbers_of_rounds_and_minutes_are_decimal() {
     }
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../scripts/bench.sh");
     let run = |arguments: &[&str]| {
-        let run =
-            Command::new("bash").args([script, "kernel"]).args(arguments).env("PUMICE", "/nonexistent/pumice").output();
+        let run = Command::new("bash")
+            .args([script, "kernel"])
+            .args(arguments)
+            .env("PUMICE", "/nonexistent/pumice")
+            .output();
         run.map(|it| (it.status.code(), String::from_utf8_lossy(&it.stderr).into_owned())).expect("it ran")
     };
     for accepted in

@@ -22,11 +22,14 @@ const READS: usize = 60;
 /// Time after which a read is taken as lost.
 const LIMIT: Duration = Duration::from_secs(60);
 
+/// Requests with their sizes.
+type Requests = Vec<(u32, ReplyData)>;
+
 /// Zeros, which are read once it is opened.
 #[derive(Clone, Default)]
 struct Gate {
-    /// Requests that wait, with their sizes. `None`: it is open.
-    waiting: Arc<Mutex<Option<Vec<(u32, ReplyData)>>>>,
+    /// Requests that wait. `None`: it is open.
+    waiting: Arc<Mutex<Option<Requests>>>,
 }
 
 impl Gate {

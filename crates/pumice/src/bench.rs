@@ -50,8 +50,8 @@ pub(crate) struct Args {
     /// Target to measure; may be repeated [default: those of the suite; offload and s3 have none]
     #[arg(long, value_name = "[NAME=]TARGET", value_parser = target)]
     target: Vec<Target>,
-    /// Time limit of the run in minutes. It sets the length of jobs and the number of rounds [default: 10; for
-    /// quick 2]
+    /// Time limit of the run in minutes. It sets the length of jobs and the number of rounds [default: 10;
+    /// for quick 2]
     #[arg(long, value_parser = minutes)]
     minutes: Option<f64>,
     /// Size of new drives and files; of existing ones, the part to use [default: that of the suite, 256M or
@@ -71,8 +71,8 @@ pub(crate) struct Args {
     /// Server processes of a target, to count their CPU time; may be repeated
     #[arg(long, value_name = "NAME=PID,...", value_parser = pids)]
     pids: Vec<(String, Vec<u32>)>,
-    /// HTTP addresses (`serve --http`) of the Pumice drives under a cluster, to count the space that they use;
-    /// may be repeated
+    /// HTTP addresses (`serve --http`) of the Pumice drives under a cluster, to count the space that they
+    /// use; may be repeated
     #[arg(long, value_name = "NAME=HOST:PORT,...", value_parser = drives)]
     drives: Vec<(String, Vec<String>)>,
     /// Repeat jobs that write for a time until the last five rounds are in a steady state, by SNIA's

@@ -113,8 +113,8 @@ impl TwoPaths {
         let (two, four) = (boot.repeat(2), boot.repeat(4));
         let boot_id = file(&format!("boot{boot}"), format!("{four}-{two}-{two}-{two}-{}", boot.repeat(6)));
         let script = format!(
-            "{DROP_COPIES} mount --bind {machine_id} /etc/machine-id && mount --bind {boot_id} /proc/sys/kernel/random/boot_id && \
-             exec \"$@\""
+            "{DROP_COPIES} mount --bind {machine_id} /etc/machine-id && \
+             mount --bind {boot_id} /proc/sys/kernel/random/boot_id && exec \"$@\""
         );
         let mut command = Command::new("unshare");
         command.args(["--mount", "sh", "-ec", &script, "sh", env!("CARGO_BIN_EXE_pumice")]);

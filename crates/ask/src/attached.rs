@@ -55,7 +55,7 @@ impl AttachedMark {
                     }
                     // Any user can take the name. It must not keep the drive from being attached.
                     (io::ErrorKind::AddrInUse, _) => {
-                        io::Error::other("the mark of the drive is taken by a stranger")
+                        io::Error::other("another user has taken the mark of the drive")
                     }
                     _ => error,
                 }
@@ -115,7 +115,7 @@ pub fn is_marked(name: &MarkName) -> bool {
         Ok(Holder::Unknown) => true,
         Ok(Holder::Nobody) => false,
         Err(error) => {
-            tracing::warn!(%error, "whether the drive is attached is not known");
+            tracing::warn!(%error, "it is unknown whether the drive is attached");
             false
         }
     }

@@ -179,7 +179,7 @@ impl SilentServer {
 
     /// A server that was not asked because so many others were waited for.
     pub(crate) fn not_asked(socket: &Path, others: usize) -> SilentServer {
-        let what = format!("got no question, because {others} others did not answer");
+        let what = format!("was not asked, because {others} others did not answer");
         SilentServer { socket: socket.to_path_buf(), pid: None, what }
     }
 
@@ -351,7 +351,7 @@ mod tests {
         // Servers that were not asked for lack of time are named too.
         let found = drives_at(&hung[..3], Duration::from_millis(500), 2);
         assert_eq!(found.silent.len(), 3);
-        assert_eq!(found.silent[2].what, "got no question, because 2 others did not answer");
+        assert_eq!(found.silent[2].what, "was not asked, because 2 others did not answer");
     }
 
     #[test]

@@ -49,7 +49,7 @@ pub enum DeviceError {
 #[non_exhaustive]
 pub enum OpenError {
     /// The library does not exist, or lacks a function.
-    #[error("{library} cannot be loaded: {reason}; install it, or leave --offload away")]
+    #[error("{library} cannot be loaded: {reason}; install it, or omit --offload")]
     Library {
         /// Name or path of the library.
         library: String,
@@ -66,7 +66,7 @@ pub enum OpenError {
         library: String,
     },
     /// The library has an unexpected interface.
-    #[error("{library} is of a version that is not known: {reason}")]
+    #[error("{library} has an unknown version: {reason}")]
     Version {
         /// The library.
         library: String,

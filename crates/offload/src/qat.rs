@@ -214,7 +214,7 @@ impl Device for Qat {
             return Err(OpenError::Device {
                 step: "qzCompress on trial",
                 code: 0,
-                meaning: "what it gave does not decompress to what it got",
+                meaning: "its output does not decompress to its input",
             });
         }
         Ok(Box::new(session))

@@ -256,7 +256,7 @@ fn replies_that_do_not_cover_a_request_are_refused() {
         assert!(error.to_string().contains("do not cover the request, or overlap"), "{error}");
     }
     let error = read(&[oversized]).expect_err("longer than the request");
-    assert!(error.to_string().contains("outside of what was asked for"), "{error}");
+    assert!(error.to_string().contains("outside the requested range"), "{error}");
 }
 
 #[test]

@@ -188,7 +188,7 @@ fn very_many_sockets_of_servers_that_hang_do_not_hide_the_others() {
     assert_eq!((found.drives.len(), found.silent.len()), (0, ASKED_MAX + 1), "all are named");
     let last = &found.silent[ASKED_MAX];
     assert_eq!(last.socket, dir.path().join("down-9.sock"));
-    assert_eq!(last.what, format!("got no question, because {ASKED_MAX} others did not answer"));
+    assert_eq!(last.what, format!("was not asked, because {ASKED_MAX} others did not answer"));
     // Once those that hang are given up, the one that was not asked yet comes first.
     let since = Instant::now();
     while !drive.state.lock().asked.is_empty() {

@@ -100,8 +100,7 @@ impl Connection {
             }
         };
         let Some(name) = &export.tls_name else { return Connection::over(stream, &export.name) };
-        let tls =
-            tls.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no configuration of TLS"))?;
+        let tls = tls.ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "no TLS configuration"))?;
         // Not buffered: nothing that was sent in plain text may count as sent within TLS.
         greet(&mut stream)?;
         start_tls(&mut stream)?;
@@ -212,8 +211,7 @@ impl Connection {
             let within = |at: u64, len: u64| {
                 let most = (buf.len() as u64).checked_sub(len);
                 let from = at.checked_sub(offset).filter(|from| most.is_some_and(|most| *from <= most));
-                from.map(|from| from as usize)
-                    .ok_or_else(|| protocol("a chunk outside of what was asked for"))
+                from.map(|from| from as usize).ok_or_else(|| protocol("a chunk outside the requested range"))
             };
             match chunk.kind {
                 wire::REPLY_TYPE_NONE if chunk.length == 0 => {}

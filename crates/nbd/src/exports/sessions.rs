@@ -106,10 +106,7 @@ impl Sessions {
         let SessionTable { access, sessions, .. } = &*state;
         let lost =
             |session: &&Session| access.right_of(session.client.identity.as_deref()) < Some(session.right);
-        sessions
-            .values()
-            .filter(lost)
-            .for_each(|session| session.end_for(export, "it is not listed for this any more"));
+        sessions.values().filter(lost).for_each(|session| session.end_for(export, "its access was revoked"));
     }
 
     /// Requests the end of sessions whose clients would no longer be admitted.
@@ -121,7 +118,7 @@ impl Sessions {
         let lost = clients.iter().filter(|client| !tls.admits(client.identity.as_deref()));
         for client in lost {
             if let Some(session) = self.state.lock().sessions.get(&client.number) {
-                session.end_for(export, "its certificate is not valid any more");
+                session.end_for(export, "its certificate is no longer valid");
             }
         }
     }

@@ -26,7 +26,7 @@ impl fmt::Display for KeyKind {
             None => f.write_str("a key of another kind, or damaged")?,
         }
         f.write_str(
-            "; keys that work are RSA of 2048, 3072 or 4096 bits, ECDSA on P-256 or P-384, and Ed25519",
+            "; supported keys are RSA of 2048, 3072 or 4096 bits, ECDSA on P-256 or P-384, and Ed25519",
         )
     }
 }

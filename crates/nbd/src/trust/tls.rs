@@ -44,9 +44,9 @@ pub enum TlsError {
     NoCertificate { path: PathBuf },
     #[error("{path}: holds no certificate revocation list")]
     NoCrl { path: PathBuf },
-    #[error("{path}: not a private key that works: {kind}")]
+    #[error("{path}: not a supported private key: {kind}")]
     Key { path: PathBuf, kind: KeyKind },
-    #[error("certificate and key do not serve: {0}")]
+    #[error("certificate and key cannot be used: {0}")]
     Unusable(#[from] rustls::Error),
     #[error("{path}: not usable to check client certificates: {source}")]
     ClientCa { path: PathBuf, source: VerifierBuilderError },

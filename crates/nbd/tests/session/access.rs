@@ -274,7 +274,7 @@ async fn a_client_whose_certificate_expires_is_disconnected_at_a_reload() {
         if !stayed {
             continue;
         }
-        let lines = log.with("its certificate is not valid any more");
+        let lines = log.with("its certificate is no longer valid");
         let line = lines.last().unwrap_or_else(|| panic!("{:?}", log.with("")));
         assert!(line.contains("identity=brief.example.com"), "{line}");
         assert_eq!(two.write(0, 0, &[1; 512]).await, 0, "others stay");

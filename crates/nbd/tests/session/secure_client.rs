@@ -162,5 +162,5 @@ fn files_that_cannot_be_used_are_named() {
     assert!(refused(&no_certificate).contains("holds no certificate"));
     let mismatch =
         ClientTlsFiles { ca: Some(file("ca.pem")), identity: Some((file("client.pem"), file("server.key"))) };
-    assert!(refused(&mismatch).contains("do not serve"));
+    assert!(refused(&mismatch).contains("cannot be used"));
 }

@@ -130,7 +130,7 @@ fn a_reload_disconnects_who_is_not_listed_any_more() {
     wait_until("the end of the first", || one.try_wait().expect("a child").is_some());
     assert!(two.try_wait().expect("a child").is_none(), "the second goes on");
     let log = house.drive.log();
-    assert!(log.contains("the client is disconnected: it is not listed for this any more"), "{log}");
+    assert!(log.contains("the client is disconnected: its access was revoked"), "{log}");
     two.kill().expect("killed");
     two.wait().expect("ended");
     assert!(house.server.stop().success());

@@ -43,7 +43,7 @@ impl Drop for Untaken {
         drop(self.worker.spawn(async move {
             let path = opened.path.clone();
             match opened.close().await {
-                Ok(()) => tracing::info!(drive = %shown(&path), "closed: it was opened for nobody"),
+                Ok(()) => tracing::info!(drive = %shown(&path), "closed: its caller stopped waiting"),
                 Err(error) => tracing::error!(drive = %shown(&path), %error, "not closed properly"),
             }
             drop(opening);

@@ -242,7 +242,7 @@ async fn keep(
             if times % LOOKS_A_WARNING == 1 {
                 tracing::warn!(
                     drive = %path,
-                    "it cannot be seen whether another process has taken over the drive, so nothing is answered: \
+                    "cannot check whether another process has taken over the drive, so requests wait: \
                      {error}"
                 );
             }
@@ -257,7 +257,7 @@ async fn keep(
         }
     };
     let Some(why) = why else { return owner.give_back(&file, &machine).await };
-    tracing::error!(drive = %path, "{why}; this process writes and answers nothing any more");
+    tracing::error!(drive = %path, "{why}; this process no longer writes or answers requests");
     let disown = || drive.get().inspect(|drive| drive.disown(&why));
     // Before writes fail by the loss, so that the drive shows the reason. Again after it, for a drive that
     // was opened in between.

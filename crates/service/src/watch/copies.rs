@@ -62,7 +62,7 @@ impl Copies {
             tracing::info!(
                 drive = %shown(&self.path),
                 copy = %shown(&copy.path),
-                "the copy of this drive is not served any more"
+                "the copy of this drive is no longer served"
             );
         }
         // A server that did not answer may do so the next time.

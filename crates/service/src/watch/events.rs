@@ -233,7 +233,7 @@ impl Watcher {
             self.out_of_space = true;
         } else if self.out_of_space && seen.at.saturating_sub(self.refused_at) >= QUIET {
             events.push(
-                seen.event(EventKind::SpaceBack, "there is physical space again: writes are taken".into()),
+                seen.event(EventKind::SpaceBack, "there is physical space again: writes are accepted".into()),
             );
             self.out_of_space = false;
         }
@@ -281,14 +281,15 @@ impl Watcher {
         {
             self.poisoned = true;
             let message = format!(
-                "no write is taken any more: {why}; restart the server when the cause is gone; attached devices stay \
+                "writes are refused: {why}; restart the server when the cause is gone; attached devices stay \
                  (docs/how-to/backing-trouble.md)"
             );
             events.push(seen.event(EventKind::Poisoned, message));
         }
         if let Some(new) = self.corrupt_records.observe(seen.at, seen.errors.corrupt_records) {
             let message = format!(
-                "{new} records of data, of the map or of dictionaries were met that are not what was written; {DAMAGE}"
+                "{new} records of data, of the map or of dictionaries were read that differ from what was written; \
+                 {DAMAGE}"
             );
             events.push(seen.event(EventKind::CorruptRecord, message));
         }

@@ -110,7 +110,7 @@ impl ComputeThreads {
             let body = move || {
                 let set = set_thread_priority_and_policy(thread_native_id(), priority, policy);
                 if let Err(error) = set {
-                    tracing::debug!(?error, "background work has the priority of requests");
+                    tracing::debug!(?error, "background work runs at the priority of requests");
                 }
                 queue.run(turn);
             };

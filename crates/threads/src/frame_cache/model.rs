@@ -4,24 +4,24 @@ use layout::{BLOCK_BYTES, Entry};
 use loom::sync::Arc;
 use loom::thread;
 
-use super::code::{Found, Frames, Key};
+use super::code::{Frames, Key, Lookup};
 
 fn read(frames: &Frames, first: u64) -> u64 {
     let key = Key { entry: Entry::frame(1 << 20, 2000, 2), generation: 1, first };
     let mut out = [0; 16];
     loop {
         match frames.read(&key, BLOCK_BYTES - 8, &mut out) {
-            Found::Hit => {
+            Lookup::Hit => {
                 assert_eq!(out, [first as u8; 16]);
                 return 1;
             }
-            Found::Again => {
+            Lookup::Again => {
                 let mut room = frames.room(&key);
                 room.fill(first as u8);
                 frames.keep(key, room);
                 return 0;
             }
-            Found::First => {}
+            Lookup::First => {}
         }
     }
 }

@@ -55,7 +55,7 @@ fn a_copy_served_by_another_server_is_a_warning_while_it_is_served() -> Outcome 
     wait_until("the first knows", || copies(&drive, &drive.path()) == copy_of(&copy, second.pid()));
     second.kill();
     wait_until("it is gone", || copies(&drive, &drive.path()) == json!([]));
-    assert!(drive.log().contains("not served any more"), "{}", drive.log());
+    assert!(drive.log().contains("is no longer served"), "{}", drive.log());
     assert!(first.stop().success());
     Ok(())
 }

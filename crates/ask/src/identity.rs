@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use host::file::{absolute, device_number, same_file};
-use host::foreign;
+use host::foreign::{self, Hangs};
 use layout::superblock::{SUPERBLOCK_COPIES, Superblock};
 use layout::{Geometry, PAGE_BYTES};
 use status::{FileId, StatusReport};
@@ -30,10 +30,13 @@ pub fn file_id(found: &Metadata) -> FileId {
 }
 
 /// Returns the id in the superblocks of the drive at `path`, whether or not a server has it. `None` if there
-/// is no valid one, or its file system hangs. Takes no lock.
-pub(crate) fn drive_id(path: &Path) -> Option<String> {
+/// is no valid one. Takes no lock.
+///
+/// # Errors
+/// If its file system hangs.
+pub(crate) fn drive_id(path: &Path) -> Result<Option<String>, Hangs> {
     let path = path.to_path_buf();
-    foreign::within(PATIENCE, move || read_drive_id(&path)).unwrap_or_default()
+    foreign::within(PATIENCE, move || read_drive_id(&path))
 }
 
 fn read_drive_id(path: &Path) -> Option<String> {

@@ -117,12 +117,15 @@ impl OtherFile {
         };
         if !is_its {
             return match is_at(&report, path) && !is_elsewhere() {
-                true => Err(other(found, drive_id(path))),
+                true => {
+                    let unknown = |_| Some("unknown (it cannot be read now)".to_owned());
+                    Err(other(found, drive_id(path).unwrap_or_else(unknown)))
+                }
                 false => Ok(None),
             };
         }
         // The file may have been overwritten with another drive. An unreadable superblock proves nothing.
-        match drive_id(path).filter(|id| *id != report.uuid) {
+        match drive_id(path).unwrap_or_default().filter(|id| *id != report.uuid) {
             Some(id) => Err(other(found, Some(id))),
             None => Ok(Some(report)),
         }

@@ -451,7 +451,10 @@ impl DriveServer {
         let streams = (0..count).map(|_| connect()).collect::<Result<Vec<_>, _>>();
         let streams = streams.map_err(|source| ServerError::Connect { socket: socket.clone(), source })?;
         // Checks that the server that answered still has the drive.
-        let id = |report: &StatusReport| (server_pid(report), instance(report).cloned());
+        let id = |report: &StatusReport| {
+            // One of an older program does not check which drive has the name.
+            (server_pid(report), instance(report).cloned(), endpoint(report).ok())
+        };
         if self.search.find().as_ref().map(id) != Some(id(report)) {
             return Err(ServerError::Replaced);
         }

@@ -66,6 +66,7 @@ pub(crate) fn wipe(args: &WipeArgs) -> Result<()> {
     let options = WipeOptions {
         sector_bytes: None,
         logical_capacity_bytes: args.capacity.map(|capacity| capacity.0 / BLOCK * BLOCK),
+        ..WipeOptions::default()
     };
     let how =
         Erasing { yes: args.yes, discard: !args.no_discard, take_over: args.take_over, json: args.json };
@@ -73,7 +74,7 @@ pub(crate) fn wipe(args: &WipeArgs) -> Result<()> {
 }
 
 pub(crate) fn format(args: &FormatArgs) -> Result<()> {
-    let options = WipeOptions { sector_bytes: Some(args.sector.parse()?), logical_capacity_bytes: None };
+    let options = WipeOptions { sector_bytes: Some(args.sector.parse()?), ..WipeOptions::default() };
     let how = Erasing { yes: args.yes, discard: true, take_over: args.take_over, json: args.json };
     erase(&args.path, options, &how)
 }

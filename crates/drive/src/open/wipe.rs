@@ -32,6 +32,8 @@ pub struct WipeOptions {
     pub sector_bytes: Option<u32>,
     /// New capacity that hosts see, in bytes. May be smaller than before.
     pub logical_capacity_bytes: Option<u64>,
+    /// Id of the only drive that is wiped; another one is refused. `None`: any.
+    pub only: Option<[u8; 16]>,
 }
 
 impl WipeOptions {
@@ -75,6 +77,9 @@ impl<M: Media> Drive<M> {
     /// checkpoint can be read; nothing was changed then.
     pub async fn wipe(media: &M, options: WipeOptions) -> Result<Wiped, Error> {
         let (mut superblock, bad_copy) = read_superblock(media).await?;
+        if options.only.is_some_and(|only| only != superblock.uuid) {
+            return Err(Error::Invalid("another drive is there by now; nothing was erased".to_owned()));
+        }
         must_hold(media, &superblock)?;
         must_allow_writing(&superblock)?;
         let copies = read_copies(media, &superblock).await;

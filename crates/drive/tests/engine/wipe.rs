@@ -87,7 +87,11 @@ fn a_log_that_was_not_closed_is_wiped_with_the_rest() {
 fn sector_size_and_capacity_may_change_with_it() {
     let (media, drive) = new_drive(64 * MIB, 128 * MIB);
     run(drive.close()).expect("close");
-    let options = WipeOptions { sector_bytes: Some(4096), logical_capacity_bytes: Some(32 * MIB) };
+    let options = WipeOptions {
+        sector_bytes: Some(4096),
+        logical_capacity_bytes: Some(32 * MIB),
+        ..WipeOptions::default()
+    };
     run(Drive::wipe(&*media, options)).expect("wipe");
     let drive = open(&media, 2);
     assert_eq!((drive.sector_bytes(), drive.logical_capacity_bytes()), (4096, 32 * MIB));
@@ -102,6 +106,7 @@ fn options_that_cannot_be_wipe_nothing() {
         WipeOptions { sector_bytes: Some(1024), ..WipeOptions::default() },
         WipeOptions { logical_capacity_bytes: Some(0), ..WipeOptions::default() },
         WipeOptions { logical_capacity_bytes: Some(4097), ..WipeOptions::default() },
+        WipeOptions { only: Some([8; 16]), ..WipeOptions::default() },
     ] {
         assert!(matches!(run(Drive::wipe(&*media, options)), Err(Error::Invalid(_))));
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use host::loops::Span;
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, Mode, OFlags};
+use rustix::fs::{FallocateFlags, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
 
 use super::backing::{Backing, block_size_bytes};
@@ -201,14 +201,38 @@ fn preallocate(file: &File, size_bytes: u64) -> Result<(), Errno> {
         0 => Ok(()),
         len => retry_interrupted(|| rustix::fs::fallocate(file, FallocateFlags::empty(), offset, len)),
     };
-    let old_bytes = (rustix::fs::fstat(file)?.st_size as u64).min(size_bytes);
+    let found = rustix::fs::fstat(file)?;
+    let old_bytes = (found.st_size as u64).min(size_bytes);
     allocate(old_bytes, size_bytes - old_bytes)?;
-    let (found, below) = (rustix::fs::fstat(file)?, rustix::fs::fstatvfs(file)?);
-    let holes_bytes = size_bytes.saturating_sub(found.st_blocks as u64 * 512);
-    if holes_bytes > below.f_bfree.saturating_mul(below.f_frsize) {
+    // Some file systems count too few blocks, or call allocated space a hole.
+    let unallocated = old_bytes.saturating_sub(found.st_blocks as u64 * 512);
+    let holes_bytes = unallocated.min(holes_bytes(file, old_bytes).unwrap_or(u64::MAX));
+    if holes_bytes == 0 {
+        return Ok(());
+    }
+    let below = rustix::fs::fstatvfs(file)?;
+    // The rest is kept for root.
+    let blocks = if rustix::process::geteuid().is_root() { below.f_bfree } else { below.f_bavail };
+    if holes_bytes > blocks.saturating_mul(below.f_frsize) {
         return Err(Errno::NOSPC);
     }
     allocate(0, old_bytes)
+}
+
+/// Number of bytes of holes in the first `len` bytes of a file.
+fn holes_bytes(file: &File, len: u64) -> Result<u64, Errno> {
+    let seek = |to| rustix::fs::seek(file, to);
+    let (mut holes, mut at) = (0, 0);
+    while at < len {
+        let hole = seek(SeekFrom::Hole(at))?.min(len);
+        at = match seek(SeekFrom::Data(hole)) {
+            Ok(data) => data.min(len),
+            Err(Errno::NXIO) => len,
+            Err(error) => return Err(error),
+        };
+        holes += at - hole;
+    }
+    Ok(holes)
 }
 
 /// Returns whether a file of this type is a block device. Refuses anything that is neither that nor a regular

@@ -38,7 +38,7 @@ pub(super) fn erase(card: &Card, options: WipeOptions, force: bool) -> Result<()
     }
     offline(card, |path| match is_served_by_others(card) {
         true => erase_in_server(path, options, false),
-        false => wipe::erase(path, options, &ERASING),
+        false => wipe::erase(path, of_card(card, options), &ERASING),
     })
 }
 
@@ -55,14 +55,20 @@ pub(super) fn shrink(card: &Card, bytes: u64) -> Result<()> {
     };
     refuse_data(card.drive.logical_used_bytes)?;
     offline(card, |path| {
-        let options = WipeOptions { sector_bytes: None, logical_capacity_bytes: Some(bytes) };
+        let options = WipeOptions { logical_capacity_bytes: Some(bytes), ..WipeOptions::default() };
         // Something may have been written since.
         if is_served_by_others(card) {
             return erase_in_server(path, options, true);
         }
         refuse_data(crate::status::idle(path)?.logical_used_bytes)?;
-        wipe::erase(path, options, &ERASING)
+        wipe::erase(path, of_card(card, options), &ERASING)
     })
+}
+
+/// Erases the drive of a card only: once its server has ended, another one may be at its path.
+fn of_card(card: &Card, options: WipeOptions) -> WipeOptions {
+    let id = uuid::Uuid::parse_str(&card.drive.uuid);
+    WipeOptions { only: id.ok().map(uuid::Uuid::into_bytes), ..options }
 }
 
 /// Refuses a drive that is in use.
@@ -86,7 +92,7 @@ fn is_served_by_others(card: &Card) -> bool {
 
 /// Lets the server of a drive erase it, which refuses while it has clients.
 fn erase_in_server(path: &Path, options: WipeOptions, only_if_empty: bool) -> Result<()> {
-    let WipeOptions { sector_bytes, logical_capacity_bytes } = options;
+    let WipeOptions { sector_bytes, logical_capacity_bytes, .. } = options;
     let erase = Change::Erase { sector_bytes, logical_capacity_bytes, only_if_empty };
     if change(path, &erase)?.is_none() {
         bail!("{}: its server is gone; nothing was erased, try again", shown(path));

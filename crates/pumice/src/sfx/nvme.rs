@@ -145,7 +145,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn format(args: &FormatArgs) -> Result<()> {
     let options =
-        WipeOptions { sector_bytes: Some(SECTORS[usize::from(args.lbaf)]), logical_capacity_bytes: None };
+        WipeOptions { sector_bytes: Some(SECTORS[usize::from(args.lbaf)]), ..WipeOptions::default() };
     erase::erase(&card::find_patiently(&args.drive)?, options, args.force)
 }
 

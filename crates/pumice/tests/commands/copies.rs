@@ -1,5 +1,6 @@
 //! A drive and a copy of it, served at the same time.
 
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -95,5 +96,33 @@ fn a_bounded_number_of_servers_is_asked() -> Outcome {
     last.set_nonblocking(true)?;
     assert!(last.accept().is_err(), "it is not asked");
     server.kill();
+    Ok(())
+}
+
+/// An erased drive is closed, and its file opened again by its path.
+#[test]
+fn a_drive_that_is_at_the_path_by_now_is_not_erased() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let other = drive.file("other");
+    assert_eq!(drive.pumice(&["create", &other, "--size", "64M", "--capacity", "64M"]).code, Some(0));
+    let idle = |path: &str| -> Outcome<Value> {
+        let answer: Value = serde_json::from_str(&drive.pumice(&["status", "--json", path]).stdout)?;
+        Ok(answer["drives"][0].clone())
+    };
+    let before = idle(&other)?;
+    let socket = drive.file("admin");
+    let server = drive.serve(&["--admin", &format!("unix:{socket}")]);
+    let id = drive.status()["uuid"].clone();
+    std::fs::rename(drive.path(), drive.file("moved"))?;
+    std::fs::rename(&other, drive.path())?;
+    let mut admin = std::os::unix::net::UnixStream::connect(&socket)?;
+    let change = json!({"command": "change", "drive": id, "change": {"erase": {}}});
+    writeln!(admin, "{change}")?;
+    let mut answer = String::new();
+    BufReader::new(&admin).read_line(&mut answer)?;
+    assert!(answer.contains("another drive is there by now; nothing was erased"), "{answer}");
+    assert!(server.stop().success(), "{}", drive.log());
+    let after = idle(&text(&drive.path()))?;
+    assert_eq!((&after["uuid"], &after["incarnation"]), (&before["uuid"], &before["incarnation"]));
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 
+use crate::common::mounts::DROP_COPIES;
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, fails, in_time, needs, succeed};
 
@@ -355,7 +356,8 @@ fn process_1_reaps_what_commands_leave_behind() -> Outcome {
     let left = drive.file("left");
     let on_event = format!("(echo $PPID >>{left}; sleep 0.1) &");
     let mut command = std::process::Command::new("unshare");
-    command.args(unshare).arg(env!("CARGO_BIN_EXE_pumice")).args(["serve", &text(&drive.path())]);
+    command.args(unshare).args(["sh", "-c", &format!("{DROP_COPIES} exec \"$@\""), "sh"]);
+    command.args([env!("CARGO_BIN_EXE_pumice"), "serve", &text(&drive.path())]);
     command.args(["--on-event", &on_event]);
     let mut server = drive.start(command, 1);
     wait_until("the command of the event `opened`", || {

@@ -285,7 +285,12 @@ async fn answer_one(line: &[u8], user: u32, drives: Drives, is_changing: &Atomic
                     let (eraser, drive) = (found.eraser(), (found.path().to_path_buf(), found.uuid()));
                     // A reference would keep it from being reopened.
                     drop((served, drives));
-                    let options = WipeOptions { sector_bytes, logical_capacity_bytes };
+                    let options = WipeOptions {
+                        sector_bytes,
+                        logical_capacity_bytes,
+                        // Its file is opened again by its path, where another drive may be by then.
+                        only: Some(drive.1.into_bytes()),
+                    };
                     match eraser {
                         Some(eraser) => {
                             let erased = eraser.erase(drive, options, only_if_empty).await;

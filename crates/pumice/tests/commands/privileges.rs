@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::process::Command;
 use std::time::Duration;
 
-use crate::common::server::text;
+use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Server, fails, fails_with, in_time, needs, pumice, succeed};
 
 fn is_root() -> bool {
@@ -61,8 +61,14 @@ fn a_server_of_root_becomes_another_user_and_stays_useful() {
     let dedicated = [&path[..], "--user", "daemon"];
     let server = serve(&drive, &dedicated);
     // Threads of the kernel for io_uring act in the name of those that ask.
-    let mut threads = threads(server.pid());
-    threads.retain(|thread| !thread.get("Name")[0].starts_with("iou-"));
+    let own = || {
+        let mut threads = threads(server.pid());
+        threads.retain(|thread| !thread.get("Name")[0].starts_with("iou-"));
+        threads
+    };
+    // The C library passes over those that are ending, which run nothing any more.
+    wait_until("threads have ended", || !own().iter().any(|thread| thread.get("Uid").contains(&"0")));
+    let threads = own();
     assert!(threads.len() > 2, "{}", threads.len());
     for thread in threads {
         let said = &thread.0;

@@ -34,7 +34,7 @@ pub fn file_id(found: &Metadata) -> FileId {
 ///
 /// # Errors
 /// If its file system hangs.
-pub(crate) fn drive_id(path: &Path) -> Result<Option<String>, Hangs> {
+pub fn drive_id(path: &Path) -> Result<Option<String>, Hangs> {
     let path = path.to_path_buf();
     foreign::within(PATIENCE, move || read_drive_id(&path))
 }

@@ -5,6 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
+use ask::drive_id;
 use drive::WipeOptions;
 use service::{IoChoice, SpaceAfterWipe, Wipe, run_here};
 use status::{path_text, shown};
@@ -98,9 +99,7 @@ pub(crate) fn erase(path: &Path, options: WipeOptions, how: &Erasing) -> Result<
     crate::served::drive(path)?;
     in_use::refuse(path)?;
     in_use::refuse_attached(path)?;
-    if !yes {
-        ask(path)?;
-    }
+    let options = if yes { options } else { confirmed(path, options)? };
     let bar = progress::bar(0, &format!("discarding {}", progress::BYTES));
     let progress = |done, all| {
         bar.set_length(all);
@@ -149,15 +148,17 @@ pub(crate) fn erase(path: &Path, options: WipeOptions, how: &Erasing) -> Result<
     Ok(())
 }
 
-fn ask(path: &Path) -> Result<()> {
+/// Asks on the terminal. Whoever answers means the drive that was there then.
+fn confirmed(path: &Path, options: WipeOptions) -> Result<WipeOptions> {
     let mut answer = String::new();
     if !std::io::stdin().is_terminal() {
         bail!("{}: this erases all data; confirm with --yes", shown(path));
     }
+    let id = drive_id(path).ok().flatten().and_then(|id| uuid::Uuid::parse_str(&id).ok());
     write!(std::io::stderr(), "{}: everything on it will be lost. Type yes to go on: ", shown(path))?;
     std::io::stdin().lock().read_line(&mut answer)?;
     if answer.trim() != "yes" {
         bail!("{}: left as it is", shown(path));
     }
-    Ok(())
+    Ok(WipeOptions { only: id.map(uuid::Uuid::into_bytes).or(options.only), ..options })
 }

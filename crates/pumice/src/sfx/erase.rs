@@ -38,7 +38,7 @@ pub(super) fn erase(card: &Card, options: WipeOptions, force: bool) -> Result<()
     }
     offline(card, |path| match is_served_by_others(card) {
         true => erase_in_server(path, options, false),
-        false => wipe::erase(path, of_card(card, options), &ERASING),
+        false => wipe::erase(path, of_card(card, options)?, &ERASING),
     })
 }
 
@@ -61,14 +61,16 @@ pub(super) fn shrink(card: &Card, bytes: u64) -> Result<()> {
             return erase_in_server(path, options, true);
         }
         refuse_data(crate::status::idle(path)?.logical_used_bytes)?;
-        wipe::erase(path, of_card(card, options), &ERASING)
+        wipe::erase(path, of_card(card, options)?, &ERASING)
     })
 }
 
 /// Erases the drive of a card only: once its server has ended, another one may be at its path.
-fn of_card(card: &Card, options: WipeOptions) -> WipeOptions {
-    let id = uuid::Uuid::parse_str(&card.drive.uuid);
-    WipeOptions { only: id.ok().map(uuid::Uuid::into_bytes), ..options }
+fn of_card(card: &Card, options: WipeOptions) -> Result<WipeOptions> {
+    let Ok(id) = uuid::Uuid::parse_str(&card.drive.uuid) else {
+        bail!("{}: reports no id, so another drive may be meant; nothing was erased", card.name());
+    };
+    Ok(WipeOptions { only: Some(id.into_bytes()), ..options })
 }
 
 /// Refuses a drive that is in use.

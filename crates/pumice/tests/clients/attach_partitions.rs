@@ -5,6 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use crate::attach::{Attached, usable};
+use crate::attach_again::wait_until_left;
 use crate::common::mounts::unmount;
 use crate::common::server::wait_until;
 use crate::common::{Outcome, fails, in_time, needs, succeed};
@@ -103,7 +104,7 @@ fn a_node_that_was_taken_from_a_drive_is_not_named() -> Outcome {
         }
     };
     succeed("losetup", &["--detach", &node]);
-    wait_until("its end", || !Path::new(&format!("/sys/block/{}/loop", &node[5..])).exists());
+    wait_until_left(&it, &node);
     // Another process may have it at once.
     is_gone("taken from it", true);
     let image = it.drive.file("image");
@@ -133,7 +134,7 @@ fn a_drive_without_its_node_and_its_path_is_detached_by_force() -> Outcome {
     succeed_create(&it, &path);
     let other = fs::read(&path)?;
     succeed("losetup", &["--detach", &node]);
-    wait_until("its end", || !Path::new(&format!("/sys/block/{}/loop", &node[5..])).exists());
+    wait_until_left(&it, &node);
     let way_out = format!("`pumice detach --force {path}`");
     fails(&it.drive.pumice(&["detach", &node]), &[&way_out]);
     fails(

@@ -1,12 +1,13 @@
 //! A drive and a copy of it, served at the same time.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
 use crate::common::server::{text, wait_until};
-use crate::common::{Drive, Outcome};
+use crate::common::{Drive, Outcome, needs};
 
 /// Returns the copies that the status of a drive reports.
 fn copies(drive: &Drive, path: &Path) -> Value {
@@ -99,17 +100,21 @@ fn a_bounded_number_of_servers_is_asked() -> Outcome {
     Ok(())
 }
 
+/// Id and incarnation of a drive that nobody serves.
+fn contents(drive: &Drive, path: &str) -> Outcome<(Value, Value)> {
+    let answer: Value = serde_json::from_str(&drive.pumice(&["status", "--json", path]).stdout)?;
+    let found = &answer["drives"][0];
+    assert!(found["incarnation"].is_number(), "{answer}");
+    Ok((found["uuid"].clone(), found["incarnation"].clone()))
+}
+
 /// An erased drive is closed, and its file opened again by its path.
 #[test]
 fn a_drive_that_is_at_the_path_by_now_is_not_erased() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
     let other = drive.file("other");
     assert_eq!(drive.pumice(&["create", &other, "--size", "64M", "--capacity", "64M"]).code, Some(0));
-    let idle = |path: &str| -> Outcome<Value> {
-        let answer: Value = serde_json::from_str(&drive.pumice(&["status", "--json", path]).stdout)?;
-        Ok(answer["drives"][0].clone())
-    };
-    let before = idle(&other)?;
+    let before = contents(&drive, &other)?;
     let socket = drive.file("admin");
     let server = drive.serve(&["--admin", &format!("unix:{socket}")]);
     let id = drive.status()["uuid"].clone();
@@ -122,7 +127,40 @@ fn a_drive_that_is_at_the_path_by_now_is_not_erased() -> Outcome {
     BufReader::new(&admin).read_line(&mut answer)?;
     assert!(answer.contains("another drive is there by now; nothing was erased"), "{answer}");
     assert!(server.stop().success(), "{}", drive.log());
-    let after = idle(&text(&drive.path()))?;
-    assert_eq!((&after["uuid"], &after["incarnation"]), (&before["uuid"], &before["incarnation"]));
+    assert_eq!(contents(&drive, &text(&drive.path()))?, before);
+    Ok(())
+}
+
+/// Whoever answers the question means the drive that was there when it was asked.
+#[test]
+fn a_drive_that_came_to_the_path_during_the_question_is_not_wiped() -> Outcome {
+    if !needs(&["script"]) {
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let (path, other) = (text(&drive.path()), drive.file("other"));
+    assert_eq!(drive.pumice(&["create", &other, "--size", "64M", "--capacity", "64M"]).code, Some(0));
+    let before = contents(&drive, &other)?;
+    let wipe = format!("'{}' wipe '{path}'", env!("CARGO_BIN_EXE_pumice"));
+    let mut asking = Command::new("timeout")
+        .args(["60", "script", "--quiet", "--return", "--command", &wipe, "/dev/null"])
+        .env("PUMICE_RUNTIME_DIR", drive.runtime_dir())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut shown = Vec::new();
+    let output = asking.stdout.as_mut().ok_or("an output")?;
+    let mut byte = [0];
+    while !shown.ends_with(b"go on: ") && output.read(&mut byte)? == 1 {
+        shown.push(byte[0]);
+    }
+    std::fs::rename(&path, drive.file("moved"))?;
+    std::fs::rename(&other, &path)?;
+    asking.stdin.as_mut().ok_or("an input")?.write_all(b"yes\n")?;
+    let mut told = String::new();
+    asking.stdout.as_mut().ok_or("an output")?.read_to_string(&mut told)?;
+    assert!(!asking.wait()?.success());
+    assert!(told.contains("another drive is there by now; nothing was erased"), "{told}");
+    assert_eq!(contents(&drive, &path)?, before);
     Ok(())
 }

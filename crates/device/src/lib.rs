@@ -1,6 +1,8 @@
 //! The interface between front-ends (NBD, others later) and drives: a block device with asynchronous
 //! operations.
 
+#![forbid(unsafe_code)]
+
 mod requester;
 
 use std::future::Future;

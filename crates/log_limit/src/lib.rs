@@ -1,5 +1,7 @@
 //! Limit on log messages that clients or other programs could cause in floods.
 
+#![forbid(unsafe_code)]
+
 use std::time::Duration;
 
 use parking_lot::Mutex;

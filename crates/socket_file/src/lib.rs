@@ -4,6 +4,8 @@
 //! is bound but not listening yet looks just as dead. So whoever binds or removes a socket holds a lock on
 //! its directory.
 
+#![forbid(unsafe_code)]
+
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};

@@ -1,6 +1,8 @@
 //! Rules of the source tree that a machine can hold. The tests of this crate are the rules; here is what they
 //! share.
 
+#![forbid(unsafe_code)]
+
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;

@@ -156,19 +156,19 @@ fields! {
     DriveCapacityGb = "drive.capacity_gb", "Capacity", "GB", Positive, REQUIRED, RACK, PLAIN,
         "Capacity of one drive before compression, in GB of 10^9 bytes";
     DrivePowerActiveW = "drive.power_active_w", "Power, active", "W", NotNegative, REQUIRED, RACK, PLAIN,
-        "Power of one drive that works";
+        "Power of one active drive";
     DrivePowerIdleW = "drive.power_idle_w", "Power, idle", "W", NotNegative, REQUIRED, RACK, PLAIN,
-        "Power of one drive that waits";
+        "Power of one idle drive";
     DriveAfr = "drive.afr", "AFR", "per year", Fraction, REQUIRED, RACK, Show::PercentInput,
         "Annual failure rate: the share of drives that fail within a year";
     DrivePricePerGb = "drive.price_usd_per_gb", "Price per \
         GB", "US$/GB", NotNegative, REQUIRED, RACK, Show::UsdInput(3),
-        "Price of a drive for each GB of its capacity";
+        "Price of a drive per GB of its capacity";
     DriveReplacementUsd = "drive.replacement_usd", "Replacement cost", "US$", NotNegative, REQUIRED, RACK, USD_CENTS,
         "Cost of replacing one failed drive: work and handling, with the drive itself under warranty";
     RackSpaceUsdPerMonth = "rack.space_usd_per_month", "Space and \
         cooling", "US$/month", NotNegative, REQUIRED, RACK, USD,
-        "Data centre cost of one rack for a month";
+        "Data centre cost of one rack per month";
     RackCostUsd = "rack.rack_cost_usd", "Rack cost", "US$", NotNegative, ZERO, RACK, USD,
         "Price of the empty rack";
     ServerCostUsd = "rack.server_cost_usd", "Server cost", "US$", NotNegative, REQUIRED, RACK, USD,
@@ -205,15 +205,15 @@ fields! {
     Pue = "energy.pue", "PUE", "", AtLeastOne, REQUIRED, RACK, PLAIN,
         "Power usage effectiveness: power of the data centre over power of the machines in it";
     CarbonPerKwh = "energy.carbon_kg_per_kwh", "Carbon intensity", "kg CO2e/kWh", NotNegative, ZERO, RACK, PLAIN,
-        "Greenhouse gases of a kWh of the grid";
+        "Greenhouse gas emissions per kWh from the grid";
     Years = "workload.years", "Deployment term", "years", Positive, REQUIRED, BOTH, PLAIN,
-        "Years that everything is kept";
+        "Years for which everything is kept";
     Replication = "workload.replication", "Erasure coding / replication", "", AtLeastOne, REQUIRED, BOTH, PLAIN,
-        "Bytes stored for each byte of data: 3 for three copies, 1.5 for 4+2 erasure coding; 1 where the provider of a \
-         volume sees to it";
+        "Bytes stored for each byte of data: 3 for three copies, 1.5 for 4+2 erasure coding; 1 if the provider of a \
+         volume replicates it";
     PerformanceMultiplier = "workload.performance_multiplier", "Performance \
         multiplier", "", Positive, ONE, BOTH, Show::NumberInput(0),
-        "How many times the hardware is needed to be as fast as a column of 1: its throughput over this column's";
+        "Amount of hardware needed for the speed of a column with 1: throughput of that column over this one's";
     Utilization = "workload.utilization", "Capacity utilization", "", PositiveFraction, REQUIRED, BOTH, PERCENT,
         "Share of the capacity that is filled";
     DutyCycle = "workload.duty_cycle", "Duty cycle", "", Fraction, REQUIRED, RACK, PERCENT,
@@ -223,14 +223,13 @@ fields! {
     DiscountRate = "workload.discount_rate", "Discount rate", "per year", Fraction, ZERO, BOTH, PERCENT,
         "Rate at which later payments weigh less, for the present value";
     WantedTbe = "workload.wanted_tbe", "Wanted effective capacity", "TBe", NotNegative, ZERO, RACK, PLAIN,
-        "Effective capacity for which racks are counted; 0: none";
+        "Effective capacity for which racks are computed; 0: none";
     CpuCores = "cpu.cores", "Cores per server", "", NotNegative, ZERO, BOTH, PLAIN,
         "Cores of a server (of the instance, in a cloud) that `cpu.share` is a share of";
     CpuShare = "cpu.share", "Share of them compressing", "", Fraction, ZERO, BOTH, PERCENT,
         "Share of those cores that compression keeps busy while the server writes as fast as it can";
     CpuSecondsPerGb = "cpu.seconds_per_gb", "CPU time to compress", "s/GB", NotNegative, ZERO, BOTH, PLAIN,
-        "CPU time that compressing takes for each GB of 10^9 bytes written; with `cpu.gb_per_s`, instead of \
-         `cpu.share`";
+        "CPU time of compression per GB of 10^9 bytes written; with `cpu.gb_per_s`, instead of `cpu.share`";
     CpuClientSecondsPerGb = "cpu.client_seconds_per_gb", "CPU time of the \
         client", "s/GB", NotNegative, ZERO, BOTH, PLAIN,
         "CPU time that the client's side of the storage (its driver, the protocol) takes for each GB written, beyond \
@@ -239,37 +238,37 @@ fields! {
         "GB written in a second to the storage of each server of a column with a performance multiplier of 1, every \
          copy counted; in a cloud, to the volumes of the instance";
     CpuPricePerCore = "cpu.price_usd_per_core", "Price of a core", "US$", NotNegative, ZERO, RACK, USD_CENTS,
-        "What a server costs more for each core more";
+        "Additional cost of a server per additional core";
     CpuPowerPerCore = "cpu.power_w_per_core", "Power of a core", "W", NotNegative, ZERO, RACK, PLAIN,
-        "What a server draws more for each core more";
+        "Additional power of a server per additional core";
     CpuRentPerCore = "cpu.rent_usd_per_core_month", "Rent of a core", "US$/month", NotNegative, ZERO, CLOUD, USD_CENTS,
-        "What an instance costs more in a month for each core more";
+        "Additional cost of an instance per month and additional core";
     CloudStoredTb = "cloud.stored_tb", "Data stored", "TB", Positive, REQUIRED, CLOUD, PLAIN,
-        "Data that applications keep, before compression, in TB of 10^12 bytes";
+        "Data stored by applications, before compression, in TB of 10^12 bytes";
     CloudPricePerGb = "cloud.price_usd_per_gb_month", "Volume \
         price", "US$/GB-month", NotNegative, REQUIRED, CLOUD, Show::UsdInput(3),
-        "Price of a provisioned GB for a month";
+        "Price per month of a provisioned GB";
     CloudVolumes = "cloud.volumes", "Volumes", "", Count, ONE, CLOUD, PLAIN,
-        "Volumes, each with what is included in its price";
+        "Number of volumes; each includes throughput and requests in its price";
     CloudMbPerS = "cloud.mb_per_s", "Throughput of applications", "MB/s", NotNegative, ZERO, CLOUD, PLAIN,
-        "Throughput that applications want, before compression";
+        "Throughput required by applications, before compression";
     CloudTraffic = "cloud.traffic", "Bytes to volumes per byte", "", NotNegative, None, CLOUD, Show::NumberInput(2),
         "Bytes that reach the volumes for each byte that applications move; without it 1 / ratio";
     CloudPricePerMbPerS = "cloud.price_usd_per_mb_per_s_month", "Throughput \
         price", "US$/MB/s-month", NotNegative, ZERO, CLOUD, Show::UsdInput(3),
-        "Price of a provisioned MB/s for a month";
+        "Price per month of a provisioned MB/s";
     CloudIncludedMbPerS = "cloud.included_mb_per_s", "Throughput included", "MB/s", NotNegative, ZERO, CLOUD, PLAIN,
-        "Throughput that the price of a volume includes";
+        "Throughput included in the price of a volume";
     CloudIops = "cloud.iops", "IOPS of applications", "1/s", NotNegative, ZERO, CLOUD, PLAIN,
-        "Requests a second that applications want";
+        "Requests per second required by applications";
     CloudIoPerIo = "cloud.io_per_io", "Requests to volumes per request", "", NotNegative, ONE, CLOUD, PLAIN,
         "Requests that reach the volumes for each request of applications: under 1 where small writes are packed \
          together";
     CloudPricePerIops = "cloud.price_usd_per_iops_month", "IOPS \
         price", "US$/IOPS-month", NotNegative, ZERO, CLOUD, Show::UsdInput(3),
-        "Price of a provisioned request a second for a month";
+        "Price per month of a provisioned request per second";
     CloudIncludedIops = "cloud.included_iops", "IOPS included", "1/s", NotNegative, ZERO, CLOUD, PLAIN,
-        "Requests a second that the price of a volume includes";
+        "Requests per second included in the price of a volume";
 }
 
 impl Field {

@@ -29,7 +29,7 @@ use crate::node::{self, Node};
 use crate::node_kind::NodeKind;
 use crate::place::{self, Record};
 use crate::protocol::Answer;
-pub use crate::protocol::{State, Status};
+pub use crate::protocol::{AttachmentState, Status};
 use crate::relay::{Relay, RelayState, Settings};
 pub use crate::server::Start;
 use crate::server::{Known, Started, shape};
@@ -317,19 +317,19 @@ fn answer_waiting(inbox: &Receiver<Event>, answer: &Answer) {
 fn status(relay: &Relay, shown: &Shown) -> Status {
     if shown.is_detaching {
         let reason = Some("it is being detached".to_string());
-        return Status { state: State::Changing, reason, size_bytes: shown.size_bytes };
+        return Status { state: AttachmentState::Changing, reason, size_bytes: shown.size_bytes };
     }
     let (state, reason) = match relay.state() {
         RelayState::Connected => {
             let growth = shown.refused_size.as_ref();
-            (State::Attached, growth.map(|(_, why)| format!("its device does not grow: {why}")))
+            (AttachmentState::Attached, growth.map(|(_, why)| format!("its device does not grow: {why}")))
         }
         RelayState::Waiting { since, reason } => {
             let seconds = since.elapsed().as_secs();
             let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
-            (State::Waiting, Some(format!("{reason}; for {seconds} seconds")))
+            (AttachmentState::Waiting, Some(format!("{reason}; for {seconds} seconds")))
         }
-        RelayState::Failed(reason) => (State::Failed, Some(reason)),
+        RelayState::Failed(reason) => (AttachmentState::Failed, Some(reason)),
     };
     Status { state, reason, size_bytes: shown.size_bytes }
 }

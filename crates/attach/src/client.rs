@@ -15,7 +15,7 @@ use crate::node::{self, Lost, clear_stale, end_requests, waiting};
 use crate::node_kind::NodeKind;
 use crate::place::{self, Hold, Record, file_id};
 use crate::process::Process;
-use crate::protocol::{Answer, Request, State, Status};
+use crate::protocol::{Answer, AttachmentState, Request, Status};
 use crate::question::{Unanswered, ask, ask_within};
 use crate::server::{instance, left, stop_process};
 use crate::sfx;
@@ -220,10 +220,12 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Option<Atta
             match stopped.map_or_else(|| Ok(ask_within(folder, &Request::Status, patience)), Err) {
                 Err(why) => {
                     is_silent = true;
-                    status(State::Failed, why)
+                    status(AttachmentState::Failed, why)
                 }
                 Ok(Ok(Answer::Status(status))) => status,
-                Ok(Ok(_)) => status(State::Failed, "its bridge process sent an invalid answer".to_string()),
+                Ok(Ok(_)) => {
+                    status(AttachmentState::Failed, "its bridge process sent an invalid answer".to_string())
+                }
                 Ok(Err(why)) if why.is_passing() => match place::hold(folder) {
                     Ok(Hold::Gone) => return None,
                     Ok(Hold::Free(_lock)) => {
@@ -232,12 +234,12 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Option<Atta
                     }
                     Ok(Hold::Held) | Err(_) => {
                         is_silent = true;
-                        status(State::Changing, "it is being attached or detached".to_string())
+                        status(AttachmentState::Changing, "it is being attached or detached".to_string())
                     }
                 },
                 Ok(Err(why)) => {
                     is_silent = true;
-                    status(State::Failed, format!("its bridge process does not answer: {why}"))
+                    status(AttachmentState::Failed, format!("its bridge process does not answer: {why}"))
                 }
             }
         }
@@ -255,18 +257,22 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Option<Atta
     let lost = lost.and_then(|lost| {
         let node = record.node.take()?;
         let why = match status.state {
-            State::Changing => status.reason.clone().unwrap_or_default(),
+            AttachmentState::Changing => status.reason.clone().unwrap_or_default(),
             _ => lost.why(&node, is_alive),
         };
         Some((node, why))
     });
     if let Some((_, why)) = &lost
         && is_alive
-        && status.state != State::Changing
+        && status.state != AttachmentState::Changing
     {
         let advice =
             if is_node_free { "`pumice attach` attaches it" } else { "`pumice detach`, then attach it" };
-        status = Status { state: State::Failed, reason: Some(format!("{why}; {advice} again")), ..status };
+        status = Status {
+            state: AttachmentState::Failed,
+            reason: Some(format!("{why}; {advice} again")),
+            ..status
+        };
     }
     let folder = folder.to_path_buf();
     Some(Attachment { record, status, lost, is_node_free, folder, is_alive, is_silent })
@@ -276,7 +282,7 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Option<Atta
 fn without_bridge(record: &Record, lost: Option<&Lost>, size_bytes: u64) -> Status {
     let (state, reason) = if waiting(record, NodeKind::ALL).ok().is_none_or(|waiting| waiting.is_some()) {
         (
-            State::Unattended,
+            AttachmentState::Unattended,
             "its bridge process was killed, and requests wait; `pumice attach` starts another one"
                 .to_string(),
         )
@@ -286,7 +292,7 @@ fn without_bridge(record: &Record, lost: Option<&Lost>, size_bytes: u64) -> Stat
             None => "its bridge process has ended".to_string(),
         };
         (
-            State::Failed,
+            AttachmentState::Failed,
             format!("{why}; `pumice attach` attaches it again, `pumice detach` removes what is left"),
         )
     };
@@ -425,7 +431,8 @@ impl Attachment {
 
     /// Returns whether it has a device that waits for a bridge, or that may do so soon.
     pub fn waits(&self) -> bool {
-        self.status.state == State::Unattended || (self.is_silent && self.record.way == Some(NodeKind::Ublk))
+        self.status.state == AttachmentState::Unattended
+            || (self.is_silent && self.record.way == Some(NodeKind::Ublk))
     }
 
     /// Process id of the server that its bridge has started, if that runs. The record may name its
@@ -447,7 +454,7 @@ impl Attachment {
 
     /// Returns whether it lost its node and no other device has it: nothing was lost with it.
     pub fn has_free_node(&self) -> bool {
-        self.lost.is_some() && self.is_node_free && self.status.state != State::Changing
+        self.lost.is_some() && self.is_node_free && self.status.state != AttachmentState::Changing
     }
 
     /// Returns whether a process is detaching it now, or has detached it.
@@ -455,7 +462,7 @@ impl Attachment {
         match place::hold(&self.folder) {
             Ok(Hold::Gone) => true,
             Ok(Hold::Held) => match ask_within(&self.folder, &Request::Status, STATUS_PATIENCE) {
-                Ok(Answer::Status(status)) => status.state == State::Changing,
+                Ok(Answer::Status(status)) => status.state == AttachmentState::Changing,
                 Ok(_) => false,
                 Err(why) => why.is_passing(),
             },
@@ -475,7 +482,7 @@ impl Attachment {
             let left = patience.saturating_sub(since.elapsed()).max(ASK_AGAIN);
             match ask_within(&self.folder, &Request::AwaitDetach, left) {
                 Ok(Answer::Detached(lost)) => return Settled::Detached(lost),
-                Ok(Answer::Status(status)) if status.state == State::Changing => {}
+                Ok(Answer::Status(status)) if status.state == AttachmentState::Changing => {}
                 Err(why) if why.is_passing() => {}
                 Err(Unanswered::Late(_)) => return Settled::Changes,
                 // An older program, or a broken socket: the next request reports it.
@@ -592,7 +599,7 @@ mod tests {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let _ = BufReader::new(&stream).read_line(&mut String::new());
-                let status = Status { state: State::Attached, reason: None, size_bytes: 7 };
+                let status = Status { state: AttachmentState::Attached, reason: None, size_bytes: 7 };
                 let _ = writeln!(
                     &stream,
                     "{}",
@@ -603,9 +610,10 @@ mod tests {
         let (patience, since) = (Duration::from_secs(3), Instant::now());
         let found = with_status(&records, patience);
         assert!(since.elapsed() < patience * 3, "{:?}", since.elapsed());
-        let silent = found.iter().filter(|it| it.is_silent && it.status.state == State::Failed).count();
+        let silent =
+            found.iter().filter(|it| it.is_silent && it.status.state == AttachmentState::Failed).count();
         assert_eq!((found.len(), silent), (9, 8));
-        assert_eq!((found[8].status.state, found[8].status.size_bytes), (State::Attached, 7));
+        assert_eq!((found[8].status.state, found[8].status.size_bytes), (AttachmentState::Attached, 7));
         assert!(found.iter().zip(&records).all(|(found, (_, record))| found.record == *record));
     }
 

@@ -28,7 +28,7 @@ pub(crate) enum Answer {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The state.
-    pub state: State,
+    pub state: AttachmentState,
     /// Reason for a state other than `attached`, or a problem of an attached drive.
     pub reason: Option<String>,
     /// Size that the node shows, in bytes.
@@ -38,7 +38,7 @@ pub struct Status {
 /// State of an attachment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum State {
+pub enum AttachmentState {
     /// Requests are passed on.
     Attached,
     /// Requests are held until there is a server again.

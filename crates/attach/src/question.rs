@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::place;
-use crate::protocol::{Answer, Request, State};
+use crate::protocol::{Answer, AttachmentState, Request};
 
 /// Time for a bridge to accept a request.
 const CONNECTING: Duration = Duration::from_secs(5);
@@ -54,7 +54,7 @@ impl Unanswered {
 }
 
 /// Returns the state that a bridge reports.
-pub(crate) fn state(folder: &Path) -> Result<State, Unanswered> {
+pub(crate) fn state(folder: &Path) -> Result<AttachmentState, Unanswered> {
     match ask(folder, &Request::Status, ANSWER_PATIENCE)? {
         Answer::Status(status) => Ok(status.state),
         _ => Err(Unanswered::Unknown),

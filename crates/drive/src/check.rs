@@ -22,7 +22,7 @@ use media::Media;
 
 use crate::error::Error;
 use crate::shared::Drive;
-use crate::state::segments::State;
+use crate::state::segments::SegmentState;
 use records::{Extent, Pass};
 use report::Faults;
 use walk::{Met, Walk};
@@ -192,9 +192,11 @@ impl<M: Media> Drive<M> {
         for segment in known {
             let row = core.segments.get(segment);
             match row.state() {
-                State::Free | State::Waiting | State::Promised => report.segments_free_count += 1,
-                State::Damaged | State::Bad => report.segments_damaged_count += 1,
-                State::Open | State::Sealed => {}
+                SegmentState::Free | SegmentState::Waiting | SegmentState::Promised => {
+                    report.segments_free_count += 1
+                }
+                SegmentState::Damaged | SegmentState::Bad => report.segments_damaged_count += 1,
+                SegmentState::Open | SegmentState::Sealed => {}
             }
             let found = live.get(&segment).map_or(0, |live| live.units);
             if found != u64::from(row.live_units()) {
@@ -210,7 +212,9 @@ impl<M: Media> Drive<M> {
                     format!("the table says {} units may be packed anew, of {dead}", row.repackable_units()),
                 ));
             }
-            if found > 0 && matches!(row.state(), State::Free | State::Waiting | State::Promised) {
+            if found > 0
+                && matches!(row.state(), SegmentState::Free | SegmentState::Waiting | SegmentState::Promised)
+            {
                 faults.push(Fault::in_segment(segment, format!("free, but holds {found} live units")));
             }
         }

@@ -5,4 +5,5 @@ pub(crate) mod live_sample;
 pub(crate) mod load;
 pub(crate) mod plan;
 pub(crate) mod read;
+pub(crate) mod record_fault;
 pub(crate) mod write_out;

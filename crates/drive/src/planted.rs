@@ -84,34 +84,37 @@ pub enum PlantedBug {
     ComparedEarly,
 }
 
-/// The mistake that a drive makes, if any. A build without the feature `planted-bugs` has none, and its
-/// compiler knows that.
+/// The mistake that a drive makes, if any. A released build without the feature `planted-bugs` has none, and
+/// its compiler knows that.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Planted {
-    #[cfg(feature = "planted-bugs")]
+    #[cfg(any(feature = "planted-bugs", debug_assertions))]
     bug: Option<PlantedBug>,
 }
 
 impl Planted {
-    /// Plants a mistake. Does nothing without the feature `planted-bugs`.
-    #[cfg(feature = "planted-bugs")]
+    /// Mistakes can be planted in this build.
+    pub const IS_POSSIBLE: bool = cfg!(any(feature = "planted-bugs", debug_assertions));
+
+    /// Plants a mistake, if they can be planted in this build ([`Planted::IS_POSSIBLE`]).
+    #[cfg(any(feature = "planted-bugs", debug_assertions))]
     pub fn new(bug: Option<PlantedBug>) -> Planted {
         Planted { bug }
     }
 
-    /// Plants a mistake. Does nothing without the feature `planted-bugs`.
-    #[cfg(not(feature = "planted-bugs"))]
+    /// Plants a mistake, if they can be planted in this build ([`Planted::IS_POSSIBLE`]).
+    #[cfg(not(any(feature = "planted-bugs", debug_assertions)))]
     pub fn new(_bug: Option<PlantedBug>) -> Planted {
         Planted {}
     }
 
     /// Returns whether the drive makes this mistake.
-    #[cfg(feature = "planted-bugs")]
+    #[cfg(any(feature = "planted-bugs", debug_assertions))]
     pub(crate) fn has(self, bug: PlantedBug) -> bool {
         self.bug == Some(bug)
     }
 
-    #[cfg(not(feature = "planted-bugs"))]
+    #[cfg(not(any(feature = "planted-bugs", debug_assertions)))]
     pub(crate) const fn has(self, _bug: PlantedBug) -> bool {
         false
     }

@@ -262,7 +262,7 @@ impl<M: Media> Shared<M> {
     pub(crate) async fn acknowledge<T>(&self, answer: Result<T, Error>) -> Result<T, Error> {
         match &self.lease {
             Some(lease) if answer.is_ok() && !self.planted.has(PlantedBug::LeaseForgotten) => {
-                lease.confirm().await.map_err(|why| Error::poisoned(&why))?;
+                lease.confirm().await.map_err(|lost| Error::poisoned(&lost.0))?;
                 answer
             }
             _ => answer,

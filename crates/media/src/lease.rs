@@ -19,6 +19,11 @@ const ENDED: u64 = 1;
 /// One operation in [`Lease::under_way`].
 const OPERATION: u64 = 2;
 
+/// The right to change a backing is lost for good; with the reason, such as the machine that has it now.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct LeaseLost(pub String);
+
 /// A right to write that ends by itself. Shared by those who use it and the one who extends it.
 pub struct Lease {
     clock: LeaseClock,
@@ -111,8 +116,8 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// The reason, if it is lost for good.
-    pub async fn confirm(&self) -> Result<(), String> {
+    /// If it is lost for good.
+    pub async fn confirm(&self) -> Result<(), LeaseLost> {
         loop {
             if self.holds() {
                 return Ok(());
@@ -120,7 +125,7 @@ impl Lease {
             let changed = self.changed.listen();
             // Again, so that no change is missed.
             if let Some(why) = self.lost() {
-                return Err(why);
+                return Err(LeaseLost(why));
             }
             if !self.holds() {
                 changed.await;
@@ -133,7 +138,7 @@ impl Lease {
     ///
     /// # Errors
     ///
-    /// The reason, if it is lost for good.
+    /// [`LeaseLost`], if it is lost for good.
     pub fn begin(&self) -> io::Result<Changing<'_>> {
         // Counted first: whoever ends the lease, and then finds it quiet, has ended it before this.
         let before = self.under_way.fetch_add(OPERATION, Ordering::Acquire);
@@ -142,7 +147,7 @@ impl Lease {
             return Ok(changing);
         }
         changing.end();
-        Err(io::Error::other(self.lost().unwrap_or_default()))
+        Err(io::Error::other(LeaseLost(self.lost().unwrap_or_default())))
     }
 
     /// Returns whether every operation that was begun has ended. Once the lease is lost, nothing will happen

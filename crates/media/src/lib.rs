@@ -19,7 +19,7 @@ mod units;
 pub use any::AnyMedia;
 pub use buffer::IoBuf;
 pub use file::{Allocation, Direct, FileMedia, MediaError, SizeLimit, UringGuard, UringReactor};
-pub use lease::{Changing, Lease, LeaseClock};
+pub use lease::{Changing, Lease, LeaseClock, LeaseLost};
 pub use memory::MemoryMedia;
 pub use simulated::{
     Faults, IsData, LogNumbers, MediaCounts, ReadLogNumbers, SimGhosts, SimMedia, SimOrder, SimRead, SimRng,

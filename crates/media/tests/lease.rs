@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use media::Lease;
+use media::{Lease, LeaseLost};
 
 fn at(now: &Arc<AtomicU64>) -> Lease {
     let now = now.clone();
@@ -40,7 +40,7 @@ fn a_lost_lease_never_holds_again() {
     lease.lose("a later reason");
     assert!(!lease.holds());
     let why = "another host took the drive".to_string();
-    assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(Err(why)));
+    assert_eq!(waiting.as_mut().poll(&mut context), Poll::Ready(Err(LeaseLost(why))));
     let Err(error) = lease.begin() else { panic!("an operation began") };
     assert_eq!(error.to_string(), "another host took the drive");
     assert!(lease.is_quiet());

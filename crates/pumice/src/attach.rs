@@ -139,7 +139,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 fn adopted(path: &Path) -> bool {
     let manager = Manager::connect();
     let Some(found) = manager.is_there().then(|| client::find(path)).flatten() else { return false };
-    let is_attached = matches!(found.status.state, bridge::State::Attached | bridge::State::Waiting);
+    let is_attached =
+        matches!(found.status.state, bridge::AttachmentState::Attached | bridge::AttachmentState::Waiting);
     if is_attached {
         manager.handed_over(found.record.bridge_pid);
         let node = found.record.node.unwrap_or_default();
@@ -200,7 +201,9 @@ fn warn_of_losses(record: &Record) {
 /// made. It undoes everything unless it is kept.
 fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
     let mut found = client::find(path);
-    if let Some(changing) = found.as_ref().filter(|found| found.status.state == bridge::State::Changing) {
+    if let Some(changing) =
+        found.as_ref().filter(|found| found.status.state == bridge::AttachmentState::Changing)
+    {
         changing.settled(SETTLES);
         found = client::find(path);
     }
@@ -208,31 +211,31 @@ fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
         detach_without_node(path, lost)?;
         found = client::find(path);
     }
-    let waits = found.as_ref().is_some_and(|found| found.status.state == bridge::State::Unattended);
+    let waits = found.as_ref().is_some_and(|found| found.status.state == bridge::AttachmentState::Unattended);
     if let Some(found) = &found {
         // Nothing is left of a node whose bridge has ended.
         if let Some((_, why)) = &found.lost
             && !found.has_ended()
-            && found.status.state != bridge::State::Changing
+            && found.status.state != bridge::AttachmentState::Changing
         {
             bail!("{}: attached, but {why}; detach it first: `pumice detach {}`", shown(path), shown(path));
         }
         let node = found.record.node.clone().unwrap_or_default();
         match found.status.state {
-            bridge::State::Attached | bridge::State::Waiting => {
+            bridge::AttachmentState::Attached | bridge::AttachmentState::Waiting => {
                 bail!("{}: already attached as {}", shown(path), node.display())
             }
-            bridge::State::Unattended if makes => bail!(
+            bridge::AttachmentState::Unattended if makes => bail!(
                 "{}: {} waits for `pumice attach` without --mkfs, or for `pumice detach`",
                 shown(path),
                 node.display()
             ),
-            bridge::State::Changing => {
+            bridge::AttachmentState::Changing => {
                 let why = found.status.reason.clone().unwrap_or_default();
                 let pid = found.record.bridge_pid;
                 bail!("{}: {why} by process {pid}, for {} seconds", shown(path), SETTLES.as_secs())
             }
-            bridge::State::Unattended | bridge::State::Failed => {}
+            bridge::AttachmentState::Unattended | bridge::AttachmentState::Failed => {}
         }
         if let Some(why) = found.hangs(false) {
             bail!(

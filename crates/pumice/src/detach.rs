@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use ask::{AskError, DriveSearch};
-use attach::bridge::State;
+use attach::bridge::AttachmentState;
 use attach::client::{self, Attachment, DETACH_PATIENCE, Settled};
 use attach::{hidden_claim, openers};
 use host::Root;
@@ -74,7 +74,9 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         if let Some(lost) = client::find_lost(path) {
             // Nobody else is meant by it.
-            if lost.status.state == State::Changing || lost.has_free_node() && !lost.record.is_replaced() {
+            if lost.status.state == AttachmentState::Changing
+                || lost.has_free_node() && !lost.record.is_replaced()
+            {
                 return Ok(lost);
             }
             let option = if lost.record.is_replaced() { "--force " } else { "" };
@@ -96,7 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     let mut found = find()?;
     is_meant(&found)?;
     // By force, a bridge that does not come to an end of it is killed.
-    if found.status.state == State::Changing && !args.force {
+    if found.status.state == AttachmentState::Changing && !args.force {
         let patience = args.wait.map_or(DETACH_PATIENCE, Duration::from_secs);
         match found.settled(patience) {
             Settled::Detached(None) => return Ok(()),
@@ -317,7 +319,7 @@ fn holders(found: &Attachment, node: &Path) -> Option<String> {
         return Some(format!("in use by process {}", openers.join(", ")));
     }
     // Opening it could wait for its server.
-    if found.status.state == State::Attached { hidden_claim(node) } else { None }
+    if found.status.state == AttachmentState::Attached { hidden_claim(node) } else { None }
 }
 
 /// Waits until the device of a drive is not in use. At shutdown, what is mounted there may be unmounted at
@@ -327,7 +329,7 @@ fn holders(found: &Attachment, node: &Path) -> Option<String> {
 /// # Errors
 /// If it is in use then. By force, processes that have it open are not waited for.
 pub(crate) fn unused_within(found: &Attachment, force: bool, patience: &Patience) -> Result<()> {
-    if force && found.status.state == State::Unattended {
+    if force && found.status.state == AttachmentState::Unattended {
         return Ok(());
     }
     let Some(node) = found.record.node.as_deref() else { return Ok(()) };

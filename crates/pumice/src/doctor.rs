@@ -18,7 +18,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use attach::bridge::State;
+use attach::bridge::AttachmentState;
 use host::Root;
 use report::Table;
 use serde_json::json;
@@ -72,7 +72,7 @@ struct Patient {
     /// Names of block devices that `pumice attach` has made of it.
     attached: Vec<String>,
     /// What such a device does that has no server.
-    not_served: Option<State>,
+    not_served: Option<AttachmentState>,
 }
 
 impl Patient {

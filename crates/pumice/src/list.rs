@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use attach::bridge::State;
+use attach::bridge::AttachmentState;
 use attach::client::{self, Attachment};
 use host::Root;
 use host::block::numbers_above;
@@ -51,7 +51,8 @@ struct Row {
 impl Row {
     /// Whether its device has a server, and no server has reported it.
     fn is_without_answer(&self) -> bool {
-        let is_attached = self.attachment.as_ref().is_some_and(|it| it.status.state == State::Attached);
+        let is_attached =
+            self.attachment.as_ref().is_some_and(|it| it.status.state == AttachmentState::Attached);
         !self.is_reported && is_attached
     }
 }
@@ -110,7 +111,7 @@ fn rows(drives: Vec<StatusReport>, attachments: Vec<Attachment>) -> Vec<Row> {
     for attachment in attachments {
         let (path, state) = (attachment.record.path.clone(), DriveState::Down);
         let state_reason = match attachment.status.state {
-            State::Attached => Some(NO_ANSWER_REASON.to_string()),
+            AttachmentState::Attached => Some(NO_ANSWER_REASON.to_string()),
             _ => attachment.status.reason.clone(),
         };
         let drive = StatusReport { path, state, state_reason, ..StatusReport::default() };
@@ -174,11 +175,22 @@ fn mood(row: &Row) -> Mood {
     let device = attachment.as_ref().map(|attachment| attachment.status.state);
     let is_lost = attachment.as_ref().is_some_and(|attachment| attachment.lost.is_some());
     let is_bad = matches!(drive.state, DriveState::Down | DriveState::Poisoned)
-        && !matches!(device, Some(State::Waiting | State::Unattended | State::Changing));
+        && !matches!(
+            device,
+            Some(AttachmentState::Waiting | AttachmentState::Unattended | AttachmentState::Changing)
+        );
     let is_placed = matches!(drive.backing.place, BackingPlace::InPlace | BackingPlace::Unknown);
-    if is_bad || is_lost || drive.out_of_space || drive.backing_full || device == Some(State::Failed) {
+    if is_bad
+        || is_lost
+        || drive.out_of_space
+        || drive.backing_full
+        || device == Some(AttachmentState::Failed)
+    {
         Mood::Bad
-    } else if is_placed && drive.state != DriveState::Down && matches!(device, None | Some(State::Attached)) {
+    } else if is_placed
+        && drive.state != DriveState::Down
+        && matches!(device, None | Some(AttachmentState::Attached))
+    {
         Mood::Good
     } else {
         Mood::Warning
@@ -242,12 +254,12 @@ fn cells(row: &Row) -> [String; columns::COUNT] {
         let reason = status.and_then(|status| status.reason.as_ref()).map(|reason| format!(": {reason}"));
         let reason = printable(&reason.unwrap_or_default());
         let state = match status.map(|status| status.state) {
-            Some(State::Waiting) => format!("waiting for the server{reason}"),
-            Some(State::Unattended) => "waiting for `pumice attach`".to_string(),
-            Some(State::Failed) => format!("failed{reason}"),
-            Some(State::Changing) => format!("down{reason}"),
-            Some(State::Attached) if row.is_without_answer() => NO_ANSWER.to_string(),
-            Some(State::Attached) | None => drive.state.to_string(),
+            Some(AttachmentState::Waiting) => format!("waiting for the server{reason}"),
+            Some(AttachmentState::Unattended) => "waiting for `pumice attach`".to_string(),
+            Some(AttachmentState::Failed) => format!("failed{reason}"),
+            Some(AttachmentState::Changing) => format!("down{reason}"),
+            Some(AttachmentState::Attached) if row.is_without_answer() => NO_ANSWER.to_string(),
+            Some(AttachmentState::Attached) | None => drive.state.to_string(),
         };
         return [path, none(), device, none(), none(), none(), mounted, state];
     }
@@ -264,13 +276,15 @@ fn cells(row: &Row) -> [String; columns::COUNT] {
     let lost = attachment.as_ref().and_then(|attachment| attachment.lost.as_ref());
     let is_silent = attachment.as_ref().is_some_and(Attachment::is_silent);
     let device_state = match (lost, status.map(|status| (status.state, status.reason.is_some()))) {
-        (_, Some((State::Changing, _))) => ", its device is being attached or detached".to_string(),
+        (_, Some((AttachmentState::Changing, _))) => ", its device is being attached or detached".to_string(),
         (Some((_, why)), _) => printable(&format!(", its device is gone: {why}")),
-        (None, Some((State::Failed, _))) if is_silent => ", its bridge does not answer".to_string(),
-        (None, Some((State::Failed, _))) => ", its device failed".to_string(),
-        (None, Some((State::Unattended, _))) => ", its device waits for `pumice attach`".to_string(),
-        (None, Some((State::Waiting, _))) => ", its device is waiting for the server".to_string(),
-        (None, Some((State::Attached, true))) => ", its device does not grow".to_string(),
+        (None, Some((AttachmentState::Failed, _))) if is_silent => ", its bridge does not answer".to_string(),
+        (None, Some((AttachmentState::Failed, _))) => ", its device failed".to_string(),
+        (None, Some((AttachmentState::Unattended, _))) => {
+            ", its device waits for `pumice attach`".to_string()
+        }
+        (None, Some((AttachmentState::Waiting, _))) => ", its device is waiting for the server".to_string(),
+        (None, Some((AttachmentState::Attached, true))) => ", its device does not grow".to_string(),
         _ => String::new(),
     };
     let full = out_of_space(drive);

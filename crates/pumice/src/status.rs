@@ -10,7 +10,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Result;
-use attach::bridge::State;
+use attach::bridge::AttachmentState;
 use attach::client::{self, Attachment};
 use attach::place::Record;
 use service::{IoChoice, ServiceError, inspect_status, run_here};
@@ -116,10 +116,10 @@ pub(crate) fn without_server(path: &Path, attachments: &[Attachment]) -> Result<
 
 /// Returns why an attached drive is not served, and what its device does. `None` if its device has a server:
 /// a reason says then what else is wrong with it.
-pub(crate) fn not_served(attachment: &Attachment) -> Option<(State, &str)> {
+pub(crate) fn not_served(attachment: &Attachment) -> Option<(AttachmentState, &str)> {
     let status = &attachment.status;
     let reason = status.reason.as_deref()?;
-    (status.state != State::Attached).then_some((status.state, reason))
+    (status.state != AttachmentState::Attached).then_some((status.state, reason))
 }
 
 /// Complains of attached drives that have no server.
@@ -134,7 +134,8 @@ fn lines(attachments: &[Attachment]) -> Vec<String> {
     let without = attachments.iter().filter_map(|it| Some((&it.record.path, not_served(it)?)));
     let mut lines: Vec<String> = without
         .map(|(path, (state, reason))| {
-            let what = if state == State::Failed { "and its device failed" } else { "and not served" };
+            let what =
+                if state == AttachmentState::Failed { "and its device failed" } else { "and not served" };
             printable(&format!("warning: {} is attached, {what}: {reason}", shown(path)))
         })
         .collect();

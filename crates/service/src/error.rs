@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use media::LeaseLost;
 use status::shown;
 
 /// A drive could not be opened, served or asked. The message is one line: what, where, what to do.
@@ -104,11 +105,6 @@ pub enum ServiceError {
         source: io::Error,
     },
 }
-
-/// The right to change the backing is lost; with the reason, such as the machine that has it now.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0}")]
-pub struct LeaseLost(pub String);
 
 /// Reason why a backing was not prepared.
 pub type PrepareError = Box<dyn std::error::Error + Send + Sync>;

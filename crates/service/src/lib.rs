@@ -33,7 +33,7 @@ pub use control::admin::AdminSocket;
 pub use control::changes::{
     MayChange, Prepare, SpaceAfterWipe, Wipe, create, set_capacity, set_codec, set_size, wipe,
 };
-pub use error::{LeaseLost, PrepareError, ServiceError};
+pub use error::{PrepareError, ServiceError};
 pub use serving::down::DownDrive;
 pub use serving::drives::Drives;
 pub use serving::erasure::{EraseError, Eraser, Erasure, Erasures};

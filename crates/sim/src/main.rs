@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::Parser;
+use drive::Planted;
 use sim::campaign::{self, POWER_CUT, Plan, Total};
 use sim::{Bug, Style, Tested};
 
@@ -90,8 +91,8 @@ fn main() -> ExitCode {
             }
         },
     };
-    if !arguments.toy && !cfg!(feature = "planted-bugs") && arguments.bug.is_some() {
-        eprintln!("the drive has no planted bugs in this build: add --features planted-bugs");
+    if !arguments.toy && !Planted::IS_POSSIBLE && arguments.bug.is_some() {
+        eprintln!("a released build has no planted bugs: add --features planted-bugs");
         return ExitCode::from(2);
     }
     if run(&arguments, &bugs) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -183,7 +184,7 @@ fn find_bug(arguments: &Arguments, bug: Bug) -> bool {
 }
 
 fn command(arguments: &Arguments, seed: u64, bug: Option<Bug>) -> String {
-    let features = if cfg!(feature = "planted-bugs") { " --features planted-bugs" } else { "" };
+    let features = if Planted::IS_POSSIBLE { " --features planted-bugs" } else { "" };
     let toy = match arguments.tested() {
         Tested::Drive => "",
         Tested::Rivals => " --rivals",

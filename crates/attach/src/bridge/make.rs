@@ -13,7 +13,7 @@ use ask::DriveSearch;
 use parking_lot::Mutex;
 
 use super::remove::FLUSH_PATIENCE;
-use super::{Attachment, Options, Shown, State};
+use super::{Attachment, AttachmentState, Options, Shown};
 use crate::error::AttachError;
 use crate::kernel::stderr_to;
 use crate::node::{self, Node};
@@ -240,7 +240,7 @@ fn lock(path: &Path, folder: &Path, abandoned: &AtomicBool) -> Result<FolderLock
             }
             Ok(None) => {
                 let patience = match question::state(folder) {
-                    Ok(State::Changing) => DETACHES,
+                    Ok(AttachmentState::Changing) => DETACHES,
                     Ok(_) => Duration::ZERO,
                     Err(_) => UNLOCKS,
                 };
@@ -261,7 +261,7 @@ fn lock(path: &Path, folder: &Path, abandoned: &AtomicBool) -> Result<FolderLock
 
 fn already(path: &Path, folder: &Path) -> AttachError {
     let path = status::shown(path);
-    let is_changing = matches!(question::state(folder), Ok(State::Changing) | Err(_));
+    let is_changing = matches!(question::state(folder), Ok(AttachmentState::Changing) | Err(_));
     AttachError::Refused(match Record::read(folder).and_then(|record| record.node) {
         Some(node) if !is_changing => format!("{path}: already attached as {}", node.display()),
         _ => format!("{path}: is being attached or detached by another process"),

@@ -143,11 +143,11 @@ fn numbers(data: &[u8], few: bool) -> Option<Choice> {
     // Numbers of 16 bits with a random byte each, as bfloat16: those of 32 bits have one in both planes.
     let half = even.measured().1;
     if few && even.bits() >= 7 * half && odd.bits() <= 6 * half {
-        let rotated = weighed(&counted::<2>(data, true, false), None, 1);
-        let plain = weighed(&[even, odd], Some(&counted::<2>(data, false, true)), 0);
+        let rotated = weighed(&counted::<2>(data, Rows::Rotated), None, 1);
+        let plain = weighed(&[even, odd], Some(&counted::<2>(data, Rows::Differences)), 0);
         // Of pixels of 12 bits, each is like the one but one before.
         let four = (data.len() >= PAGES_FROM_BYTES)
-            .then(|| [false, true].map(|difference| counted::<4>(data, false, difference)))
+            .then(|| [Rows::AsTheyAre, Rows::Differences].map(|rows| counted::<4>(data, rows)))
             .and_then(|[plain, differences]| weighed(&plain, Some(&differences), 0));
         let (_, columns, coding) =
             plain.into_iter().chain(rotated).chain(four).min_by_key(|(bits, ..)| *bits)?;
@@ -213,7 +213,7 @@ fn number_columns(data: &[u8]) -> Option<(Columns, Coding)> {
     if !are_distinct(data) {
         return None;
     }
-    let eight = counted::<8>(data, false, false);
+    let eight = counted::<8>(data, Rows::AsTheyAre);
     let merged = |column: usize, stride: usize| {
         let mut counts = Counts::new();
         (column..8).step_by(stride).for_each(|column| counts.merge(&eight[column]));
@@ -222,10 +222,10 @@ fn number_columns(data: &[u8]) -> Option<(Columns, Coding)> {
     let four: [Counts; 4] = std::array::from_fn(|column| merged(column, 4));
     let two: [Counts; 2] = std::array::from_fn(|column| merged(column, 2));
     let candidates = [
-        weighed(&two, Some(&counted::<2>(data, false, true)), 0),
-        weighed(&counted::<2>(data, true, false), None, 1),
-        weighed(&four, Some(&counted::<4>(data, false, true)), 0),
-        weighed(&counted::<4>(data, true, false), None, 2),
+        weighed(&two, Some(&counted::<2>(data, Rows::Differences)), 0),
+        weighed(&counted::<2>(data, Rows::Rotated), None, 1),
+        weighed(&four, Some(&counted::<4>(data, Rows::Differences)), 0),
+        weighed(&counted::<4>(data, Rows::Rotated), None, 2),
         weighed(&eight, None, 0),
     ];
     let best = candidates.into_iter().flatten().min_by_key(|(bits, ..)| *bits);
@@ -288,15 +288,24 @@ fn equal_pairs(data: &[u8], make: impl Fn(Row, Row) -> Row) -> u32 {
     pairs
 }
 
-/// Counts the bytes of each column in rows of `STRIDE` bytes, rotated as a float or not, or their
-/// differences.
-fn counted<const STRIDE: usize>(data: &[u8], rotated: bool, difference: bool) -> [Counts; STRIDE] {
+/// What is counted of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rows {
+    AsTheyAre,
+    /// Each rotated by a bit, as a float with its sign last.
+    Rotated,
+    /// Differences from the row before.
+    Differences,
+}
+
+/// Counts the bytes of each column in rows of `STRIDE` bytes.
+fn counted<const STRIDE: usize>(data: &[u8], rows: Rows) -> [Counts; STRIDE] {
     let mut counts = std::array::from_fn(|_| Counts::new());
-    let mask = if difference { u8::MAX } else { 0 };
+    let mask = if rows == Rows::Differences { u8::MAX } else { 0 };
     for part in parts(data, COUNTED_MAX) {
         let mut before = [0; STRIDE];
         for row in part.as_chunks::<STRIDE>().0 {
-            let row = if rotated {
+            let row = if rows == Rows::Rotated {
                 std::array::from_fn(|at| row[at] << 1 | row[(at + STRIDE - 1) % STRIDE] >> 7)
             } else {
                 *row

@@ -54,6 +54,7 @@ mod tests {
     use layout::geometry::MAX_BLOCKS;
 
     use super::*;
+    use crate::state::dictionaries::NoDictionary;
 
     fn of(block: u64, dictionaries: &Dictionaries) -> (String, bool) {
         let own = OwnBlock::of(block, dictionaries).expect("the drive's own");
@@ -66,7 +67,7 @@ mod tests {
         assert_eq!(OwnBlock::of(OWN_FIRST_BLOCK - 1, &dictionaries), None);
         let entry = CatalogEntry { id: 7, len_bytes: 5000, crc: 0, retired_at: 0 };
         dictionaries.catalog.lock().slots[3] = Some(entry);
-        dictionaries.known.write().insert(7, Err("cannot be read".into()));
+        dictionaries.known.write().insert(7, Err(NoDictionary::Unreadable(7)));
         let place = Catalog::dictionary_block(3, 1);
         let names: Vec<_> = [OWN_FIRST_BLOCK, OWN_FIRST_BLOCK + 1, OWN_FIRST_BLOCK + 2, place, place + 15]
             .map(|block| of(block, &dictionaries))

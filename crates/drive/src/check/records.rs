@@ -10,6 +10,7 @@ use super::report::{CheckProgress, CheckReport, Fault, Faults};
 use super::runs::Fetched;
 use super::walk::Met;
 use crate::medium::decode::verify_record;
+use crate::medium::record_fault::RecordFault;
 use crate::shared::Shared;
 use crate::state::dictionaries::Dictionaries;
 
@@ -94,7 +95,7 @@ impl<P: FnMut(CheckProgress)> Pass<'_, P> {
                         let why = || format!("its codec {codec} is not among those of the superblock");
                         (!is_known).then(why)
                     }
-                    Err(why) => Some(why),
+                    Err(why) => Some(why.to_string()),
                 };
                 if let Some(why) = why {
                     let fault = Fault::of_record(&geometry, &shared.dictionaries, block, entry, &why);
@@ -109,8 +110,8 @@ impl<P: FnMut(CheckProgress)> Pass<'_, P> {
 }
 
 impl<M: Media> Shared<M> {
-    /// Verifies one record. Returns its codec, or what is wrong with it.
-    async fn verify(&self, extent: Extent, fetched: &Fetched) -> Result<CodecId, String> {
+    /// Verifies one record. Returns its codec.
+    async fn verify(&self, extent: Extent, fetched: &Fetched) -> Result<CodecId, RecordFault> {
         let (fetch, memory) = {
             let mut core = self.core();
             (core.fetch(extent.entry), core.log.in_memory(extent.entry))
@@ -132,8 +133,7 @@ impl<M: Media> Shared<M> {
         if let Some(Ok(codec)) = verified {
             return Ok(codec);
         }
-        let read = self.read_range(extent.entry.position_bytes(), len).await;
-        let (buf, at) = read.map_err(|error| error.to_string())?;
+        let (buf, at) = self.read_range(extent.entry.position_bytes(), len).await?;
         verify_record(&self.dictionaries, extent.block, &buf[at..at + len], extent.entry, fetch.mask)
     }
 }

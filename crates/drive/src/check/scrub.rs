@@ -97,7 +97,7 @@ impl<M: Media> Drive<M> {
                             fetch.entry,
                             fetch.mask,
                         ),
-                        Err(error) => Err(error.to_string()),
+                        Err(error) => Err(error.into()),
                     },
                 };
                 step.read_bytes += len as u64;
@@ -106,7 +106,13 @@ impl<M: Media> Drive<M> {
                     Err(why) => {
                         Shared::<M>::count(&shared.corrupt_records, 1);
                         let known = &shared.dictionaries;
-                        step.faults.push(Fault::of_record(&geometry, known, *block, fetch.entry, &why));
+                        step.faults.push(Fault::of_record(
+                            &geometry,
+                            known,
+                            *block,
+                            fetch.entry,
+                            &why.to_string(),
+                        ));
                     }
                 }
             }

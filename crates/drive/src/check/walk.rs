@@ -10,6 +10,7 @@ use super::report::{Fault, Faults};
 use super::runs::Fetched;
 use crate::error::Error;
 use crate::medium::load::{Bounds, Fetch, try_decode_node};
+use crate::medium::record_fault::RecordFault;
 use crate::shared::Shared;
 use crate::state::log::InMemory;
 use crate::state::node::{Base, Form};
@@ -158,7 +159,8 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
                     Err(why) => {
                         let position = image.position_bytes();
                         let blocks = self.shared.core().blocks();
-                        let fault = Fault::of_node(&self.bounds.geometry, blocks, id, position, &why);
+                        let fault =
+                            Fault::of_node(&self.bounds.geometry, blocks, id, position, &why.to_string());
                         self.faults.push(fault);
                         return Ok(());
                     }
@@ -213,7 +215,7 @@ impl<M: Media> Shared<M> {
         NodeInMemory::Image { fetch: core.fetch(image), memory: core.log.in_memory(image), pairs, cleared }
     }
 
-    /// Returns a node's image, or what is wrong with it.
+    /// Returns a node's image.
     async fn image(
         &self,
         id: NodeId,
@@ -221,7 +223,7 @@ impl<M: Media> Shared<M> {
         memory: Option<InMemory>,
         fetched: Option<&Fetched>,
         bounds: &Bounds,
-    ) -> Result<Entries, String> {
+    ) -> Result<Entries, RecordFault> {
         let (position, len) = (fetch.entry.position_bytes(), fetch.entry.len_bytes());
         if let Some(memory) = memory {
             return try_decode_node(id, memory.bytes(len), fetch.mask, bounds);
@@ -231,7 +233,7 @@ impl<M: Media> Shared<M> {
         if let Some(Ok(entries)) = bytes.map(|bytes| try_decode_node(id, bytes, fetch.mask, bounds)) {
             return Ok(entries);
         }
-        let (buf, at) = self.read_range(position, len).await.map_err(|error| error.to_string())?;
+        let (buf, at) = self.read_range(position, len).await?;
         try_decode_node(id, &buf[at..at + len], fetch.mask, bounds)
     }
 }

@@ -8,6 +8,7 @@ use layout::{BLOCK_BYTES, Entry, RecordHeader, RecordKind};
 
 use crate::error::Error;
 use crate::medium::load::Fetch;
+use crate::medium::record_fault::RecordFault;
 use crate::state::dictionaries::Dictionaries;
 
 /// Verifies the record that holds a block and decompresses it. `out` may be a part of its contents, which
@@ -27,7 +28,7 @@ pub(crate) fn decode_data(
     })
 }
 
-/// Like [`decode_data`]. Returns the record's codec. The error says only what is wrong, not where.
+/// Like [`decode_data`]. Returns the record's codec.
 fn try_decode(
     dictionaries: &Dictionaries,
     block: u64,
@@ -36,22 +37,19 @@ fn try_decode(
     mask: u32,
     skip: usize,
     out: &mut [u8],
-) -> Result<CodecId, String> {
-    let record = decode_record(bytes, mask).map_err(|error| error.to_string())?;
+) -> Result<CodecId, RecordFault> {
+    let record = decode_record(bytes, mask)?;
     let (header, blocks) = (&record.header, entry.blocks());
     if header.kind != RecordKind::Data {
-        return Err(format!("it is no data ({:?})", header.kind));
+        return Err(RecordFault::NotData(header.kind));
     }
     if header.block != entry.first_block(block) || header.blocks() != blocks {
-        return Err(match header.blocks() {
-            1 => format!("it is the record of block {}", header.block),
-            several => format!("it is the record of {several} blocks from {} on", header.block),
-        });
+        return Err(RecordFault::OtherBlocks { first: header.block, count: header.blocks() });
     }
     if !header.applies_to(block) {
-        return Err("it leaves this block out".to_string());
+        return Err(RecordFault::LeavesOut);
     }
-    let id = CodecId::try_from(header.codec_number()).map_err(|error| error.to_string())?;
+    let id = CodecId::try_from(header.codec_number())?;
     let dictionary = dictionaries.of(header.extra)?;
     let dictionary = dictionary.as_ref();
     let whole_bytes = blocks as usize * BLOCK_BYTES;
@@ -73,7 +71,7 @@ fn try_decode(
             Ok(())
         })
     });
-    decoded.map(|()| id).map_err(|error| error.to_string())
+    Ok(decoded.map(|()| id)?)
 }
 
 thread_local! {
@@ -81,14 +79,14 @@ thread_local! {
     static WHOLE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Verifies and decodes the record that holds a block. Returns its codec. The error says only what is wrong.
+/// Verifies and decodes the record that holds a block. Returns its codec.
 pub(crate) fn verify_record(
     dictionaries: &Dictionaries,
     block: u64,
     bytes: &[u8],
     entry: Entry,
     mask: u32,
-) -> Result<CodecId, String> {
+) -> Result<CodecId, RecordFault> {
     let mut contents = vec![0; entry.blocks() as usize * BLOCK_BYTES];
     try_decode(dictionaries, block, bytes, entry, mask, 0, &mut contents)
 }
@@ -98,10 +96,9 @@ pub(crate) fn decode_verified(
     header: &RecordHeader,
     payload: &[u8],
     dictionary: Option<&Dictionary>,
-) -> Result<Vec<u8>, String> {
-    let id = CodecId::try_from(header.codec_number()).map_err(|error| error.to_string())?;
+) -> Result<Vec<u8>, RecordFault> {
+    let id = CodecId::try_from(header.codec_number())?;
     let mut contents = vec![0; header.blocks() as usize * BLOCK_BYTES];
-    codec::with_decompressor(|decompressor| decompressor.decompress(id, payload, dictionary, &mut contents))
-        .map_err(|error| error.to_string())?;
+    codec::with_decompressor(|decompressor| decompressor.decompress(id, payload, dictionary, &mut contents))?;
     Ok(contents)
 }

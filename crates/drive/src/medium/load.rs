@@ -8,6 +8,7 @@ use layout::{
 use media::{IoBuf, Media};
 
 use crate::error::Error;
+use crate::medium::record_fault::RecordFault;
 use crate::shared::Shared;
 use crate::state::core::Core;
 use crate::state::map::Missing;
@@ -163,25 +164,24 @@ pub(crate) fn decode_node(
         .map_err(|why| Error::Corrupt(format!("map node {id:?} at byte {position:#x} of the backing: {why}")))
 }
 
-/// Like [`decode_node`]. The error says only what is wrong, not where.
+/// Like [`decode_node`].
 pub(crate) fn try_decode_node(
     id: NodeId,
     bytes: &[u8],
     mask: u32,
     bounds: &Bounds,
-) -> Result<Box<[Entry; NODE_ENTRIES]>, String> {
-    let record = decode_record(bytes, mask).map_err(|error| error.to_string())?;
+) -> Result<Box<[Entry; NODE_ENTRIES]>, RecordFault> {
+    let record = decode_record(bytes, mask)?;
     if record.header.kind != RecordKind::Node
         || record.header.block != id.index
         || record.header.extra != u16::from(id.level)
     {
-        return Err("it is another record".to_string());
+        return Err(RecordFault::NotTheNode);
     }
     let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
-    layout::node::decode_node(record.header.codec, record.payload, &mut entries)
-        .map_err(|error| error.to_string())?;
+    layout::node::decode_node(record.header.codec, record.payload, &mut entries)?;
     match entries.iter().enumerate().find(|(slot, entry)| !bounds.allow(id, *slot, **entry)) {
         None => Ok(entries),
-        Some((slot, entry)) => Err(format!("slot {slot} cannot hold {entry:?}")),
+        Some((slot, entry)) => Err(RecordFault::Entry { slot, entry: *entry }),
     }
 }

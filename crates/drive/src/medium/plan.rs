@@ -12,7 +12,7 @@ use crate::planted::PlantedBug;
 use crate::shared::Shared;
 use crate::state::core::Core;
 use crate::state::log::InMemory;
-use crate::state::segments::State;
+use crate::state::segments::SegmentState;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 /// Records closer together than this are fetched with one read, because another one would cost more.
@@ -149,7 +149,7 @@ impl Core {
     /// The planted mistake: what is in memory is judged by the state of the segment.
     fn is_recent(&self, fetch: &Fetch) -> bool {
         let segment = self.segments.get(self.segments.of(fetch.entry));
-        segment.unwritten > 0 || segment.state() == State::Open
+        segment.unwritten > 0 || segment.state() == SegmentState::Open
     }
 }
 

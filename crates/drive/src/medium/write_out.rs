@@ -8,7 +8,7 @@ use crate::error::{Error, lacks_room};
 use crate::shared::Shared;
 use crate::state::core::Core;
 use crate::state::log::SealedPack;
-use crate::state::segments::State;
+use crate::state::segments::SegmentState;
 
 /// Most packs that the medium does not take between two checkpoints. Their contents stay in memory until the
 /// second.
@@ -128,7 +128,7 @@ impl Core {
         self.failed_packs += 1;
         let (position, segment) = (pack.position, pack.segment);
         let what = format!("writing a pack at byte {position:#x} of the backing failed: {error}");
-        let is_known = self.segments.get(segment).state() == State::Bad;
+        let is_known = self.segments.get(segment).state() == SegmentState::Bad;
         let (_, bad) = self.segments.set_aside_counts();
         if self.failed_packs > FAILED_PACKS_MAX || !is_known && bad >= bad_segments_max(self.segments.count())
         {

@@ -28,7 +28,7 @@ use crate::state::map::Map;
 use crate::state::map_shrink::MapShrink;
 use crate::state::mode::Mode;
 use crate::state::policy::policy_of;
-use crate::state::segments::{Segments, State};
+use crate::state::segments::{SegmentState, Segments};
 use crate::state::table::Table;
 use crate::upkeep::checkpoint::overlay_extra;
 use device::ReadOnly;
@@ -246,8 +246,8 @@ fn recover(
     segments.load(&checkpoint.rows, has_all_rows);
     for head in checkpoint.heads.iter().filter(|head| head.current.is_some()) {
         let segment = head.current.segment;
-        if segment < segments.count() && segments.get(segment).state() == State::Free {
-            segments.set_state(segment, State::Sealed);
+        if segment < segments.count() && segments.get(segment).state() == SegmentState::Free {
+            segments.set_state(segment, SegmentState::Sealed);
         }
     }
     segments.plant(options.planted);
@@ -351,7 +351,8 @@ impl Core {
         }
         // A segment promised at the cut has nodes of this checkpoint, but then their packs were just found.
         let mut known = self.segments.known();
-        if let Some((segment, _)) = known.find(|(_, row)| row.state() == State::Free && row.live_units() > 0)
+        if let Some((segment, _)) =
+            known.find(|(_, row)| row.state() == SegmentState::Free && row.live_units() > 0)
         {
             fault.get_or_insert(format!(
                 "segment {segment} is free by the usage table, but holds something live"

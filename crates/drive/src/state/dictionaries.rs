@@ -16,7 +16,7 @@ pub(crate) const NOT_YET: u64 = u64::MAX;
 #[derive(Default)]
 pub(crate) struct Dictionaries {
     /// By id; or why one that the catalog names is not available.
-    pub(crate) known: RwLock<FxHashMap<u16, Result<Dictionary, String>>>,
+    pub(crate) known: RwLock<FxHashMap<u16, Result<Dictionary, NoDictionary>>>,
     /// For new records.
     pub(crate) active: RwLock<Arc<[Dictionary]>>,
     /// As it is on the drive.
@@ -31,17 +31,27 @@ pub(crate) struct Dictionaries {
     pub(crate) leaving: Mutex<Vec<u16>>,
 }
 
+/// Reason why a dictionary is not available.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum NoDictionary {
+    /// The catalog does not name it.
+    #[error("it needs dictionary {0}, which the drive does not have")]
+    Unknown(u16),
+    /// The catalog names it.
+    #[error("dictionary {0} cannot be read in either copy: the records that need it are lost")]
+    Unreadable(u16),
+}
+
 impl Dictionaries {
-    /// Returns the dictionary that a record was compressed with; none for 0. The error says why it is not
-    /// available.
-    pub(crate) fn of(&self, id: u16) -> Result<Option<Dictionary>, String> {
+    /// Returns the dictionary that a record was compressed with; none for 0.
+    pub(crate) fn of(&self, id: u16) -> Result<Option<Dictionary>, NoDictionary> {
         if id == 0 {
             return Ok(None);
         }
         match self.known.read().get(&id) {
             Some(Ok(dictionary)) => Ok(Some(dictionary.clone())),
-            Some(Err(why)) => Err(why.clone()),
-            None => Err(format!("it needs dictionary {id}, which the drive does not have")),
+            Some(Err(why)) => Err(*why),
+            None => Err(NoDictionary::Unknown(id)),
         }
     }
 

@@ -19,7 +19,7 @@ use self::failed::FailedPack;
 pub(crate) use self::in_memory::InMemory;
 use crate::planted::Planted;
 use crate::state::rules::first_broken;
-use crate::state::segments::{Claim, Segments, State};
+use crate::state::segments::{Claim, SegmentState, Segments};
 
 /// Smallest first part of a batch that is divided between two segments.
 const PART_BYTES_MIN: usize = 8 << 10;
@@ -293,8 +293,8 @@ impl Log {
         }
         let state = &mut self.heads[head as usize];
         assert!(state.open.is_none(), "a head leaves a segment with a pack open ({head:?})");
-        if state.current.is_some() && segments.get(state.current.segment).state() == State::Open {
-            segments.set_state(state.current.segment, State::Sealed);
+        if state.current.is_some() && segments.get(state.current.segment).state() == SegmentState::Open {
+            segments.set_state(state.current.segment, SegmentState::Sealed);
         }
         state.current = state.next;
         state.offset = 0;
@@ -482,7 +482,8 @@ impl Log {
         }
         let filling = (segments.get(header.segment).generation(), segments.get(header.segment).state());
         assert!(
-            filling.0 == header.generation && matches!(filling.1, State::Open | State::Bad | State::Damaged),
+            filling.0 == header.generation
+                && matches!(filling.1, SegmentState::Open | SegmentState::Bad | SegmentState::Damaged),
             "a pack goes to the filling of a segment that its head has: {filling:?}"
         );
         segments.pack_sealed(header.segment, self.sequence);

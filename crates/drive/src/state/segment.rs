@@ -4,7 +4,7 @@ use layout::{SegmentRow, SegmentUse};
 
 /// State of a segment in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum SegmentState {
     /// May be given to a head.
     Free,
     /// Freed while a reader still uses it. Free once the reader is done.
@@ -38,7 +38,7 @@ pub(crate) struct Segment {
     pub(super) generation: u32,
     /// Sequence number of the newest pack in it.
     pub(super) last_sequence: u64,
-    pub(super) state: State,
+    pub(super) state: SegmentState,
     /// Number of its packs that are in memory and not yet on the medium.
     pub(crate) unwritten: u16,
     /// Freed while being read, and to be discarded in the backing as soon as it is free.
@@ -47,17 +47,19 @@ pub(crate) struct Segment {
     pub(super) cleaned: bool,
 }
 
-impl State {
+impl SegmentState {
     /// Returns whether a segment may go from this state to another.
-    pub(super) fn may_become(self, next: State) -> bool {
+    pub(super) fn may_become(self, next: SegmentState) -> bool {
         match next {
-            State::Free => matches!(self, State::Sealed | State::Waiting),
-            State::Waiting => self == State::Sealed,
-            State::Promised => self == State::Free,
-            State::Open => self == State::Promised,
+            SegmentState::Free => matches!(self, SegmentState::Sealed | SegmentState::Waiting),
+            SegmentState::Waiting => self == SegmentState::Sealed,
+            SegmentState::Promised => self == SegmentState::Free,
+            SegmentState::Open => self == SegmentState::Promised,
             // Recovery finds packs in segments that the checkpoint knew as free.
-            State::Sealed => matches!(self, State::Open | State::Free | State::Sealed),
-            State::Damaged | State::Bad => true,
+            SegmentState::Sealed => {
+                matches!(self, SegmentState::Open | SegmentState::Free | SegmentState::Sealed)
+            }
+            SegmentState::Damaged | SegmentState::Bad => true,
         }
     }
 }
@@ -71,7 +73,7 @@ impl Segment {
         filled_units: UNKNOWN,
         generation: 0,
         last_sequence: 0,
-        state: State::Free,
+        state: SegmentState::Free,
         unwritten: 0,
         discard: false,
         cleaned: false,
@@ -93,7 +95,7 @@ impl Segment {
         self.last_sequence
     }
 
-    pub(crate) fn state(&self) -> State {
+    pub(crate) fn state(&self) -> SegmentState {
         self.state
     }
 
@@ -104,12 +106,12 @@ impl Segment {
 
     /// Returns whether only a checkpoint is missing for it to become free.
     pub(super) fn is_dead(&self) -> bool {
-        self.state == State::Sealed && self.live_units == 0
+        self.state == SegmentState::Sealed && self.live_units == 0
     }
 
     /// Returns whether it is out of use for good.
     pub(super) fn is_set_aside(&self) -> bool {
-        matches!(self.state, State::Damaged | State::Bad)
+        matches!(self.state, SegmentState::Damaged | SegmentState::Bad)
     }
 
     /// Its live units if its frames were packed anew.
@@ -130,7 +132,7 @@ impl Segment {
     /// Returns whether it holds something live that cleaning may move and has not tried to move since the
     /// last checkpoint.
     pub(super) fn may_be_cleaned(&self) -> bool {
-        self.state == State::Sealed && self.unwritten == 0 && !self.cleaned && self.live_units > 0
+        self.state == SegmentState::Sealed && self.unwritten == 0 && !self.cleaned && self.live_units > 0
     }
 
     /// What is dead in it if that is at least a quarter of what was written to it, else 0. `full` is the
@@ -147,10 +149,10 @@ impl Segment {
             last_sequence: self.last_sequence,
             repackable_units: self.repackable_units,
             usage: match self.state {
-                State::Free | State::Waiting | State::Promised => SegmentUse::Free,
-                State::Open | State::Sealed => SegmentUse::Used,
-                State::Damaged => SegmentUse::Damaged,
-                State::Bad => SegmentUse::Bad,
+                SegmentState::Free | SegmentState::Waiting | SegmentState::Promised => SegmentUse::Free,
+                SegmentState::Open | SegmentState::Sealed => SegmentUse::Used,
+                SegmentState::Damaged => SegmentUse::Damaged,
+                SegmentState::Bad => SegmentUse::Bad,
             },
         }
     }

@@ -17,7 +17,7 @@ use crate::state::rows::{Page, RowPages};
 use crate::state::rules::first_broken;
 use crate::state::sample::Random;
 use crate::state::segment::UNKNOWN;
-pub(crate) use crate::state::segment::{Segment, State};
+pub(crate) use crate::state::segment::{Segment, SegmentState};
 use crate::state::segment_set::SegmentSet;
 use crate::state::segment_table::SegmentTable;
 
@@ -136,10 +136,10 @@ impl Segments {
             segment.generation = row.generation;
             segment.last_sequence = row.last_sequence;
             segment.state = match row.usage {
-                SegmentUse::Free => State::Free,
-                SegmentUse::Used => State::Sealed,
-                SegmentUse::Damaged => State::Damaged,
-                SegmentUse::Bad => State::Bad,
+                SegmentUse::Free => SegmentState::Free,
+                SegmentUse::Used => SegmentState::Sealed,
+                SegmentUse::Damaged => SegmentState::Damaged,
+                SegmentUse::Bad => SegmentState::Bad,
             };
         }
         self.live_units = self.known().map(|(_, s)| u64::from(s.live_units)).sum();
@@ -151,7 +151,7 @@ impl Segments {
     /// Builds the list of free segments, after loading and roll-forward have found the used ones.
     pub(crate) fn list_free(&mut self, may_hold_others: bool) {
         let mut free = SegmentSet::all(self.count());
-        self.all(|s| s.state != State::Free).for_each(|segment| _ = free.remove(segment));
+        self.all(|s| s.state != SegmentState::Free).for_each(|segment| _ = free.remove(segment));
         self.free = free;
         self.list_discards(may_hold_others);
     }
@@ -202,7 +202,7 @@ impl Segments {
     }
 
     /// Changes the state of a segment, and updates the lists.
-    pub(crate) fn set_state(&mut self, segment: u32, state: State) {
+    pub(crate) fn set_state(&mut self, segment: u32, state: SegmentState) {
         let row = self.row_mut(segment);
         let before = std::mem::replace(&mut row.state, state);
         debug_assert!(before.may_become(state), "segment {segment} became {state:?} from {before:?}");
@@ -227,7 +227,7 @@ impl Segments {
         let full = self.segment_units();
         let row = self.get(segment);
         debug_assert!(u64::from(row.live_units) <= full, "segment {segment} holds more than it has room for");
-        if row.state == State::Sealed {
+        if row.state == SegmentState::Sealed {
             self.note_death(segment);
         }
     }
@@ -240,7 +240,7 @@ impl Segments {
             // The count was wrong before, as in an image that no correct drive wrote. Something else may live
             // there uncounted, so the segment is never freed.
             tracing::debug!(segment, ?entry, "holds less than what dies in it");
-            self.set_aside(segment, State::Damaged);
+            self.set_aside(segment, SegmentState::Damaged);
         }
         let row = self.row_mut(segment);
         let before = (row.live_units, row.repackable_units);
@@ -286,7 +286,7 @@ impl Segments {
     pub(crate) fn restore(&mut self, segment: u32, generation: u32, last_sequence: u64) {
         // A segment that was set aside stays so, whatever the log says that it holds.
         if !self.get(segment).is_set_aside() {
-            self.set_state(segment, State::Sealed);
+            self.set_state(segment, SegmentState::Sealed);
         }
         let row = self.row_mut(segment);
         row.generation = generation;
@@ -320,20 +320,20 @@ impl Segments {
         self.generations += 1;
         let generation = self.random.draw() as u32;
         let row = self.row_mut(segment);
-        let is_unused = row.state == State::Free && (row.live_units, row.unwritten) == (0, 0);
+        let is_unused = row.state == SegmentState::Free && (row.live_units, row.unwritten) == (0, 0);
         assert!(is_unused, "segment {segment} is on the free list and in use: {row:?}");
         row.generation = generation;
         row.filled_units = 0;
         row.cleaned = false;
         self.discards.remove(segment);
-        self.set_state(segment, State::Promised);
+        self.set_state(segment, SegmentState::Promised);
         Some((segment, generation))
     }
 
     /// A head begins to fill a promised segment. One that was set aside since stays so.
     pub(crate) fn open(&mut self, segment: u32) {
         if !self.get(segment).is_set_aside() {
-            self.set_state(segment, State::Open);
+            self.set_state(segment, SegmentState::Open);
         }
     }
 
@@ -343,7 +343,7 @@ impl Segments {
         debug_assert_eq!(self.get(segment).unwritten, 0, "segment {segment} is freed while packs go to it");
         self.kept_for_fallback.push(segment);
         if self.is_pinned(segment) {
-            self.set_state(segment, State::Waiting);
+            self.set_state(segment, SegmentState::Waiting);
             self.waiting.push(segment);
         } else {
             self.set_free(segment);
@@ -351,7 +351,7 @@ impl Segments {
     }
 
     fn set_free(&mut self, segment: u32) {
-        self.set_state(segment, State::Free);
+        self.set_state(segment, SegmentState::Free);
         self.free.insert(segment);
         if std::mem::take(&mut self.get_mut(segment).discard) {
             self.discards.insert(segment);

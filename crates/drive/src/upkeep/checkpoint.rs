@@ -25,7 +25,7 @@ use crate::state::core::Core;
 use crate::state::cut::InProgress;
 use crate::state::map::{Map, Missing};
 use crate::state::node::Base;
-use crate::state::segments::{Claim, OthersHeld, State};
+use crate::state::segments::{Claim, OthersHeld, SegmentState};
 use crate::state::table::{COPIES, Writing};
 
 /// Nodes written in one critical section.
@@ -282,7 +282,7 @@ impl Core {
         }
         for segment in progress.dead {
             // What was live at the cut and died since is not included. What was dead stays dead.
-            if self.segments.get(segment).state() == State::Sealed {
+            if self.segments.get(segment).state() == SegmentState::Sealed {
                 self.segments.free(segment);
             }
         }
@@ -321,6 +321,14 @@ pub(crate) fn overlay_extra(checkpoint: u64, cleared: bool) -> u16 {
     ((checkpoint & 0x7fff) as u16) << 1 | u16::from(cleared)
 }
 
+/// Reason for a checkpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    Needed,
+    /// A second one, in case that the first is lost. It stops if there is no room: nobody waits for it.
+    Extra,
+}
+
 /// Result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
@@ -346,10 +354,11 @@ impl<M: Media> Shared<M> {
     }
 
     async fn complete_checkpoint(self: &Arc<Self>, clean: bool) -> Result<(), Error> {
-        let mut was_doubtful = false;
+        let mut purpose = Purpose::Needed;
         loop {
             self.rehome().await?;
-            let attempt = match self.attempt_checkpoint(clean, was_doubtful).await {
+            let was_doubtful = purpose == Purpose::Extra;
+            let attempt = match self.attempt_checkpoint(clean, purpose).await {
                 Err(error) if was_doubtful && !matches!(error, Error::ReadOnly(_) | Error::BackingFull) => {
                     let mut core = self.core();
                     core.note(format!("a second checkpoint, to be safe, was not completed: {error}"));
@@ -366,7 +375,7 @@ impl<M: Media> Shared<M> {
                 Attempt::Committed => return Ok(()),
                 Attempt::Doubtful if was_doubtful => return Ok(()),
                 // The next checkpoint goes to the other slot, with the next number.
-                Attempt::Doubtful => was_doubtful = true,
+                Attempt::Doubtful => purpose = Purpose::Extra,
                 // This comes to an end: each pack that fails is counted, and too many of them poison the
                 // drive.
                 Attempt::PackFailed => {}
@@ -374,8 +383,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// If `is_extra`, it stops if there is no room: nobody waits for it.
-    async fn attempt_checkpoint(self: &Arc<Self>, clean: bool, is_extra: bool) -> Result<Attempt, Error> {
+    async fn attempt_checkpoint(self: &Arc<Self>, clean: bool, purpose: Purpose) -> Result<Attempt, Error> {
         {
             let mut core = self.core();
             core.mode.writable()?;
@@ -386,7 +394,7 @@ impl<M: Media> Shared<M> {
                 None => core.begin_checkpoint(clean),
             }
         }
-        if !self.write_all_nodes(is_extra).await? {
+        if !self.write_all_nodes(purpose).await? {
             return Ok(Attempt::PackFailed);
         }
         let target = self.core().log.sequence();
@@ -416,7 +424,7 @@ impl<M: Media> Shared<M> {
             let is_doubtful = core.checkpoints.skipped_count > 0 || written != [true; COPIES];
             core.commit_checkpoint();
             // Those who wait for a gap to be closed are woken when the second one is written, too.
-            if !is_doubtful || is_extra {
+            if !is_doubtful || purpose == Purpose::Extra {
                 core.close_gap();
             }
             is_doubtful
@@ -431,7 +439,7 @@ impl<M: Media> Shared<M> {
 
     /// Writes all nodes and overlays of the checkpoint in progress. Returns false if it was abandoned because
     /// the medium did not take a pack.
-    async fn write_all_nodes(self: &Arc<Self>, is_extra: bool) -> Result<bool, Error> {
+    async fn write_all_nodes(self: &Arc<Self>, purpose: Purpose) -> Result<bool, Error> {
         loop {
             let (step, away) = {
                 let mut core = self.core();
@@ -453,7 +461,7 @@ impl<M: Media> Shared<M> {
                 }
                 // What readers still use becomes free.
                 Step::NoSegment if self.wait_for_readers(away).await => self.core().mode.writable()?,
-                Step::NoSegment if is_extra => {
+                Step::NoSegment if purpose == Purpose::Extra => {
                     self.core().abandon_checkpoint();
                     return Err(Error::NoSpace);
                 }

@@ -18,7 +18,7 @@ use crate::state::core::Core;
 use crate::state::found_record::{FoundRecord, find_all};
 use crate::state::map::Missing;
 use crate::state::node::Slot;
-use crate::state::segments::{Claim, Gain, State};
+use crate::state::segments::{Claim, Gain, SegmentState};
 
 /// Bytes of a segment read at once.
 const WINDOW_BYTES: usize = 2 << 20;
@@ -68,6 +68,17 @@ enum Step {
     Missing(Missing),
     NoSegment,
     Wait,
+}
+
+/// How the live blocks of a record are packed anew. Requests wait for cleaning, so it compresses them twice
+/// at most, as quickly as the host's data: what becomes larger by that moves as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tries {
+    AsHostData,
+    /// Larger without it, unless compressed well. Few records need one.
+    WithoutItsDictionary,
+    /// In all ways, as often as there are.
+    All,
 }
 
 /// Result of a step of cleaning.
@@ -309,7 +320,12 @@ impl<M: Media> Shared<M> {
         if is_whole && is_current {
             return Some(Fate::Move(found.header));
         }
-        let anew = self.make_anew(found, payload, blocks, is_current, pass.thorough);
+        let tries = match is_current {
+            _ if pass.thorough => Tries::All,
+            true => Tries::AsHostData,
+            false => Tries::WithoutItsDictionary,
+        };
+        let anew = self.make_anew(found, payload, blocks, tries);
         let size = anew.as_ref().map_or(usize::MAX, |batch| batch.log_bytes);
         let size = if self.planted.has(PlantedBug::UnboundedCleaning) { size.min(1) } else { size };
         if size < found.header.record_len()
@@ -330,30 +346,26 @@ impl<M: Media> Shared<M> {
         Some(Fate::Move(header))
     }
 
-    /// Packs the live blocks of a record anew. Requests wait for cleaning, so it compresses them twice at
-    /// most, as quickly as the host's data: what becomes larger by that moves as it is. If it has to be
-    /// `thorough`, in all ways.
+    /// Packs the live blocks of a record anew.
     fn make_anew(
         self: &Arc<Self>,
         found: &FoundRecord,
         payload: &[u8],
         live: u8,
-        is_current: bool,
-        thorough: bool,
+        tries: Tries,
     ) -> Option<Batch> {
         let dictionary = self.dictionaries.of(found.header.extra).ok()?;
         let contents = decode_verified(&found.header, payload, dictionary.as_ref()).ok()?;
-        let recipes = match () {
-            () if thorough => self.all_recipes(),
-            () if is_current => vec![self.kept_recipe()],
-            // Without a retired dictionary it is larger, unless it is compressed well. Few records need one.
-            () => vec![self.kept_recipe(), self.strongest_recipe(&contents)],
+        let recipes = match tries {
+            Tries::All => self.all_recipes(),
+            Tries::AsHostData => vec![self.kept_recipe()],
+            Tries::WithoutItsDictionary => vec![self.kept_recipe(), self.strongest_recipe(&contents)],
         };
-        let as_one: &[bool] = match () {
-            () if thorough => &[false, true],
+        let as_one: &[bool] = match tries {
+            Tries::All => &[false, true],
             // Neighbours are a frame, or two: holes would only add to it.
-            () if !is_current || is_run(live) => &[false],
-            () => &[true, false],
+            Tries::AsHostData if !is_run(live) => &[true, false],
+            Tries::AsHostData | Tries::WithoutItsDictionary => &[false],
         };
         let ways = recipes.iter().flat_map(|recipe| as_one.iter().map(move |as_one| (recipe, *as_one)));
         let mut batch = Batch::take();
@@ -443,7 +455,7 @@ impl Core {
 
     pub(crate) fn is_at_hand(&self, work: &Cleaning) -> bool {
         let row = self.segments.get(work.segment);
-        row.state() == State::Sealed && row.generation() == work.generation
+        row.state() == SegmentState::Sealed && row.generation() == work.generation
     }
 
     /// After a checkpoint, which may have freed the current segment: releases it then.
@@ -487,7 +499,7 @@ impl Core {
         // as live was not found, or nobody knows whether it lives: another attempt would gain nothing.
         let lost = u64::from(row.live_units()) > work.pass.left_units
             && !work.pass.unreadable
-            && row.state() == State::Sealed;
+            && row.state() == SegmentState::Sealed;
         if lost {
             return self.set_aside_damaged(work);
         }
@@ -505,7 +517,7 @@ impl Core {
         }
         // Nothing in it will be packed anew.
         self.segments.forget_repackable(work.segment);
-        self.segments.set_aside(work.segment, State::Damaged);
+        self.segments.set_aside(work.segment, SegmentState::Damaged);
         let start = self.geometry().segment_offset(work.segment);
         self.note(format!(
             "segment {} at byte {start:#x} of the backing holds records that cannot be read: it is set aside",

@@ -12,7 +12,7 @@ use media::Media;
 use crate::error::Error;
 use crate::shared::Shared;
 use crate::state::batch::Batch;
-use crate::state::dictionaries::NOT_YET;
+use crate::state::dictionaries::{NOT_YET, NoDictionary};
 use crate::state::map::Own;
 use crate::state::recipe::Recipe;
 use crate::state::segments::Claim;
@@ -70,7 +70,7 @@ impl<M: Media> Shared<M> {
                 if let Some(error) = unread.filter(passing) {
                     return Err(error);
                 }
-                self.note(why.clone());
+                self.note(why.to_string());
             }
             if entry.retired_at == 0
                 && let Ok(dictionary) = &loaded
@@ -110,7 +110,7 @@ impl<M: Media> Shared<M> {
         &self,
         slot: usize,
         entry: &CatalogEntry,
-    ) -> (Result<Dictionary, String>, Option<Error>) {
+    ) -> (Result<Dictionary, NoDictionary>, Option<Error>) {
         let mut unread = None;
         let len = entry.len_bytes as usize;
         for copy in 0..CATALOG_COPIES {
@@ -127,8 +127,7 @@ impl<M: Media> Shared<M> {
                 return (Ok(dictionary), None);
             }
         }
-        let why = "cannot be read in either copy: the records that need it are lost";
-        (Err(format!("dictionary {} {why}", entry.id)), unread)
+        (Err(NoDictionary::Unreadable(entry.id)), unread)
     }
 
     /// Stores dictionaries durably, uses them for new records from then on, and retires the previous ones.

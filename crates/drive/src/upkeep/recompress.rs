@@ -15,7 +15,7 @@ use crate::state::batch::{Batch, Item, Payload};
 use crate::state::core::Core;
 use crate::state::map::Missing;
 use crate::state::pins::Pin;
-use crate::state::segments::{Claim, State};
+use crate::state::segments::{Claim, SegmentState};
 use crate::state::vain::Circumstances;
 use crate::upkeep::make_settled::{GROUP_BLOCKS, Made, Pick, Worth, occupied_units};
 
@@ -285,7 +285,8 @@ impl Core {
             let old = match pick {
                 Pick::Unsettled(None, _) | Pick::Hot => true,
                 Pick::Unsettled(Some(packs), _) => {
-                    segment.state() == State::Sealed && segment.last_sequence() + packs <= self.log.sequence()
+                    segment.state() == SegmentState::Sealed
+                        && segment.last_sequence() + packs <= self.log.sequence()
                 }
                 Pick::Again(until) | Pick::Needing(until, _) => segment.last_sequence() <= *until,
             };

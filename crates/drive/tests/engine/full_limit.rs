@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 const BLOCK: u64 = 4096;
 const FRAME: u64 = 8 * BLOCK;
-const PHYSICAL: u64 = 40 << 20;
+const PHYSICAL: u64 = 16 << 20;
 
 fn limit_of(status: &Status) -> u64 {
     status.physical_size_bytes - status.physical_reserve_bytes - status.physical_fixed_bytes

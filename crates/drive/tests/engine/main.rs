@@ -9,6 +9,8 @@ mod caching;
 mod common;
 #[path = "../common/faulty.rs"]
 mod faulty;
+#[path = "../common/host.rs"]
+mod host;
 #[path = "../common/image.rs"]
 mod image;
 #[path = "../common/kinds.rs"]
@@ -52,6 +54,7 @@ mod large_table;
 mod large_write;
 mod largest;
 mod left_out;
+mod make_drives;
 mod map;
 mod missing_newest;
 mod offload;

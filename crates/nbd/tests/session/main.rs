@@ -1,4 +1,5 @@
-//! Sessions over a stream in memory: one small test per behaviour.
+//! Sessions over a stream in memory, one small test per behaviour; real clients; the wire format. One program,
+//! because building one for each takes longer than running them.
 
 mod access;
 mod admission;
@@ -16,8 +17,10 @@ mod limits;
 mod listeners;
 mod live_exports;
 mod log;
+mod real_clients;
 mod secure_client;
 mod shutdown;
 mod tls;
 mod transmission;
 mod waiting;
+mod wire;

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
-use attach::bridge::State;
+use attach::bridge::AttachmentState;
 use attach::client;
 use attach::sfx;
 use status::shown;
@@ -65,8 +65,8 @@ pub(super) fn may_list(path: &Path) -> bool {
 }
 
 fn attach(path: &Path, how: &How) -> Outcome {
-    let found =
-        client::find(path).filter(|found| matches!(found.status.state, State::Attached | State::Waiting));
+    let found = client::find(path)
+        .filter(|found| matches!(found.status.state, AttachmentState::Attached | AttachmentState::Waiting));
     let (node, line) = match found {
         Some(found) => {
             let node = found.record.node.clone().unwrap_or_default();

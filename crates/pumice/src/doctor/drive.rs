@@ -1,6 +1,6 @@
 //! The drive itself: its state, and whether the data compresses well enough for its logical capacity.
 
-use attach::bridge::State;
+use attach::bridge::AttachmentState;
 use status::{CapacityPlan, DriveState, Fit, StatusReport};
 
 use super::finding::Finding;
@@ -19,7 +19,7 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
 }
 
 /// `not_served`: what its block device does, if it is attached without a server.
-fn state(status: &StatusReport, not_served: Option<State>) -> Finding {
+fn state(status: &StatusReport, not_served: Option<AttachmentState>) -> Finding {
     let errors = &status.errors;
     let why = status.state_reason.as_deref().unwrap_or("no reason is known");
     match status.state {
@@ -33,7 +33,7 @@ fn state(status: &StatusReport, not_served: Option<State>) -> Finding {
             format!("damaged: {why}"),
             "copy the readable data; run pumice check for details",
         ),
-        DriveState::Idle if not_served == Some(State::Failed) => Finding::fail(
+        DriveState::Idle if not_served == Some(AttachmentState::Failed) => Finding::fail(
             "drive",
             format!("attached, and its device failed: {why}"),
             "its requests fail; pumice detach and pumice attach make it again",
@@ -139,9 +139,9 @@ mod tests {
             (finding.verdict, finding.cells().concat())
         };
         assert_eq!(idle(None, None).0, Verdict::Ok);
-        let (verdict, text) = idle(Some("no space"), Some(State::Waiting));
+        let (verdict, text) = idle(Some("no space"), Some(AttachmentState::Waiting));
         assert!(verdict == Verdict::Fail && text.contains("not served: no space"), "{text}");
-        let (verdict, text) = idle(Some("gone"), Some(State::Failed));
+        let (verdict, text) = idle(Some("gone"), Some(AttachmentState::Failed));
         assert!(verdict == Verdict::Fail && text.contains("device failed: gone"), "{text}");
         assert!(text.contains("requests fail") && !text.contains("hosts wait"), "{text}");
     }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Result, bail};
-use attach::bridge::State;
+use attach::bridge::AttachmentState;
 use attach::client::{self, Attachment};
 use attach::sfx;
 use status::{DriveState, StatusReport, shown};
@@ -49,7 +49,8 @@ impl Card {
 
     /// Returns whether its block device has a server, which has not reported the drive.
     pub(super) fn is_without_answer(&self) -> bool {
-        let is_attached = self.attachment.as_ref().is_some_and(|it| it.status.state == State::Attached);
+        let is_attached =
+            self.attachment.as_ref().is_some_and(|it| it.status.state == AttachmentState::Attached);
         self.drive.state == DriveState::Down && self.drive.server.is_none() && is_attached
     }
 
@@ -57,11 +58,11 @@ impl Card {
     pub(super) fn device_state(&self) -> Option<String> {
         let status = &self.attachment.as_ref()?.status;
         let state = match status.state {
-            State::Attached => return None,
-            State::Waiting => "waiting for the server",
-            State::Unattended => "waiting for pumice attach",
-            State::Failed => "failed",
-            State::Changing => "changing",
+            AttachmentState::Attached => return None,
+            AttachmentState::Waiting => "waiting for the server",
+            AttachmentState::Unattended => "waiting for pumice attach",
+            AttachmentState::Failed => "failed",
+            AttachmentState::Changing => "changing",
         };
         let reason = status.reason.as_ref().map(|reason| format!(": {reason}"));
         Some(format!("{state}{}", reason.unwrap_or_default()))

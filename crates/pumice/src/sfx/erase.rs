@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use ask::{Change, change};
-use attach::bridge::State;
+use attach::bridge::AttachmentState;
 use attach::client::{self, Attachment};
 use attach::sfx;
 use drive::WipeOptions;
@@ -181,21 +181,23 @@ fn attach(path: &Path, command: Command, linked: bool) -> Result<()> {
     let bridge = match client::start(path, command) {
         Ok(bridge) => bridge,
         // Its unit was faster.
-        Err(error) => match client::find(path).filter(|found| found.status.state == State::Attached) {
-            Some(found) => {
-                let device = found.record.node.unwrap_or_default();
-                if linked {
-                    sfx::link(path, &device)?;
+        Err(error) => {
+            match client::find(path).filter(|found| found.status.state == AttachmentState::Attached) {
+                Some(found) => {
+                    let device = found.record.node.unwrap_or_default();
+                    if linked {
+                        sfx::link(path, &device)?;
+                    }
+                    usage::complain(&format!(
+                        "{} attached again as {}, by another process",
+                        shown(path),
+                        device.display()
+                    ));
+                    return Ok(());
                 }
-                usage::complain(&format!(
-                    "{} attached again as {}, by another process",
-                    shown(path),
-                    device.display()
-                ));
-                return Ok(());
+                None => return Err(error.into()),
             }
-            None => return Err(error.into()),
-        },
+        }
     };
     let device = bridge.record.node.clone().unwrap_or_default();
     if linked {

@@ -7,12 +7,12 @@ use std::sync::Arc;
 
 use ask::{Change, change, find_served};
 use drive::{CreateOptions, Drive, Spawner, WipeOptions, Wiped};
-use media::{AnyMedia, FileMedia, Lease, Media};
+use media::{AnyMedia, FileMedia, Lease, LeaseLost, Media};
 use status::StatusReport;
 use tokio::runtime::Handle;
 
 use crate::answer::Answer;
-use crate::error::{LeaseLost, PrepareError, ServiceError};
+use crate::error::{PrepareError, ServiceError};
 use crate::serving::features::keeps_allocated;
 use crate::serving::grow::{allocation, grow};
 use crate::serving::open::{OpenSettings, Opened, inspect, open, open_media};
@@ -182,7 +182,7 @@ impl MayChange {
     ///
     /// [`LeaseLost`] if another process has the backing now.
     pub fn confirm(&self) -> Result<(), LeaseLost> {
-        self.runtime.block_on(self.lease.confirm()).map_err(LeaseLost)
+        self.runtime.block_on(self.lease.confirm())
     }
 }
 

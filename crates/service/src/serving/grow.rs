@@ -6,7 +6,7 @@ use std::sync::Arc;
 use drive::Drive;
 use media::{Allocation, AnyMedia, Lease, Media};
 
-use crate::error::{LeaseLost, ServiceError};
+use crate::error::ServiceError;
 
 /// Allocation of a file that is extended, as requested.
 pub(crate) fn allocation(preallocate: bool) -> Allocation {
@@ -31,7 +31,7 @@ pub(crate) async fn grow(
         if let Some(lease) = lease {
             // Waits for the next check of the mark, if there was none recently. The file is not changed
             // without a lease.
-            let lost = |why| ServiceError::LeaseLost { path: path.to_path_buf(), source: LeaseLost(why) };
+            let lost = |source| ServiceError::LeaseLost { path: path.to_path_buf(), source };
             lease.confirm().await.map_err(lost)?;
         }
         let (media, before) = (media.clone(), file.size_bytes());

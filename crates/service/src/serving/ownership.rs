@@ -348,7 +348,7 @@ mod tests {
         let why = owned.lease.confirm().await.expect_err("the mark is gone");
         assert_eq!(drive.status().state, State::Online);
         owned.opened(&drive);
-        assert_eq!(drive.status().state, State::Poisoned(why));
+        assert_eq!(drive.status().state, State::Poisoned(why.0));
         owned.give_back().await;
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use media::IoBuf;
 
 use super::{Log, SealedPack};
-use crate::state::segments::{Segments, State};
+use crate::state::segments::{SegmentState, Segments};
 
 /// A pack that the medium did not take.
 pub(super) struct FailedPack {
@@ -25,7 +25,7 @@ impl Log {
             state.leaves |= state.current.is_some() && state.current.segment == pack.segment;
         }
         if !segments.forgets_bad() {
-            segments.set_aside(pack.segment, State::Bad);
+            segments.set_aside(pack.segment, SegmentState::Bad);
         }
         self.gap = Some(self.gap.map_or(pack.sequence, |gap| gap.min(pack.sequence)));
         let SealedPack { sequence, segment, position, buf, .. } = pack;
@@ -44,7 +44,7 @@ impl Log {
         self.in_memory.insert(position, buf.clone());
         segments.get_mut(segment).unwritten += 1;
         if !segments.forgets_bad() {
-            segments.set_aside(segment, State::Bad);
+            segments.set_aside(segment, SegmentState::Bad);
         }
         self.gap = Some(self.gap.map_or(sequence, |gap| gap.min(sequence)));
         debug_assert!(sequence <= self.sequence, "a pack of an earlier run comes before this one's");

@@ -18,9 +18,9 @@ fn a_promised_segment_that_was_set_aside_stays_so_when_a_head_fills_it() {
     log.promise_all(&mut segments);
     log.checkpoint_durable(1, &log.positions());
     let next = log.heads[Head::Host as usize].next.segment;
-    segments.set_aside(next, State::Damaged);
+    segments.set_aside(next, SegmentState::Damaged);
     log.room(Head::Host, 4096, Claim::Ordinary, &mut segments).expect("room");
     assert_eq!(log.heads[Head::Host as usize].current.segment, next);
-    assert_eq!(segments.get(next).state(), State::Damaged);
+    assert_eq!(segments.get(next).state(), SegmentState::Damaged);
     assert_eq!(segments.broken_invariant(), None);
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{SegmentSet, Segments, State};
+use super::{SegmentSet, SegmentState, Segments};
 use crate::planted::PlantedBug;
 
 /// Whether the backing may hold free segments that no row knows to have been used: by a run that did not
@@ -32,7 +32,7 @@ impl Segments {
             self.free.remove(segment);
             let row = self.get(segment);
             assert!(
-                row.state() == State::Free && row.live_units() == 0,
+                row.state() == SegmentState::Free && row.live_units() == 0,
                 "segment {segment} is in use: {row:?}"
             );
         }
@@ -47,7 +47,7 @@ impl Segments {
             let row = self.get(segment);
             used += u32::from(row.was_used());
             // It may have been set aside in the meantime.
-            if row.state() == State::Free {
+            if row.state() == SegmentState::Free {
                 self.free.insert(segment);
                 if is_held {
                     self.discards.insert(segment);
@@ -87,8 +87,8 @@ impl Segments {
     pub(crate) fn let_discard(&mut self) {
         for segment in std::mem::take(&mut self.kept_for_fallback) {
             match self.get(segment).state() {
-                State::Free => self.discards.insert(segment),
-                State::Waiting => self.get_mut(segment).discard = true,
+                SegmentState::Free => self.discards.insert(segment),
+                SegmentState::Waiting => self.get_mut(segment).discard = true,
                 _ => {}
             }
         }
@@ -102,7 +102,8 @@ impl Segments {
             true => self.free.clone(),
             false => {
                 let mut set = SegmentSet::none(self.count());
-                self.all(|s| s.state == State::Free && s.was_used()).for_each(|segment| set.insert(segment));
+                self.all(|s| s.state == SegmentState::Free && s.was_used())
+                    .for_each(|segment| set.insert(segment));
                 set
             }
         };

@@ -1,12 +1,12 @@
 //! Segments that are out of use: bad or damaged ones.
 
-use super::{Segments, State};
+use super::{SegmentState, Segments};
 use crate::planted::PlantedBug;
 
 impl Segments {
     /// Sets a segment aside for good.
-    pub(crate) fn set_aside(&mut self, segment: u32, state: State) {
-        assert!(matches!(state, State::Damaged | State::Bad));
+    pub(crate) fn set_aside(&mut self, segment: u32, state: SegmentState) {
+        assert!(matches!(state, SegmentState::Damaged | SegmentState::Bad));
         if !self.get(segment).is_set_aside() {
             self.set_aside.push(segment);
             // Readers that leave it must not make it free.
@@ -24,7 +24,7 @@ impl Segments {
 
     /// Numbers of damaged and of bad segments.
     pub(crate) fn set_aside_counts(&self) -> (u32, u32) {
-        let bad = self.set_aside.iter().filter(|s| self.get(**s).state == State::Bad).count();
+        let bad = self.set_aside.iter().filter(|s| self.get(**s).state == SegmentState::Bad).count();
         ((self.set_aside.len() - bad) as u32, bad as u32)
     }
 

@@ -1,13 +1,11 @@
 //! Files of `deploy` for Prometheus and Grafana: every metric they name is exported, every alert is tested,
 //! and the tools that it is for accept it.
 
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
 
-use common::{full_report, monitored, named, needs, project, series};
+use crate::common::{full_report, monitored, named, needs, project, series};
 use serde_json::Value;
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;

@@ -1,12 +1,10 @@
 //! Metrics: what `promtool` says of them, and whether `docs/reference/metrics.md` lists exactly those there
 //! are.
 
-mod common;
-
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use common::{families, full_report, monitored, needs, project, series};
+use crate::common::{families, full_report, monitored, needs, project, series};
 use status::StatusReport;
 
 /// Returns the output of `promtool check metrics`; empty if it finds nothing wrong.

@@ -1,11 +1,7 @@
 //! Each figure of a status report is a metric, or is left out for a reason.
 
-mod common;
-#[path = "../../status/tests/known/mod.rs"]
-mod known;
-
-use common::{families, monitored};
-use known::{assert_all_shown, known};
+use crate::common::{families, monitored};
+use crate::known::{assert_all_shown, known};
 use status::{DriveState, StatusReport};
 
 /// Figures that are no metrics, each with the reason.

@@ -2,34 +2,24 @@
 //! they were written by the release that the manifest names.
 //!
 //! ```text
-//! cargo test -p drive --test make_drives -- --ignored
+//! cargo test -p drive --test engine make_drives -- --ignored
 //! ```
-
-mod common;
-#[path = "common/faulty.rs"]
-mod faulty;
-#[path = "common/host.rs"]
-mod host;
-#[path = "common/image.rs"]
-mod image;
-#[path = "common/kinds.rs"]
-mod kinds;
-#[path = "common/stored.rs"]
-mod stored;
 
 use std::fs;
 use std::io::Write;
 
+use crate::common::create_options;
+use crate::faulty::Faulty;
+use crate::host::{Host, MIB, lines, noise, numbered};
+use crate::image::Image;
+use crate::kinds::alike;
+use crate::stored::{
+    Stored, compress, contents, directory, faults, image_of, manifest, media_of, open_read_only,
+};
 use codec::Policy;
-use common::create_options;
 use drive::{CreateOptions, Settle, WipeOptions};
-use faulty::Faulty;
-use host::{Host, MIB, lines, noise, numbered};
-use image::Image;
-use kinds::alike;
 use layout::{RecordKind, SegmentRow, SegmentUse};
 use media::{Media, MemoryMedia};
-use stored::{Stored, compress, contents, directory, faults, image_of, manifest, media_of, open_read_only};
 
 /// Release and date for the manifest.
 const WRITTEN: &str = concat!(env!("CARGO_PKG_VERSION"), ", 2026-11-27");
@@ -135,9 +125,9 @@ fn made(kind: &Kind) -> (Stored, Vec<u8>) {
         name: kind.name.into(),
         holds: kind.holds.into(),
         written: WRITTEN.into(),
-        image_sha256: stored::sha256(&made.image),
+        image_sha256: crate::stored::sha256(&made.image),
         logical_bytes: bytes.len() as u64,
-        contents_sha256: stored::sha256(&bytes),
+        contents_sha256: crate::stored::sha256(&bytes),
         faults: faults(&drive, &unreadable),
         unreadable_blocks: unreadable,
         full: made.full,
@@ -174,7 +164,7 @@ fn some(host: &mut Host<impl Media>) {
 
 fn empty() -> Made {
     let media = MemoryMedia::new(PHYSICAL);
-    common::run(drive::Drive::create(&media, &options())).expect("create");
+    crate::common::run(drive::Drive::create(&media, &options())).expect("create");
     Made { image: image_of(&media), contents: vec![0; LOGICAL as usize], unreadable: Vec::new(), full: false }
 }
 
@@ -261,7 +251,7 @@ fn dictionaries() -> Made {
     let mut trained = Vec::new();
     for kind in 0..2 {
         let page = |block: u64| -> Vec<u8> {
-            let page = host::page(block);
+            let page = crate::host::page(block);
             if kind == 0 { page } else { page.into_iter().rev().map(|byte| byte ^ 0x55).collect() }
         };
         for block in 1024..1424 {
@@ -502,7 +492,7 @@ fn wiped() -> Made {
     for _ in 0..2 {
         some(&mut host);
         host.close();
-        common::run(drive::Drive::wipe(&*host.media, WipeOptions::default())).expect("wipe");
+        crate::common::run(drive::Drive::wipe(&*host.media, WipeOptions::default())).expect("wipe");
         host.contents.fill(0);
         host.reopen();
     }

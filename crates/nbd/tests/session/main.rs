@@ -1,5 +1,5 @@
-//! Sessions over a stream in memory, one small test per behaviour; real clients; the wire format. One program,
-//! because building one for each takes longer than running them.
+//! Sessions over a stream in memory, one small test per behaviour; real clients; the wire format. One
+//! program, because building one for each takes longer than running them.
 
 mod access;
 mod admission;

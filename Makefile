@@ -6,7 +6,8 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 # Seeds of the simulator in `make test`; `make soak` goes on until something fails, or until CUTS power cuts.
 SIM_SEEDS ?= 100
 
-.PHONY: build static install uninstall dist demo test test-long test-kernel test-clusters models bench lint planted soak soak-fio power-cuts deps dist-deps
+.PHONY: build static install uninstall dist demo test test-long test-kernel test-clusters models coverage bench lint planted \
+	soak soak-fio power-cuts deps dist-deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -93,6 +94,11 @@ test-clusters: build
 PREEMPTIONS ?= 4
 models: deps
 	PUMICE_PREEMPTIONS=$(PREEMPTIONS) scripts/models.sh --show-output
+
+# The lines that the tests run, in programs that they start too. PAGES=--html writes pages as well.
+coverage: deps
+	scripts/deps.sh coverage
+	scripts/coverage.sh $(PAGES)
 
 # Codec and engine against the bare codec; then the drive over NBD against nbdkit (see lab/README.md).
 bench: deps

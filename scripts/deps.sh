@@ -3,12 +3,13 @@
 # anything; does nothing, and quickly, where everything is there. Tests whose tools are missing skip themselves, so only
 # what is needed to build is an error here.
 #
-# scripts/deps.sh [--list] [demo|dist|kernel|clusters]
+# scripts/deps.sh [--list] [demo|dist|kernel|clusters|coverage]
 #   --list  only print what is missing
 #   demo    only what the demonstration needs
 #   dist    only what packages are made with: a C library for static programs (musl), and programs that check and list
 #           the libraries, which are built from source: some minutes of a processor, once
 #   kernel  only what the kernel of `make test-kernel` is built and run with; LAB_KERNEL chooses it (kernel-lab/default.sh)
+#   coverage  only what `make coverage` needs beside that: cargo-llvm-cov and LLVM's tools
 #   clusters  only what `make test-clusters` runs: Ceph, an S3 client, GlusterFS, fio
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -17,8 +18,8 @@ list= only=
 for argument in "$@"; do
     case $argument in
         --list) list=yes ;;
-        demo | dist | kernel | clusters) only=$argument ;;
-        *) echo "deps: unknown argument $argument: expected --list, demo, dist, kernel or clusters" >&2; exit 2 ;;
+        demo | dist | kernel | clusters | coverage) only=$argument ;;
+        *) echo "deps: unknown argument $argument: expected --list, demo, dist, kernel, clusters or coverage" >&2; exit 2 ;;
     esac
 done
 
@@ -100,6 +101,10 @@ case $only in
     dist)
         wanted=("musl-gcc musl-tools")
         wanted_crates=(cargo-cyclonedx cargo-deny)
+        ;;
+    coverage)
+        wanted=()
+        wanted_crates=(cargo-llvm-cov)
         ;;
 esac
 
@@ -227,6 +232,10 @@ if [ -n "$target_missing" ]; then
         echo "deps: cannot install it; without it no static program can be built" >&2
         exit 1
     }
+fi
+
+if [ "$only" = coverage ] && command -v rustup >/dev/null; then
+    rustup --quiet component add llvm-tools || echo "deps: cannot install LLVM's tools; coverage cannot be reported"
 fi
 
 # The libraries of these programs are those that they were released with.

@@ -53,8 +53,6 @@ hold-ignored 31"
 
 # Examples and benchmarks are checked by the lint step.
 targets=(--workspace --lib --bins --tests --locked)
-# These wait for most of the time, for programs, timers and disks: they run beside the others.
-waiting=(clients commands)
 
 step "lint"
 scripts/lint.sh 2>&1 | tee "$log"
@@ -65,41 +63,45 @@ step "building the tests"
 # A group of tests. --show-output: tests that pass say there what they skipped. The simulator's long run is aside.
 tests() { "$cargo" test --workspace --locked --no-fail-fast "$@" -- --show-output --skip two_hundred_seeds; }
 
+ceph() {
+    step "the module of Ceph's manager"
+    if command -v python3 >/dev/null; then
+        python3 -B -m unittest discover -s deploy/ceph -t deploy/ceph
+    else
+        echo "skipped: tests of deploy/ceph/mgr: no python3"
+    fi
+    step "a Ceph cluster on a drive"
+    # When its time is over it removes its cluster before it ends.
+    timeout --foreground --kill-after=300 1200 deploy/ceph/test.sh --smoke "${CARGO_TARGET_DIR:-target}/debug/pumice"
+}
+
+# These wait most of the time, for programs, timers and disks: they run beside the others.
+waiting=("tests --test clients" "tests --test commands" "tests --lib --bins" ceph)
+
 set -m
 (set +m -e; renice -n 19 "$BASHPID" >/dev/null; aside) >"$aside_log" 2>&1 </dev/null &
 aside=$!
-for name in "${waiting[@]}"; do
-    (set +m; RUST_TEST_THREADS=6 tests --test "$name") >"$dir/$name" 2>&1 </dev/null &
+for i in "${!waiting[@]}"; do
+    (set +m -e; export RUST_TEST_THREADS=6; ${waiting[i]}) >"$dir/beside.$i" 2>&1 </dev/null &
     beside+=("$!")
 done
 set +m
 
 step "cargo test (some tests, models of threads and the simulator run beside these: see below)"
 others=$("$cargo" metadata --no-deps --locked --format-version 1 |
-    jq -r '.packages[].targets[] | select(.kind == ["test"]).name' | sort -u | grep -vxF "$(printf '%s\n' "${waiting[@]}")")
+    jq -r '.packages[].targets[] | select(.kind == ["test"]).name' | sort -u | grep -vxE 'clients|commands')
 mapfile -t others <<<"$others"
 failed=
-tests --lib --bins "${others[@]/#/--test=}" 2>&1 | tee -a "$log" || failed=yes
+tests "${others[@]/#/--test=}" 2>&1 | tee -a "$log" || failed=yes
+"$cargo" test --workspace --doc --locked --no-fail-fast 2>&1 | tee -a "$log" || failed=yes
 for i in "${!waiting[@]}"; do
-    step "cargo test --test ${waiting[i]}"
-    tail -n +1 -f --pid="${beside[i]}" "$dir/${waiting[i]}"
+    step "${waiting[i]}"
+    tail -n +1 -f --pid="${beside[i]}" "$dir/beside.$i"
     wait "${beside[i]}" || failed=yes
-    cat "$dir/${waiting[i]}" >>"$log"
+    cat "$dir/beside.$i" >>"$log"
 done
 beside=()
-"$cargo" test --workspace --doc --locked --no-fail-fast 2>&1 | tee -a "$log" || failed=yes
 [ -z "$failed" ]
-
-step "the module of Ceph's manager"
-if command -v python3 >/dev/null; then
-    python3 -B -m unittest discover -s deploy/ceph -t deploy/ceph 2>&1 | tee -a "$log"
-else
-    echo "skipped: tests of deploy/ceph/mgr: no python3" | tee -a "$log"
-fi
-
-step "a Ceph cluster on a drive"
-# In the foreground: Ctrl-C reaches it. When its time is over it removes its cluster before it ends.
-timeout --foreground --kill-after=300 1200 deploy/ceph/test.sh --smoke "${CARGO_TARGET_DIR:-target}/debug/pumice" 2>&1 | tee -a "$log"
 
 # Where `make test-kernel` has built that kernel, or KERNEL_LAB names one.
 step "attached drives under a kernel of their own"

@@ -182,7 +182,7 @@ fn caveats(files: [&str; 2], runs: [&Run; 2]) -> Vec<String> {
         }
         if let Some(share) = run.busy_share() {
             found.push(format!(
-                "{file}: {:.0} % of the processors were busy with something else, so differences of speeds and CPU \
+                "{file}: {:.0} % of the processors were busy with other work, so differences of speeds and CPU \
                  times are not known",
                 share * 100.0
             ));

@@ -45,7 +45,7 @@ pub fn scorecard(runs: &[Run]) -> String {
         count(Verdict::CannotBeTested)
     );
     out.push_str(
-        "| run | date | machine | Pumice, fio | rounds | complete | busy with something else |\n| --- | --- | --- | \
+        "| run | date | machine | Pumice, fio | rounds | complete | busy with other work |\n| --- | --- | --- | \
          --- | --- | --- | --- |\n",
     );
     for run in runs {

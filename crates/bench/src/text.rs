@@ -33,7 +33,7 @@ pub(crate) fn head(run: &Run) -> Vec<String> {
     lines.extend(run.s3_client.iter().map(|client| format!("objects put and got by the client: {client}")));
     if let Some(share) = run.busy_share() {
         lines.push(format!(
-            "This machine was not quiet: {:.0} % of its processors were busy with something else. Ratios hold, speeds \
+            "This machine was not quiet: {:.0} % of its processors were busy with other work. Ratios hold, speeds \
              do not.",
             share * 100.0
         ));

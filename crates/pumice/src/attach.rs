@@ -44,13 +44,13 @@ const TIMEOUT: &str = "600";
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice attach /srv/drive --mkfs ext4      # prints /dev/loop0\n\
     then:    mount /dev/loop0 /mnt\n\
-    Serves the drive if it is not being served, makes a block device node, and prints its path; one line on standard \
-    error says which way was taken, and why others were not. A process of its own, the bridge, stands between the \
-    kernel and the drive's server. While the server is gone (killed, upgraded, restarted) the bridge holds all \
-    requests; then it makes again what was acknowledged and not flushed, in order, and passes the others on. A file \
-    system above sees no error. If the bridge is killed, a ublk device waits: attach the drive again, and another \
-    bridge takes it over. Other NBD clients of the drive may only read while it is attached (--shared-writes of \
-    `pumice serve` allows more). `pumice detach` undoes it all. Needs root.")]
+    Creates a block device node and prints its path. Starts a server if none has the drive. Standard error shows the \
+    kernel interface that was chosen, and why others were not. A separate process, the bridge, connects the kernel \
+    to the server. While the server is gone (killed, upgraded, restarted), the bridge holds all requests. It then \
+    replays, in order, the writes that were acknowledged but not flushed, and passes on the rest: a file system above \
+    sees no error. If the bridge of a ublk device is killed, the device waits until the drive is attached again. \
+    Other NBD clients can only read the drive while it is attached, unless its server allows --shared-writes. \
+    `pumice detach` undoes it. Needs root.")]
 pub(crate) struct Args {
     /// Drive (file or block device), served or not
     #[arg(required_unless_present = "configured")]
@@ -63,15 +63,14 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
     #[command(flatten)]
     how: How,
-    /// As --wait, if the configuration file lists the drive; for a drive that it does not list, a server is
-    /// started at once
+    /// Like --wait, but only for a drive that the configuration file lists
     #[arg(long, value_name = "SECONDS", conflicts_with_all = ["configured", "wait"])]
     wait_listed: Option<u64>,
-    /// Make a file system on it: ext4 or xfs. Refused if the drive holds anything
+    /// Create a file system: ext4 or xfs. Refused if the drive holds data
     #[arg(long, value_name = "KIND", value_parser = one_of::<Filesystem>(&["ext4", "xfs"]),
         hide_possible_values = true)]
     mkfs: Option<Filesystem>,
-    /// Also link /dev/sfdvNn1 to the device, N being the number of the drive (`pumice sfx-status`)
+    /// Also link /dev/sfdvNn1 to the device; N is the drive's number in `pumice sfx-status`
     #[arg(long)]
     sfx: bool,
     /// Print JSON: {"path": ..., "device": ..., "by": ..., ...}
@@ -85,20 +84,20 @@ const JOURNAL_BYTES_MIN: u64 = 1 << 20;
 /// What the bridge has to know.
 #[derive(Clone, clap::Args)]
 pub(crate) struct How {
-    /// Way to make the node: auto, ublk, loop or nbd. auto: the first that works [default: auto]
+    /// Kernel interface: ublk, loop, nbd, or auto for the first that works [default: auto]
     #[arg(long, value_name = "WAY", value_parser = one_of::<AttachMethod>(&["auto", "ublk", "loop", "nbd"]),
         hide_possible_values = true, default_value = "auto", hide_default_value = true)]
     by: AttachMethod,
-    /// Wait so long, in seconds, for a server to have the drive before one is started
+    /// Wait up to SECONDS for a server that has the drive, before one is started
     #[arg(long, value_name = "SECONDS", default_value_t = 0, hide_default_value = true)]
     wait: u64,
-    /// Time for which requests are held while there is no server, in seconds; afterwards they fail
+    /// Hold requests up to SECONDS while there is no server; then they fail
     #[arg(long, value_name = "SECONDS", default_value = TIMEOUT)]
     timeout: u64,
-    /// Memory for writes that are acknowledged and not flushed
+    /// Memory for writes that are acknowledged but not flushed
     #[arg(long, value_name = "SIZE", default_value = JOURNAL)]
     journal: Size,
-    /// Arguments of `pumice serve` for a server that is started for the drive
+    /// Arguments of `pumice serve`, if a server is started
     #[arg(last = true, value_name = "SERVE_ARGUMENTS")]
     serve: Vec<OsString>,
 }

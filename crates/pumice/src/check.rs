@@ -27,7 +27,7 @@ const PROGRESS_INTERVAL: Duration = Duration::from_millis(100);
 #[command(after_help = "Example: pumice check /srv/drive --deep\n\
     If the drive is being served, --deep starts a scrub in its server: all records are read and verified in the \
     background, at --rate. Interrupting this command does not stop the scrub (use --stop).\n\
-    Exit code: 0 no faults, 1 faults found (one line each), 2 usage error, 3 could not be checked, or not to the end")]
+    Exit code: 0 no faults, 1 faults found (one line each), 2 usage error, 3 check incomplete or impossible")]
 pub(crate) struct Args {
     /// Drive (file or block device)
     path: PathBuf,

@@ -35,8 +35,8 @@ pub(crate) struct Args {
     /// Physical space the drive may use [default: all of a block device or existing file]
     #[arg(long, value_name = "SIZE")]
     size: Option<Size>,
-    /// Logical capacity, as hosts see it [default: what data fits into that does not compress, about 90 % of
-    /// the physical size]
+    /// Logical capacity, as hosts see it [default: as much incompressible data as fits, about 90 % of the
+    /// physical size]
     #[arg(long, value_name = "SIZE")]
     capacity: Option<Size>,
     /// Sector size in bytes
@@ -45,14 +45,14 @@ pub(crate) struct Args {
     /// Codec: auto, lz4, zstd, zstd:LEVEL, deflate, deflate:LEVEL or none
     #[arg(long, default_value = "auto")]
     codec: codec::Policy,
-    /// Rated endurance of the backing (TBW), such as 600TB; status then shows the share that is used
+    /// Rated endurance of the backing (TBW), such as 600TB; status then shows the share used
     #[arg(long, value_name = "TBW")]
     endurance: Option<Size>,
     /// Allocate all space of a new file now and keep it allocated: freed space is not returned to the
     /// file system
     #[arg(long)]
     preallocate: bool,
-    /// Overwrite existing data: clears both ends of the path and all that other programs recognize there
+    /// Overwrite existing data: clears both ends, and every signature that other programs recognize
     #[arg(long)]
     force: bool,
     /// Overwrite a drive that another machine has open, if its server does not answer

@@ -34,8 +34,8 @@ const TELL: Duration = Duration::from_secs(1);
 
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice detach /dev/loop0\n\
-    Flushes the drive, removes its node, and ends the bridge; and the server, if `pumice attach` started it. Refused \
-    while the device is mounted or in use otherwise, and if that server has a backing that was deleted.")]
+    Flushes the drive, removes its node, and stops the bridge. Stops the server too if `pumice attach` started it. \
+    Refused while the device is mounted or otherwise in use, and if the backing of that server was deleted.")]
 pub(crate) struct Args {
     /// Device node, or drive
     #[arg(required_unless_present = "configured")]
@@ -43,18 +43,18 @@ pub(crate) struct Args {
     /// Detach all drives that `pumice attach --configured` has attached
     #[arg(long, conflicts_with = "path")]
     configured: bool,
-    /// Detach although the server is gone: what is not flushed is lost. Kill a bridge that does not answer
-    /// for 10 seconds. Also a mounted device without a bridge: its requests fail. Also a drive whose backing
-    /// was deleted: all of it is lost. Also, by its path, a drive whose device was taken from it while
-    /// another file is at the path
+    /// Detach without a server: unflushed writes are lost. Kill a bridge that does not answer for 10 seconds.
+    /// Detach a mounted device that has no bridge: its requests fail. Detach a drive whose backing was
+    /// deleted: all its data is lost. By path: detach a drive that lost its device, even if another file is
+    /// at the path
     #[arg(long)]
     force: bool,
-    /// Wait so long, in seconds, for all together, until it is not in use any more [default: 10 for processes
-    /// that have it open; 0 if it is mounted, swap space or part of another device]
+    /// Wait up to SECONDS, in all, until the device is no longer in use [default: 10 for processes that have
+    /// it open; 0 if it is mounted, swap space or part of another device]
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
-    /// Only if this process is the one behind it: for units, whose main process it is. Empty: it has ended,
-    /// do nothing
+    /// Detach only if PID is its bridge; for systemd units, whose main process that is. If empty, the bridge
+    /// has ended: do nothing
     #[arg(long, value_name = "PID", conflicts_with = "configured")]
     bridge: Option<String>,
 }
@@ -127,7 +127,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         // Whoever waited ten seconds, and killed its bridge, meant that one.
         if found.record.path != before.record.path {
             bail!(
-                "{}: is the device of {} by now, and was that of {}; detach it by its drive",
+                "{}: now the device of {}, before that of {}; detach by drive",
                 shown(path),
                 shown(&found.record.path),
                 shown(&before.record.path)

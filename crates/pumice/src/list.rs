@@ -59,13 +59,13 @@ impl Row {
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Columns: PATH of the backing; NBD: URI for clients, +N: and N more; DEVICE: block device node, \
-    and how it is made; CAPACITY: logical capacity; USED: physical space in use, of what data may use; RATIO: \
-    compression ratio; MOUNTED: where the device or a partition of it is mounted; STATE: online, read-only, poisoned, \
-    closed, or down: its server could not open it; whether its backing was deleted or moved; of an attached drive \
-    without a server: waiting for it, or failed, with the reason; of one whose server does not answer: no answer; of \
-    one whose device has no process behind it: waiting for `pumice attach`. `pumice status PATH` shows more of a \
-    drive.\n\n\
+    after_help = "Columns: PATH: path of the backing; NBD: URI for clients, and how many more (+N); DEVICE: block device \
+    node and its kernel interface; CAPACITY: logical capacity; USED: physical space in use, as a share of what data \
+    may use; RATIO: compression ratio; MOUNTED: mount point of the device or of a partition; STATE: see below. \
+    `pumice status PATH` shows more.\n\n\
+    States: online; read-only; poisoned (a write or sync of the backing failed); closed; down (its server could not \
+    open it); no answer (from its server); waiting for the server, or failed, with the reason (attached, no server); \
+    waiting for `pumice attach` (attached, no bridge). A backing that was deleted or moved is marked.\n\n\
     Example: pumice list --json | jq -r '.drives[].nbd_uris[]'"
 )]
 pub(crate) struct Args {

@@ -58,8 +58,8 @@ pub(crate) struct Args {
     /// Refuse client certificates that these revocation lists name (PEM)
     #[arg(long, value_name = "FILE", requires = "tls_ca")]
     tls_crl: Option<PathBuf>,
-    /// Open drives that another machine has open, if its server does not answer within 5 seconds: only if
-    /// that machine is down
+    /// Open drives that another machine has open, if its server does not answer within 5 seconds. Use only
+    /// if that machine is down
     #[arg(long, conflicts_with = "read_only")]
     take_over: bool,
     #[command(flatten)]

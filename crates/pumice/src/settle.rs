@@ -26,7 +26,7 @@ const POLL: Duration = Duration::from_millis(200);
     `pumice serve`); this command does it now, with all data, on one processor. Hosts can use the drive meanwhile. If \
     the drive is being served, interrupting this command does not stop the run (use --stop). If it is not, the command \
     opens the drive; Ctrl-C or SIGTERM stops the run, keeps what was recompressed so far and closes the drive. The \
-    space that is saved becomes free as cleaning reaches it.")]
+    space saved becomes free as cleaning reaches it.")]
 pub(crate) struct Args {
     /// Drive (file or block device), served or not
     path: PathBuf,
@@ -131,7 +131,7 @@ fn show(bar: &ProgressBar, run: &SettleRunReport) {
 fn report_run(args: &Args, before: f64, drive: &StatusReport) -> Result<()> {
     let path = shown(&args.path);
     let Some(run) = of(drive) else {
-        bail!("{path}: its server was restarted meanwhile; nothing is lost, settle it again");
+        bail!("{path}: its server was restarted; nothing is lost, settle again");
     };
     report_result(&format!("{path}: run ended"), || print(args, before, drive, run));
     match run.state {

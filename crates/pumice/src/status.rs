@@ -25,8 +25,7 @@ const LINES_MAX: usize = 8;
 
 #[derive(clap::Args)]
 #[command(
-    after_help = "Capacity and space are in powers of 1024. Provisioned Capacity is the logical capacity that hosts \
-        see.\n\n\
+    after_help = "Sizes are in powers of 1024. Provisioned Capacity is the logical capacity that hosts see.\n\n\
     Example: pumice status /srv/drive --json | jq '.drives[0].compression_ratio'"
 )]
 pub(crate) struct Args {

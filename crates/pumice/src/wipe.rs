@@ -55,7 +55,7 @@ pub(crate) struct FormatArgs {
     /// Do not ask for confirmation
     #[arg(long)]
     yes: bool,
-    /// Wipe a drive that another machine has open, if its server does not answer
+    /// Format a drive that another machine has open, if its server does not answer
     #[arg(long)]
     take_over: bool,
     /// Print JSON: {"path": ..., "space": ..., "warnings": [...], "may_come_back": ...}
@@ -158,7 +158,7 @@ fn confirmed(path: &Path, options: WipeOptions) -> Result<WipeOptions> {
     write!(std::io::stderr(), "{}: everything on it will be lost. Type yes to go on: ", shown(path))?;
     std::io::stdin().lock().read_line(&mut answer)?;
     if answer.trim() != "yes" {
-        bail!("{}: left as it is", shown(path));
+        bail!("{}: unchanged", shown(path));
     }
     Ok(WipeOptions { only: id.map(uuid::Uuid::into_bytes).or(options.only), ..options })
 }

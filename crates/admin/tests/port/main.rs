@@ -1,5 +1,5 @@
-//! The HTTP port, its metrics, and the files of `deploy` that are made for them. One program, because building
-//! one for each takes longer than running them.
+//! The HTTP port, its metrics, and the files of `deploy` that are made for them. One program, because
+//! building one for each takes longer than running them.
 
 mod common;
 #[path = "../../../status/tests/known/mod.rs"]

@@ -78,7 +78,7 @@ impl<M: Media> Drive<M> {
     pub async fn wipe(media: &M, options: WipeOptions) -> Result<Wiped, Error> {
         let (mut superblock, bad_copy) = read_superblock(media).await?;
         if options.only.is_some_and(|only| only != superblock.uuid) {
-            return Err(Error::Invalid("another drive is there by now; nothing was erased".to_owned()));
+            return Err(Error::Invalid("another drive is at this path now; nothing was erased".to_owned()));
         }
         must_hold(media, &superblock)?;
         must_allow_writing(&superblock)?;

@@ -137,7 +137,7 @@ impl<M: Media> Shared<M> {
         let _changing = self.dictionaries.changing.lock().await;
         if self.dictionaries.is_lost() {
             return Err(Error::Corrupt(
-                "the catalog of dictionaries cannot be read: it is left as it is".into(),
+                "the catalog of dictionaries cannot be read: it is not replaced".into(),
             ));
         }
         let mut catalog = self.dictionaries.catalog();

@@ -18,7 +18,7 @@ pub enum MediaError {
         path: PathBuf,
     },
     /// The file to be created already exists.
-    #[error("{}: already exists and is left as it is; remove it, or choose another path", path.display())]
+    #[error("{}: already exists; remove it, or choose another path", path.display())]
     AlreadyExists {
         /// The path as it was given.
         path: PathBuf,

@@ -116,12 +116,11 @@ options! {
         /// Memory for a cache of decompressed blocks, shared by all drives; 0 disables it [default: 64M]
         #[arg(long, value_name = "SIZE")]
         read_cache: ReadCacheSize,
-        /// User that a server started by root runs as, once sockets and drives are open; root: stay root
+        /// User to run as, once sockets and drives are open, if started by root; root: stay root
         /// [default: pumice, or nobody]
         #[arg(long, value_name = "NAME", env = "PUMICE_USER")]
         user: UserName,
-        /// Limit what the server can do: write only to drives and sockets, refuse system calls it does not
-        /// need [default: on]
+        /// Sandbox: write only to drives and sockets, refuse unneeded system calls [default: on]
         #[arg(long, value_name = "WHETHER", value_parser = one_of::<Sandbox>(&["on", "off"]),
             hide_possible_values = true)]
         sandbox: Sandbox,

@@ -248,7 +248,7 @@ fn left_out(report: &Report) -> Option<Section> {
 fn troubles(report: &Report) -> Vec<Section> {
     let lists = [
         (report.unreadable_count, &report.unreadable, "Could not be read"),
-        (report.changed_count, &report.changed, "Changed meanwhile"),
+        (report.changed_count, &report.changed, "Changed during the scan"),
     ];
     let section = |(count, list, title): (u64, &Vec<::scan::source::Trouble>, &str)| {
         let mut table = Table::new(["name", "why"]);

@@ -115,7 +115,7 @@ fn confirm(card: &Card) -> Result<()> {
     let mut answer = String::new();
     std::io::stdin().lock().read_line(&mut answer)?;
     if !["yes", "y"].contains(&answer.trim()) {
-        bail!("{name}: left as it is: this erases all data; confirm with yes, or with --force");
+        bail!("{name}: unchanged: this erases all data; confirm with yes, or with --force");
     }
     Ok(())
 }

@@ -125,7 +125,7 @@ fn a_drive_that_is_at_the_path_by_now_is_not_erased() -> Outcome {
     writeln!(admin, "{change}")?;
     let mut answer = String::new();
     BufReader::new(&admin).read_line(&mut answer)?;
-    assert!(answer.contains("another drive is there by now; nothing was erased"), "{answer}");
+    assert!(answer.contains("another drive is at this path now; nothing was erased"), "{answer}");
     assert!(server.stop().success(), "{}", drive.log());
     assert_eq!(contents(&drive, &text(&drive.path()))?, before);
     Ok(())
@@ -160,7 +160,7 @@ fn a_drive_that_came_to_the_path_during_the_question_is_not_wiped() -> Outcome {
     let mut told = String::new();
     asking.stdout.as_mut().ok_or("an output")?.read_to_string(&mut told)?;
     assert!(!asking.wait()?.success());
-    assert!(told.contains("another drive is there by now; nothing was erased"), "{told}");
+    assert!(told.contains("another drive is at this path now; nothing was erased"), "{told}");
     assert_eq!(contents(&drive, &path)?, before);
     Ok(())
 }

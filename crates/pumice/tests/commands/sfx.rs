@@ -163,7 +163,7 @@ fn section_4_on_a_served_drive() {
     assert!(server.stop().success());
 
     // It keeps its number.
-    fails(&lab.line("sfx-nvme sfx set-feature -f 0xdc /dev/sfxv0"), &["left as it is", "--force"]);
+    fails(&lab.line("sfx-nvme sfx set-feature -f 0xdc /dev/sfxv0"), &["unchanged", "--force"]);
     lab.done("echo yes | sfx-nvme sfx set-feature -f 0xdc /dev/sfxv0");
     lab.done("sfx-nvme sfx change-cap /dev/sfdv0n1 -c 6400");
     assert_eq!(lab.value("sfx-status 0", "Formatted Capacity"), "6400 GB");

@@ -109,7 +109,7 @@ impl Run {
         }
         if let Some(share) = self.others_cpu_share.filter(|share| *share > QUIET) {
             cautions.push(format!(
-                "{file} was measured while {:.0} % of the processors were busy with something else: speeds, and so \
+                "{file} was measured while {:.0} % of the processors were busy with other work: speeds, and so \
                  performance multipliers, do not hold, and CPU times may be too high.",
                 share * 100.0
             ));

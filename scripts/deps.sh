@@ -234,8 +234,9 @@ if [ -n "$target_missing" ]; then
     }
 fi
 
-if [ "$only" = coverage ] && command -v rustup >/dev/null; then
-    rustup --quiet component add llvm-tools || echo "deps: cannot install LLVM's tools; coverage cannot be reported"
+if [ "$only" = coverage ]; then
+    { command -v rustup >/dev/null && rustup --quiet component add llvm-tools; } ||
+        echo "deps: cannot install LLVM's tools by rustup; coverage cannot be reported without them"
 fi
 
 # The libraries of these programs are those that they were released with.

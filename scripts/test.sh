@@ -15,6 +15,8 @@ log=$dir/log aside_log=$dir/aside
 end() {
     local group
     for group in $aside "${beside[@]}"; do kill -- "-$group" 2>/dev/null || true; done
+    # Those that take a cluster down need the programs and this directory until they have.
+    wait
     rm -rf "$dir"
 }
 trap end EXIT
@@ -76,7 +78,7 @@ ceph() {
 }
 
 # These wait most of the time, for programs, timers and disks: they run beside the others.
-waiting=("tests --test clients" "tests --test commands" "tests --lib --bins" ceph)
+waiting=("tests --test clients" "tests --test commands" "tests --lib --bins" "tests --test engine" ceph)
 
 set -m
 (set +m -e; renice -n 19 "$BASHPID" >/dev/null; aside) >"$aside_log" 2>&1 </dev/null &
@@ -89,7 +91,7 @@ set +m
 
 step "cargo test (some tests, models of threads and the simulator run beside these: see below)"
 others=$("$cargo" metadata --no-deps --locked --format-version 1 |
-    jq -r '.packages[].targets[] | select(.kind == ["test"]).name' | sort -u | grep -vxE 'clients|commands')
+    jq -r '.packages[].targets[] | select(.kind == ["test"]).name' | sort -u | grep -vxE 'clients|commands|engine')
 mapfile -t others <<<"$others"
 failed=
 tests "${others[@]/#/--test=}" 2>&1 | tee -a "$log" || failed=yes

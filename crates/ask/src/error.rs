@@ -14,6 +14,12 @@ pub enum AskError {
     /// A path leads to something else than the file that a server has opened by it.
     #[error(transparent)]
     OtherFile(Box<OtherFile>),
+    /// The server at a path has another drive than the expected one.
+    #[error("{}: another drive is served there now; nothing was changed", shown(path))]
+    OtherDrive {
+        /// Path of the backing.
+        path: PathBuf,
+    },
     /// A server refused a request.
     #[error("{0}")]
     Refused(String),

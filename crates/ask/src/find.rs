@@ -91,7 +91,27 @@ fn find_drive(path: &Path, patience: Duration) -> FoundDrives {
 /// [`AskError::Refused`] with the server's message; [`AskError::Socket`] if there is no answer; as for
 /// [`find_served`].
 pub fn change(path: &Path, change: &Change) -> Result<Option<StatusReport>, AskError> {
-    let Some((socket, report)) = find_with_socket(path)? else { return Ok(None) };
+    change_found(find_with_socket(path)?, change)
+}
+
+/// As [`change`], for the drive with this id only.
+///
+/// # Errors
+///
+/// As [`change`]; [`AskError::OtherDrive`].
+pub fn change_only(path: &Path, id: &str, change: &Change) -> Result<Option<StatusReport>, AskError> {
+    let found = find_with_socket(path)?;
+    if found.as_ref().is_some_and(|(_, report)| report.uuid != id) {
+        return Err(AskError::OtherDrive { path: path.to_path_buf() });
+    }
+    change_found(found, change)
+}
+
+fn change_found(
+    found: Option<(PathBuf, StatusReport)>,
+    change: &Change,
+) -> Result<Option<StatusReport>, AskError> {
+    let Some((socket, report)) = found else { return Ok(None) };
     let (drive, path) = (report.uuid, Some(path_text(&report.path)));
     let request = Request::Change { drive, path, change: change.clone() };
     match ask(&socket, &request, (PATIENCE, CHANGE_TIMEOUT))? {

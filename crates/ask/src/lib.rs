@@ -31,7 +31,7 @@ mod wanted;
 pub use attached::{AttachedMark, MarkName, is_marked};
 pub use error::AskError;
 pub use exchange::ask_all;
-pub use find::{change, find_drive_patiently, find_drives, find_served};
+pub use find::{change, change_only, find_drive_patiently, find_drives, find_served};
 pub use identity::{drive_id, file_id};
 pub use opening::{is_being_opened, server_with_open};
 pub use other_file::OtherFile;

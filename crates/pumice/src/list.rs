@@ -63,7 +63,7 @@ impl Row {
     device node and its kernel interface; CAPACITY: logical capacity; USED: physical space in use, as a share of \
     what data may use; RATIO: compression ratio; MOUNTED: mount point of the device or of a partition; STATE: see \
     below. `pumice status PATH` shows more.\n\n\
-    States: online; read-only; poisoned (a write or sync of the backing failed); closed; down (its server could not \
+    States: online; read-only; poisoned (refuses changes until it is opened again); closed; down (its server could not \
     open it); no answer (from its server); waiting for the server, or failed, with the reason (attached, no server); \
     waiting for `pumice attach` (attached, no bridge). A backing that was deleted or moved is marked.\n\n\
     Example: pumice list --json | jq -r '.drives[].nbd_uris[]'"

@@ -4,8 +4,8 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Result, bail};
-use ask::drive_id;
+use anyhow::{Result, anyhow, bail};
+use ask::{drive_id, file_id};
 use drive::WipeOptions;
 use service::{IoChoice, SpaceAfterWipe, Wipe, run_here};
 use status::{path_text, shown};
@@ -154,11 +154,24 @@ fn confirmed(path: &Path, options: WipeOptions) -> Result<WipeOptions> {
     if !std::io::stdin().is_terminal() {
         bail!("{}: this erases all data; confirm with --yes", shown(path));
     }
-    let id = drive_id(path).ok().flatten().and_then(|id| uuid::Uuid::parse_str(&id).ok());
+    let meant = || -> Result<_> {
+        let id = drive_id(path).map_err(|_| anyhow!("{}: its file system does not answer", shown(path)))?;
+        let file = std::fs::metadata(path).ok().map(|found| file_id(&found));
+        Ok((id.and_then(|id| uuid::Uuid::parse_str(&id).ok()), file))
+    };
+    let before = meant()?;
+    let Some(id) = before.0 else {
+        // No drive that anybody could mean. The engine says why, and refuses one that comes there.
+        return Ok(WipeOptions { only: Some([0; 16]), ..options });
+    };
     write!(std::io::stderr(), "{}: everything on it will be lost. Type yes to go on: ", shown(path))?;
     std::io::stdin().lock().read_line(&mut answer)?;
     if answer.trim() != "yes" {
         bail!("{}: unchanged", shown(path));
     }
-    Ok(WipeOptions { only: id.map(uuid::Uuid::into_bytes).or(options.only), ..options })
+    // Also a copy, which has the same id.
+    if meant()? != before {
+        bail!("{}: another drive is at this path now; nothing was erased", shown(path));
+    }
+    Ok(WipeOptions { only: options.only.or(Some(id.into_bytes())), ..options })
 }

@@ -184,14 +184,19 @@ fn find_bug(arguments: &Arguments, bug: Bug) -> bool {
 }
 
 fn command(arguments: &Arguments, seed: u64, bug: Option<Bug>) -> String {
-    let features = if Planted::IS_POSSIBLE { " --features planted-bugs" } else { "" };
+    // With debug assertions if this program has them.
+    let (profile, features) = match (cfg!(debug_assertions), bug) {
+        (true, _) => ("--profile soak", ""),
+        (false, Some(_)) => ("--release", " --features planted-bugs"),
+        (false, None) => ("--release", ""),
+    };
     let toy = match arguments.tested() {
         Tested::Drive => "",
         Tested::Rivals => " --rivals",
         Tested::Toy => " --toy",
     };
     let bug = bug.map_or(String::new(), |bug| format!(" --bug {}", bug.name()));
-    format!("cargo run --release -p sim{features} --{toy}{bug} --seed {seed} --verbose")
+    format!("cargo run {profile} -p sim{features} --{toy}{bug} --seed {seed} --verbose")
 }
 
 fn summary(total: &Total, elapsed: Duration) -> String {

@@ -51,6 +51,13 @@ impl WipeOptions {
         let capacity = self.logical_capacity_bytes.map_or(Ok(()), validate_capacity);
         capacity.map_err(|error| Error::Invalid(error.to_string()))
     }
+
+    fn must_mean(&self, superblock: &Superblock) -> Result<(), Error> {
+        if self.only.is_some_and(|only| only != superblock.uuid) {
+            return Err(Error::Invalid("another drive is at this path now; nothing was erased".to_owned()));
+        }
+        Ok(())
+    }
 }
 
 /// Result of a wipe that was done.
@@ -67,6 +74,16 @@ pub struct Wiped {
 const DISCARD_BYTES: u64 = 256 << 20;
 
 impl<M: Media> Drive<M> {
+    /// Returns an error if `options` are for another drive than the one on `media`. For callers that claim the
+    /// backing before they wipe it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Drive::wipe`].
+    pub async fn must_be_wiped(media: &M, options: &WipeOptions) -> Result<(), Error> {
+        options.must_mean(&read_superblock(media).await?.0)
+    }
+
     /// Wipes the drive on `media`, which no server may have open: all data and statistics, except the bytes
     /// written to the backing over its life. A drive whose log or checkpoints are damaged can be wiped too.
     /// Its superblock must be whole. Returns what the backing did not take.
@@ -77,9 +94,7 @@ impl<M: Media> Drive<M> {
     /// checkpoint can be read; nothing was changed then.
     pub async fn wipe(media: &M, options: WipeOptions) -> Result<Wiped, Error> {
         let (mut superblock, bad_copy) = read_superblock(media).await?;
-        if options.only.is_some_and(|only| only != superblock.uuid) {
-            return Err(Error::Invalid("another drive is at this path now; nothing was erased".to_owned()));
-        }
+        options.must_mean(&superblock)?;
         must_hold(media, &superblock)?;
         must_allow_writing(&superblock)?;
         let copies = read_copies(media, &superblock).await;

@@ -7,13 +7,14 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use ask::{Change, change};
+use ask::{Change, change_only, drive_id};
 use attach::bridge::AttachmentState;
 use attach::client::{self, Attachment};
 use attach::sfx;
 use drive::WipeOptions;
 use host::process;
 use status::shown;
+use uuid::Uuid;
 
 use super::card::Card;
 use super::units::gigabytes;
@@ -33,12 +34,14 @@ const ERASING: Erasing = Erasing { yes: true, discard: true, take_over: false, j
 /// Erases a drive, after a confirmation.
 pub(super) fn erase(card: &Card, options: WipeOptions, force: bool) -> Result<()> {
     check(card)?;
+    // Before the question: another drive may be there after it.
+    let id = id_of(card)?;
     if !force {
         confirm(card)?;
     }
-    offline(card, |path| match is_served_by_others(card) {
-        true => erase_in_server(path, options, false),
-        false => wipe::erase(path, of_card(card, options)?, &ERASING),
+    offline(card, id, |path| match is_served_by_others(card) {
+        true => erase_in_server(path, id, options, false),
+        false => wipe::erase(path, WipeOptions { only: Some(id.into_bytes()), ..options }, &ERASING),
     })
 }
 
@@ -54,23 +57,29 @@ pub(super) fn shrink(card: &Card, bytes: u64) -> Result<()> {
         ),
     };
     refuse_data(card.drive.logical_used_bytes)?;
-    offline(card, |path| {
-        let options = WipeOptions { logical_capacity_bytes: Some(bytes), ..WipeOptions::default() };
+    let id = id_of(card)?;
+    offline(card, id, |path| {
+        let only = Some(id.into_bytes());
+        let options = WipeOptions { logical_capacity_bytes: Some(bytes), only, ..WipeOptions::default() };
         // Something may have been written since.
         if is_served_by_others(card) {
-            return erase_in_server(path, options, true);
+            return erase_in_server(path, id, options, true);
         }
         refuse_data(crate::status::idle(path)?.logical_used_bytes)?;
-        wipe::erase(path, of_card(card, options)?, &ERASING)
+        wipe::erase(path, options, &ERASING)
     })
 }
 
-/// Erases the drive of a card only: once its server has ended, another one may be at its path.
-fn of_card(card: &Card, options: WipeOptions) -> Result<WipeOptions> {
-    let Ok(id) = uuid::Uuid::parse_str(&card.drive.uuid) else {
-        bail!("{}: reports no id, so another drive may be meant; nothing was erased", card.name());
-    };
-    Ok(WipeOptions { only: Some(id.into_bytes()), ..options })
+/// Returns the id of a card's drive: once its server has ended, another one may be at its path. A server that
+/// could not open it reports none; then the superblock has it.
+fn id_of(card: &Card) -> Result<Uuid> {
+    let path = &card.drive.path;
+    let id = Some(card.drive.uuid.clone()).filter(|id| !id.is_empty());
+    let id = id.or_else(|| drive_id(path).ok().flatten()).and_then(|id| Uuid::parse_str(&id).ok());
+    id.with_context(|| {
+        let path = shown(path);
+        format!("{}: no id can be read; `pumice wipe {path} --yes` wipes whatever is there", card.name())
+    })
 }
 
 /// Refuses a drive that is in use.
@@ -93,10 +102,10 @@ fn is_served_by_others(card: &Card) -> bool {
 }
 
 /// Lets the server of a drive erase it, which refuses while it has clients.
-fn erase_in_server(path: &Path, options: WipeOptions, only_if_empty: bool) -> Result<()> {
+fn erase_in_server(path: &Path, id: Uuid, options: WipeOptions, only_if_empty: bool) -> Result<()> {
     let WipeOptions { sector_bytes, logical_capacity_bytes, .. } = options;
     let erase = Change::Erase { sector_bytes, logical_capacity_bytes, only_if_empty };
-    if change(path, &erase)?.is_none() {
+    if change_only(path, &id.to_string(), &erase)?.is_none() {
         bail!("{}: its server is gone; nothing was erased, try again", shown(path));
     }
     report_result(&format!("{}: wiped", shown(path)), || {
@@ -121,7 +130,7 @@ fn confirm(card: &Card) -> Result<()> {
 }
 
 /// Does something with a drive that nobody serves meanwhile.
-fn offline(card: &Card, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
+fn offline(card: &Card, id: Uuid, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let path = &card.drive.path;
     let Some(attachment) = &card.attachment else { return work(path) };
     let command = bridge(attachment)?;
@@ -129,6 +138,11 @@ fn offline(card: &Card, work: impl FnOnce(&Path) -> Result<()>) -> Result<()> {
     let was_linked = card.number.zip(device).is_some_and(|(number, device)| sfx::linked(number, device));
     detach(attachment)?;
     let done = work(path);
+    if drive_id(path).ok().flatten().is_some_and(|now| now != id.to_string()) {
+        // It would get the number of this one.
+        usage::complain(&format!("{}: not attached again: another drive is at its path now", card.name()));
+        return done;
+    }
     let attached = attach(&attachment.record.path, command, was_linked);
     match (done, attached) {
         (Ok(()), Ok(())) => Ok(()),

@@ -117,7 +117,7 @@ fn a_device_that_was_taken_and_is_free_is_attached_again() -> Outcome {
         take(&node);
         let run = it.drive.pumice(&["attach", &it.path(), "--by", "loop"]);
         // Another process has taken it first, at any time before.
-        if run.code == Some(1) && run.stderr.contains("detach it first") {
+        if run.code == Some(1) && run.stderr.contains("was taken from it, and is the device of") {
             it.detach(&it.path());
             continue;
         }

@@ -131,6 +131,32 @@ fn a_drive_that_is_at_the_path_by_now_is_not_erased() -> Outcome {
     Ok(())
 }
 
+/// Runs a command that asks on a terminal, and answers yes after something has happened. It must fail. Returns
+/// what it prints then.
+pub(crate) fn answered_after(
+    drive: &Drive,
+    command: &str,
+    happens: impl FnOnce() -> Outcome,
+) -> Outcome<String> {
+    let mut asking = Command::new("timeout")
+        .args(["60", "script", "--quiet", "--return", "--command", command, "/dev/null"])
+        .env("PUMICE_RUNTIME_DIR", drive.runtime_dir())
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut output = asking.stdout.take().ok_or("an output")?;
+    let (mut shown, mut byte) = (Vec::new(), [0]);
+    while !shown.ends_with(b"go on: ") && output.read(&mut byte)? == 1 {
+        shown.push(byte[0]);
+    }
+    happens()?;
+    asking.stdin.as_mut().ok_or("an input")?.write_all(b"yes\n")?;
+    let mut told = String::new();
+    output.read_to_string(&mut told)?;
+    assert!(!asking.wait()?.success(), "{told}");
+    Ok(told)
+}
+
 /// Whoever answers the question means the drive that was there when it was asked.
 #[test]
 fn a_drive_that_came_to_the_path_during_the_question_is_not_wiped() -> Outcome {
@@ -142,25 +168,37 @@ fn a_drive_that_came_to_the_path_during_the_question_is_not_wiped() -> Outcome {
     assert_eq!(drive.pumice(&["create", &other, "--size", "64M", "--capacity", "64M"]).code, Some(0));
     let before = contents(&drive, &other)?;
     let wipe = format!("'{}' wipe '{path}'", env!("CARGO_BIN_EXE_pumice"));
-    let mut asking = Command::new("timeout")
-        .args(["60", "script", "--quiet", "--return", "--command", &wipe, "/dev/null"])
-        .env("PUMICE_RUNTIME_DIR", drive.runtime_dir())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()?;
-    let mut shown = Vec::new();
-    let output = asking.stdout.as_mut().ok_or("an output")?;
-    let mut byte = [0];
-    while !shown.ends_with(b"go on: ") && output.read(&mut byte)? == 1 {
-        shown.push(byte[0]);
-    }
-    std::fs::rename(&path, drive.file("moved"))?;
-    std::fs::rename(&other, &path)?;
-    asking.stdin.as_mut().ok_or("an input")?.write_all(b"yes\n")?;
-    let mut told = String::new();
-    asking.stdout.as_mut().ok_or("an output")?.read_to_string(&mut told)?;
-    assert!(!asking.wait()?.success());
+    let told = answered_after(&drive, &wipe, || {
+        std::fs::rename(&path, drive.file("moved"))?;
+        Ok(std::fs::rename(&other, &path)?)
+    })?;
     assert!(told.contains("another drive is at this path now; nothing was erased"), "{told}");
     assert_eq!(contents(&drive, &path)?, before);
+    Ok(())
+}
+
+/// A copy has the same id.
+#[test]
+fn a_copy_that_came_to_the_path_during_the_question_is_not_wiped() -> Outcome {
+    if !needs(&["script"]) {
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let (path, copy) = (text(&drive.path()), drive.file("copy"));
+    std::fs::copy(&path, &copy)?;
+    let before = contents(&drive, &copy)?;
+    let wipe = format!("'{}' wipe '{path}'", env!("CARGO_BIN_EXE_pumice"));
+    let told = answered_after(&drive, &wipe, || Ok(std::fs::rename(&copy, &path)?))?;
+    assert!(told.contains("another drive is at this path now; nothing was erased"), "{told}");
+    assert_eq!(contents(&drive, &path)?, before);
+    // What is no drive is no question.
+    let blank = drive.file("blank");
+    std::fs::write(&blank, vec![0; 1 << 20])?;
+    let asked = format!(
+        "timeout 60 script --quiet --return --command \"'{}' wipe '{blank}'\" /dev/null",
+        env!("CARGO_BIN_EXE_pumice")
+    );
+    let run = crate::common::in_time("sh", &["-c", &asked]);
+    assert!(run.stdout.contains("not a Pumice drive") && !run.stdout.contains("yes"), "{run:?}");
     Ok(())
 }

@@ -12,6 +12,7 @@ use nbd::client::{Replies, negotiate};
 use crate::common::mounts::unmount;
 use crate::common::server::{text, wait_until};
 use crate::common::{Drive, Outcome, Run, fails, in_time, needs, pumice, succeed};
+use crate::copies::answered_after;
 
 /// Labels of the listing, figure 6.
 const LABELS: [&str; 26] = [
@@ -344,4 +345,47 @@ fn refusals() {
     ] {
         assert_eq!(pumice(wrong).code, Some(2), "{wrong:?}");
     }
+}
+
+/// A server that could not open a drive does not know its id; its superblock does.
+#[test]
+fn a_drive_that_is_down_is_erased() -> Outcome {
+    let lab = Lab::new();
+    let later = lab.drive.file("later");
+    let drives = [&later, &lab.path()].map(|path| format!("[[drive]]\npath = \"{path}\"\n"));
+    let server = lab.drive.serve_config(&drives.concat(), 1);
+    wait_until("it is down", || lab.drive.pumice(&["status", &later]).stdout.contains("down: "));
+    let create = lab.drive.pumice(&["create", &later, "--size", "64M"]);
+    assert_eq!(create.code, Some(0), "{create:?}");
+    let erased = lab.line(&format!("sfx-nvme sfx set-feature -f 0xdc {later} --force"));
+    assert_eq!(erased.code, Some(0), "{erased:?}");
+    assert!(server.stop().success());
+    let status = lab.drive.pumice(&["status", "--json", &later]);
+    let answer: serde_json::Value = serde_json::from_str(&status.stdout)?;
+    assert_eq!(answer["drives"][0]["incarnation"], 1, "{answer}");
+    Ok(())
+}
+
+/// Whoever answers the question means the drive that was served when it was asked.
+#[test]
+fn a_drive_that_is_served_by_now_is_not_erased() -> Outcome {
+    if !needs(&["script"]) {
+        return Ok(());
+    }
+    let lab = Lab::new();
+    let (path, other) = (lab.path(), lab.drive.file("other"));
+    assert_eq!(lab.drive.pumice(&["create", &other, "--size", "64M"]).code, Some(0));
+    let mut server = Some(lab.drive.serve(&[]));
+    let erase = format!("{}/sfx-nvme sfx set-feature -f 0xdc {path}", lab.drive.folder().display());
+    let told = answered_after(&lab.drive, &erase, || {
+        assert!(server.take().ok_or("a server")?.stop().success());
+        fs::rename(&path, lab.drive.file("moved"))?;
+        fs::rename(&other, &path)?;
+        server = Some(lab.drive.serve(&[]));
+        Ok(())
+    })?;
+    assert!(told.contains("another drive is served there now; nothing was changed"), "{told}");
+    assert_eq!(lab.drive.status()["incarnation"], 0);
+    assert!(server.ok_or("a server")?.stop().success());
+    Ok(())
 }

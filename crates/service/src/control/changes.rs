@@ -143,6 +143,10 @@ pub async fn wipe(
     // Before anything is written.
     options.validate().map_err(failed)?;
     let file = open_media(path, &OpenSettings::default()).await?;
+    if options.only.is_some() {
+        // A claim takes another drive from its owner.
+        Drive::must_be_wiped(&file, &options).await.map_err(failed)?;
+    }
     let owned = Ownership::claim(path, file, Claimed::Drive, take_over, &spawner).await?;
     let wiped = wipe_owned(path, options, discard, progress, &owned.media).await;
     owned.give_back().await;

@@ -74,8 +74,8 @@ pub struct Wiped {
 const DISCARD_BYTES: u64 = 256 << 20;
 
 impl<M: Media> Drive<M> {
-    /// Returns an error if `options` are for another drive than the one on `media`. For callers that claim the
-    /// backing before they wipe it.
+    /// Returns an error if `options` are for another drive than the one on `media`. For callers that claim
+    /// the backing before they wipe it.
     ///
     /// # Errors
     ///

@@ -131,8 +131,8 @@ fn a_drive_that_is_at_the_path_by_now_is_not_erased() -> Outcome {
     Ok(())
 }
 
-/// Runs a command that asks on a terminal, and answers yes after something has happened. It must fail. Returns
-/// what it prints then.
+/// Runs a command that asks on a terminal, and answers yes after something has happened. It must fail.
+/// Returns what it prints then.
 pub(crate) fn answered_after(
     drive: &Drive,
     command: &str,

@@ -77,14 +77,16 @@ ceph() {
     timeout --foreground --kill-after=300 1200 deploy/ceph/test.sh --smoke "${CARGO_TARGET_DIR:-target}/debug/pumice"
 }
 
-# These wait most of the time, for programs, timers and disks: they run beside the others.
-waiting=("tests --test clients" "tests --test commands" "tests --lib --bins" "tests --test engine" ceph)
+# These wait most of the time, for programs, timers and disks.
+many() { RUST_TEST_THREADS=6 tests "$@"; }
+# Beside the others.
+waiting=("many --test clients" "many --test commands" "tests --lib --bins" "tests --test engine" ceph)
 
 set -m
 (set +m -e; renice -n 19 "$BASHPID" >/dev/null; aside) >"$aside_log" 2>&1 </dev/null &
 aside=$!
 for i in "${!waiting[@]}"; do
-    (set +m -e; export RUST_TEST_THREADS=6; ${waiting[i]}) >"$dir/beside.$i" 2>&1 </dev/null &
+    (set +m -e; ${waiting[i]}) >"$dir/beside.$i" 2>&1 </dev/null &
     beside+=("$!")
 done
 set +m

@@ -51,7 +51,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         write!(out, "{}", capacity_values(drive).join("\t"))?;
         match args.path {
             Some(_) => writeln!(out)?,
-            None => writeln!(out, "\t{}", path_text(&drive.path))?,
+            None => writeln!(out, "\t{}", usage::printable(&path_text(&drive.path)))?,
         }
     }
     Ok(())

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long)]
     deep: bool,
     /// Read rate of the scrub of a drive being served, in bytes per second
-    #[arg(long, value_name = "SIZE", default_value = "64M", requires = "deep")]
+    #[arg(long, value_name = "SIZE", default_value = "64M", requires = "deep", value_parser = rate)]
     rate: Size,
     /// Stop the running scrub of a drive being served
     #[arg(long, conflicts_with_all = ["deep", "accept_damage", "json"])]
@@ -62,6 +62,14 @@ impl std::fmt::Display for Faults {
 }
 
 impl std::error::Error for Faults {}
+
+fn rate(text: &str) -> Result<Size> {
+    let size: Size = text.parse()?;
+    match size.0 {
+        0 => bail!("expected more than 0; --stop stops a scrub"),
+        _ => Ok(size),
+    }
+}
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     examine(args).map_err(|error| match error.is::<Faults>() || crate::is_broken_pipe(&error) {

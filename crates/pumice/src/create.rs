@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long, default_value = "auto")]
     codec: codec::Policy,
     /// Rated endurance of the backing (TBW), such as 600TB; status then shows the share used
-    #[arg(long, value_name = "TBW")]
+    #[arg(long, value_name = "TBW", value_parser = endurance)]
     endurance: Option<Size>,
     /// Allocate all space of a new file now and keep it allocated: freed space is not returned to the
     /// file system
@@ -75,6 +75,17 @@ enum Backing {
     MustBeBlank,
     /// A file or device that existed. Its contents are overwritten (`--force`).
     Overwritten,
+}
+
+/// Least rated endurance, in bytes: less is a number without its unit.
+const ENDURANCE_BYTES_MIN: u64 = 1_000_000_000;
+
+fn endurance(text: &str) -> Result<Size> {
+    let size: Size = text.parse()?;
+    match size.0 {
+        ENDURANCE_BYTES_MIN.. => Ok(size),
+        _ => bail!("expected at least 1GB, such as 600TB"),
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {

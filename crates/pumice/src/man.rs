@@ -14,8 +14,8 @@ use clap_mangen::Man;
 use notes::Notes;
 
 #[derive(clap::Args)]
-#[command(after_help = "Example: pumice man /usr/local/share/man/man1\n\
-    to look at one: pumice man pages && man -l pages/pumice-serve.1")]
+#[command(after_help = "Example: pumice man pages && man -l pages/pumice-serve.1\n\
+    Pages *.1 belong in share/man/man1, pumice.toml.5 in share/man/man5.")]
 pub(crate) struct Args {
     /// Output directory, created if missing
     dir: PathBuf,

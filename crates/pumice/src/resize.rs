@@ -98,7 +98,7 @@ pub(crate) fn too_much(drive: &StatusReport) -> Option<String> {
             Some(format!("{needs}; too little data other than zeros was written to estimate its ratio"))
         }
         Fit::TooMuch { reach_bytes, .. } => Some(format!(
-            "{needs}, the data has shown {} so far, enough for {}: the drive may run full before it looks so to hosts",
+            "{needs}, the data has shown {} so far, enough for {}: it may run full before hosts see that",
             drive.ratios_text(human::duration).unwrap_or_default(),
             human::bytes(reach_bytes)
         )),

@@ -12,6 +12,14 @@ use crate::usage::{complain, printable};
 /// Most lines about servers.
 const LINES_MAX: usize = 8;
 
+/// What is to be said beside "no drive": the servers of root answer root alone.
+pub(crate) fn as_this_user() -> &'static str {
+    match rustix::process::geteuid().is_root() {
+        true => "",
+        false => " that this user may see (try root)",
+    }
+}
+
 /// Returns the drives of all servers. Complains of servers that do not answer. The second is whether all
 /// answered.
 pub(crate) fn drives() -> (Vec<StatusReport>, bool) {

@@ -62,7 +62,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print_json(&StatusAnswer { drives })?;
     } else if drives.is_empty() {
         if is_all {
-            writeln!(out, "no drive is being served; give the path of one that is not")?;
+            let user = crate::served::as_this_user();
+            writeln!(out, "no drive is being served{user}; to see another one, give its path")?;
         }
     } else {
         for (index, drive) in drives.iter().enumerate() {

@@ -170,7 +170,7 @@ fn attempt(sample: &[Arc<[u8]>], active: &[Dictionary], gain_min: f64) -> (Train
     };
     let percent = |gain: f64| (gain - 1.0) * 100.0;
     if blocks.len() < SAMPLE_BLOCKS_MIN {
-        return nothing(format!("{} blocks that compress are too few to learn from", blocks.len()), 1.0);
+        return nothing(format!("too few compressible blocks to learn from: {}", blocks.len()), 1.0);
     }
     let numbered = || blocks.iter().enumerate();
     let held: Vec<&[u8]> = numbered().filter(|(i, _)| i % HOLD_OUT == 0).map(|(_, block)| *block).collect();

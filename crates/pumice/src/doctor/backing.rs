@@ -130,7 +130,11 @@ fn promised_space(patient: &Patient) -> Finding {
     } else if patient.target == Target::New {
         Finding::ok(check, format!("{found}; use pumice create --preallocate to allocate it now"))
     } else {
-        Finding::warn(check, found, "others may take it first: fallocate --length SIZE FILE reserves it")
+        Finding::warn(
+            check,
+            found,
+            "others may take it first; a drive made by create --preallocate keeps its space",
+        )
     }
 }
 
@@ -143,7 +147,9 @@ fn direct_io(patient: &Patient) -> Finding {
         return match on_trial(patient, Direct::On, |_| Ok(())) {
             Ok(()) => Finding::ok(check, "works in 4 KiB units (tried on a file beside it)"),
             Err(Trial::Direct) => Finding::warn(check, "is refused here", advice),
-            Err(Trial::Other(why)) => Finding::fail(check, why, "a drive could not be made here either"),
+            Err(Trial::NoFile(why) | Trial::Other(why)) => {
+                Finding::fail(check, why, "a drive could not be made here either")
+            }
         };
     }
     // Opens without a lock, since a server may hold it.
@@ -202,6 +208,7 @@ fn discard(patient: &Patient) -> Finding {
             Finding::ok(check, "holes can be punched (tried on a file beside it)")
         }
         Ok(_) => Finding::warn(check, "holes are taken, but free nothing", advice),
+        Err(Trial::NoFile(why)) => Finding::unknown(check, format!("not tried: {why}"), advice),
         Err(Trial::Other(why)) => Finding::warn(check, format!("cannot punch holes here: {why}"), advice),
         Err(Trial::Direct) => Finding::unknown(check, "not tried", advice),
     }
@@ -211,6 +218,8 @@ fn discard(patient: &Patient) -> Finding {
 enum Trial {
     /// Direct I/O is refused.
     Direct,
+    /// This user can create no file there.
+    NoFile(String),
     Other(String),
 }
 
@@ -221,8 +230,13 @@ fn on_trial<T>(
     act: impl FnOnce(&mut File) -> io::Result<T>,
 ) -> Result<T, Trial> {
     let failed = |error: io::Error| Trial::Other(format!("{}: {error}", patient.directory().display()));
-    let folder =
-        tempfile::Builder::new().prefix(".pumice-doctor-").tempdir_in(patient.directory()).map_err(failed)?;
+    // The error of this library has the temporary name in it.
+    let no_file =
+        |error: io::Error| Trial::NoFile(format!("{}: {}", patient.directory().display(), error.kind()));
+    let folder = tempfile::Builder::new()
+        .prefix(".pumice-doctor-")
+        .tempdir_in(patient.directory())
+        .map_err(no_file)?;
     let path = folder.path().join("trial");
     // Created and opened in the same way as the file of a drive.
     let made = FileMedia::create(&path, TRIAL_BYTES, Allocation::Sparse, direct);

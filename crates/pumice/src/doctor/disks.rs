@@ -72,7 +72,7 @@ fn rotational(patient: &Patient) -> Finding {
             format!("{} spins", spinning.join(", ")),
             // Virtual disks of virtio and Xen.
             if spinning.iter().all(|name| name.starts_with("vd") || name.starts_with("xvd")) {
-                "or only says so, as virtual disks do; on a disk that spins random reads are slow"
+                "virtual disks may claim so wrongly; on a spinning disk random reads are slow"
             } else {
                 "writes are sequential and fine, random reads are as slow as the disk: prefer flash"
             },

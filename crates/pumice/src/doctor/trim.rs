@@ -1,5 +1,7 @@
 //! Checks that space deleted above the drive is freed on the drive.
 
+use std::path::Path;
+
 use host::mounts::Mount;
 use status::shown;
 
@@ -93,11 +95,51 @@ fn trim(patient: &Patient, device: &str, mount: &Mount) -> Finding {
         return Finding::ok(check, format!("{at} discards what is deleted"));
     }
     if std::fs::symlink_metadata(patient.root.path(TRIM_TIMER)).is_ok() {
-        return Finding::ok(check, format!("{at} is trimmed by fstrim.timer"));
+        return match is_trimmed_by_timer(&patient.root.text("etc/fstab").unwrap_or_default(), mount) {
+            true => Finding::ok(check, format!("{at} is trimmed by fstrim.timer")),
+            false => Finding::warn(
+                check,
+                format!("{at} is not in /etc/fstab, so fstrim.timer does not trim it"),
+                "what is deleted there stays taken on the drive: mount with -o discard, or list it in /etc/fstab",
+            ),
+        };
     }
     Finding::warn(
         check,
         format!("{at} neither discards nor is trimmed by fstrim.timer"),
         "what is deleted there stays taken on the drive: mount with -o discard, or systemctl enable --now fstrim.timer",
     )
+}
+
+/// Whether `fstrim.service` trims a file system: those in fstab, or all that are mounted if it lists none
+/// (`fstrim --listed-in /etc/fstab:/proc/self/mountinfo`).
+fn is_trimmed_by_timer(fstab: &str, mount: &Mount) -> bool {
+    let mut points = fstab
+        .lines()
+        .map(str::trim_start)
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| line.split_whitespace().nth(1))
+        .map(|point| point.replace("\\040", " "))
+        .peekable();
+    points.peek().is_none() || points.any(|point| Path::new(&point) == mount.point)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_timer_trims_what_fstab_lists_or_else_all() {
+        let mount = Mount {
+            device: "7:0".into(),
+            point: "/srv/a b".into(),
+            kind: "ext4".into(),
+            source: "/dev/loop0".into(),
+            options: Vec::new(),
+        };
+        let is_trimmed = |fstab| is_trimmed_by_timer(fstab, &mount);
+        assert!(is_trimmed("") && is_trimmed("# /dev/sda1 / ext4\n\n"));
+        assert!(!is_trimmed("/dev/sda1 / ext4 defaults 0 1\n"));
+        assert!(is_trimmed("/dev/sda1 / ext4\nLABEL=x /srv/a\\040b ext4\n"));
+    }
 }

@@ -92,7 +92,7 @@ impl Privileges {
             commands.run_as(account.name(), account.home());
             tracing::info!(
                 user = account.name(),
-                "running as another user than root, who must be able to open what a reload adds"
+                "running as a user other than root, which must be able to open what a reload adds"
             );
         }
         if self.sandbox {

@@ -105,6 +105,11 @@ struct SetFeatureArgs {
     force: bool,
 }
 
+fn lbaf(text: &str) -> anyhow::Result<u8> {
+    let number = text.parse().ok().filter(|number| usize::from(*number) < SECTORS.len());
+    number.context("expected 0 (sectors of 512 bytes) or 1 (4096 bytes)")
+}
+
 #[derive(clap::Args)]
 #[command(after_help = "Example: pumice sfx-nvme format /dev/sfdv0n1 -l 1\n\
     A drive that is attached is detached for that and attached again. Refused while the device is in use.")]
@@ -112,7 +117,7 @@ struct FormatArgs {
     /// Drive
     drive: PathBuf,
     /// Sectors: 0: 512 bytes, 1: 4096 bytes
-    #[arg(short, long, value_name = "FORMAT", value_parser = clap::value_parser!(u8).range(0..SECTORS.len() as i64))]
+    #[arg(short, long, value_name = "FORMAT", value_parser = lbaf)]
     lbaf: u8,
     /// Do not ask for confirmation
     #[arg(short, long)]

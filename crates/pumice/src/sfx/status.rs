@@ -40,7 +40,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         names => names.iter().map(|name| card::find(name)).collect::<Result<_>>()?,
     };
     if cards.is_empty() {
-        usage::complain("no drive is being served or attached");
+        usage::complain(&format!("no drive is being served or attached{}", crate::served::as_this_user()));
         return Ok(());
     }
     let root = Root::machine();

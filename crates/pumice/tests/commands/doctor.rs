@@ -491,7 +491,7 @@ fn space_that_is_promised() {
     assert_verdict(&planned("1M").1, "ok", &["--preallocate"]);
     let sparse = Drive::create(&["--size", "64M"]);
     let file = std::fs::File::options().write(true).open(sparse.path()).expect("there");
-    assert_verdict(&machine.check(&sparse, &sparse.path(), "promised-space"), "warn", &["fallocate"]);
+    assert_verdict(&machine.check(&sparse, &sparse.path(), "promised-space"), "warn", &["--preallocate"]);
     // A sparse drive may be larger than the disk that holds it.
     file.set_len(1 << 43).expect("sparse");
     assert_verdict(&machine.check(&sparse, &sparse.path(), "promised-space"), "fail", &["8.00 TiB"]);

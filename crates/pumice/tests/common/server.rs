@@ -11,7 +11,7 @@ use rustix::process::Signal;
 use super::run::{Run, in_time, own_user};
 
 /// Longest wait for a server to become ready or to stop.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(240);
 
 /// A new drive, deleted when dropped.
 pub(crate) struct Drive {

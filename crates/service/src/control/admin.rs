@@ -332,7 +332,7 @@ async fn make(drive: &ServedDrive, change: &Change) -> Result<(), ServiceError> 
             drive.set_codec(policy).await
         }
         Change::StartScrub { bytes_per_second: 0 } => {
-            refused("rate must be greater than 0 (use stop-scrub to stop)")
+            refused("rate must be greater than 0; stop-scrub stops a scrub")
         }
         Change::StartScrub { bytes_per_second } => {
             drive.start_scrub(*bytes_per_second);

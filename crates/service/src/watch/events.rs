@@ -225,7 +225,7 @@ impl Watcher {
                     }
                     false => {
                         "out of physical space: writes are refused; delete and trim data, or grow the drive by `pumice \
-                         set-size`; run no fsck before that (docs/how-to/full-drive.md)"
+                         set-size`; do not run fsck before (docs/how-to/full-drive.md)"
                     }
                 };
                 events.push(seen.event(EventKind::OutOfSpace, message.into()));

@@ -65,22 +65,10 @@ step "building the tests"
 # A group of tests. --show-output: tests that pass say there what they skipped. The simulator's long run is aside.
 tests() { "$cargo" test --workspace --locked --no-fail-fast "$@" -- --show-output --skip two_hundred_seeds; }
 
-ceph() {
-    step "the module of Ceph's manager"
-    if command -v python3 >/dev/null; then
-        python3 -B -m unittest discover -s deploy/ceph -t deploy/ceph
-    else
-        echo "skipped: tests of deploy/ceph/mgr: no python3"
-    fi
-    step "a Ceph cluster on a drive"
-    # When its time is over it removes its cluster before it ends.
-    timeout --foreground --kill-after=300 1200 deploy/ceph/test.sh --smoke "${CARGO_TARGET_DIR:-target}/debug/pumice"
-}
-
-# These wait most of the time, for programs, timers and disks.
+# These wait most of the time, for programs, timers and disks: they run beside the others. More beside each other starve
+# what works only on idle processors.
 many() { RUST_TEST_THREADS=6 tests "$@"; }
-# Beside the others.
-waiting=("many --test clients" "many --test commands" "tests --lib --bins" "tests --test engine" ceph)
+waiting=("many --test clients" "many --test commands")
 
 set -m
 (set +m -e; renice -n 19 "$BASHPID" >/dev/null; aside) >"$aside_log" 2>&1 </dev/null &
@@ -93,10 +81,10 @@ set +m
 
 step "cargo test (some tests, models of threads and the simulator run beside these: see below)"
 others=$("$cargo" metadata --no-deps --locked --format-version 1 |
-    jq -r '.packages[].targets[] | select(.kind == ["test"]).name' | sort -u | grep -vxE 'clients|commands|engine')
+    jq -r '.packages[].targets[] | select(.kind == ["test"]).name' | sort -u | grep -vxE 'clients|commands')
 mapfile -t others <<<"$others"
 failed=
-tests "${others[@]/#/--test=}" 2>&1 | tee -a "$log" || failed=yes
+tests --lib --bins "${others[@]/#/--test=}" 2>&1 | tee -a "$log" || failed=yes
 "$cargo" test --workspace --doc --locked --no-fail-fast 2>&1 | tee -a "$log" || failed=yes
 for i in "${!waiting[@]}"; do
     step "${waiting[i]}"
@@ -106,6 +94,17 @@ for i in "${!waiting[@]}"; do
 done
 beside=()
 [ -z "$failed" ]
+
+step "the module of Ceph's manager"
+if command -v python3 >/dev/null; then
+    python3 -B -m unittest discover -s deploy/ceph -t deploy/ceph 2>&1 | tee -a "$log"
+else
+    echo "skipped: tests of deploy/ceph/mgr: no python3" | tee -a "$log"
+fi
+
+step "a Ceph cluster on a drive"
+# In the foreground: Ctrl-C reaches it. When its time is over it removes its cluster before it ends.
+timeout --foreground --kill-after=300 1200 deploy/ceph/test.sh --smoke "${CARGO_TARGET_DIR:-target}/debug/pumice" 2>&1 | tee -a "$log"
 
 # Where `make test-kernel` has built that kernel, or KERNEL_LAB names one.
 step "attached drives under a kernel of their own"

@@ -13,7 +13,7 @@ pub(crate) struct Run {
 }
 
 /// Time limit for any program, in seconds.
-const LIMIT_SECONDS: &str = "180";
+const LIMIT_SECONDS: &str = "400";
 
 pub(crate) use launch::USER;
 

@@ -15,8 +15,6 @@ log=$dir/log aside_log=$dir/aside
 end() {
     local group
     for group in $aside "${beside[@]}"; do kill -- "-$group" 2>/dev/null || true; done
-    # Those that take a cluster down need the programs and this directory until they have.
-    wait
     rm -rf "$dir"
 }
 trap end EXIT

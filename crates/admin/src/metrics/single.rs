@@ -217,6 +217,12 @@ pub(super) const SINGLES: &[Single] = singles! {
     Counter "pumice_cut_bytes_total" "Logical bytes of frames cut into single blocks because they are read at random \
         often, since the drive was opened."
         = |d| server(d, |server| server.settling.cut_bytes);
+    Counter "pumice_cut_before_bytes_total" "Physical bytes of frames cut into single blocks, before they were cut, \
+        since the drive was opened."
+        = |d| server(d, |server| server.settling.cut_before_bytes);
+    Counter "pumice_cut_after_bytes_total" "Physical bytes of frames cut into single blocks, after they were cut, \
+        since the drive was opened."
+        = |d| server(d, |server| server.settling.cut_after_bytes);
     Counter "pumice_settled_again_bytes_total" "Logical bytes settled more than once, since the drive was opened."
         = |d| server(d, |server| server.settling.again_bytes);
     Counter "pumice_request_errors_total" "Requests that failed, since the drive was opened."

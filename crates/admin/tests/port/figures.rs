@@ -76,8 +76,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("server.disowned", "its drive is no longer this server's; pumice_state has the state"),
     // Rare.
     ("server.offload.given_up_count", "sessions of the device that it opens again"),
-    ("server.settling.cut_before_bytes", "frames that are cut are few"),
-    ("server.settling.cut_after_bytes", "frames that are cut are few"),
 ];
 
 #[test]

@@ -9,6 +9,7 @@
 use rustc_hash::FxHashMap;
 
 use crate::content::{self, Filler, SECTOR_BYTES, Value};
+use crate::oracle::Violation;
 
 /// Size of a block in bytes.
 pub const BLOCK_BYTES: u64 = 4096;
@@ -166,7 +167,7 @@ impl Ledger {
     ///
     /// # Errors
     /// The data found and the data expected, if they differ.
-    pub fn observe(&mut self, first: u64, data: &[u8]) -> Result<(), String> {
+    pub fn observe(&mut self, first: u64, data: &[u8]) -> Result<(), Violation> {
         for (block, bytes) in (first..).zip(data.chunks_exact(BLOCK_BYTES as usize)) {
             let now = self.now.get((block - self.first) as usize).copied().unwrap_or(0);
             let allowed = self.doubt.get(&block).cloned().unwrap_or_else(|| vec![now]);
@@ -175,10 +176,10 @@ impl Ledger {
                 let allowed: Vec<String> =
                     allowed.into_iter().map(|version| self.describe(version)).collect();
                 let seen = Value::identify(block * BLOCK_SECTORS, &bytes[..SECTOR_BYTES]);
-                return Err(format!(
+                return Err(Violation(format!(
                     "block {block} of the annex begins with {seen:?}, and should be {}",
                     allowed.join(", or ")
-                ));
+                )));
             };
             if self.doubt.remove(&block).is_some() {
                 self.now[(block - self.first) as usize] = version;

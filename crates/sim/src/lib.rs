@@ -55,6 +55,6 @@ pub use bug::Bug;
 pub use config::{Config, Style, Trouble};
 pub use counts::Counts;
 pub use error::Error;
-pub use subject::{Opening, Space, Subject};
+pub use subject::{Opening, PassStep, Space, Subject};
 pub use tested::Tested;
 pub use world::World;

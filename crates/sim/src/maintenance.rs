@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use drive::Settle;
 use media::SimRng;
 
 use crate::doing::Doing;
@@ -48,6 +49,8 @@ const LEARNING: [Doing; 13] = [
 const BUDGETS: [u64; 4] = [64 << 10, 96 << 10, 1 << 20, 16 << 20];
 /// Hot groups looked at before a step of settling.
 const CUTS: usize = 4;
+/// Packs after which data counts as old.
+const OLD_PACKS: u64 = 16;
 /// Steps of settling between two trainings of a lesson.
 const LESSON_STEPS: usize = 8;
 
@@ -60,14 +63,14 @@ async fn lesson<S: Subject>(world: &World<S>) -> Result<bool, Error> {
         world.count(if kept { "op: train, kept a dictionary" } else { "op: train, kept nothing" });
         let (mut unsettled, mut again) = (0, 0);
         for _ in 0..LESSON_STEPS {
-            let (next, did) = subject.settle(unsettled, false).await?;
-            unsettled = next;
-            if did {
+            let step = subject.settle(unsettled, Settle::All).await?;
+            unsettled = step.next_block;
+            if step.was_useful {
                 world.count("op: settle, did something");
             }
-            let (next, did) = subject.settle_again(again).await?;
-            again = next;
-            if did {
+            let step = subject.settle_again(again).await?;
+            again = step.next_block;
+            if step.was_useful {
                 world.count("op: settle again, did something");
             }
             if unsettled == 0 && again == 0 {
@@ -99,7 +102,7 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             Doing::Train if !world.config.is_training() => Doing::Settle,
             name => name,
         };
-        let old_only = rng.chance(1, 3);
+        let which = if rng.chance(1, 3) { Settle::Worthwhile(Some(OLD_PACKS)) } else { Settle::All };
         let budget = BUDGETS[rng.index(BUDGETS.len())];
         let work = async {
             match name {
@@ -112,20 +115,20 @@ pub async fn maintenance<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
                             world.count("op: cut, did something");
                         }
                     }
-                    let (next, did) = world.subject.settle(unsettled, old_only).await?;
-                    unsettled = next;
-                    Ok(did)
+                    let step = world.subject.settle(unsettled, which).await?;
+                    unsettled = step.next_block;
+                    Ok(step.was_useful)
                 }
                 Doing::SettleAgain => {
-                    let (next, did) = world.subject.settle_again(again).await?;
-                    again = next;
-                    Ok(did)
+                    let step = world.subject.settle_again(again).await?;
+                    again = step.next_block;
+                    Ok(step.was_useful)
                 }
                 Doing::Free => world.subject.free().await,
                 Doing::Scrub => {
-                    let (next, did) = world.subject.scrub(unverified).await?;
-                    unverified = next;
-                    Ok(did)
+                    let step = world.subject.scrub(unverified).await?;
+                    unverified = step.next_block;
+                    Ok(step.was_useful)
                 }
                 Doing::Budget => {
                     world.subject.set_map_budget(budget);

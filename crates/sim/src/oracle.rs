@@ -44,7 +44,8 @@ const LEAF_SECTORS: u64 = (2 << 20) / SECTOR_BYTES as u64;
 const NEVER: u64 = u64::MAX;
 
 /// A violated guarantee, with a description.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
 pub struct Violation(pub String);
 
 /// Kind of a write.
@@ -58,6 +59,21 @@ pub enum Kind {
     Zeroes,
 }
 
+/// Outcome of a write for its client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Outcome {
+    InFlight,
+    Acknowledged,
+    /// Acknowledged, and covered by a flush or FUA.
+    Durable,
+    /// Refused for lack of space: it has no effect.
+    Refused,
+    /// Returned another error. It may still take effect while it has no end.
+    Failed,
+    /// Given up by its client.
+    GivenUp,
+}
+
 /// A write of any kind, as observed by the oracle.
 #[derive(Clone, Debug)]
 struct Write {
@@ -66,18 +82,27 @@ struct Write {
     count: u64,
     value: Value,
     start: u64,
+    /// When it was acknowledged, or can take effect no more.
     end: u64,
-    is_durable: bool,
-    is_refused: bool,
-    is_failed: bool,
-    /// Given up by its client at `end`, not acknowledged.
-    is_dropped: bool,
+    outcome: Outcome,
     was_shown: bool,
 }
 
 impl Write {
     fn sectors(&self) -> Range<u64> {
         self.first..self.first + self.count
+    }
+
+    fn is_acknowledged(&self) -> bool {
+        matches!(self.outcome, Outcome::Acknowledged | Outcome::Durable)
+    }
+
+    fn is_durable(&self) -> bool {
+        self.outcome == Outcome::Durable
+    }
+
+    fn is_refused(&self) -> bool {
+        self.outcome == Outcome::Refused
     }
 
     fn is_atomic(&self) -> bool {
@@ -174,10 +199,7 @@ impl Oracle {
             value,
             start: self.tick(),
             end: NEVER,
-            is_durable: false,
-            is_refused: false,
-            is_failed: false,
-            is_dropped: false,
+            outcome: Outcome::InFlight,
             was_shown: false,
         };
         if write.is_wide() {
@@ -201,7 +223,7 @@ impl Oracle {
         let end = self.tick();
         let write = &mut self.writes[number as usize];
         write.end = end;
-        write.is_durable = durable;
+        write.outcome = if durable { Outcome::Durable } else { Outcome::Acknowledged };
         let (range, start) = (write.sectors(), write.start);
         self.for_each_sector(range, |sector| sector.floor = sector.floor.max(start));
     }
@@ -209,7 +231,7 @@ impl Oracle {
     /// Records that the write was refused for lack of space: it must not have changed anything.
     pub fn refuse(&mut self, number: u32) -> Result<(), Violation> {
         self.tick();
-        self.writes[number as usize].is_refused = true;
+        self.writes[number as usize].outcome = Outcome::Refused;
         if self.writes[number as usize].was_shown {
             return Err(Violation(format!(
                 "{} was refused, but a reader has seen it",
@@ -227,7 +249,7 @@ impl Oracle {
     /// Records that the write failed. It may or may not have taken effect, possibly in part if it is large.
     pub fn fail(&mut self, number: u32) {
         self.tick();
-        self.writes[number as usize].is_failed = true;
+        self.writes[number as usize].outcome = Outcome::Failed;
     }
 
     /// Records that the client gave the write up. It has taken effect by now, possibly in part if it is
@@ -236,12 +258,14 @@ impl Oracle {
         let end = self.tick();
         let write = &mut self.writes[number as usize];
         write.end = end;
-        write.is_dropped = true;
+        if write.outcome == Outcome::InFlight {
+            write.outcome = Outcome::GivenUp;
+        }
     }
 
     /// Records that a write that failed takes effect no more: it has by now, or never will.
     pub fn settle(&mut self, number: u32) {
-        if self.writes[number as usize].is_failed {
+        if self.writes[number as usize].outcome == Outcome::Failed {
             self.drop_write(number);
         }
     }
@@ -254,8 +278,8 @@ impl Oracle {
     /// Records that the flush that began at `began` succeeded: everything acknowledged before is durable.
     pub fn end_flush(&mut self, began: u64) {
         let epoch = self.epoch as usize;
-        let covered = |w: &&mut Write| w.end < began && !w.is_dropped;
-        self.writes[epoch..].iter_mut().filter(covered).for_each(|w| w.is_durable = true);
+        let covered = |w: &&mut Write| w.end < began && w.is_acknowledged();
+        self.writes[epoch..].iter_mut().filter(covered).for_each(|w| w.outcome = Outcome::Durable);
         self.bytes.flushed(began);
     }
 
@@ -321,7 +345,7 @@ impl Oracle {
         let mut oldest = if candidates == 0 { NEVER } else { 0 };
         for &number in &sector.writes {
             let write = &writes[number as usize];
-            if write.value == value && !write.is_refused && write.end >= floor {
+            if write.value == value && !write.is_refused() && write.end >= floor {
                 candidates += 1;
                 oldest = oldest.min(write.start);
                 shown = Some(number);
@@ -340,7 +364,7 @@ impl Oracle {
             let over = over.chain(sector.shown.filter(|&(_, when)| when < start).map(|(w, _)| w));
             for other in over {
                 let concurrent = writes[other as usize].end >= shown_start;
-                if other != shown && concurrent && !writes[other as usize].is_refused {
+                if other != shown && concurrent && !writes[other as usize].is_refused() {
                     self.before.insert((other, shown));
                 }
             }
@@ -431,13 +455,13 @@ impl Oracle {
 
     fn describe(&self, number: u32) -> String {
         let Some(w) = self.writes.get(number as usize) else { return format!("write {number}, never begun") };
-        let state = match w {
-            Write { is_refused: true, .. } => "refused",
-            Write { is_failed: true, .. } => "failed",
-            Write { is_dropped: true, .. } => "given up",
-            Write { end: NEVER, .. } => "in flight",
-            Write { is_durable: true, .. } => "durable",
-            _ => "acknowledged",
+        let state = match w.outcome {
+            Outcome::InFlight => "in flight",
+            Outcome::Acknowledged => "acknowledged",
+            Outcome::Durable => "durable",
+            Outcome::Refused => "refused",
+            Outcome::Failed => "failed",
+            Outcome::GivenUp => "given up",
         };
         let end = if w.end == NEVER { String::new() } else { w.end.to_string() };
         let age = if number < self.epoch { ", before the last restart" } else { "" };

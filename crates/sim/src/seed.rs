@@ -332,7 +332,7 @@ impl<S: Subject> Run<S> {
         let result = self.executor.block_on(&self.media, &ticker, Cut::Never, future);
         self.must_not_overlap()?;
         if let Some(space) = self.drive.as_ref().and_then(S::space) {
-            space.check().map_err(Stop::Failed)?;
+            space.check().map_err(|error| Stop::Failed(error.to_string()))?;
         }
         result.map_err(|end| Stop::Failed(format!("{what} never returns: {end:?}")))
     }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use codec::Policy;
-use drive::{Drive, Fault, Spawner, Zeroes};
+use drive::{Drive, Fault, Settle, Spawner, Zeroes};
 use futures::lock::Mutex as AsyncMutex;
 use media::{SimMedia, SimRng};
 use nbd::{Access, Export, Peer, Presence, ServerConfig, ShutdownTrigger, serve_connection};
@@ -14,7 +14,7 @@ use service::{Gate, ThrottleSettings, Unthreaded};
 use tokio::sync::Notify;
 
 use crate::backing::Backing;
-use crate::subject::{Opening, Space};
+use crate::subject::{Opening, PassStep, Space};
 use crate::wire::{Command, FLAG_FUA, FLAG_NO_HOLE, Wire};
 use crate::{Bug, Config, Error, Subject};
 
@@ -298,11 +298,11 @@ impl Subject for Served {
         Ok(self.drive.checkpoint().await?)
     }
 
-    async fn settle(&self, block: u64, old_only: bool) -> Result<(u64, bool), Error> {
-        self.drive.settle(block, old_only).await
+    async fn settle(&self, block: u64, which: Settle) -> Result<PassStep, Error> {
+        Subject::settle(&self.drive, block, which).await
     }
 
-    async fn settle_again(&self, block: u64) -> Result<(u64, bool), Error> {
+    async fn settle_again(&self, block: u64) -> Result<PassStep, Error> {
         self.drive.settle_again(block).await
     }
 
@@ -342,7 +342,7 @@ impl Subject for Served {
         Subject::extents(&self.drive, offset, len).await
     }
 
-    async fn scrub(&self, block: u64) -> Result<(u64, bool), Error> {
+    async fn scrub(&self, block: u64) -> Result<PassStep, Error> {
         self.drive.scrub(block).await
     }
 

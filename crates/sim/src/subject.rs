@@ -38,6 +38,30 @@ pub struct Opening {
     pub bug: Option<Bug>,
 }
 
+/// Numbers about space that contradict each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum SpaceError {
+    /// Nothing is left for data.
+    #[error("reserve and fixed space exceed the drive: {0:?}")]
+    NoLimit(Space),
+    /// Used space exceeds the limit by more than small writes may use.
+    #[error("used exceeds the limit of {limit} bytes by more than is kept: {space:?}")]
+    Used {
+        /// Space for data, in bytes.
+        limit: u64,
+        /// The numbers.
+        space: Space,
+    },
+    /// The parts exceed the limit.
+    #[error("used, reclaimable and free space exceed the limit of {limit} bytes: {space:?}")]
+    Sum {
+        /// Space for data, in bytes.
+        limit: u64,
+        /// The numbers.
+        space: Space,
+    },
+}
+
 /// Space reported by a drive, in bytes of the backing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
@@ -64,23 +88,30 @@ pub struct Space {
 impl Space {
     /// Fails if the numbers contradict each other: used may exceed the limit by 1/256 of it, and otherwise
     /// used, reclaimable and free space are the limit.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    pub(crate) fn check(&self) -> Result<(), SpaceError> {
         const KEPT_FOR_SMALL: u64 = 256;
         let limit = self.size_bytes.checked_sub(self.reserve_bytes + self.fixed_bytes);
         let Some(limit) = limit else {
-            return Err(format!("reserve and fixed space exceed the drive: {self:?}"));
+            return Err(SpaceError::NoLimit(*self));
         };
         if self.used_bytes > limit + limit / KEPT_FOR_SMALL {
-            return Err(format!("used exceeds the limit of {limit} bytes by more than is kept: {self:?}"));
+            return Err(SpaceError::Used { limit, space: *self });
         }
         let sum = self.used_bytes + self.reclaimable_bytes + self.free_bytes;
         if sum > limit.max(self.used_bytes) {
-            return Err(format!(
-                "used, reclaimable and free space exceed the limit of {limit} bytes: {self:?}"
-            ));
+            return Err(SpaceError::Sum { limit, space: *self });
         }
         Ok(())
     }
+}
+
+/// Result of a step of a pass over the blocks of a drive.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PassStep {
+    /// Block at which the next step begins. 0 after the last block.
+    pub next_block: u64,
+    /// Anything was done.
+    pub was_useful: bool,
 }
 
 /// A drive under test. The operations are those of [`Drive`].
@@ -108,19 +139,13 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn tick(&self);
     fn close(&self) -> impl Future<Output = Result<(), Error>> + Send;
     fn check(&self, deep: bool) -> impl Future<Output = Result<Vec<Fault>, Error>> + Send;
-    /// Compresses some data again, from this block on. Returns where to continue, and whether anything was
-    /// done.
-    fn settle(
-        &self,
-        _block: u64,
-        _old_only: bool,
-    ) -> impl Future<Output = Result<(u64, bool), Error>> + Send {
-        std::future::ready(Ok((0, false)))
+    /// Compresses some data again, from this block on.
+    fn settle(&self, _block: u64, _which: Settle) -> impl Future<Output = Result<PassStep, Error>> + Send {
+        std::future::ready(Ok(PassStep::default()))
     }
-    /// Compresses again data that was settled before the current dictionaries existed. Parameters and result
-    /// as in [`Subject::settle`].
-    fn settle_again(&self, _block: u64) -> impl Future<Output = Result<(u64, bool), Error>> + Send {
-        std::future::ready(Ok((0, false)))
+    /// Compresses again data that was settled before the current dictionaries existed, from this block on.
+    fn settle_again(&self, _block: u64) -> impl Future<Output = Result<PassStep, Error>> + Send {
+        std::future::ready(Ok(PassStep::default()))
     }
     /// Cuts frames that are read at random often. Returns whether anything was done.
     fn cut_hot(&self) -> impl Future<Output = Result<bool, Error>> + Send {
@@ -148,9 +173,9 @@ pub trait Subject: Clone + Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<(u64, bool)>, Error>> + Send {
         std::future::ready(Ok(Vec::new()))
     }
-    /// Verifies some data from this block on. Returns where to continue, and whether anything was verified.
-    fn scrub(&self, _block: u64) -> impl Future<Output = Result<(u64, bool), Error>> + Send {
-        std::future::ready(Ok((0, false)))
+    /// Verifies some data from this block on.
+    fn scrub(&self, _block: u64) -> impl Future<Output = Result<PassStep, Error>> + Send {
+        std::future::ready(Ok(PassStep::default()))
     }
     /// Changes the memory for the map.
     fn set_map_budget(&self, _bytes: u64) {}
@@ -302,18 +327,16 @@ impl Subject for Drive<Backing> {
         Ok(self.checkpoint().await?)
     }
 
-    async fn settle(&self, block: u64, old_only: bool) -> Result<(u64, bool), Error> {
-        let which = if old_only { Settle::Worthwhile(Some(16)) } else { Settle::All };
+    async fn settle(&self, block: u64, which: Settle) -> Result<PassStep, Error> {
         let step = self.settle_step(block, which).await?;
-        Ok((step.next_block.unwrap_or(0), step.blocks_count > 0))
+        Ok(PassStep { next_block: step.next_block.unwrap_or(0), was_useful: step.blocks_count > 0 })
     }
 
-    async fn settle_again(&self, block: u64) -> Result<(u64, bool), Error> {
+    async fn settle_again(&self, block: u64) -> Result<PassStep, Error> {
         if block == 0 {
             self.gain_of_settling_again().await?;
         }
-        let step = self.settle_step(block, Settle::Again).await?;
-        Ok((step.next_block.unwrap_or(0), step.blocks_count > 0))
+        Subject::settle(self, block, Settle::Again).await
     }
 
     async fn cut_hot(&self) -> Result<bool, Error> {
@@ -363,10 +386,12 @@ impl Subject for Drive<Backing> {
         Ok(extents.into_iter().map(|extent| (extent.len, extent.kind != ExtentKind::Data)).collect())
     }
 
-    async fn scrub(&self, block: u64) -> Result<(u64, bool), Error> {
+    async fn scrub(&self, block: u64) -> Result<PassStep, Error> {
         let step = self.scrub_step(block).await?;
         match step.faults.first() {
-            None => Ok((step.next_block.unwrap_or(0), step.records_count > 0)),
+            None => {
+                Ok(PassStep { next_block: step.next_block.unwrap_or(0), was_useful: step.records_count > 0 })
+            }
             Some(fault) => Err(Error::FailedOrDamaged(fault.to_string())),
         }
     }

@@ -20,6 +20,7 @@ use parking_lot::Mutex;
 use crate::executor::yield_now;
 use crate::{Bug, Config, Error, Opening, Subject};
 use log::{Entry, Kind, pages};
+use recovery::{Checksums, Damage};
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -28,6 +29,21 @@ const ENTRY_BYTES_MAX: u64 = 256 << 10;
 
 type Blocks = BTreeMap<u64, Box<[u8; PAGE_BYTES]>>;
 
+/// When writes are acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WriteCache {
+    /// Before they are durable.
+    WriteBack,
+    /// Once they are durable.
+    WriteThrough,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Access {
+    ReadWrite,
+    ReadOnly,
+}
+
 /// The toy drive.
 #[derive(Clone)]
 pub struct Toy(Arc<Inner>);
@@ -35,8 +51,8 @@ pub struct Toy(Arc<Inner>);
 struct Inner {
     media: Arc<SimMedia>,
     opening: Opening,
-    write_cache: bool,
-    is_read_only: bool,
+    write_cache: WriteCache,
+    access: Access,
     logical_bytes: u64,
     /// Held by each change of the drive.
     gate: Gate<()>,
@@ -278,7 +294,7 @@ impl Inner {
             }
         }
         yield_now().await;
-        if fua || !self.write_cache { self.flush().await } else { Ok(()) }
+        if fua || self.write_cache == WriteCache::WriteThrough { self.flush().await } else { Ok(()) }
     }
 
     async fn change_atomically(
@@ -313,7 +329,7 @@ impl Inner {
     }
 
     async fn flush(self: &Arc<Self>) -> Result<(), Error> {
-        if self.is_read_only {
+        if self.access == Access::ReadOnly {
             return Err(Error::ReadOnly(ReadOnly::Requested));
         }
         self.state.lock().usable()?;
@@ -327,19 +343,24 @@ impl Subject for Toy {
     }
 
     async fn open(media: Arc<SimMedia>, config: &Config, opening: Opening) -> Result<Self, Error> {
-        let trusting = opening.bug == Some(Bug::Drive(PlantedBug::IgnoreTornPack));
-        let state = recovery::recover(&media, opening.rescue, trusting).await?;
+        let on_damage = if opening.rescue { Damage::Accept } else { Damage::Refuse };
+        let checksums = match opening.bug {
+            Some(Bug::Drive(PlantedBug::IgnoreTornPack)) => Checksums::Ignore,
+            _ => Checksums::Verify,
+        };
+        let state = recovery::recover(&media, on_damage, checksums).await?;
+        let is_read_only = opening.rescue || opening.read_only;
         let inner = Arc::new(Inner {
             media,
-            write_cache: config.write_cache,
-            is_read_only: opening.rescue || opening.read_only,
+            write_cache: if config.write_cache { WriteCache::WriteBack } else { WriteCache::WriteThrough },
+            access: if is_read_only { Access::ReadOnly } else { Access::ReadWrite },
             logical_bytes: config.capacity_bytes(),
             opening,
             gate: Gate::new(()),
             sync_gate: Gate::new(()),
             state: Mutex::new(state),
         });
-        if inner.is_read_only {
+        if inner.access == Access::ReadOnly {
             inner.state.lock().end(ReadOnly::Requested);
         } else {
             // Entries after the last valid one must never become valid again.
@@ -394,7 +415,7 @@ impl Subject for Toy {
 
     async fn close(&self) -> Result<(), Error> {
         let _gate = self.0.gate.lock().await;
-        if !self.0.is_read_only {
+        if self.0.access == Access::ReadWrite {
             self.0.flush().await?;
         }
         self.0.state.lock().end(ReadOnly::Closed);

@@ -3,7 +3,7 @@
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::{Oracle, Seen, Violation};
+use super::{Oracle, Outcome, Seen, Violation};
 
 impl Oracle {
     /// Checks that the `required` writes, as far as they are atomic, can be put in one order that satisfies
@@ -12,7 +12,7 @@ impl Oracle {
     pub(super) fn must_be_orderable(&self, required: &FxHashSet<u32>) -> Result<(), Violation> {
         let is_node = |number: &u32| {
             let write = &self.writes[*number as usize];
-            required.contains(number) && write.is_atomic() && !write.is_failed
+            required.contains(number) && write.is_atomic() && write.outcome != Outcome::Failed
         };
         let mut edges: FxHashSet<(u32, u32)> =
             self.before.iter().copied().filter(|(a, b)| is_node(a) && is_node(b)).collect();

@@ -2,7 +2,7 @@
 
 use rustc_hash::FxHashSet;
 
-use super::{NEVER, Oracle, Sector, Seen, Violation, Write};
+use super::{NEVER, Oracle, Outcome, Sector, Seen, Violation, Write};
 use crate::content::{SECTOR_BYTES, Value};
 
 /// End of the drive's last life.
@@ -58,8 +58,8 @@ impl Oracle {
     /// it.
     pub fn resolve(&mut self, end: LifeEnd) -> Result<(), Violation> {
         if end == LifeEnd::Closed {
-            let acknowledged = |w: &&mut Write| w.end != NEVER && !w.is_dropped;
-            self.epoch_mut().iter_mut().filter(acknowledged).for_each(|w| w.is_durable = true);
+            let acknowledged = |w: &&mut Write| w.is_acknowledged();
+            self.epoch_mut().iter_mut().filter(acknowledged).for_each(|w| w.outcome = Outcome::Durable);
             self.bytes.flushed(NEVER);
         }
         self.note_ends();
@@ -72,8 +72,8 @@ impl Oracle {
         let numbers = self.epoch..self.next_write();
         let required = |number: &u32| {
             let write = &self.writes[*number as usize];
-            let is_sure = write.is_durable || (write.end < mark && !write.is_dropped);
-            !write.is_refused && (is_sure || visible.contains(number))
+            let is_sure = write.is_durable() || (write.end < mark && write.is_acknowledged());
+            !write.is_refused() && (is_sure || visible.contains(number))
         };
         let required: FxHashSet<u32> = numbers.filter(required).collect();
         let mut in_order: Vec<u32> = required.iter().copied().collect();
@@ -119,7 +119,7 @@ impl Oracle {
         let base = sector.held(value).then_some(None);
         let fits = move |number: &u32| {
             let write = &self.writes[*number as usize];
-            write.value == value && !write.is_refused
+            write.value == value && !write.is_refused()
         };
         base.into_iter().chain(sector.writes.iter().copied().filter(fits).map(Some))
     }
@@ -136,14 +136,14 @@ impl Oracle {
         for sector in self.sectors.values_mut() {
             let Seen::Value(value) = sector.seen else { continue };
             let writes = sector.writes.iter().map(|&number| &self.writes[number as usize]);
-            let fits = writes.filter(|write| write.value == value && !write.is_refused);
+            let fits = writes.filter(|write| write.value == value && !write.is_refused());
             sector.seen_until = fits.map(|write| write.end).max().unwrap_or(0);
         }
     }
 
     fn survivors(&self) -> Result<Survivors, Violation> {
         let durable =
-            (self.epoch..self.next_write()).filter(|&number| self.writes[number as usize].is_durable);
+            (self.epoch..self.next_write()).filter(|&number| self.writes[number as usize].is_durable());
         let last_durable = durable.max_by_key(|&number| self.writes[number as usize].start);
         let mut mark = last_durable.map_or(0, |number| self.writes[number as usize].start);
         let mut evidence = last_durable.map_or("none".into(), |number| self.describe(number));
@@ -193,7 +193,7 @@ impl Oracle {
         if sector.seen_until >= write.start {
             return Ok(());
         }
-        let broken = match (write.is_durable, is_visible) {
+        let broken = match (write.is_durable(), is_visible) {
             (true, _) => "a durable write was lost",
             (false, true) => "an atomic write was torn",
             (false, false) => "a write was lost that was acknowledged before a surviving one began",
@@ -213,7 +213,7 @@ impl Oracle {
                 }
                 Seen::Unreadable | Seen::Nothing => {
                     let writes = sector.writes.iter().map(|&number| &self.writes[number as usize]);
-                    sector.or_base.extend(writes.filter(|w| !w.is_refused).map(|w| w.value));
+                    sector.or_base.extend(writes.filter(|w| !w.is_refused()).map(|w| w.value));
                 }
             }
             sector.writes.clear();

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 
 use codec::testdata;
+use drive::Settle;
 use futures::future::join4;
 use media::SimRng;
 use parking_lot::Mutex;
@@ -153,7 +154,7 @@ impl<S: Subject> Run<S> {
         let settle = move |drive: S| async move {
             let mut next = 0;
             for _ in 0..steps {
-                (next, _) = drive.settle(next, false).await?;
+                next = drive.settle(next, Settle::All).await?.next_block;
             }
             Ok(())
         };
@@ -193,7 +194,7 @@ impl<S: Subject> Run<S> {
             let others = async {
                 if beside {
                     later::wait(pauses[1]).await;
-                    or_no_room(drive.settle(0, false).await.map(|(_, did)| did))?;
+                    or_no_room(drive.settle(0, Settle::All).await.map(|step| step.was_useful))?;
                     later::wait(pauses[2]).await;
                     or_no_room(drive.clean().await)?;
                 }

@@ -17,13 +17,22 @@ const ATTEMPTS_MAX: u32 = 3;
 /// A drive with less data than this share of its size is not full.
 const NEARLY_EMPTY_PERCENT: u64 = 20;
 
+/// Request that a drive should have served.
+#[derive(Debug, thiserror::Error)]
+enum Unserved {
+    #[error("write: {0}")]
+    Write(Error),
+    #[error("trim: {0}")]
+    Trim(Error),
+}
+
 impl<S: Subject> Run<S> {
     /// Checks that the drive, which was just opened, accepts a write and keeps it.
     pub(super) fn must_serve_again(&mut self) -> Result<(), Stop> {
         if !self.config.is_faulty() && !self.rng.chance(1, 4) {
             return Ok(());
         }
-        let mut why = String::new();
+        let mut why = None;
         for attempt in 0..ATTEMPTS_MAX {
             if self.is_damaged() || self.is_unreadable() || self.stays_full {
                 return Ok(());
@@ -40,13 +49,14 @@ impl<S: Subject> Run<S> {
                     });
                     return Ok(());
                 }
-                Err(error) => why = error,
+                Err(unserved) => why = Some(unserved),
             }
         }
+        let why = why.map_or(String::new(), |unserved| unserved.to_string());
         Err(Stop::Failed(format!("the drive takes no writes although its backing is well again: {why}")))
     }
 
-    fn serve(&mut self) -> Result<Result<(), String>, Stop> {
+    fn serve(&mut self) -> Result<Result<(), Unserved>, Stop> {
         let block = self.ledger.fresh_block();
         if block >= self.config.annex_end_block() {
             return Ok(Ok(()));
@@ -55,7 +65,7 @@ impl<S: Subject> Run<S> {
         match self.put(piece, true)? {
             Ok(()) => self.read_annex_at(block, 1)?,
             Err(Error::NoSpace) if self.may_be_full() => self.count("liveness: full, and takes no write"),
-            Err(error) => return Ok(Err(format!("write: {error}"))),
+            Err(error) => return Ok(Err(Unserved::Write(error))),
         }
         let trimmed = self.attempt("trim", move |drive| async move {
             drive.trim(block * BLOCK_BYTES, BLOCK_BYTES, true).await
@@ -66,7 +76,7 @@ impl<S: Subject> Run<S> {
                 self.ledger.flushed();
                 Ok(Ok(()))
             }
-            Err(error) => Ok(Err(format!("trim: {error}"))),
+            Err(error) => Ok(Err(Unserved::Trim(error))),
         }
     }
 

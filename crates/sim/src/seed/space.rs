@@ -422,7 +422,7 @@ impl<S: Subject> Run<S> {
             let mut data = vec![0xee; (count * BLOCK_BYTES) as usize];
             drive.read(first * BLOCK_BYTES, &mut data).await.map(|()| data)
         })?;
-        self.ledger.observe(first, &data).map_err(Stop::Failed)
+        Ok(self.ledger.observe(first, &data)?)
     }
 
     /// Does something with the drive that must not fail.

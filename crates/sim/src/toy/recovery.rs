@@ -10,6 +10,31 @@ use crate::Error;
 
 const READ_BYTES: u64 = 256 << 10;
 
+/// Treatment of entries that are missing although they were durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Damage {
+    Refuse,
+    /// Recover the state before it.
+    Accept,
+}
+
+/// Treatment of checksums of data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Checksums {
+    Verify,
+    /// For [`PlantedBug::IgnoreTornPack`](drive::PlantedBug::IgnoreTornPack).
+    Ignore,
+}
+
+/// An entry that is missing although it was durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("entry {number} is missing, but entry {durable} was durable")]
+struct LostEntry {
+    number: u64,
+    /// The newest entry that a later one calls durable.
+    durable: u64,
+}
+
 /// Writes an empty drive.
 pub(super) async fn format(media: &SimMedia) -> Result<(), Error> {
     let end =
@@ -27,26 +52,33 @@ fn io(error: std::io::Error) -> Error {
 ///
 /// Only the newest half can be damaged. The older one may be partly overwritten by a snapshot that was not
 /// completed.
-pub(super) async fn recover(media: &SimMedia, accept_damage: bool, trusting: bool) -> Result<State, Error> {
+pub(super) async fn recover(
+    media: &SimMedia,
+    on_damage: Damage,
+    checksums: Checksums,
+) -> Result<State, Error> {
     let half = media.size_bytes() / PAGE / 2 * PAGE;
     let mut best: Option<State> = None;
-    let mut newest = (0, 0);
+    let (mut newest_generation, mut next_number) = (0, 0);
     let mut damages = Vec::new();
     for number in 0..2 {
         let bytes = read(media, number * half, half).await?;
-        let (found, damage) = walk(&bytes, number, trusting);
-        damages.extend(damage.map(|why| (found.generation, why)));
-        newest = (newest.0.max(found.generation), newest.1.max(found.next));
+        let (found, damage) = walk(&bytes, number, checksums);
+        damages.extend(damage.map(|lost| (found.generation, lost)));
+        newest_generation = newest_generation.max(found.generation);
+        next_number = next_number.max(found.next);
         if found.snapshots > 0 && best.as_ref().is_none_or(|best| best.generation < found.generation) {
             best = Some(found);
         }
     }
     let generation = best.as_ref().map_or(0, |best| best.generation);
-    if let Some((_, why)) = damages.into_iter().find(|(of, _)| *of >= generation && !accept_damage) {
-        return Err(Error::Damaged(why));
+    let is_newest = |(of, _): &(u64, LostEntry)| *of >= generation;
+    if let Some((_, lost)) = damages.into_iter().find(is_newest).filter(|_| on_damage == Damage::Refuse) {
+        return Err(Error::Damaged(lost.to_string()));
     }
     let mut state = best.ok_or_else(|| Error::Damaged("no complete snapshot".into()))?;
-    (state.generation, state.next) = newest;
+    state.generation = newest_generation;
+    state.next = next_number;
     state.durable = state.next - 1;
     state.snapshots = 0;
     Ok(state)
@@ -65,7 +97,7 @@ async fn read(media: &SimMedia, from: u64, len: u64) -> Result<Vec<u8>, Error> {
 
 /// Reads a half, and finds what is missing in it that was durable. `generation` and `next` also count
 /// unusable entries. `snapshots` is 1 if the snapshot is complete.
-fn walk(bytes: &[u8], half: u64, trusting: bool) -> (State, Option<String>) {
+fn walk(bytes: &[u8], half: u64, checksums: Checksums) -> (State, Option<LostEntry>) {
     let headers: Vec<Entry> =
         bytes.chunks_exact(PAGE_BYTES).filter_map(|page| Some(Entry::decode(page)?.0)).collect();
     let mut state = State { half, ..State::default() };
@@ -82,7 +114,7 @@ fn walk(bytes: &[u8], half: u64, trusting: bool) -> (State, Option<String>) {
         let Some(data) = bytes.get(at + PAGE_BYTES..at + whole) else { break };
         let data = &data[..entry.data_len() as usize];
         let is_next = entry.generation == generation && entry.number == number;
-        if !is_next || (crc32c::crc32c(data) != crc && !trusting) {
+        if !is_next || (crc32c::crc32c(data) != crc && checksums == Checksums::Verify) {
             break;
         }
         match entry.kind {
@@ -94,7 +126,7 @@ fn walk(bytes: &[u8], half: u64, trusting: bool) -> (State, Option<String>) {
         at += whole;
     }
     let is_missing = vouched >= number && vouched >= first && first > 0;
-    let damage = is_missing.then(|| format!("entry {number} is missing, but entry {vouched} was durable"));
+    let damage = is_missing.then_some(LostEntry { number, durable: vouched });
     state.tail = at as u64 / PAGE;
     (state, damage)
 }

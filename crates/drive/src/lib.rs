@@ -29,7 +29,7 @@ pub use error::Error;
 pub use look::status::{Composition, State, Status};
 pub use look::survey::{Survey, Surveyed};
 pub use open::owner::{Claim, Fate, Owner, OwnerFound, Pace, Sleep, Surroundings, find_owner};
-pub use open::wipe::{WipeOptions, Wiped};
+pub use open::wipe::{WipeOptions, WipeTarget, Wiped};
 pub use options::{
     Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions, Spawner,
 };

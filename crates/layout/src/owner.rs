@@ -40,6 +40,9 @@ impl Role {
     pub const ALL: [Role; 3] = [Role::Mark, Role::Challenge, Role::Answer];
 }
 
+/// Id of a machine or of a boot that is unknown.
+pub const UNKNOWN_ID: [u8; 16] = [0; 16];
+
 /// Where a process runs. A field of zeros is unknown.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Process {

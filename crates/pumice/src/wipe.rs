@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Result, anyhow, bail};
 use ask::{drive_id, file_id};
-use drive::WipeOptions;
+use drive::{WipeOptions, WipeTarget};
 use service::{IoChoice, SpaceAfterWipe, Wipe, run_here};
 use status::{path_text, shown};
 
@@ -162,7 +162,7 @@ fn confirmed(path: &Path, options: WipeOptions) -> Result<WipeOptions> {
     let before = meant()?;
     let Some(id) = before.0 else {
         // No drive that anybody could mean. The engine says why, and refuses one that comes there.
-        return Ok(WipeOptions { only: Some([0; 16]), ..options });
+        return Ok(WipeOptions { target: WipeTarget::NoDrive, ..options });
     };
     write!(std::io::stderr(), "{}: everything on it will be lost. Type yes to go on: ", shown(path))?;
     std::io::stdin().lock().read_line(&mut answer)?;
@@ -173,5 +173,9 @@ fn confirmed(path: &Path, options: WipeOptions) -> Result<WipeOptions> {
     if meant()? != before {
         bail!("{}: another drive is at this path now; nothing was erased", shown(path));
     }
-    Ok(WipeOptions { only: options.only.or(Some(id.into_bytes())), ..options })
+    let target = match options.target {
+        WipeTarget::Any => WipeTarget::Id(id.into_bytes()),
+        given => given,
+    };
+    Ok(WipeOptions { target, ..options })
 }

@@ -25,6 +25,18 @@ use crate::open::whole::write_checkpoint;
 use crate::shared::Drive;
 use crate::state::policy::policy_of;
 
+/// Drive that a wipe is meant for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum WipeTarget {
+    /// Whichever drive is there.
+    #[default]
+    Any,
+    /// The drive with this id; another one is refused.
+    Id([u8; 16]),
+    /// None: there was no drive. One that has come since is refused.
+    NoDrive,
+}
+
 /// Settings that may change with a wipe; `None` keeps them.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct WipeOptions {
@@ -32,8 +44,8 @@ pub struct WipeOptions {
     pub sector_bytes: Option<u32>,
     /// New capacity that hosts see, in bytes. May be smaller than before.
     pub logical_capacity_bytes: Option<u64>,
-    /// Id of the only drive that is wiped; another one is refused. `None`: any.
-    pub only: Option<[u8; 16]>,
+    /// The drive to be wiped.
+    pub target: WipeTarget,
 }
 
 impl WipeOptions {
@@ -53,10 +65,13 @@ impl WipeOptions {
     }
 
     fn must_mean(&self, superblock: &Superblock) -> Result<(), Error> {
-        if self.only.is_some_and(|only| only != superblock.uuid) {
-            return Err(Error::Invalid("another drive is at this path now; nothing was erased".to_owned()));
+        match self.target {
+            WipeTarget::Any => Ok(()),
+            WipeTarget::Id(id) if id == superblock.uuid => Ok(()),
+            WipeTarget::Id(_) | WipeTarget::NoDrive => {
+                Err(Error::Invalid("another drive is at this path now; nothing was erased".to_owned()))
+            }
         }
-        Ok(())
     }
 }
 

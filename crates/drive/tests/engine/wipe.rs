@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use codec::testdata::random;
 use common::{Erased, assert_sound, create_options, erased, new_drive, open, run, spawner};
-use drive::{Drive, Error, OpenOptions, WipeOptions};
+use drive::{Drive, Error, OpenOptions, WipeOptions, WipeTarget};
 use image::Image;
 use layout::RecordKind;
 use media::{IoBuf, Media, MemoryMedia};
@@ -106,7 +106,8 @@ fn options_that_cannot_be_wipe_nothing() {
         WipeOptions { sector_bytes: Some(1024), ..WipeOptions::default() },
         WipeOptions { logical_capacity_bytes: Some(0), ..WipeOptions::default() },
         WipeOptions { logical_capacity_bytes: Some(4097), ..WipeOptions::default() },
-        WipeOptions { only: Some([8; 16]), ..WipeOptions::default() },
+        WipeOptions { target: WipeTarget::Id([8; 16]), ..WipeOptions::default() },
+        WipeOptions { target: WipeTarget::NoDrive, ..WipeOptions::default() },
     ] {
         assert!(matches!(run(Drive::wipe(&*media, options)), Err(Error::Invalid(_))));
     }

@@ -11,7 +11,7 @@ use ask::{Change, change_only, drive_id};
 use attach::bridge::AttachmentState;
 use attach::client::{self, Attachment};
 use attach::sfx;
-use drive::WipeOptions;
+use drive::{WipeOptions, WipeTarget};
 use host::process;
 use status::shown;
 use uuid::Uuid;
@@ -41,7 +41,9 @@ pub(super) fn erase(card: &Card, options: WipeOptions, force: bool) -> Result<()
     }
     offline(card, id, |path| match is_served_by_others(card) {
         true => erase_in_server(path, id, options, false),
-        false => wipe::erase(path, WipeOptions { only: Some(id.into_bytes()), ..options }, &ERASING),
+        false => {
+            wipe::erase(path, WipeOptions { target: WipeTarget::Id(id.into_bytes()), ..options }, &ERASING)
+        }
     })
 }
 
@@ -59,8 +61,8 @@ pub(super) fn shrink(card: &Card, bytes: u64) -> Result<()> {
     refuse_data(card.drive.logical_used_bytes)?;
     let id = id_of(card)?;
     offline(card, id, |path| {
-        let only = Some(id.into_bytes());
-        let options = WipeOptions { logical_capacity_bytes: Some(bytes), only, ..WipeOptions::default() };
+        let target = WipeTarget::Id(id.into_bytes());
+        let options = WipeOptions { logical_capacity_bytes: Some(bytes), target, ..WipeOptions::default() };
         // Something may have been written since.
         if is_served_by_others(card) {
             return erase_in_server(path, id, options, true);

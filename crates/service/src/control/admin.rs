@@ -12,7 +12,7 @@ use std::time::Duration;
 use ask::names;
 use ask::protocol::{Answer, Change, Request};
 use ask::runtime_dir::{make_runtime_dir, may_be_given, runtime_dirs};
-use drive::WipeOptions;
+use drive::{WipeOptions, WipeTarget};
 use log_limit::LogLimit;
 use socket_file::SocketFile;
 use status::{StatusAnswer, path_text, shown};
@@ -289,7 +289,7 @@ async fn answer_one(line: &[u8], user: u32, drives: Drives, is_changing: &Atomic
                         sector_bytes,
                         logical_capacity_bytes,
                         // Its file is opened again by its path, where another drive may be by then.
-                        only: Some(drive.1.into_bytes()),
+                        target: WipeTarget::Id(drive.1.into_bytes()),
                     };
                     match eraser {
                         Some(eraser) => {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ask::{Change, change, find_served};
-use drive::{CreateOptions, Drive, Spawner, WipeOptions, Wiped};
+use drive::{CreateOptions, Drive, Spawner, WipeOptions, WipeTarget, Wiped};
 use media::{AnyMedia, FileMedia, Lease, LeaseLost, Media};
 use status::StatusReport;
 use tokio::runtime::Handle;
@@ -143,7 +143,7 @@ pub async fn wipe(
     // Before anything is written.
     options.validate().map_err(failed)?;
     let file = open_media(path, &OpenSettings::default()).await?;
-    if options.only.is_some() {
+    if options.target != WipeTarget::Any {
         // A claim takes another drive from its owner.
         Drive::must_be_wiped(&file, &options).await.map_err(failed)?;
     }

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use drive::{Claim, Drive, Error, Fate, Owner, Pace, Planted, Sleep, Spawner, Surroundings};
 use host::process::{Stat, stat};
-use layout::owner::Process;
+use layout::owner::{Process, UNKNOWN_ID};
 use media::{AnyMedia, FileMedia};
 use rand::TryRngCore;
 use rand::rngs::OsRng;
@@ -63,9 +63,9 @@ impl Machine {
     }
 }
 
-/// Reads an id of 32 hexadecimal digits, with or without hyphens. Zeros if it is none.
+/// Reads an id of 32 hexadecimal digits, with or without hyphens.
 fn id(text: &str) -> [u8; 16] {
-    uuid::Uuid::try_parse(text.trim()).map_or([0; 16], uuid::Uuid::into_bytes)
+    uuid::Uuid::try_parse(text.trim()).map_or(UNKNOWN_ID, uuid::Uuid::into_bytes)
 }
 
 /// When a process of this namespace was started.
@@ -101,7 +101,7 @@ impl Surroundings for Machine {
 
     fn fate(&self, other: &Process) -> Fate {
         let own = &self.process;
-        let is_same = |one: &[u8; 16], two: &[u8; 16]| one == two && *one != [0; 16];
+        let is_same = |one: &[u8; 16], two: &[u8; 16]| one == two && *one != UNKNOWN_ID;
         if is_same(&own.boot_id, &other.boot_id) {
             // This process has the lock that the other one had, so that has ended.
             if own.backing == other.backing {
@@ -283,7 +283,7 @@ mod tests {
     #[test]
     fn a_process_is_known_by_its_id_and_start() {
         let own = machine().process;
-        assert!(own.boot_id != [0; 16] && own.started_ticks > 0, "{own:?}");
+        assert!(own.boot_id != UNKNOWN_ID && own.started_ticks > 0, "{own:?}");
         let elsewhere = Process { backing: [1, 3], ..own.clone() };
         assert_eq!(machine().fate(&elsewhere), Fate::Runs);
         let earlier = Process { started_ticks: own.started_ticks - 1, ..elsewhere.clone() };
@@ -311,8 +311,8 @@ mod tests {
         assert_eq!(own.fate(&booted), Fate::Unseen);
         assert_eq!(own.fate(&Process { machine_id: [2; 16], ..booted.clone() }), Fate::Elsewhere);
         // Two that are unknown are not the same.
-        own.process.machine_id = [0; 16];
-        assert_eq!(own.fate(&Process { machine_id: [0; 16], ..booted }), Fate::Elsewhere);
+        own.process.machine_id = UNKNOWN_ID;
+        assert_eq!(own.fate(&Process { machine_id: UNKNOWN_ID, ..booted }), Fate::Elsewhere);
     }
 
     #[tokio::test]

@@ -1,6 +1,7 @@
 //! Messages about owners: who, since when, and what to do.
 
 use layout::OwnerPage;
+use layout::owner::UNKNOWN_ID;
 
 use super::Fate;
 use crate::error::Error;
@@ -20,7 +21,7 @@ impl super::OwnerFound {
         let process = &self.process;
         let host = if process.host.is_empty() { "unknown" } else { &process.host };
         let mut who = format!("process {} on host {host}", process.pid);
-        if process.machine_id != [0; 16] {
+        if process.machine_id != UNKNOWN_ID {
             let id: String = process.machine_id.iter().map(|byte| format!("{byte:02x}")).collect();
             who += &format!(" (machine {id})");
         }

@@ -1,6 +1,6 @@
-//! Files of a machine for tests.
+//! Files of a machine for tests, also for those of crates above.
 
-use crate::Root;
+use host::Root;
 
 /// Creates a directory tree with files, to be used as the root.
 pub(crate) fn tree(files: &[(&str, &str)]) -> (tempfile::TempDir, Root) {

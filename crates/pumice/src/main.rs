@@ -48,6 +48,7 @@ mod tco;
 mod together;
 mod train;
 #[cfg(test)]
+#[path = "../../host/src/tree.rs"]
 mod tree;
 mod usage;
 mod wipe;

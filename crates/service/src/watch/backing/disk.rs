@@ -57,45 +57,26 @@ fn number(path: &Path) -> Option<f64> {
 }
 
 #[cfg(test)]
+#[path = "../../../../host/src/tree.rs"]
+mod tree;
+
+#[cfg(test)]
 mod tests {
+    use super::tree::tree;
     use super::*;
 
-    type Outcome = Result<(), Box<dyn std::error::Error>>;
-
-    /// A directory that looks like `/`, with paths below its `sys`.
-    struct Sysfs(tempfile::TempDir);
-
-    impl Sysfs {
-        fn new() -> Result<Sysfs, std::io::Error> {
-            tempfile::tempdir().map(Sysfs)
-        }
-
-        fn path(&self, path: &str) -> PathBuf {
-            self.0.path().join("sys").join(path)
-        }
-
-        fn put(&self, path: &str, text: &str) -> Outcome {
-            let path = self.path(path);
-            std::fs::create_dir_all(path.parent().ok_or("no parent")?)?;
-            Ok(std::fs::write(path, format!("{text}\n"))?)
-        }
-    }
-
     #[test]
-    fn an_nvme_disk_is_described() -> Outcome {
-        let sysfs = Sysfs::new()?;
-        for (name, value) in [
-            ("queue/rotational", "0"),
-            ("device/model", "Some Disk 1TB           "),
-            ("device/serial", "S123"),
-            ("device/firmware_rev", "1.0"),
-            ("device/hwmon3/temp1_input", "38850"),
-            ("device/hwmon3/temp1_max", "81850"),
-            ("device/hwmon3/power1_input", "5250000"),
-        ] {
-            sysfs.put(&format!("nvme0n1/{name}"), value)?;
-        }
-        let report = describe(&sysfs.path("nvme0n1"));
+    fn an_nvme_disk_is_described() {
+        let (_folder, root) = tree(&[
+            ("sys/nvme0n1/queue/rotational", "0\n"),
+            ("sys/nvme0n1/device/model", "Some Disk 1TB           \n"),
+            ("sys/nvme0n1/device/serial", "S123\n"),
+            ("sys/nvme0n1/device/firmware_rev", "1.0\n"),
+            ("sys/nvme0n1/device/hwmon3/temp1_input", "38850\n"),
+            ("sys/nvme0n1/device/hwmon3/temp1_max", "81850\n"),
+            ("sys/nvme0n1/device/hwmon3/power1_input", "5250000\n"),
+        ]);
+        let report = describe(&root.path("sys/nvme0n1"));
         assert_eq!(
             report,
             DeviceReport {
@@ -110,22 +91,21 @@ mod tests {
                 ..DeviceReport::default()
             }
         );
-        Ok(())
     }
 
     #[test]
-    fn a_sata_disk_is_described_and_nonsense_is_unknown() -> Outcome {
-        let sysfs = Sysfs::new()?;
-        sysfs.put("sda/queue/rotational", "1")?;
-        sysfs.put("sda/device/hwmon/hwmon1/temp1_input", "29000")?;
-        sysfs.put("sda/device/hwmon/hwmon1/temp1_max", "0")?;
-        sysfs.put("sda/device/model", "")?;
-        sysfs.put("sda/device/hwmon/hwmon1/power1_input", "much")?;
-        let report = describe(&sysfs.path("sda"));
+    fn a_sata_disk_is_described_and_nonsense_is_unknown() {
+        let (_folder, root) = tree(&[
+            ("sys/sda/queue/rotational", "1\n"),
+            ("sys/sda/device/hwmon/hwmon1/temp1_input", "29000\n"),
+            ("sys/sda/device/hwmon/hwmon1/temp1_max", "0\n"),
+            ("sys/sda/device/model", "\n"),
+            ("sys/sda/device/hwmon/hwmon1/power1_input", "much\n"),
+        ]);
+        let report = describe(&root.path("sys/sda"));
         assert_eq!((report.temperature_celsius, report.temperature_limit_celsius), (Some(29.0), None));
         assert_eq!((report.model, report.power_watts, report.rotational), (None, None, Some(true)));
-        let nothing = describe(&sysfs.path("vda"));
+        let nothing = describe(&root.path("sys/vda"));
         assert_eq!(nothing, DeviceReport { name: "vda".into(), ..DeviceReport::default() });
-        Ok(())
     }
 }

@@ -18,7 +18,6 @@ export CARGO_INCREMENTAL=0 LLVM_PROFILE_FILE_NAME='pumice-%p-%10m%c.profraw'
 export RUSTFLAGS="${RUSTFLAGS:-} -C llvm-args=-runtime-counter-relocation"
 
 "$cargo" llvm-cov clean --workspace
-"$cargo" llvm-cov test --workspace --lib --bins --tests --locked --no-report --no-run
 # What fails is covered too: the tests are judged by `make test`.
 "$cargo" llvm-cov test --workspace --lib --bins --tests --locked --no-fail-fast --no-report -- --skip two_hundred_seeds ||
     echo "coverage: some tests failed; what follows counts them"

@@ -140,16 +140,17 @@ async fn checkpoint_copy<M: Media>(
         Ok(page) => page,
         Err(error) => return damaged(error),
     };
-    let rows = match Checkpoint::decode_summary(&page).map(|found| found.segments) {
+    let rows = match Checkpoint::decode_summary(&page) {
         Err(DecodeError::Magic(_)) => return CopyState::Foreign,
         Err(error) => return CopyState::Damaged(error.to_string()),
-        Ok(rows) if rows > superblock.geometry.max_segments => {
-            return CopyState::Damaged(format!("its table is of {rows} segments"));
+        // Whole or not: a wipe may have been cut short in it.
+        Ok(found) if found.uuid != superblock.log_id() => return CopyState::Obsolete,
+        Ok(found) if found.segments > superblock.geometry.max_segments => {
+            return CopyState::Damaged(format!("its table is of {} segments", found.segments));
         }
-        Ok(rows) => rows,
+        Ok(found) => found.segments,
     };
     match read_whole(media, position, rows).await {
-        Ok(Ok(found)) if found.uuid != superblock.log_id() => CopyState::Obsolete,
         Ok(Ok(_)) => CopyState::Damaged("it does not fit this drive".to_string()),
         Ok(Err(error)) => CopyState::Damaged(error.to_string()),
         Err(error) => damaged(error),

@@ -98,7 +98,8 @@ pub enum CopyState {
         /// The checkpoint was made when the drive was created or wiped: there is none before it.
         first: bool,
     },
-    /// From before the drive was created anew or wiped.
+    /// Not of this drive as it is now: from before it was created anew or wiped, or from a wipe that was cut
+    /// short. Whole or not.
     Obsolete,
     /// Nothing but zeros.
     Blank,

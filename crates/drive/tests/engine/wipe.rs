@@ -6,11 +6,11 @@ use std::ops::ControlFlow::{Break, Continue};
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 
 use codec::testdata::random;
 use common::{Erased, assert_sound, create_options, erased, new_drive, open, run, spawner};
-use drive::{Drive, Error, OpenOptions, WipeOptions, WipeTarget};
+use drive::{CopyState, Drive, Error, OpenOptions, WipeOptions, WipeTarget, find_copies};
 use image::Image;
 use layout::RecordKind;
 use media::{IoBuf, Media, MemoryMedia};
@@ -144,10 +144,12 @@ fn without_any_checkpoint_it_works_too() {
     assert!(block(&open(&media, 2), 1) == [0; 4096]);
 }
 
-/// A backing that performs a number of writes and syncs, and then fails.
+/// A backing that performs a number of writes and syncs, and then fails. Of the first write that fails, it
+/// takes one page, like a full file system.
 struct Until {
     memory: Arc<MemoryMedia>,
     left: AtomicU64,
+    torn: AtomicBool,
 }
 
 impl Until {
@@ -167,7 +169,14 @@ impl Media for Until {
     }
 
     async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
-        self.take()?;
+        if let Err(cut) = self.take() {
+            if !self.torn.swap(true, SeqCst) {
+                let mut page = IoBuf::zeroed(4096);
+                page.copy_from_slice(&buf[..4096]);
+                self.memory.write(offset, Arc::new(page)).await?;
+            }
+            return Err(cut);
+        }
         self.memory.write(offset, buf).await
     }
 
@@ -177,6 +186,28 @@ impl Media for Until {
 
     async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
         self.memory.discard(offset, len).await
+    }
+}
+
+/// What a wipe leaves when it is cut short is no damage.
+fn no_copy_is_a_fault(media: &Arc<MemoryMedia>) {
+    let options = OpenOptions { read_only: true, ..OpenOptions::new(3, spawner()) };
+    let drive = run(Drive::open(erased(media.clone()), options)).expect("open");
+    assert_eq!(run(drive.check(false)).expect("check"), Vec::<String>::new());
+    let (_, checkpoints) = run(find_copies(&**media));
+    let damaged = checkpoints.iter().filter(|found| matches!(found.state, CopyState::Damaged(_)));
+    assert_eq!(damaged.count(), 0, "{checkpoints:?}");
+}
+
+#[test]
+fn a_wipe_cut_short_on_a_new_drive_leaves_no_damage() {
+    for steps in 1..6 {
+        let memory = Arc::new(MemoryMedia::new(32 * MIB));
+        run(Drive::create(&*memory, &create_options(32 * MIB, 64 * MIB))).expect("create");
+        let until =
+            Until { memory: memory.clone(), left: AtomicU64::new(steps), torn: AtomicBool::new(false) };
+        run(Drive::wipe(&until, WipeOptions::default())).ok();
+        no_copy_is_a_fault(&memory);
     }
 }
 
@@ -198,8 +229,12 @@ fn cut_short_anywhere_it_was_done_or_not() {
                 run(drive.close()).expect("close");
             }
             drop(drive);
-            let until = Until { memory: memory.clone(), left: AtomicU64::new(steps) };
+            let until =
+                Until { memory: memory.clone(), left: AtomicU64::new(steps), torn: AtomicBool::new(false) };
             let done = run(Drive::wipe(&until, WipeOptions::default())).is_ok();
+            if closed {
+                no_copy_is_a_fault(&memory);
+            }
             let drive = open(&memory, 2);
             let found = block(&drive, 7);
             assert!(found == [0; 4096] || found == random(7, 4096));

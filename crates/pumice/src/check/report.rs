@@ -223,7 +223,7 @@ fn print_copies(
 ) -> io::Result<()> {
     let state = |found: &CopyFound| match &found.state {
         CopyState::Whole { number, .. } => format!("number {number}"),
-        CopyState::Obsolete => "of before it was wiped or made anew".to_string(),
+        CopyState::Obsolete => "of another drive, or from before or during a wipe".to_string(),
         CopyState::Blank => "blank".to_string(),
         CopyState::Foreign => "something else".to_string(),
         CopyState::Damaged(why) => format!("damaged ({why})"),

@@ -160,7 +160,8 @@ pub struct ErrorReport {
     /// Reads of a superblock or checkpoint that the other copy served.
     pub corrected_reads_count: u64,
     /// Copies of superblock and checkpoints that did not take what was last written to them; 0 again once
-    /// they do.
+    /// they do. On a drive not open for writing: those of the superblock and the newest checkpoint that were
+    /// not found.
     pub copies_not_taken_count: u32,
     pub unclean_opens_count: u64,
 }

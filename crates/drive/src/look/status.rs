@@ -106,7 +106,8 @@ pub struct Status {
     pub segments_damaged_count: u32,
     /// Not written any more because a write to them failed.
     pub segments_bad_count: u32,
-    /// Copies of superblock and checkpoints that did not take what was last written to them.
+    /// Copies of superblock and checkpoints that did not take what was last written to them. On a read-only
+    /// drive: those of the superblock and the newest checkpoint that were not found.
     pub copies_not_taken_count: u32,
     /// Freed, but still being read.
     pub segments_waiting_count: u32,

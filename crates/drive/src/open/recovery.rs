@@ -13,7 +13,7 @@ use crate::medium::write_out::bad_segments_max;
 use crate::open::replay::{DamagedPack, LoggedChange, PackPlace, Reader, Tail};
 use crate::open::rewrite::{Doubted, NotTaken, Rewritten, rewrite};
 use crate::open::slots::{
-    NewestCheckpoint, copies_agree, find_successor, must_allow_writing, must_hold, read_checkpoint,
+    NewestCheckpoint, find_successor, must_allow_writing, must_hold, other_superblocks, read_checkpoint,
     read_superblock,
 };
 use crate::options::OpenOptions;
@@ -65,8 +65,12 @@ impl<M: Media> Drive<M> {
         if read_only.is_none() {
             must_allow_writing(&superblock)?;
         }
-        let superblock_uneven = superblock_corrected || !copies_agree(&*media, &superblock).await;
+        let other_superblocks = other_superblocks(&*media, &superblock).await;
+        let superblock_uneven = superblock_corrected || !other_superblocks.is_empty();
         let checkpoint = found.checkpoint;
+        let lost_checkpoint = found
+            .corrected
+            .then(|| superblock.geometry.checkpoint_offsets(checkpoint.number)[found.copy_to_write_first]);
         // What may be in a cache only is written to the medium before anything builds on it.
         let rewritten = match read_only {
             None => {
@@ -87,6 +91,8 @@ impl<M: Media> Drive<M> {
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
         core.note_damaged(&tail.damaged);
+        core.note_lost_copies("the superblock", other_superblocks);
+        core.note_lost_copies("the newest checkpoint", lost_checkpoint);
         if let Some(fault) = core.roll_forward(&checkpoint, tail.changes, recovery_bytes_max(&options))? {
             if !accepts {
                 return Err(unread.unwrap_or(Error::Corrupt(fault)));
@@ -370,6 +376,21 @@ impl Core {
                 "damaged records in the newest log: {records}, the first in pack {} at byte {}; what they held cannot \
                  be read",
                 first.sequence, first.position
+            ));
+        }
+    }
+
+    /// Notes copies that were not found. Opening for writing writes the superblock and the checkpoints again;
+    /// until then, one copy is left.
+    fn note_lost_copies(&mut self, what: &str, offsets: impl IntoIterator<Item = u64>) {
+        if !self.mode.is_read_only() {
+            return;
+        }
+        for offset in offsets {
+            self.note_copy(offset, false);
+            self.note(format!(
+                "a copy of {what} is missing, damaged or outdated, at byte {offset:#x} of the backing; the other copy \
+                 is used; opening the drive for writing restores it"
             ));
         }
     }

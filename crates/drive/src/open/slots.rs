@@ -110,15 +110,16 @@ async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize) -> Result<
     result
 }
 
-/// Returns whether both copies of the superblock are this one.
-pub(crate) async fn copies_agree<M: Media>(media: &M, superblock: &Superblock) -> bool {
-    for copy in 0..SUPERBLOCK_COPIES {
-        let page = read_pages(media, Geometry::superblock_offset(copy), PAGE_BYTES).await;
+/// Returns the places of the copies of the superblock that are not this one.
+pub(crate) async fn other_superblocks<M: Media>(media: &M, superblock: &Superblock) -> Vec<u64> {
+    let mut others = Vec::new();
+    for offset in (0..SUPERBLOCK_COPIES).map(Geometry::superblock_offset) {
+        let page = read_pages(media, offset, PAGE_BYTES).await;
         if !page.is_ok_and(|page| Superblock::decode(&page).as_ref() == Ok(superblock)) {
-            return false;
+            others.push(offset);
         }
     }
-    true
+    others
 }
 
 /// Refuses to write to a drive with features that this release does not know and may only read.

@@ -70,7 +70,8 @@ pub(crate) struct Core {
     pub(crate) failed_packs: u32,
     /// Highest update number that a superblock was written with, or may have been.
     pub(crate) updates_tried: u64,
-    /// Places of copies of superblock and checkpoints that did not take what was last written to them.
+    /// Places of copies of superblock and checkpoints that did not take what was last written to them. On a
+    /// read-only drive: of those that were not found.
     pub(crate) copies_not_taken: BTreeSet<u64>,
     /// A superblock or checkpoint is being written. There are never two at a time.
     pub(crate) writing_aside: bool,

@@ -1,5 +1,7 @@
 //! `pumice status`
 
+use std::os::unix::fs::FileExt;
+
 use crate::common::server::text;
 use crate::common::{Drive, Outcome, in_time, needs, succeed};
 
@@ -39,6 +41,25 @@ fn idle_and_served() {
     for key in KEYS {
         assert!(!status[key].is_null(), "{key}");
     }
+}
+
+#[test]
+fn a_lost_copy_of_the_superblock_is_a_warning_until_the_drive_is_served() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    std::fs::File::options().write(true).open(drive.path())?.write_all_at(&[7; 4096], 0)?;
+    let status = drive.status();
+    assert_eq!(status["critical_warning"]["names"], serde_json::json!(["reliability"]), "{status}");
+    assert_eq!(status["errors"]["copies_not_taken_count"], 1);
+    let shown = drive.pumice(&["status", &text(&drive.path())]).stdout;
+    assert!(shown.contains("Warning: reliability"), "{shown}");
+    assert!(shown.contains("note: a copy of the superblock is missing"), "{shown}");
+    assert!(shown.contains("opening the drive for writing restores it"), "{shown}");
+    let server = drive.serve(&[]);
+    assert_eq!(drive.status()["critical_warning"]["bits"], 0);
+    assert!(server.stop().success());
+    assert_eq!(drive.status()["critical_warning"]["bits"], 0);
+    assert_eq!(drive.status()["errors"]["corrected_reads_count"], 1);
+    Ok(())
 }
 
 #[test]

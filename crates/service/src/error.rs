@@ -34,6 +34,27 @@ pub enum ServiceError {
         /// Error of the engine.
         source: drive::Error,
     },
+    /// A drive cannot be created or wiped, because the file system or volume under its backing has no room.
+    #[error(
+        "{}: cannot be {verb}, because the file system or volume under it is full; make room there",
+        shown(path)
+    )]
+    NoRoom {
+        /// Path of the backing.
+        path: PathBuf,
+        /// What was to be done: a participle.
+        verb: &'static str,
+    },
+    /// A drive cannot be created or wiped, because of a limit on the size of files.
+    #[error("{}: cannot be {verb}, because {limit}", shown(path))]
+    BeyondLimit {
+        /// Path of the backing.
+        path: PathBuf,
+        /// What was to be done: a participle.
+        verb: &'static str,
+        /// The limit.
+        limit: media::SizeLimit,
+    },
     /// The drive cannot be opened for writing, because of a limit on the size of files.
     #[error(
         "{}: cannot be opened for writing, because {limit}; or use `pumice serve --read-only`, which writes nothing",

@@ -45,6 +45,8 @@ fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     assert_eq!(created.code, Some(0), "{created:?}");
     assert!(!created.stderr.contains("from the file system"), "it takes less than its file has: {created:?}");
     std::fs::remove_file(&long)?;
+    let second = format!("{mounted}/second");
+    assert_eq!(drive.pumice(&["create", &second, "--size", "64M"]).code, Some(0));
     let path = format!("{mounted}/drive");
     let created = drive.pumice(&["create", &path, "--size", "128M", "--capacity", "128M"]);
     assert_eq!(created.code, Some(0));
@@ -67,6 +69,14 @@ fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     ] {
         fails(&drive.pumice(command), &["is full", "no space left", "--read-only", &path]);
     }
+    // These have nothing to serve read-only instead.
+    let fresh = format!("{mounted}/fresh");
+    for command in [&["create", &fresh, "--size", "64M"][..], &["wipe", &second, "--yes"]] {
+        let refused = drive.pumice(command);
+        fails(&refused, &["is full; make room there", mounted]);
+        assert!(!refused.stderr.contains("--read-only"), "{refused:?}");
+    }
+    assert!(!std::path::Path::new(&fresh).exists());
     let server = drive.serve_paths(&[path.as_ref()], &["--read-only"]);
     let read = drive.file("read");
     succeed("sh", &["-c", &format!("nbdcopy '{}' - | head -c {} > '{read}'", server.uri(), 8 << 20)]);

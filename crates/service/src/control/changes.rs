@@ -147,10 +147,26 @@ pub async fn wipe(
         // A claim takes another drive from its owner.
         Drive::must_be_wiped(&file, &options).await.map_err(failed)?;
     }
-    let owned = Ownership::claim(path, file, Claimed::Drive, take_over, &spawner).await?;
+    let refused = |error| without_room(path, "wiped", &file, error);
+    let owned = Ownership::claim(path, file.clone(), Claimed::Drive, take_over, &spawner).await;
+    let owned = owned.map_err(refused)?;
     let wiped = wipe_owned(path, options, discard, progress, &owned.media).await;
     owned.give_back().await;
-    wiped
+    wiped.map_err(refused)
+}
+
+/// Returns the error of a change that needs room on the backing, and is no opening: it cannot be done
+/// read-only instead.
+fn without_room(path: &Path, verb: &'static str, file: &FileMedia, error: ServiceError) -> ServiceError {
+    use ServiceError::{BackingFull, BeyondLimit, Drive, NoRoom};
+    let path = path.to_path_buf();
+    match error {
+        BackingFull { .. } | Drive { source: drive::Error::BackingFull, .. } => match file.size_limit() {
+            Some(limit) => BeyondLimit { path, verb, limit },
+            None => NoRoom { path, verb },
+        },
+        error => error,
+    }
 }
 
 async fn wipe_owned(
@@ -212,8 +228,9 @@ pub async fn create(
     let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
     // Before anything is written.
     options.validate(media.size_bytes()).map_err(failed)?;
-    let owned =
-        Ownership::claim(path, media.clone(), Claimed::Backing(options.uuid), take_over, &spawner).await?;
+    let refused = |error| without_room(path, "created", media, error);
+    let what = Claimed::Backing(options.uuid);
+    let owned = Ownership::claim(path, media.clone(), what, take_over, &spawner).await.map_err(refused)?;
     let right = MayChange { lease: owned.lease.clone(), runtime: Handle::current() };
     // On another thread: this one keeps checking the mark.
     let prepared = tokio::task::spawn_blocking(move || prepare(&right)).await;
@@ -223,5 +240,5 @@ pub async fn create(
         Err(_) => Err(ServiceError::WorkerGone),
     };
     owned.give_back().await;
-    created
+    created.map_err(refused)
 }

@@ -134,15 +134,18 @@ impl Daemon {
         // Commands for events must not run as root.
         let held = service::hold_commands().await;
         let opened = self.open_all().await;
+        // Removes the sockets of a server that is not going to serve: the user that it becomes may lack the
+        // permission.
+        let early = matches!(opened, Ok(true)).then_some(early);
         let of_drives = self.open.iter().filter_map(|open| open.admin.as_ref());
         let backings = self.open.iter().map(|open| open.config.path.as_path());
         let given_up = self.privileges.give_up(backings, of_drives.chain(&self.down_admin), &held);
         let _held = given_up.is_err().then_some(held);
         self.check_reloads();
-        let result = match (opened, given_up) {
-            (Err(error), _) | (_, Err(error)) => Err(error),
-            (Ok(true), Ok(())) => self.serve(early).await,
-            (Ok(false), Ok(())) => Ok(()),
+        let result = match (opened, given_up, early) {
+            (Err(error), ..) | (_, Err(error), _) => Err(error),
+            (Ok(_), Ok(()), Some(early)) => self.serve(early).await,
+            (Ok(_), Ok(()), None) => Ok(()),
         };
         // Closes all open drives, even if others failed.
         let drives: Vec<_> = self.open.iter().map(|open| open.drive.clone()).collect();

@@ -52,6 +52,22 @@ fn wait_for_log(drive: &Drive, line: &str) {
 }
 
 #[test]
+fn a_server_that_opens_no_drive_leaves_nothing() -> Result<(), std::io::Error> {
+    let folder = tempfile::tempdir()?;
+    let missing = text(&folder.path().join("missing"));
+    let runtime = format!("PUMICE_RUNTIME_DIR={}", text(&folder.path().join("run")));
+    // As it is run by default: a server of root has become another user by the time it gives up.
+    let run =
+        in_time("env", &["-u", "PUMICE_USER", &runtime, env!("CARGO_BIN_EXE_pumice"), "serve", &missing]);
+    assert_eq!(run.code, Some(1), "{run:?}");
+    assert!(run.stderr.contains("no such file"), "{run:?}");
+    let left = std::fs::read_dir(folder.path())?.map(|entry| entry.map(|entry| entry.file_name()));
+    let left: Vec<_> = left.collect::<Result<_, _>>()?;
+    assert!(left.iter().all(|name| name == "run"), "{left:?}");
+    Ok(())
+}
+
+#[test]
 fn a_server_of_root_becomes_another_user_and_stays_useful() {
     if !is_root() || !needs(&["qemu-io"]) {
         return;

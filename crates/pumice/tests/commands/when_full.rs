@@ -51,6 +51,27 @@ fn a_held_write_is_done_as_soon_as_something_is_trimmed() {
 }
 
 #[test]
+fn an_event_of_the_full_drive_precedes_the_growth_that_ends_it() {
+    if !needs(&["qemu-io"]) {
+        return;
+    }
+    let (drive, server, data) = full("error");
+    let mut writing = vec!["-f".to_string(), "raw".to_string()];
+    for at in (40..80).step_by(4) {
+        writing.extend(["-c".to_string(), format!("write -s {data} {at}M 4M")]);
+    }
+    writing.push(server.uri().to_string());
+    assert_ne!(crate::common::in_time("qemu-io", &writing).code, Some(0));
+    assert_eq!(drive.pumice(&["set-size", &text(&drive.path()), "128M"]).code, Some(0));
+    wait_until("the growth", || drive.log().contains("physical size"));
+    wait_until("the event", || drive.log().contains("out of physical space"));
+    let log = drive.log();
+    let (full, grown) = (log.find("out of physical space"), log.find("physical size"));
+    assert!(full < grown, "{log}");
+    assert!(server.stop().success());
+}
+
+#[test]
 fn a_held_write_fails_when_its_time_is_over() {
     if !needs(&["qemu-io"]) {
         return;

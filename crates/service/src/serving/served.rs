@@ -302,6 +302,8 @@ impl ServedDrive {
             let before = self.gate.drive.status().physical_size_bytes;
             let lease = self.ownership.lock().await.as_ref().map(|ownership| ownership.lease.clone());
             let backing = (&self.media, lease.as_deref());
+            // A drive that is out of space has space afterwards.
+            self.monitor.catch_up().await;
             grow(&self.path, &self.gate.drive, backing, bytes, allocation).await?;
             self.gate.held.room_made();
             tracing::info!(drive = %shown(&self.path), before, now = bytes, "physical size");

@@ -172,6 +172,12 @@ impl Monitor {
         self.watched.emit(events, hook.as_ref().map(Hook::sender).as_ref());
     }
 
+    /// Reports what happened until now, before a change that may end it.
+    pub(crate) async fn catch_up(&self) {
+        let events = self.watched.new_events();
+        self.emit(&events).await;
+    }
+
     /// Ends monitoring, after a last poll.
     pub(crate) async fn stop(&self) {
         self.stop.send_replace(true);
@@ -179,8 +185,7 @@ impl Monitor {
             // A panic of the task was already reported.
             let _ = task.await;
         }
-        let events = self.watched.new_events();
-        self.emit(&events).await;
+        self.catch_up().await;
         self.watched.count_powered();
     }
 

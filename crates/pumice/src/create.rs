@@ -25,6 +25,7 @@ use crate::signatures::{self, Contents};
 use crate::size::Size;
 use crate::usage;
 
+const PAGE: u64 = media::PAGE_BYTES as u64;
 const BLOCK: u64 = layout::BLOCK_BYTES as u64;
 
 #[derive(clap::Args)]
@@ -234,11 +235,37 @@ fn open_existing(args: &Args) -> Result<(FileMedia, Option<File>)> {
         Some(Size(size)) => grow(args, size)?,
         None => None,
     };
+    refuse_small_file(args)?;
     let media = FileMedia::open(&args.path, false, Direct::Auto)?;
     if let Some(warning) = media.warning() {
         usage::complain(&format!("warning: {warning}"));
     }
     Ok((media, grown))
+}
+
+/// Refuses a regular file that is too small for a page, and so for any drive.
+fn refuse_small_file(args: &Args) -> Result<()> {
+    let path = &args.path;
+    let metadata = std::fs::metadata(path).with_context(|| format!("{}: cannot look at it", shown(path)))?;
+    match (metadata.len(), args.size) {
+        (PAGE.., _) => Ok(()),
+        _ if !metadata.is_file() => Ok(()),
+        (0, None) => bail!("{}: is empty; use --size to extend it", shown(path)),
+        (bytes, None) => check_sizes(args, bytes),
+        (bytes, Some(Size(size))) => must_hold(args, bytes, size),
+    }
+}
+
+/// Refuses a backing that is smaller than the size asked for.
+fn must_hold(args: &Args, bytes: u64, size: u64) -> Result<()> {
+    if size > bytes {
+        let (size, room) = human::distinct(size, bytes);
+        bail!(
+            "{}: holds {room}, less than --size {size}; choose a smaller size, or grow it first",
+            shown(&args.path)
+        );
+    }
+    Ok(())
 }
 
 /// Extends an empty regular file, as left by `touch` or `mktemp`. Refuses a size that is too small for a
@@ -316,10 +343,7 @@ fn refuse_contents(media: &FileMedia) -> Result<()> {
 fn options(args: &Args, media: &FileMedia) -> Result<CreateOptions> {
     let path = shown(&args.path);
     let physical = args.size.map_or(media.size_bytes(), |size| size.0);
-    if physical > media.size_bytes() {
-        let (size, room) = human::distinct(physical, media.size_bytes());
-        bail!("{path}: holds {room}, less than --size {size}; choose a smaller size, or grow it first");
-    }
+    must_hold(args, media.size_bytes(), physical)?;
     let physical = physical / media::PAGE_BYTES as u64 * media::PAGE_BYTES as u64;
     check_sizes(args, physical)?;
     let options = CreateOptions {

@@ -73,7 +73,7 @@ pub enum MediaError {
         found: &'static str,
     },
     /// The backing is smaller than a single page.
-    #[error("{}: {} is too small; a backing holds at least 4 KiB", path.display(), exact_size(*size_bytes))]
+    #[error("{}: {} is too small to hold a drive", path.display(), exact_size(*size_bytes))]
     TooSmall {
         /// The path as it was given.
         path: PathBuf,

@@ -171,7 +171,7 @@ fn attach(path: &Path, how: &How, args: &Args) -> Result<()> {
         if args.json {
             return print_json(&document(&record));
         }
-        Ok(writeln!(std::io::stdout(), "{}", device.display())?)
+        Ok(writeln!(crate::output::stdout(), "{}", device.display())?)
     });
     if !args.json {
         crate::usage::complain(&explain(&record));

@@ -4,7 +4,7 @@ mod empty;
 mod examine;
 mod progress;
 
-use std::io::{self, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -202,7 +202,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         }
         None => return measure(args),
     };
-    Ok(io::stdout().write_all(out.as_bytes())?)
+    Ok(crate::output::stdout().write_all(out.as_bytes())?)
 }
 
 fn read(path: &Path) -> Result<Run> {
@@ -295,7 +295,7 @@ fn measure_on(
     if let Some(html) = html {
         html.write(&::bench::page(&run))?;
     }
-    io::stdout().write_all(::bench::text(&run).as_bytes())?;
+    crate::output::stdout().write_all(::bench::text(&run).as_bytes())?;
     if !run.complete {
         complain("warning: the run is not complete: see what was left out, or give it more time (--minutes)");
     }

@@ -42,7 +42,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.json {
         return print_json(&json!({ "drives": drives.iter().map(document).collect::<Vec<Value>>() }));
     }
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if !args.no_header {
         let path = if args.path.is_none() { "\tpath" } else { "" };
         writeln!(out, "{}{path}", CAPACITY_COLUMNS.join("\t"))?;

@@ -101,7 +101,7 @@ fn examine(args: &Args) -> Result<()> {
         let owner = drive::find_owner(&media).await;
         Ok(CheckOutcome::Open(Box::new(Checked { status, report, owner })))
     })??;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     let printed = match args.json {
         true => print_json(&found.json(&args.path)),
         false => found.print(&mut out).map_err(Into::into),

@@ -16,5 +16,5 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut crate::Cli::command(), "pumice", &mut script);
-    Ok(std::io::stdout().write_all(&script)?)
+    Ok(crate::output::stdout().write_all(&script)?)
 }

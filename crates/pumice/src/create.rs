@@ -193,7 +193,7 @@ fn print(args: &Args, options: &CreateOptions, warning: Option<&str>) -> Result<
         }));
     }
     writeln!(
-        std::io::stdout(),
+        crate::output::stdout(),
         "{}: a drive of {} logical on {} physical, {}-byte sectors, codec {}",
         shown(&args.path),
         human::bytes(options.logical_capacity_bytes),

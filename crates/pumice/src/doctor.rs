@@ -186,7 +186,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     findings.extend(processors::checks(&patient));
     let failed = findings.iter().filter(|finding| finding.verdict == Verdict::Fail).count();
     let path = patient.path.display();
-    let mut out = anstream::stdout().lock();
+    let mut out = crate::output::coloured_stdout();
     if args.json {
         let checks: Vec<_> = findings.iter().map(Finding::json).collect();
         let answer = json!({ "path": path_text(&patient.path), "failed_count": failed, "checks": checks });

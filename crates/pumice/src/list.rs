@@ -94,7 +94,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     // What is read by a program gets everything.
     let width = (!args.wide && std::io::stdout().is_terminal()).then(terminal_width);
-    write!(anstream::stdout(), "{}", render(&rows, !args.no_header, width))?;
+    write!(crate::output::coloured_stdout(), "{}", render(&rows, !args.no_header, width))?;
     Ok(())
 }
 

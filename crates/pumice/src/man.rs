@@ -29,7 +29,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         let path = args.dir.join(name);
         std::fs::write(&path, page).with_context(|| format!("{}: cannot write it", path.display()))?;
     }
-    writeln!(io::stdout(), "{shown}: {} pages", pages.len())?;
+    writeln!(crate::output::stdout(), "{shown}: {} pages", pages.len())?;
     Ok(())
 }
 

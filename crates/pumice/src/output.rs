@@ -2,28 +2,56 @@
 //! it.
 
 use std::fs;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind, StdoutLock, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
 use crate::usage;
 
+/// An output whose errors name standard output.
+pub(crate) struct Named<W>(W);
+
+/// Returns standard output. Text keeps its colours.
+pub(crate) fn stdout() -> Named<StdoutLock<'static>> {
+    Named(io::stdout().lock())
+}
+
+/// Returns standard output. Colours are removed unless it is a terminal that shows them.
+pub(crate) fn coloured_stdout() -> Named<anstream::AutoStream<StdoutLock<'static>>> {
+    Named(anstream::stdout().lock())
+}
+
+impl<W: Write> Write for Named<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(named)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush().map_err(named)
+    }
+}
+
+/// Names standard output in an error of it. The kind stays: a closed pipe is no failure.
+fn named(error: io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("standard output cannot be written: {error}"))
+}
+
 /// Prints one JSON document on standard output.
 pub(crate) fn print_json(document: &impl serde::Serialize) -> Result<()> {
-    let mut out = io::stdout().lock();
+    let mut out = stdout();
     // Converted to an I/O error: a closed pipe ends the command without a message.
     serde_json::to_writer_pretty(&mut out, document).map_err(io::Error::from)?;
     Ok(writeln!(out)?)
 }
 
-/// Prints the result of a completed change. If standard output cannot be written, prints a warning with
-/// `what` instead of failing, because the change was made.
+/// Prints the result of a completed change. If that fails, prints a warning with `what` instead of failing,
+/// because the change was made.
 pub(crate) fn report_result(what: &str, print: impl FnOnce() -> Result<()>) {
     if let Err(error) = print()
         && !crate::is_broken_pipe(&error)
     {
-        usage::complain(&format!("warning: {what}, but standard output cannot be written: {error}"));
+        usage::complain(&format!("warning: {what}, but {}", usage::one_line(&error)));
     }
 }
 

@@ -114,7 +114,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
                 WrongUsage(format!("--physical {}: {why}", args.physical.0))
             },
         )?;
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if args.json {
         let answer = json!({
             "version": 1,

@@ -77,7 +77,7 @@ fn print(drive: &StatusReport, warning: Option<&str>, json: bool) -> Result<()> 
         }))?;
     } else {
         writeln!(
-            std::io::stdout(),
+            crate::output::stdout(),
             "{}: {} logical on {} physical",
             shown(&drive.path),
             human::bytes(drive.logical_capacity_bytes),

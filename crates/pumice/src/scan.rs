@@ -14,7 +14,7 @@ use codec::Policy;
 use crate::output::Output;
 use crate::output::print_json;
 use crate::size::Size;
-use crate::usage::{WrongUsage, complain};
+use crate::usage::{WrongUsage, complain, whole_number};
 use progress::Bar;
 
 #[derive(clap::Args)]
@@ -62,13 +62,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "SIZE")]
     max_rate: Option<Size>,
     /// Number of threads [default: one per core, at least 4]
-    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    #[arg(long, value_parser = whole_number(1..=1024_u16))]
     threads: Option<u16>,
     /// Seed of the random samples, for repeatable results [default: random]
     #[arg(long)]
     seed: Option<u64>,
     /// Directory levels reported separately
-    #[arg(long, default_value = "1", value_parser = clap::value_parser!(u8).range(1..))]
+    #[arg(long, default_value = "1", value_parser = whole_number(1..=u8::MAX))]
     depth: u8,
     /// Cross file system boundaries
     #[arg(long)]
@@ -282,7 +282,7 @@ fn refuse_again(sources: &[String]) -> Result<()> {
 }
 
 fn print(args: &Args, report: &Report) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if args.json {
         print_json(report)?;
     } else {

@@ -31,7 +31,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn print(args: &Args, before: &str, drive: &StatusReport) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if args.json {
         let json = serde_json::json!({ "path": path_text(&args.path), "codec_before": before, "codec": drive.codec });
         return print_json(&json);

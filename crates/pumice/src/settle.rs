@@ -147,7 +147,7 @@ fn report_run(args: &Args, before: f64, drive: &StatusReport) -> Result<()> {
 
 fn print(args: &Args, before: f64, drive: &StatusReport, run: &SettleRunReport) -> Result<()> {
     let path = shown(&args.path);
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if args.json {
         let json = serde_json::json!({
             "path": path_text(&args.path),

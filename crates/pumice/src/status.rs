@@ -57,7 +57,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     if args.path.is_none() {
         complain_of_attachments(&drives);
     }
-    let mut out = anstream::stdout().lock();
+    let mut out = crate::output::coloured_stdout();
     if args.json {
         print_json(&StatusAnswer { drives })?;
     } else if drives.is_empty() {

@@ -15,6 +15,7 @@ use tco::{Applied, Comparison, Field, Influence, Origin, PRESETS, Scenario, Swee
 
 use crate::input::{text_in, text_of};
 use crate::output::Output;
+use crate::usage::whole_number;
 
 /// Total cost of ownership with the SNIA storage TCO model and extensions, described in docs/reference/tco.md
 #[derive(clap::Args)]
@@ -52,7 +53,7 @@ pub(crate) struct Args {
     #[arg(long)]
     tornado: bool,
     /// Variation of each input for --tornado, in percent of its value
-    #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = clap::value_parser!(u8).range(1..=99))]
+    #[arg(long, value_name = "PERCENT", default_value = "20", value_parser = whole_number(1..=99_u8))]
     vary: u8,
     /// Print JSON (stable interface)
     #[arg(long, conflicts_with = "csv")]
@@ -106,11 +107,11 @@ struct Report {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     if args.fields {
-        return Ok(io::stdout().write_all(text::fields().as_bytes())?);
+        return Ok(crate::output::stdout().write_all(text::fields().as_bytes())?);
     }
     let preset = args.preset.as_deref().and_then(tco::preset);
     if let Some(preset) = preset.filter(|_| args.print) {
-        return Ok(io::stdout().write_all(preset.text.as_bytes())?);
+        return Ok(crate::output::stdout().write_all(preset.text.as_bytes())?);
     }
     let page = args.html.as_deref().map(Output::check).transpose()?;
     let report = report(args, preset)?;
@@ -124,7 +125,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     } else {
         text::text(&report, args.tornado)
     };
-    Ok(io::stdout().write_all(out.as_bytes())?)
+    Ok(crate::output::stdout().write_all(out.as_bytes())?)
 }
 
 fn report(args: &Args, preset: Option<&tco::Preset>) -> Result<Report> {

@@ -41,7 +41,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 
 fn print(args: &Args, training: &TrainingReport, compression: &CompressionReport) -> Result<()> {
     let path = shown(&args.path);
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     if args.json {
         let json = serde_json::json!({
             "path": path_text(&args.path),

@@ -1,11 +1,14 @@
 //! Errors on one line: problem, location and remedy.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::io::Write;
+use std::ops::RangeInclusive;
 use std::process::ExitCode;
+use std::str::FromStr;
 
 use clap::Command;
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 
 use crate::colour::{Mood, paint};
 
@@ -61,9 +64,46 @@ pub(crate) fn refuse(error: &clap::Error, program: &Command, arguments: &[OsStri
         let _ = error.print();
         return ExitCode::from(2);
     }
-    let what = first_paragraph(&error.render().to_string());
+    let what = wrong_value(error).unwrap_or_else(|| first_paragraph(&error.render().to_string()));
     complain(&format!("{what}; see `{} --help`", named(program, arguments)));
     ExitCode::from(2)
+}
+
+/// Returns the message for a value that is none of those possible, or not the number that it should be:
+/// those of the libraries do not say what was expected. `None` for other errors.
+fn wrong_value(error: &clap::Error) -> Option<String> {
+    let text = |kind| match error.get(kind) {
+        Some(ContextValue::String(text)) => Some(text.as_str()),
+        _ => None,
+    };
+    let (name, value) = (text(ContextKind::InvalidArg)?, text(ContextKind::InvalidValue)?);
+    let cause = std::error::Error::source(error);
+    let expected = match (error.kind(), error.get(ContextKind::ValidValue)) {
+        (ErrorKind::InvalidValue, Some(ContextValue::Strings(valid))) => one_of(valid)?,
+        (ErrorKind::ValueValidation, _) if cause?.is::<std::num::ParseIntError>() => "a whole number".into(),
+        (ErrorKind::ValueValidation, _) if cause?.is::<std::num::ParseFloatError>() => "a number".into(),
+        _ => return None,
+    };
+    Some(printable(&format!("invalid value '{value}' for '{name}': expected {expected}")))
+}
+
+/// Formats words as `a, b or c`.
+fn one_of(words: &[String]) -> Option<String> {
+    Some(match words.split_last()? {
+        (last, []) => last.clone(),
+        (last, others) => format!("{} or {last}", others.join(", ")),
+    })
+}
+
+/// Parser for a whole number in a range. Its error names the range.
+pub(crate) fn whole_number<T>(range: RangeInclusive<T>) -> impl Fn(&str) -> Result<T, String> + Clone
+where
+    T: FromStr + PartialOrd + Copy + Display,
+{
+    move |text| {
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        number.ok_or_else(|| format!("expected a whole number from {} to {}", range.start(), range.end()))
+    }
 }
 
 /// Returns the command that arguments name, as it is called, such as `pumice bench compare`.

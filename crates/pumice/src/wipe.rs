@@ -127,7 +127,7 @@ pub(crate) fn erase(path: &Path, options: WipeOptions, how: &Erasing) -> Result<
                 "may_come_back": wiped.may_come_back,
             }));
         }
-        let mut out = std::io::stdout();
+        let mut out = crate::output::stdout();
         writeln!(out, "{}: wiped", shown(path))?;
         if discard && matches!(space, SpaceAfterWipe::Kept) {
             let why = "the drive was made with --preallocate, or the backing cannot discard";

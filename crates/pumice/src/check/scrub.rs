@@ -24,7 +24,7 @@ pub(super) fn run(args: &Args, drive: &StatusReport) -> Result<()> {
     let path = &args.path;
     if args.stop {
         ask(path, &Change::StopScrub)?;
-        return Ok(writeln!(std::io::stdout(), "{}: stopped", path.display())?);
+        return Ok(writeln!(crate::output::stdout(), "{}: stopped", path.display())?);
     }
     if !args.deep {
         bail!(
@@ -60,7 +60,7 @@ fn ask(path: &Path, what: &Change) -> Result<ScrubReport> {
 }
 
 fn report_end(args: &Args, report: &ScrubReport) -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     let path = args.path.display();
     let mut print = || {
         if args.json {

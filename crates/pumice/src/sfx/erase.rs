@@ -111,7 +111,7 @@ fn erase_in_server(path: &Path, id: Uuid, options: WipeOptions, only_if_empty: b
         bail!("{}: its server is gone; nothing was erased, try again", shown(path));
     }
     report_result(&format!("{}: wiped", shown(path)), || {
-        Ok(writeln!(std::io::stdout(), "{}: wiped", shown(path))?)
+        Ok(writeln!(crate::output::stdout(), "{}: wiped", shown(path))?)
     });
     Ok(())
 }

@@ -160,7 +160,11 @@ fn set_feature(args: &SetFeatureArgs) -> Result<()> {
         (CLEAR_CARD, _) => erase::erase(&card, WipeOptions::default(), args.force),
         (ATOMIC_WRITES, Some(1)) => {
             let kib = card.drive.atomic_write_bytes >> 10;
-            Ok(writeln!(std::io::stdout(), "{}: atomic writes are on, for up to {kib} KiB", card.name())?)
+            Ok(writeln!(
+                crate::output::stdout(),
+                "{}: atomic writes are on, for up to {kib} KiB",
+                card.name()
+            )?)
         }
         (ATOMIC_WRITES, Some(0)) => {
             // No host can tell the difference.
@@ -190,7 +194,7 @@ fn change_cap(args: &ChangeCapArgs) -> Result<()> {
     report_result(&format!("{}: changed", card.name()), || {
         let (logical, physical) =
             (gigabytes(drive.logical_capacity_bytes), gigabytes(drive.physical_limit_bytes));
-        Ok(writeln!(std::io::stdout(), "{}: {logical} on {physical}", card.name())?)
+        Ok(writeln!(crate::output::stdout(), "{}: {logical} on {physical}", card.name())?)
     });
     if let Some(warning) = too_much(&drive) {
         usage::complain(&format!("warning: {warning}"));

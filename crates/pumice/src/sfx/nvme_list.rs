@@ -13,7 +13,7 @@ const COLUMNS: [(&str, usize); 7] =
 const NAMESPACE: &str = "1";
 
 pub(super) fn run() -> Result<()> {
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     writeln!(out, "{}", line(COLUMNS.map(|(name, _)| name.to_string())))?;
     writeln!(out, "{}", line(COLUMNS.map(|(_, width)| "-".repeat(width))))?;
     // Nothing is known of the others.

@@ -44,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         return Ok(());
     }
     let root = Root::machine();
-    let mut out = std::io::stdout().lock();
+    let mut out = crate::output::stdout();
     for (index, card) in cards.iter().enumerate() {
         let gap = if index > 0 { "\n" } else { "" };
         write!(out, "{gap}{}", render(card, &hardware::under(&root, &card.drive)))?;

@@ -53,6 +53,32 @@ fn what_was_done_is_done() -> Outcome {
     Ok(())
 }
 
+/// A failure to print a report is a failure, and names the output.
+#[test]
+fn a_report_that_cannot_be_written_is_an_error_of_the_output() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let (path, pages) = (text(&drive.path()), drive.file("pages"));
+    let commands: [&[&str]; 9] = [
+        &["status", &path],
+        &["status", &path, "--json"],
+        &["list", "--json"],
+        &["capacity", &path],
+        &["doctor", &path],
+        &["plan", "--physical", "64M", "--ratio", "2"],
+        &["tco", "--fields"],
+        &["man", &pages],
+        &["completions", "bash"],
+    ];
+    for command in commands {
+        let (code, stderr) = run(command, true)?;
+        assert_eq!(code, Some(1), "{command:?}: {stderr}");
+        let expected = "pumice: standard output cannot be written: No space left on device";
+        assert_eq!(stderr.lines().last(), Some(expected), "{command:?}");
+        assert_eq!(run(command, false)?.0, Some(0), "{command:?}");
+    }
+    Ok(())
+}
+
 /// Runs a command whose standard error is closed or full, and returns its exit code.
 fn unheard(drive: &Drive, redirection: &str, arguments: &[&str]) -> Option<i32> {
     let script = format!("exec \"$0\" \"$@\" {redirection}");

@@ -1,7 +1,9 @@
-//! `pumice status --watch`: a live view of drives that are being served.
+//! `pumice status --watch`: a live view of drives that are being served. Without a terminal that it can be
+//! drawn on, plain reports follow each other.
 
 mod columns;
 mod history;
+mod plain;
 mod view;
 
 use std::io::IsTerminal;
@@ -41,9 +43,6 @@ impl std::str::FromStr for Interval {
 
 /// Shows the live view until the user quits.
 pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
-    if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {
-        bail!("--watch needs a terminal; scripts ask `pumice status --json` again and again");
-    }
     let first = match path {
         Some(path) => crate::served::drive(path)?.into_iter().collect(),
         None => crate::served::drives().0,
@@ -53,6 +52,9 @@ pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
     {
         bail!("{}: no server has it: --watch is for drives that are being served", shown(path));
     }
+    if !can_draw() {
+        return plain::run(first, path, interval.0);
+    }
     let mut history = History::default();
     history.update(first);
     let looks = look_on(path.map(Path::to_path_buf), interval);
@@ -60,6 +62,12 @@ pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
     let watched = watch(&mut terminal, &mut history, (&looks, path.is_some()));
     let restored = ratatui::try_restore();
     watched.and(restored.map_err(Into::into))
+}
+
+/// Returns whether there is a terminal, and it can move its cursor.
+fn can_draw() -> bool {
+    let is_dumb = std::env::var_os("TERM").is_none_or(|name| name.is_empty() || name == "dumb");
+    std::io::stdout().is_terminal() && std::io::stdin().is_terminal() && !is_dumb
 }
 
 /// Requests status in a separate thread, so that a server that does not respond does not block the keyboard.

@@ -26,6 +26,7 @@ fn surroundings() -> Outcome<Drive> {
     let drive = Drive::create(&["--size", "32M"]);
     fs::write(drive.file("text"), sample(3, 100_000))?;
     fs::write(drive.file("empty"), "")?;
+    fs::write(drive.file("tiny"), "abcdef")?;
     fs::create_dir(drive.file("dir"))?;
     std::os::unix::fs::symlink(drive.file("nowhere"), drive.file("dangling"))?;
     std::os::unix::fs::symlink(drive.file("loop"), drive.file("loop"))?;
@@ -61,7 +62,7 @@ fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
     let long = "x".repeat(300);
     let paths = [
         ("text", "not a Pumice drive"),
-        ("empty", "too small"),
+        ("empty", "too small to hold a drive"),
         ("dir", "directory"),
         ("dangling", "no such file"),
         ("loop", "symbolic links"),
@@ -111,6 +112,33 @@ fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
 }
 
 #[test]
+fn a_wrong_number_is_named_with_the_right_ones() {
+    for (arguments, says) in [
+        (
+            &["scan", "x", "--threads", "x"][..],
+            "invalid value 'x' for '--threads <THREADS>': expected a whole number \
+            from 1 to 1024; see",
+        ),
+        (&["scan", "x", "--threads", "0"], "from 1 to 1024; see"),
+        (&["scan", "x", "--depth", "999"], "from 1 to 255; see"),
+        (
+            &["scan", "x", "--seed", "x"],
+            "invalid value 'x' for '--seed <SEED>': expected a whole number; see",
+        ),
+        (&["scan", "x", "--seed", ""], "'' for '--seed <SEED>': expected a whole number; see"),
+        (&["tco", "--vary", "1.5"], "from 1 to 99; see"),
+        (&["detach", "x", "--wait", "soon"], "'--wait <SECONDS>': expected a whole number; see"),
+        (&["serve", "x", "--io", "fast"], "'--io <HOW>': expected auto, uring or plain; see"),
+        (&["bench", "x"], "expected"),
+    ] {
+        let run = pumice(arguments);
+        refused(&run, 2, says, &arguments);
+        let library = ["invalid digit", "possible values", "is not in", "similar value"];
+        assert!(!library.iter().any(|words| run.stderr.contains(words)), "{run:?}");
+    }
+}
+
+#[test]
 fn create_makes_nothing_and_overwrites_nothing() -> Outcome {
     let drive = surroundings()?;
     let before = everything(drive.folder());
@@ -118,7 +146,9 @@ fn create_makes_nothing_and_overwrites_nothing() -> Outcome {
         (&["drive"][..], 1, "holds a Pumice drive"),
         (&["text"], 1, "--force"),
         (&["text", "--force"], 1, "at least 25.00 MiB"),
-        (&["empty"], 1, "too small"),
+        (&["empty"], 1, "is empty; use --size"),
+        (&["tiny"], 1, "physical size 6 B is too small: at least 25.00 MiB"),
+        (&["tiny", "--size", "64M", "--force"], 1, "holds 6 B, less than --size 64.00 MiB"),
         (&["empty", "--size", "64M", "--capacity", "0"], 1, "capacity"),
         (&["dir"], 1, "directory"),
         (&["loop", "--size", "64M"], 1, "symbolic links"),
@@ -140,13 +170,18 @@ fn create_makes_nothing_and_overwrites_nothing() -> Outcome {
         (&["drive", "--force", "--capacity", "1000"], 1, "4096"),
         (&["drive", "--force", "--preallocate"], 1, "exists already"),
         (&["drive", "--force", "--codec", "zstd:99"], 2, "zstd:LEVEL"),
-        (&["drive", "--force", "--sector", "520"], 2, "512, 4096"),
+        (&["drive", "--force", "--sector", "520"], 2, "512 or 4096"),
         (&["drive", "--force", "--size", "99999999999999999999"], 2, "expected a size below 16 EiB"),
         (&["drive", "--force", "--size", "1.5.2G"], 2, "expected a size"),
         (&["drive", "--force", "--size", "nan"], 2, "expected a size"),
         (&["drive", "--force", "--endurance", "-1"], 2, "-1"),
         (&["drive", "--force", "--size"], 2, "value is required"),
         (&["drive", "--force", "--siz", "1G"], 2, "similar argument exists: '--size'"),
+        (
+            &["new", "--size", "64M", "--sector", "51"],
+            2,
+            "'51' for '--sector <SECTOR>': expected 512 or 4096; see",
+        ),
         (&["drive", "--force", "other"], 2, "unexpected"),
         (&[""], 2, "value is required"),
         (&[], 2, "<PATH>"),
@@ -217,10 +252,10 @@ fn serve_opens_no_drive_that_it_cannot_offer() -> Outcome {
         (&["--background-cpu", "nan"], 2, "0 to 100"),
         (&["--background-cpu", "some"], 2, "0 to 100"),
         (&["--user=+0"], 2, "expected a user, by name or number"),
-        (&["--io", "spdk"], 2, "auto, uring, plain"),
-        (&["--log-format", "xml"], 2, "text, json"),
-        (&["--direct", "maybe"], 2, "auto, on, off"),
-        (&["--write-cache", "maybe"], 2, "on, off"),
+        (&["--io", "spdk"], 2, "auto, uring or plain"),
+        (&["--log-format", "xml"], 2, "text or json"),
+        (&["--direct", "maybe"], 2, "auto, on or off"),
+        (&["--write-cache", "maybe"], 2, "on or off"),
     ] {
         let run = pumice_with(&drive, &[], &[&["serve", "drive"], arguments].concat());
         refused(&run, code, says, &arguments);
@@ -252,7 +287,7 @@ fn commands_that_look_or_change_refuse_wrong_words() -> Outcome {
         (&["status", "drive", "--json", "--watch"], 2, "cannot be used with"),
         (&["status", "--watch=0", "drive"], 2, "--watch"),
         (&["status", "--watch=soon"], 2, "--watch"),
-        (&["status", "--watch", "drive"], 1, "terminal"),
+        (&["status", "--watch", "drive"], 1, "no server has it"),
         (&["capacity", "drive", "--json", "--no-header"], 2, "--json"),
         (&["capacity", "drive", "--no-headers"], 2, "--no-header"),
         (&["check"], 2, "<PATH>"),

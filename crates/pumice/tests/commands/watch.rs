@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use crate::common::server::text;
-use crate::common::{Drive, Outcome, needs};
+use crate::common::{Drive, Outcome, needs, succeed};
 
 #[test]
 fn shows_drives_until_somebody_has_seen_enough() -> Outcome {
@@ -49,12 +49,59 @@ fn shows_drives_until_somebody_has_seen_enough() -> Outcome {
     Ok(())
 }
 
+/// Shows a report again and again.
+const WATCH: &str = concat!(env!("CARGO_BIN_EXE_pumice"), " status --watch=0.1");
+
+/// Two reports, without anything that moves a cursor.
+fn assert_plain(drive: &Drive, shown: &str) {
+    assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    assert!(shown.matches("Device Status:").count() >= 2, "{shown:?}");
+    assert!(shown.contains(" UTC") && shown.contains(&text(&drive.path())), "{shown:?}");
+}
+
 #[test]
-fn wants_a_terminal_and_a_sane_interval() {
+fn prints_plain_reports_without_a_terminal() {
     let drive = Drive::create(&["--size", "64M"]);
-    let run = drive.pumice(&["status", "--watch"]);
-    assert_eq!(run.code, Some(1), "{run:?}");
-    assert!(run.stderr.contains("terminal"), "{run:?}");
+    let _server = drive.serve(&[]);
+    let runtime = format!("PUMICE_RUNTIME_DIR={}", text(&drive.runtime_dir()));
+    // Ends when its reader does.
+    let script = format!("{WATCH} | head -n 40");
+    assert_plain(&drive, &succeed("env", &[&runtime, "TERM=xterm", "sh", "-c", &script]));
+}
+
+#[test]
+fn prints_plain_reports_on_a_dumb_terminal() -> Outcome {
+    if !needs(&["script"]) {
+        return Ok(());
+    }
+    let drive = Drive::create(&["--size", "64M"]);
+    let _server = drive.serve(&[]);
+    let mut child = Command::new("timeout")
+        .args(["60", "script", "--quiet", "--command", WATCH, "/dev/null"])
+        .env("PUMICE_RUNTIME_DIR", drive.runtime_dir())
+        .env("TERM", "dumb")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()?;
+    let mut stdin = child.stdin.take().ok_or("no input")?;
+    let mut stdout = child.stdout.take().ok_or("no output")?;
+    let (mut shown, mut part) = (Vec::new(), [0; 4096]);
+    while String::from_utf8_lossy(&shown).matches("Time to Full:").count() < 2
+        && let count @ 1.. = stdout.read(&mut part)?
+    {
+        shown.extend_from_slice(&part[..count]);
+    }
+    // Interrupts it.
+    stdin.write_all(b"\x03")?;
+    std::io::copy(&mut stdout, &mut std::io::sink())?;
+    child.wait()?;
+    assert_plain(&drive, &String::from_utf8_lossy(&shown));
+    Ok(())
+}
+
+#[test]
+fn wants_a_sane_interval() {
+    let drive = Drive::create(&["--size", "64M"]);
     for arguments in [&["--watch=0"][..], &["--watch=soon"], &["--watch=-1"], &["--watch", "--json"]] {
         let run = drive.pumice(&[&["status"], arguments].concat());
         assert_eq!((run.code, run.stderr.lines().count()), (Some(2), 1), "{arguments:?}: {run:?}");

@@ -3,11 +3,12 @@
 //! not fit in the buffer are dropped, and their number is logged.
 
 use std::borrow::Cow;
-use std::io::{IsTerminal, Write};
+use std::io::Write;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use anstream::{AutoStream, ColorChoice};
 use tracing_appender::non_blocking::{ErrorCounter, NonBlocking, NonBlockingBuilder};
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::format::Writer;
@@ -66,10 +67,9 @@ pub(crate) fn start(format: Format) {
     let _ = DROPPED.set(writer.error_counter());
     // Dropping the guard prints to standard output if the log is stuck, and may hang there.
     std::mem::forget(guard);
-    let lines = layer()
-        .with_writer(Counting(writer))
-        .with_ansi(std::io::stderr().is_terminal() && format == Format::Text)
-        .with_target(false);
+    let colours = AutoStream::choice(&std::io::stderr()) != ColorChoice::Never;
+    let lines =
+        layer().with_writer(Counting(writer)).with_ansi(format == Format::Text && colours).with_target(false);
     let lines = match format {
         Format::Text => lines.boxed(),
         Format::Json => lines.json().flatten_event(true).boxed(),

@@ -1,6 +1,7 @@
 //! `pumice man`: manual pages, generated from the definition of the command line.
 
 mod configuration;
+mod environment;
 mod exit_status;
 mod notes;
 mod synopsis;
@@ -109,6 +110,10 @@ fn page(command: &Command, name: &str, others: &[String]) -> io::Result<Vec<u8>>
     for (code, meaning) in exit_status::of(name) {
         writeln!(out, ".TP\n{code}\n{}", escape(&meaning))?;
     }
+    writeln!(out, ".SH ENVIRONMENT")?;
+    for (variable, meaning) in environment::of(name) {
+        writeln!(out, ".TP\n{}\n{}", escape(variable), escape(meaning))?;
+    }
     if !notes.examples.is_empty() {
         // Keeps line breaks, as in the help.
         writeln!(out, ".SH EXAMPLES\n.nf")?;
@@ -165,7 +170,7 @@ mod tests {
             let file = format!("{}.1", name.replace(' ', "-"));
             let (_, page) = pages.iter().find(|(page, _)| *page == file).unwrap_or_else(|| panic!("{file}"));
             let page = String::from_utf8_lossy(page).replace("\\-", "-").to_lowercase();
-            for section in ["name", "synopsis", "description", "exit status", "see also"] {
+            for section in ["name", "synopsis", "description", "exit status", "environment", "see also"] {
                 assert!(page.contains(&format!(".sh {section}\n")), "{file}: {section}");
             }
             let has_examples = page.contains(".sh examples\n.nf\n");
@@ -246,6 +251,44 @@ mod tests {
             }
         }
         assert!(examples > 15, "{examples}");
+    }
+
+    #[test]
+    fn pages_list_the_environment() {
+        let pages = pages(&crate::Cli::command()).expect("pages");
+        let environment_of = |file: &str| {
+            let (_, page) = pages.iter().find(|(name, _)| name == file).expect("a page");
+            let page = String::from_utf8_lossy(page).replace("\\-", "-");
+            let (_, section) = page.split_once(".SH ENVIRONMENT\n").expect("a section");
+            section.split(".SH ").next().unwrap_or_default().to_string()
+        };
+        for (file, listed, missing) in [
+            ("pumice.1", &["PUMICE_LOG", "PUMICE_USER", "PUMICE_RUNTIME_DIR", "AWS_REGION"][..], &[][..]),
+            (
+                "pumice-serve.1",
+                &["PUMICE_LOG", "PUMICE_USER", "PUMICE_CONFIG", "LISTEN_FDS"],
+                &["AWS_REGION"],
+            ),
+            ("pumice-status.1", &["/run/pumice, $XDG_RUNTIME_DIR/pumice", "NO_COLOR"], &["PUMICE_USER"]),
+            ("pumice-bench-compare.1", &["NO_COLOR"], &["PUMICE_USER"]),
+            ("pumice-tco.1", &["NO_COLOR"], &["PUMICE_RUNTIME_DIR"]),
+        ] {
+            let section = environment_of(file);
+            let has = |name: &&&str| section.contains(**name);
+            assert_eq!(listed.iter().find(|name| !has(name)), None, "{file}");
+            assert_eq!(missing.iter().find(|name| has(name)), None, "{file}");
+        }
+        // A default from the environment is in the list too.
+        let mut from_environment = 0;
+        for (name, command) in all(&crate::Cli::command(), "pumice") {
+            let variables = command.get_arguments().filter_map(|argument| argument.get_env()?.to_str());
+            for variable in variables {
+                let section = environment_of(&format!("{}.1", name.replace(' ', "-")));
+                assert!(section.contains(&format!("\n{variable}\n")), "{name}: {variable}");
+                from_environment += 1;
+            }
+        }
+        assert!(from_environment >= 4, "{from_environment}");
     }
 
     #[test]

@@ -14,7 +14,9 @@ case ${1-} in
 esac
 
 # Counters are in the file itself: a server that is killed, or that may not open files any more, counts too.
-export CARGO_INCREMENTAL=0 LLVM_PROFILE_FILE_NAME='pumice-%p-%10m%c.profraw'
+# Of one that is killed at its beginning the file is not whole, and is left out.
+export CARGO_INCREMENTAL=0 CARGO_LLVM_PROFDATA_FLAGS=--failure-mode=all
+export LLVM_PROFILE_FILE_NAME='pumice-%p-%10m%c.profraw'
 export RUSTFLAGS="${RUSTFLAGS:-} -C llvm-args=-runtime-counter-relocation"
 
 "$cargo" llvm-cov clean --workspace

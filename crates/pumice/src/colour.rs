@@ -1,5 +1,5 @@
 //! Colours on a terminal. Text is painted always; the streams of [`anstream`] remove the colours where the
-//! output is no terminal, or `NO_COLOR` is set (`CLICOLOR_FORCE` keeps them).
+//! output is no terminal (unless `CLICOLOR_FORCE` is set), and wherever `NO_COLOR` is set.
 
 use anstyle::{AnsiColor, Style};
 

@@ -476,3 +476,26 @@ fn a_stuck_log_does_not_keep_a_server_from_ending() -> Outcome {
     assert!(server.stop().success());
     Ok(())
 }
+
+#[test]
+fn the_log_in_a_file_is_coloured_only_by_request() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    for (variables, format, is_coloured) in [
+        (&["CLICOLOR_FORCE"][..], "text", true),
+        (&["CLICOLOR_FORCE"], "json", false),
+        (&["CLICOLOR_FORCE", "NO_COLOR"], "text", false),
+        (&[], "text", false),
+    ] {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_pumice"));
+        command.arg("serve").arg(drive.path()).args(["--log-format", format]);
+        command.env_remove("CLICOLOR").env_remove("CLICOLOR_FORCE").env_remove("NO_COLOR");
+        command.envs(variables.iter().map(|name| (name, "1")));
+        let before = drive.log().len();
+        assert!(drive.start(command, 1).stop().success());
+        let log = drive.log().split_off(before);
+        assert!(log.contains("stopping"), "{log:?}");
+        assert_eq!(log.contains('\u{1b}'), is_coloured, "{variables:?} {format}: {log:?}");
+        assert!(!log.contains("panic"), "{log:?}");
+    }
+    Ok(())
+}

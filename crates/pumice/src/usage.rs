@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::Write;
+use std::num::{IntErrorKind, ParseFloatError, ParseIntError};
 use std::ops::RangeInclusive;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -80,11 +81,30 @@ fn wrong_value(error: &clap::Error) -> Option<String> {
     let cause = std::error::Error::source(error);
     let expected = match (error.kind(), error.get(ContextKind::ValidValue)) {
         (ErrorKind::InvalidValue, Some(ContextValue::Strings(valid))) => one_of(valid)?,
-        (ErrorKind::ValueValidation, _) if cause?.is::<std::num::ParseIntError>() => "a whole number".into(),
-        (ErrorKind::ValueValidation, _) if cause?.is::<std::num::ParseFloatError>() => "a number".into(),
+        (ErrorKind::ValueValidation, _) if cause?.is::<ParseFloatError>() => "a number".into(),
+        (ErrorKind::ValueValidation, _) => integer(cause?.downcast_ref()?, value).into(),
         _ => return None,
     };
-    Some(printable(&format!("invalid value '{value}' for '{name}': expected {expected}")))
+    let what = match (error.kind(), value) {
+        // The option ends the command line, or another option follows.
+        (ErrorKind::InvalidValue, "") => format!("a value is required for '{name}' but none was supplied"),
+        _ => format!("invalid value '{value}' for '{name}'"),
+    };
+    Some(printable(&format!("{what}: expected {expected}")))
+}
+
+/// Returns the number expected in place of a text that is no whole number of its type.
+fn integer(error: &ParseIntError, text: &str) -> &'static str {
+    let is_negative = || {
+        let digits = text.strip_prefix('-').unwrap_or_default();
+        !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())
+    };
+    match error.kind() {
+        IntErrorKind::PosOverflow => "a smaller number",
+        IntErrorKind::NegOverflow => "a larger number",
+        IntErrorKind::InvalidDigit if is_negative() => "a number that is not negative",
+        _ => "a whole number",
+    }
 }
 
 /// Formats words as `a, b or c`.

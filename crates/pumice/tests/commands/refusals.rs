@@ -127,6 +127,30 @@ fn a_wrong_number_is_named_with_the_right_ones() {
         ),
         (&["scan", "x", "--seed", ""], "'' for '--seed <SEED>': expected a whole number; see"),
         (&["tco", "--vary", "1.5"], "from 1 to 99; see"),
+        (
+            &["scan", "x", "--seed=-1"],
+            "'-1' for '--seed <SEED>': expected a number that is not negative; see",
+        ),
+        (
+            &["scan", "x", "--seed", "99999999999999999999"],
+            "'99999999999999999999' for '--seed <SEED>': expected a smaller number; see",
+        ),
+        (
+            &["detach", "x", "--wait", "99999999999999999999"],
+            "'--wait <SECONDS>': expected a smaller number; see",
+        ),
+        (
+            &["serve", "x", "--io"],
+            "pumice: a value is required for '--io <HOW>' but none was supplied: expected auto, uring or plain; see",
+        ),
+        (
+            &["create", "x", "--sector"],
+            "pumice: a value is required for '--sector <SECTOR>' but none was supplied: expected 512 or 4096; see",
+        ),
+        (
+            &["scan", "x", "--seed"],
+            "pumice: a value is required for '--seed <SEED>' but none was supplied; see",
+        ),
         (&["detach", "x", "--wait", "soon"], "'--wait <SECONDS>': expected a whole number; see"),
         (&["serve", "x", "--io", "fast"], "'--io <HOW>': expected auto, uring or plain; see"),
         (&["bench", "x"], "expected"),

@@ -88,7 +88,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     if rows.is_empty() {
         if is_all {
-            crate::usage::complain(&format!("no drive is being served{}", crate::served::as_this_user()));
+            crate::usage::complain(&crate::served::none());
         }
         return Ok(());
     }

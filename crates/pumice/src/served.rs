@@ -20,6 +20,11 @@ pub(crate) fn as_this_user() -> &'static str {
     }
 }
 
+/// Returns the line that says that there is no drive.
+pub(crate) fn none() -> String {
+    format!("no drive is being served{}", as_this_user())
+}
+
 /// Returns the drives of all servers. Complains of servers that do not answer. The second is whether all
 /// answered.
 pub(crate) fn drives() -> (Vec<StatusReport>, bool) {
@@ -51,13 +56,20 @@ fn one(found: FoundDrives) -> Result<Option<StatusReport>> {
 }
 
 fn complain_of(silent: &[SilentServer], of_one_drive: bool) {
-    for line in lines(silent, of_one_drive) {
-        complain(&line);
-    }
+    lines(silent, of_one_drive).iter().for_each(|line| complain(line));
+}
+
+/// Returns the warnings that a search gives beside the drives: servers that do not answer, and one that has
+/// another file than its path leads to.
+pub(crate) fn warnings(found: &FoundDrives, of_one_drive: bool) -> Vec<String> {
+    let mut warnings = lines(&found.silent, of_one_drive);
+    let other = found.other_file.clone().map(AskError::from);
+    warnings.extend(other.map(|other| printable(&format!("warning: {other}"))));
+    warnings
 }
 
 /// Returns a line for each process that does not answer, which has a socket for each of its drives.
-pub(crate) fn lines(silent: &[SilentServer], of_one_drive: bool) -> Vec<String> {
+fn lines(silent: &[SilentServer], of_one_drive: bool) -> Vec<String> {
     let mut groups: Vec<(&SilentServer, usize)> = Vec::new();
     for server in silent {
         let is_same = |other: &SilentServer| (other.pid, &other.what) == (server.pid, &server.what);

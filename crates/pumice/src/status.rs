@@ -62,8 +62,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         print_json(&StatusAnswer { drives })?;
     } else if drives.is_empty() {
         if is_all {
-            let user = crate::served::as_this_user();
-            writeln!(out, "no drive is being served{user}; to see another one, give its path")?;
+            writeln!(out, "{}; to see another one, give its path", served::none())?;
         }
     } else {
         for (index, drive) in drives.iter().enumerate() {

@@ -43,9 +43,9 @@ impl std::str::FromStr for Interval {
 
 /// Shows the live view until the user quits.
 pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
-    let first = match path {
-        Some(path) => crate::served::drive(path)?.into_iter().collect(),
-        None => crate::served::drives().0,
+    let (first, all_answered) = match path {
+        Some(path) => (crate::served::drive(path)?.into_iter().collect(), true),
+        None => crate::served::drives(),
     };
     if let Some(path) = path
         && first.is_empty()
@@ -53,7 +53,7 @@ pub(super) fn run(path: Option<&Path>, interval: Interval) -> Result<()> {
         bail!("{}: no server has it: --watch is for drives that are being served", shown(path));
     }
     if !can_draw() {
-        return plain::run(first, path, interval.0);
+        return plain::run((first, all_answered), path, interval.0);
     }
     let mut history = History::default();
     history.update(first);
@@ -112,7 +112,7 @@ fn watch(
             }
             match looks.recv_timeout(Duration::ZERO) {
                 Ok(found) => {
-                    history.warnings = crate::served::lines(&found.silent, of_one_drive);
+                    history.warnings = crate::served::warnings(&found, of_one_drive);
                     history.update(found.drives);
                     break;
                 }

@@ -1,7 +1,7 @@
 //! `pumice status --watch` on a terminal provided by `script`.
 
 use std::io::{Read, Write};
-use std::process::{Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
 
@@ -96,6 +96,91 @@ fn prints_plain_reports_on_a_dumb_terminal() -> Outcome {
     std::io::copy(&mut stdout, &mut std::io::sink())?;
     child.wait()?;
     assert_plain(&drive, &String::from_utf8_lossy(&shown));
+    Ok(())
+}
+
+/// `pumice status --watch` whose output is read as it comes.
+struct Watching {
+    child: Child,
+    stdout: ChildStdout,
+    shown: String,
+}
+
+impl Watching {
+    fn start(drive: &Drive, path: &[&str]) -> Outcome<Watching> {
+        // It passes signals and the exit code on.
+        let mut command = Command::new("timeout");
+        command.args(["240", env!("CARGO_BIN_EXE_pumice"), "status", "--watch=0.1"]).args(path);
+        command.env("PUMICE_RUNTIME_DIR", drive.runtime_dir());
+        let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        let stdout = child.stdout.take().ok_or("no output")?;
+        Ok(Watching { child, stdout, shown: String::new() })
+    }
+
+    /// Reads on until `enough` of what was shown so far, whose length in bytes is the result.
+    fn read_until(&mut self, enough: impl Fn(&str) -> bool) -> Outcome<usize> {
+        let mut part = [0; 4096];
+        while !enough(&self.shown) {
+            let count = self.stdout.read(&mut part)?;
+            assert!(count > 0, "it ended: {}", self.shown);
+            self.shown += std::str::from_utf8(&part[..count])?;
+        }
+        Ok(self.shown.len())
+    }
+
+    /// Interrupts it, and returns its exit code and what it complained of.
+    fn interrupt(mut self) -> Outcome<(Option<i32>, String)> {
+        succeed("kill", &["-INT", &self.child.id().to_string()]);
+        std::io::copy(&mut self.stdout, &mut std::io::sink())?;
+        let output = self.child.wait_with_output()?;
+        Ok((output.status.code(), String::from_utf8(output.stderr)?))
+    }
+}
+
+#[test]
+fn a_drive_whose_server_stopped_is_the_only_one_missing() -> Outcome {
+    let (drive, other) = (Drive::create(&["--size", "64M"]), Drive::create(&["--size", "64M"]));
+    let _other = drive.serve_paths(&[&other.path()], &[]);
+    let server = drive.serve(&[]);
+    let mut all = Watching::start(&drive, &[])?;
+    let missing = format!("\n{}: no server has it\n", text(&drive.path()));
+    let mut one = Watching::start(&drive, &[&text(&drive.path())])?;
+    one.read_until(|shown| shown.contains("Time to Full:"))?;
+    all.read_until(|shown| shown.matches(" UTC\n").count() >= 2)?;
+    let report = all.shown.split(" UTC\n").nth(1).unwrap_or_default();
+    let of_drives = report.split("\n\n").filter(|part| part.contains("Device Status:")).count();
+    assert_eq!(of_drives, 2, "{report}");
+    assert!(server.stop().success());
+    one.read_until(|shown| shown.contains(&missing))?;
+    let before = all.shown.len();
+    all.read_until(|shown| shown[before..].matches(" UTC\n").count() >= 2)?;
+    for shown in [&one.shown, &all.shown] {
+        assert!(!shown.contains("no drive is being served"), "{shown}");
+    }
+    assert_eq!(one.interrupt()?, (Some(0), String::new()));
+    assert_eq!(all.interrupt()?, (Some(0), String::new()));
+    Ok(())
+}
+
+#[test]
+fn drives_of_a_server_that_hangs_may_be_served() -> Outcome {
+    let drive = Drive::create(&["--size", "64M"]);
+    let server = drive.serve(&[]);
+    let mut all = Watching::start(&drive, &[])?;
+    all.read_until(|shown| shown.contains("Time to Full:"))?;
+    let pid = server.pid().to_string();
+    succeed("kill", &["-STOP", &pid]);
+    // A report of nothing.
+    all.read_until(|shown| shown.contains(" UTC\n\n"))?;
+    succeed("kill", &["-CONT", &pid]);
+    assert!(!all.shown.contains("no drive is being served"), "{}", all.shown);
+    let (code, complaints) = all.interrupt()?;
+    assert_eq!(code, Some(0));
+    assert!(complaints.contains("its drives are left out"), "{complaints}");
+    assert!(server.stop().success());
+    let mut all = Watching::start(&drive, &[])?;
+    all.read_until(|shown| shown.contains("\nno drive is being served"))?;
+    assert_eq!(all.interrupt()?.0, Some(0));
     Ok(())
 }
 

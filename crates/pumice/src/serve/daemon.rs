@@ -134,9 +134,12 @@ impl Daemon {
         // Commands for events must not run as root.
         let held = service::hold_commands().await;
         let opened = self.open_all().await;
-        // Removes the sockets of a server that is not going to serve: the user that it becomes may lack the
-        // permission.
         let early = matches!(opened, Ok(true)).then_some(early);
+        if early.is_none() {
+            // Removes the other sockets as well: the user that it becomes may lack the permission.
+            self.down_admin = None;
+            self.open.iter_mut().for_each(|open| open.admin = None);
+        }
         let of_drives = self.open.iter().filter_map(|open| open.admin.as_ref());
         let backings = self.open.iter().map(|open| open.config.path.as_path());
         let given_up = self.privileges.give_up(backings, of_drives.chain(&self.down_admin), &held);

@@ -1,7 +1,8 @@
 //! Privileges that a server drops once its drives are open: the rights of root, writing elsewhere, system
 //! calls.
 
-use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -53,17 +54,28 @@ fn wait_for_log(drive: &Drive, line: &str) {
 
 #[test]
 fn a_server_that_opens_no_drive_leaves_nothing() -> Result<(), std::io::Error> {
-    let folder = tempfile::tempdir()?;
-    let missing = text(&folder.path().join("missing"));
-    let runtime = format!("PUMICE_RUNTIME_DIR={}", text(&folder.path().join("run")));
-    // As it is run by default: a server of root has become another user by the time it gives up.
-    let run =
-        in_time("env", &["-u", "PUMICE_USER", &runtime, env!("CARGO_BIN_EXE_pumice"), "serve", &missing]);
-    assert_eq!(run.code, Some(1), "{run:?}");
-    assert!(run.stderr.contains("no such file"), "{run:?}");
-    let left = std::fs::read_dir(folder.path())?.map(|entry| entry.map(|entry| entry.file_name()));
-    let left: Vec<_> = left.collect::<Result<_, _>>()?;
-    assert!(left.iter().all(|name| name == "run"), "{left:?}");
+    let drive = Drive::create(&["--size", "64M"]);
+    let (path, missing, config) = (text(&drive.path()), drive.file("missing"), drive.file("pumice.toml"));
+    drive.write_config(&format!("[[drive]]\npath = \"{missing}\"\n"));
+    let runtime = format!("PUMICE_RUNTIME_DIR={}", text(&drive.runtime_dir()));
+    let names = |folder: &Path| -> Result<Vec<_>, std::io::Error> {
+        let mut names = std::fs::read_dir(folder)?
+            .map(|entry| entry.map(|entry| entry.file_name()))
+            .collect::<Result<Vec<_>, _>>()?;
+        names.sort();
+        Ok(names)
+    };
+    // A directory of earlier servers stays root's.
+    std::fs::DirBuilder::new().mode(0o700).create(drive.runtime_dir())?;
+    for arguments in [&[&missing[..]][..], &[&path, &missing], &["--config", &config]] {
+        // As it is run by default: a server of root has become another user by the time it gives up.
+        let own = ["-u", "PUMICE_USER", &runtime, env!("CARGO_BIN_EXE_pumice"), "serve"];
+        let run = in_time("env", &[&own, arguments].concat());
+        assert_eq!(run.code, Some(1), "{run:?}");
+        assert!(run.stderr.contains("no such file"), "{run:?}");
+        assert_eq!(names(drive.folder())?, ["drive", "pumice.toml", "run"], "{arguments:?}");
+        assert!(names(&drive.runtime_dir())?.is_empty(), "{arguments:?}: {:?}", names(&drive.runtime_dir()));
+    }
     Ok(())
 }
 

@@ -6,7 +6,9 @@ use media::Media;
 
 use super::report::{CheckReport, CopyFound, CopyState, Fault, Faults};
 use crate::error::Error;
-use crate::open::slots::{CopyRead, read_copy, read_pages, read_superblock, read_whole};
+use crate::open::slots::{
+    CopyRead, is_first, read_copy, read_patiently, read_superblock, read_whole, update_expected,
+};
 
 /// Slots for checkpoints, and copies of each.
 const SLOTS: usize = 2;
@@ -40,12 +42,10 @@ pub async fn find_copies<M: Media>(media: &M) -> (Vec<CopyFound>, Vec<CopyFound>
 pub(super) async fn examine<M: Media>(media: &M, report: &mut CheckReport, faults: &mut Faults) {
     let (superblocks, checkpoints) = find_copies(media).await;
     let newest = newest(&checkpoints);
-    // If a drive was just wiped, the second copy of the superblock may be the previous one: the wipe was cut
-    // short.
     let closed = newest.is_some_and(|newest| newest.clean && !newest.first);
     let update = self::newest(&superblocks).map_or(0, |newest| newest.number);
+    let expected = update_expected(update, closed);
     for found in &superblocks {
-        let expected = if closed { update } else { 0 };
         if let Some(why) = found.state.fault(expected) {
             faults.push(Fault::of_copy(
                 found.position_bytes,
@@ -107,7 +107,7 @@ fn is_blank(page: &[u8]) -> bool {
 }
 
 async fn superblock_copy<M: Media>(media: &M, position: u64) -> CopyState {
-    let page = match read_pages(media, position, PAGE_BYTES).await {
+    let page = match read_patiently(media, position, PAGE_BYTES).await {
         Ok(page) => page,
         Err(error) => return CopyState::Damaged(error.to_string()),
     };
@@ -128,14 +128,14 @@ async fn checkpoint_copy<M: Media>(
     let damaged = |error: Error| CopyState::Damaged(error.to_string());
     match read_copy(media, superblock, slot, copy).await {
         Ok(CopyRead { checkpoint: Some(found), .. }) => {
-            let first = found.sequence == 0 && found.root.is_unmapped();
+            let first = is_first(&found);
             return CopyState::Whole { number: found.number, clean: found.clean, first };
         }
         Ok(CopyRead { checkpoint: None, .. }) => {}
         Err(error) => return damaged(error),
     }
     let position = superblock.geometry.checkpoint_offset(slot, copy);
-    let page = match read_pages(media, position, PAGE_BYTES).await {
+    let page = match read_patiently(media, position, PAGE_BYTES).await {
         Ok(page) if is_blank(&page) => return CopyState::Blank,
         Ok(page) => page,
         Err(error) => return damaged(error),

@@ -68,6 +68,11 @@ impl<M: Media> Drive<M> {
         let other_superblocks = other_superblocks(&*media, &superblock).await;
         let superblock_uneven = superblock_corrected || !other_superblocks.is_empty();
         let checkpoint = found.checkpoint;
+        let lost_superblocks: Vec<u64> = other_superblocks
+            .into_iter()
+            .filter(|other| other.is_lost(&superblock, &checkpoint))
+            .map(|other| other.offset)
+            .collect();
         let lost_checkpoint = found
             .corrected
             .then(|| superblock.geometry.checkpoint_offsets(checkpoint.number)[found.copy_to_write_first]);
@@ -91,14 +96,14 @@ impl<M: Media> Drive<M> {
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
         core.note_damaged(&tail.damaged);
-        core.note_lost_copies("the superblock", other_superblocks);
-        core.note_lost_copies("the newest checkpoint", lost_checkpoint);
         if let Some(fault) = core.roll_forward(&checkpoint, tail.changes, recovery_bytes_max(&options))? {
             if !accepts {
                 return Err(unread.unwrap_or(Error::Corrupt(fault)));
             }
             core.mode.damaged(fault);
         }
+        core.note_lost_copies("the superblock", lost_superblocks);
+        core.note_lost_copies("the newest checkpoint", lost_checkpoint);
         core.note_rewritten(rewritten, &checkpoint, &tail.places)?;
         core.segments.list_free(may_hold_others(&checkpoint, &options));
         let is_writable = !core.mode.is_read_only();
@@ -380,17 +385,22 @@ impl Core {
         }
     }
 
-    /// Notes copies that were not found. Opening for writing writes the superblock and the checkpoints again;
-    /// until then, one copy is left.
+    /// Notes copies that were not found. Opening for writing, where that is possible, writes the superblock
+    /// and the checkpoints again; until then, one copy is left.
     fn note_lost_copies(&mut self, what: &str, offsets: impl IntoIterator<Item = u64>) {
         if !self.mode.is_read_only() {
             return;
         }
+        let is_requested = matches!(self.mode.read_only(), Some(ReadOnly::Requested));
+        let remedy = match is_requested && self.superblock.features.allow_writing() {
+            true => "; opening the drive for writing restores it",
+            false => "",
+        };
         for offset in offsets {
             self.note_copy(offset, false);
             self.note(format!(
                 "a copy of {what} is missing, damaged or outdated, at byte {offset:#x} of the backing; the other copy \
-                 is used; opening the drive for writing restores it"
+                 is used{remedy}"
             ));
         }
     }

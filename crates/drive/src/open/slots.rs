@@ -98,7 +98,7 @@ pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, 
 
 /// Reads a copy, and retries after I/O errors: if a write to the other copy failed, this one alone is up to
 /// date.
-async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
+pub(crate) async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
     const ATTEMPTS: usize = 4;
     let mut result = read_pages(media, offset, len).await;
     for _ in 1..ATTEMPTS {
@@ -110,13 +110,43 @@ async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize) -> Result<
     result
 }
 
-/// Returns the places of the copies of the superblock that are not this one.
-pub(crate) async fn other_superblocks<M: Media>(media: &M, superblock: &Superblock) -> Vec<u64> {
+/// A copy of the superblock that is not the newest one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct OtherSuperblock {
+    /// Its place.
+    pub(crate) offset: u64,
+    /// Its update number; `None` if it cannot be read, or is none.
+    update: Option<u64>,
+}
+
+impl OtherSuperblock {
+    /// Returns whether the copy is lost. One that may date from before a power cut is not.
+    pub(crate) fn is_lost(&self, superblock: &Superblock, checkpoint: &Checkpoint) -> bool {
+        let closed = checkpoint.clean && !is_first(checkpoint);
+        self.update.is_none_or(|update| update < update_expected(superblock.update, closed))
+    }
+}
+
+/// Returns whether a checkpoint was made when the drive was created or wiped: there is none before it.
+pub(crate) fn is_first(checkpoint: &Checkpoint) -> bool {
+    checkpoint.sequence == 0 && checkpoint.root.is_unmapped()
+}
+
+/// Returns the lowest update number that a copy of the superblock must have. Only on a drive that was closed
+/// properly must it be the newest: a power cut between the copies leaves an older one, as does a wipe that
+/// was cut short.
+pub(crate) fn update_expected(newest: u64, closed: bool) -> u64 {
+    if closed { newest } else { 0 }
+}
+
+/// Returns the copies of the superblock that are not this one.
+pub(crate) async fn other_superblocks<M: Media>(media: &M, superblock: &Superblock) -> Vec<OtherSuperblock> {
     let mut others = Vec::new();
     for offset in (0..SUPERBLOCK_COPIES).map(Geometry::superblock_offset) {
-        let page = read_pages(media, offset, PAGE_BYTES).await;
-        if !page.is_ok_and(|page| Superblock::decode(&page).as_ref() == Ok(superblock)) {
-            others.push(offset);
+        let page = read_patiently(media, offset, PAGE_BYTES).await;
+        let found = page.ok().and_then(|page| Superblock::decode(&page).ok());
+        if found.as_ref() != Some(superblock) {
+            others.push(OtherSuperblock { offset, update: found.map(|found| found.update) });
         }
     }
     others

@@ -20,6 +20,8 @@ pub struct Faulty {
     pub fail_reads: AtomicBool,
     /// Reads that begin in one of these ranges fail.
     pub unreadable: Mutex<Vec<Range<u64>>>,
+    /// Reads that begin in one of these ranges fail by turns, beginning with the next one if it is set.
+    pub flaky: Mutex<Vec<(Range<u64>, bool)>>,
     /// Writes that touch one of these ranges fail.
     pub unwritable: Mutex<Vec<Range<u64>>>,
     /// Ranges of attempted writes, in order.
@@ -46,6 +48,7 @@ impl Faulty {
             memory: MemoryMedia::new(size_bytes),
             fail_reads: AtomicBool::new(false),
             unreadable: Mutex::default(),
+            flaky: Mutex::default(),
             unwritable: Mutex::default(),
             attempts: Mutex::default(),
             fail_writes: AtomicBool::new(false),
@@ -96,6 +99,15 @@ fn is_outside(ranges: &Mutex<Vec<Range<u64>>>, touched: Range<u64>) -> io::Resul
     if inside { Err(io::Error::other("injected")) } else { Ok(()) }
 }
 
+fn by_turns(ranges: &Mutex<Vec<(Range<u64>, bool)>>, offset: u64) -> io::Result<()> {
+    let mut ranges = ranges.lock();
+    let Some((_, fails)) = ranges.iter_mut().find(|(range, _)| range.contains(&offset)) else {
+        return Ok(());
+    };
+    *fails = !*fails;
+    if *fails { Ok(()) } else { Err(io::Error::other("injected")) }
+}
+
 impl Media for Faulty {
     fn size_bytes(&self) -> u64 {
         self.memory.size_bytes()
@@ -103,7 +115,8 @@ impl Media for Faulty {
 
     async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
         held(&self.hold_reads).await;
-        match fails(&self.fail_reads).and_then(|()| is_outside(&self.unreadable, offset..offset + 1)) {
+        let readable = || is_outside(&self.unreadable, offset..offset + 1);
+        match fails(&self.fail_reads).and_then(|()| readable()).and_then(|()| by_turns(&self.flaky, offset)) {
             Ok(()) => self.memory.read(offset, buf).await,
             Err(error) => (buf, Err(error)),
         }

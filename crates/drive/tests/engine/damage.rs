@@ -145,35 +145,6 @@ fn one_copy_of_the_newest_checkpoint_is_enough() {
 }
 
 #[test]
-fn a_lost_copy_is_reported_until_an_opening_writes_it_again() {
-    let look = |media: &Arc<MemoryMedia>| {
-        let options = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
-        run(Drive::open(erased(media.clone()), options)).expect("a look").status()
-    };
-    let (media, image) = closed_with(5);
-    assert_eq!((look(&media).copies_not_taken_count, look(&media).notes), (0, vec![]));
-    let of_checkpoint = image.copies_of(image.newest_checkpoint())[1];
-    for (at, what) in
-        [(0, "the superblock"), (65536, "the superblock"), (of_checkpoint, "the newest checkpoint")]
-    {
-        let (media, image) = closed_with(5);
-        image.zero(at, 4096);
-        let status = look(&media);
-        assert_eq!(
-            (status.copies_not_taken_count, status.notes.len()),
-            (1, 1),
-            "{at:#x}: {:?}",
-            status.notes
-        );
-        let expected = format!("a copy of {what} is missing, damaged or outdated, at byte {at:#x} ");
-        assert!(status.notes[0].starts_with(&expected), "{:?}", status.notes);
-        let status = open(&media, 2).status();
-        assert_eq!((status.copies_not_taken_count, status.notes), (0, vec![]), "{at:#x}");
-        assert_eq!((look(&media).copies_not_taken_count, look(&media).notes), (0, vec![]), "{at:#x}");
-    }
-}
-
-#[test]
 fn without_the_newest_checkpoint_its_run_is_rolled_forward() {
     let (media, image) = closed_with(5);
     image.copies_of(image.newest_checkpoint()).into_iter().for_each(|at| image.flip_bit(at + 60));

@@ -127,6 +127,19 @@ fn a_checkpoint_that_cannot_be_read_just_now_is_not_taken_for_lost() {
 }
 
 #[test]
+fn a_copy_that_is_read_at_the_second_attempt_is_not_lost() {
+    let (media, tasks, drive) = new_drive();
+    tasks.run(drive.close()).expect("close");
+    drop(drive);
+    media.flaky.lock().extend([0, 1].map(Geometry::superblock_offset).map(|at| (at..at + 1, true)));
+    let options = OpenOptions { read_only: true, ..OpenOptions::new(9, tasks.spawner()) };
+    let drive = tasks.run(Drive::open(erased(media.clone()), options)).expect("a look");
+    let status = drive.status();
+    assert_eq!((status.copies_not_taken_count, status.counters.corrected_reads_count), (0, 0));
+    assert_eq!(tasks.run(drive.check(false)).expect("check"), Vec::<String>::new());
+}
+
+#[test]
 fn a_wipe_cut_short_leaves_a_checkpoint_that_could_not_be_read_just_then() {
     for unreadable in [0, 1] {
         let (media, tasks, slots) = with_two_checkpoints();

@@ -54,6 +54,7 @@ mod large_table;
 mod large_write;
 mod largest;
 mod left_out;
+mod lost_copies;
 mod make_drives;
 mod map;
 mod missing_newest;

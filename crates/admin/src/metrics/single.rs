@@ -121,8 +121,8 @@ pub(super) const SINGLES: &[Single] = singles! {
         = |d| Some(f64::from(d.cleaning.segments_damaged_count));
     Gauge "pumice_backing_missing_bytes" "Bytes of the drive behind the end of its backing, which was truncated."
         = |d| Some(d.backing.missing_bytes as f64);
-    Gauge "pumice_copies_not_taken" "Number of copies of superblock and checkpoints that did not take what was last \
-        written to them."
+    Gauge "pumice_copies_not_taken" "Number of copies of superblock and checkpoints that do not hold what they should: \
+        their last write failed, or they were not found on a drive served read-only."
         = |d| Some(f64::from(d.errors.copies_not_taken_count));
     Gauge "pumice_log_since_checkpoint_bytes" "Bytes of log written since the last checkpoint, which recovery would \
         have to read."

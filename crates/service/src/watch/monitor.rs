@@ -150,7 +150,8 @@ impl Monitor {
                  hold what cannot be read)"
             );
         }
-        monitor.emit(&[watched.seen(&status).event(EventKind::Opened, opened)]).await;
+        let seen = watched.seen(&status, &watched.memory.lock());
+        monitor.emit(&[seen.event(EventKind::Opened, opened)]).await;
         let events = {
             let hook = monitor.hook.lock().await;
             let sender = hook.as_ref().map(Hook::sender);
@@ -195,7 +196,7 @@ impl Monitor {
             Ok(()) => "closed".to_string(),
             Err(error) => format!("not closed properly, it recovers at its next opening: {error}"),
         };
-        let seen = self.watched.seen(&self.watched.drive.status());
+        let seen = self.watched.seen(&self.watched.drive.status(), &self.watched.memory.lock());
         self.emit(&[seen.event(EventKind::Closed, message)]).await;
         if let Some(hook) = self.hook.lock().await.take() {
             hook.finish().await;
@@ -234,12 +235,8 @@ impl Monitor {
 }
 
 impl Watched {
-    fn seen(&self, status: &Status) -> Seen {
+    fn seen(&self, status: &Status, memory: &Memory) -> Seen {
         let limit = limit_bytes(status);
-        let (missing_bytes, place) = {
-            let memory = self.memory.lock();
-            (memory.missing_bytes, memory.place)
-        };
         Seen {
             at: self.opened.elapsed(),
             used_percent: 100.0 * used_ratio(status),
@@ -249,8 +246,8 @@ impl Watched {
             backing_full_count: status.backing_full_count,
             no_space_count: self.requests.no_space.load(std::sync::atomic::Ordering::Relaxed),
             errors: ErrorCounts::from(status),
-            missing_bytes,
-            place,
+            missing_bytes: memory.missing_bytes,
+            place: memory.place,
             poisoned: match &status.state {
                 State::Poisoned(why) => Some(why.clone()),
                 _ => None,
@@ -260,8 +257,9 @@ impl Watched {
 
     /// Returns the events since the last poll.
     fn new_events(&self) -> Vec<Event> {
-        let seen = self.seen(&self.drive.status());
+        // The lock comes first: of two callers at a time, the second observes the later state.
         let mut memory = self.memory.lock();
+        let seen = self.seen(&self.drive.status(), &memory);
         let mut events = memory.watcher.observe(&seen);
         events.extend(memory.reported.drain(..).map(|(kind, message)| seen.event(kind, message)));
         events

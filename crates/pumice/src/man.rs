@@ -269,8 +269,14 @@ mod tests {
                 &["PUMICE_LOG", "PUMICE_USER", "PUMICE_CONFIG", "LISTEN_FDS"],
                 &["AWS_REGION"],
             ),
+            ("pumice-attach.1", &["PUMICE_IO", "PUMICE_USER", "NOTIFY_SOCKET"], &["AWS_REGION"]),
+            ("pumice-demo.1", &["PUMICE_IO", "PUMICE_LOG"], &["AWS_REGION"]),
+            ("pumice-bench.1", &["PUMICE_IO", "AWS_REGION", "CEPH_CONF", "NO_PROXY"], &["PUMICE_USER"]),
+            ("pumice-scan.1", &["AWS_REGION", "HTTPS_PROXY"], &["PUMICE_RUNTIME_DIR"]),
+            ("pumice-sfx-nvme-list.1", &["PUMICE_RUNTIME_DIR"], &["PUMICE_IO"]),
             ("pumice-status.1", &["/run/pumice, $XDG_RUNTIME_DIR/pumice", "NO_COLOR"], &["PUMICE_USER"]),
-            ("pumice-bench-compare.1", &["NO_COLOR"], &["PUMICE_USER"]),
+            ("pumice-bench-compare.1", &["NO_COLOR"], &["PUMICE_USER", "AWS_", "CEPH_CONF", "PUMICE_IO"]),
+            ("pumice-bench-scorecard.1", &["NO_COLOR"], &["AWS_", "CEPH_CONF", "PUMICE_RUNTIME_DIR"]),
             ("pumice-tco.1", &["NO_COLOR"], &["PUMICE_RUNTIME_DIR"]),
         ] {
             let section = environment_of(file);

@@ -1,19 +1,20 @@
 //! Environment variables that commands read, as their pages list them.
 
 /// Commands that ask no server.
-const WITHOUT_SERVERS: [&str; 5] = ["man", "completions", "tco", "plan", "scan"];
+const WITHOUT_SERVERS: [&str; 7] =
+    ["man", "completions", "tco", "plan", "scan", "bench-compare", "bench-scorecard"];
 
 /// Variables, the commands that read them (`*` stands for all that ask servers), and their meaning.
-const VARIABLES: [(&str, &[&str], &str); 20] = [
+const VARIABLES: [(&str, &[&str], &str); 22] = [
     (
         "PUMICE_CONFIG",
         &["serve", "attach", "detach", "doctor"],
         "Configuration file, instead of /etc/pumice/pumice.toml, if no drive is named on the command line.",
     ),
-    ("PUMICE_IO", &["serve"], "Default of --io."),
+    ("PUMICE_IO", &["serve", "attach", "demo", "bench"], "Default of --io of servers."),
     (
         "PUMICE_LOG",
-        &["serve", "attach"],
+        &["serve", "attach", "demo", "bench"],
         "Level of the log: error, warn, info (the default) or debug, or levels per crate, such as info,nbd=debug.",
     ),
     (
@@ -24,7 +25,7 @@ const VARIABLES: [(&str, &[&str], &str); 20] = [
          unset, servers use the first of these directories that they can create and write, and commands search all \
          of them, in this order: /run/pumice, $XDG_RUNTIME_DIR/pumice, $TMPDIR/pumice-UID.",
     ),
-    ("PUMICE_USER", &["serve"], "Default of --user."),
+    ("PUMICE_USER", &["serve", "attach", "demo"], "Default of --user of servers."),
     (
         "XDG_RUNTIME_DIR, TMPDIR",
         &["*"],
@@ -50,17 +51,33 @@ const VARIABLES: [(&str, &[&str], &str); 20] = [
         &["bench"],
         "Configuration file of the Ceph cluster, if the target names none [default: /etc/ceph/ceph.conf].",
     ),
+    (
+        "ALL_PROXY, HTTPS_PROXY, HTTP_PROXY, NO_PROXY",
+        &["scan", "bench"],
+        "Proxy for HTTP and HTTPS: the first of them that is set, and the hosts that are reached without it. Names in \
+         lower case are read as well.",
+    ),
+    (
+        "SSL_CERT_FILE, SSL_CERT_DIR",
+        &["scan", "bench"],
+        "Certificates of authorities for HTTPS, in place of those of the system.",
+    ),
     ("PATH", &["*"], "Where other programs are searched for, such as smartctl and wipefs."),
     ("TERM", &["status"], "If unset or dumb, --watch prints plain reports."),
     ("NO_COLOR", &[""], "If set and not empty, nothing is coloured."),
-    ("CLICOLOR_FORCE", &[""], "If set and not 0, colours are kept where the output is no terminal."),
-    ("CLICOLOR", &[""], "If 0, nothing is coloured."),
+    (
+        "CLICOLOR_FORCE",
+        &[""],
+        "If set and not 0, colours are kept where the output is no terminal, also those of the log, unless NO_COLOR is \
+         set.",
+    ),
+    ("CLICOLOR", &[""], "If 0, nothing is coloured, unless CLICOLOR_FORCE asks for it."),
     ("RUST_BACKTRACE", &[""], "If 1, a report of an internal error contains a backtrace."),
 ];
 
 /// Returns the variables of the page of a command, each with its meaning. The page of the program has all.
 pub(super) fn of(page: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-    let command = page.split('-').nth(1).unwrap_or("").to_owned();
+    let command = page.strip_prefix("pumice-").unwrap_or("").to_owned();
     let asks = !WITHOUT_SERVERS.contains(&command.as_str());
     let is_read = move |commands: &[&str]| match commands {
         [""] => true,

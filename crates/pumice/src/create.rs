@@ -12,7 +12,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use drive::CreateOptions;
 use layout::Geometry;
 use layout::geometry::{OWN_FIRST_BLOCK, validate_capacity};
-use media::{Allocation, Direct, FileMedia, Media};
+use media::{Allocation, Direct, FileMedia, Media, exact_size};
 use service::{IoChoice, Prepare, run_here};
 use status::{CapacityPlan, Fit, path_text, shown};
 
@@ -146,7 +146,7 @@ fn prepare(media: FileMedia, backing: Backing) -> Prepare {
             // Another machine may have created a drive since the first check.
             Backing::MustBeBlank => refuse_contents(&media),
         };
-        prepared.map_err(|error| format!("{error:#}").into())
+        prepared.map_err(Into::into)
     })
 }
 
@@ -258,14 +258,16 @@ fn refuse_small_file(args: &Args) -> Result<()> {
 
 /// Refuses a backing that is smaller than the size asked for.
 fn must_hold(args: &Args, bytes: u64, size: u64) -> Result<()> {
-    if size > bytes {
-        let (size, room) = human::distinct(size, bytes);
-        bail!(
-            "{}: holds {room}, less than --size {size}; choose a smaller size, or grow it first",
-            shown(&args.path)
-        );
+    if size <= bytes {
+        return Ok(());
     }
-    Ok(())
+    let smallest = smallest_physical_bytes(segment_bytes(args)?);
+    let advice = match smallest.is_some_and(|smallest| bytes < smallest) {
+        true => "grow it first",
+        false => "choose a smaller size, or grow it first",
+    };
+    let (path, room, size) = (shown(&args.path), exact_size(bytes), exact_size(size));
+    bail!("{path}: holds {room}, less than --size {size}; {advice}")
 }
 
 /// Extends an empty regular file, as left by `touch` or `mktemp`. Refuses a size that is too small for a
@@ -291,7 +293,7 @@ fn check_sizes(args: &Args, physical: u64) -> Result<()> {
     let (path, segment) = (shown(&args.path), segment_bytes(args)?);
     let smallest = smallest_physical_bytes(segment);
     if let Some(smallest) = smallest.filter(|smallest| physical < *smallest) {
-        let (size, smallest) = human::distinct(physical, smallest);
+        let (size, smallest) = (exact_size(physical), exact_size(smallest));
         bail!("{path}: physical size {size} is too small: at least {smallest}");
     }
     let largest = Geometry::largest_new_bytes(segment);

@@ -34,7 +34,7 @@ impl<W: Write> Write for Named<W> {
 
 /// Names standard output in an error of it. The kind stays: a closed pipe is no failure.
 fn named(error: io::Error) -> io::Error {
-    io::Error::new(error.kind(), format!("standard output cannot be written: {error}"))
+    io::Error::new(error.kind(), format!("cannot write to standard output: {error}"))
 }
 
 /// Prints one JSON document on standard output.

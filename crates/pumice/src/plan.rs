@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ::scan::Interval;
 use ::scan::plan::{Input, Plan, Policy, plan};
 use anyhow::{Context, Result, anyhow, bail};
+use media::exact_size;
 use report::Table;
 use serde_json::{Value, json};
 
@@ -108,10 +109,10 @@ pub(crate) fn run(args: &Args) -> Result<()> {
             |error| {
                 let smallest = smallest_physical_bytes(None).filter(|smallest| args.physical.0 < *smallest);
                 let why = match smallest {
-                    Some(smallest) => format!("too small: at least {}", human::bytes(smallest)),
+                    Some(smallest) => format!("too small: at least {}", exact_size(smallest)),
                     None => error.to_string(),
                 };
-                WrongUsage(format!("--physical {}: {why}", args.physical.0))
+                WrongUsage(format!("--physical {}: {why}", exact_size(args.physical.0)))
             },
         )?;
     let mut out = crate::output::stdout();

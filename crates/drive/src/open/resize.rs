@@ -119,7 +119,7 @@ impl<M: Media> Drive<M> {
         if geometry.segments() > geometry.max_segments {
             let most = geometry.segment_offset(geometry.max_segments);
             return Err(Error::Invalid(format!(
-                "a size of {} is more than the {} that the drive has room for: four times its first size, and its \
+                "a size of {} is more than the {} that the drive has room for: four times its first size plus \
                  metadata",
                 exact_size(bytes),
                 exact_size(most)

@@ -71,7 +71,11 @@ fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
     }
     // These have nothing to serve read-only instead.
     let fresh = format!("{mounted}/fresh");
-    for command in [&["create", &fresh, "--size", "64M"][..], &["wipe", &second, "--yes"]] {
+    for command in [
+        &["create", &fresh, "--size", "64M"][..],
+        &["wipe", &second, "--yes"],
+        &["create", &second, "--force"],
+    ] {
         let refused = drive.pumice(command);
         fails(&refused, &["is full; make room there", mounted]);
         assert!(!refused.stderr.contains("--read-only"), "{refused:?}");

@@ -41,10 +41,7 @@ fn what_was_done_is_done() -> Outcome {
             let command = [command, json].concat();
             let (code, stderr) = run(&command, true)?;
             assert_eq!(code, Some(0), "{command:?}: {stderr}");
-            assert!(
-                stderr.contains(done) && stderr.contains("standard output cannot be written"),
-                "{stderr}"
-            );
+            assert!(stderr.contains(done) && stderr.contains("cannot write to standard output"), "{stderr}");
             let (code, stderr) = run(&command, false)?;
             assert_eq!((code, stderr.contains("standard output")), (Some(0), false), "{command:?}: {stderr}");
         }
@@ -72,7 +69,7 @@ fn a_report_that_cannot_be_written_is_an_error_of_the_output() -> Outcome {
     for command in commands {
         let (code, stderr) = run(command, true)?;
         assert_eq!(code, Some(1), "{command:?}: {stderr}");
-        let expected = "pumice: standard output cannot be written: No space left on device";
+        let expected = "pumice: cannot write to standard output: No space left on device";
         assert_eq!(stderr.lines().last(), Some(expected), "{command:?}");
         assert_eq!(run(command, false)?.0, Some(0), "{command:?}");
     }

@@ -103,7 +103,7 @@ fn refusals() {
         (&["--scan", "/", "--physical", "1T"], 1, "irectory"),
         (&["--scan", "/dev/zero", "--physical", "1T"], 1, "/dev/zero"),
         (&["--ratio", "2", "--physical", "1T", "--policy", "greedy"], 2, "balanced"),
-        (&["--ratio", "2", "--physical", "1M"], 2, "at least 25.00 MiB"),
+        (&["--ratio", "2", "--physical", "1M"], 2, "at least 25 MiB"),
         (&["--scan", "/nonexistent", "--physical", "1T"], 1, "/nonexistent"),
     ] {
         let run = pumice(&[&["plan"], arguments].concat());

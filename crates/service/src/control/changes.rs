@@ -1,6 +1,8 @@
 //! Changes of a whole drive: capacity, size, codec, wipe. A drive that a server has open is changed through
 //! its admin socket. Any other is opened here.
 
+use std::error::Error;
+use std::io::{self, ErrorKind};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
@@ -158,15 +160,27 @@ pub async fn wipe(
 /// Returns the error of a change that needs room on the backing, and is no opening: it cannot be done
 /// read-only instead.
 fn without_room(path: &Path, verb: &'static str, file: &FileMedia, error: ServiceError) -> ServiceError {
-    use ServiceError::{BackingFull, BeyondLimit, Drive, NoRoom};
+    use ServiceError::{BackingFull, BeyondLimit, Drive, NoRoom, Prepare};
+    let lacks_room = match &error {
+        BackingFull { .. } | Drive { source: drive::Error::BackingFull, .. } => true,
+        Prepare(error) => is_without_room(&**error),
+        _ => false,
+    };
     let path = path.to_path_buf();
-    match error {
-        BackingFull { .. } | Drive { source: drive::Error::BackingFull, .. } => match file.size_limit() {
-            Some(limit) => BeyondLimit { path, verb, limit },
-            None => NoRoom { path, verb },
-        },
-        error => error,
+    match file.size_limit() {
+        _ if !lacks_room => error,
+        Some(limit) => BeyondLimit { path, verb, limit },
+        None => NoRoom { path, verb },
     }
+}
+
+/// Returns whether a backing could not be prepared because it has no room.
+fn is_without_room(error: &(dyn Error + 'static)) -> bool {
+    let causes = std::iter::successors(Some(error), |&error| error.source());
+    let mut kinds = causes.filter_map(|cause| cause.downcast_ref().map(io::Error::kind));
+    kinds.any(|kind| {
+        matches!(kind, ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge)
+    })
 }
 
 async fn wipe_owned(

@@ -67,7 +67,7 @@ pub(crate) fn wipe(args: &WipeArgs) -> Result<()> {
     let options = WipeOptions {
         sector_bytes: None,
         logical_capacity_bytes: args.capacity.map(|capacity| capacity.0 / BLOCK * BLOCK),
-        ..WipeOptions::default()
+        ..WipeOptions::any()
     };
     let how =
         Erasing { yes: args.yes, discard: !args.no_discard, take_over: args.take_over, json: args.json };
@@ -75,7 +75,7 @@ pub(crate) fn wipe(args: &WipeArgs) -> Result<()> {
 }
 
 pub(crate) fn format(args: &FormatArgs) -> Result<()> {
-    let options = WipeOptions { sector_bytes: Some(args.sector.parse()?), ..WipeOptions::default() };
+    let options = WipeOptions { sector_bytes: Some(args.sector.parse()?), ..WipeOptions::any() };
     let how = Erasing { yes: args.yes, discard: true, take_over: args.take_over, json: args.json };
     erase(&args.path, options, &how)
 }

@@ -406,7 +406,7 @@ impl Subject for Drive<Backing> {
     }
 
     async fn wipe(media: Arc<SimMedia>) -> Result<(), Error> {
-        Drive::<SimMedia>::wipe(&*media, WipeOptions::default()).await?;
+        Drive::<SimMedia>::wipe(&*media, WipeOptions::any()).await?;
         Ok(())
     }
 

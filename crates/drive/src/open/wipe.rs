@@ -26,10 +26,9 @@ use crate::shared::Drive;
 use crate::state::policy::policy_of;
 
 /// Drive that a wipe is meant for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WipeTarget {
     /// Whichever drive is there.
-    #[default]
     Any,
     /// The drive with this id; another one is refused.
     Id([u8; 16]),
@@ -38,7 +37,7 @@ pub enum WipeTarget {
 }
 
 /// Settings that may change with a wipe; `None` keeps them.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct WipeOptions {
     /// 512 or 4096.
     pub sector_bytes: Option<u32>,
@@ -49,6 +48,11 @@ pub struct WipeOptions {
 }
 
 impl WipeOptions {
+    /// Wipes whichever drive is there, and keeps its settings.
+    pub fn any() -> WipeOptions {
+        WipeOptions { sector_bytes: None, logical_capacity_bytes: None, target: WipeTarget::Any }
+    }
+
     /// Checks the settings, before anything is written.
     ///
     /// # Errors

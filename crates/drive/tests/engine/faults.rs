@@ -146,7 +146,7 @@ fn a_wipe_cut_short_leaves_a_checkpoint_that_could_not_be_read_just_then() {
         *media.unreadable.lock() = slots[unreadable].clone();
         let superblocks = [0, 1].map(Geometry::superblock_offset).map(|at| at..at + 1);
         media.unwritable.lock().extend(superblocks);
-        let cut = tasks.run(Drive::wipe(&*media, WipeOptions::default()));
+        let cut = tasks.run(Drive::wipe(&*media, WipeOptions::any()));
         assert!(matches!(cut, Err(Error::Io(_))));
         media.unreadable.lock().clear();
         media.unwritable.lock().clear();
@@ -159,7 +159,7 @@ fn a_drive_of_which_no_checkpoint_can_be_read_is_not_wiped_over_what_may_be_whol
     let (media, tasks, slots) = with_two_checkpoints();
     *media.unreadable.lock() = slots.concat();
     let writes = media.writes.load(SeqCst);
-    let refused = tasks.run(Drive::wipe(&*media, WipeOptions::default()));
+    let refused = tasks.run(Drive::wipe(&*media, WipeOptions::any()));
     assert!(matches!(refused, Err(Error::Io(_))));
     assert_eq!(media.writes.load(SeqCst), writes);
     media.unreadable.lock().clear();

@@ -42,7 +42,7 @@ fn what_may_only_be_read_is_read_and_not_written_nor_wiped() {
     let media = drive_with(Features { read_only_compatible: 1 << 40, ..Features::default() });
     let before = Image::of(&media).read(0, SIZE as usize);
     assert_refused(run(Drive::open(erased(media.clone()), OpenOptions::new(2, spawner()))), "can only read");
-    assert_refused(run(Drive::wipe(&*media, WipeOptions::default())), "can only read");
+    assert_refused(run(Drive::wipe(&*media, WipeOptions::any())), "can only read");
     let options = OpenOptions { read_only: true, ..OpenOptions::new(3, spawner()) };
     let drive = run(Drive::open(erased(media.clone()), options)).expect("open read-only");
     let mut back = vec![0; 4096];
@@ -57,7 +57,7 @@ fn what_may_not_be_read_is_neither_opened_nor_wiped() {
     let media = drive_with(Features { incompatible: 1 << 40, ..Features::default() });
     let options = OpenOptions { read_only: true, ..OpenOptions::new(2, spawner()) };
     assert_refused(run(Drive::open(erased(media.clone()), options)), "feature");
-    assert_refused(run(Drive::wipe(&*media, WipeOptions::default())), "feature");
+    assert_refused(run(Drive::wipe(&*media, WipeOptions::any())), "feature");
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn what_may_be_ignored_is_kept() {
     let drive = run(Drive::open(erased(media.clone()), OpenOptions::new(2, spawner()))).expect("open");
     run(drive.set_codec(codec::Policy::None)).expect("set codec");
     run(drive.close()).expect("close");
-    run(Drive::wipe(&*media, WipeOptions::default())).expect("wipe");
+    run(Drive::wipe(&*media, WipeOptions::any())).expect("wipe");
     assert_eq!(Image::of(&media).superblock.features.compatible, bit);
 }
 
@@ -79,6 +79,6 @@ fn a_codec_of_a_later_release_is_not_wiped_into_a_drive_that_nobody_opens() {
         run(Drive::open(erased(media.clone()), OpenOptions::new(2, spawner()))),
         "unknown codec policy 9",
     );
-    assert_refused(run(Drive::wipe(&*media, WipeOptions::default())), "unknown codec policy 9");
+    assert_refused(run(Drive::wipe(&*media, WipeOptions::any())), "unknown codec policy 9");
     assert!(Image::of(&media).read(0, SIZE as usize) == before, "nothing was changed");
 }

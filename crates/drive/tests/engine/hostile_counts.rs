@@ -51,7 +51,7 @@ fn use_all(media: &Arc<MemoryMedia>) -> Result<(), Error> {
     // Also opened read-only.
     let options = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
     run(Drive::open(erased(media.clone()), options))?.status();
-    run(Drive::wipe(&**media, WipeOptions::default()))?;
+    run(Drive::wipe(&**media, WipeOptions::any()))?;
     open(media, 8).status();
     Ok(())
 }
@@ -189,6 +189,6 @@ fn numbers_of_the_superblock() {
         image.superblock.incarnation = end;
         let page = image.superblock.encode();
         (0..2).for_each(|copy| image.write(layout::Geometry::superblock_offset(copy), &page));
-        assert_no_panic("wiped", run(Drive::wipe(&*media, WipeOptions::default())).map(drop));
+        assert_no_panic("wiped", run(Drive::wipe(&*media, WipeOptions::any())).map(drop));
     }
 }

@@ -41,7 +41,7 @@ fn it_is_created_used_opened_again_and_wiped() {
             run(drive.close()).expect("close");
         }
     }
-    run(Drive::wipe(&*media, WipeOptions::default())).expect("wipe");
+    run(Drive::wipe(&*media, WipeOptions::any())).expect("wipe");
     let drive = open(&media, 9);
     assert_eq!((drive.status().logical_used_bytes, drive.status().physical_used_bytes), (0, 0));
     run(drive.write(0, &random(0, PIECE), true)).expect("write");

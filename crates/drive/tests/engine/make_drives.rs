@@ -492,7 +492,7 @@ fn wiped() -> Made {
     for _ in 0..2 {
         some(&mut host);
         host.close();
-        crate::common::run(drive::Drive::wipe(&*host.media, WipeOptions::default())).expect("wipe");
+        crate::common::run(drive::Drive::wipe(&*host.media, WipeOptions::any())).expect("wipe");
         host.contents.fill(0);
         host.reopen();
     }

@@ -190,7 +190,7 @@ fn a_wipe_keeps_a_checkpoint_that_cannot_be_read() {
     media.unreadable.lock().extend(copies(&geometry, number + 1));
     let superblocks = [0, 1].map(Geometry::superblock_offset);
     media.unwritable.lock().extend(superblocks.map(|offset| offset..offset + BLOCK));
-    tasks.run(Drive::wipe(&*media, WipeOptions::default())).expect_err("no superblock can be written");
+    tasks.run(Drive::wipe(&*media, WipeOptions::any())).expect_err("no superblock can be written");
     media.unwritable.lock().clear();
     media.unreadable.lock().clear();
     assert_holds(&tasks, &tasks.open(&media, |_| {}), 1);
@@ -258,12 +258,12 @@ fn a_wipe_is_not_undone_by_a_superblock_that_cannot_be_read() {
     tasks.run(drive.close()).expect("close");
     let [first, second] = [0, 1].map(Geometry::superblock_offset).map(|at| at..at + BLOCK);
     media.unwritable.lock().push(second);
-    tasks.run(Drive::wipe(&*media, WipeOptions::default())).expect("one copy is enough");
+    tasks.run(Drive::wipe(&*media, WipeOptions::any())).expect("one copy is enough");
     media.unwritable.lock().clear();
     media.unreadable.lock().push(first);
     let error = error_of_opening(&media, &tasks);
     assert!(matches!(error, Error::Io(_)), "{error}");
-    let wiped_again = tasks.run(Drive::wipe(&*media, WipeOptions::default()));
+    let wiped_again = tasks.run(Drive::wipe(&*media, WipeOptions::any()));
     assert!(matches!(wiped_again, Err(Error::Io(_))), "{wiped_again:?}");
 }
 
@@ -282,7 +282,7 @@ fn a_wipe_in_one_copy_is_not_undone_by_losing_it() {
         if keeps_old {
             media.unwritable.lock().extend(copies(&geometry, newest));
         }
-        let wiped = tasks.run(Drive::wipe(&*media, WipeOptions::default())).expect("one copy is enough");
+        let wiped = tasks.run(Drive::wipe(&*media, WipeOptions::any())).expect("one copy is enough");
         assert_eq!((wiped.not_taken.len(), wiped.may_come_back), (warnings, keeps_old), "{wiped:?}");
         assert!(wiped.not_taken[0].contains("a copy of the superblock"), "{wiped:?}");
         media.unwritable.lock().clear();
@@ -290,7 +290,7 @@ fn a_wipe_in_one_copy_is_not_undone_by_losing_it() {
         if !keeps_old {
             let error = error_of_opening(&media, &tasks);
             assert!(matches!(&error, Error::Corrupt(why) if why.contains("wipe it again")), "{error}");
-            tasks.run(Drive::wipe(&*media, WipeOptions::default())).expect("wiped again");
+            tasks.run(Drive::wipe(&*media, WipeOptions::any())).expect("wiped again");
             let drive = tasks.open(&media, |_| {});
             assert_eq!(drive.status().logical_used_bytes, 0);
         }
@@ -305,14 +305,14 @@ fn a_wipe_behind_a_lost_one_begins_anew() {
     media.fail_discards.store(true, SeqCst);
     let [first, second] = [0, 1].map(Geometry::superblock_offset).map(|at| at..at + BLOCK);
     media.unwritable.lock().push(second);
-    tasks.run(Drive::wipe(&*media, WipeOptions::default())).expect("one copy is enough");
+    tasks.run(Drive::wipe(&*media, WipeOptions::any())).expect("one copy is enough");
     for version in 1..4 {
         let drive = tasks.open(&media, |_| {});
         write(&tasks, &drive, version);
     }
     media.unwritable.lock().clear();
     overwrite(&media, &tasks, first.start);
-    tasks.run(Drive::wipe(&*media, WipeOptions::default())).expect("wiped again");
+    tasks.run(Drive::wipe(&*media, WipeOptions::any())).expect("wiped again");
     for version in 4..7 {
         let drive = tasks.open(&media, |_| {});
         assert_eq!(drive.status().logical_used_bytes == 0, version == 4);

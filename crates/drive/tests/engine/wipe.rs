@@ -28,7 +28,7 @@ fn block(drive: &Drive<Erased>, block: u64) -> Vec<u8> {
 }
 
 fn wipe(media: &Arc<MemoryMedia>) {
-    run(Drive::wipe(&**media, WipeOptions::default())).expect("wipe");
+    run(Drive::wipe(&**media, WipeOptions::any())).expect("wipe");
 }
 
 #[test]
@@ -90,7 +90,7 @@ fn sector_size_and_capacity_may_change_with_it() {
     let options = WipeOptions {
         sector_bytes: Some(4096),
         logical_capacity_bytes: Some(32 * MIB),
-        ..WipeOptions::default()
+        ..WipeOptions::any()
     };
     run(Drive::wipe(&*media, options)).expect("wipe");
     let drive = open(&media, 2);
@@ -103,11 +103,11 @@ fn options_that_cannot_be_wipe_nothing() {
     write(&drive, 5);
     run(drive.close()).expect("close");
     for options in [
-        WipeOptions { sector_bytes: Some(1024), ..WipeOptions::default() },
-        WipeOptions { logical_capacity_bytes: Some(0), ..WipeOptions::default() },
-        WipeOptions { logical_capacity_bytes: Some(4097), ..WipeOptions::default() },
-        WipeOptions { target: WipeTarget::Id([8; 16]), ..WipeOptions::default() },
-        WipeOptions { target: WipeTarget::NoDrive, ..WipeOptions::default() },
+        WipeOptions { sector_bytes: Some(1024), ..WipeOptions::any() },
+        WipeOptions { logical_capacity_bytes: Some(0), ..WipeOptions::any() },
+        WipeOptions { logical_capacity_bytes: Some(4097), ..WipeOptions::any() },
+        WipeOptions { target: WipeTarget::Id([8; 16]), ..WipeOptions::any() },
+        WipeOptions { target: WipeTarget::NoDrive, ..WipeOptions::any() },
     ] {
         assert!(matches!(run(Drive::wipe(&*media, options)), Err(Error::Invalid(_))));
     }
@@ -128,7 +128,7 @@ fn a_damaged_drive_can_be_wiped_another_thing_cannot() {
     wipe(&media);
     assert_sound(&open(&media, 2));
     let blank = MemoryMedia::new(64 * MIB);
-    assert!(matches!(run(Drive::wipe(&blank, WipeOptions::default())), Err(Error::NotADrive)));
+    assert!(matches!(run(Drive::wipe(&blank, WipeOptions::any())), Err(Error::NotADrive)));
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn a_wipe_cut_short_on_a_new_drive_leaves_no_damage() {
         run(Drive::create(&*memory, &create_options(32 * MIB, 64 * MIB))).expect("create");
         let until =
             Until { memory: memory.clone(), left: AtomicU64::new(steps), torn: AtomicBool::new(false) };
-        run(Drive::wipe(&until, WipeOptions::default())).ok();
+        run(Drive::wipe(&until, WipeOptions::any())).ok();
         no_copy_is_a_fault(&memory);
     }
 }
@@ -231,7 +231,7 @@ fn cut_short_anywhere_it_was_done_or_not() {
             drop(drive);
             let until =
                 Until { memory: memory.clone(), left: AtomicU64::new(steps), torn: AtomicBool::new(false) };
-            let done = run(Drive::wipe(&until, WipeOptions::default())).is_ok();
+            let done = run(Drive::wipe(&until, WipeOptions::any())).is_ok();
             if closed {
                 no_copy_is_a_fault(&memory);
             }

@@ -62,7 +62,7 @@ pub(super) fn shrink(card: &Card, bytes: u64) -> Result<()> {
     let id = id_of(card)?;
     offline(card, id, |path| {
         let target = WipeTarget::Id(id.into_bytes());
-        let options = WipeOptions { logical_capacity_bytes: Some(bytes), target, ..WipeOptions::default() };
+        let options = WipeOptions { logical_capacity_bytes: Some(bytes), target, ..WipeOptions::any() };
         // Something may have been written since.
         if is_served_by_others(card) {
             return erase_in_server(path, id, options, true);

@@ -149,15 +149,14 @@ pub(crate) fn run(args: &Args) -> Result<()> {
 }
 
 fn format(args: &FormatArgs) -> Result<()> {
-    let options =
-        WipeOptions { sector_bytes: Some(SECTORS[usize::from(args.lbaf)]), ..WipeOptions::default() };
+    let options = WipeOptions { sector_bytes: Some(SECTORS[usize::from(args.lbaf)]), ..WipeOptions::any() };
     erase::erase(&card::find_patiently(&args.drive)?, options, args.force)
 }
 
 fn set_feature(args: &SetFeatureArgs) -> Result<()> {
     let card = card::find_patiently(&args.drive)?;
     match (args.feature_id, args.value) {
-        (CLEAR_CARD, _) => erase::erase(&card, WipeOptions::default(), args.force),
+        (CLEAR_CARD, _) => erase::erase(&card, WipeOptions::any(), args.force),
         (ATOMIC_WRITES, Some(1)) => {
             let kib = card.drive.atomic_write_bytes >> 10;
             Ok(writeln!(

@@ -118,7 +118,7 @@ pub enum SpaceAfterWipe {
 }
 
 /// How a drive is wiped.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 pub struct Wipe {
     /// Settings that change.
     pub options: WipeOptions,

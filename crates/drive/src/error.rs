@@ -35,6 +35,10 @@ pub enum Error {
     /// what to do.
     #[error("{0}")]
     Owned(String),
+    /// The memory that a killed run left cannot be used: what only it holds is lost. See
+    /// [`OpenOptions::left_memories`](crate::OpenOptions::left_memories).
+    #[error("acknowledged writes of the killed server are in a memory that cannot be used: {0}")]
+    LeftMemory(String),
     /// The log ends before something that was durable.
     #[error("the log is damaged: {0}")]
     Damaged(String),

@@ -31,10 +31,12 @@ pub use look::survey::{Survey, Surveyed};
 pub use open::owner::{Claim, Fate, Owner, OwnerFound, Pace, Sleep, Surroundings, find_owner};
 pub use open::wipe::{WipeOptions, WipeTarget, Wiped};
 pub use options::{
-    Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions, Spawner,
+    Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, Left, OpenOptions,
+    Spawner,
 };
 pub use planted::{Planted, PlantedBug};
 pub use shared::Drive;
+pub use state::log::MEMORY_SHAPE;
 pub use state::read_cache::ReadCache;
 pub use state::recovered::Recovered;
 pub use state::tally::{Share, Written};

@@ -1,6 +1,7 @@
 pub(crate) mod close;
 pub(crate) mod copies;
 pub(crate) mod create;
+pub(crate) mod left_memory;
 pub(crate) mod owner;
 pub(crate) mod recovery;
 pub(crate) mod replay;

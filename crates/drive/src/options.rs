@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use layout::geometry::validate_capacity;
 use layout::{Geometry, PAGE_BYTES};
-use media::{Lease, exact_size};
+use media::{Arena, Lease, exact_size};
 
 use crate::error::Error;
 use crate::planted::Planted;
@@ -132,11 +132,28 @@ pub struct OpenOptions {
     /// Requests are answered only while it holds. What is written to the backing is a matter of the
     /// [`Media`](media::Media). `None` (the default): nobody else can reach the backing.
     pub lease: Option<Arc<Lease>>,
+    /// The boot of the machine: memories of others are not used.
+    pub boot: [u8; 16],
+    /// Memory of this run, in the shape of [`MEMORY_SHAPE`](crate::MEMORY_SHAPE), all zeros. If it outlives
+    /// the process, so does everything that was acknowledged. `None` (the default): it does not.
+    pub memory: Option<Arena>,
+    /// Memories that earlier runs left. Those of this drive and this boot are used whole or refused.
+    pub left_memories: Vec<Left>,
     /// The run before did not close the drive: its owner's mark says so. The backing may then hold the space
     /// of any free segment, whatever the newest checkpoint says.
     pub left_open: bool,
     /// A deliberate mistake, to test the simulator.
     pub planted: Planted,
+}
+
+/// A memory that an earlier run left.
+#[derive(Clone, Debug)]
+pub struct Left {
+    /// The memory.
+    pub arena: Arena,
+    /// That run had the drive on another backing: the drive was moved, or one of the two is a copy. It is
+    /// used if it fits, left to the other one, and otherwise passed over.
+    pub is_elsewhere: bool,
 }
 
 /// Default of [`OpenOptions::map_budget_bytes`].
@@ -180,6 +197,9 @@ impl OpenOptions {
             clock: None,
             before_entry: None,
             lease: None,
+            boot: [0; 16],
+            memory: None,
+            left_memories: Vec::new(),
             left_open: false,
             planted: Planted::default(),
         }

@@ -43,6 +43,14 @@ pub enum PlantedBug {
     CloseTrusted,
     /// A read looks for records of an open pack on the medium, if the segment did not take a write.
     OpenPackOverlooked,
+    /// What was appended is published record by record.
+    PublishedEarly,
+    /// State is published after a panic inside the critical section.
+    PublishedAfterPanic,
+    /// A region of the memory is used again before it is published as free.
+    RegionReusedEarly,
+    /// A pack that the medium did not take leaves the memory when its contents were written elsewhere.
+    FailedPackFreed,
     /// A sealed pack keeps the memory of an open one, and is counted by what it contains.
     SealedPackKeepsAll,
     /// A segment that did not take a write is used again.

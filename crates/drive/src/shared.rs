@@ -7,7 +7,7 @@ use std::sync::{Arc, Weak};
 
 use event_listener::Event;
 use layout::Superblock;
-use media::{Lease, Media};
+use media::{Arena, Lease, Media};
 use offload::Offload;
 use parking_lot::{Mutex, MutexGuard};
 
@@ -49,6 +49,8 @@ pub(crate) struct Shared<M> {
     send: SendPacks<M>,
     pub(crate) media: Arc<M>,
     pub(crate) planted: Planted,
+    /// Memory of packs, which the log uses.
+    memory: Arena,
     core: Mutex<Core>,
     /// A pack was written, a sync ended, a checkpoint was committed, or the drive was poisoned.
     pub(crate) progress: Event,
@@ -156,6 +158,9 @@ impl<M: Media> Drop for Entered<'_, M> {
             drop(core);
             panic!("the engine's state is inconsistent: {broken}");
         }
+        if is_to_be_trusted || core.planted.has(PlantedBug::PublishedAfterPanic) {
+            core.log.publish();
+        }
         let sealed = core.log.take_outbox();
         let rouses = self.changed && std::mem::take(&mut core.resting);
         drop(core);
@@ -189,6 +194,7 @@ impl<M: Media> Shared<M> {
             send,
             planted: options.planted,
             media,
+            memory: core.log.arena().clone(),
             capacity_bytes: AtomicU64::new(core.superblock.logical_capacity_bytes),
             structure: Structure::of(&core.superblock, options.planted),
             core: Mutex::new(core),
@@ -236,6 +242,7 @@ impl<M: Media> Shared<M> {
 
     /// Enters the critical section.
     pub(crate) fn core(&self) -> Entered<'_, M> {
+        self.memory.grow();
         if let Some(before_entry) = self.before_entry {
             before_entry();
         }

@@ -3,16 +3,29 @@
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use crate::{PAGE_BYTES, pool};
+
+/// Whoever a buffer's memory belongs to, if not to the pool.
+pub(crate) trait Owner: Send + Sync {
+    /// Gives up what `capacity` bytes at `at` need not keep for `len` bytes. Returns the new capacity.
+    fn shrink(&self, at: NonNull<u8>, capacity: usize, len: usize) -> usize;
+
+    /// These bytes are used no more.
+    fn give_back(&self, at: NonNull<u8>, capacity: usize);
+}
 
 /// An owned byte buffer whose address and capacity are multiples of [`PAGE_BYTES`], as direct I/O requires.
 ///
 /// Buffers of up to 1 MiB are recycled through a bounded pool, so that creating one causes no page faults.
+/// Those of an [`Arena`](crate::Arena) go back to it.
 pub struct IoBuf {
     ptr: NonNull<u8>,
     len: usize,
     capacity: usize,
+    /// `None`: the pool.
+    owner: Option<Arc<dyn Owner>>,
 }
 
 // SAFETY: an IoBuf is the only owner of its allocation, like a Vec<u8>.
@@ -40,6 +53,26 @@ impl IoBuf {
         Self::take(len).0
     }
 
+    /// A buffer in memory of an owner.
+    ///
+    /// # Safety
+    /// `ptr` must be page-aligned and own `capacity` initialised bytes until the owner gets them back.
+    pub(crate) unsafe fn owned(
+        ptr: NonNull<u8>,
+        len: usize,
+        capacity: usize,
+        owner: Arc<dyn Owner>,
+    ) -> IoBuf {
+        IoBuf { ptr, len, capacity, owner: Some(owner) }
+    }
+
+    /// Gives up the capacity behind its length, if the buffer is in an [`Arena`](crate::Arena).
+    pub fn shrink(&mut self) {
+        if let Some(owner) = &self.owner {
+            self.capacity = owner.shrink(self.ptr, self.capacity, self.len);
+        }
+    }
+
     /// Bytes that the buffer can hold.
     pub fn capacity(&self) -> usize {
         self.capacity
@@ -61,7 +94,7 @@ impl IoBuf {
         let capacity = match pool::class_of(len) {
             Some((class, capacity)) => {
                 if let Some(ptr) = pool::take(class, capacity) {
-                    return (IoBuf { ptr, len, capacity }, true);
+                    return (IoBuf { ptr, len, capacity, owner: None }, true);
                 }
                 capacity
             }
@@ -71,7 +104,7 @@ impl IoBuf {
         // SAFETY: the layout has a non-zero size.
         let raw = unsafe { alloc_zeroed(layout) };
         let ptr = NonNull::new(raw).unwrap_or_else(|| handle_alloc_error(layout));
-        (IoBuf { ptr, len, capacity }, false)
+        (IoBuf { ptr, len, capacity, owner: None }, false)
     }
 
     fn layout(capacity: usize) -> Layout {
@@ -81,6 +114,9 @@ impl IoBuf {
 
 impl Drop for IoBuf {
     fn drop(&mut self) {
+        if let Some(owner) = &self.owner {
+            return owner.give_back(self.ptr, self.capacity);
+        }
         // SAFETY: the allocation has this capacity, is initialised since `take`, and nobody uses it after
         // this.
         let kept = unsafe { pool::give(self.ptr, self.capacity) };

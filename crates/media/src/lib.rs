@@ -5,6 +5,7 @@
 //! fault-injecting backing. `docs/design/durability.md` states what a drive may assume of its media.
 
 mod any;
+mod arena;
 mod buffer;
 mod file;
 mod lease;
@@ -17,6 +18,7 @@ mod sync;
 mod units;
 
 pub use any::AnyMedia;
+pub use arena::{Arena, ArenaShape, ArenaWatcher};
 pub use buffer::IoBuf;
 pub use file::{Allocation, Direct, FileMedia, MediaError, SizeLimit, UringGuard, UringReactor};
 pub use lease::{Changing, Lease, LeaseClock, LeaseLost};

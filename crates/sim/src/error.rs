@@ -40,6 +40,9 @@ pub enum Error {
     /// Another error number of the protocol.
     #[error("error {0} by NBD")]
     Answered(u32),
+    /// The memory of a killed run cannot be used.
+    #[error("a memory was refused: {0}")]
+    LeftMemory(String),
     /// Any other error of the engine.
     #[error(transparent)]
     Other(drive::Error),
@@ -53,6 +56,7 @@ impl From<drive::Error> for Error {
             Of::NoSpace => Error::NoSpace,
             Of::BackingFull => Error::BackingFull,
             Of::ReadOnly(why) => Error::ReadOnly(why),
+            Of::LeftMemory(why) => Error::LeftMemory(why),
             Of::Io(what) => Error::Io(what),
             Of::Corrupt(_) | Of::Damaged(_) | Of::NotADrive => Error::Damaged(error.to_string()),
             other => Error::Other(other),

@@ -10,6 +10,7 @@ mod large;
 mod lessons;
 mod liveness;
 mod looking;
+mod memory;
 mod opening;
 mod scattered;
 mod sliced;
@@ -21,7 +22,7 @@ mod verify;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
-use media::{Faults, MediaCounts, SimMedia, SimOrder, SimRng};
+use media::{Arena, Faults, MediaCounts, SimMedia, SimOrder, SimRng};
 use parking_lot::Mutex;
 
 use crate::backing::Overwrites;
@@ -40,6 +41,7 @@ use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::report::Report;
 use crate::rounds::{mender, painter};
 use crate::{Bug, Config, Counts, Style, Subject, World, panics};
+use memory::Moment;
 
 /// Changes the seed for the generator [`Run::hiding`].
 const HIDING: u64 = 0x41dd_e241_dde2_41dd;
@@ -53,6 +55,8 @@ const BRIM: u64 = 0xb219_f0ff_b219_f0ff;
 const VAIN: u64 = 0xc105_ed00_c105_ed00;
 /// Changes the seed for the generator [`Run::echoing`].
 const ECHOING: u64 = 0x0ec4_01ec_0ec4_01ec;
+/// Changes the seed for the generator [`Run::remembering`].
+const REMEMBERING: u64 = 0x4e4e_0e4b_4e4e_0e4b;
 /// Changes the seed for the generator [`Run::overwrites`].
 const OVERWRITES: u64 = 0x0f11_0f11_0f11_0f11;
 /// End of the superblocks on a backing, in bytes. Writes before it contain no log numbers.
@@ -193,6 +197,12 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         brim: SimRng::new(seed ^ BRIM),
         vain: SimRng::new(seed ^ VAIN),
         echoing: SimRng::new(seed ^ ECHOING),
+        memory: None,
+        left_memories: Vec::new(),
+        was_open: false,
+        is_kept: false,
+        moment: Arc::default(),
+        remembering: SimRng::new(seed ^ REMEMBERING),
     };
     let lives = match run.config.style {
         Style::Large if run.config.lessons => run.lessons(),
@@ -275,6 +285,18 @@ struct Run<S> {
     vain: SimRng,
     /// Generator for the host that reads what was written last. It is separate too.
     echoing: SimRng,
+    /// Memory of the present run.
+    memory: Option<Arena>,
+    /// Memories that killed runs left.
+    left_memories: Vec<Arena>,
+    /// The drive was open since the last crash.
+    was_open: bool,
+    /// They hold all that was acknowledged.
+    is_kept: bool,
+    /// Takes a copy of everything in the middle of a critical section.
+    moment: Arc<Moment>,
+    /// Generator for kills. It is separate too.
+    remembering: SimRng,
 }
 
 impl<S: Subject> Run<S> {
@@ -443,8 +465,10 @@ impl<S: Subject> Run<S> {
             } else {
                 self.draw_cut()
             };
+            self.arm_kill();
             let end = self.executor.run(&self.media, &**world, cut);
             self.trace(|| format!("clients: {end:?}"));
+            self.kill_copy()?;
             self.must_not_overlap()?;
             if let Some(failure) = world.failure() {
                 return Err(Stop::Failed(failure));

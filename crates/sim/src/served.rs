@@ -359,6 +359,7 @@ impl Subject for Served {
     }
 
     const CAN_WIPE: bool = <Drive<Backing> as Subject>::CAN_WIPE;
+    const KEEPS_MEMORY: bool = <Drive<Backing> as Subject>::KEEPS_MEMORY;
     const AVOIDS_BAD_PAGES: bool = <Drive<Backing> as Subject>::AVOIDS_BAD_PAGES;
     const HAS_SPACE: bool = <Drive<Backing> as Subject>::HAS_SPACE;
 

@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use codec::Policy;
 use device::ExtentKind;
-use drive::{CheckOptions, CreateOptions, Drive, Fault, OpenOptions, Settle, Spawner, WipeOptions, Zeroes};
-use media::SimMedia;
+use drive::{
+    CheckOptions, CreateOptions, Drive, Fault, Left, OpenOptions, Settle, Spawner, WipeOptions, Zeroes,
+};
+use media::{Arena, SimMedia};
 use offload::Offload;
 
 use crate::backing::{Backing, Overwrites};
@@ -34,6 +36,10 @@ pub struct Opening {
     pub spawner: Spawner,
     /// Refuses writes for lack of space from time to time.
     pub overwrites: Arc<Overwrites>,
+    /// Memory of this run, if it outlives the process.
+    pub memory: Option<Arena>,
+    /// Memories of killed runs.
+    pub left_memories: Vec<Arena>,
     /// Planted mistake.
     pub bug: Option<Bug>,
 }
@@ -203,6 +209,8 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn bugs() -> Vec<Bug> {
         Bug::all().collect()
     }
+    /// True if what it acknowledged survives its process with [`Opening::memory`].
+    const KEEPS_MEMORY: bool = false;
     /// True if it writes elsewhere if pages accept no writes.
     const AVOIDS_BAD_PAGES: bool = false;
     /// True if [`Subject::wipe`] works.
@@ -287,6 +295,9 @@ impl Subject for Drive<Backing> {
         }
         options.clock = opening.may_panic.then_some(panics::clock);
         options.left_open = opening.left_open;
+        options.memory = opening.memory;
+        let left = |arena| Left { arena, is_elsewhere: false };
+        options.left_memories = opening.left_memories.into_iter().map(left).collect();
         options.before_entry = Some(switch::before_entry);
         options.frame_blocks = opening.frame_blocks;
         // Less than the number of beats after which a life without progress is considered stuck.
@@ -411,6 +422,7 @@ impl Subject for Drive<Backing> {
     }
 
     const CAN_WIPE: bool = true;
+    const KEEPS_MEMORY: bool = true;
     const AVOIDS_BAD_PAGES: bool = true;
 
     fn is_empty(&self) -> bool {

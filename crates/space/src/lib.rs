@@ -17,7 +17,7 @@ pub use reserve::{data_bytes_max, dense_bytes, host_floor_segments, kept_for_sma
 /// Number of bytes at which a pack is sealed.
 pub const PACK_SOFT_BYTES: usize = 256 * 1024;
 /// Most bytes of sealed packs that wait for the medium. Beyond this, writers wait.
-pub const UNWRITTEN_MAX_BYTES: u64 = 32 << 20;
+pub const UNWRITTEN_MAX_BYTES: u64 = 16 << 20;
 /// Records of log after a checkpoint at which another one is needed. Bounds the memory of roll-forward.
 pub const LOG_RECORDS_MAX: u64 = 1 << 20;
 /// Largest pack: a full soft one and the largest atomic write.

@@ -10,9 +10,9 @@ use crate::state::core::Core;
 use crate::state::log::SealedPack;
 use crate::state::segments::SegmentState;
 
-/// Most packs that the medium does not take between two checkpoints. Their contents stay in memory until the
-/// second.
-const FAILED_PACKS_MAX: u32 = 128;
+/// Most packs that the medium does not take between two checkpoints, or at an opening. Their contents stay in
+/// memory until the second.
+pub(crate) const FAILED_PACKS_MAX: u32 = 128;
 /// One of so many segments may be bad, at most. With more, the whole medium is broken, and not a place on it.
 const BAD_SEGMENTS_PART: u32 = 8;
 const BAD_SEGMENTS_MIN: u32 = 6;
@@ -58,7 +58,6 @@ impl<M: Media> Shared<M> {
                         layout::Head::Cleaning => core.counters.cleaning_written_bytes += len,
                         layout::Head::Map => core.counters.map_written_bytes += len,
                     }
-                    core.log.recycle(pack.buf);
                 }
                 Err(error) if lacks_room(&error) => core.full_backing.wait(pack, core.ticks),
                 // The drive was taken over: no place is bad for that.

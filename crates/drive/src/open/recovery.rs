@@ -5,11 +5,12 @@ use std::sync::atomic::Ordering;
 
 use layout::checkpoint::COUNT_MAX;
 use layout::{Checkpoint, Counters, Geometry, Superblock};
-use media::Media;
+use media::{Arena, Media};
 
 use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::medium::write_out::bad_segments_max;
+use crate::open::left_memory::{LeftMemory, WithMemory, header_of};
 use crate::open::replay::{DamagedPack, LoggedChange, PackPlace, Reader, Tail};
 use crate::open::rewrite::{Doubted, NotTaken, Rewritten, rewrite};
 use crate::open::slots::{
@@ -21,7 +22,7 @@ use crate::planted::{Planted, PlantedBug};
 use crate::shared::{Drive, Shared};
 use crate::state::checkpoints::Checkpoints;
 use crate::state::core::Core;
-use crate::state::log::Log;
+use crate::state::log::{Log, MEMORY_SHAPE};
 use crate::state::lost::Lost;
 use crate::state::lull::Lull;
 use crate::state::map::Map;
@@ -34,6 +35,15 @@ use crate::upkeep::checkpoint::overlay_extra;
 use device::ReadOnly;
 
 impl<M: Media> Drive<M> {
+    /// Returns the id of the drive on `media`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotADrive`] if there is none, [`Error::Io`] if its superblock cannot be read.
+    pub async fn read_id(media: &M) -> Result<[u8; 16], Error> {
+        Ok(read_superblock(media).await?.0.uuid)
+    }
+
     /// Opens a drive, and recovers from a crash if there was one.
     ///
     /// # Errors
@@ -55,7 +65,7 @@ impl<M: Media> Drive<M> {
         if !accepts {
             must_be_newest(&found, bad_copy)?;
         }
-        let tail = read_log(&*media, &superblock, &found, options.planted).await?;
+        let (left, with_memory, tail) = read_with_memory(&media, &superblock, &found, &options).await?;
         let forgets = options.planted.has(PlantedBug::OlderCheckpointAccepted);
         let unread = found.unread.take().filter(|_| !accepts && !forgets);
         if let Some(error) = unread.as_ref().filter(|_| may_be_older(&found, &tail)) {
@@ -79,9 +89,12 @@ impl<M: Media> Drive<M> {
         // What may be in a cache only is written to the medium before anything builds on it.
         let rewritten = match read_only {
             None => {
-                let doubted = Doubted::of(&tail, (&checkpoint, found.is_durable), options.planted);
+                let mut doubted = Doubted::of(&tail, (&checkpoint, found.is_durable), options.planted);
+                if let Some(first) = with_memory.packs.first_of(&tail.places) {
+                    doubted.includes_from(first);
+                }
                 let checkpoint = (&checkpoint, found.copy_to_write_first);
-                rewrite(&*media, &superblock, checkpoint, doubted).await?
+                rewrite(&with_memory, &superblock, checkpoint, doubted).await?
             }
             Some(_) => Rewritten::default(),
         };
@@ -92,7 +105,7 @@ impl<M: Media> Drive<M> {
             }
             None => (found.table, found.has_all_rows),
         };
-        let mut core = recover(superblock, (&checkpoint, table), &tail, &options, read_only);
+        let mut core = recover(superblock, (&checkpoint, table), &tail, &options, read_only)?;
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
         core.note_damaged(&tail.damaged);
@@ -105,6 +118,11 @@ impl<M: Media> Drive<M> {
         core.note_lost_copies("the superblock", lost_superblocks);
         core.note_lost_copies("the newest checkpoint", lost_checkpoint);
         core.note_rewritten(rewritten, &checkpoint, &tail.places)?;
+        if core.mode.is_read_only() {
+            core.log.hold(with_memory.packs.all(), &mut core.segments);
+        } else if let Some(left) = &left {
+            left.taken_by(options.entropy);
+        }
         core.segments.list_free(may_hold_others(&checkpoint, &options));
         let is_writable = !core.mode.is_read_only();
         let drive = Drive(Shared::new(media, core, policy, &options, Shared::write_out));
@@ -160,15 +178,46 @@ impl<M: Media> Drive<M> {
     }
 }
 
+/// Reads the log, with the memory that the newest run left, if there is one.
+async fn read_with_memory<M: Media>(
+    media: &Arc<M>,
+    superblock: &Superblock,
+    found: &NewestCheckpoint,
+    options: &OpenOptions,
+) -> Result<(Option<LeftMemory>, WithMemory<M>, Tail), Error> {
+    let accepts = options.read_only && options.accept_damage;
+    // It may be of the checkpoint that could not be read.
+    let refused = |error| found.unread.clone().unwrap_or(error);
+    let mut left = match LeftMemory::find(options, superblock, &found.checkpoint) {
+        Err(_) if accepts => None,
+        left => left.map_err(refused)?,
+    };
+    loop {
+        let packs = left.as_ref().map(|left| left.packs.clone()).unwrap_or_default();
+        let with_memory = WithMemory { media: media.clone(), packs };
+        let tail = read_log(&with_memory, superblock, found, options.planted).await?;
+        match &left {
+            // The drive without it is all that is wanted.
+            Some(memory) if (accepts || memory.is_elsewhere) && !memory.is_taken(&tail) => left = None,
+            Some(memory) if tail.damage.is_none() => {
+                memory.must_be_taken(&tail).map_err(refused)?;
+                return Ok((left, with_memory, tail));
+            }
+            _ => return Ok((left, with_memory, tail)),
+        }
+    }
+}
+
 /// Reads the log after the checkpoint that was found, and what shows that a newer one is missing.
 async fn read_log<M: Media>(
-    media: &M,
+    media: &WithMemory<M>,
     superblock: &Superblock,
     found: &NewestCheckpoint,
     planted: Planted,
 ) -> Result<Tail, Error> {
     let checkpoint = &found.checkpoint;
     let mut reader = Reader::new(media, Bounds::of(superblock), checkpoint);
+    reader.unannounced.clone_from(&media.packs.unannounced);
     reader.planted = planted;
     let mut tail = reader.tail(checkpoint).await?;
     tracing::debug!(
@@ -251,8 +300,17 @@ fn recover(
     tail: &Tail,
     options: &OpenOptions,
     read_only: Option<ReadOnly>,
-) -> Core {
+) -> Result<Core, Error> {
     let geometry = superblock.geometry;
+    let arena = match &options.memory {
+        Some(arena) => arena.clone(),
+        None => Arena::private(MEMORY_SHAPE)
+            .map_err(|error| Error::Memory(format!("for what waits for the backing: {error}")))?,
+    };
+    let header = header_of(options, &superblock, checkpoint, &arena);
+    let mut log =
+        Log::new(superblock.log_id(), geometry, tail.sequence, checkpoint.number, arena, options.planted);
+    log.begin_memory(&header);
     let mut segments = Segments::new(geometry, options.entropy);
     segments.load(&checkpoint.rows, has_all_rows);
     for head in checkpoint.heads.iter().filter(|head| head.current.is_some()) {
@@ -273,8 +331,8 @@ fn recover(
     map.fill_blocks = checkpoint.fill_blocks;
     let mut counters: Counters = checkpoint.counters.clamped();
     counters.unclean_opens_count += u64::from(!checkpoint.clean);
-    Core {
-        log: Log::new(superblock.log_id(), geometry, tail.sequence, checkpoint.number, options.planted),
+    Ok(Core {
+        log,
         superblock: Superblock { worn_bytes: superblock.worn_bytes.min(COUNT_MAX), ..superblock },
         segments,
         table,
@@ -313,7 +371,7 @@ fn recover(
             clean: checkpoint.clean,
         },
         planted: options.planted,
-    }
+    })
 }
 
 impl Core {

@@ -1,5 +1,7 @@
 //! Roll-forward: reads the packs after a checkpoint, in their order, up to the first that is missing or torn.
 
+use std::collections::BTreeMap;
+
 use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackAddress, PackHeader, decode_damaged_pack};
 use layout::record::{RECORD_HEADER_BYTES, decode_range};
@@ -156,6 +158,8 @@ pub(crate) struct Reader<'a, M> {
     needed: u64,
     /// Number of the last pack taken.
     taken: u64,
+    /// Segments that nothing in the log names, by the number of their first pack.
+    pub(crate) unannounced: BTreeMap<u64, (Head, NextSegment)>,
     pub(crate) planted: Planted,
 }
 
@@ -178,6 +182,7 @@ impl<'a, M: Media> Reader<'a, M> {
             has_unreadable: None,
             needed: checkpoint.durable,
             taken: checkpoint.sequence,
+            unannounced: BTreeMap::new(),
             planted: Planted::default(),
         }
     }
@@ -188,10 +193,15 @@ impl<'a, M: Media> Reader<'a, M> {
         // Everything up to here was durable.
         let mut durable = checkpoint.durable;
         loop {
+            let wanted = tail.sequence + 1;
+            if let Some((head, segment)) = self.unannounced.get(&wanted).copied() {
+                let cursor = &mut self.cursors[head as usize];
+                cursor.promised = vec![segment];
+                cursor.next = Peeked::NotYet;
+            }
             for i in 0..HEADS {
                 self.peek(i).await?;
             }
-            let wanted = tail.sequence + 1;
             let Some((i, is_whole)) = self.next(wanted) else { break };
             if !is_whole && durable < wanted && !self.planted.has(PlantedBug::TornPackTaken) {
                 match self.vouched(checkpoint, wanted, Seek::Newest, &mut tail.goes_on).await? {

@@ -24,6 +24,7 @@ use layout::{Checkpoint, Geometry, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
+use crate::medium::write_out::FAILED_PACKS_MAX;
 use crate::open::copies::{sync, with_room, write, write_superblock};
 use crate::open::replay::{PackPlace, Tail};
 use crate::open::slots::read_pages;
@@ -60,6 +61,11 @@ impl<'a> Doubted<'a> {
             from: from.min(tail.places.len()),
         }
     }
+
+    /// Packs are in doubt from this one on, whatever vouches for them.
+    pub(crate) fn includes_from(&mut self, at: usize) {
+        self.from = self.from.min(at);
+    }
 }
 
 /// What was written again, and structures and packs that the medium did not take.
@@ -84,8 +90,6 @@ pub(crate) struct NotTaken {
     pub(crate) error: Error,
 }
 
-/// Most packs that the medium may not take. With more, the whole medium is broken, and not a place on it.
-const NOT_TAKEN_MAX: usize = 32;
 /// Bytes of log read and written at once.
 const RUN_BYTES_MAX: u64 = 4 << 20;
 
@@ -129,7 +133,7 @@ pub(crate) async fn rewrite<M: Media>(
         if until - from > 1 {
             pending.extend([(middle, until), (from, middle)]);
         } else if let Some(pack) = packs.get(from)
-            && not_taken.len() < NOT_TAKEN_MAX
+            && not_taken.len() < FAILED_PACKS_MAX as usize
         {
             let buf = Arc::new(read_again(media, std::slice::from_ref(pack)).await?);
             not_taken.push(NotTaken { at: from, buf, error });

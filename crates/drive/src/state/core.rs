@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use layout::geometry::OWN_FIRST_BLOCK;
 use layout::{Counters, Entry, Features, Geometry, Head, NODE_ENTRIES, NodeId, ScrubMark, Superblock};
-use space::{LOG_RECORDS_MAX, UNWRITTEN_MAX_BYTES};
+use space::LOG_RECORDS_MAX;
 
 use crate::error::Error;
 use crate::planted::{Planted, PlantedBug};
@@ -16,7 +16,7 @@ use crate::state::dictionary_use::DictionaryUse;
 use crate::state::full_backing::FullBacking;
 use crate::state::give_back::GiveBack;
 use crate::state::held::Held;
-use crate::state::log::{Log, Room};
+use crate::state::log::{Appender, Log, Room};
 use crate::state::lost::Lost;
 use crate::state::lull::Lull;
 use crate::state::map::Map;
@@ -295,7 +295,7 @@ impl Core {
         if self.full_backing.is_full() {
             return Err(Stall::Refused(Error::BackingFull));
         }
-        if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES || self.must_checkpoint() {
+        if self.log.must_wait(Appender::Host) || self.must_checkpoint() {
             return Err(Stall::Busy);
         }
         let unseen = self.planted.has(PlantedBug::EdgeUnseen) || self.planted.has(PlantedBug::ComparedEarly);

@@ -100,7 +100,8 @@ mod tests {
     use super::*;
 
     fn pack(sequence: u64) -> SealedPack {
-        SealedPack { sequence, head: Head::Host, segment: 0, position: 0, buf: Arc::new(IoBuf::zeroed(4096)) }
+        let buf = Arc::new(IoBuf::zeroed(4096));
+        SealedPack { sequence, head: Head::Host, segment: 0, position: 0, buf, is_announced: true }
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The log: three heads to which packs are appended, in one order.
 
-mod buffers;
 mod failed;
 mod in_memory;
+mod memory;
+mod publish;
 mod ticks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,13 +12,15 @@ use std::sync::Arc;
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, drive_tag};
 use layout::record::{RECORD_HEADER_BYTES, RecordHeader, place_mask};
 use layout::{Entry, Geometry, Head, HeadPosition, PAGE_BYTES};
-use media::IoBuf;
+use media::{Arena, IoBuf};
 use space::{PACK_HARD_BYTES, PACK_SOFT_BYTES};
 
-use self::buffers::Buffers;
 use self::failed::FailedPack;
 pub(crate) use self::in_memory::InMemory;
-use crate::planted::Planted;
+pub use self::memory::MEMORY_SHAPE;
+use self::memory::PackMemory;
+pub(crate) use self::publish::Appender;
+use crate::planted::{Planted, PlantedBug};
 use crate::state::rules::first_broken;
 use crate::state::segments::{Claim, SegmentState, Segments};
 
@@ -31,6 +34,8 @@ pub(crate) struct SealedPack {
     pub(crate) segment: u32,
     pub(crate) position: u64,
     pub(crate) buf: Arc<IoBuf>,
+    /// Something else in the log names its segment.
+    pub(crate) is_announced: bool,
 }
 
 struct OpenPack {
@@ -54,6 +59,8 @@ struct HeadState {
     open: Option<OpenPack>,
     /// Nothing more is appended to the current segment, because a write to it failed.
     leaves: bool,
+    /// Nothing names the current segment: see [`Log::advance`].
+    is_unannounced: bool,
 }
 
 /// Fit of a batch into the log.
@@ -92,6 +99,9 @@ pub(crate) struct Log {
     /// Numbers over which recovery could not follow the log now: of packs whose contents were written
     /// elsewhere since, and of packs to which nothing leads.
     gaps: Vec<u64>,
+    /// Packs that an opening with the memory of this run needs until the gap is closed, though they were
+    /// written, or written elsewhere.
+    kept: Vec<(u64, Arc<IoBuf>)>,
     /// Newest pack that holds records.
     filled: u64,
     /// Newest pack of the host head that holds records.
@@ -115,7 +125,8 @@ pub(crate) struct Log {
     /// before the host's.
     cleaning_first: bool,
     outbox: Vec<SealedPack>,
-    buffers: Buffers,
+    memory: PackMemory,
+    planted: Planted,
     tick: u64,
     /// Bytes of log since the cut of the last checkpoint, without the map's: those belong to the checkpoint
     /// itself, and another one would not reduce them.
@@ -129,6 +140,7 @@ impl Log {
         geometry: Geometry,
         sequence: u64,
         checkpoint: u64,
+        arena: Arena,
         planted: Planted,
     ) -> Log {
         let head = || HeadState {
@@ -138,6 +150,7 @@ impl Log {
             announced: false,
             open: None,
             leaves: false,
+            is_unannounced: false,
         };
         Log {
             uuid,
@@ -152,6 +165,7 @@ impl Log {
             failed: Vec::new(),
             gap: None,
             gaps: Vec::new(),
+            kept: Vec::new(),
             filled: sequence,
             host_filled: sequence,
             host_sealed: 0,
@@ -163,7 +177,8 @@ impl Log {
             unsynced_bytes: 0,
             cleaning_first: false,
             outbox: Vec::new(),
-            buffers: Buffers::new(planted),
+            memory: PackMemory::new(arena, planted),
+            planted,
             tick: 0,
             since_checkpoint: 0,
         }
@@ -264,7 +279,7 @@ impl Log {
     }
 
     fn open_pack(&mut self, head: Head) {
-        let buf = self.buffers.of_open_pack();
+        let buf = self.memory.of_open_pack();
         let state = &mut self.heads[head as usize];
         assert!(
             state.open.is_none() && state.current.is_some(),
@@ -281,6 +296,7 @@ impl Log {
         if !self.heads[head as usize].next.is_some() {
             return Err(NoSegment);
         }
+        let mut is_unannounced = false;
         if !self.heads[head as usize].announced
             && let Err(error) = self.announce(segments)
         {
@@ -290,6 +306,7 @@ impl Log {
                 return Err(error);
             }
             self.gaps.push(self.sequence + 1);
+            is_unannounced = true;
         }
         let state = &mut self.heads[head as usize];
         assert!(state.open.is_none(), "a head leaves a segment with a pack open ({head:?})");
@@ -299,6 +316,7 @@ impl Log {
         state.current = state.next;
         state.offset = 0;
         state.leaves = false;
+        state.is_unannounced = is_unannounced;
         state.next = NextSegment::NONE;
         state.announced = false;
         segments.open(state.current.segment);
@@ -386,6 +404,9 @@ impl Log {
         open.used = at + len;
         open.records += 1;
         open.tick = self.tick;
+        if head == Head::Host && self.planted.has(PlantedBug::PublishedEarly) {
+            self.memory.publish_open(self.open_fill());
+        }
         header.entry_at(position)
     }
 
@@ -477,6 +498,7 @@ impl Log {
         open.buf.set_len(len);
         let position = self.geometry.segment_offset(header.segment) + u64::from(header.offset);
         state.offset += len as u32;
+        let is_announced = !std::mem::take(&mut state.is_unannounced);
         for state in &mut self.heads {
             state.announced |= state.next.is_some();
         }
@@ -487,10 +509,13 @@ impl Log {
             "a pack goes to the filling of a segment that its head has: {filling:?}"
         );
         segments.pack_sealed(header.segment, self.sequence);
-        let buf = Arc::new(self.buffers.of_sealed_pack(open.buf));
+        let buf = Arc::new(self.memory.of_sealed_pack(open.buf));
+        if !is_announced {
+            self.kept.push((self.sequence, buf.clone()));
+        }
         let displaced = self.in_memory.insert(position, buf.clone());
         assert!(displaced.is_none(), "a pack takes the place of one that is not written: {position:#x}");
-        self.unwritten_bytes += self.buffers.counted_bytes(&buf);
+        self.unwritten_bytes += self.memory.counted_bytes(&buf);
         if head != Head::Map {
             self.since_checkpoint += len as u64;
         }
@@ -500,6 +525,7 @@ impl Log {
             segment: header.segment,
             position,
             buf,
+            is_announced,
         });
     }
 
@@ -525,17 +551,12 @@ impl Log {
     }
 
     fn pack_done(&mut self, pack: &SealedPack) {
-        self.unwritten_bytes -= self.buffers.counted_bytes(&pack.buf);
+        self.unwritten_bytes -= self.memory.counted_bytes(&pack.buf);
         let is_first = pack.sequence > self.written && self.written_early.insert(pack.sequence);
         assert!(is_first, "pack {} was done twice", pack.sequence);
         while self.written_early.remove(&(self.written + 1)) {
             self.written += 1;
         }
-    }
-
-    /// Takes the buffer of a written pack back for the next one.
-    pub(crate) fn recycle(&mut self, buf: Arc<IoBuf>) {
-        self.buffers.recycle(buf);
     }
 
     /// A sync is issued.
@@ -664,11 +685,6 @@ impl Log {
 
     pub(crate) fn durable(&self) -> u64 {
         self.durable
-    }
-
-    /// Memory that packs take which wait for the medium, except open ones and those that it did not take.
-    pub(crate) fn unwritten_bytes(&self) -> u64 {
-        self.unwritten_bytes
     }
 
     pub(crate) fn checkpoint(&self) -> u64 {

@@ -15,7 +15,6 @@ use layout::{
     Checkpoint, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader, RecordKind, Rows, SegmentUse,
 };
 use media::Media;
-use space::UNWRITTEN_MAX_BYTES;
 
 use crate::error::Error;
 use crate::planted::PlantedBug;
@@ -23,6 +22,7 @@ use crate::shared::{Shared, yield_now};
 use crate::state::batch::sum;
 use crate::state::core::Core;
 use crate::state::cut::InProgress;
+use crate::state::log::Appender;
 use crate::state::map::{Map, Missing};
 use crate::state::node::Base;
 use crate::state::segments::{Claim, OthersHeld, SegmentState};
@@ -104,7 +104,7 @@ impl Core {
 
     fn write_nodes(&mut self, progress: &mut InProgress) -> Step {
         for _ in 0..NODES_A_STEP {
-            if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
+            if self.log.must_wait(Appender::Checkpoint) {
                 return Step::Wait;
             }
             let Some(id) = progress.next() else {
@@ -453,9 +453,9 @@ impl<M: Media> Shared<M> {
                 Step::More => yield_now().await,
                 Step::Missing(missing) => self.load_for_overlay(missing).await?,
                 Step::Wait => {
-                    self.wait_for(|core| match core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES {
-                        true => Some(Ok(())),
-                        false => core.gave_up_writing().map(Err),
+                    self.wait_for(|core| match core.log.must_wait(Appender::Checkpoint) {
+                        false => Some(Ok(())),
+                        true => core.gave_up_writing().map(Err),
                     })
                     .await?;
                 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use layout::{NodeId, RecordHeader, RecordKind};
 use media::Media;
-use space::{UNWRITTEN_MAX_BYTES, with_ends};
+use space::with_ends;
 
 use crate::error::Error;
 use crate::medium::decode::decode_verified;
@@ -16,6 +16,7 @@ use crate::state::batch::{Batch, sum};
 use crate::state::cleaning::{Cleaning, Pass, Window};
 use crate::state::core::Core;
 use crate::state::found_record::{FoundRecord, find_all};
+use crate::state::log::Appender;
 use crate::state::map::Missing;
 use crate::state::node::Slot;
 use crate::state::segments::{Claim, Gain, SegmentState};
@@ -289,9 +290,9 @@ impl<M: Media> Shared<M> {
                 }
                 Step::NoSegment => return Ok(Moved::NoRoom),
                 Step::Wait => {
-                    self.wait_for(|core| match core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES {
-                        true => Some(Ok(())),
-                        false => core.gave_up_writing().map(Err),
+                    self.wait_for(|core| match core.log.must_wait(Appender::Background) {
+                        false => Some(Ok(())),
+                        true => core.gave_up_writing().map(Err),
                     })
                     .await?;
                     self.core().mode.writable()?;
@@ -591,7 +592,7 @@ impl Core {
 
     /// Appends what still lives to the cleaning head, and points the map to it.
     fn append_moved(&mut self, batch: &[FoundRecord], live: &[Live], window: &[u8], pass: &Pass) -> Step {
-        if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES {
+        if self.log.must_wait(Appender::Background) {
             return Step::Wait;
         }
         self.update_map_need();

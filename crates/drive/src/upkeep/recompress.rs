@@ -6,13 +6,13 @@ use std::sync::Arc;
 use codec::Policy;
 use layout::{Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId};
 use media::Media;
-use space::UNWRITTEN_MAX_BYTES;
 
 use crate::error::Error;
 use crate::planted::PlantedBug;
 use crate::shared::{Drive, Shared, yield_now};
 use crate::state::batch::{Batch, Item, Payload};
 use crate::state::core::Core;
+use crate::state::log::Appender;
 use crate::state::map::Missing;
 use crate::state::pins::Pin;
 use crate::state::segments::{Claim, SegmentState};
@@ -335,7 +335,7 @@ impl Core {
         if self.mode.writable().is_err() {
             return Stop::NoRoom;
         }
-        if self.log.unwritten_bytes() > UNWRITTEN_MAX_BYTES || self.must_checkpoint() {
+        if self.log.must_wait(Appender::Background) || self.must_checkpoint() {
             return Stop::Wait;
         }
         self.update_map_need();

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use media::Media;
-use space::UNWRITTEN_MAX_BYTES;
 
 use crate::error::Error;
 use crate::shared::Shared;
 use crate::state::claims::Gain;
 use crate::state::core::Core;
 use crate::state::harvest::CLEANED_IN_VAIN_BY_REQUESTS_MAX;
+use crate::state::log::Appender;
 use crate::upkeep::clean::Cleaned;
 use crate::upkeep::overlays::BYTES_A_ROUND;
 
@@ -179,7 +179,7 @@ impl<M: Media> Shared<M> {
     /// Too much waits for the medium or for a checkpoint: helps, and waits.
     pub(crate) async fn relieve(self: &Arc<Self>) -> Result<(), Error> {
         self.wait_for(|core| {
-            let free = core.log.unwritten_bytes() <= UNWRITTEN_MAX_BYTES;
+            let free = !core.log.must_wait(Appender::Host);
             (free || core.mode.is_poisoned() || core.full_backing.is_full()).then_some(())
         })
         .await;

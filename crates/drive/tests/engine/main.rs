@@ -53,6 +53,7 @@ mod known_codecs;
 mod large_table;
 mod large_write;
 mod largest;
+mod left_memory;
 mod left_out;
 mod lost_copies;
 mod make_drives;

@@ -10,6 +10,7 @@ mod checkpoint;
 mod entry;
 mod format_reference;
 mod geometry;
+mod memory;
 mod mix;
 mod node;
 mod owner;

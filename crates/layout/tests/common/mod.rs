@@ -370,6 +370,39 @@ pub(crate) fn pack_of(
     Pack { at, header, specs, bytes, records_crc }
 }
 
+/// A memory of a run with this pack, sealed, and an open one with its records, in units of a page.
+pub(crate) fn memory_with(pack: &Pack) -> Vec<u8> {
+    use layout::memory::{self, MemoryHeader};
+    let pages = pack.bytes.len() / PAGE_BYTES;
+    let units = 2 * pages + 1;
+    let header = MemoryHeader {
+        boot: [3; 16],
+        log_id: pack.at.uuid,
+        entropy: 5,
+        units: units as u32,
+        unit_bytes: PAGE_BYTES as u32,
+        begins_behind: 2,
+    };
+    let table = MemoryHeader::table_bytes(units);
+    let mut bytes = vec![0; table + units * PAGE_BYTES];
+    let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    header.words().into_iter().enumerate().for_each(|(i, word)| put(i * 8, word));
+    put(memory::CHECKPOINT_AT, 3);
+    put(memory::SEQUENCE_AT, pack.header.sequence);
+    put(memory::state_at(1), memory::sealed_state(pack.header.sequence, true));
+    let open = memory::state_at(1 + pages);
+    let place = NextSegment { segment: pack.at.segment, generation: pack.at.generation };
+    let [segment, offset] = memory::place_words(place, pack.at.offset);
+    put(open, memory::OPEN);
+    put(open + 8, memory::fill_word(pack.header.used as usize, pack.header.records));
+    put(open + 16, segment);
+    put(open + 24, offset);
+    for unit in [1, 1 + pages] {
+        bytes[table + unit * PAGE_BYTES..][..pack.bytes.len()].copy_from_slice(&pack.bytes);
+    }
+    bytes
+}
+
 pub(crate) fn pack() -> impl Strategy<Value = Pack> {
     (
         at(),

@@ -25,6 +25,19 @@ pub(crate) fn superblock(bytes: &mut [u8]) {
     }
 }
 
+/// The memory of a run: as many units as there is room for, if they have a page.
+pub(crate) fn memory(bytes: &mut [u8]) {
+    bytes[..8].copy_from_slice(b"PUMEMORY");
+    put(bytes, 8, 1);
+    let pages = (bytes.len() / 4096) as u32;
+    if pages >= 3 && bytes.len().is_multiple_of(4096) {
+        put(bytes, 56, pages - 2);
+        put(bytes, 60, 4096);
+    }
+    let crc = crc32c::crc32c(&bytes[16..72]);
+    put(bytes, 12, crc);
+}
+
 /// A checkpoint: the pages of its table, if they are all there, then its header page.
 pub(crate) fn checkpoint(bytes: &mut [u8]) {
     let Some((header, table)) = bytes.split_at_mut_checked(4096) else { return };

@@ -9,6 +9,7 @@ mod common;
 
 mod checkpoint;
 mod harness;
+mod memory;
 mod node;
 mod owner;
 mod pack;
@@ -42,6 +43,10 @@ fn packs() -> Vec<Vec<u8>> {
     let mut packs = some(common::pack(), |pack| pack.bytes);
     packs.push(common::sample_pack().bytes);
     packs
+}
+
+fn memories() -> Vec<Vec<u8>> {
+    some(common::pack(), |pack| common::memory_with(&pack))
 }
 
 fn records() -> Vec<Vec<u8>> {
@@ -83,6 +88,11 @@ fn pack_target() {
 }
 
 #[test]
+fn memory_target() {
+    fuzz("memory_target", &memories(), memory::run);
+}
+
+#[test]
 fn record_target() {
     fuzz("record_target", &records(), record::run);
 }
@@ -100,6 +110,7 @@ fn write_corpus() {
     harness::write_corpus("owner", &owner_pages());
     harness::write_corpus("checkpoint", &checkpoints());
     harness::write_corpus("pack", &packs());
+    harness::write_corpus("memory", &memories());
     harness::write_corpus("record", &records());
     harness::write_corpus("node", &nodes());
 }

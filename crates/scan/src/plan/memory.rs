@@ -2,12 +2,10 @@
 
 use layout::{Geometry, NODE_ENTRIES};
 use serde::{Deserialize, Serialize};
-use space::{LOG_RECORDS_MAX, PACK_HARD_BYTES, UNWRITTEN_MAX_BYTES};
+use space::LOG_RECORDS_MAX;
 
 /// Bytes per segment: 32 for its table row, 44 for bookkeeping and during a checkpoint.
 const SEGMENT_BYTES: u64 = 32 + 44;
-/// Three open and sixteen spare pack buffers.
-const PACK_BUFFERS_BYTES: u64 = 19 * PACK_HARD_BYTES as u64;
 /// Read cache (`--read-cache`), by default.
 const READ_CACHE_BYTES: u64 = drive::ReadCache::DEFAULT_BYTES;
 /// I/O buffers kept for reuse: 16 MiB in each of 16 shards.
@@ -52,7 +50,8 @@ impl HostMemory {
             * NODE_MEMORY_BYTES;
         let map_cache_bytes = map_cache_bytes + map_cache_bytes / 4 + map_cache_bytes / 16 + upper;
         let segments_bytes = u64::from(geometry.segments()) * SEGMENT_BYTES;
-        let buffers_bytes = PACK_BUFFERS_BYTES + UNWRITTEN_MAX_BYTES + IO_BUFFERS_BYTES + READ_CACHE_BYTES;
+        let packs_bytes = drive::MEMORY_SHAPE.len_bytes() as u64;
+        let buffers_bytes = packs_bytes + IO_BUFFERS_BYTES + READ_CACHE_BYTES;
         let leaves = logical_bytes.div_ceil((NODE_ENTRIES * layout::BLOCK_BYTES) as u64);
         HostMemory {
             total_max_bytes: map_cache_bytes + segments_bytes + buffers_bytes + NBD_BYTES,

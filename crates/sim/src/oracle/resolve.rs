@@ -12,6 +12,8 @@ pub enum LifeEnd {
     Crash,
     /// The drive was closed: everything acknowledged must be present.
     Closed,
+    /// The process was killed, and the memory of its run was kept: everything acknowledged must be present.
+    Kept,
 }
 
 /// Writes that have certainly survived.
@@ -57,7 +59,7 @@ impl Oracle {
     /// A write has survived if each of its sectors holds it, or a write that is not required to come before
     /// it.
     pub fn resolve(&mut self, end: LifeEnd) -> Result<(), Violation> {
-        if end == LifeEnd::Closed {
+        if end != LifeEnd::Crash {
             let acknowledged = |w: &&mut Write| w.is_acknowledged();
             self.epoch_mut().iter_mut().filter(acknowledged).for_each(|w| w.outcome = Outcome::Durable);
             self.bytes.flushed(NEVER);

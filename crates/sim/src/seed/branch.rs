@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use media::SimRng;
 use parking_lot::Mutex;
 
+use super::memory::copy_of;
 use super::{Run, Stop, executor};
 use crate::excuses::Struck;
 use crate::oracle::LifeEnd;
@@ -48,6 +49,12 @@ impl<S: Subject> Run<S> {
             counts: Arc::new(Mutex::new(Counts::default())),
             steps: 0,
             bug: self.bug,
+            memory: self.memory.as_ref().map(copy_of),
+            left_memories: self.left_memories.iter().map(copy_of).collect(),
+            was_open: self.was_open,
+            is_kept: self.is_kept,
+            moment: Arc::default(),
+            remembering: self.remembering.fork(),
             verbose: self.verbose,
             drive: None,
             counted: Vec::new(),

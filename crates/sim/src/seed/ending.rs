@@ -97,6 +97,7 @@ impl<S: Subject> Run<S> {
                 "crash: power cut, reads showed what was lost"
             });
         }
+        self.leave_memory(kill);
         self.media = Arc::new(if kill { self.media.kill() } else { self.media.power_cut() });
         self.overwrites.forget();
         self.before = Struck::counts(&self.media, &self.overwrites);

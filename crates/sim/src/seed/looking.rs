@@ -31,7 +31,7 @@ impl<S: Subject> Run<S> {
     }
 
     fn look(&mut self) -> Result<(), Stop> {
-        let opening = Opening { read_only: true, may_panic: false, ..self.opening(false) };
+        let opening = Opening { read_only: true, may_panic: false, memory: None, ..self.opening(false) };
         let (media, config) = (self.media.clone(), self.config.clone());
         let before = self.media.counts();
         let opened = self.do_now("open to read", async move { S::open(media, &config, opening).await })?;
@@ -41,6 +41,7 @@ impl<S: Subject> Run<S> {
                 self.drive = Some(drive);
                 self.look_at_all()?;
             }
+            Err(Error::LeftMemory(why)) => self.memory_refused(&why)?,
             Err(error) => {
                 self.count("read-only: refused");
                 // A full backing, and pages that accept no writes, are no excuse.
@@ -76,7 +77,8 @@ impl<S: Subject> Run<S> {
             self.check_but_copies()?;
         }
         self.observe_all()?;
-        self.oracle.lock().resolve(LifeEnd::Crash)?;
+        let end = if self.is_kept { LifeEnd::Kept } else { LifeEnd::Crash };
+        self.oracle.lock().resolve(end)?;
         if self.config.style != Style::Large {
             self.read_annex()?;
         }

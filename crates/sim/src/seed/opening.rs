@@ -45,6 +45,8 @@ impl<S: Subject> Run<S> {
             may_panic: self.config.panics(),
             spawner: self.executor.spawner(),
             overwrites: self.overwrites.clone(),
+            memory: self.new_memory(),
+            left_memories: self.left_memories.clone(),
             bug: self.bug,
         }
     }
@@ -77,7 +79,14 @@ impl<S: Subject> Run<S> {
                     self.count("restart: refused, copies cannot be read just now");
                     self.crash();
                 }
+                Ok(Err(Error::LeftMemory(why))) => {
+                    self.trace(|| format!("the memory is refused: {why}"));
+                    self.memory_refused(&why)?;
+                    self.crash();
+                }
                 Ok(Ok(drive)) => {
+                    self.left_memories.clear();
+                    self.was_open = true;
                     if hidden {
                         self.count("restart: opened by other copies");
                     }

@@ -107,7 +107,7 @@ impl<S: Subject> Run<S> {
     /// Checks that a drive that cannot be opened for writing can be opened for reading.
     fn read_while_shut(&mut self, on: &str) -> Result<(), Stop> {
         self.crash();
-        let opening = Opening { read_only: true, ..self.opening(false) };
+        let opening = Opening { read_only: true, memory: None, ..self.opening(false) };
         let (media, config) = (self.media.clone(), self.config.clone());
         let open = async move { S::open(media, &config, opening).await };
         let opened = self.do_now("open to read", open)?;
@@ -182,6 +182,7 @@ impl<S: Subject> Run<S> {
 
     /// Reads everything that was ever written and compares it with the oracle.
     pub(super) fn read_back(&mut self, end: LifeEnd) -> Result<(), Stop> {
+        let end = if self.is_kept { LifeEnd::Kept } else { end };
         self.calm();
         let deep = self.rng.chance(1, 3);
         self.check(deep)?;

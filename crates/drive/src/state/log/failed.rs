@@ -6,6 +6,7 @@ use std::sync::Arc;
 use media::IoBuf;
 
 use super::{Log, SealedPack};
+use crate::planted::PlantedBug;
 use crate::state::segments::{SegmentState, Segments};
 
 /// A pack that the medium did not take.
@@ -54,6 +55,16 @@ impl Log {
         Some(segment)
     }
 
+    /// Packs of an earlier run that are in memory only, of a drive that is read and never written.
+    pub(crate) fn hold(&mut self, packs: impl Iterator<Item = (u64, Arc<IoBuf>)>, segments: &mut Segments) {
+        for (position, buf) in packs {
+            if let Some((segment, _)) = self.geometry.locate(position) {
+                self.in_memory.insert(position, buf);
+                segments.get_mut(segment).unwritten += 1;
+            }
+        }
+    }
+
     /// Returns a pack that the medium did not take. It stays in place until [`Log::rehomed`].
     pub(crate) fn first_failed(&self) -> Option<(u64, u32, Arc<IoBuf>)> {
         let pack = self.failed.iter().min_by_key(|pack| pack.sequence)?;
@@ -69,6 +80,9 @@ impl Log {
                 self.in_memory.remove(&position);
                 segments.get_mut(pack.segment).unwritten -= 1;
                 self.gaps.push(pack.sequence);
+                if !self.planted.has(PlantedBug::FailedPackFreed) {
+                    self.kept.push((pack.sequence, pack.buf.clone()));
+                }
             }
             !done
         });
@@ -87,6 +101,7 @@ impl Log {
     /// A checkpoint is durable whose cut lies behind all packs written elsewhere.
     pub(crate) fn gap_closed(&mut self, cut: u64) {
         self.gaps.retain(|gap| *gap > cut);
+        self.kept.retain(|(sequence, _)| *sequence > cut);
         self.gap = self.failed.iter().map(|pack| pack.sequence).chain(self.gaps.iter().copied()).min();
         self.synced(self.synced);
     }

@@ -1,0 +1,341 @@
+//! Opening with the memory that a killed run left: see `state/log/memory.rs`.
+//!
+//! First all of it is judged, then anything is written. Packs behind one that is missing vouch for it, and
+//! would turn an older copy of a drive into a damaged one. So roll-forward reads the backing with the packs
+//! of the memory at their places, which lets it follow the log as if they had been written. A memory is used
+//! whole or refused.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+use layout::memory::{MemoryHeader, OPENINGS_AT, OpenInMemory, RunMemory, TAKEN_BY_AT};
+use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, decode_pack, walk_records};
+use layout::record::RECORD_HEADER_BYTES;
+use layout::{Checkpoint, DecodeError, Head, PAGE_BYTES, Superblock};
+use media::{Arena, IoBuf, Media};
+
+use crate::error::Error;
+use crate::open::replay::{PackPlace, Tail};
+use crate::options::{Left, OpenOptions};
+
+/// Openings that may die over a memory before it waits for an administrator.
+const OPENINGS_MAX: u64 = 3;
+
+/// The memory that the newest run left, as far as it is of use.
+pub(crate) struct LeftMemory {
+    arena: Arena,
+    /// See [`Left::is_elsewhere`].
+    pub(crate) is_elsewhere: bool,
+    /// Number of the newest pack that the log must reach.
+    newest: u64,
+    pub(crate) packs: LeftPacks,
+    #[expect(dead_code, reason = "it is dropped when the opening ends")]
+    attempt: Option<Attempt>,
+}
+
+/// Packs of a memory, at their places.
+#[derive(Clone, Default)]
+pub(crate) struct LeftPacks {
+    by_position: Arc<BTreeMap<u64, Arc<IoBuf>>>,
+    /// Segments that nothing names, by the number of their first pack.
+    pub(crate) unannounced: BTreeMap<u64, (Head, NextSegment)>,
+}
+
+impl LeftMemory {
+    /// Finds among the memories the one that the newest run of this drive left. `None` if there is none, or
+    /// if nothing of it is needed any more.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LeftMemory`] if one is there and must not be used.
+    pub(crate) fn find(
+        options: &OpenOptions,
+        superblock: &Superblock,
+        checkpoint: &Checkpoint,
+    ) -> Result<Option<LeftMemory>, Error> {
+        let (mut refusal, mut elsewhere) = (None, None);
+        for Left { arena, is_elsewhere } in &options.left_memories {
+            let bytes = arena.bytes();
+            if bytes[..PAGE_BYTES].iter().all(|byte| *byte == 0) {
+                // Its run ended before it had begun.
+                continue;
+            }
+            let is_of_this_boot = |memory: &RunMemory<'_>| memory.header.boot == options.boot;
+            let memory = match RunMemory::decode(&bytes) {
+                Err(_) if *is_elsewhere => continue,
+                Ok(memory) if !is_of_this_boot(&memory) => continue,
+                Ok(memory) => memory,
+                Err(error) => {
+                    refusal = Some(error.to_string());
+                    continue;
+                }
+            };
+            let is_of_newest_run = memory.header.entropy == checkpoint.entropy;
+            let acknowledged = is_of_newest_run || memory.checkpoint > memory.header.begins_behind;
+            let is_empty = memory.sealed.is_empty() && memory.open.is_none() && !memory.has_lapsed;
+            let is_over =
+                memory.taken_by == checkpoint.entropy || !acknowledged || is_empty && !is_of_newest_run;
+            let is_of_another =
+                memory.header.log_id != superblock.log_id() || *is_elsewhere && !is_of_newest_run;
+            if is_of_another || is_over {
+                continue;
+            }
+            match Self::of(arena, &memory, superblock, checkpoint) {
+                Ok(left) if *is_elsewhere => elsewhere = Some(LeftMemory { is_elsewhere: true, ..left }),
+                Ok(left) => {
+                    let attempt = (!options.read_only).then(|| Attempt::begin(arena));
+                    return Ok(Some(LeftMemory { attempt, ..left }));
+                }
+                Err(_) if *is_elsewhere => {}
+                Err(why) => refusal = Some(why),
+            }
+        }
+        refusal.map_or(Ok(elsewhere), |why| Err(Error::LeftMemory(why)))
+    }
+
+    fn of(
+        arena: &Arena,
+        memory: &RunMemory<'_>,
+        superblock: &Superblock,
+        checkpoint: &Checkpoint,
+    ) -> Result<LeftMemory, String> {
+        if memory.header.entropy != checkpoint.entropy {
+            return Err("the drive was opened elsewhere since".into());
+        }
+        if memory.checkpoint > checkpoint.number {
+            let (known, found) = (memory.checkpoint, checkpoint.number);
+            return Err(format!("it knows checkpoint {known}, the newest found is {found}"));
+        }
+        if memory.newest() < checkpoint.sequence {
+            let (newest, cut) = (memory.newest(), checkpoint.sequence);
+            return Err(format!("it ends with pack {newest}, the checkpoint is behind pack {cut}"));
+        }
+        if memory.has_lapsed {
+            return Err("it was too small for all that waited for the backing".into());
+        }
+        if memory.openings >= OPENINGS_MAX {
+            return Err(format!("{} openings with it came to no end", memory.openings));
+        }
+        let geometry = superblock.geometry;
+        let mut packs = BTreeMap::new();
+        let mut unannounced = BTreeMap::new();
+        for pack in memory.sealed.iter().filter(|pack| pack.header.sequence > checkpoint.sequence) {
+            let header = &pack.header;
+            let is_inside = header.segment < geometry.segments()
+                && u64::from(header.offset) + u64::from(header.len) <= u64::from(geometry.segment_bytes);
+            if !is_inside || header.uuid != checkpoint.uuid {
+                return Err(format!("pack {} is of another drive", header.sequence));
+            }
+            if pack.is_unannounced {
+                let segment = NextSegment { segment: header.segment, generation: header.generation };
+                unannounced.insert(header.sequence, (header.head, segment));
+            }
+            let position = geometry.segment_offset(header.segment) + u64::from(header.offset);
+            packs.insert(position, Arc::new(copy_of(pack.bytes)));
+        }
+        let mut newest = memory.newest();
+        if let Some(open) = &memory.open {
+            newest += 1;
+            let sealed = sealed(open, newest, checkpoint, geometry.segment_bytes);
+            let sealed = sealed.map_err(|error| format!("the newest pack in it is not whole: {error}"))?;
+            let inside = open.segment.segment < geometry.segments();
+            let position =
+                inside.then(|| geometry.segment_offset(open.segment.segment) + u64::from(open.offset));
+            packs.insert(position.ok_or("the newest pack in it is of another drive")?, Arc::new(sealed));
+        }
+        if !packs
+            .iter()
+            .zip(packs.iter().skip(1))
+            .all(|((at, pack), (next, _))| at + pack.len() as u64 <= *next)
+        {
+            return Err("two packs in it have one place".into());
+        }
+        let packs = LeftPacks { by_position: Arc::new(packs), unannounced };
+        Ok(LeftMemory { arena: arena.clone(), is_elsewhere: false, newest, packs, attempt: None })
+    }
+
+    /// Everything in the memory is on the backing, and the next checkpoint is that of this run.
+    pub(crate) fn taken_by(&self, entropy: u64) {
+        // If it is of another backing, that may still be opened with it.
+        if !self.is_elsewhere {
+            self.arena.store(TAKEN_BY_AT, entropy);
+        }
+    }
+
+    /// Returns whether roll-forward took all of it.
+    pub(crate) fn is_taken(&self, tail: &Tail) -> bool {
+        tail.damage.is_none() && self.must_be_taken(tail).is_ok()
+    }
+
+    /// Judges what roll-forward found with the packs of the memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LeftMemory`] if it did not take all of them.
+    pub(crate) fn must_be_taken(&self, tail: &Tail) -> Result<(), Error> {
+        if tail.sequence < self.newest {
+            return Err(Error::LeftMemory(format!(
+                "it ends with pack {}, the log on the backing leads to pack {}",
+                self.newest, tail.sequence
+            )));
+        }
+        let taken = |(position, pack): (&u64, &Arc<IoBuf>)| {
+            let is_it = |place: &&PackPlace| place.position == *position;
+            tail.places.iter().find(is_it).is_some_and(|place| place.crc == crc32c::crc32c(pack))
+        };
+        match self.packs.by_position.iter().all(taken) {
+            true => Ok(()),
+            false => Err(Error::LeftMemory("the log on the backing does not lead to all packs in it".into())),
+        }
+    }
+}
+
+/// An opening that tries to take a memory over. One that dies stays counted.
+struct Attempt {
+    arena: Arena,
+    before: u64,
+}
+
+impl Attempt {
+    fn begin(arena: &Arena) -> Attempt {
+        let before = arena.load(OPENINGS_AT);
+        arena.store(OPENINGS_AT, before + 1);
+        Attempt { arena: arena.clone(), before }
+    }
+}
+
+impl Drop for Attempt {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.arena.store(OPENINGS_AT, self.before);
+        }
+    }
+}
+
+impl LeftPacks {
+    /// Returns the number of the first of these places that is one of the packs'.
+    pub(crate) fn first_of(&self, places: &[PackPlace]) -> Option<usize> {
+        places.iter().position(|place| self.by_position.contains_key(&place.position))
+    }
+
+    /// Places and packs.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (u64, Arc<IoBuf>)> {
+        self.by_position.iter().map(|(position, pack)| (*position, pack.clone()))
+    }
+}
+
+fn copy_of(bytes: &[u8]) -> IoBuf {
+    let mut buf = IoBuf::pooled(bytes.len());
+    buf.copy_from_slice(bytes);
+    buf
+}
+
+/// Seals the host's open pack as the process would have that was killed. All of it follows from what was
+/// found, so that another opening does the same.
+fn sealed(
+    open: &OpenInMemory<'_>,
+    sequence: u64,
+    checkpoint: &Checkpoint,
+    segment_bytes: u32,
+) -> Result<IoBuf, DecodeError> {
+    let used = open.bytes.len();
+    let mut buf = IoBuf::zeroed(used.next_multiple_of(PAGE_BYTES));
+    buf[..used].copy_from_slice(open.bytes);
+    let len = buf.len() as u32;
+    if len > segment_bytes
+        || open.offset > segment_bytes - len
+        || !open.offset.is_multiple_of(PAGE_BYTES as u32)
+    {
+        return Err(DecodeError::Field("pack", "impossible offset"));
+    }
+    let mut records_crc = 0;
+    walk_records(open.bytes, open.records, |_, raw| {
+        records_crc = crc32c::crc32c_append(records_crc, &raw[..RECORD_HEADER_BYTES]);
+        Ok(())
+    })?;
+    let NextSegment { segment, generation } = open.segment;
+    let header = PackHeader {
+        head: Head::Host,
+        uuid: checkpoint.uuid,
+        segment,
+        generation,
+        offset: open.offset,
+        len,
+        used: used as u32,
+        records: open.records,
+        sequence,
+        durable: checkpoint.durable,
+        checkpoint: checkpoint.number,
+        next: [NextSegment::NONE; HEADS],
+        continued: 0,
+    };
+    debug_assert!(used >= PACK_HEADER_BYTES);
+    header.encode(records_crc, &mut buf);
+    let place =
+        layout::pack::PackAddress { uuid: &checkpoint.uuid, segment, generation, offset: open.offset };
+    decode_pack(&buf, place, |_, _| {})?;
+    Ok(buf)
+}
+
+/// What the memory of a new run is of.
+pub(crate) fn header_of(
+    options: &OpenOptions,
+    superblock: &Superblock,
+    checkpoint: &Checkpoint,
+    arena: &Arena,
+) -> MemoryHeader {
+    let shape = arena.shape();
+    MemoryHeader {
+        boot: options.boot,
+        log_id: superblock.log_id(),
+        entropy: options.entropy,
+        units: shape.units as u32,
+        unit_bytes: shape.unit_bytes as u32,
+        begins_behind: checkpoint.number,
+    }
+}
+
+/// A backing with packs of a memory at their places. Writes go to the backing.
+pub(crate) struct WithMemory<M> {
+    pub(crate) media: Arc<M>,
+    pub(crate) packs: LeftPacks,
+}
+
+impl<M: Media> Media for WithMemory<M> {
+    fn size_bytes(&self) -> u64 {
+        self.media.size_bytes()
+    }
+
+    async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
+        let (mut buf, mut result) = self.media.read(offset, buf).await;
+        let end = offset + buf.len() as u64;
+        let before = self.packs.by_position.range(..offset).next_back();
+        let mut covered = 0;
+        for (position, pack) in before.into_iter().chain(self.packs.by_position.range(offset..end)) {
+            let from = offset.max(*position);
+            let until = end.min(position + pack.len() as u64);
+            if from < until {
+                let bytes = &pack[(from - position) as usize..(until - position) as usize];
+                buf[(from - offset) as usize..(until - offset) as usize].copy_from_slice(bytes);
+                covered += until - from;
+            }
+        }
+        if covered == buf.len() as u64 {
+            result = Ok(());
+        }
+        (buf, result)
+    }
+
+    async fn write(&self, offset: u64, buf: Arc<IoBuf>) -> io::Result<()> {
+        self.media.write(offset, buf).await
+    }
+
+    async fn sync(&self) -> io::Result<()> {
+        self.media.sync().await
+    }
+
+    async fn discard(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.media.discard(offset, len).await
+    }
+}

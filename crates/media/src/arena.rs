@@ -205,11 +205,15 @@ impl Arena {
     }
 
     /// Returns a buffer of `len` bytes in a region that is large enough, with unspecified content: at the
-    /// lowest place that is free. `None` if there is none. One thread at a time takes buffers.
+    /// lowest place that is free. `None` if there is none.
     pub fn take(&self, len: usize) -> Option<IoBuf> {
         let count = len.div_ceil(self.0.shape.unit_bytes).max(1);
-        let first = self.0.units.lock().find(count)?;
-        self.0.set_free(once(first..first + count), false);
+        let first = {
+            let mut units = self.0.units.lock();
+            let first = units.find(count)?;
+            self.0.mark(&mut units, once(first..first + count), false);
+            first
+        };
         // SAFETY: within the mapping.
         let at = unsafe { self.0.base.add(self.0.shape.table_bytes + first * self.0.shape.unit_bytes) };
         // SAFETY: these units were free, so nobody else refers to them.
@@ -287,7 +291,10 @@ impl Arena {
 
 impl Inner {
     fn set_free(&self, ranges: impl IntoIterator<Item = Range<usize>>, is_free: bool) {
-        let mut units = self.units.lock();
+        self.mark(&mut self.units.lock(), ranges, is_free);
+    }
+
+    fn mark(&self, units: &mut Units, ranges: impl IntoIterator<Item = Range<usize>>, is_free: bool) {
         ranges.into_iter().for_each(|range| units.is_free[range].fill(is_free));
         let largest = self.shape.largest_bytes.div_ceil(self.shape.unit_bytes);
         let runs = units.is_free.chunk_by(|a, b| a == b).filter(|run| run[0]);
@@ -426,6 +433,26 @@ mod tests {
         }
         arena.grow();
         assert!(!arena.has_room(1) && arena.take(1).is_none());
+    }
+
+    #[test]
+    fn threads_share_no_region() {
+        let arena = Arena::private(ArenaShape { units: 64, ..SHAPE }).expect("an arena");
+        std::thread::scope(|scope| {
+            for id in 0..4_u8 {
+                let arena = &arena;
+                scope.spawn(move || {
+                    for round in 0..500_usize {
+                        let Some(mut buf) = arena.take((1 + round % 4) * UNIT) else { continue };
+                        buf.fill(id);
+                        std::thread::yield_now();
+                        assert!(buf.iter().all(|byte| *byte == id));
+                        drop(buf);
+                        arena.reclaim(|_| {});
+                    }
+                });
+            }
+        });
     }
 
     #[test]

@@ -16,7 +16,7 @@ use layout::{Checkpoint, DecodeError, Head, PAGE_BYTES, Superblock};
 use media::{Arena, IoBuf, Media};
 
 use crate::error::Error;
-use crate::open::replay::{PackPlace, Tail};
+use crate::open::replay::{PackPlace, Tail, was_free};
 use crate::options::{Left, OpenOptions};
 
 /// Openings that may die over a memory before it waits for an administrator.
@@ -128,6 +128,9 @@ impl LeftMemory {
                 return Err(format!("pack {} is of another drive", header.sequence));
             }
             if pack.is_unannounced {
+                if !may_be_unannounced(checkpoint, header.segment) {
+                    return Err(format!("pack {} is in a segment that was in use", header.sequence));
+                }
                 let segment = NextSegment { segment: header.segment, generation: header.generation };
                 unannounced.insert(header.sequence, (header.head, segment));
             }
@@ -142,6 +145,10 @@ impl LeftMemory {
             let inside = open.segment.segment < geometry.segments();
             let position =
                 inside.then(|| geometry.segment_offset(open.segment.segment) + u64::from(open.offset));
+            // Nothing may name its segment either.
+            if open.offset == 0 && may_be_unannounced(checkpoint, open.segment.segment) {
+                unannounced.insert(newest, (Head::Host, open.segment));
+            }
             packs.insert(position.ok_or("the newest pack in it is of another drive")?, Arc::new(sealed));
         }
         if !packs
@@ -223,6 +230,11 @@ impl LeftPacks {
     pub(crate) fn all(&self) -> impl Iterator<Item = (u64, Arc<IoBuf>)> {
         self.by_position.iter().map(|(position, pack)| (*position, pack.clone()))
     }
+}
+
+/// Returns whether a pack may lie in a segment although nothing in the log leads there.
+fn may_be_unannounced(checkpoint: &Checkpoint, segment: u32) -> bool {
+    checkpoint.rows.get(segment as usize).is_some_and(was_free)
 }
 
 fn copy_of(bytes: &[u8]) -> IoBuf {

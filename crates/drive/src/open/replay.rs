@@ -18,6 +18,7 @@ use crate::planted::{Planted, PlantedBug};
 
 mod vouching;
 
+pub(crate) use vouching::was_free;
 use vouching::{Proof, Seek};
 
 /// Bytes of a segment read at once: several of the largest packs.

@@ -219,7 +219,7 @@ impl<M: Media> Reader<'_, M> {
 }
 
 /// Returns whether a segment may have been opened since the checkpoint.
-fn was_free(row: &SegmentRow) -> bool {
+pub(crate) fn was_free(row: &SegmentRow) -> bool {
     row.usage == SegmentUse::Free || row.live_units == 0
 }
 

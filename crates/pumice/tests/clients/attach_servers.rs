@@ -434,8 +434,12 @@ fn a_drive_has_one_line() -> Outcome {
     assert_eq!(line.len(), 1, "{line:?}");
     assert!(line[0].contains(&node) && line[0].ends_with("online"), "{line:?}");
     write(&node, 3);
-    // Durable: from then on the bridge takes nothing older.
+    // Durable: the bridge takes nothing older, once it has seen that.
     succeed("sync", &[&node]);
+    let run = it.drive.pumice(&["status", &it.path(), "--json"]);
+    let status: serde_json::Value = serde_json::from_str(&run.stdout)?;
+    let durable = status["drives"][0]["cleaning"]["durable_sequence"].as_u64();
+    wait_until("the bridge", || it.record()["durable_sequence"].as_u64() >= durable);
     server.kill();
     let right = it.drive.file("right");
     fs::rename(it.drive.path(), &right)?;

@@ -17,7 +17,7 @@ fn shows_drives_until_somebody_has_seen_enough() -> Outcome {
     let _server = drive.serve(&[]);
     let command = format!("stty rows 40 columns 120; {} status --watch=0.1", env!("CARGO_BIN_EXE_pumice"));
     let mut child = Command::new("timeout")
-        .args(["60", "script", "--quiet", "--return", "--command", &command, "/dev/null"])
+        .args(["240", "script", "--quiet", "--return", "--command", &command, "/dev/null"])
         .env("PUMICE_RUNTIME_DIR", drive.runtime_dir())
         .env("TERM", "xterm")
         .stdin(Stdio::piped())
@@ -37,7 +37,7 @@ fn shows_drives_until_somebody_has_seen_enough() -> Outcome {
     // complete.
     let mut screen = Vec::new();
     while !String::from_utf8_lossy(&screen).contains("q quits") {
-        screen.extend(seen.recv_timeout(Duration::from_secs(30)).map_err(|_| "nothing to see")?);
+        screen.extend(seen.recv_timeout(Duration::from_secs(240)).map_err(|_| "nothing to see")?);
     }
     stdin.write_all(b"q")?;
     let status = child.wait()?;
@@ -77,7 +77,7 @@ fn prints_plain_reports_on_a_dumb_terminal() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
     let _server = drive.serve(&[]);
     let mut child = Command::new("timeout")
-        .args(["60", "script", "--quiet", "--command", WATCH, "/dev/null"])
+        .args(["240", "script", "--quiet", "--command", WATCH, "/dev/null"])
         .env("PUMICE_RUNTIME_DIR", drive.runtime_dir())
         .env("TERM", "dumb")
         .stdin(Stdio::piped())

@@ -10,6 +10,7 @@
 mod check;
 mod error;
 mod io;
+mod kept_memory;
 mod look;
 mod medium;
 mod open;
@@ -26,13 +27,13 @@ pub use check::{
 };
 pub use device::{ReadOnly, Zeroes};
 pub use error::Error;
+pub use kept_memory::{KeptMemory, Left, Verdict};
 pub use look::status::{Composition, State, Status};
 pub use look::survey::{Survey, Surveyed};
 pub use open::owner::{Claim, Fate, Owner, OwnerFound, Pace, Sleep, Surroundings, find_owner};
 pub use open::wipe::{WipeOptions, WipeTarget, Wiped};
 pub use options::{
-    Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, Left, OpenOptions,
-    Spawner,
+    Clock, Compute, CreateOptions, DEFAULT_CHECKPOINT_BYTES, DEFAULT_MAP_BUDGET_BYTES, OpenOptions, Spawner,
 };
 pub use planted::{Planted, PlantedBug};
 pub use shared::Drive;

@@ -9,6 +9,7 @@ use layout::{Geometry, PAGE_BYTES};
 use media::{Arena, Lease, exact_size};
 
 use crate::error::Error;
+use crate::kept_memory::Left;
 use crate::planted::Planted;
 use crate::state::read_cache::ReadCache;
 
@@ -144,16 +145,6 @@ pub struct OpenOptions {
     pub left_open: bool,
     /// A deliberate mistake, to test the simulator.
     pub planted: Planted,
-}
-
-/// A memory that an earlier run left.
-#[derive(Clone, Debug)]
-pub struct Left {
-    /// The memory.
-    pub arena: Arena,
-    /// That run had the drive on another backing: the drive was moved, or one of the two is a copy. It is
-    /// used if it fits, left to the other one, and otherwise passed over.
-    pub is_elsewhere: bool,
 }
 
 /// Default of [`OpenOptions::map_budget_bytes`].

@@ -27,6 +27,8 @@ use crate::{IoBuf, PAGE_BYTES};
 const LOW_REGIONS: usize = 14;
 /// Number of the largest regions whose pages a file gets at once.
 const GROWTH_REGIONS: usize = 16;
+/// Number of the largest regions whose pages a file keeps while nothing happens.
+const IDLE_REGIONS: usize = 4;
 
 /// Bytes of a word of the table.
 const WORD_BYTES: usize = size_of::<u64>();
@@ -246,6 +248,31 @@ impl Arena {
         Ok(())
     }
 
+    /// Gives back pages of the file behind the last region that is in use. A few stay, and the next buffers
+    /// bring the others back. To be called outside of locks.
+    pub fn give_back(&self) {
+        let (Some(file), Some(_growing)) = (&self.0.file, self.0.growing.try_lock()) else { return };
+        let shape = self.0.shape;
+        let freed = {
+            let mut units = self.0.units.lock();
+            let used = units.is_free[..units.backed].iter().rposition(|is_free| !is_free);
+            let kept = IDLE_REGIONS * shape.largest_bytes.div_ceil(shape.unit_bytes);
+            let freed = used.map_or(0, |used| used + 1).max(kept)..units.backed;
+            if freed.is_empty() {
+                return;
+            }
+            units.backed = freed.start;
+            self.0.mark(&mut units, once(freed.clone()), false);
+            // Until something is taken.
+            self.0.is_low.store(false, Ordering::Relaxed);
+            freed
+        };
+        let (at, len) = (shape.table_bytes + freed.start * shape.unit_bytes, freed.len() * shape.unit_bytes);
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // Without it they stay allocated, which does no harm.
+        let _ = fallocate(file, flags, at as u64, len as u64);
+    }
+
     /// Allocates pages of the file and of this process.
     fn back(&self, range: Range<usize>) -> io::Result<()> {
         let (Some(file), false) = (&self.0.file, range.is_empty()) else { return Ok(()) };
@@ -354,6 +381,8 @@ impl fmt::Debug for Arena {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     const UNIT: usize = 64 << 10;
@@ -433,6 +462,33 @@ mod tests {
         }
         arena.grow();
         assert!(!arena.has_room(1) && arena.take(1).is_none());
+    }
+
+    #[test]
+    fn an_idle_file_keeps_few_pages() {
+        let shape = ArenaShape { units: 64 * 8, largest_bytes: 8 * UNIT, ..SHAPE };
+        let file = tempfile::tempfile().expect("a file");
+        file.set_len(shape.len_bytes() as u64).expect("room");
+        let arena = Arena::shared(&file, shape).expect("an arena");
+        let units = || (file.metadata().expect("a file").blocks() * 512 - PAGE_BYTES as u64) / UNIT as u64;
+        assert_eq!(units(), 16 * 8);
+        let mut taken: Vec<_> = (0..6).map(|_| arena.take(8 * UNIT).expect("room")).collect();
+        taken.last_mut().expect("some").fill(7);
+        arena.give_back();
+        assert_eq!(units(), 6 * 8, "those in use");
+        assert_eq!(taken.last().map(|buf| buf[0]), Some(7));
+        taken.clear();
+        arena.give_back();
+        assert_eq!(units(), 6 * 8, "given back is not free");
+        arena.reclaim(|_| {});
+        arena.give_back();
+        assert_eq!(units(), 4 * 8);
+        arena.grow();
+        assert_eq!(units(), 4 * 8, "nothing was taken");
+        let first = arena.take(UNIT).expect("room");
+        arena.grow();
+        assert!(arena.has_room(GROWTH_REGIONS), "there is enough again");
+        assert_eq!(arena.unit_of(&first), Some(0));
     }
 
     #[test]

@@ -296,7 +296,7 @@ impl Subject for Drive<Backing> {
         options.clock = opening.may_panic.then_some(panics::clock);
         options.left_open = opening.left_open;
         options.memory = opening.memory;
-        let left = |arena| Left { arena, is_elsewhere: false };
+        let left = |memory: Arena| Left { memory: Arc::new(memory), is_elsewhere: false };
         options.left_memories = opening.left_memories.into_iter().map(left).collect();
         options.before_entry = Some(switch::before_entry);
         options.frame_blocks = opening.frame_blocks;

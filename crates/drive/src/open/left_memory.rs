@@ -16,21 +16,22 @@ use layout::{Checkpoint, DecodeError, Head, PAGE_BYTES, Superblock};
 use media::{Arena, IoBuf, Media};
 
 use crate::error::Error;
+use crate::kept_memory::{KeptMemory, Left, Verdict};
 use crate::open::replay::{PackPlace, Tail, was_free};
-use crate::options::{Left, OpenOptions};
+use crate::options::OpenOptions;
 
+/// Bytes of a word of the table.
+const WORD_BYTES: usize = size_of::<u64>();
 /// Openings that may die over a memory before it waits for an administrator.
 const OPENINGS_MAX: u64 = 3;
 
 /// The memory that the newest run left, as far as it is of use.
 pub(crate) struct LeftMemory {
-    arena: Arena,
-    /// See [`Left::is_elsewhere`].
-    pub(crate) is_elsewhere: bool,
+    left: Left,
     /// Number of the newest pack that the log must reach.
     newest: u64,
     pub(crate) packs: LeftPacks,
-    #[expect(dead_code, reason = "it is dropped when the opening ends")]
+    /// `None` if the opening is for reading, or the memory is elsewhere.
     attempt: Option<Attempt>,
 }
 
@@ -55,47 +56,70 @@ impl LeftMemory {
         checkpoint: &Checkpoint,
     ) -> Result<Option<LeftMemory>, Error> {
         let (mut refusal, mut elsewhere) = (None, None);
-        for Left { arena, is_elsewhere } in &options.left_memories {
-            let bytes = arena.bytes();
-            if bytes[..PAGE_BYTES].iter().all(|byte| *byte == 0) {
-                // Its run ended before it had begun.
+        for left @ Left { memory: kept, is_elsewhere } in &options.left_memories {
+            let judged = |verdict| {
+                if !options.read_only && !is_elsewhere {
+                    kept.judged(verdict);
+                }
+            };
+            let bytes = match kept.bytes() {
+                Ok(bytes) => bytes,
+                Err(_) if *is_elsewhere => continue,
+                Err(error) => {
+                    judged(Verdict::Refused);
+                    refusal = Some(format!("it cannot be read: {error}"));
+                    continue;
+                }
+            };
+            if bytes.len() >= PAGE_BYTES && bytes[..WORD_BYTES] == [0; WORD_BYTES] {
+                // Its run ended before it had begun: the magic number is written last.
+                judged(Verdict::Over);
                 continue;
             }
-            let is_of_this_boot = |memory: &RunMemory<'_>| memory.header.boot == options.boot;
             let memory = match RunMemory::decode(&bytes) {
-                Err(_) if *is_elsewhere => continue,
-                Ok(memory) if !is_of_this_boot(&memory) => continue,
                 Ok(memory) => memory,
+                Err(_) if *is_elsewhere => continue,
+                // A run that closes its drive leaves nothing in memory.
+                Err(_) if checkpoint.clean => continue,
                 Err(error) => {
+                    judged(Verdict::Refused);
                     refusal = Some(error.to_string());
                     continue;
                 }
             };
-            let is_of_newest_run = memory.header.entropy == checkpoint.entropy;
-            let acknowledged = is_of_newest_run || memory.checkpoint > memory.header.begins_behind;
-            let is_empty = memory.sealed.is_empty() && memory.open.is_none() && !memory.has_lapsed;
-            let is_over =
-                memory.taken_by == checkpoint.entropy || !acknowledged || is_empty && !is_of_newest_run;
-            let is_of_another =
-                memory.header.log_id != superblock.log_id() || *is_elsewhere && !is_of_newest_run;
-            if is_of_another || is_over {
+            if memory.header.boot != options.boot || memory.header.log_id != superblock.log_id() {
                 continue;
             }
-            match Self::of(arena, &memory, superblock, checkpoint) {
-                Ok(left) if *is_elsewhere => elsewhere = Some(LeftMemory { is_elsewhere: true, ..left }),
+            let is_of_newest_run = memory.header.entropy == checkpoint.entropy;
+            if *is_elsewhere && !is_of_newest_run {
+                continue;
+            }
+            let acknowledged = is_of_newest_run || memory.checkpoint > memory.header.begins_behind;
+            let is_empty = memory.sealed.is_empty() && memory.open.is_none() && !memory.has_lapsed;
+            if memory.taken_by == checkpoint.entropy || !acknowledged || is_empty && !is_of_newest_run {
+                judged(Verdict::Over);
+                continue;
+            }
+            match Self::of(left, &memory, superblock, checkpoint) {
+                Ok(left) if *is_elsewhere => elsewhere = Some(left),
+                Ok(left) if options.read_only => return Ok(Some(left)),
                 Ok(left) => {
-                    let attempt = (!options.read_only).then(|| Attempt::begin(arena));
-                    return Ok(Some(LeftMemory { attempt, ..left }));
+                    let attempt = Attempt::begin(kept, memory.openings);
+                    let attempt = attempt.map_err(|error| Error::LeftMemory(not_written(&error)))?;
+                    return Ok(Some(LeftMemory { attempt: Some(attempt), ..left }));
                 }
                 Err(_) if *is_elsewhere => {}
-                Err(why) => refusal = Some(why),
+                Err(why) => {
+                    judged(Verdict::Refused);
+                    refusal = Some(why);
+                }
             }
         }
         refusal.map_or(Ok(elsewhere), |why| Err(Error::LeftMemory(why)))
     }
 
     fn of(
-        arena: &Arena,
+        left: &Left,
         memory: &RunMemory<'_>,
         superblock: &Superblock,
         checkpoint: &Checkpoint,
@@ -159,14 +183,27 @@ impl LeftMemory {
             return Err("two packs in it have one place".into());
         }
         let packs = LeftPacks { by_position: Arc::new(packs), unannounced };
-        Ok(LeftMemory { arena: arena.clone(), is_elsewhere: false, newest, packs, attempt: None })
+        Ok(LeftMemory { left: left.clone(), newest, packs, attempt: None })
+    }
+
+    /// Returns whether the memory may be passed over: it is of a run that had the drive on another backing.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.left.is_elsewhere
     }
 
     /// Everything in the memory is on the backing, and the next checkpoint is that of this run.
-    pub(crate) fn taken_by(&self, entropy: u64) {
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LeftMemory`] if that cannot be noted.
+    pub(crate) fn taken_by(&self, entropy: u64) -> Result<(), Error> {
         // If it is of another backing, that may still be opened with it.
-        if !self.is_elsewhere {
-            self.arena.store(TAKEN_BY_AT, entropy);
+        match self.left.is_elsewhere {
+            true => Ok(()),
+            false => {
+                let noted = self.left.memory.store(TAKEN_BY_AT, entropy);
+                noted.map_err(|error| Error::LeftMemory(not_written(&error)))
+            }
         }
     }
 
@@ -181,6 +218,15 @@ impl LeftMemory {
     ///
     /// [`Error::LeftMemory`] if it did not take all of them.
     pub(crate) fn must_be_taken(&self, tail: &Tail) -> Result<(), Error> {
+        let taken = self.taken(tail);
+        // Only an opening for writing tries to take it over.
+        if taken.is_err() && self.attempt.is_some() {
+            self.left.memory.judged(Verdict::Refused);
+        }
+        taken
+    }
+
+    fn taken(&self, tail: &Tail) -> Result<(), Error> {
         if tail.sequence < self.newest {
             return Err(Error::LeftMemory(format!(
                 "it ends with pack {}, the log on the backing leads to pack {}",
@@ -200,24 +246,28 @@ impl LeftMemory {
 
 /// An opening that tries to take a memory over. One that dies stays counted.
 struct Attempt {
-    arena: Arena,
+    memory: Arc<dyn KeptMemory>,
     before: u64,
 }
 
 impl Attempt {
-    fn begin(arena: &Arena) -> Attempt {
-        let before = arena.load(OPENINGS_AT);
-        arena.store(OPENINGS_AT, before + 1);
-        Attempt { arena: arena.clone(), before }
+    fn begin(memory: &Arc<dyn KeptMemory>, before: u64) -> io::Result<Attempt> {
+        memory.store(OPENINGS_AT, before + 1)?;
+        Ok(Attempt { memory: memory.clone(), before })
     }
 }
 
 impl Drop for Attempt {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            self.arena.store(OPENINGS_AT, self.before);
+            // A word that was just written.
+            let _ = self.memory.store(OPENINGS_AT, self.before);
         }
     }
+}
+
+fn not_written(error: &io::Error) -> String {
+    format!("it cannot be written to: {error}")
 }
 
 impl LeftPacks {

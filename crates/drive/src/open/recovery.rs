@@ -121,7 +121,7 @@ impl<M: Media> Drive<M> {
         if core.mode.is_read_only() {
             core.log.hold(with_memory.packs.all(), &mut core.segments);
         } else if let Some(left) = &left {
-            left.taken_by(options.entropy);
+            left.taken_by(options.entropy)?;
         }
         core.segments.list_free(may_hold_others(&checkpoint, &options));
         let is_writable = !core.mode.is_read_only();
@@ -198,7 +198,7 @@ async fn read_with_memory<M: Media>(
         let tail = read_log(&with_memory, superblock, found, options.planted).await?;
         match &left {
             // The drive without it is all that is wanted.
-            Some(memory) if (accepts || memory.is_elsewhere) && !memory.is_taken(&tail) => left = None,
+            Some(memory) if (accepts || memory.is_elsewhere()) && !memory.is_taken(&tail) => left = None,
             Some(memory) if tail.damage.is_none() => {
                 memory.must_be_taken(&tail).map_err(refused)?;
                 return Ok((left, with_memory, tail));

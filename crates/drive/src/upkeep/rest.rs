@@ -45,6 +45,12 @@ impl<M: Media> Shared<M> {
 }
 
 impl<M: Media> Drive<M> {
+    /// Gives back most of the memory for packs. For a drive to which nothing has happened for a while: the
+    /// next requests bring it back.
+    pub fn give_back_memory(&self) {
+        self.0.memory.give_back();
+    }
+
     /// If ticks and maintenance have nothing to do before something changes, waits until it does, and returns
     /// true. Otherwise returns false at once. What calls [`Drive::tick`] tells how many it has left out
     /// meanwhile ([`Drive::miss_ticks`]).

@@ -1,11 +1,13 @@
 //! Opening with the memory that a killed run left: all that was acknowledged is there, or the memory is
 //! refused and nothing was written.
 
+use std::io;
 use std::sync::Arc;
 
-use drive::{Drive, Error, Left, MEMORY_SHAPE, OpenOptions};
-use layout::memory::{LAPSED_AT, OPENINGS_AT};
+use drive::{Drive, Error, KeptMemory, Left, MEMORY_SHAPE, OpenOptions, Verdict};
+use layout::memory::{CHECKPOINT_AT, LAPSED_AT, OPENINGS_AT};
 use media::{Arena, IoBuf, Media, MemoryMedia};
+use parking_lot::Mutex;
 
 use crate::common::{Erased, create_options, erased, run, spawner};
 
@@ -36,7 +38,45 @@ fn open(
 
 /// What the next process finds.
 fn left(memory: &Arena) -> Left {
-    Left { arena: memory.snapshot().expect("a copy"), is_elsewhere: false }
+    Left { memory: Arc::new(memory.snapshot().expect("a copy")), is_elsewhere: false }
+}
+
+/// A memory as it was left, but for one word.
+fn with_word(left: &Left, at: usize, word: u64) -> Left {
+    let file = Kept { bytes: left.memory.bytes().expect("bytes").into(), verdict: Mutex::default() };
+    file.store(at, word).expect("stored");
+    Left { memory: Arc::new(file), is_elsewhere: left.is_elsewhere }
+}
+
+/// A memory that is not mapped, as that of a server.
+struct Kept {
+    bytes: Mutex<Vec<u8>>,
+    verdict: Mutex<Option<Verdict>>,
+}
+
+impl KeptMemory for Kept {
+    fn bytes(&self) -> io::Result<Vec<u8>> {
+        Ok(self.bytes.lock().clone())
+    }
+
+    fn store(&self, at: usize, word: u64) -> io::Result<()> {
+        self.bytes.lock()[at..at + 8].copy_from_slice(&word.to_le_bytes());
+        Ok(())
+    }
+
+    fn judged(&self, verdict: Verdict) {
+        *self.verdict.lock() = Some(verdict);
+    }
+}
+
+impl Kept {
+    fn of(memory: &Arena) -> Arc<Kept> {
+        Arc::new(Kept { bytes: memory.bytes().into(), verdict: Mutex::default() })
+    }
+}
+
+fn lefts(memories: &[&Arc<Kept>]) -> Vec<Left> {
+    memories.iter().map(|memory| Left { memory: (*memory).clone(), is_elsewhere: false }).collect()
 }
 
 fn bytes(media: &MemoryMedia) -> IoBuf {
@@ -148,11 +188,7 @@ fn a_drive_that_was_opened_since_is_not_written_to() {
 #[test]
 fn a_memory_that_is_not_whole_is_refused() {
     let (media, _, left) = killed();
-    let put = |at: usize, word: u64| {
-        let left = self::left(&left.arena);
-        left.arena.store(at, word);
-        left
-    };
+    let put = |at: usize, word: u64| with_word(&left, at, word);
     assert!(refused(&media, &put(LAPSED_AT, 1)).contains("too small"));
     assert!(refused(&media, &put(OPENINGS_AT, 3)).contains("3 openings"));
     assert!(refused(&media, &put(48, 99)).contains("checksum"));
@@ -184,4 +220,35 @@ fn memories_of_another_boot_or_drive_are_none() {
     (options.boot, options.left_memories) = ([9; 16], vec![left]);
     let drive = run(Drive::open(erased(media), options)).expect("opened");
     holds(&drive, 20..295, 2);
+}
+
+#[test]
+fn only_what_nobody_needs_is_over_and_only_what_stops_an_opening_is_refused() {
+    let (media, memory) = (new_media(), memory());
+    let drive = open(&media, 1, &memory, &[]).expect("opened");
+    write(&drive, 0..20, 1);
+    let good = Kept::of(&memory);
+    // Killed before it began: the magic number is missing. And one that began, and acknowledged nothing.
+    let unborn = Kept::of(&memory);
+    unborn.store(0, 0).expect("stored");
+    let early = Kept::of(&memory);
+    early.store(CHECKPOINT_AT, 0).expect("stored");
+    early.store(48, 77).expect("stored");
+    let crc = crc32c::crc32c(&early.bytes.lock()[16..72]);
+    early.bytes.lock()[12..16].copy_from_slice(&crc.to_le_bytes());
+    let broken = Kept::of(&memory);
+    broken.store(48, 99).expect("stored");
+    let dead = copy(&media);
+    let error = open(&dead, 2, &self::memory(), &lefts(&[&unborn, &early, &broken])).map(drop);
+    assert!(matches!(error, Err(Error::LeftMemory(_))), "{error:?}");
+    let verdict = |memory: &Arc<Kept>| *memory.verdict.lock();
+    assert_eq!([&unborn, &early].map(verdict), [Some(Verdict::Over); 2]);
+    assert_eq!(verdict(&broken), Some(Verdict::Refused));
+    // One that is whole is used, whatever lies beside it.
+    let again = open(&dead, 3, &self::memory(), &lefts(&[&broken, &good])).expect("opened");
+    holds(&again, 0..20, 1);
+    assert_eq!(verdict(&good), None, "it was used");
+    run(again.close()).expect("closed");
+    // A closed drive needs none.
+    drop(open(&dead, 4, &self::memory(), &lefts(&[&broken])).expect("opened"));
 }

@@ -22,6 +22,9 @@ const PAUSE_MIN: Duration = Duration::from_millis(2);
 /// Pause after background work that failed without poisoning the drive, so that the log does not fill up.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_secs(1);
 
+/// Time without any change after which a drive's memory for packs is given back.
+const MEMORY_KEPT_FOR: Duration = Duration::from_secs(60);
+
 /// The background tasks of a drive.
 pub(crate) struct Background {
     maintenance: Stoppable,
@@ -140,7 +143,7 @@ pub(crate) async fn maintain<M: Media>(name: Arc<str>, drive: Drive<M>, mut stop
                 tokio::select! {
                     biased;
                     _ = stopped.wait_for(|stop| *stop) => return,
-                    _ = drive.rest() => {}
+                    () = rest(&drive) => {}
                 }
                 // After a rest, too: what rouses a drive may come thousands of times a second.
                 TICK
@@ -157,6 +160,14 @@ pub(crate) async fn maintain<M: Media>(name: Arc<str>, drive: Drive<M>, mut stop
         if rest_unless_stopped(pause, &mut stopped).await {
             return;
         }
+    }
+}
+
+/// Waits while nothing happens to a drive. If that takes long, its memory is given back.
+async fn rest<M: Media>(drive: &Drive<M>) {
+    if tokio::time::timeout(MEMORY_KEPT_FOR, drive.rest()).await.is_err() {
+        drive.give_back_memory();
+        drive.rest().await;
     }
 }
 

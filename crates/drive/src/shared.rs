@@ -50,7 +50,7 @@ pub(crate) struct Shared<M> {
     pub(crate) media: Arc<M>,
     pub(crate) planted: Planted,
     /// Memory of packs, which the log uses.
-    memory: Arena,
+    pub(crate) memory: Arena,
     core: Mutex<Core>,
     /// A pack was written, a sync ended, a checkpoint was committed, or the drive was poisoned.
     pub(crate) progress: Event,

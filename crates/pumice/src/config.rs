@@ -79,10 +79,18 @@ pub(crate) struct Overrides {
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) server: ServerOptions,
     pub(crate) drive: DriveOptions,
-    /// See [`service::OpenSettings::take_over`].
-    pub(crate) take_over: bool,
+    pub(crate) at_start: AtStart,
     /// Sockets that the service manager has bound.
     pub(crate) activated: Vec<ActivatedSocket>,
+}
+
+/// What an administrator wants of the drives that are opened at the start. It is not meant for later ones.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct AtStart {
+    /// See [`service::OpenSettings::take_over`].
+    pub(crate) take_over: bool,
+    /// See [`service::OpenSettings::forget_memory`].
+    pub(crate) forget_memory: bool,
 }
 
 /// A socket that the service manager has bound.

@@ -19,7 +19,7 @@ use anyhow::{Result, anyhow};
 use drive::ReadCache;
 use service::Workers;
 
-use crate::config::{self, DEFAULT_PATH, DriveOptions, Overrides, ServerOptions, Source, TlsFiles};
+use crate::config::{self, AtStart, DEFAULT_PATH, DriveOptions, Overrides, ServerOptions, Source, TlsFiles};
 use crate::logging;
 use crate::usage::WrongUsage;
 use daemon::Daemon;
@@ -62,6 +62,10 @@ pub(crate) struct Args {
     /// if that machine is down
     #[arg(long, conflicts_with = "read_only")]
     take_over: bool,
+    /// Set the memory of a killed server aside if it cannot be used. Acknowledged writes that were not flushed
+    /// are lost then
+    #[arg(long, conflicts_with = "read_only")]
+    forget_memory: bool,
     #[command(flatten)]
     server: ServerOptions,
     #[command(flatten)]
@@ -84,7 +88,7 @@ impl Args {
             tls,
             server: self.server.clone(),
             drive: self.drive.clone(),
-            take_over: self.take_over,
+            at_start: AtStart { take_over: self.take_over, forget_memory: self.forget_memory },
             activated: Vec::new(),
         }
     }

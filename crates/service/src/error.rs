@@ -21,6 +21,23 @@ pub enum ServiceError {
         /// Error of the engine.
         source: drive::Error,
     },
+    /// The memory that a killed server left cannot be used.
+    #[error(
+        "{}: the server before was killed, and what it has left in {} cannot be used: {why}; {}",
+        shown(path),
+        shown(memory),
+        if *is_retried { STUCK } else { LOST }
+    )]
+    LeftMemory {
+        /// Path of the backing.
+        path: PathBuf,
+        /// Path of the memory.
+        memory: PathBuf,
+        /// Why it cannot be used.
+        why: String,
+        /// It may be used later.
+        is_retried: bool,
+    },
     /// The drive cannot be opened for writing, because the file system or volume under its backing has no
     /// room.
     #[error(
@@ -126,6 +143,13 @@ pub enum ServiceError {
         source: io::Error,
     },
 }
+
+/// What to do about a memory that may be used later.
+const STUCK: &str = "see the server's log for what ends it, or start the server with --forget-memory, which sets the \
+                     memory aside: acknowledged writes that were not flushed are lost then";
+/// What to do about a memory that cannot be used.
+const LOST: &str = "restore the backing that belongs to it, or start the server with --forget-memory, which sets the \
+                    memory aside: acknowledged writes that were not flushed are lost then";
 
 /// Reason why a backing was not prepared.
 pub type PrepareError = Box<dyn std::error::Error + Send + Sync>;

@@ -24,6 +24,8 @@ pub struct ServerReport {
     pub throttle_bytes_per_second: Option<u64>,
     /// I/O bypasses the page cache.
     pub direct_io: bool,
+    /// What hosts were told is written outlives a kill of the server, flushed or not.
+    pub memory_kept: bool,
     /// Another process has the drive now, or may have it: this server takes no requests for it any more.
     pub disowned: bool,
     pub requests: RequestReport,

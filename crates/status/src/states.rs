@@ -253,6 +253,8 @@ states! {
         BackingFound = "backing-found",
         /// The drive could not be opened.
         OpenFailed = "open-failed",
+        /// Acknowledged writes of a killed server are lost: its memory could not be used.
+        WritesLost = "writes-lost",
     }
 }
 

@@ -71,6 +71,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("backing.devices[].power_on_hours", "smartctl_exporter has it"),
     ("backing.devices[].rotational", "node_exporter has it"),
     ("backing.file.inode", "an id"),
+    ("server.memory_kept", "of the machine: the same for all of its drives"),
     ("server.pid", "an id"),
     ("server.threads", "the process exporter has it"),
     ("server.disowned", "its drive is no longer this server's; pumice_state has the state"),

@@ -101,6 +101,10 @@ impl LeftMemory {
                 continue;
             }
             match Self::of(left, &memory, superblock, checkpoint) {
+                Ok(_) if memory.openings >= OPENINGS_MAX && !is_elsewhere => {
+                    judged(Verdict::Stuck);
+                    refusal = Some(format!("{} openings with it came to no end", memory.openings));
+                }
                 Ok(left) if *is_elsewhere => elsewhere = Some(left),
                 Ok(left) if options.read_only => return Ok(Some(left)),
                 Ok(left) => {
@@ -137,9 +141,6 @@ impl LeftMemory {
         }
         if memory.has_lapsed {
             return Err("it was too small for all that waited for the backing".into());
-        }
-        if memory.openings >= OPENINGS_MAX {
-            return Err(format!("{} openings with it came to no end", memory.openings));
         }
         let geometry = superblock.geometry;
         let mut packs = BTreeMap::new();

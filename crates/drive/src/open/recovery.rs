@@ -122,6 +122,10 @@ impl<M: Media> Drive<M> {
             core.log.hold(with_memory.packs.all(), &mut core.segments);
         } else if let Some(left) = &left {
             left.taken_by(options.entropy)?;
+            tracing::info!(
+                packs = with_memory.packs.all().count(),
+                "what a killed server had in memory is written"
+            );
         }
         core.segments.list_free(may_hold_others(&checkpoint, &options));
         let is_writable = !core.mode.is_read_only();

@@ -241,6 +241,7 @@ impl DriveOptions {
             read_only: self.read_only.unwrap_or_default(),
             accept_damage: self.accept_damage.unwrap_or_default(),
             take_over: false,
+            forget_memory: false,
             direct: self.direct.clone().unwrap_or_default().0,
             monitor: MonitorSettings {
                 warn_at: self.warn_at.clone().unwrap_or_default().0,

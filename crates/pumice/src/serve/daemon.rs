@@ -26,7 +26,7 @@ use super::names::Names;
 use super::printer::Printer;
 use super::privileges::Privileges;
 use super::signals::Signals;
-use crate::config::{Config, DriveConfig, Server, Source};
+use crate::config::{AtStart, Config, DriveConfig, Server, Source};
 use crate::human;
 use crate::systemd::Manager;
 use crate::usage::one_line;
@@ -210,7 +210,7 @@ impl Daemon {
         let mut last = None;
         loop {
             for (at, config) in to_open.by_ref().take(most - openings.len()) {
-                let opening = self.opening(config, self.source.overrides.take_over);
+                let opening = self.opening(config, self.source.overrides.at_start);
                 openings.spawn(async move { (at, opening.await) });
             }
             let joined = tokio::select! {
@@ -248,8 +248,7 @@ impl Daemon {
 
     /// Opens a drive and offers it. `own` are its previous exports at its own addresses, if any.
     async fn open_drive(&mut self, config: DriveConfig, own: Option<Exports>) -> Result<()> {
-        // Whoever asked to take a drive over meant the start: its owner may be another one by now.
-        let drive = self.opening(&config, false).await?;
+        let drive = self.opening(&config, AtStart::default()).await?;
         self.offer(config, drive, own).await
     }
 
@@ -257,9 +256,9 @@ impl Daemon {
     fn opening(
         &mut self,
         config: &DriveConfig,
-        take_over: bool,
+        AtStart { take_over, forget_memory }: AtStart,
     ) -> impl Future<Output = Result<Arc<ServedDrive>>> + Send + 'static {
-        let settings = OpenSettings { take_over, ..config.options.open() };
+        let settings = OpenSettings { take_over, forget_memory, ..config.options.open() };
         let (path, workers) = (config.path.clone(), self.workers.clone());
         let index = self.openings;
         self.openings += 1;

@@ -122,6 +122,7 @@ fn serving(table: &mut Values, server: &ServerReport) {
     }
     table.row("I/O", server.io_backend.as_str());
     table.row("page cache", if server.direct_io { "bypassed" } else { "used" });
+    table.row("unflushed writes, after a kill", if server.memory_kept { "kept" } else { "lost" });
     if let Some(rate) = server.throttle_bytes_per_second {
         table.row("writes slowed down to", format!("{}/s", human::bytes(rate)));
     }

@@ -27,6 +27,7 @@ mod filesystems;
 mod fio;
 mod full_filesystem;
 mod libnbd;
+mod memory;
 mod nbdcopy;
 mod nbdinfo;
 mod owner;

@@ -24,10 +24,10 @@ use crate::common::{Drive, Outcome, fails, in_time, needs, sample};
 const BLOCK: usize = 4096;
 
 /// A client that waits for each answer.
-struct Client(UnixStream);
+pub(crate) struct Client(UnixStream);
 
 impl Client {
-    fn connect(socket: &Path) -> std::io::Result<Client> {
+    pub(crate) fn connect(socket: &Path) -> std::io::Result<Client> {
         let mut stream = UnixStream::connect(socket)?;
         stream.set_read_timeout(Some(Duration::from_secs(60)))?;
         negotiate(&mut stream, "", Replies::Simple)?;
@@ -43,15 +43,15 @@ impl Client {
         Ok(SimpleReply::decode(&reply).expect("a simple reply").error)
     }
 
-    fn write(&mut self, block: usize, data: &[u8]) -> std::io::Result<u32> {
+    pub(crate) fn write(&mut self, block: usize, data: &[u8]) -> std::io::Result<u32> {
         self.ask(CMD_WRITE, block * BLOCK, data.len(), data)
     }
 
-    fn flush(&mut self) -> std::io::Result<u32> {
+    pub(crate) fn flush(&mut self) -> std::io::Result<u32> {
         self.ask(CMD_FLUSH, 0, 0, &[])
     }
 
-    fn read(&mut self, block: usize) -> std::io::Result<Vec<u8>> {
+    pub(crate) fn read(&mut self, block: usize) -> std::io::Result<Vec<u8>> {
         assert_eq!(self.ask(CMD_READ, block * BLOCK, BLOCK, &[])?, 0);
         let mut data = vec![0; BLOCK];
         self.0.read_exact(&mut data)?;

@@ -33,7 +33,12 @@ impl Drive {
 
     /// Creates a drive with exactly these arguments.
     pub(crate) fn create_as_given(arguments: &[&str]) -> Drive {
-        let drive = Drive { folder: tempfile::tempdir().expect("a temporary directory") };
+        Drive::create_in(&std::env::temp_dir(), arguments)
+    }
+
+    /// Creates a drive in a new directory below `above`.
+    pub(crate) fn create_in(above: &Path, arguments: &[&str]) -> Drive {
+        let drive = Drive { folder: tempfile::tempdir_in(above).expect("a temporary directory") };
         let path = drive.path();
         let run = drive.pumice(&[&["create", &text(&path)], arguments].concat());
         assert_eq!(run.code, Some(0), "{run:?}");

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ask::server_with_open;
+use ask::{MarkName, is_marked, server_with_open};
 use drive::{Compute, Drive, OpenOptions, ReadCache, Spawner};
 use host::file::absolute;
 use media::{AnyMedia, Direct, FileMedia, Lease, MediaError};
@@ -19,8 +19,11 @@ use crate::answer::Answer;
 use crate::error::ServiceError;
 use crate::serving::close::close;
 use crate::serving::features::keeps_allocated;
-use crate::serving::ownership::{Claimed, Ownership};
+use crate::serving::memories::{Forgets, Memories};
+use crate::serving::ownership::{Claimed, Ownership, boot_id};
+use crate::serving::run_memory::{Key, RunMemory};
 use crate::watch::monitor::MonitorSettings;
+use crate::watch::opened_file::id_of_media;
 use crate::watch::report::{OpenedLog, idle_report};
 
 /// Time for which opening a backing that is in use is retried, and interval.
@@ -41,6 +44,8 @@ pub struct OpenSettings {
     /// Opens the drive although another machine has it, or had it and did not close it, unless its process
     /// there answers.
     pub take_over: bool,
+    /// Sets the memory of a killed server aside if it cannot be used.
+    pub forget_memory: bool,
     /// True if I/O bypasses the page cache.
     pub direct: Direct,
     /// Monitoring of a served drive.
@@ -67,6 +72,7 @@ impl Default for OpenSettings {
             read_only: false,
             accept_damage: false,
             take_over: false,
+            forget_memory: false,
             direct: Direct::Auto,
             monitor: MonitorSettings::default(),
             throttle: Throttling::default(),
@@ -102,6 +108,10 @@ pub(crate) struct Opened {
     pub(crate) media: Arc<AnyMedia>,
     /// `None` if it was opened read-only.
     ownership: Option<Ownership>,
+    /// What outlives a kill.
+    memory: Option<RunMemory>,
+    /// What a killed server had acknowledged and is lost, in one line.
+    pub(crate) lost: Option<String>,
 }
 
 impl Opened {
@@ -115,9 +125,14 @@ impl Opened {
         self.ownership.take()
     }
 
+    /// Takes the memory of the run, which is to be removed once the drive is closed.
+    pub(crate) fn take_memory(&mut self) -> Option<RunMemory> {
+        self.memory.take()
+    }
+
     /// Closes the drive, and gives the backing back.
     pub(crate) async fn close(&mut self) -> Result<(), drive::Error> {
-        let closed = close(&self.drive).await;
+        let closed = close(&self.drive, &mut self.memory).await;
         if let Some(ownership) = self.ownership.take() {
             ownership.give_back().await;
         }
@@ -134,6 +149,10 @@ pub(crate) async fn open(
     helpers: Option<Helpers>,
 ) -> Result<Opened, ServiceError> {
     let file = open_media(path, settings).await?;
+    let backing = file.identity().map_err(|error| {
+        let source = drive::Error::Io(error.to_string());
+        ServiceError::Drive { path: path.to_path_buf(), source }
+    })?;
     let entropy = OsRng.try_next_u64().map_err(|error| ServiceError::Entropy(error.to_string()))?;
     let (media, ownership) = match settings.read_only {
         true => (Arc::new(AnyMedia::from(file)), None),
@@ -155,21 +174,66 @@ pub(crate) async fn open(
         options.read_cache = helpers.read_cache;
         options.full_backing_patience_ticks = FULL_BACKING_PATIENCE_TICKS;
     }
-    match Drive::open(media.clone(), options).await {
-        Ok(drive) => {
+    match open_with_memories(path, settings, (&media, backing), options).await {
+        Ok((drive, memory, lost)) => {
             if let Some(ownership) = &ownership {
                 ownership.opened(&drive);
             }
-            Ok(Opened { path: path.to_path_buf(), drive, media, ownership })
+            Ok(Opened { path: path.to_path_buf(), drive, media, ownership, memory, lost })
         }
-        Err(source) => {
-            let error = failed(path, &media, source);
+        Err(error) => {
             drop(media);
             if let Some(ownership) = ownership {
                 ownership.give_back().await;
             }
             Err(error)
         }
+    }
+}
+
+/// Opens a drive with the memories that earlier runs left. Returns that of this run, and what is lost.
+async fn open_with_memories(
+    path: &Path,
+    settings: &OpenSettings,
+    (media, backing): (&Arc<AnyMedia>, [u64; 2]),
+    options: OpenOptions,
+) -> Result<(Drive<AnyMedia>, Option<RunMemory>, Option<String>), ServiceError> {
+    let refused = |source| failed(path, media, source);
+    let uuid = Drive::read_id(&**media).await.map_err(refused)?;
+    let run = (boot_id(), options.entropy);
+    let mut memories = Memories::find(path, Key { uuid, backing }, run, !settings.read_only).await?;
+    let mut lost = None;
+    loop {
+        let mut options = options.clone();
+        memories.give_to(&mut options);
+        let error = match Drive::open(media.clone(), options).await {
+            Ok(drive) => return Ok((drive, memories.opened(), lost)),
+            Err(drive::Error::LeftMemory(why)) => {
+                match memories.forget(why, forgets(settings, media, uuid)) {
+                    Ok(loss) => {
+                        lost = Some(loss);
+                        continue;
+                    }
+                    Err(error) => error,
+                }
+            }
+            Err(source) => refused(source),
+        };
+        memories.failed();
+        return Err(error);
+    }
+}
+
+/// Returns which memories may be set aside. A file system on an attached drive must not work on after a loss
+/// that nobody has told it.
+fn forgets(settings: &OpenSettings, media: &Arc<AnyMedia>, uuid: [u8; 16]) -> Forgets {
+    let uuid = uuid::Uuid::from_bytes(uuid).to_string();
+    let mark = || id_of_media(&Arc::downgrade(media)).map(|file| MarkName::of(&uuid, &file));
+    match settings.forget_memory {
+        _ if settings.read_only => Forgets::Nothing,
+        true => Forgets::Asked,
+        false if mark().as_ref().is_some_and(is_marked) => Forgets::Nothing,
+        false => Forgets::WhereNobodyCounts,
     }
 }
 

@@ -39,12 +39,11 @@ struct Machine {
 impl Machine {
     /// This process, which has the backing with this identity open and locked.
     fn with(backing: [u64; 2]) -> Machine {
-        let text = |path: &str| fs::read_to_string(path).unwrap_or_default();
         let pid = std::process::id();
         Machine {
             process: Process {
                 machine_id: id(&text("/etc/machine-id")),
-                boot_id: id(&text("/proc/sys/kernel/random/boot_id")),
+                boot_id: boot_id(),
                 pid_namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino()),
                 pid,
                 started_ticks: match Started::of(pid) {
@@ -61,6 +60,15 @@ impl Machine {
             },
         }
     }
+}
+
+fn text(path: &str) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+/// The id of this boot of the machine.
+pub(crate) fn boot_id() -> [u8; 16] {
+    id(&text("/proc/sys/kernel/random/boot_id"))
 }
 
 /// Reads an id of 32 hexadecimal digits, with or without hyphens.

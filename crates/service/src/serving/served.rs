@@ -9,7 +9,7 @@ use drive::{ReadCache, State, Trained};
 use host::file::absolute;
 use media::{Allocation, AnyMedia, Lease};
 use offload::Offload;
-use status::{IoBackend, ReadCacheReport, RequestReport, ServerReport, StatusReport, shown};
+use status::{EventKind, IoBackend, ReadCacheReport, RequestReport, ServerReport, StatusReport, shown};
 use tokio::sync::{Mutex, watch};
 
 use crate::admission::held::Held;
@@ -24,6 +24,7 @@ use crate::serving::instance::instance;
 use crate::serving::open::{Helpers, OpenSettings, open};
 use crate::serving::opening::Untaken;
 use crate::serving::ownership::Ownership;
+use crate::serving::run_memory::RunMemory;
 use crate::upkeep::background::Background;
 use crate::upkeep::improve::{self, Improver};
 use crate::upkeep::scrub::Scrubber;
@@ -72,6 +73,8 @@ pub struct ServedDrive {
     ownership: Mutex<Option<Ownership>>,
     /// Its lease; `None` if it was opened read-only.
     lease: Option<Arc<Lease>>,
+    /// What outlives a kill of this process.
+    memory: parking_lot::Mutex<Option<RunMemory>>,
 }
 
 impl ServedDrive {
@@ -114,6 +117,9 @@ impl ServedDrive {
             let monitor = Monitor::start(&path, (&drive, &media), requests.clone(), &settings.monitor).await;
             // Nothing waits from here on.
             let mut opened = untaken.take();
+            if let Some(lost) = opened.lost.take() {
+                monitor.event_sink()(EventKind::WritesLost, lost);
+            }
             let gate = Gate {
                 drive: drive.clone(),
                 requests: requests.clone(),
@@ -160,6 +166,7 @@ impl ServedDrive {
                 background: Mutex::new(Some(background)),
                 may_grow: Mutex::new(true),
                 lease: opened.lease().cloned(),
+                memory: parking_lot::Mutex::new(opened.take_memory()),
                 ownership: Mutex::new(opened.take_ownership()),
             }))
         })
@@ -220,6 +227,7 @@ impl ServedDrive {
             io_backend: self.backend,
             throttle_bytes_per_second: self.gate.throttle.rate(),
             direct_io: self.direct,
+            memory_kept: self.memory.lock().as_ref().is_some_and(RunMemory::is_there),
             disowned: matches!(status.state, State::Poisoned(_)) && self.has_lost_lease(),
             requests: {
                 let (held_count, held_total_count) = self.gate.held.counts();
@@ -387,7 +395,8 @@ impl ServedDrive {
             self.improver.stop().await;
             let clock = background.stop_maintenance().await;
             self.monitor.stop().await;
-            let closed = close(&self.gate.drive).await;
+            let mut memory = self.memory.lock().take();
+            let closed = close(&self.gate.drive, &mut memory).await;
             clock.stop().await;
             if let Some(ownership) = self.ownership.lock().await.take() {
                 ownership.give_back().await;

@@ -347,6 +347,7 @@ fn log(path: &Path, event: &Event) {
             tracing::warn!(%drive, event = name, used_percent = used, level_percent = level, "{message}");
         }
         EventKind::OpenFailed
+        | EventKind::WritesLost
         | EventKind::OutOfSpace
         | EventKind::Poisoned
         | EventKind::CorruptRecord

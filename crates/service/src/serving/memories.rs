@@ -1,0 +1,134 @@
+//! Memories of an opening: those that earlier runs left, and that of the new run.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use drive::{Left, OpenOptions};
+use media::Arena;
+use status::shown;
+
+use crate::error::ServiceError;
+use crate::serving::run_memory::{Key, LeftFile, RunMemory, left};
+
+/// Memories that an opening is given.
+pub(crate) struct Memories {
+    /// Path of the backing.
+    path: PathBuf,
+    boot: [u8; 16],
+    left: Vec<Arc<LeftFile>>,
+    own: Option<(RunMemory, Arena)>,
+    writes: bool,
+}
+
+impl Memories {
+    /// Finds what earlier runs left. An opening for writing gets a memory of its own, if there is a place for
+    /// it.
+    ///
+    /// # Errors
+    /// If another process keeps one locked.
+    pub(crate) async fn find(
+        path: &Path,
+        key: Key,
+        (boot, run): ([u8; 16], u64),
+        writes: bool,
+    ) -> Result<Memories, ServiceError> {
+        let at = path.to_path_buf();
+        let found = tokio::task::spawn_blocking(move || {
+            let dirs = ask::runtime_dirs().into_iter().filter(|dir| ask::runtime_dir::trusted(dir));
+            let left = left(&dirs.collect::<Vec<_>>(), &key, writes).map_err(|(memory, why)| {
+                ServiceError::LeftMemory { path: at.clone(), memory, why, is_retried: true }
+            })?;
+            let own = writes.then(|| make(&key, run));
+            Ok((left, own))
+        });
+        let (left, own) = found.await.unwrap_or(Err(ServiceError::WorkerGone))?;
+        let own = own.and_then(|own| {
+            let failed = |why: &String| {
+                tracing::info!(
+                    drive = %shown(path),
+                    "no memory outlives this server, so writes that are not flushed are lost if it is killed: {why}"
+                );
+            };
+            own.inspect_err(failed).ok()
+        });
+        let left = left.into_iter().map(Arc::new).collect();
+        Ok(Memories { path: path.to_path_buf(), boot, left, own, writes })
+    }
+
+    /// Gives them to an opening.
+    pub(crate) fn give_to(&self, options: &mut OpenOptions) {
+        options.boot = self.boot;
+        options.memory = self.own.as_ref().map(|(_, arena)| arena.clone());
+        let left =
+            self.left.iter().map(|left| Left { memory: left.clone(), is_elsewhere: left.is_elsewhere });
+        options.left_memories = left.collect();
+    }
+
+    /// Sets those aside that stopped an opening. Returns what was lost; an error if that needs an
+    /// administrator, who has not decided yet.
+    ///
+    /// # Errors
+    /// [`ServiceError::LeftMemory`]
+    pub(crate) fn forget(&mut self, why: String, forgets: Forgets) -> Result<String, ServiceError> {
+        let is_stuck = self.left.iter().any(|left| left.is_stuck());
+        let (refused, others): (Vec<_>, Vec<_>) = self.left.drain(..).partition(|left| left.is_refused());
+        self.left = others;
+        let may_forget = match forgets {
+            Forgets::Asked => true,
+            Forgets::WhereNobodyCounts => !is_stuck,
+            Forgets::Nothing => false,
+        };
+        let named = refused.first().or(self.left.first()).map(|left| left.path().to_path_buf());
+        let refusal = |why| ServiceError::LeftMemory {
+            path: self.path.clone(),
+            memory: named.clone().unwrap_or_default(),
+            why,
+            is_retried: is_stuck,
+        };
+        if !may_forget || refused.is_empty() {
+            return Err(refusal(why));
+        }
+        let mut aside = Vec::new();
+        for left in &refused {
+            let forgotten =
+                left.forget().map_err(|error| refusal(format!("{why}; it cannot be renamed: {error}")))?;
+            aside.push(shown(&forgotten).to_string());
+        }
+        Ok(format!(
+            "acknowledged writes that were not flushed are lost: what the killed server left cannot be used: {why}; it is \
+             kept as {}",
+            aside.join(" and ")
+        ))
+    }
+
+    /// The drive was opened. Returns the memory of its run.
+    pub(crate) fn opened(self) -> Option<RunMemory> {
+        if self.writes {
+            // What they hold is on the backing.
+            self.left.iter().filter(|left| !left.is_elsewhere).for_each(|left| left.remove());
+        }
+        self.own.map(|(memory, _)| memory)
+    }
+
+    /// The drive was not opened: nothing was acknowledged.
+    pub(crate) fn failed(self) {
+        if let Some((memory, _)) = self.own {
+            memory.remove();
+        }
+    }
+}
+
+/// Which memories that stop an opening are set aside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Forgets {
+    Nothing,
+    /// Those without which nobody works on: the drive is not attached.
+    WhereNobodyCounts,
+    /// All: an administrator has asked for it.
+    Asked,
+}
+
+fn make(key: &Key, run: u64) -> Result<(RunMemory, Arena), String> {
+    let dir = ask::make_runtime_dir().map_err(|error| format!("there is no directory for it: {error}"))?;
+    RunMemory::create(&dir, key, run)
+}

@@ -1,0 +1,310 @@
+//! Memories of runs, as files in memory that outlive their server: see `docs/design/memory.md`.
+//!
+//! ```text
+//! DRIVE-DEVICE-INODE-RUN.memory   its run holds a lock on it, as an opening does that uses it
+//! .DRIVE-....memory.new           one that is being made
+//! DRIVE-....memory.forgotten      could not be used; kept for an administrator, and read by nobody
+//! ```
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use drive::{KeptMemory, MEMORY_SHAPE, Verdict};
+use media::{Arena, exact_size};
+use rustix::fs::{FlockOperation, OFlags, flock, fstatvfs};
+use rustix::io::Errno;
+use status::shown;
+
+/// File systems in memory (`TMPFS_MAGIC` of `linux/magic.h`). A disk would be written to inside the engine's
+/// lock, and might be the drive itself.
+const IN_MEMORY: u64 = 0x0102_1994;
+/// A file system with less room than this is left to others.
+const ROOM_MIN_BYTES: u64 = 64 << 20;
+/// Longest wait for another process that looks at a memory, and its interval.
+const LOCK_PATIENCE: Duration = Duration::from_secs(30);
+const LOCK_POLL: Duration = Duration::from_millis(10);
+
+const EXTENSION: &str = ".memory";
+const NEW: &str = ".new";
+const FORGOTTEN: &str = ".forgotten";
+
+/// What memories are of: a drive on a backing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Key {
+    /// Id of the drive.
+    pub(crate) uuid: [u8; 16],
+    /// Numbers of the backing: see [`media::FileMedia::identity`].
+    pub(crate) backing: [u64; 2],
+}
+
+impl Key {
+    fn of_drive(&self) -> String {
+        uuid::Uuid::from_bytes(self.uuid).simple().to_string()
+    }
+
+    fn of_backing(&self) -> String {
+        let [device, inode] = self.backing;
+        format!("-{device:x}-{inode:x}-")
+    }
+
+    fn file(&self, run: u64) -> String {
+        format!("{}{}{run:016x}{EXTENSION}", self.of_drive(), self.of_backing())
+    }
+}
+
+/// The memory of this run.
+pub(crate) struct RunMemory {
+    path: PathBuf,
+    /// Its lock ends with the process.
+    file: File,
+}
+
+impl RunMemory {
+    /// Makes a memory in a directory.
+    ///
+    /// # Errors
+    /// In one line, why there can be none.
+    pub(crate) fn create(dir: &Path, key: &Key, run: u64) -> Result<(RunMemory, Arena), String> {
+        must_be_in_memory(dir)?;
+        let path = dir.join(key.file(run));
+        let new = new_name(&path);
+        let made = Self::make(&path, &new);
+        made.map_err(|error| {
+            // As far as it got.
+            let _ = fs::remove_file(&new);
+            format!("{}: {error}", shown(&path))
+        })
+    }
+
+    fn make(path: &Path, new: &Path) -> io::Result<(RunMemory, Arena)> {
+        let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(new)?;
+        // Before anybody else sees it.
+        flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        file.set_len(MEMORY_SHAPE.len_bytes() as u64)?;
+        let arena = Arena::shared(&file, MEMORY_SHAPE)?;
+        fs::rename(new, path)?;
+        Ok((RunMemory { path: path.to_path_buf(), file }, arena))
+    }
+
+    /// Returns whether the next server will find it.
+    pub(crate) fn is_there(&self) -> bool {
+        is_same(&self.file, &self.path)
+    }
+
+    /// Removes it: nothing of it is needed.
+    pub(crate) fn remove(self) {
+        remove(&self.file, &self.path);
+    }
+}
+
+fn must_be_in_memory(dir: &Path) -> Result<(), String> {
+    let named = |error: Errno| format!("{}: {}", shown(dir), io::Error::from(error));
+    let opened = File::open(dir).map_err(|error| format!("{}: {error}", shown(dir)))?;
+    let kind = rustix::fs::fstatfs(&opened).map_err(named)?.f_type;
+    if u64::try_from(kind) != Ok(IN_MEMORY) {
+        return Err(format!("{} is not in memory (tmpfs)", shown(dir)));
+    }
+    let space = fstatvfs(&opened).map_err(named)?;
+    let free = space.f_bavail.saturating_mul(space.f_frsize);
+    // One without a limit reports no blocks at all.
+    if space.f_blocks > 0 && free < ROOM_MIN_BYTES {
+        return Err(format!("{} has only {} left", shown(dir), exact_size(free)));
+    }
+    Ok(())
+}
+
+fn new_name(path: &Path) -> PathBuf {
+    let mut name = OsStr::new(".").to_os_string();
+    name.push(path.file_name().unwrap_or_default());
+    name.push(NEW);
+    path.with_file_name(name)
+}
+
+fn is_same(file: &File, path: &Path) -> bool {
+    let numbers = |found: fs::Metadata| (found.dev(), found.ino());
+    let own = file.metadata().map(numbers);
+    matches!((own, fs::symlink_metadata(path).map(numbers)), (Ok(own), Ok(found)) if own == found)
+}
+
+fn remove(file: &File, path: &Path) {
+    if is_same(file, path)
+        && let Err(error) = fs::remove_file(path)
+    {
+        tracing::warn!(memory = %shown(path), %error, "a memory that nobody needs cannot be removed");
+    }
+}
+
+/// A memory that an earlier run left. Nobody else uses it until this is dropped.
+pub(crate) struct LeftFile {
+    path: PathBuf,
+    /// The reason why it cannot be read, if it cannot.
+    file: Result<File, String>,
+    pub(crate) is_elsewhere: bool,
+    is_refused: AtomicBool,
+    is_stuck: AtomicBool,
+}
+
+impl KeptMemory for LeftFile {
+    fn bytes(&self) -> io::Result<Vec<u8>> {
+        let file = self.opened()?;
+        // No more than a memory has: it is that of a program that nobody knows.
+        let len = file.metadata()?.len().min(MEMORY_SHAPE.len_bytes() as u64);
+        let mut bytes = vec![0; usize::try_from(len).unwrap_or_default()];
+        file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
+    }
+
+    fn store(&self, at: usize, word: u64) -> io::Result<()> {
+        self.opened()?.write_all_at(&word.to_le_bytes(), at as u64)
+    }
+
+    fn judged(&self, verdict: Verdict) {
+        match verdict {
+            // Starts that are killed again and again must not fill the directory.
+            Verdict::Over => self.remove(),
+            Verdict::Refused => self.is_refused.store(true, Ordering::Relaxed),
+            Verdict::Stuck => self.is_stuck.store(true, Ordering::Relaxed),
+        }
+    }
+}
+
+impl LeftFile {
+    fn opened(&self) -> io::Result<&File> {
+        self.file.as_ref().map_err(|why| io::Error::other(why.clone()))
+    }
+
+    /// Opens and locks the memory at a path. `None` if it is gone, or is elsewhere and in use.
+    fn open(path: &Path, is_elsewhere: bool, writes: bool) -> Result<Option<LeftFile>, String> {
+        let left = |file| LeftFile {
+            path: path.to_path_buf(),
+            file,
+            is_elsewhere,
+            is_refused: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
+        };
+        // No server makes anything else.
+        if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
+            return Ok(None);
+        }
+        // Whatever is there by now, opening it must not wait.
+        let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
+        let file = match File::options().read(true).write(writes).custom_flags(flags).open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(_) if is_elsewhere => return Ok(None),
+            Err(error) => return Ok(Some(left(Err(error.to_string())))),
+        };
+        let lock = match writes {
+            true => FlockOperation::NonBlockingLockExclusive,
+            false => FlockOperation::NonBlockingLockShared,
+        };
+        let since = Instant::now();
+        let mut is_logged = false;
+        loop {
+            match flock(&file, lock) {
+                Ok(()) if is_same(&file, path) => return Ok(Some(left(Ok(file)))),
+                Ok(()) => return Ok(None),
+                Err(Errno::WOULDBLOCK) if is_elsewhere => return Ok(None),
+                Err(Errno::WOULDBLOCK) if since.elapsed() < LOCK_PATIENCE => {
+                    if !std::mem::replace(&mut is_logged, true) {
+                        tracing::info!(memory = %shown(path), "another process looks at the memory: waiting");
+                    }
+                    std::thread::sleep(LOCK_POLL);
+                }
+                Err(Errno::WOULDBLOCK) => {
+                    return Err("another process has it locked".into());
+                }
+                Err(error) => return Ok(Some(left(Err(io::Error::from(error).to_string())))),
+            }
+        }
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Removes it: nothing of it is needed.
+    pub(crate) fn remove(&self) {
+        if let Ok(file) = &self.file {
+            remove(file, &self.path);
+        }
+    }
+
+    /// Returns whether it has stopped an opening.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.is_refused.load(Ordering::Relaxed) || self.is_stuck()
+    }
+
+    /// Returns whether openings with it came to no end.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
+    }
+
+    /// Sets it aside, where no opening looks. Returns its new name.
+    ///
+    /// # Errors
+    /// Errors of the system.
+    pub(crate) fn forget(&self) -> io::Result<PathBuf> {
+        let mut aside = self.path.clone().into_os_string();
+        aside.push(FORGOTTEN);
+        fs::rename(&self.path, &aside)?;
+        Ok(aside.into())
+    }
+}
+
+/// Finds the memories that runs of a drive left in these directories. The caller has the backing locked, so no
+/// process has a memory that this backing needs.
+///
+/// # Errors
+/// In one line, which one cannot be used.
+pub(crate) fn left(dirs: &[PathBuf], key: &Key, writes: bool) -> Result<Vec<LeftFile>, (PathBuf, String)> {
+    let (drive, backing) = (key.of_drive(), key.of_backing());
+    let mut left = Vec::new();
+    for dir in dirs {
+        // There may be none.
+        let Ok(entries) = fs::read_dir(dir) else { continue };
+        for path in entries.flatten().map(|entry| entry.path()) {
+            let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+            let is_of_backing = name.contains(&backing);
+            if let Some(name) = name.strip_prefix('.') {
+                if writes && is_of_backing && name.ends_with(&[EXTENSION, NEW].concat()) {
+                    remove_unfinished(&path);
+                }
+                continue;
+            }
+            if !name.ends_with(EXTENSION) {
+                continue;
+            }
+            if !name.starts_with(&drive) {
+                // Another drive was in this file. That of a device may be in another slot by now.
+                let is_file = key.backing[1] != 0;
+                if writes
+                    && is_of_backing
+                    && is_file
+                    && let Ok(Some(other)) = LeftFile::open(&path, true, true)
+                {
+                    other.remove();
+                }
+                continue;
+            }
+            match LeftFile::open(&path, !is_of_backing, writes) {
+                Ok(found) => left.extend(found),
+                Err(why) => return Err((path, why)),
+            }
+        }
+    }
+    Ok(left)
+}
+
+/// Removes what a process left that was killed while it made a memory.
+fn remove_unfinished(path: &Path) {
+    let Ok(file) = File::options().write(true).open(path) else { return };
+    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
+        remove(&file, path);
+    }
+}

@@ -122,7 +122,7 @@ soak-fio: deps build
 
 # Power cuts under the released program: make power-cuts CUTS=500 MODES=direct,cache (see docs/explanation/power-cuts.md).
 CUTS ?= 500
-MODES ?= direct,cache,fsyncgate,stale-disk
+MODES ?= direct,cache,fsyncgate,stale-disk,kills
 power-cuts: deps
 	scripts/power-cuts.sh --cuts $(CUTS) --modes $(MODES)
 

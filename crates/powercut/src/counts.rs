@@ -17,6 +17,8 @@ pub struct Counts {
     pub cuts_after_flush: u64,
     /// Number of times the server was killed without a power cut.
     pub kills: u64,
+    /// Kills after which all that was acknowledged had to be there, flushed or not.
+    pub kills_kept: u64,
     /// Number of times the server was asked to stop, and did.
     pub closes: u64,
     /// Syncs that failed.
@@ -72,6 +74,7 @@ impl Counts {
             (&mut self.cuts_in_close, other.cuts_in_close),
             (&mut self.cuts_after_flush, other.cuts_after_flush),
             (&mut self.kills, other.kills),
+            (&mut self.kills_kept, other.kills_kept),
             (&mut self.closes, other.closes),
             (&mut self.failed_syncs, other.failed_syncs),
             (&mut self.failed_sync_restarts, other.failed_sync_restarts),
@@ -111,7 +114,11 @@ impl fmt::Display for Counts {
             "power cuts:   {} on {} drives ({} in recovery, {} in closing, {} just after a flush was answered)",
             self.cuts, self.drives, self.cuts_in_recovery, self.cuts_in_close, self.cuts_after_flush
         )?;
-        writeln!(out, "kills:        {}; closed properly: {}", self.kills, self.closes)?;
+        writeln!(
+            out,
+            "kills:        {}, after {} of which all that was acknowledged had to be there; closed properly: {}",
+            self.kills, self.kills_kept, self.closes
+        )?;
         writeln!(
             out,
             "failed syncs: {}, of which {} with a kill and a restart before the next cut",

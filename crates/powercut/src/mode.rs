@@ -15,11 +15,13 @@ pub enum Mode {
     Fsyncgate,
     /// Direct I/O to a disk that shows, until a power cut, what a failed sync lost.
     StaleDisk,
+    /// Direct I/O: mostly kills, some of them between power cuts. Each counts as a cut.
+    Kills,
 }
 
 impl Mode {
     /// All modes.
-    pub const ALL: [Mode; 4] = [Mode::Direct, Mode::Cache, Mode::Fsyncgate, Mode::StaleDisk];
+    pub const ALL: [Mode; 5] = [Mode::Direct, Mode::Cache, Mode::Fsyncgate, Mode::StaleDisk, Mode::Kills];
 
     /// Name on the command line.
     pub fn name(self) -> &'static str {
@@ -28,6 +30,7 @@ impl Mode {
             Mode::Cache => "cache",
             Mode::Fsyncgate => "fsyncgate",
             Mode::StaleDisk => "stale-disk",
+            Mode::Kills => "kills",
         }
     }
 

@@ -22,7 +22,7 @@ pub struct Options {
     pub program: PathBuf,
     /// Seed of the first story. Each further story has the next one.
     pub seed: u64,
-    /// Power cuts to make.
+    /// Power cuts to make, and kills after which a memory is there.
     pub cuts: u64,
     /// Most stories to run.
     pub stories: u64,
@@ -112,7 +112,7 @@ impl Run<'_> {
     /// Returns the number of the next story, and how many power cuts it may have.
     fn draw(&self) -> Option<(u64, u64)> {
         let report = self.report.lock();
-        let left = self.options.cuts.saturating_sub(report.counts.cuts);
+        let left = self.options.cuts.saturating_sub(report.counts.cuts + report.counts.kills_kept);
         let mut next = self.next.lock();
         let is_over = left == 0
             || *next >= self.options.stories

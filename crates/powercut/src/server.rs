@@ -16,8 +16,10 @@ pub const LIMIT: Duration = Duration::from_secs(60);
 pub struct Program {
     /// Its executable file.
     pub path: PathBuf,
-    /// A folder for sockets and logs.
+    /// A folder for the NBD socket and logs.
     pub folder: PathBuf,
+    /// The runtime directory of the servers.
+    pub run: PathBuf,
     /// I/O back end: `uring` or `plain`.
     pub io: String,
 }
@@ -26,7 +28,7 @@ impl Program {
     /// Environment and runtime folder of a server.
     fn server(&self) -> Serve {
         Serve::new(&self.path)
-            .runtime_dir(&self.folder.join("run"))
+            .runtime_dir(&self.run)
             // Other users have no access to what is mounted here.
             .as_own_user()
             .env("PUMICE_IO", &self.io)

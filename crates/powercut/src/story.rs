@@ -2,6 +2,7 @@
 
 mod check;
 mod lives;
+mod memory;
 mod shape;
 
 use std::io;
@@ -20,6 +21,7 @@ use crate::fio::{BUSY_BYTES, Fio, SETTLED_BYTES};
 use crate::mode::Mode;
 use crate::mount::Mounted;
 use crate::server::{LIMIT, Program};
+use memory::Memory;
 use shape::Shape;
 
 /// Most power cuts in a row during one recovery.
@@ -72,7 +74,9 @@ pub fn run(setting: &Setting, folder: &Path) -> io::Result<Ending> {
     std::fs::create_dir_all(&point)?;
     let mounted = Mounted::new(disk.clone(), shape.cache, &point)?;
     let io = setting.io.clone().unwrap_or_else(|| shape.io.to_string());
-    let program = Program { path: setting.program.clone(), folder: folder.to_path_buf(), io };
+    let memory = Memory::of(setting.seed, folder)?;
+    let run = memory.folder().to_path_buf();
+    let program = Program { path: setting.program.clone(), folder: folder.to_path_buf(), run, io };
     program.note(&format!("seed {}, mode {}: {shape:#?}", setting.seed, setting.mode))?;
     let mut story = Story {
         fio: Fio::new(folder, shape.config.logical_bytes),
@@ -85,6 +89,7 @@ pub fn run(setting: &Setting, folder: &Path) -> io::Result<Ending> {
         mounted: Some(mounted),
         program,
         server: None,
+        memory,
         counts: Counts { drives: 1, ..Counts::default() },
     };
     let failure = story.lives().err();
@@ -108,6 +113,7 @@ struct Story {
     mounted: Option<Mounted>,
     program: Program,
     server: Option<Server>,
+    memory: Memory,
     counts: Counts,
 }
 
@@ -125,7 +131,8 @@ impl Story {
                 self.open()?;
                 self.read_back(LifeEnd::Crash)?;
             }
-            if self.disk.counts().cuts >= cuts_max {
+            let kills = if self.setting.mode == Mode::Kills { self.counts.kills } else { 0 };
+            if self.disk.counts().cuts + kills >= cuts_max {
                 break;
             }
             end = self.live()?;
@@ -230,6 +237,8 @@ impl Story {
 
     /// Compares everything that was ever written with the oracle, and lets fio verify its data.
     fn read_back(&mut self, end: LifeEnd) -> Result<()> {
+        let end = if end == LifeEnd::Crash && self.memory.is_kept() { LifeEnd::Kept } else { end };
+        self.counts.kills_kept += u64::from(end == LifeEnd::Kept);
         let socket = self.program.socket();
         read_back(&socket, self.shape.config.sector_bytes, &self.verifier)
             .map_err(|error| error.at(format!("after the restart ({end:?})")))?;
@@ -266,6 +275,7 @@ impl Story {
         self.note(&format!("killed {when}"));
         self.counts.kills += 1;
         self.counts.failed_sync_restarts += u64::from(self.has_failed_sync());
+        self.memory.server_killed(!self.has_failed_sync() && !self.setting.lies);
         self.disk.heal();
         self.server = None;
     }
@@ -280,6 +290,7 @@ impl Story {
         }
         self.disk.release();
         self.server = None;
+        self.memory.lose()?;
         let failed = |source| Error::System { what: "cannot mount the disk again", source };
         if let Some(mounted) = self.mounted.take() {
             mounted.unmount().map_err(failed)?;

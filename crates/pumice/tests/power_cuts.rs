@@ -63,6 +63,19 @@ fn nothing_durable_is_lost_on_a_disk_that_shows_what_a_failed_sync_lost() -> Out
 }
 
 #[test]
+fn nothing_acknowledged_is_lost_by_kills() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let Some(report) = cut(folder.path(), 12, &[Mode::Kills], false)? else { return Ok(()) };
+    eprintln!("{}", report.counts);
+    if let Some(failure) = report.failures.first() {
+        let kept = folder.keep();
+        panic!("seed {}: {}\nkept: {}", failure.seed, failure.why, kept.display());
+    }
+    assert!(report.counts.cuts + report.counts.kills >= 12, "{:?}", report.counts);
+    Ok(())
+}
+
+#[test]
 fn a_disk_that_forgets_what_was_synced_is_noticed() -> Outcome {
     let folder = tempfile::tempdir()?;
     let Some(report) = cut(folder.path(), 40, &[Mode::Direct], true)? else { return Ok(()) };

@@ -38,6 +38,17 @@ pub enum ServiceError {
         /// It may be used later.
         is_retried: bool,
     },
+    /// The memory that a killed server kept is gone, and the drive is attached.
+    #[error(
+        "{}: the server before was killed, and its memory is gone, or in a directory for run-time files that this server \
+         does not know (PUMICE_RUNTIME_DIR); start the server as that one was, or with --forget-memory: acknowledged \
+         writes that were not flushed are lost then",
+        shown(path)
+    )]
+    MemoryGone {
+        /// Path of the backing.
+        path: PathBuf,
+    },
     /// The drive cannot be opened for writing, because the file system or volume under its backing has no
     /// room.
     #[error(

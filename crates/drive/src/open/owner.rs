@@ -136,14 +136,19 @@ pub struct Owner {
     pace: Pace,
     planted: Planted,
     lease: Arc<Lease>,
-    left_open: bool,
+    left_by: Option<Process>,
 }
 
 impl Owner {
     /// Returns whether the owner before has not given the drive back, for
     /// [`OpenOptions::left_open`](crate::OpenOptions).
     pub fn left_open(&self) -> bool {
-        self.left_open
+        self.left_by.is_some()
+    }
+
+    /// Returns the owner before, if it has not given the drive back.
+    pub fn left_by(&self) -> Option<&Process> {
+        self.left_by.as_ref()
     }
 
     /// The lease, which whatever writes to the backing observes.

@@ -8,6 +8,7 @@ use super::Story;
 use crate::client::{Load, Plan};
 use crate::disk::{Action, Trigger, When};
 use crate::error::{Error, Result};
+use crate::mode::Mode;
 
 /// Longest life once all clients work.
 const LIFE_MS_MAX: u64 = 800;
@@ -80,9 +81,13 @@ impl Story {
         let after = [After::Cut, After::Kill, After::Stop][rng.index(3)];
         let after = if self.setting.mode.restarts_after_failed_sync() { after } else { After::Cut };
         let failing = match self.setting.mode {
-            crate::mode::Mode::Fsyncgate | crate::mode::Mode::StaleDisk => 30,
-            _ => 8,
+            Mode::Fsyncgate | Mode::StaleDisk => 30,
+            Mode::Kills => 0,
+            Mode::Direct | Mode::Cache => 8,
         };
+        if self.setting.mode == Mode::Kills && rng.chance(3, 4) {
+            return End::Kill(trigger);
+        }
         match rng.below(100) {
             draw if draw < failing => End::FailedSync(rng.skewed(4), after),
             30..36 => End::Close,

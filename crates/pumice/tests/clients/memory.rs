@@ -226,6 +226,23 @@ fn a_moved_drive_finds_its_memory_and_an_older_copy_does_not() -> Outcome {
     Ok(())
 }
 
+#[test]
+fn a_memory_that_is_gone_is_missed() -> Outcome {
+    let Some(drive) = drive(&["--size", "64M"]) else { return Ok(()) };
+    let left = write_and_kill(&drive, drive.serve(&[]), 0..20)?;
+    fs::remove_file(left)?;
+    let server = drive.serve(&[]);
+    let lost = || drive.log().contains("the memory of the killed server is gone");
+    wait_until("the event", lost);
+    assert!(server.stop().success());
+    // Nothing is missing after a stop.
+    fs::write(drive.file("log"), "")?;
+    let server = drive.serve(&[]);
+    assert!(server.stop().success());
+    assert!(!lost(), "{}", drive.log());
+    Ok(())
+}
+
 /// A runtime directory of this size.
 struct Small<'a>(&'a Drive);
 
@@ -292,7 +309,10 @@ fn an_attached_drive_does_not_go_on_without_what_it_acknowledged() -> Outcome {
     let left = memory(&drive);
     rustix::io::pwrite(File::options().write(true).open(&left)?, &[9; 8], 48)?;
     fails(&drive.pumice(&["serve", &path]), &["cannot be used", "--forget-memory"]);
-    assert_eq!(files(&drive, ".memory"), [left]);
+    assert_eq!(files(&drive, ".memory"), [left.clone()]);
+    fs::rename(&left, drive.file("elsewhere"))?;
+    fails(&drive.pumice(&["serve", &path]), &["its memory is gone", "--forget-memory"]);
+    fs::rename(drive.file("elsewhere"), &left)?;
     let server = drive.serve(&["--forget-memory"]);
     wait_until("the device", || {
         in_time("dd", &[&format!("if={node}"), "of=/dev/null", "count=1"]).code == Some(0)

@@ -11,17 +11,29 @@ use crate::error::ServiceError;
 use crate::serving::run_memory::{Key, LeftFile, RunMemory, left};
 
 /// Memories that an opening is given.
+#[derive(Default)]
 pub(crate) struct Memories {
     /// Path of the backing.
     path: PathBuf,
     boot: [u8; 16],
     left: Vec<Arc<LeftFile>>,
-    own: Option<(RunMemory, Arena)>,
+    /// Or why there is none, if there should be one.
+    own: Option<Result<(RunMemory, Arena), String>>,
     writes: bool,
 }
 
+/// What an opening is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    Look,
+    /// A change, which is durable before it is answered.
+    Change,
+    /// Hosts.
+    Serve,
+}
+
 impl Memories {
-    /// Finds what earlier runs left. An opening for writing gets a memory of its own, if there is a place for
+    /// Finds what earlier runs left. One that serves hosts gets a memory of its own, if there is a place for
     /// it.
     ///
     /// # Errors
@@ -30,35 +42,51 @@ impl Memories {
         path: &Path,
         key: Key,
         (boot, run): ([u8; 16], u64),
-        writes: bool,
+        purpose: Purpose,
     ) -> Result<Memories, ServiceError> {
-        let at = path.to_path_buf();
+        let (at, writes) = (path.to_path_buf(), purpose != Purpose::Look);
         let found = tokio::task::spawn_blocking(move || {
             let dirs = ask::runtime_dirs().into_iter().filter(|dir| ask::runtime_dir::trusted(dir));
             let left = left(&dirs.collect::<Vec<_>>(), &key, writes).map_err(|(memory, why)| {
                 ServiceError::LeftMemory { path: at.clone(), memory, why, is_retried: true }
             })?;
-            let own = writes.then(|| make(&key, run));
+            let own = (purpose == Purpose::Serve).then(|| make(&key, run));
             Ok((left, own))
         });
         let (left, own) = found.await.unwrap_or(Err(ServiceError::WorkerGone))?;
-        let own = own.and_then(|own| {
-            let failed = |why: &String| {
-                tracing::info!(
-                    drive = %shown(path),
-                    "no memory outlives this server, so writes that are not flushed are lost if it is killed: {why}"
-                );
-            };
-            own.inspect_err(failed).ok()
-        });
         let left = left.into_iter().map(Arc::new).collect();
         Ok(Memories { path: path.to_path_buf(), boot, left, own, writes })
+    }
+
+    /// Returns whether the new run has a memory.
+    pub(crate) fn has_own(&self) -> bool {
+        matches!(self.own, Some(Ok(_)))
+    }
+
+    /// Returns whether no run of the drive has left one.
+    pub(crate) fn none_left(&self) -> bool {
+        self.left.is_empty()
+    }
+
+    /// The memory of the killed server is gone. Returns what was lost; an error if that needs an
+    /// administrator.
+    ///
+    /// # Errors
+    /// [`ServiceError::MemoryGone`]
+    pub(crate) fn gone(&self, forgets: Forgets) -> Result<String, ServiceError> {
+        match forgets {
+            Forgets::Nothing => Err(ServiceError::MemoryGone { path: self.path.clone() }),
+            Forgets::WhereNobodyCounts | Forgets::Asked => Ok("acknowledged writes that were not flushed are lost: \
+                the memory of the killed server is gone, or in a directory for run-time files that this server does not \
+                know"
+                .into()),
+        }
     }
 
     /// Gives them to an opening.
     pub(crate) fn give_to(&self, options: &mut OpenOptions) {
         options.boot = self.boot;
-        options.memory = self.own.as_ref().map(|(_, arena)| arena.clone());
+        options.memory = self.own.iter().flatten().next().map(|(_, arena)| arena.clone());
         let left =
             self.left.iter().map(|left| Left { memory: left.clone(), is_elsewhere: left.is_elsewhere });
         options.left_memories = left.collect();
@@ -107,12 +135,21 @@ impl Memories {
             // What they hold is on the backing.
             self.left.iter().filter(|left| !left.is_elsewhere).for_each(|left| left.remove());
         }
-        self.own.map(|(memory, _)| memory)
+        match self.own? {
+            Ok((memory, _)) => Some(memory),
+            Err(why) => {
+                tracing::info!(
+                    drive = %shown(&self.path),
+                    "no memory outlives this server, so writes that are not flushed are lost if it is killed: {why}"
+                );
+                None
+            }
+        }
     }
 
     /// The drive was not opened: nothing was acknowledged.
     pub(crate) fn failed(self) {
-        if let Some((memory, _)) = self.own {
+        if let Some(Ok((memory, _))) = self.own {
             memory.remove();
         }
     }

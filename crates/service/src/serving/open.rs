@@ -19,8 +19,8 @@ use crate::answer::Answer;
 use crate::error::ServiceError;
 use crate::serving::close::close;
 use crate::serving::features::keeps_allocated;
-use crate::serving::memories::{Forgets, Memories};
-use crate::serving::ownership::{Claimed, Ownership, boot_id};
+use crate::serving::memories::{Forgets, Memories, Purpose};
+use crate::serving::ownership::{Claimed, Claiming, Ownership, boot_id};
 use crate::serving::run_memory::{Key, RunMemory};
 use crate::watch::monitor::MonitorSettings;
 use crate::watch::opened_file::id_of_media;
@@ -154,11 +154,30 @@ pub(crate) async fn open(
         ServiceError::Drive { path: path.to_path_buf(), source }
     })?;
     let entropy = OsRng.try_next_u64().map_err(|error| ServiceError::Entropy(error.to_string()))?;
+    let purpose = match helpers {
+        _ if settings.read_only => Purpose::Look,
+        None => Purpose::Change,
+        Some(_) => Purpose::Serve,
+    };
+    let memories = match Drive::read_id(&file).await {
+        Ok(uuid) => {
+            let key = Key { uuid, backing };
+            Memories::find(path, key, (boot_id(), entropy), purpose).await?
+        }
+        // The opening fails, and says why.
+        Err(_) => Memories::default(),
+    };
     let (media, ownership) = match settings.read_only {
         true => (Arc::new(AnyMedia::from(file)), None),
         false => {
-            let claimed = Ownership::claim(path, file, Claimed::Drive, settings.take_over, &spawner).await?;
-            (claimed.media.clone(), Some(claimed))
+            let claiming = Claiming { take_over: settings.take_over, keeps_memory: memories.has_own() };
+            match Ownership::claim(path, file, Claimed::Drive, claiming, &spawner).await {
+                Ok(claimed) => (claimed.media.clone(), Some(claimed)),
+                Err(error) => {
+                    memories.failed();
+                    return Err(error);
+                }
+            }
         }
     };
     let mut options = OpenOptions::new(entropy, spawner);
@@ -174,7 +193,8 @@ pub(crate) async fn open(
         options.read_cache = helpers.read_cache;
         options.full_backing_patience_ticks = FULL_BACKING_PATIENCE_TICKS;
     }
-    match open_with_memories(path, settings, (&media, backing), options).await {
+    let is_missing = ownership.as_ref().is_some_and(|ownership| ownership.left_memory);
+    match open_with_memories(path, settings, &media, (memories, is_missing), options).await {
         Ok((drive, memory, lost)) => {
             if let Some(ownership) = &ownership {
                 ownership.opened(&drive);
@@ -183,7 +203,8 @@ pub(crate) async fn open(
         }
         Err(error) => {
             drop(media);
-            if let Some(ownership) = ownership {
+            // If the owner before left a memory, its mark stays as it was: open.
+            if let Some(ownership) = ownership.filter(|ownership| !ownership.left_memory) {
                 ownership.give_back().await;
             }
             Err(error)
@@ -191,25 +212,32 @@ pub(crate) async fn open(
     }
 }
 
-/// Opens a drive with the memories that earlier runs left. Returns that of this run, and what is lost.
+/// Opens a drive with the memories that earlier runs left, of which there must be one if `is_expected`.
+/// Returns the memory of this run, and what is lost.
 async fn open_with_memories(
     path: &Path,
     settings: &OpenSettings,
-    (media, backing): (&Arc<AnyMedia>, [u64; 2]),
+    media: &Arc<AnyMedia>,
+    (mut memories, is_expected): (Memories, bool),
     options: OpenOptions,
 ) -> Result<(Drive<AnyMedia>, Option<RunMemory>, Option<String>), ServiceError> {
-    let refused = |source| failed(path, media, source);
-    let uuid = Drive::read_id(&**media).await.map_err(refused)?;
-    let run = (boot_id(), options.entropy);
-    let mut memories = Memories::find(path, Key { uuid, backing }, run, !settings.read_only).await?;
     let mut lost = None;
+    if is_expected && memories.none_left() {
+        match memories.gone(forgets(settings, media).await) {
+            Ok(loss) => lost = Some(loss),
+            Err(error) => {
+                memories.failed();
+                return Err(error);
+            }
+        }
+    }
     loop {
         let mut options = options.clone();
         memories.give_to(&mut options);
         let error = match Drive::open(media.clone(), options).await {
             Ok(drive) => return Ok((drive, memories.opened(), lost)),
             Err(drive::Error::LeftMemory(why)) => {
-                match memories.forget(why, forgets(settings, media, uuid)) {
+                match memories.forget(why, forgets(settings, media).await) {
                     Ok(loss) => {
                         lost = Some(loss);
                         continue;
@@ -217,7 +245,7 @@ async fn open_with_memories(
                     Err(error) => error,
                 }
             }
-            Err(source) => refused(source),
+            Err(source) => failed(path, media, source),
         };
         memories.failed();
         return Err(error);
@@ -226,7 +254,8 @@ async fn open_with_memories(
 
 /// Returns which memories may be set aside. A file system on an attached drive must not work on after a loss
 /// that nobody has told it.
-fn forgets(settings: &OpenSettings, media: &Arc<AnyMedia>, uuid: [u8; 16]) -> Forgets {
+async fn forgets(settings: &OpenSettings, media: &Arc<AnyMedia>) -> Forgets {
+    let uuid = Drive::read_id(&**media).await.unwrap_or_default();
     let uuid = uuid::Uuid::from_bytes(uuid).to_string();
     let mark = || id_of_media(&Arc::downgrade(media)).map(|file| MarkName::of(&uuid, &file));
     match settings.forget_memory {

@@ -165,7 +165,6 @@ impl KeptMemory for LeftFile {
 
     fn judged(&self, verdict: Verdict) {
         match verdict {
-            // Starts that are killed again and again must not fill the directory.
             Verdict::Over => self.remove(),
             Verdict::Refused => self.is_refused.store(true, Ordering::Relaxed),
             Verdict::Stuck => self.is_stuck.store(true, Ordering::Relaxed),
@@ -222,6 +221,14 @@ impl LeftFile {
                 Err(error) => return Ok(Some(left(Err(io::Error::from(error).to_string())))),
             }
         }
+    }
+
+    /// Returns whether its run has written nothing in it: the magic number, of one word, is the last of what a
+    /// memory begins with.
+    fn has_not_begun(&self) -> bool {
+        let mut magic = [0; 8];
+        let read = self.opened().and_then(|file| file.read_exact_at(&mut magic, 0));
+        read.is_ok() && magic == [0; 8]
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -293,6 +300,8 @@ pub(crate) fn left(dirs: &[PathBuf], key: &Key, writes: bool) -> Result<Vec<Left
                 continue;
             }
             match LeftFile::open(&path, !is_of_backing, writes) {
+                // Starts that are killed again and again must not fill the directory.
+                Ok(Some(found)) if writes && is_of_backing && found.has_not_begun() => found.remove(),
                 Ok(found) => left.extend(found),
                 Err(why) => return Err((path, why)),
             }

@@ -10,6 +10,7 @@
 //! 144  8  newest durable checkpoint
 //! 152  8  number of the newest sealed pack
 //! 160  8  1: something that was acknowledged is missing here
+//! 168  8  entropy of the run that used it on another backing, or 0
 //! then, from 4096 on, 64 bytes for each unit:
 //!   0  8  state: sequence number << 2 | kind
 //!   8  8  of the host's open pack: bytes used | records << 32
@@ -47,6 +48,9 @@ pub const CHECKPOINT_AT: usize = 144;
 pub const SEQUENCE_AT: usize = 152;
 /// Offset of the word that is 1 while something that was acknowledged is missing in the memory.
 pub const LAPSED_AT: usize = 160;
+
+/// Offset of the entropy of the run that used the memory on another backing, or 0.
+pub const USED_ELSEWHERE_AT: usize = 168;
 
 /// State of a unit where nothing begins.
 pub const FREE: u64 = 0;
@@ -136,6 +140,8 @@ pub struct RunMemory<'a> {
     pub sequence: u64,
     /// Something that was acknowledged is missing.
     pub has_lapsed: bool,
+    /// Entropy of the run that used it on another backing, or 0.
+    pub used_elsewhere: u64,
     /// In the order of their numbers, which are distinct.
     pub sealed: Vec<SealedInMemory<'a>>,
     /// The host's open pack, if it has records.
@@ -201,6 +207,7 @@ impl<'a> RunMemory<'a> {
             checkpoint: u64_at(b, CHECKPOINT_AT),
             sequence: u64_at(b, SEQUENCE_AT),
             has_lapsed: u64_at(b, LAPSED_AT) != 0,
+            used_elsewhere: u64_at(b, USED_ELSEWHERE_AT),
             sealed: Vec::new(),
             open: None,
         };

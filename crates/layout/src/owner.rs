@@ -56,8 +56,6 @@ pub struct Process {
     pub pid: u32,
     /// When it was started, in the kernel's ticks since the boot: process ids are used again.
     pub started_ticks: u64,
-    /// What it has acknowledged outlives it: it keeps a memory of its run. Unknown to older programs.
-    pub keeps_memory: bool,
     /// Device and inode under which it opened the backing. Of a block device: its own number, and 0.
     pub backing: [u64; 2],
     /// Name of the host, for people. At most [`HOST_BYTES_MAX`] bytes are kept.
@@ -69,8 +67,7 @@ pub struct Process {
 /// ```text
 ///   0  8  magic "PUMOWNER"            8  1  role: 1 mark, 2 challenge, 3 answer
 ///   9  1  1: in force, 0: closed properly (mark), withdrawn (challenge)
-///  10  1  1: a memory of its run is kept
-///  11  1  zero                       12  4  CRC32C of the page, this field as zero
+///  10  2  zero                       12  4  CRC32C of the page, this field as zero
 ///  16 16  drive id (UUID)            32 16  run: a random number of whoever wrote the page
 ///  48 16  answer: run of the challenge that is answered
 ///  64  8  sequence of the mark: the valid copy with the higher one counts
@@ -124,7 +121,6 @@ impl OwnerPage {
         let mut b = [0; PAGE_BYTES];
         b[8] = self.role as u8;
         b[9] = u8::from(self.in_force);
-        b[10] = u8::from(self.process.keeps_memory);
         put(&mut b, 16, &self.uuid);
         put(&mut b, 32, &self.run);
         put(&mut b, 48, &self.answered);
@@ -183,7 +179,6 @@ impl OwnerPage {
                 pid_namespace: u64_at(b, 112),
                 started_ticks: u64_at(b, 120),
                 pid: u32_at(b, 128),
-                keeps_memory: b[10] & 1 != 0,
                 backing: [u64_at(b, 136), u64_at(b, 144)],
                 host: b[152..152 + host_len].iter().map(printable).collect(),
             },

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::{fmt, io, ptr, slice};
 
 use parking_lot::Mutex;
-use rustix::fs::{FallocateFlags, fallocate};
+use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
 use crate::buffer::Owner;
@@ -29,6 +29,9 @@ const LOW_REGIONS: usize = 14;
 const GROWTH_REGIONS: usize = 16;
 /// Number of the largest regions whose pages a file keeps while nothing happens.
 const IDLE_REGIONS: usize = 4;
+
+/// Room that growth leaves to others on a file system with a limit.
+const LEFT_TO_OTHERS_BYTES: u64 = 32 << 20;
 
 /// Bytes of a word of the table.
 const WORD_BYTES: usize = size_of::<u64>();
@@ -242,6 +245,7 @@ impl Arena {
         let step = GROWTH_REGIONS * shape.largest_bytes.div_ceil(shape.unit_bytes);
         let until = (backed + step).min(shape.units);
         let at = |unit: usize| shape.table_bytes + unit * shape.unit_bytes;
+        self.must_have_room((until - backed) * shape.unit_bytes)?;
         self.back(at(backed)..at(until))?;
         self.0.units.lock().backed = until;
         self.0.set_free(once(backed..until), true);
@@ -271,6 +275,18 @@ impl Arena {
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Without it they stay allocated, which does no harm.
         let _ = fallocate(file, flags, at as u64, len as u64);
+    }
+
+    /// Fails if the file system would have too little room for others.
+    fn must_have_room(&self, bytes: usize) -> io::Result<()> {
+        let Some(file) = &self.0.file else { return Ok(()) };
+        let space = fstatvfs(file)?;
+        let free = space.f_bavail.saturating_mul(space.f_frsize);
+        // One without a limit reports no blocks at all.
+        match space.f_blocks > 0 && free < bytes as u64 + LEFT_TO_OTHERS_BYTES {
+            true => Err(io::ErrorKind::StorageFull.into()),
+            false => Ok(()),
+        }
     }
 
     /// Allocates pages of the file and of this process.

@@ -26,7 +26,7 @@ pub enum ServiceError {
         "{}: the server before was killed, and what it has left in {} cannot be used: {why}; {}",
         shown(path),
         shown(memory),
-        if *is_retried { STUCK } else { LOST }
+        if *may_serve_later { LATER } else { NEVER }
     )]
     LeftMemory {
         /// Path of the backing.
@@ -35,19 +35,8 @@ pub enum ServiceError {
         memory: PathBuf,
         /// Why it cannot be used.
         why: String,
-        /// It may be used later.
-        is_retried: bool,
-    },
-    /// The memory that a killed server kept is gone, and the drive is attached.
-    #[error(
-        "{}: the server before was killed, and its memory is gone, or in a directory for run-time files that this server \
-         does not know (PUMICE_RUNTIME_DIR); start the server as that one was, or with --forget-memory: acknowledged \
-         writes that were not flushed are lost then",
-        shown(path)
-    )]
-    MemoryGone {
-        /// Path of the backing.
-        path: PathBuf,
+        /// It may be used once the reason is gone.
+        may_serve_later: bool,
     },
     /// The drive cannot be opened for writing, because the file system or volume under its backing has no
     /// room.
@@ -156,11 +145,11 @@ pub enum ServiceError {
 }
 
 /// What to do about a memory that may be used later.
-const STUCK: &str = "see the server's log for what ends it, or start the server with --forget-memory, which sets the \
-                     memory aside: acknowledged writes that were not flushed are lost then";
+const LATER: &str = "remove the reason, or stop the server and start it once with --forget-memory, which sets the memory \
+                     aside: acknowledged writes that were not flushed are lost then";
 /// What to do about a memory that cannot be used.
-const LOST: &str = "restore the backing that belongs to it, or start the server with --forget-memory, which sets the \
-                    memory aside: acknowledged writes that were not flushed are lost then";
+const NEVER: &str = "the next server sets it aside: acknowledged writes that were not flushed are lost then, unless the \
+                     backing that belongs to it comes back first";
 
 /// Reason why a backing was not prepared.
 pub type PrepareError = Box<dyn std::error::Error + Send + Sync>;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-use layout::memory::{MemoryHeader, OPENINGS_AT, OpenInMemory, RunMemory, TAKEN_BY_AT};
+use layout::memory::{MemoryHeader, OPENINGS_AT, OpenInMemory, RunMemory, TAKEN_BY_AT, USED_ELSEWHERE_AT};
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, decode_pack, walk_records};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{Checkpoint, DecodeError, Head, PAGE_BYTES, Superblock};
@@ -55,7 +55,7 @@ impl LeftMemory {
         superblock: &Superblock,
         checkpoint: &Checkpoint,
     ) -> Result<Option<LeftMemory>, Error> {
-        let (mut refusal, mut elsewhere) = (None, None);
+        let (mut refusal, mut elsewhere, mut own) = (None, None, None);
         for left @ Left { memory: kept, is_elsewhere } in &options.left_memories {
             let judged = |verdict| {
                 if !options.read_only && !is_elsewhere {
@@ -96,7 +96,13 @@ impl LeftMemory {
             }
             let acknowledged = is_of_newest_run || memory.checkpoint > memory.header.begins_behind;
             let is_empty = memory.sealed.is_empty() && memory.open.is_none() && !memory.has_lapsed;
-            if memory.taken_by == checkpoint.entropy || !acknowledged || is_empty && !is_of_newest_run {
+            // A drive that was moved and has come back.
+            let was_used_elsewhere = memory.used_elsewhere != 0 && !is_of_newest_run;
+            if memory.taken_by == checkpoint.entropy
+                || was_used_elsewhere
+                || !acknowledged
+                || is_empty && !is_of_newest_run
+            {
                 judged(Verdict::Over);
                 continue;
             }
@@ -106,18 +112,21 @@ impl LeftMemory {
                     refusal = Some(format!("{} openings with it came to no end", memory.openings));
                 }
                 Ok(left) if *is_elsewhere => elsewhere = Some(left),
-                Ok(left) if options.read_only => return Ok(Some(left)),
-                Ok(left) => {
-                    let attempt = Attempt::begin(kept, memory.openings);
-                    let attempt = attempt.map_err(|error| Error::LeftMemory(not_written(&error)))?;
-                    return Ok(Some(LeftMemory { attempt: Some(attempt), ..left }));
-                }
+                Ok(left) => own = Some((left, memory.openings)),
                 Err(_) if *is_elsewhere => {}
                 Err(why) => {
                     judged(Verdict::Refused);
                     refusal = Some(why);
                 }
             }
+        }
+        if let Some((left, openings)) = own {
+            if options.read_only {
+                return Ok(Some(left));
+            }
+            let attempt =
+                Attempt::begin(&left.left.memory, openings).map_err(|error| left.not_written(&error))?;
+            return Ok(Some(LeftMemory { attempt: Some(attempt), ..left }));
         }
         refusal.map_or(Ok(elsewhere), |why| Err(Error::LeftMemory(why)))
     }
@@ -164,7 +173,7 @@ impl LeftMemory {
         }
         let mut newest = memory.newest();
         if let Some(open) = &memory.open {
-            newest += 1;
+            newest = newest.saturating_add(1);
             let sealed = sealed(open, newest, checkpoint, geometry.segment_bytes);
             let sealed = sealed.map_err(|error| format!("the newest pack in it is not whole: {error}"))?;
             let inside = open.segment.segment < geometry.segments();
@@ -192,20 +201,24 @@ impl LeftMemory {
         self.left.is_elsewhere
     }
 
-    /// Everything in the memory is on the backing, and the next checkpoint is that of this run.
+    /// Everything in the memory is on the backing, and the next checkpoint is that of this run. If it is of
+    /// another backing, that may still be opened with it.
     ///
     /// # Errors
     ///
     /// [`Error::LeftMemory`] if that cannot be noted.
     pub(crate) fn taken_by(&self, entropy: u64) -> Result<(), Error> {
-        // If it is of another backing, that may still be opened with it.
-        match self.left.is_elsewhere {
-            true => Ok(()),
-            false => {
-                let noted = self.left.memory.store(TAKEN_BY_AT, entropy);
-                noted.map_err(|error| Error::LeftMemory(not_written(&error)))
-            }
+        if self.left.is_elsewhere {
+            // Without the note it is found useless when it comes to its own backing again.
+            let _ = self.left.memory.store(USED_ELSEWHERE_AT, entropy);
+            return Ok(());
         }
+        self.left.memory.store(TAKEN_BY_AT, entropy).map_err(|error| self.not_written(&error))
+    }
+
+    fn not_written(&self, error: &io::Error) -> Error {
+        self.left.memory.judged(Verdict::Stuck);
+        Error::LeftMemory(format!("it cannot be written to: {error}"))
     }
 
     /// Returns whether roll-forward took all of it.
@@ -265,10 +278,6 @@ impl Drop for Attempt {
             let _ = self.memory.store(OPENINGS_AT, self.before);
         }
     }
-}
-
-fn not_written(error: &io::Error) -> String {
-    format!("it cannot be written to: {error}")
 }
 
 impl LeftPacks {

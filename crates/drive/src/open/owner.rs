@@ -136,19 +136,14 @@ pub struct Owner {
     pace: Pace,
     planted: Planted,
     lease: Arc<Lease>,
-    left_by: Option<Process>,
+    left_open: bool,
 }
 
 impl Owner {
     /// Returns whether the owner before has not given the drive back, for
     /// [`OpenOptions::left_open`](crate::OpenOptions).
     pub fn left_open(&self) -> bool {
-        self.left_by.is_some()
-    }
-
-    /// Returns the owner before, if it has not given the drive back.
-    pub fn left_by(&self) -> Option<&Process> {
-        self.left_by.as_ref()
+        self.left_open
     }
 
     /// The lease, which whatever writes to the backing observes.

@@ -45,6 +45,11 @@ impl<M: Media> Shared<M> {
 }
 
 impl<M: Media> Drive<M> {
+    /// Returns whether something that is acknowledged or going to be is missing in the memory for packs.
+    pub fn memory_has_lapsed(&self) -> bool {
+        self.0.core().log.memory_has_lapsed()
+    }
+
     /// Gives back most of the memory for packs. For a drive to which nothing has happened for a while: the
     /// next requests bring it back.
     pub fn give_back_memory(&self) {

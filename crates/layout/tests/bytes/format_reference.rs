@@ -233,14 +233,13 @@ fn owner_pages_are_where_the_page_says() {
             pid_namespace: 0x0506,
             pid: 0x0708,
             started_ticks: 0x090a,
-            keeps_memory: true,
             backing: [0x0b0c, 0x0d0e],
             host: "store".into(),
         },
     }
     .encode();
     for (at, bytes) in [
-        (0, &b"PUMOWNER\x01\x01\x01\0"[..]),
+        (0, &b"PUMOWNER\x01\x01\0\0"[..]),
         (16, &UUID),
         (32, &[0x11; 16]),
         (48, &[0x22; 16]),

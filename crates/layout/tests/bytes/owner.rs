@@ -21,7 +21,6 @@ fn sample() -> OwnerPage {
             pid_namespace: 4_026_531_836,
             pid: 4711,
             started_ticks: 123_456,
-            keeps_memory: false,
             backing: [0x801, 131_073],
             host: "store-7".into(),
         },

@@ -67,16 +67,9 @@ pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
 
 pub(crate) fn owner_page() -> impl Strategy<Value = OwnerPage> {
     let role = prop::sample::select(Role::ALL.to_vec());
-    (role, any::<[[u8; 16]; 5]>(), any::<[bool; 2]>(), 0..=COUNT_MAX, any::<(u32, [u64; 5])>(), "[!-~]{0,64}")
+    (role, any::<[[u8; 16]; 5]>(), any::<bool>(), 0..=COUNT_MAX, any::<(u32, [u64; 5])>(), "[!-~]{0,64}")
         .prop_map(
-            |(
-                role,
-                [uuid, run, answered, machine_id, boot_id],
-                [in_force, keeps_memory],
-                sequence,
-                (pid, numbers),
-                host,
-            )| {
+            |(role, [uuid, run, answered, machine_id, boot_id], in_force, sequence, (pid, numbers), host)| {
                 OwnerPage {
                     role,
                     in_force,
@@ -91,7 +84,6 @@ pub(crate) fn owner_page() -> impl Strategy<Value = OwnerPage> {
                         pid_namespace: numbers[1],
                         pid,
                         started_ticks: numbers[2],
-                        keeps_memory,
                         backing: [numbers[3], numbers[4]],
                         host,
                     },

@@ -11,6 +11,9 @@ const IN_MEMORY: &str = "/dev/shm";
 /// `TMPFS_MAGIC` of `linux/magic.h`.
 const TMPFS: i128 = 0x0102_1994;
 
+/// Room for memories that a file system must have.
+const ROOM_MIN_BYTES: u64 = 1 << 30;
+
 /// Memories, which a kill leaves and a power cut takes.
 pub(super) struct Memory {
     folder: PathBuf,
@@ -60,6 +63,10 @@ impl Memory {
     }
 }
 
+/// Returns whether a folder is in memory, with room for the memories of several stories at a time.
 fn is_in_memory(folder: &Path) -> bool {
+    let has_room =
+        |found: rustix::fs::StatVfs| found.f_bavail.saturating_mul(found.f_frsize) >= ROOM_MIN_BYTES;
     rustix::fs::statfs(folder).is_ok_and(|found| i128::from(found.f_type) == TMPFS)
+        && rustix::fs::statvfs(folder).is_ok_and(has_room)
 }

@@ -142,7 +142,8 @@ impl Daemon {
         }
         let of_drives = self.open.iter().filter_map(|open| open.admin.as_ref());
         let backings = self.open.iter().map(|open| open.config.path.as_path());
-        let given_up = self.privileges.give_up(backings, of_drives.chain(&self.down_admin), &held);
+        let drives = self.open.iter().map(|open| &*open.drive);
+        let given_up = self.privileges.give_up(backings, of_drives.chain(&self.down_admin), drives, &held);
         let _held = given_up.is_err().then_some(held);
         self.check_reloads();
         let result = match (opened, given_up, early) {

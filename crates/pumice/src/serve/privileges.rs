@@ -16,7 +16,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use rustix::fs::{Mode, OFlags};
-use service::{AdminSocket, CommandsHeld};
+use service::{AdminSocket, CommandsHeld, ServedDrive};
 use status::shown;
 
 use crate::account::{self, Account};
@@ -61,8 +61,8 @@ impl Privileges {
         Ok(())
     }
 
-    /// Drops the remaining privileges of all threads. Call it when sockets and backings are open. The admin
-    /// sockets pass to the new user, and the commands that are held back run as that user.
+    /// Drops the remaining privileges of all threads. Call it when sockets and backings are open. Admin
+    /// sockets and memories pass to the new user, and the commands that are held back run as that user.
     ///
     /// # Errors
     ///
@@ -71,12 +71,14 @@ impl Privileges {
         &mut self,
         backings: impl Iterator<Item = &'a Path>,
         admin: impl Iterator<Item = &'a AdminSocket>,
+        drives: impl Iterator<Item = &'a ServedDrive>,
         commands: &CommandsHeld,
     ) -> Result<()> {
         if let Some(account) = &self.account {
             let backings: Vec<_> = backings.filter_map(|path| Some((path, handle(path)?))).collect();
             if !account.is_shared() {
                 admin.for_each(|socket| socket.give(account.user(), account.group()));
+                drives.for_each(|drive| drive.give_memory(account.user(), account.group()));
             }
             account.become_it()?;
             for (path, handle) in backings {

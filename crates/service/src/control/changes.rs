@@ -18,7 +18,7 @@ use crate::error::{PrepareError, ServiceError};
 use crate::serving::features::keeps_allocated;
 use crate::serving::grow::{allocation, grow};
 use crate::serving::open::{OpenSettings, Opened, inspect, open, open_media};
-use crate::serving::ownership::{Claimed, Claiming, Ownership};
+use crate::serving::ownership::{Claimed, Ownership};
 use crate::watch::report::report;
 
 /// Sets the logical capacity of the drive at `path`, served or not. Returns the status afterwards.
@@ -150,14 +150,7 @@ pub async fn wipe(
         Drive::must_be_wiped(&file, &options).await.map_err(failed)?;
     }
     let refused = |error| without_room(path, "wiped", &file, error);
-    let owned = Ownership::claim(
-        path,
-        file.clone(),
-        Claimed::Drive,
-        Claiming { take_over, ..Claiming::default() },
-        &spawner,
-    )
-    .await;
+    let owned = Ownership::claim(path, file.clone(), Claimed::Drive, take_over, &spawner).await;
     let owned = owned.map_err(refused)?;
     let wiped = wipe_owned(path, options, discard, progress, &owned.media).await;
     owned.give_back().await;
@@ -251,10 +244,7 @@ pub async fn create(
     options.validate(media.size_bytes()).map_err(failed)?;
     let refused = |error| without_room(path, "created", media, error);
     let what = Claimed::Backing(options.uuid);
-    let owned =
-        Ownership::claim(path, media.clone(), what, Claiming { take_over, ..Claiming::default() }, &spawner)
-            .await
-            .map_err(refused)?;
+    let owned = Ownership::claim(path, media.clone(), what, take_over, &spawner).await.map_err(refused)?;
     let right = MayChange { lease: owned.lease.clone(), runtime: Handle::current() };
     // On another thread: this one keeps checking the mark.
     let prepared = tokio::task::spawn_blocking(move || prepare(&right)).await;

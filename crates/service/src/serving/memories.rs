@@ -11,7 +11,6 @@ use crate::error::ServiceError;
 use crate::serving::run_memory::{Key, LeftFile, RunMemory, left};
 
 /// Memories that an opening is given.
-#[derive(Default)]
 pub(crate) struct Memories {
     /// Path of the backing.
     path: PathBuf,
@@ -48,7 +47,7 @@ impl Memories {
         let found = tokio::task::spawn_blocking(move || {
             let dirs = ask::runtime_dirs().into_iter().filter(|dir| ask::runtime_dir::trusted(dir));
             let left = left(&dirs.collect::<Vec<_>>(), &key, writes).map_err(|(memory, why)| {
-                ServiceError::LeftMemory { path: at.clone(), memory, why, is_retried: true }
+                ServiceError::LeftMemory { path: at.clone(), memory, why, may_serve_later: true }
             })?;
             let own = (purpose == Purpose::Serve).then(|| make(&key, run));
             Ok((left, own))
@@ -56,31 +55,6 @@ impl Memories {
         let (left, own) = found.await.unwrap_or(Err(ServiceError::WorkerGone))?;
         let left = left.into_iter().map(Arc::new).collect();
         Ok(Memories { path: path.to_path_buf(), boot, left, own, writes })
-    }
-
-    /// Returns whether the new run has a memory.
-    pub(crate) fn has_own(&self) -> bool {
-        matches!(self.own, Some(Ok(_)))
-    }
-
-    /// Returns whether no run of the drive has left one.
-    pub(crate) fn none_left(&self) -> bool {
-        self.left.is_empty()
-    }
-
-    /// The memory of the killed server is gone. Returns what was lost; an error if that needs an
-    /// administrator.
-    ///
-    /// # Errors
-    /// [`ServiceError::MemoryGone`]
-    pub(crate) fn gone(&self, forgets: Forgets) -> Result<String, ServiceError> {
-        match forgets {
-            Forgets::Nothing => Err(ServiceError::MemoryGone { path: self.path.clone() }),
-            Forgets::WhereNobodyCounts | Forgets::Asked => Ok("acknowledged writes that were not flushed are lost: \
-                the memory of the killed server is gone, or in a directory for run-time files that this server does not \
-                know"
-                .into()),
-        }
     }
 
     /// Gives them to an opening.
@@ -93,17 +67,17 @@ impl Memories {
     }
 
     /// Sets those aside that stopped an opening. Returns what was lost; an error if that needs an
-    /// administrator, who has not decided yet.
+    /// administrator.
     ///
     /// # Errors
     /// [`ServiceError::LeftMemory`]
     pub(crate) fn forget(&mut self, why: String, forgets: Forgets) -> Result<String, ServiceError> {
-        let is_stuck = self.left.iter().any(|left| left.is_stuck());
         let (refused, others): (Vec<_>, Vec<_>) = self.left.drain(..).partition(|left| left.is_refused());
         self.left = others;
+        let may_serve_later = refused.iter().any(|left| left.may_serve_later());
         let may_forget = match forgets {
-            Forgets::Asked => true,
-            Forgets::WhereNobodyCounts => !is_stuck,
+            Forgets::All => true,
+            Forgets::Useless => !may_serve_later,
             Forgets::Nothing => false,
         };
         let named = refused.first().or(self.left.first()).map(|left| left.path().to_path_buf());
@@ -111,22 +85,26 @@ impl Memories {
             path: self.path.clone(),
             memory: named.clone().unwrap_or_default(),
             why,
-            is_retried: is_stuck,
+            may_serve_later,
         };
         if !may_forget || refused.is_empty() {
             return Err(refusal(why));
         }
         let mut aside = Vec::new();
         for left in &refused {
+            let forgotten = left.forget();
             let forgotten =
-                left.forget().map_err(|error| refusal(format!("{why}; it cannot be renamed: {error}")))?;
+                forgotten.map_err(|error| refusal(format!("{why}; it cannot be renamed: {error}")))?;
             aside.push(shown(&forgotten).to_string());
         }
-        Ok(format!(
+        let lost = format!(
             "acknowledged writes that were not flushed are lost: what the killed server left cannot be used: {why}; it is \
              kept as {}",
             aside.join(" and ")
-        ))
+        );
+        // A served drive has it as an event, too. What follows may fail, and commands have no events.
+        tracing::error!(drive = %shown(&self.path), "{lost}");
+        Ok(lost)
     }
 
     /// The drive was opened. Returns the memory of its run.
@@ -159,10 +137,10 @@ impl Memories {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forgets {
     Nothing,
-    /// Those without which nobody works on: the drive is not attached.
-    WhereNobodyCounts,
+    /// Those that never can be used.
+    Useless,
     /// All: an administrator has asked for it.
-    Asked,
+    All,
 }
 
 fn make(key: &Key, run: u64) -> Result<(RunMemory, Arena), String> {

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ask::{MarkName, is_marked, server_with_open};
+use ask::server_with_open;
 use drive::{Compute, Drive, OpenOptions, ReadCache, Spawner};
 use host::file::absolute;
 use media::{AnyMedia, Direct, FileMedia, Lease, MediaError};
@@ -20,10 +20,9 @@ use crate::error::ServiceError;
 use crate::serving::close::close;
 use crate::serving::features::keeps_allocated;
 use crate::serving::memories::{Forgets, Memories, Purpose};
-use crate::serving::ownership::{Claimed, Claiming, Ownership, boot_id};
+use crate::serving::ownership::{Claimed, Ownership, boot_id};
 use crate::serving::run_memory::{Key, RunMemory};
 use crate::watch::monitor::MonitorSettings;
-use crate::watch::opened_file::id_of_media;
 use crate::watch::report::{OpenedLog, idle_report};
 
 /// Time for which opening a backing that is in use is retried, and interval.
@@ -159,26 +158,17 @@ pub(crate) async fn open(
         None => Purpose::Change,
         Some(_) => Purpose::Serve,
     };
-    let memories = match Drive::read_id(&file).await {
-        Ok(uuid) => {
-            let key = Key { uuid, backing };
-            Memories::find(path, key, (boot_id(), entropy), purpose).await?
-        }
-        // The opening fails, and says why.
-        Err(_) => Memories::default(),
-    };
+    let uuid = Drive::read_id(&file).await.map_err(|source| failed(path, &file, source))?;
+    let memories = Memories::find(path, Key { uuid, backing }, (boot_id(), entropy), purpose).await?;
     let (media, ownership) = match settings.read_only {
         true => (Arc::new(AnyMedia::from(file)), None),
-        false => {
-            let claiming = Claiming { take_over: settings.take_over, keeps_memory: memories.has_own() };
-            match Ownership::claim(path, file, Claimed::Drive, claiming, &spawner).await {
-                Ok(claimed) => (claimed.media.clone(), Some(claimed)),
-                Err(error) => {
-                    memories.failed();
-                    return Err(error);
-                }
+        false => match Ownership::claim(path, file, Claimed::Drive, settings.take_over, &spawner).await {
+            Ok(claimed) => (claimed.media.clone(), Some(claimed)),
+            Err(error) => {
+                memories.failed();
+                return Err(error);
             }
-        }
+        },
     };
     let mut options = OpenOptions::new(entropy, spawner);
     options.map_budget_bytes = settings.map_budget_bytes;
@@ -193,8 +183,7 @@ pub(crate) async fn open(
         options.read_cache = helpers.read_cache;
         options.full_backing_patience_ticks = FULL_BACKING_PATIENCE_TICKS;
     }
-    let is_missing = ownership.as_ref().is_some_and(|ownership| ownership.left_memory);
-    match open_with_memories(path, settings, &media, (memories, is_missing), options).await {
+    match open_with_memories(path, settings, &media, memories, options).await {
         Ok((drive, memory, lost)) => {
             if let Some(ownership) = &ownership {
                 ownership.opened(&drive);
@@ -203,8 +192,7 @@ pub(crate) async fn open(
         }
         Err(error) => {
             drop(media);
-            // If the owner before left a memory, its mark stays as it was: open.
-            if let Some(ownership) = ownership.filter(|ownership| !ownership.left_memory) {
+            if let Some(ownership) = ownership {
                 ownership.give_back().await;
             }
             Err(error)
@@ -212,69 +200,49 @@ pub(crate) async fn open(
     }
 }
 
-/// Opens a drive with the memories that earlier runs left, of which there must be one if `is_expected`.
-/// Returns the memory of this run, and what is lost.
+/// Opens a drive with the memories that earlier runs left. Returns the memory of this run, and what is lost.
 async fn open_with_memories(
     path: &Path,
     settings: &OpenSettings,
     media: &Arc<AnyMedia>,
-    (mut memories, is_expected): (Memories, bool),
+    mut memories: Memories,
     options: OpenOptions,
 ) -> Result<(Drive<AnyMedia>, Option<RunMemory>, Option<String>), ServiceError> {
+    let forgets = match settings.forget_memory {
+        _ if settings.read_only => Forgets::Nothing,
+        true => Forgets::All,
+        false => Forgets::Useless,
+    };
     let mut lost = None;
-    if is_expected && memories.none_left() {
-        match memories.gone(forgets(settings, media).await) {
-            Ok(loss) => lost = Some(loss),
-            Err(error) => {
-                memories.failed();
-                return Err(error);
-            }
-        }
-    }
     loop {
         let mut options = options.clone();
         memories.give_to(&mut options);
         let error = match Drive::open(media.clone(), options).await {
             Ok(drive) => return Ok((drive, memories.opened(), lost)),
-            Err(drive::Error::LeftMemory(why)) => {
-                match memories.forget(why, forgets(settings, media).await) {
-                    Ok(loss) => {
-                        lost = Some(loss);
-                        continue;
-                    }
-                    Err(error) => error,
+            Err(drive::Error::LeftMemory(why)) => match memories.forget(why, forgets) {
+                Ok(loss) => {
+                    lost = Some(loss);
+                    continue;
                 }
-            }
-            Err(source) => failed(path, media, source),
+                Err(error) => error,
+            },
+            Err(source) => match &**media {
+                AnyMedia::File(file) => failed(path, file, source),
+                AnyMedia::Memory(_) => ServiceError::Drive { path: path.to_path_buf(), source },
+            },
         };
         memories.failed();
         return Err(error);
     }
 }
 
-/// Returns which memories may be set aside. A file system on an attached drive must not work on after a loss
-/// that nobody has told it.
-async fn forgets(settings: &OpenSettings, media: &Arc<AnyMedia>) -> Forgets {
-    let uuid = Drive::read_id(&**media).await.unwrap_or_default();
-    let uuid = uuid::Uuid::from_bytes(uuid).to_string();
-    let mark = || id_of_media(&Arc::downgrade(media)).map(|file| MarkName::of(&uuid, &file));
-    match settings.forget_memory {
-        _ if settings.read_only => Forgets::Nothing,
-        true => Forgets::Asked,
-        false if mark().as_ref().is_some_and(is_marked) => Forgets::Nothing,
-        false => Forgets::WhereNobodyCounts,
-    }
-}
-
 /// Returns why the engine refuses to open a drive.
-fn failed(path: &Path, media: &AnyMedia, source: drive::Error) -> ServiceError {
+fn failed(path: &Path, file: &FileMedia, source: drive::Error) -> ServiceError {
     let path = path.to_path_buf();
-    match media {
-        AnyMedia::File(file) if file.out_of_space() => match file.size_limit() {
-            Some(limit) => ServiceError::SizeLimit { path, limit },
-            None => ServiceError::BackingFull { path, source },
-        },
-        _ => ServiceError::Drive { path, source },
+    match (file.out_of_space(), file.size_limit()) {
+        (false, _) => ServiceError::Drive { path, source },
+        (true, Some(limit)) => ServiceError::SizeLimit { path, limit },
+        (true, None) => ServiceError::BackingFull { path, source },
     }
 }
 

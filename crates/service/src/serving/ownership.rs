@@ -38,7 +38,7 @@ struct Machine {
 
 impl Machine {
     /// This process, which has the backing with this identity open and locked.
-    fn with(backing: [u64; 2], keeps_memory: bool) -> Machine {
+    fn with(backing: [u64; 2]) -> Machine {
         let pid = std::process::id();
         Machine {
             process: Process {
@@ -50,7 +50,6 @@ impl Machine {
                     Started::At(ticks) => ticks,
                     Started::Ended | Started::Hidden => 0,
                 },
-                keeps_memory,
                 backing,
                 host: [text("/proc/sys/kernel/hostname"), text("/etc/hostname")]
                     .concat()
@@ -144,15 +143,6 @@ pub(crate) enum Claimed {
     Backing([u8; 16]),
 }
 
-/// How a backing is claimed.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Claiming {
-    /// See [`Claim::take_over`].
-    pub(crate) take_over: bool,
-    /// What this process acknowledges outlives it.
-    pub(crate) keeps_memory: bool,
-}
-
 /// A backing that this process may write to, until it is given back. Dropped without that, it is left as by a
 /// killed process.
 pub(crate) struct Ownership {
@@ -162,8 +152,6 @@ pub(crate) struct Ownership {
     pub(crate) lease: Arc<media::Lease>,
     /// The owner before has not given the drive back.
     pub(crate) left_open: bool,
-    /// The owner before was killed during this boot, and kept a memory.
-    pub(crate) left_memory: bool,
     drive: Arc<OnceLock<Drive<AnyMedia>>>,
     stop: watch::Sender<bool>,
     ended: oneshot::Receiver<Result<(), Error>>,
@@ -179,12 +167,12 @@ impl Ownership {
         path: &Path,
         file: FileMedia,
         what: Claimed,
-        Claiming { take_over, keeps_memory }: Claiming,
+        take_over: bool,
         spawner: &Spawner,
     ) -> Result<Ownership, ServiceError> {
         let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
         let backing = file.identity().map_err(|error| failed(Error::Io(error.to_string())))?;
-        let machine = Machine::with(backing, keeps_memory);
+        let machine = Machine::with(backing);
         let mut run = [0; 16];
         OsRng.try_fill_bytes(&mut run).map_err(|error| ServiceError::Entropy(error.to_string()))?;
         let claim = Claim {
@@ -216,8 +204,6 @@ impl Ownership {
             failed(Error::Io(format!("cannot drop cached pages of the backing: {error}")))
         })?;
         let (lease, left_open) = (owner.lease().clone(), owner.left_open());
-        let left_memory =
-            owner.left_by().is_some_and(|before| before.keeps_memory && before.boot_id == boot_id());
         let media = Arc::new(AnyMedia::from(file.leased(lease.clone())));
         let drive = Arc::new(OnceLock::new());
         let (stop, stopped) = watch::channel(false);
@@ -227,7 +213,7 @@ impl Ownership {
             // Nobody may wait for it.
             let _ = end.send(keeping.await);
         }));
-        Ok(Ownership { media, lease, left_open, left_memory, drive, stop, ended })
+        Ok(Ownership { media, lease, left_open, drive, stop, ended })
     }
 
     /// The drive on the backing was opened: it stops if it is taken over, or was meanwhile.
@@ -299,7 +285,7 @@ mod tests {
     use super::*;
 
     fn machine() -> Machine {
-        Machine::with([1, 2], false)
+        Machine::with([1, 2])
     }
 
     #[test]
@@ -356,8 +342,7 @@ mod tests {
         };
         Drive::create(&file, &options).await.expect("created");
         let spawner: Spawner = Arc::new(|future| _ = tokio::spawn(future));
-        let owned =
-            Ownership::claim(&path, file.clone(), Claimed::Drive, Claiming::default(), &spawner).await;
+        let owned = Ownership::claim(&path, file.clone(), Claimed::Drive, false, &spawner).await;
         let owned = owned.expect("nobody has it");
         let mut options = OpenOptions::new(1, spawner);
         options.lease = Some(owned.lease.clone());

@@ -93,7 +93,14 @@ impl RunMemory {
 
     /// Returns whether the next server will find it.
     pub(crate) fn is_there(&self) -> bool {
-        is_same(&self.file, &self.path)
+        self.file.metadata().is_ok_and(|found| found.nlink() > 0)
+    }
+
+    /// Gives it to the user that this process is going to be: the next server may be that user's from the
+    /// start.
+    pub(crate) fn give(&self, user: u32, group: u32) {
+        // Otherwise a server of root can still use it.
+        let _ = std::os::unix::fs::fchown(&self.file, Some(user), Some(group));
     }
 
     /// Removes it: nothing of it is needed.
@@ -132,6 +139,9 @@ fn is_same(file: &File, path: &Path) -> bool {
 }
 
 fn remove(file: &File, path: &Path) {
+    // Who may not remove it, makes it one that has not begun: the magic number is the first word. A file that
+    // cannot be written to either says so next.
+    let _ = file.write_all_at(&[0; 8], 0);
     if is_same(file, path)
         && let Err(error) = fs::remove_file(path)
     {
@@ -208,7 +218,12 @@ impl LeftFile {
             match flock(&file, lock) {
                 Ok(()) if is_same(&file, path) => return Ok(Some(left(Ok(file)))),
                 Ok(()) => return Ok(None),
-                Err(Errno::WOULDBLOCK) if is_elsewhere => return Ok(None),
+                // Its run has it. Who only looks shares it, for a moment.
+                Err(Errno::WOULDBLOCK)
+                    if is_elsewhere && flock(&file, FlockOperation::NonBlockingLockShared).is_err() =>
+                {
+                    return Ok(None);
+                }
                 Err(Errno::WOULDBLOCK) if since.elapsed() < LOCK_PATIENCE => {
                     if !std::mem::replace(&mut is_logged, true) {
                         tracing::info!(memory = %shown(path), "another process looks at the memory: waiting");
@@ -244,12 +259,12 @@ impl LeftFile {
 
     /// Returns whether it has stopped an opening.
     pub(crate) fn is_refused(&self) -> bool {
-        self.is_refused.load(Ordering::Relaxed) || self.is_stuck()
+        self.is_refused.load(Ordering::Relaxed) || self.may_serve_later()
     }
 
-    /// Returns whether openings with it came to no end.
-    pub(crate) fn is_stuck(&self) -> bool {
-        self.is_stuck.load(Ordering::Relaxed)
+    /// Returns whether it is whole, as far as is known: openings with it came to no end, or it cannot be read.
+    pub(crate) fn may_serve_later(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed) || self.file.is_err()
     }
 
     /// Sets it aside, where no opening looks. Returns its new name.
@@ -284,19 +299,7 @@ pub(crate) fn left(dirs: &[PathBuf], key: &Key, writes: bool) -> Result<Vec<Left
                 }
                 continue;
             }
-            if !name.ends_with(EXTENSION) {
-                continue;
-            }
-            if !name.starts_with(&drive) {
-                // Another drive was in this file. That of a device may be in another slot by now.
-                let is_file = key.backing[1] != 0;
-                if writes
-                    && is_of_backing
-                    && is_file
-                    && let Ok(Some(other)) = LeftFile::open(&path, true, true)
-                {
-                    other.remove();
-                }
+            if !name.starts_with(&drive) || !name.ends_with(EXTENSION) {
                 continue;
             }
             match LeftFile::open(&path, !is_of_backing, writes) {

@@ -203,6 +203,13 @@ impl ServedDrive {
         self.mark.as_ref().is_some_and(is_marked)
     }
 
+    /// Gives what outlives this process to the user that it is going to be.
+    pub fn give_memory(&self, user: u32, group: u32) {
+        if let Some(memory) = &*self.memory.lock() {
+            memory.give(user, group);
+        }
+    }
+
     /// Sets the NBD URIs that the status shows.
     pub fn set_nbd_uris(&self, uris: Vec<String>) {
         *self.nbd_uris.lock() = uris;
@@ -227,7 +234,9 @@ impl ServedDrive {
             io_backend: self.backend,
             throttle_bytes_per_second: self.gate.throttle.rate(),
             direct_io: self.direct,
-            memory_kept: self.memory.lock().as_ref().is_some_and(RunMemory::is_there),
+            memory_kept: matches!(status.state, State::Online)
+                && !self.gate.drive.memory_has_lapsed()
+                && self.memory.lock().as_ref().is_some_and(RunMemory::is_there),
             disowned: matches!(status.state, State::Poisoned(_)) && self.has_lost_lease(),
             requests: {
                 let (held_count, held_total_count) = self.gate.held.counts();

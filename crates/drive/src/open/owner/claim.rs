@@ -59,8 +59,8 @@ impl Claim {
         if let NextStep::Challenge = self.way(&pages, around)? {
             (pages, since) = self.challenge(media, uuid, &lease, &pages, around).await?;
         }
+        let left_open = pages.mark.as_ref().is_some_and(|mark| mark.in_force);
         let sequence = pages.mark.as_ref().map_or(0, |mark| mark.sequence) + 1;
-        let left_by = pages.mark.filter(|mark| mark.in_force).map(|mark| mark.process);
         let mark = OwnerPage { sequence, ..self.page(Role::Mark, uuid, around) };
         write_page(media, &mark).await?;
         let is_prompt = lease.now() - since <= self.pace.prompt_ns;
@@ -85,7 +85,7 @@ impl Claim {
         }
         lease.extend(looked + self.pace.lease_ns);
         let lease = Arc::new(lease);
-        Ok(Owner { mark, pace: self.pace, planted: self.planted, lease, left_by })
+        Ok(Owner { mark, pace: self.pace, planted: self.planted, lease, left_open })
     }
 
     /// Decides how to go on.

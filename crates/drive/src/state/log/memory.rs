@@ -121,6 +121,11 @@ impl PackMemory {
         self.overflowed
     }
 
+    /// Returns what [`PackMemory::publish_lapse`] has said last.
+    pub(super) fn has_lapsed(&self) -> bool {
+        self.has_lapsed
+    }
+
     /// Says whether something is elsewhere that was, or is going to be acknowledged.
     pub(super) fn publish_lapse(&mut self, is_missing: bool) {
         self.overflowed = is_missing;

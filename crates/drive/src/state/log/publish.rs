@@ -57,6 +57,11 @@ impl Log {
         Some(OpenFill { unit, segment, offset, used: open.used, records: open.records })
     }
 
+    /// Returns whether the memory is marked as lapsed.
+    pub(crate) fn memory_has_lapsed(&self) -> bool {
+        self.memory.has_lapsed()
+    }
+
     /// The memory of packs.
     pub(crate) fn arena(&self) -> &Arena {
         self.memory.arena()

@@ -6,6 +6,7 @@ mod nbd_device;
 mod netlink;
 mod owner;
 mod partitions;
+mod queue;
 mod ublk_device;
 mod ublk_requests;
 mod ublk_structures;

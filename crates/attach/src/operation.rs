@@ -51,6 +51,17 @@ impl Operation {
         }
     }
 
+    /// The same request, but a change is durable once it is acknowledged.
+    pub(crate) fn durable(mut self) -> Operation {
+        match &mut self {
+            Operation::Read { .. } | Operation::Flush => {}
+            Operation::Write { fua, .. }
+            | Operation::Trim { fua, .. }
+            | Operation::WriteZeroes { fua, .. } => *fua = true,
+        }
+        self
+    }
+
     /// The same change of a range within its own.
     pub(crate) fn part(&self, start: u64, end: u64) -> Operation {
         let length = (end - start) as u32;
@@ -98,6 +109,29 @@ impl Operation {
                 offset,
                 length,
             },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_durable_where_no_flush_follows() {
+        let (offset, length) = (4096, 8192);
+        let all = |fua| {
+            [
+                Operation::Write { offset, data: vec![7; 512], fua },
+                Operation::Trim { offset, length, fua },
+                Operation::WriteZeroes { offset, length, no_hole: true, fua },
+            ]
+        };
+        for (change, expected) in all(false).into_iter().zip(all(true)) {
+            assert_eq!(change.durable(), expected);
+        }
+        for other in [Operation::Read { offset, length }, Operation::Flush] {
+            assert_eq!(other.clone().durable(), other);
         }
     }
 }

@@ -217,6 +217,12 @@ impl Record {
         }
     }
 
+    /// Returns whether the node has no volatile cache: the bridge makes each change durable before it
+    /// acknowledges it. A loop device has one.
+    pub fn is_durable(&self) -> bool {
+        self.way != Some(NodeKind::Loop) && self.shape.as_ref().is_some_and(|shape| !shape.write_cache)
+    }
+
     /// Reads the record in a folder.
     pub fn read(folder: &Path) -> Option<Record> {
         serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()

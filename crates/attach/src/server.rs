@@ -545,6 +545,7 @@ pub(crate) fn shape(report: &StatusReport) -> Shape {
         size_bytes: report.logical_capacity_bytes,
         sector_bytes: report.sector_bytes,
         read_only: report.read_only_requested,
+        write_cache: report.write_cache,
     }
 }
 

@@ -11,4 +11,13 @@ pub struct Shape {
     pub sector_bytes: u32,
     /// The node refuses writes.
     pub read_only: bool,
+    /// The node has a volatile cache: the kernel sends flushes. Without, every change is durable before it is
+    /// acknowledged.
+    #[serde(default = "has_cache")]
+    pub write_cache: bool,
+}
+
+/// What nodes of older programs show.
+fn has_cache() -> bool {
+    true
 }

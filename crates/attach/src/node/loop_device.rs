@@ -20,7 +20,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::file::{DriveFile, drive_file};
-use super::{Node, partitions};
+use super::{Node, partitions, queue};
 use crate::error::AttachError;
 use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
 use crate::relay::Relay;
@@ -72,6 +72,9 @@ impl LoopNode {
         let (file, device) = Mounted::new(one_file, &folder.join(MOUNT))
             .map_err(|source| AttachError::system("cannot mount a FUSE file system", source))?;
         let path = connect(&file.path(), shape, &name_of(folder), last)?;
+        if !shape.read_only {
+            queue::send_flushes(&path);
+        }
         let mut node = LoopNode { path, size_bytes, resizing: None, file };
         // Not earlier: a process with the FUSE device could make the file a link to another one.
         if let Err(error) = relay.deliver_to(device, SERVER_PATIENCE) {
@@ -418,7 +421,7 @@ mod tests {
     #[test]
     fn each_drive_has_a_name_of_its_own() -> io::Result<()> {
         let file = OwnedFd::from(tempfile::tempfile()?);
-        let shape = Shape { size_bytes: 4096, sector_bytes: 512, read_only: false };
+        let shape = Shape { size_bytes: 4096, sector_bytes: 512, read_only: false, write_cache: true };
         let name = name_of(Path::new("/run/pumice-attach/drive-0123abcd"));
         assert_eq!(name, "pumice-drive-0123abcd");
         let config = configuration(&file, &shape, &name);

@@ -19,7 +19,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
 use super::netlink::{Attributes, Family};
-use super::{Node, partitions};
+use super::{Node, partitions, queue};
 use crate::error::AttachError;
 use crate::operation::{Done, Operation, Outcome};
 use crate::place::Record;
@@ -84,7 +84,8 @@ impl NbdNode {
         for _ in 0..count {
             let (stream, kernels) = UnixStream::pair().map_err(failed)?;
             let socket = Arc::new(Socket { stream, writing: Mutex::new(()) });
-            threads.push(answer_from(socket.clone(), relay.clone()).map_err(failed)?);
+            let thread = answer_from(socket.clone(), shape.write_cache, relay.clone());
+            threads.push(thread.map_err(failed)?);
             sockets.push(socket);
             theirs.push(kernels);
         }
@@ -95,6 +96,9 @@ impl NbdNode {
         let connected_by = shown_process(index);
         let mut node = NbdNode { path, index, connected_by, is_connected: true, family, sockets, threads };
         node.wait_until_it_appears()?;
+        if shape.write_cache && !shape.read_only {
+            queue::send_flushes(&node.path);
+        }
         Ok(node)
     }
 
@@ -160,17 +164,23 @@ fn find_family() -> Result<Family, AttachError> {
     })
 }
 
-/// Makes a device of the sockets. Returns its number.
-fn connect(family: &Family, shape: &Shape, sockets: &[UnixStream]) -> Result<u32, AttachError> {
+/// What the kernel may send.
+fn flags(shape: &Shape) -> u16 {
     let mut flags = wire::FLAG_HAS_FLAGS
-        | wire::FLAG_SEND_FLUSH
-        | wire::FLAG_SEND_FUA
         | wire::FLAG_SEND_TRIM
         | wire::FLAG_SEND_WRITE_ZEROES
         | wire::FLAG_CAN_MULTI_CONN;
+    if shape.write_cache {
+        flags |= wire::FLAG_SEND_FLUSH | wire::FLAG_SEND_FUA;
+    }
     if shape.read_only {
         flags |= wire::FLAG_READ_ONLY;
     }
+    flags
+}
+
+/// Makes a device of the sockets. Returns its number.
+fn connect(family: &Family, shape: &Shape, sockets: &[UnixStream]) -> Result<u32, AttachError> {
     let mut items = Attributes::default();
     for socket in sockets {
         let item = Attributes::default().add_u32(SOCKET_DESCRIPTOR, socket.as_raw_fd() as u32);
@@ -181,7 +191,7 @@ fn connect(family: &Family, shape: &Shape, sockets: &[UnixStream]) -> Result<u32
         .add_u64(BLOCK_SIZE_BYTES, shape.sector_bytes.into())
         // No timeout of the driver: the bridge has its own.
         .add_u64(TIMEOUT, 0)
-        .add_u64(SERVER_FLAGS, flags.into())
+        .add_u64(SERVER_FLAGS, flags(shape).into())
         .add_nested(SOCKETS, &items);
     family.number(CONNECT, &attributes, INDEX).map_err(|error| match error {
         Errno::PERM => {
@@ -291,17 +301,23 @@ impl Socket {
     }
 }
 
-/// Starts a thread that receives the requests of a socket.
-fn answer_from(socket: Arc<Socket>, relay: Arc<Relay>) -> io::Result<JoinHandle<()>> {
+/// Starts a thread that receives the requests of a socket. Without a `write_cache`, the kernel sends no
+/// flushes and no FUA.
+fn answer_from(socket: Arc<Socket>, write_cache: bool, relay: Arc<Relay>) -> io::Result<JoinHandle<()>> {
     let mut stream = BufReader::with_capacity(RECEIVE_BYTES, socket.stream.try_clone()?);
     std::thread::Builder::new().name("nbd".into()).spawn(move || {
         // Ends with the connection.
-        while answer_one(&mut stream, &socket, &relay).is_ok() {}
+        while answer_one(&mut stream, &socket, write_cache, &relay).is_ok() {}
         socket.shut();
     })
 }
 
-fn answer_one(stream: &mut impl Read, socket: &Arc<Socket>, relay: &Relay) -> io::Result<()> {
+fn answer_one(
+    stream: &mut impl Read,
+    socket: &Arc<Socket>,
+    write_cache: bool,
+    relay: &Relay,
+) -> io::Result<()> {
     let mut header = [0; REQUEST_HEADER_BYTES];
     stream.read_exact(&mut header)?;
     let invalid = || io::Error::from(io::ErrorKind::InvalidData);
@@ -325,6 +341,24 @@ fn answer_one(stream: &mut impl Read, socket: &Arc<Socket>, relay: &Relay) -> io
     };
     let socket = socket.clone();
     let done: Done = Box::new(move |outcome| socket.reply(cookie, &outcome));
-    relay.submit(operation, done);
+    relay.submit(if write_cache { operation } else { operation.durable() }, done);
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernel_flushes_what_has_a_cache() {
+        let sent = |write_cache, read_only, flag| {
+            let shape = Shape { size_bytes: 1 << 20, sector_bytes: 512, read_only, write_cache };
+            flags(&shape) & flag != 0
+        };
+        for flag in [wire::FLAG_SEND_FLUSH, wire::FLAG_SEND_FUA] {
+            assert!(sent(true, false, flag) && !sent(false, false, flag));
+        }
+        assert!(sent(true, true, wire::FLAG_READ_ONLY) && !sent(true, false, wire::FLAG_READ_ONLY));
+        assert!(sent(false, false, wire::FLAG_SEND_TRIM));
+    }
 }

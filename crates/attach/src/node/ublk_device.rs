@@ -87,7 +87,7 @@ impl UblkNode {
         let mut node = UblkNode { id: info.id, path, mark, control, threads, is_kept: false };
         note(&node.path)?;
         node.command(UblkCommand::SetParameters, &mut parameters(&drive.shape), 0)?;
-        let queues = idle_queues(info, relay)?;
+        let queues = idle_queues(info, drive.shape.write_cache, relay)?;
         node.start(queues, UblkCommand::Start, |_| Ok(()))?;
         let path = node.path.clone();
         appears(&path, || fs::metadata(&path))?;
@@ -130,7 +130,8 @@ impl UblkNode {
                  `pumice detach --force` tears the device down, mounted or not",
             ));
         }
-        let queues = idle_queues(info, relay)?;
+        // As the kernel sees the device, whatever the drive has now.
+        let queues = idle_queues(info, shape.write_cache, relay)?;
         node.begin_recovery(beginning, last, &mut note)?;
         // From here to the end of the recovery, killing this process may make the device unusable: do not
         // wait.
@@ -287,9 +288,9 @@ fn unfit(why: &str) -> String {
 }
 
 /// Starts the queues of a device, without it.
-fn idle_queues(info: Info, relay: &Arc<Relay>) -> Result<Vec<IdleQueue>, AttachError> {
+fn idle_queues(info: Info, write_cache: bool, relay: &Arc<Relay>) -> Result<Vec<IdleQueue>, AttachError> {
     (0..info.queues)
-        .map(|number| IdleQueue::start(number, info.depth, relay.clone()).map_err(no_queue))
+        .map(|number| IdleQueue::start(number, info.depth, write_cache, relay.clone()).map_err(no_queue))
         .collect()
 }
 

@@ -36,8 +36,13 @@ pub(super) struct IdleQueue {
 }
 
 impl IdleQueue {
-    /// Starts the thread of a queue.
-    pub(super) fn start(number: u16, depth: u16, relay: Arc<Relay>) -> io::Result<IdleQueue> {
+    /// Starts the thread of a queue. Without a `write_cache`, the kernel sends no flushes and no FUA.
+    pub(super) fn start(
+        number: u16,
+        depth: u16,
+        write_cache: bool,
+        relay: Arc<Relay>,
+    ) -> io::Result<IdleQueue> {
         let event = eventfd(0, EventfdFlags::CLOEXEC)?;
         let answers = Arc::new(Answers { ready: Mutex::default(), event: event.try_clone()? });
         let (device, opened) = sync_channel::<Arc<File>>(1);
@@ -54,7 +59,7 @@ impl IdleQueue {
             match ring.open(device.clone(), number) {
                 Ok(commands) => {
                     let _ = step.send(Ok(()));
-                    let queue = Queue { device, number, depth };
+                    let queue = Queue { device, number, depth, write_cache };
                     if let Err(error) = queue.serve(commands, &relay, &answers) {
                         lost(number, &error);
                     }
@@ -91,6 +96,7 @@ struct Queue {
     device: Arc<File>,
     number: u16,
     depth: u16,
+    write_cache: bool,
 }
 
 impl Queue {
@@ -136,6 +142,7 @@ impl Queue {
     ) -> Result<(Operation, Done), Errno> {
         let place = place(self.number, tag);
         let (operation, bytes) = operation(request, |data| self.device.read_exact_at(data, place))?;
+        let operation = if self.write_cache { operation } else { operation.durable() };
         let (answers, device) = (answers.clone(), self.device.clone());
         let done: Done = Box::new(move |outcome: Outcome| {
             // Only a read has data.

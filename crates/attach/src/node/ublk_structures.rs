@@ -15,8 +15,10 @@ const REQUEST_BYTES_MAX: u32 = 512 << 10;
 const TRIM_SECTORS_MAX: u32 = 2 << 20;
 /// Requests of a queue in flight. All of them write in the worst case: 64 MiB a queue.
 const DEPTH: u16 = 128;
-/// A block of the drive: what is best to write.
+/// A block of the drive: the smallest write without a read before it, and the smallest trim.
 const BLOCK_SHIFT: u8 = 12;
+/// The blocks that compress together: what is best to write.
+const FRAME_SHIFT: u8 = 15;
 
 /// `UBLK_F_USER_RECOVERY | UBLK_F_USER_RECOVERY_REISSUE | UBLK_F_CMD_IOCTL_ENCODE | UBLK_F_USER_COPY`.
 const FLAGS: u64 = 1 << 3 | 1 << 4 | 1 << 6 | 1 << 7;
@@ -78,9 +80,10 @@ pub(super) fn parameters(shape: &Shape) -> [u8; PARAMETERS_BYTES] {
     let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
     put(4, &TYPES.to_ne_bytes());
     let read_only = if shape.read_only { READ_ONLY } else { 0 };
-    put(8, &(CACHE_AND_FUA | read_only).to_ne_bytes());
+    let cache = if shape.write_cache { CACHE_AND_FUA } else { 0 };
+    put(8, &(cache | read_only).to_ne_bytes());
     // Logical and physical block, optimal and smallest request.
-    put(12, &[shape.sector_bytes.trailing_zeros() as u8, BLOCK_SHIFT, BLOCK_SHIFT, BLOCK_SHIFT]);
+    put(12, &[shape.sector_bytes.trailing_zeros() as u8, BLOCK_SHIFT, FRAME_SHIFT, BLOCK_SHIFT]);
     put(16, &(REQUEST_BYTES_MAX >> SECTOR_SHIFT).to_ne_bytes());
     put(24, &(shape.size_bytes >> SECTOR_SHIFT).to_ne_bytes());
     // Granularity of a trim, its limit, that of writing zeroes, and the number of a trim's ranges.
@@ -104,6 +107,7 @@ pub(super) fn shown(parameters: &[u8; PARAMETERS_BYTES]) -> Shape {
         size_bytes: double(parameters, 24) << SECTOR_SHIFT,
         sector_bytes: 1_u32.checked_shl(parameters[12].into()).unwrap_or(0),
         read_only: word(parameters, 8) & READ_ONLY != 0,
+        write_cache: word(parameters, 8) & CACHE_AND_FUA != 0,
     }
 }
 
@@ -122,8 +126,10 @@ mod tests {
 
     #[test]
     fn a_device_shows_the_shape_that_it_was_given() {
-        for (sector_bytes, read_only) in [(512, false), (4096, true)] {
-            let shape = Shape { size_bytes: 5 << 40, sector_bytes, read_only };
+        for (sector_bytes, read_only, write_cache) in
+            [(512, false, true), (512, false, false), (4096, true, true)]
+        {
+            let shape = Shape { size_bytes: 5 << 40, sector_bytes, read_only, write_cache };
             let parameters = parameters(&shape);
             assert_eq!(word(&parameters, 0) as usize, parameters.len());
             assert_eq!(shown(&parameters), shape);

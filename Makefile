@@ -22,7 +22,7 @@ STATIC_TARGET = $(shell uname -m)-unknown-linux-musl
 static:
 	$(CARGO) build --release -p pumice --locked --target $(STATIC_TARGET)
 
-# Program, manual pages, completions, units for systemd, documents, files for Ceph, Gluster, Prometheus, Grafana. Builds
+# Program, manual pages, completions, units for systemd, rules for udev, documents, files for Ceph, Gluster, Prometheus, Grafana. Builds
 # nothing, so that root need not: `make build` first.
 install:
 	@test -x $(PROGRAM) || { echo "$(PROGRAM) is not there: make build first" >&2; exit 1; }
@@ -38,6 +38,8 @@ install:
 	umask 022; sed 's|/usr/bin/pumice|$(PREFIX)/bin/pumice|' deploy/systemd/pumice-attach@.service >$(place)/lib/systemd/system/pumice-attach@.service
 	umask 022; sed 's|/usr/bin/pumice|$(PREFIX)/bin/pumice|' deploy/systemd/pumice-attach.service >$(place)/lib/systemd/system/pumice-attach.service
 	install -m 644 deploy/systemd/pumice.socket $(place)/lib/systemd/system/
+	umask 022; mkdir -p $(place)/lib/udev/rules.d
+	umask 022; sed 's|/usr/bin/pumice|$(PREFIX)/bin/pumice|' deploy/udev/61-pumice.rules >$(place)/lib/udev/rules.d/61-pumice.rules
 	install -D -m 644 deploy/systemd/pumice.sysusers.conf $(place)/lib/sysusers.d/pumice.conf
 	scripts/install-shared.sh $(place)/share
 
@@ -48,7 +50,7 @@ uninstall:
 	rm -f $(place)/share/fish/vendor_completions.d/pumice.fish
 	rm -f $(place)/lib/systemd/system/pumice.service $(place)/lib/systemd/system/pumice.socket
 	rm -f $(place)/lib/systemd/system/pumice-attach.service $(place)/lib/systemd/system/pumice-attach@.service
-	rm -f $(place)/lib/sysusers.d/pumice.conf
+	rm -f $(place)/lib/sysusers.d/pumice.conf $(place)/lib/udev/rules.d/61-pumice.rules
 	rm -rf $(place)/share/doc/pumice $(place)/share/pumice
 
 # A tarball with the static program, a Debian package, a list of libraries, in target/dist. Programs are optimised across

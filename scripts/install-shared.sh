@@ -30,14 +30,15 @@ install_into() {
 find README.md SECURITY.md docs lab -type f '(' -name '*.md' -o -name '*.json' ')' | install_into "$documents"
 source_only='CONTRIBUTING\.md|CHANGELOG\.md|LICENSE-|fuzz/|crates/|deploy/container/'
 find "$documents" -name '*.md' -exec sed -Ei "s@\[([^]]*)\]\((\.\./)*($source_only)[^)]*\)@\1@g" {} +
-find deploy -type f ! -name '*.pyc' ! -path 'deploy/systemd/*' ! -path 'deploy/container/*' ! -path 'deploy/*/test*' \
-    ! -name 'stripe*' | install_into "$used"
+find deploy -type f ! -name '*.pyc' ! -path 'deploy/systemd/*' ! -path 'deploy/udev/*' ! -path 'deploy/container/*' \
+    ! -path 'deploy/*/test*' ! -name 'stripe*' | install_into "$used"
 
-# The units as they are installed.
-mkdir -p "$used/deploy/systemd"
+# The units and rules as they are installed.
+mkdir -p "$used"/deploy/{systemd,udev}
 for unit in deploy/systemd/*.service deploy/systemd/*.socket; do
     ln -sfn "../../../../lib/systemd/system/${unit##*/}" "$used/$unit"
 done
+for rules in deploy/udev/*.rules; do ln -sfn "../../../../lib/udev/rules.d/${rules##*/}" "$used/$rules"; done
 mkdir -p "$documents/examples"
 ln -sfn ../../../pumice/deploy/pumice.toml "$documents/examples/pumice.toml"
 ln -sfn ../../pumice/deploy "$documents/deploy"

@@ -1,5 +1,6 @@
 //! Block device nodes on top of a relay.
 
+mod drive_of;
 mod file;
 mod loop_device;
 mod nbd_device;
@@ -23,6 +24,7 @@ use crate::place::Record;
 use crate::relay::Relay;
 use crate::shape::Shape;
 use crate::takeover::Takeover;
+pub use drive_of::drive_of;
 pub(crate) use owner::{Lost, lost};
 
 /// A drive that is being served.

@@ -50,6 +50,7 @@ mod train;
 #[cfg(test)]
 #[path = "../../host/src/tree.rs"]
 mod tree;
+mod udev;
 mod usage;
 mod wipe;
 
@@ -85,6 +86,9 @@ enum Command {
     /// Process behind an attached drive
     #[command(hide = true)]
     Bridge(attach::BridgeArgs),
+    /// Properties of a block device, for the rules of udev
+    #[command(hide = true)]
+    Udev(udev::Args),
     /// Show drive status: space, compression ratio, wear, errors
     Status(status::Args),
     /// List served and attached drives: path, NBD address, block device, capacity, space in use, ratio, state
@@ -148,6 +152,7 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
         Command::Attach(args) => attach::run(&args),
         Command::Detach(args) => detach::run(&args),
         Command::Bridge(args) => attach::run_bridge(&args),
+        Command::Udev(args) => udev::run(&args),
         Command::Status(args) => status::run(&args),
         Command::List(args) => list::run(&args),
         Command::Capacity(args) => capacity::run(&args),

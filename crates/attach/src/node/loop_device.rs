@@ -217,12 +217,16 @@ fn is_left(file: &Path, mount: &Path, unmounted: Option<&Path>) -> bool {
     file.starts_with(mount) || unmounted.is_some_and(|unmounted| file == unmounted && !unmounted.exists())
 }
 
-/// Returns whether a file of a loop device, as sysfs shows it, may be the one in the folder of an attachment.
-/// If in doubt, it is.
-pub(super) fn may_be_in(shown: &Path, folder: &Path) -> bool {
+/// Returns whether a file of a loop device, as sysfs shows it, is the one in the folder of an attachment.
+pub(super) fn is_in(shown: &Path, folder: &Path) -> bool {
     // Any path to the folder counts, also from another root.
     let tail = Path::new(folder.file_name().unwrap_or_default()).join(MOUNT).join(FILE_NAME);
-    shown.starts_with(real_mount(folder)) || shown.ends_with(tail) || shown == unmounted_file()
+    shown.starts_with(real_mount(folder)) || shown.ends_with(tail)
+}
+
+/// Returns whether it may be the one. If in doubt, it is.
+pub(super) fn may_be_in(shown: &Path, folder: &Path) -> bool {
+    is_in(shown, folder) || shown == unmounted_file()
 }
 
 impl Node for LoopNode {

@@ -332,6 +332,11 @@ fn own(path: &Path, uuid: &str) -> Result<Option<(UblkControl, Info)>, AttachErr
     }
 }
 
+/// Returns whether a device is that of a drive. If the driver cannot be asked, it is not.
+pub(super) fn is_of(path: &Path, uuid: &str) -> bool {
+    own(path, uuid).is_ok_and(|own| own.is_some())
+}
+
 /// Mark that the driver keeps with a device. It identifies the drive: device numbers are reused.
 fn mark(uuid: &str) -> u64 {
     fingerprint(uuid.as_bytes())

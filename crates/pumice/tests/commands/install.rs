@@ -201,6 +201,7 @@ fn make_install_puts_everything_in_its_place() -> Outcome {
         "opt/x/lib/systemd/system/pumice-attach.service",
         "opt/x/lib/systemd/system/pumice-attach@.service",
         "opt/x/lib/sysusers.d/pumice.conf",
+        "opt/x/lib/udev/rules.d/61-pumice.rules",
         "opt/x/share/doc/pumice/examples/pumice.toml",
         "opt/x/share/doc/pumice/README.md",
         "opt/x/share/doc/pumice/docs/how-to/service.md",
@@ -213,6 +214,7 @@ fn make_install_puts_everything_in_its_place() -> Outcome {
         "opt/x/share/pumice/deploy/prometheus/pumice.rules.yml",
         "opt/x/share/pumice/deploy/grafana/pumice.json",
         "opt/x/share/pumice/deploy/systemd/pumice.service",
+        "opt/x/share/pumice/deploy/udev/61-pumice.rules",
     ] {
         assert!(fs::metadata(at(path))?.len() > 0, "{path}");
     }

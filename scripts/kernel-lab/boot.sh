@@ -18,7 +18,7 @@ make_drive() {
     dd if=/dev/urandom of=/srv/before bs=1M count=16 conv=fsync && sha256sum </srv/before >/share/sum || return
     umount /srv && blkid -s UUID -o value "$device" >/share/uuid && pumice detach "$device" || return
     pumice create /mnt/second --size 64M && device=$(pumice attach /mnt/second --by ublk --mkfs ext4) || return
-    blkid -s UUID -o value "$device" >/share/uuid.second && pumice detach "$device" && chown -R 999:999 /mnt && umount /mnt
+    recorded_id >/share/id.second && pumice detach "$device" && chown -R 999:999 /mnt && umount /mnt
 }
 # unit NAME ORDER START STOP: a service of the test
 unit() {
@@ -37,13 +37,15 @@ become_systemd() {
     for name in pumice.service pumice-attach.service pumice-attach@.service; do
         sed 's|/usr/bin/pumice|/usr/local/bin/pumice|' "/share/$name" >"/etc/systemd/system/$name"
     done
+    mkdir -p /etc/udev/rules.d
+    sed 's|/usr/bin/pumice|/usr/local/bin/pumice|' /share/61-pumice.rules >/etc/udev/rules.d/61-pumice.rules
     echo 'pumice:x:999:999::/var/lib/pumice:/usr/sbin/nologin' >>/etc/passwd
     echo 'pumice:x:999:' >>/etc/group
     printf '%s\n' '[server]' 'nbd = ["unix:/run/pumice/nbd.sock"]' '[[drive]]' 'path = "/var/lib/pumice/drive"' \
         'attach = true' '[[drive]]' 'path = "/var/lib/pumice/second"' >/etc/pumice/pumice.toml
     printf '%s\n' "${DISK}a /var/lib/pumice ext4 defaults 0 2" \
         "UUID=$(cat /share/uuid) /srv/data ext4 defaults,noatime,_netdev,nofail,x-systemd.after=pumice-attach.service 0 0" \
-        "UUID=$(cat /share/uuid.second) /srv/second ext4 defaults,_netdev,nofail,x-systemd.after=$second 0 0" >/etc/fstab
+        "/dev/disk/by-id/pumice-$(cat /share/id.second) /srv/second ext4 defaults,_netdev,nofail,x-systemd.after=$second 0 0" >/etc/fstab
     # Uses the file system until the machine goes down, and goes down once all is up.
     unit user "RequiresMountsFor=/srv/data /share" \
         'findmnt -n -o SOURCE /srv/data >/share/seen.mounted; sha256sum </srv/data/before >/share/seen.sum' \

@@ -20,6 +20,7 @@ check() {       # check NAME COMMAND...
 }
 field() { pumice list --json | sed -n "s/^ *\"$1\": \"\\?\\([^\",]*\\)\"\\?,\\?$/\\1/p" | head -n 1; }
 recorded() { sed -n "s/^ *\"$1\": \\([0-9]*\\),\$/\\1/p" /run/pumice-attach/*/attachment.json; }
+recorded_id() { sed -n 's/.*"drive_uuid": "\(.*\)".*/\1/p' /run/pumice-attach/*/attachment.json; }
 # As long as it takes a machine that is busy with other things.
 until_true() { local end=$((SECONDS + 60)); until "$@"; do [ "$SECONDS" -lt "$end" ] || { echo "never: $*"; return 1; }; sleep 0.1; done; }
 newer_than() { [ "$(printf '%s\n' "$1" "$(uname -r | sed 's/[^0-9.].*//')" | sort -V | head -n 1)" = "$1" ]; }

@@ -91,5 +91,6 @@ for way in $WAYS; do
     fi
     case $way in ublk) check "auto takes ublk" first ublk && check "detach" gone ;; esac
     managed
+    host
 done
 summary

@@ -58,7 +58,8 @@ code=0
 run 1500 "" checks.sh nvme.sh || code=$?
 [ "${ONLY:-}" != nvme ] || exit $code
 [ -z "${XFSTESTS:-}" ] || cp "$XFSTESTS"/ltp/{fsx,fsstress} "$share/"
-run "${SECONDS_MAX:-1800}" "$ways" checks.sh managed.sh guest.sh || code=$?
+cp ../../deploy/udev/61-pumice.rules "$share/"
+run "${SECONDS_MAX:-1800}" "$ways" checks.sh managed.sh host.sh guest.sh || code=$?
 
 # A machine with systemd.
 cp ../../deploy/systemd/pumice{,-attach,-attach@}.service "$share/"

@@ -9,6 +9,7 @@ mod machine;
 mod mounted;
 mod partitions;
 mod processors;
+mod queue;
 mod trim;
 mod unit;
 
@@ -19,6 +20,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use attach::bridge::AttachmentState;
+use attach::place::Record;
 use host::Root;
 use report::Table;
 use serde_json::json;
@@ -71,6 +73,8 @@ struct Patient {
     config: Option<Config>,
     /// Names of block devices that `pumice attach` has made of it.
     attached: Vec<String>,
+    /// Those of them whose changes are durable at once, whatever the drive's write cache is now.
+    durable: Vec<String>,
     /// What such a device does that has no server.
     not_served: Option<AttachmentState>,
 }
@@ -103,9 +107,10 @@ impl Patient {
             attachments.retain(|attachment| attachment.record.matches(report).is_some());
         }
         let not_served = attachments.iter().find_map(crate::status::not_served).map(|(state, _)| state);
-        let nodes = attachments.into_iter().filter_map(|attachment| attachment.record.node);
-        let name = |node: PathBuf| Some(node.file_name()?.to_str()?.to_string());
-        let attached = nodes.filter_map(name).collect();
+        let name = |record: &Record| Some(record.node.as_deref()?.file_name()?.to_str()?.to_string());
+        let records = || attachments.iter().map(|attachment| &attachment.record);
+        let attached = records().filter_map(name).collect();
+        let durable = records().filter(|record| record.is_durable()).filter_map(name).collect();
         Ok(Patient {
             root,
             path,
@@ -115,6 +120,7 @@ impl Patient {
             no_status,
             config,
             attached,
+            durable,
             not_served,
         })
     }

@@ -11,7 +11,7 @@ use host::numbered;
 use super::Patient;
 use super::finding::Finding;
 use super::mounted::{Above, NOT_SEEN};
-use super::{partitions, trim};
+use super::{partitions, queue, trim};
 
 /// Largest number of stacked devices followed.
 const DEPTH_MAX: usize = 8;
@@ -19,7 +19,9 @@ const DEPTH_MAX: usize = 8;
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     let Some(pid) = patient.server_pid() else {
         let unknown = |check| Finding::unknown(check, "not being served", NOT_SEEN);
-        return ["trim-above", "trim-gap", "partition-above"].map(unknown).to_vec();
+        return ["trim-above", "trim-gap", "partition-above", "flush-above", "wbt-above"]
+            .map(unknown)
+            .to_vec();
     };
     let devices = devices(patient, &sockets(patient, pid));
     let all = mounts(&patient.root);
@@ -33,6 +35,7 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     let mut findings = trim::above(patient, &mounted);
     findings.push(trim::gap(patient, &mounted));
     findings.extend(partitions::checks(patient, &mounted));
+    findings.extend(queue::checks(patient, &mounted));
     findings
 }
 

@@ -15,6 +15,7 @@ mod attach;
 mod attach_again;
 mod attach_configured;
 mod attach_holders;
+mod attach_host;
 mod attach_others;
 mod attach_partitions;
 mod attach_renamed;

@@ -12,6 +12,7 @@ mod connections;
 mod copies;
 mod create;
 mod doctor;
+mod doctor_above;
 mod down;
 mod events;
 mod exports;

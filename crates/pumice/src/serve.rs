@@ -62,8 +62,8 @@ pub(crate) struct Args {
     /// if that machine is down
     #[arg(long, conflicts_with = "read_only")]
     take_over: bool,
-    /// Set the memory of a killed server aside if it cannot be used. Acknowledged writes that were not flushed
-    /// are lost then
+    /// Set the memory of a killed server aside if it cannot be used. Acknowledged writes that were not
+    /// flushed are lost then
     #[arg(long, conflicts_with = "read_only")]
     forget_memory: bool,
     #[command(flatten)]

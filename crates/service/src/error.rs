@@ -145,11 +145,11 @@ pub enum ServiceError {
 }
 
 /// What to do about a memory that may be used later.
-const LATER: &str = "remove the reason, or stop the server and start it once with --forget-memory, which sets the memory \
-                     aside: acknowledged writes that were not flushed are lost then";
+const LATER: &str = "remove the reason, or stop the server and start it once with --forget-memory, which sets the \
+                     memory aside: acknowledged writes that were not flushed are lost then";
 /// What to do about a memory that cannot be used.
-const NEVER: &str = "the next server sets it aside: acknowledged writes that were not flushed are lost then, unless the \
-                     backing that belongs to it comes back first";
+const NEVER: &str = "the next server sets it aside: acknowledged writes that were not flushed are lost then, unless \
+                     the backing that belongs to it comes back first";
 
 /// Reason why a backing was not prepared.
 pub type PrepareError = Box<dyn std::error::Error + Send + Sync>;

@@ -1,8 +1,8 @@
 //! Serving a drive: from a request of a front end to the engine.
 //!
 //! `gate` is the path of a request, `served` a drive with everything that belongs to it, `drives` the list of
-//! them, `down` a drive that could not be opened, `ownership` the right to write to a backing, `run_memory` what outlives a kill,
-//! `memories` how an opening uses it.
+//! them, `down` a drive that could not be opened, `ownership` the right to write to a backing, `run_memory`
+//! what outlives a kill, `memories` how an opening uses it.
 
 pub(crate) mod close;
 pub(crate) mod down;

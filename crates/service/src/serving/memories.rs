@@ -98,8 +98,8 @@ impl Memories {
             aside.push(shown(&forgotten).to_string());
         }
         let lost = format!(
-            "acknowledged writes that were not flushed are lost: what the killed server left cannot be used: {why}; it is \
-             kept as {}",
+            "acknowledged writes that were not flushed are lost: what the killed server left cannot be used: {why}; it \
+             is kept as {}",
             aside.join(" and ")
         );
         // A served drive has it as an event, too. What follows may fail, and commands have no events.

@@ -238,8 +238,8 @@ impl LeftFile {
         }
     }
 
-    /// Returns whether its run has written nothing in it: the magic number, of one word, is the last of what a
-    /// memory begins with.
+    /// Returns whether its run has written nothing in it: the magic number, of one word, is the last of what
+    /// a memory begins with.
     fn has_not_begun(&self) -> bool {
         let mut magic = [0; 8];
         let read = self.opened().and_then(|file| file.read_exact_at(&mut magic, 0));
@@ -262,7 +262,8 @@ impl LeftFile {
         self.is_refused.load(Ordering::Relaxed) || self.may_serve_later()
     }
 
-    /// Returns whether it is whole, as far as is known: openings with it came to no end, or it cannot be read.
+    /// Returns whether it is whole, as far as is known: openings with it came to no end, or it cannot be
+    /// read.
     pub(crate) fn may_serve_later(&self) -> bool {
         self.is_stuck.load(Ordering::Relaxed) || self.file.is_err()
     }
@@ -279,8 +280,8 @@ impl LeftFile {
     }
 }
 
-/// Finds the memories that runs of a drive left in these directories. The caller has the backing locked, so no
-/// process has a memory that this backing needs.
+/// Finds the memories that runs of a drive left in these directories. The caller has the backing locked, so
+/// no process has a memory that this backing needs.
 ///
 /// # Errors
 /// In one line, which one cannot be used.

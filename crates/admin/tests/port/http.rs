@@ -287,7 +287,8 @@ fn who_does_not_take_the_answer_is_disconnected() -> Outcome {
         let answer = read_all(&mut stream)?;
         assert_code(&answer, 200);
         let (head, body) = answer.split_once("\r\n\r\n").ok_or("no body")?;
-        let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).ok_or("no length")?;
+        let length =
+            head.lines().find_map(|line| line.strip_prefix("content-length: ")).ok_or("no length")?;
         if body.len() < length.parse()? {
             return Ok(());
         }

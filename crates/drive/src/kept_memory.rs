@@ -21,13 +21,13 @@ pub trait KeptMemory: Send + Sync {
     /// Errors of the system.
     fn store(&self, at: usize, word: u64) -> io::Result<()>;
 
-    /// Takes note of what an opening for writing found.
+    /// Takes note of what an opening found. One for reading needs nothing, and finds nothing over.
     fn judged(&self, verdict: Verdict) {
         let _ = verdict;
     }
 }
 
-/// What an opening for writing found of a memory.
+/// What an opening found of a memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Nobody needs it any more.

@@ -58,7 +58,7 @@ impl LeftMemory {
         let (mut refusal, mut elsewhere, mut own) = (None, None, None);
         for left @ Left { memory: kept, is_elsewhere } in &options.left_memories {
             let judged = |verdict| {
-                if !options.read_only && !is_elsewhere {
+                if !is_elsewhere && (!options.read_only || verdict != Verdict::Over) {
                     kept.judged(verdict);
                 }
             };
@@ -233,8 +233,7 @@ impl LeftMemory {
     /// [`Error::LeftMemory`] if it did not take all of them.
     pub(crate) fn must_be_taken(&self, tail: &Tail) -> Result<(), Error> {
         let taken = self.taken(tail);
-        // Only an opening for writing tries to take it over.
-        if taken.is_err() && self.attempt.is_some() {
+        if taken.is_err() && !self.left.is_elsewhere {
             self.left.memory.judged(Verdict::Refused);
         }
         taken

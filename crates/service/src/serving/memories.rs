@@ -77,8 +77,7 @@ impl Memories {
         let may_serve_later = refused.iter().any(|left| left.may_serve_later());
         let may_forget = match forgets {
             Forgets::All => true,
-            Forgets::Useless => !may_serve_later,
-            Forgets::Nothing => false,
+            Forgets::Useless | Forgets::Overlooked => !may_serve_later,
         };
         let named = refused.first().or(self.left.first()).map(|left| left.path().to_path_buf());
         let refusal = |why| ServiceError::LeftMemory {
@@ -89,6 +88,11 @@ impl Memories {
         };
         if !may_forget || refused.is_empty() {
             return Err(refusal(why));
+        }
+        if forgets == Forgets::Overlooked {
+            let lost = format!("shown without what the killed server left, which cannot be used: {why}");
+            tracing::warn!(drive = %shown(&self.path), "{lost}");
+            return Ok(lost);
         }
         let mut aside = Vec::new();
         for left in &refused {
@@ -136,9 +140,10 @@ impl Memories {
 /// Which memories that stop an opening are set aside.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Forgets {
-    Nothing,
     /// Those that never can be used.
     Useless,
+    /// None is renamed. Those that never can be used are passed over, as the next server will.
+    Overlooked,
     /// All: an administrator has asked for it.
     All,
 }

@@ -209,7 +209,7 @@ async fn open_with_memories(
     options: OpenOptions,
 ) -> Result<(Drive<AnyMedia>, Option<RunMemory>, Option<String>), ServiceError> {
     let forgets = match settings.forget_memory {
-        _ if settings.read_only => Forgets::Nothing,
+        _ if settings.read_only => Forgets::Overlooked,
         true => Forgets::All,
         false => Forgets::Useless,
     };

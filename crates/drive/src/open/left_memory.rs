@@ -32,6 +32,7 @@ pub(crate) struct LeftMemory {
     newest: u64,
     pub(crate) packs: LeftPacks,
     /// `None` if the opening is for reading, or the memory is elsewhere.
+    #[expect(dead_code, reason = "it is dropped when the opening ends")]
     attempt: Option<Attempt>,
 }
 

@@ -97,14 +97,13 @@ impl LeftMemory {
             }
             let acknowledged = is_of_newest_run || memory.checkpoint > memory.header.begins_behind;
             let is_empty = memory.sealed.is_empty() && memory.open.is_none() && !memory.has_lapsed;
-            // A drive that was moved and has come back.
-            let was_used_elsewhere = memory.used_elsewhere != 0 && !is_of_newest_run;
-            if memory.taken_by == checkpoint.entropy
-                || was_used_elsewhere
-                || !acknowledged
-                || is_empty && !is_of_newest_run
-            {
+            if memory.taken_by == checkpoint.entropy || !acknowledged || is_empty && !is_of_newest_run {
                 judged(Verdict::Over);
+                continue;
+            }
+            if memory.used_elsewhere != 0 && !is_of_newest_run {
+                // The drive was moved and has come back. It is not over before the drive is open: the
+                // checkpoint of its run may be there, and be unreadable just now.
                 continue;
             }
             match Self::of(left, &memory, superblock, checkpoint) {

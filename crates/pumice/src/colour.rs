@@ -1,5 +1,6 @@
 //! Colours on a terminal. Text is painted always; the streams of [`anstream`] remove the colours where the
-//! output is no terminal (unless `CLICOLOR_FORCE` is set), and wherever `NO_COLOR` is set.
+//! output is no terminal (unless `CLICOLOR_FORCE` is set), on a dumb terminal (unless `CLICOLOR` or `CI` is
+//! set), and wherever `NO_COLOR` is set.
 
 use anstyle::{AnsiColor, Style};
 

@@ -71,7 +71,12 @@ const VARIABLES: [(&str, &[&str], &str); 22] = [
         "If set and not 0, colours are kept where the output is no terminal, also those of the log, unless NO_COLOR is \
          set.",
     ),
-    ("CLICOLOR", &[""], "If 0, nothing is coloured, unless CLICOLOR_FORCE asks for it."),
+    (
+        "CLICOLOR",
+        &[""],
+        "If 0, nothing is coloured, unless CLICOLOR_FORCE asks for it. With another value, or with CI set, a terminal has \
+         colours although its TERM is dumb.",
+    ),
     ("RUST_BACKTRACE", &[""], "If 1, a report of an internal error contains a backtrace."),
 ];
 

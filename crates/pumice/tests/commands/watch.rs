@@ -80,6 +80,10 @@ fn prints_plain_reports_on_a_dumb_terminal() -> Outcome {
         .args(["240", "script", "--quiet", "--command", WATCH, "/dev/null"])
         .env("PUMICE_RUNTIME_DIR", drive.runtime_dir())
         .env("TERM", "dumb")
+        // With one of them the program trusts a dumb terminal with colours.
+        .env_remove("CI")
+        .env_remove("CLICOLOR")
+        .env_remove("CLICOLOR_FORCE")
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .spawn()?;

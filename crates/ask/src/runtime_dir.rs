@@ -8,6 +8,16 @@ use std::sync::OnceLock;
 /// Environment variable that names a directory to use instead of the default ones.
 const OVERRIDE: &str = "PUMICE_RUNTIME_DIR";
 
+/// Environment variable that names a directory in memory, for a server whose run-time directory is none.
+pub const MEMORY_DIR: &str = "PUMICE_MEMORY_DIR";
+
+/// Suffix of the directory of attachments, after the name of that of admin sockets. A separate directory: a
+/// server hands that one to its user.
+const ATTACHMENTS: &str = "-attach";
+
+/// Name of the directory in the folder of an attachment that may be in memory.
+pub const MEMORY: &str = "memory";
+
 /// The directory of the machine's servers.
 const SHARED: &str = "/run/pumice";
 /// The directory that this process created.
@@ -28,6 +38,24 @@ pub fn runtime_dirs() -> Vec<PathBuf> {
     let mut dirs = vec![PathBuf::from(SHARED)];
     dirs.extend(named("XDG_RUNTIME_DIR").map(|dir| dir.join("pumice")));
     dirs.push(std::env::temp_dir().join(format!("pumice-{user}")));
+    dirs
+}
+
+/// Returns the directory of attachments that goes with a run-time directory.
+pub fn attachments_dir(runtime_dir: &Path) -> PathBuf {
+    let mut dir = runtime_dir.as_os_str().to_os_string();
+    dir.push(ATTACHMENTS);
+    PathBuf::from(dir)
+}
+
+/// Returns the directories in which servers that were killed may have left their memory: those of sockets,
+/// and those that bridges have made.
+pub fn memory_dirs() -> Vec<PathBuf> {
+    let mut dirs: Vec<PathBuf> = runtime_dirs().into_iter().filter(|dir| trusted(dir)).collect();
+    for attachments in runtime_dirs().iter().map(|dir| attachments_dir(dir)).filter(|dir| trusted(dir)) {
+        let folders = std::fs::read_dir(attachments).into_iter().flatten().flatten();
+        dirs.extend(folders.map(|folder| folder.path().join(MEMORY)).filter(|dir| trusted(dir)));
+    }
     dirs
 }
 

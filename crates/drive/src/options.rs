@@ -140,6 +140,9 @@ pub struct OpenOptions {
     pub memory: Option<Arena>,
     /// Memories that earlier runs left. Those of this drive and this boot are used whole or refused.
     pub left_memories: Vec<Left>,
+    /// A block device has the drive, and what is on that would not see a loss: after a run that did not close
+    /// the drive, its memory is needed.
+    pub needs_memory: bool,
     /// The run before did not close the drive: its owner's mark says so. The backing may then hold the space
     /// of any free segment, whatever the newest checkpoint says.
     pub left_open: bool,
@@ -191,6 +194,7 @@ impl OpenOptions {
             boot: [0; 16],
             memory: None,
             left_memories: Vec::new(),
+            needs_memory: false,
             left_open: false,
             planted: Planted::default(),
         }

@@ -150,6 +150,10 @@ fn source_of(root: &Root, name: &str) -> Result<Option<Source>, Hangs> {
 fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
     loop_devices(root).into_iter().find_map(|LoopDevice { name, number, file }| {
         let device = format!("/dev/{name}");
+        // The server of another attached drive may hang.
+        if is_of_drive(root, &file) && !may_be(root, &file, found) {
+            return None;
+        }
         // Compares the backing file by name, if visible to this process, or by the file that the kernel has
         // open.
         let is_on_it = foreign::metadata(root.path(&file)).and_then(|named| {
@@ -168,6 +172,11 @@ fn loop_user(root: &Root, found: &Metadata, depth: usize) -> Option<User> {
             Err(Hangs) => may_be(root, &file, found).then_some(User::Unknown(device)),
         }
     })
+}
+
+/// Returns whether a path is on the FUSE file system of an attached drive.
+fn is_of_drive(root: &Root, path: &Path) -> bool {
+    mount_of(&mounts(root), path).is_some_and(|mount| mount.kind == "fuse.pumice")
 }
 
 /// Returns whether a path whose file system hangs may lead to the file or device described by `found`: the

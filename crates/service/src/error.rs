@@ -38,6 +38,18 @@ pub enum ServiceError {
         /// It may be used once the reason is gone.
         may_serve_later: bool,
     },
+    /// A block device has the drive, and what is on that must not go on after a loss.
+    #[error(
+        "{}: attached, and acknowledged writes are lost: {why}; `pumice detach --force` ends the device, `pumice serve \
+         --forget-memory` lets it go on with what is left",
+        shown(path)
+    )]
+    LostBelow {
+        /// Path of the backing.
+        path: PathBuf,
+        /// Why the memory of the last server is of no use.
+        why: String,
+    },
     /// The drive cannot be opened for writing, because the file system or volume under its backing has no
     /// room.
     #[error(

@@ -48,4 +48,4 @@ pub use watch::hook::{CommandsHeld, before_commands, hold_commands};
 pub use watch::latency::{Kind, Latencies};
 pub use watch::monitor::MonitorSettings;
 pub use watch::requests::Requests;
-pub use workers::pool::{IoChoice, Workers, run_here};
+pub use workers::pool::{IoChoice, Workers, run_here, runtime_here};

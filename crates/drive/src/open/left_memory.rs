@@ -50,7 +50,7 @@ impl LeftMemory {
     ///
     /// # Errors
     ///
-    /// [`Error::LeftMemory`] if one is there and must not be used.
+    /// [`Error::LeftMemory`] if one is there and must not be used, or if one is needed and there is none.
     pub(crate) fn find(
         options: &OpenOptions,
         superblock: &Superblock,
@@ -127,6 +127,9 @@ impl LeftMemory {
             let attempt =
                 Attempt::begin(&left.left.memory, openings).map_err(|error| left.not_written(&error))?;
             return Ok(Some(LeftMemory { attempt: Some(attempt), ..left }));
+        }
+        if refusal.is_none() && elsewhere.is_none() && options.needs_memory && !checkpoint.clean {
+            refusal = Some("the last server did not close the drive, and its memory is gone".to_owned());
         }
         refusal.map_or(Ok(elsewhere), |why| Err(Error::LeftMemory(why)))
     }

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use ask::runtime_dir::MEMORY_DIR;
+use ask::{MarkName, is_marked};
 use drive::{Left, OpenOptions};
 use media::Arena;
 use status::shown;
@@ -19,6 +21,8 @@ pub(crate) struct Memories {
     /// Or why there is none, if there should be one.
     own: Option<Result<(RunMemory, Arena), String>>,
     writes: bool,
+    /// A block device of this machine has the drive.
+    is_attached: bool,
 }
 
 /// What an opening is for.
@@ -33,7 +37,7 @@ pub(crate) enum Purpose {
 
 impl Memories {
     /// Finds what earlier runs left. One that serves hosts gets a memory of its own, if there is a place for
-    /// it.
+    /// it. `mark` is that of a block device with the drive.
     ///
     /// # Errors
     /// If another process keeps one locked.
@@ -42,24 +46,26 @@ impl Memories {
         key: Key,
         (boot, run): ([u8; 16], u64),
         purpose: Purpose,
+        mark: Option<MarkName>,
     ) -> Result<Memories, ServiceError> {
         let (at, writes) = (path.to_path_buf(), purpose != Purpose::Look);
+        let mark = mark.filter(|_| writes);
         let found = tokio::task::spawn_blocking(move || {
-            let dirs = ask::runtime_dirs().into_iter().filter(|dir| ask::runtime_dir::trusted(dir));
-            let left = left(&dirs.collect::<Vec<_>>(), &key, writes).map_err(|(memory, why)| {
+            let left = left(&ask::runtime_dir::memory_dirs(), &key, writes).map_err(|(memory, why)| {
                 ServiceError::LeftMemory { path: at.clone(), memory, why, may_serve_later: true }
             })?;
             let own = (purpose == Purpose::Serve).then(|| make(&key, run));
-            Ok((left, own))
+            Ok((left, own, mark.as_ref().is_some_and(is_marked)))
         });
-        let (left, own) = found.await.unwrap_or(Err(ServiceError::WorkerGone))?;
+        let (left, own, is_attached) = found.await.unwrap_or(Err(ServiceError::WorkerGone))?;
         let left = left.into_iter().map(Arc::new).collect();
-        Ok(Memories { path: path.to_path_buf(), boot, left, own, writes })
+        Ok(Memories { path: path.to_path_buf(), boot, left, own, writes, is_attached })
     }
 
     /// Gives them to an opening.
     pub(crate) fn give_to(&self, options: &mut OpenOptions) {
         options.boot = self.boot;
+        options.needs_memory = self.is_attached;
         options.memory = self.own.iter().flatten().next().map(|(_, arena)| arena.clone());
         let left =
             self.left.iter().map(|left| Left { memory: left.clone(), is_elsewhere: left.is_elsewhere });
@@ -67,10 +73,10 @@ impl Memories {
     }
 
     /// Sets those aside that stopped an opening. Returns what was lost; an error if that needs an
-    /// administrator.
+    /// administrator: what is on a block device must not go on after a loss.
     ///
     /// # Errors
-    /// [`ServiceError::LeftMemory`]
+    /// [`ServiceError::LeftMemory`], [`ServiceError::LostBelow`]
     pub(crate) fn forget(&mut self, why: String, forgets: Forgets) -> Result<String, ServiceError> {
         let (refused, others): (Vec<_>, Vec<_>) = self.left.drain(..).partition(|left| left.is_refused());
         self.left = others;
@@ -86,6 +92,14 @@ impl Memories {
             why,
             may_serve_later,
         };
+        if self.is_attached && forgets == Forgets::Useless && !may_serve_later {
+            return Err(ServiceError::LostBelow { path: self.path.clone(), why });
+        }
+        if std::mem::take(&mut self.is_attached) && may_forget && refused.is_empty() {
+            let lost = format!("acknowledged writes that were not flushed are lost: {why}");
+            tracing::error!(drive = %shown(&self.path), "{lost}");
+            return Ok(lost);
+        }
         if !may_forget || refused.is_empty() {
             return Err(refusal(why));
         }
@@ -150,5 +164,9 @@ pub(crate) enum Forgets {
 
 fn make(key: &Key, run: u64) -> Result<(RunMemory, Arena), String> {
     let dir = ask::make_runtime_dir().map_err(|error| format!("there is no directory for it: {error}"))?;
-    RunMemory::create(&dir, key, run)
+    let made = RunMemory::create(&dir, key, run);
+    match std::env::var_os(MEMORY_DIR).map(PathBuf::from).filter(|other| ask::runtime_dir::trusted(other)) {
+        Some(other) => made.or_else(|why| RunMemory::create(&other, key, run).map_err(|_| why)),
+        None => made,
+    }
 }

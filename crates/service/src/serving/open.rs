@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use ask::server_with_open;
+use ask::{MarkName, file_id, server_with_open};
 use drive::{Compute, Drive, OpenOptions, ReadCache, Spawner};
 use host::file::absolute;
 use media::{AnyMedia, Direct, FileMedia, Lease, MediaError};
@@ -159,7 +159,9 @@ pub(crate) async fn open(
         Some(_) => Purpose::Serve,
     };
     let uuid = Drive::read_id(&file).await.map_err(|source| failed(path, &file, source))?;
-    let memories = Memories::find(path, Key { uuid, backing }, (boot_id(), entropy), purpose).await?;
+    let id = uuid::Uuid::from_bytes(uuid).to_string();
+    let mark = file.metadata().ok().map(|found| MarkName::of(&id, &file_id(&found)));
+    let memories = Memories::find(path, Key { uuid, backing }, (boot_id(), entropy), purpose, mark).await?;
     let (media, ownership) = match settings.read_only {
         true => (Arc::new(AnyMedia::from(file)), None),
         false => match Ownership::claim(path, file, Claimed::Drive, settings.take_over, &spawner).await {

@@ -5,6 +5,7 @@
 //! back. Large requests of a stream are dealt out among its worker and helpers, threads that are there for
 //! nothing else.
 
+use std::any::Any;
 use std::cell::RefCell;
 use std::future::Future;
 use std::io;
@@ -310,6 +311,18 @@ fn start_runtime(io: IoChoice) -> Result<(Runtime, Option<UringGuard>, IoBackend
             tracing::warn!(%error, "io_uring is not available, using plain system calls");
             Ok((runtime, None, IoBackend::Plain))
         }
+    }
+}
+
+/// Makes a runtime for this thread, for one task that has requests of a drive, with a ring unless `io` says
+/// otherwise. The ring is returned with it, and dropped before it, on this thread.
+///
+/// # Errors
+/// If it cannot be made.
+pub fn runtime_here(io: IoChoice) -> io::Result<(Runtime, Box<dyn Any>)> {
+    match start_runtime(io) {
+        Ok((runtime, ring, _)) => Ok((runtime, Box::new(ring))),
+        Err(StartError::Runtime(error) | StartError::Uring(error)) => Err(error),
     }
 }
 

@@ -32,7 +32,7 @@ const HEAT: &str = "drive/src/state/heat.rs";
 const SAMPLE: &str = "drive/src/state/sample.rs";
 const TICKET: &str = "media/src/file/uring/ticket.rs";
 const LEASE: &str = "media/src/lease.rs";
-const SLOTS: &str = "nbd/src/connection/slots.rs";
+const SLOTS: &str = "slots/src/slots.rs";
 
 const MISTAKES: &[Mistake] = &[
     mistake(

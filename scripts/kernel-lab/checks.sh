@@ -38,7 +38,30 @@ verify() {      # verify DIRECT [MIB KILLS]: under kills of the server
     for ((i = 0; i < ${3:-3}; i++)); do sleep 0.7; kill -9 "$(recorded server_pid)" 2>/dev/null; done
     wait "$fio"
 }
-is_back() { grep -q 'the server is back' /run/pumice-attach/*/bridge.log; }
+is_back() { grep -qE 'the server is back|the server is gone: connecting anew' /run/pumice-attach/*/bridge.log; }
+rewrites() {    # each of three processes reads back what it has just written to its own block, under kills of the server
+    local i process processes=()
+    rm -f /tmp/end
+    for process in 1 2 3; do
+        rewrite "$process" &
+        processes+=($!)
+    done
+    for ((i = 0; i < ${1:-6}; i++)); do sleep 1.3; kill -9 "$(recorded server_pid)" 2>/dev/null; done
+    touch /tmp/end
+    for process in "${processes[@]}"; do wait "$process" || return; done
+}
+rewrite() {
+    local count=0
+    until [ -e /tmp/end ]; do
+        count=$((count + 1))
+        printf '%4096d' "$count" >"/tmp/written$1"
+        dd if="/tmp/written$1" of="$device" bs=4k seek="$1" oflag=direct conv=notrunc 2>/dev/null || return
+        dd if="$device" of="/tmp/read$1" bs=4k skip="$1" count=1 iflag=direct 2>/dev/null || return
+        cmp "/tmp/written$1" "/tmp/read$1" || return
+    done
+    echo "$1: $count"
+    [ "$count" -gt 0 ]
+}
 verify_bridge() {       # verify_bridge DIRECT: under kills of the bridge
     local fio
     load /mnt "$1" 40 &
@@ -59,7 +82,7 @@ take_over() {
     [ "$taken" = "$device" ]
 }
 is_state() { [ "$(pumice list --json | sed -n 's/^ *"state": "\([a-z]*\)",$/\1/p' | grep -cx "$1")" = 1 ]; }
-full_queues() { # more requests than the queues have: the driver notices the end of the bridge when they time out
+full_queues() { # more requests than the queues have: the driver notices the end of the server when they time out
     local fio
     fio --name=full --directory=/mnt --direct=1 --rw=randwrite --bs=4k --size=48m --numjobs=4 --ioengine=libaio --iodepth=128 \
         --verify=crc32c --verify_fatal=1 --verify_state_save=0 &
@@ -67,17 +90,23 @@ full_queues() { # more requests than the queues have: the driver notices the end
     sleep 1
     kill -STOP "$(recorded server_pid)"
     sleep 1
-    kill_bridge
-    kill -CONT "$(recorded server_pid)"
-    [ "$(pumice attach /srv/drive 2>/tmp/said)" = "$device" ] || { cat /tmp/said; return 1; }
+    case $1 in
+        server) kill -9 "$(recorded server_pid)" ;;
+        bridge)
+            kill_bridge
+            kill -CONT "$(recorded server_pid)"
+            [ "$(pumice attach /srv/drive 2>/tmp/said)" = "$device" ] || { cat /tmp/said; return 1; }
+            ;;
+    esac
     wait "$fio"
 }
-both_killed() { # what was flushed is there; the rest may be lost, which is said
-    dd if=/dev/urandom of=/mnt/flushed bs=1M count=4 conv=fsync || return
+both_killed() { # what was acknowledged is there, flushed or not
+    dd if=/dev/urandom of=/mnt/flushed bs=1M count=4 conv=fsync && dd if=/dev/urandom of=/mnt/flushed bs=1M count=4 \
+        oflag=direct conv=notrunc || return
     sha256sum /mnt/flushed >/tmp/sum
     kill -9 "$(recorded bridge_pid)" "$(recorded server_pid)"
     [ "$(pumice attach /srv/drive 2>/tmp/said)" = "$device" ] || { cat /tmp/said; return 1; }
-    grep 'may be lost' /tmp/said || return
+    ! grep 'may be lost' /tmp/said || return
     umount /mnt && "$@" "$device" && mount "$device" /mnt && sha256sum -c /tmp/sum
 }
 another_drive() {       # the device of one drive is never given the data of another

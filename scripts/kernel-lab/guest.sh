@@ -42,8 +42,8 @@ filesystem() {  # filesystem KIND COMMAND-TO-CHECK COMMAND-TO-GROW
     if [ "$way" = ublk ]; then
         check "$kind, fio verifies, kills of the bridge" verify_bridge 0
         check "$kind, fio verifies direct I/O, kills of the bridge" verify_bridge 1
-        # Linux before 6.15 takes 30 seconds to notice it: once is enough.
-        [ "$kind" != ext4 ] || check "$kind, fio verifies, the bridge is killed with full queues" full_queues
+        check "$kind, fio verifies, the server is killed with full queues" full_queues server
+        check "$kind, fio verifies, the bridge is killed with full queues" full_queues bridge
         rm -f /mnt/*.*
         check "$kind, server and bridge are killed at once" both_killed $sound
         check "$kind, the device is not given to another drive" another_drive
@@ -68,6 +68,47 @@ filesystem() {  # filesystem KIND COMMAND-TO-CHECK COMMAND-TO-GROW
     check "the drive is sound" pumice check --deep /srv/drive
 }
 
+nbd() {         # what the driver does without a server
+    check "a request that takes longer than its timeout" slow
+    check "requests wait for a server, and fail after the time limit" abandoned
+    check "attach again" attach
+    check "a device whose bridge is killed works, and is replaced when it is not in use" orphaned
+}
+slow() {
+    local writer losses
+    losses=$(losses)
+    kill -STOP "$(recorded server_pid)"
+    dd if=/dev/urandom of="$device" bs=4k count=1 oflag=direct &
+    writer=$!
+    sleep 6
+    kill -CONT "$(recorded server_pid)"
+    wait "$writer" && [ "$(losses)" = "$losses" ]
+}
+losses() { grep -c 'the server is gone' /run/pumice-attach/*/bridge.log; }
+abandoned() {   # a server of the machine's own, which does not come back
+    local server reader since
+    gone || return
+    own on && attach --timeout 5 || return
+    dd if="$device" of=/dev/null bs=4k count=1 iflag=direct || return
+    kill -9 "$server"
+    wait "$server"
+    since=$SECONDS
+    ! dd if="$device" of=/dev/null bs=4k count=1 iflag=direct && [ $((SECONDS - since)) -ge 4 ] && [ $((SECONDS - since)) -lt 30 ] || return
+    # At once from then on.
+    ! timeout 5 dd if="$device" of=/dev/null bs=4k count=1 iflag=direct && is_state failed && ! pumice detach "$device" || return
+    pumice detach --force "$device" && [ ! -e /run/pumice-attach ] && ! cat /sys/block/nbd*/pid 2>/dev/null
+}
+orphaned() {
+    local holder
+    kill_bridge
+    dd if=/dev/urandom of="$device" bs=4k count=8 oflag=direct || return
+    sleep 1000 <"$device" &
+    holder=$!
+    ! pumice attach /srv/drive --by nbd 2>/tmp/said && grep -q "in use by process $holder" /tmp/said || { cat /tmp/said; kill "$holder"; return 1; }
+    kill "$holder"
+    wait "$holder"
+    attach
+}
 for way in $WAYS; do
     device=
     filesystem ext4 'e2fsck -fn' resizes_ext4
@@ -78,6 +119,8 @@ for way in $WAYS; do
     check "cache, FUA, trim, zeroes" features
     [ "$way" != ublk ] || check "a queue for each processor" queues
     check "requests of 512 bytes" small
+    check "blocks that are rewritten and read back, kills of the server" rewrites
+    [ "$way" != nbd ] || nbd
     # The driver nbd makes EIO of every error.
     case $way in
         nbd) check "a full drive is an error" fills 'No space|Input/output' ;;

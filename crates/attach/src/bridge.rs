@@ -22,19 +22,20 @@ use ask::DriveSearch;
 use parking_lot::Mutex;
 use rustix::process::DumpableBehavior;
 use serde::{Deserialize, Serialize};
-use status::StatusReport;
+use status::{DriveState, StatusReport};
 
 use crate::error::AttachError;
+use crate::ledger::Ledger;
 use crate::node::{self, Node};
 use crate::node_kind::NodeKind;
 use crate::place::{self, Record};
 use crate::protocol::Answer;
 pub use crate::protocol::{AttachmentState, Status};
-use crate::relay::{Relay, RelayState, Settings};
 pub use crate::server::Start;
 use crate::server::{Known, Started, shape};
 use crate::sfx::Published;
 use crate::shape::Shape;
+use crate::upstream::{Upstream, UpstreamState};
 
 /// Word by which `attach` keeps the attachment.
 pub(crate) const KEEP: &str = "keep";
@@ -42,6 +43,10 @@ pub(crate) const KEEP: &str = "keep";
 const TICK: Duration = Duration::from_millis(500);
 /// Longest line of `attach`, in bytes.
 const LINE_BYTES_MAX: u64 = 4096;
+
+/// Shown of a device that does not survive a kill of its server.
+const UNPROTECTED: &str = "its server has no directory in memory (tmpfs): if it is killed, writes that are not flushed \
+                           are lost, and the device stops";
 
 /// What to attach, and how.
 #[derive(Clone, Debug)]
@@ -54,8 +59,8 @@ pub struct Options {
     pub start: Start,
     /// Time to wait for a server before one is started.
     pub wait: Duration,
-    /// Limits of the relay.
-    pub settings: Settings,
+    /// Longest time to hold requests while there is no server. Afterwards all fail.
+    pub patience: Duration,
 }
 
 /// Line with the result, for `attach`.
@@ -145,6 +150,8 @@ struct Shown {
     size_bytes: u64,
     /// A size that the node did not take, and why.
     refused_size: Option<(u64, String)>,
+    /// Its server keeps nothing that outlives a kill.
+    is_unprotected: bool,
     /// It is being removed.
     is_detaching: bool,
 }
@@ -152,9 +159,10 @@ struct Shown {
 struct Attachment {
     folder: PathBuf,
     record: Record,
+    ledger: Arc<Ledger>,
     shape: Shape,
     node: Box<dyn Node>,
-    relay: Arc<Relay>,
+    upstream: Arc<dyn Upstream>,
     shown: Arc<Mutex<Shown>>,
     started: Started,
     known: Known,
@@ -172,8 +180,8 @@ impl Attachment {
         inbox: &Receiver<Event>,
         terminate: &AtomicBool,
     ) -> Result<(), AttachError> {
-        let (relay, shown) = (self.relay.clone(), self.shown.clone());
-        control::receive(control, events.clone(), move || status(&relay, &shown.lock()));
+        let (upstream, shown) = (self.upstream.clone(), self.shown.clone());
+        control::receive(control, events.clone(), move || status(&*upstream, &shown.lock()));
         watch_drive(self.search.clone(), events.clone());
         // A failed attempt leaves another bridge's attachment in place.
         let (mut kept, mut abandoned) = (self.record.taken_over.is_some(), false);
@@ -201,7 +209,7 @@ impl Attachment {
                 },
                 // The process stays.
                 Ok(Event::AwaitDetach(stream)) => {
-                    let status = status(&self.relay, &self.shown.lock());
+                    let status = status(&*self.upstream, &self.shown.lock());
                     control::answer(&stream, &Answer::Status(status));
                 }
                 Ok(Event::Drive(report)) => self.see(&report),
@@ -245,9 +253,12 @@ impl Attachment {
         if let Some(published) = self.published.as_mut().filter(|_| is_its) {
             published.write(report);
         }
-        // The journal holds the changes that a new server has not received yet.
-        if let (Some(served), RelayState::Connected) = (seen, self.relay.state()) {
+        if is_its && let Some(server) = &report.server {
+            self.shown.lock().is_unprotected = !server.memory_kept && report.state == DriveState::Online;
+        }
+        if let (Some(served), UpstreamState::Connected) = (seen, self.upstream.state()) {
             record.connected = Some(served.instance);
+            record.memory_kept = report.server.as_ref().is_some_and(|server| server.memory_kept);
             record.served = Some(served.path);
             record.identity = Some(served.identity);
         }
@@ -277,7 +288,7 @@ impl Attachment {
             self.record = record;
             // An outdated record is harmless: it names a server that is gone, and an older state of the
             // drive.
-            let _ = self.record.write(&self.folder);
+            let _ = self.ledger.write(&self.record);
         }
     }
 
@@ -290,7 +301,7 @@ impl Attachment {
                 let mut shown = self.shown.lock();
                 (shown.size_bytes, shown.refused_size) = (size_bytes, None);
                 drop(shown);
-                let _ = self.record.write(&self.folder);
+                let _ = self.ledger.write(&self.record);
             }
             // It is tried again.
             Err(error) => {
@@ -314,22 +325,26 @@ fn answer_waiting(inbox: &Receiver<Event>, answer: &Answer) {
     }
 }
 
-fn status(relay: &Relay, shown: &Shown) -> Status {
+fn status(upstream: &dyn Upstream, shown: &Shown) -> Status {
     if shown.is_detaching {
         let reason = Some("it is being detached".to_string());
         return Status { state: AttachmentState::Changing, reason, size_bytes: shown.size_bytes };
     }
-    let (state, reason) = match relay.state() {
-        RelayState::Connected => {
-            let growth = shown.refused_size.as_ref();
-            (AttachmentState::Attached, growth.map(|(_, why)| format!("its device does not grow: {why}")))
+    let (state, reason) = match upstream.state() {
+        UpstreamState::Connected => {
+            let growth =
+                shown.refused_size.as_ref().map(|(_, why)| format!("its device does not grow: {why}"));
+            (
+                AttachmentState::Attached,
+                growth.or_else(|| shown.is_unprotected.then(|| UNPROTECTED.to_string())),
+            )
         }
-        RelayState::Waiting { since, reason } => {
+        UpstreamState::Waiting { since, reason } => {
             let seconds = since.elapsed().as_secs();
             let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
             (AttachmentState::Waiting, Some(format!("{reason}; for {seconds} seconds")))
         }
-        RelayState::Failed(reason) => (AttachmentState::Failed, Some(reason)),
+        UpstreamState::Failed(reason) => (AttachmentState::Failed, Some(reason)),
     };
     Status { state, reason, size_bytes: shown.size_bytes }
 }

@@ -415,7 +415,7 @@ impl Attachment {
         self.is_silent
     }
 
-    /// Kills its bridge. Unflushed changes are lost if its server ends too.
+    /// Kills its bridge.
     ///
     /// # Errors
     /// If it does not end.
@@ -553,15 +553,21 @@ impl Attachment {
                 return Err(AttachError::Refused(why.to_string()));
             }
         };
-        clear_stale(Some(&self.record), &self.folder, force)?;
-        if let Some(server) = left(&self.folder, &self.record) {
-            stop_process(server, force).map_err(|why| {
+        let stop_server = || match left(&self.folder, &self.record) {
+            Some(server) => stop_process(server, force).map_err(|why| {
                 AttachError::Refused(match force {
                     true => why.to_string(),
                     false => format!("{why}; --force kills it"),
                 })
-            })?;
+            }),
+            None => Ok(()),
+        };
+        // The driver waits for the requests of a server that hangs.
+        if force && self.record.way == Some(NodeKind::Ublk) {
+            stop_server()?;
         }
+        clear_stale(Some(&self.record), &self.folder, force)?;
+        stop_server()?;
         let node = self.record.node.as_ref().or(self.lost.as_ref().map(|(node, _)| node));
         if let Some(node) = node {
             sfx::clear(&self.record.path, node);

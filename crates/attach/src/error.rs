@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use status::shown;
 
-use crate::relay::{BoxedError, NotConnected};
+use crate::upstream::{BoxedError, NotConnected};
 
 /// Reason why a drive could not be attached or detached.
 #[derive(Debug, thiserror::Error)]

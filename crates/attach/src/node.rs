@@ -1,7 +1,6 @@
-//! Block device nodes on top of a relay.
+//! Block device nodes.
 
 mod drive_of;
-mod file;
 mod loop_device;
 mod nbd_device;
 mod netlink;
@@ -9,32 +8,43 @@ mod owner;
 mod partitions;
 mod queue;
 mod ublk_device;
-mod ublk_requests;
-mod ublk_structures;
+mod ublk_driver;
 mod ublk_takeover;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::drive::Drive;
 use crate::error::AttachError;
-use crate::identity::Identity;
 use crate::node_kind::NodeKind;
 use crate::place::Record;
-use crate::relay::Relay;
+use crate::server::SharedServer;
 use crate::shape::Shape;
 use crate::takeover::Takeover;
+use crate::upstream::{Connected, Upstream};
 pub use drive_of::drive_of;
 pub(crate) use owner::{Lost, lost};
 
-/// A drive that is being served.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Drive {
-    /// Its identity.
-    pub(crate) identity: Identity,
-    /// Size and sectors of its node.
-    pub(crate) shape: Shape,
+/// What answers the requests of a node that is being made.
+pub(crate) struct Source {
+    /// First connections to the server.
+    pub(crate) connected: Connected,
+    /// Finds it again.
+    pub(crate) server: SharedServer,
+    /// Longest time to hold requests while there is no server. Afterwards all fail.
+    pub(crate) patience: Duration,
+    /// See [`NoteStep`].
+    pub(crate) note_step: NoteStep,
 }
+
+/// Records how far the passing of a node to a server got; `None`: it is complete. If the keeper is killed,
+/// the next one has to know.
+pub(crate) type NoteStep = Arc<dyn Fn(Option<Takeover>) -> io::Result<()> + Send + Sync>;
+
+/// A node, and what answers its requests.
+pub(crate) type Made = (Box<dyn Node>, Arc<dyn Upstream>);
 
 /// A node.
 pub(crate) trait Node: Send {
@@ -56,16 +66,25 @@ pub(crate) trait Node: Send {
 /// before there is one.
 pub(crate) fn make(
     way: NodeKind,
-    relay: &Arc<Relay>,
+    source: Source,
     drive: &Drive,
     folder: &Path,
     last: Option<&Path>,
     note: impl FnOnce(&Path) -> Result<(), AttachError>,
-) -> Result<Box<dyn Node>, AttachError> {
+) -> Result<Made, AttachError> {
     match way {
-        NodeKind::Ublk => Ok(Box::new(ublk_device::UblkNode::make(relay, drive, note)?)),
-        NodeKind::Loop => Ok(Box::new(loop_device::LoopNode::make(relay, &drive.shape, folder, last)?)),
-        NodeKind::Nbd => Ok(Box::new(nbd_device::NbdNode::make(relay, &drive.shape)?)),
+        NodeKind::Ublk => {
+            let (node, line) = ublk_device::UblkNode::make(source, drive, note)?;
+            Ok((Box::new(node), line))
+        }
+        NodeKind::Loop => {
+            let (node, line) = loop_device::LoopNode::make(source, &drive.shape, folder, last)?;
+            Ok((Box::new(node), line))
+        }
+        NodeKind::Nbd => {
+            let (node, line) = nbd_device::NbdNode::make(source, &drive.shape)?;
+            Ok((Box::new(node), line))
+        }
     }
 }
 
@@ -83,16 +102,14 @@ pub(crate) fn waiting(record: &Record, ways: &[NodeKind]) -> Result<Option<PathB
 }
 
 /// Takes over the node of a killed bridge. Also returns its shape. `last`: progress of an earlier attempt.
-/// `note` is called with each step of this attempt before it is made.
 pub(crate) fn recover(
     path: &Path,
-    relay: &Arc<Relay>,
+    source: Source,
     drive: &Drive,
     last: Option<Takeover>,
-    note: impl FnMut(Option<Takeover>) -> Result<(), AttachError>,
-) -> Result<(Box<dyn Node>, Shape), AttachError> {
-    let (node, shape) = ublk_device::UblkNode::recover(relay, drive, path, last, note)?;
-    Ok((Box::new(node), shape))
+) -> Result<(Made, Shape), AttachError> {
+    let (node, line, shape) = ublk_device::UblkNode::recover(source, drive, path, last)?;
+    Ok(((Box::new(node), line), shape))
 }
 
 /// Ends the requests that wait for a bridge that was killed, unless another one can take its node over. The
@@ -110,7 +127,7 @@ pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path, force: bool) -
     {
         match (record.way, &record.identity) {
             (Some(NodeKind::Ublk), Some(drive)) => ublk_device::clear(node, &drive.uuid, force)?,
-            (Some(NodeKind::Nbd), _) => nbd_device::clear(node, record)?,
+            (Some(NodeKind::Nbd), _) => nbd_device::clear(node, record, force)?,
             _ => {}
         }
     }

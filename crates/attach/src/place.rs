@@ -10,14 +10,12 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
+use crate::memory_dir;
 use crate::node_kind::NodeKind;
 use crate::process::{self, Process};
 use crate::shape::Shape;
 use crate::takeover::Takeover;
 
-/// Suffix of the directory, after the name of the directory of admin sockets. A separate directory: a server
-/// hands that one to its user.
-const SUFFIX: &str = "-attach";
 const RECORD: &str = "attachment.json";
 const LOCK: &str = "lock";
 /// The server that a bridge has started: a file of its own, written as soon as there is that process.
@@ -43,6 +41,9 @@ pub struct Record {
     /// `instance` of the server that has the drive, whoever started it.
     #[serde(default)]
     pub connected: Option<String>,
+    /// What that server has acknowledged outlives a kill.
+    #[serde(default)]
+    pub memory_kept: bool,
     /// The drive as it was last seen.
     #[serde(flatten)]
     pub identity: Option<Identity>,
@@ -73,16 +74,14 @@ pub struct Record {
 /// Result of the takeover of an attachment from a killed bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TakenOver {
-    /// The server of the killed bridge still had the drive open. Otherwise acknowledged writes that were not
-    /// flushed are lost, as after a power cut.
+    /// The server of the killed bridge still had the drive open, or had left its memory to the next one.
+    /// Otherwise acknowledged writes that were not flushed are lost, as after a power cut.
     pub is_complete: bool,
 }
 
 /// Returns the directory of all attachments.
 pub fn directory() -> PathBuf {
-    let mut dir = ask::runtime_dirs().into_iter().next().unwrap_or_default().into_os_string();
-    dir.push(SUFFIX);
-    PathBuf::from(dir)
+    ask::runtime_dir::attachments_dir(&ask::runtime_dirs().into_iter().next().unwrap_or_default())
 }
 
 /// Target of a path: numbers of a device, or of a file and its file system.
@@ -204,6 +203,7 @@ impl Record {
             bridge_started: process::started(bridge_pid),
             server_pid: None,
             connected: None,
+            memory_kept: false,
             identity: None,
             backing: None,
             served: None,
@@ -330,6 +330,7 @@ pub(crate) fn remove(folder: &Path) {
     for file in files {
         let _ = fs::remove_file(folder.join(file));
     }
+    memory_dir::remove(folder);
     let _ = fs::remove_dir(folder);
     // Fails while there are others.
     let _ = fs::remove_dir(directory());

@@ -12,21 +12,22 @@ use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use ask::runtime_dir::MEMORY_DIR;
 use ask::{AttachedMark, DriveSearch, MarkName, is_being_opened};
 use launch::{Log, Serve};
-use nbd::client::{Agreed, ExportUri, Wishes, negotiate_attachment};
-use nbd::delivery::FuseDevice;
+use nbd::client::{Brought, ExportUri, Wishes, negotiate_attachment};
 use parking_lot::Mutex;
 use rustix::net::sockopt;
-use status::{DriveState, StatusReport, path_text};
+use status::{DriveState, FileId, StatusReport, path_text};
 
+use crate::drive::Drive;
 use crate::identity::{DifferentDrive, Identity};
-use crate::node::Drive;
+use crate::memory_dir;
 use crate::place::{self, Record};
 use crate::process::Process;
 use crate::processors;
-use crate::relay::{Connected, Server};
 use crate::shape::Shape;
+use crate::upstream::{Connected, Opened, Server, Supply};
 use error::NegotiationError;
 pub(crate) use error::{ServerError, StartError, StillRunning};
 
@@ -39,7 +40,7 @@ const SEND_BUFFER_BYTES: usize = 4 << 20;
 /// Time limit of connecting.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Time limit of negotiating: the server answers once requests of closed connections have ended. It commonly
-/// drops them after 10 seconds, and refuses after 60. This limit is shorter: the relay tries again, and a
+/// drops them after 10 seconds, and refuses after 60. This limit is shorter: the line tries again, and a
 /// hanging server does not delay a detach for long.
 const NEGOTIATION: Duration = Duration::from_secs(20);
 /// Time for the requests of closed connections to end in a server of an older program, which does not wait
@@ -295,6 +296,10 @@ impl DriveServer {
         given_up: impl Fn() -> bool,
     ) -> Result<Connected, ServerError> {
         let since = Instant::now();
+        if let Some(Identity { uuid, file, .. }) = self.expected.clone() {
+            // First: a server that opens it now refuses to if what its device has was lost.
+            self.set_mark(&uuid, file.as_ref())?;
+        }
         // A slow server gets time to answer before another one is started. Checked before each attempt: a
         // server that becomes ready meanwhile is tried again.
         let mut is_served = if self.is_fixed {
@@ -312,7 +317,7 @@ impl DriveServer {
             {
                 return Err(ServerError::Start(failure.clone()));
             }
-            let failed = match self.connect(None) {
+            let failed = match self.connect(&Supply::Nothing) {
                 Ok(connected) => return Ok(connected),
                 Err(error) => error,
             };
@@ -380,7 +385,12 @@ impl DriveServer {
         let (log, file) = log.map_err(StartError::Log)?;
         self.log = Some(log);
         let serve = Serve::new(&self.start.program).drive(&self.path);
-        let serve = serve.nbd(&place::nbd_socket(&self.folder)).args(&self.start.arguments).in_own_group();
+        let mut serve =
+            serve.nbd(&place::nbd_socket(&self.folder)).args(&self.start.arguments).in_own_group();
+        match memory_dir::make(&self.folder) {
+            Ok(dir) => serve = dir.into_iter().fold(serve, |serve, dir| serve.env(MEMORY_DIR, dir)),
+            Err(error) => tracing::warn!(%error, "no directory in memory for what the server keeps"),
+        }
         let mut server = self.started.server.lock();
         let program = || self.start.program.clone();
         let child = serve.spawn(file).map_err(|source| StartError::Spawn { program: program(), source })?;
@@ -410,11 +420,7 @@ impl DriveServer {
         self.wanted().is_some_and(|wanted| wanted.is_elsewhere(report, &self.path))
     }
 
-    fn connect_to(
-        &mut self,
-        report: &StatusReport,
-        device: Option<&FuseDevice>,
-    ) -> Result<Connected, ServerError> {
+    fn connect_to(&mut self, report: &StatusReport, supply: &Supply) -> Result<Connected, ServerError> {
         let checked = self.check(report);
         self.is_other = checked.is_err();
         checked?;
@@ -431,25 +437,51 @@ impl DriveServer {
         if instance(report).is_none() {
             sleep(OLDER_ENDS);
         }
-        let count = processors::every_second(CONNECTIONS_MAX);
-        self.set_mark(report)?;
+        self.set_mark(&report.uuid, report.backing.file.as_ref())?;
         let opening = instance(report).map_or("", String::as_str);
-        let wishes = Wishes { device, opening, returns: self.shape.is_some() || self.expected.is_some() };
-        let mut agreed = Agreed { delivers: true, attaches: true };
-        let mut connect = || -> Result<UnixStream, NegotiationError> {
+        let returns = self.shape.is_some() || self.expected.is_some();
+        let mut attaches = true;
+        let plain = Wishes { brings: None, opening, returns, for_kernel: false, uncached: false };
+        let mut connect = |wishes: Wishes<'_>| -> Result<UnixStream, NegotiationError> {
             let mut stream = socket_file::connect(&socket, PATIENCE)?;
             stream.set_read_timeout(Some(NEGOTIATION))?;
             stream.set_write_timeout(Some(NEGOTIATION))?;
             let found = negotiate_attachment(&mut stream, &name, wishes).map_err(NegotiationError::of)?;
-            agreed.delivers &= found.delivers;
-            agreed.attaches &= found.attaches;
+            attaches &= found.attaches;
             stream.set_read_timeout(None)?;
             stream.set_write_timeout(None)?;
             hold_more(&stream);
             Ok(stream)
         };
-        let streams = (0..count).map(|_| connect()).collect::<Result<Vec<_>, _>>();
-        let streams = streams.map_err(|source| ServerError::Connect { socket: socket.clone(), source })?;
+        let failed = |source| ServerError::Connect { socket: socket.clone(), source };
+        // No request of earlier connections is in flight once this one is there.
+        let mut streams = vec![connect(plain).map_err(failed)?];
+        match supply {
+            Supply::Nothing => {}
+            Supply::Shares(shares) => {
+                // The process that listens, unless it is seen under another number from there.
+                let listens = sockopt::socket_peercred(&streams[0]).ok();
+                let listens = listens.map(|found| found.pid.as_raw_nonzero().get().unsigned_abs());
+                for share in shares.for_server(listens.filter(|pid| server_pid(report) == Some(*pid))) {
+                    let wishes = Wishes { brings: Some(Brought::Fuse(share)), ..plain };
+                    streams.push(connect(wishes).map_err(failed)?);
+                }
+            }
+            Supply::Driver { uncached } => {
+                let wishes = Wishes { for_kernel: true, uncached: *uncached, ..plain };
+                streams.push(connect(wishes).map_err(failed)?);
+            }
+            Supply::Queues(device) => {
+                let Opened { character, queues, uncached } = device.open().map_err(ServerError::Device)?;
+                for (character, queue) in
+                    character.iter().flat_map(|it| queues.iter().map(move |queue| (it, queue)))
+                {
+                    let wishes =
+                        Wishes { brings: Some(Brought::Queue(*queue, character)), uncached, ..plain };
+                    streams.push(connect(wishes).map_err(failed)?);
+                }
+            }
+        }
         // Checks that the server that answered still has the drive.
         let id = |report: &StatusReport| {
             // One of an older program does not check which drive has the name.
@@ -462,7 +494,7 @@ impl DriveServer {
             self.started.adopt(server_pid(report));
             self.owns = true;
         }
-        if !agreed.attaches {
+        if !attaches {
             tracing::warn!(
                 "the server does not know that the drive is attached: it is of an older program, or of another user. \
                  What other clients write may be undone when it is restarted"
@@ -478,14 +510,14 @@ impl DriveServer {
         self.shape = Some(shape);
         self.is_fixed = true;
         self.failure = None;
-        Ok(Connected { streams, agreed, opening: instance(report).cloned() })
+        Ok(Connected { streams })
     }
 
     /// Marks the drive as attached. It may be in another file than before.
-    fn set_mark(&mut self, report: &StatusReport) -> Result<(), ServerError> {
+    fn set_mark(&mut self, uuid: &str, file: Option<&FileId>) -> Result<(), ServerError> {
         // A server of an older program neither reports its file nor checks for the mark.
-        let Some(file) = &report.backing.file else { return Ok(()) };
-        let name = MarkName::of(&report.uuid, file);
+        let Some(file) = file else { return Ok(()) };
+        let name = MarkName::of(uuid, file);
         if self.mark.as_ref().is_some_and(|(known, _)| *known == name) {
             return Ok(());
         }
@@ -504,7 +536,7 @@ impl DriveServer {
 impl Server for DriveServer {
     type Error = ServerError;
 
-    fn connect(&mut self, device: Option<&FuseDevice>) -> Result<Connected, ServerError> {
+    fn connect(&mut self, supply: &Supply) -> Result<Connected, ServerError> {
         self.is_other = false;
         let mut not_served = ServerError::NotServed;
         match self.find().filter(|report| report.state != DriveState::Closed) {
@@ -512,7 +544,7 @@ impl Server for DriveServer {
                 let pid = server_pid(&report).unwrap_or_default();
                 not_served = ServerError::ServesAnother { pid };
             }
-            Some(report) => return self.connect_to(&report, device),
+            Some(report) => return self.connect_to(&report, supply),
             None => {}
         }
         if !self.owns {
@@ -525,6 +557,24 @@ impl Server for DriveServer {
             Some(failure) if is_new => ServerError::NotStarted(failure.clone()),
             _ => ServerError::Starting,
         })
+    }
+}
+
+/// Number of connections that carry the requests of a node.
+pub(crate) fn connections() -> usize {
+    processors::every_second(CONNECTIONS_MAX)
+}
+
+/// The server of the drive, for one upstream after the other: a way to make a node may fail, and then the
+/// next one is tried.
+#[derive(Clone)]
+pub(crate) struct SharedServer(pub(crate) Arc<Mutex<DriveServer>>);
+
+impl Server for SharedServer {
+    type Error = ServerError;
+
+    fn connect(&mut self, supply: &Supply) -> Result<Connected, ServerError> {
+        self.0.lock().connect(supply)
     }
 }
 
@@ -575,7 +625,7 @@ mod tests {
     fn a_server_that_lets_nobody_in_is_named_as_the_reason() {
         let (mut stream, _server) = UnixStream::pair().expect("sockets");
         stream.set_read_timeout(Some(Duration::from_millis(1))).expect("a limit");
-        let wishes = Wishes { device: None, opening: "", returns: false };
+        let wishes = Wishes { brings: None, opening: "", returns: false, for_kernel: false, uncached: false };
         let error = negotiate_attachment(&mut stream, "", wishes).expect_err("nobody answers");
         let error = NegotiationError::of(error);
         assert!(error.to_string().contains("still be in flight"), "{error}");

@@ -2,15 +2,17 @@
 
 mod answers;
 mod buffers;
-pub mod delivery;
 mod entry;
 mod execute;
+pub mod front_end;
+mod fuse_requests;
 mod handshake;
 mod input;
 mod output;
-mod slots;
 mod transmission;
 mod transmit;
+pub mod ublk_queue;
+mod ublk_requests;
 
 use std::io;
 use std::pin::{Pin, pin};
@@ -25,10 +27,12 @@ use tokio_rustls::server::TlsStream;
 
 use crate::audit::Refused;
 use crate::audit::refusal::RefusalReason;
-use crate::connection::delivery::Receive;
 use crate::connection::entry::{Begun, Entry};
+use crate::connection::front_end::{FrontEnd, Receive};
+use crate::connection::fuse_requests::serve_fuse;
 use crate::connection::handshake::{Channel, Handshake, Negotiated, greet};
 use crate::connection::transmit::transmit;
+use crate::connection::ublk_requests::serve_ublk;
 use crate::error::ConnectionError;
 use crate::exports::Exports;
 use crate::exports::sessions::Client;
@@ -70,7 +74,7 @@ where
 }
 
 /// Serves a client that has a place. `presence` returns what the stream knows of the client now; `receive`
-/// takes a descriptor from it, if such streams can carry one.
+/// takes descriptors from it, if such streams can carry them.
 #[tracing::instrument(
     name = "client",
     level = "debug",
@@ -114,7 +118,7 @@ where
     match (end, &tls) {
         (Negotiated::Over, _) => Ok(()),
         (Negotiated::Transmission(entry), _) => {
-            run_transmission(&client, &mut stream, presence, &entry, exports, &mut shutdown)
+            run_transmission(&client, &mut stream, presence, entry, exports, &mut shutdown)
                 .await
                 .map_err(refused)
         }
@@ -136,7 +140,7 @@ where
             let result = match end {
                 Negotiated::Transmission(entry) => {
                     let presence = |stream: &TlsStream<S>| presence(stream.get_ref().0);
-                    run_transmission(&client, &mut stream, presence, &entry, exports, &mut shutdown)
+                    run_transmission(&client, &mut stream, presence, entry, exports, &mut shutdown)
                         .await
                         .map_err(refused)
                 }
@@ -155,7 +159,7 @@ async fn run_transmission<S, D>(
     client: &Client,
     stream: &mut S,
     presence: impl Fn(&S) -> Presence + Send + Sync,
-    entry: &Entry<D>,
+    mut entry: Entry<D>,
     exports: &Exports<D>,
     shutdown: &mut Shutdown,
 ) -> Result<(), ConnectionError>
@@ -201,7 +205,15 @@ where
             "the client may only read: the drive is attached on this machine, and shared-writes is not set"
         );
     }
-    let result = transmit(stream, presence, member, entry, exports, shutdown).await;
+    let result = match entry.front_end.take() {
+        Some(FrontEnd::Fuse(share)) => {
+            serve_fuse(stream, presence, member, &entry, share, exports, shutdown).await
+        }
+        Some(FrontEnd::Ublk(queue)) => {
+            serve_ublk(stream, presence, member, &entry, queue, exports, shutdown).await
+        }
+        None => transmit(stream, presence, member, &entry, exports, shutdown).await,
+    };
     let seconds = since.elapsed().as_secs();
     match &result {
         Ok(()) => {

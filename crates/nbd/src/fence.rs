@@ -35,7 +35,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::error::ConnectionError;
-use crate::fence::attachment::{Changes, Sharing};
+use crate::fence::attachment::Sharing;
 use crate::peers::peer::Peer;
 use crate::peers::presence::Presence;
 use crate::peers::writer::Writer;
@@ -48,7 +48,6 @@ pub(crate) const DROP_TIME: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
     state: Mutex<Membership>,
-    changes: Changes,
 }
 
 #[derive(Debug, Default)]
@@ -97,8 +96,8 @@ pub(crate) struct Member {
     fence: Arc<Fence>,
     number: u64,
     asked: Arc<Asked>,
-    /// It is a connection of the bridge.
-    attached: Option<Attached>,
+    /// Of a connection of the bridge.
+    _attached: Option<Attached>,
     /// Dropped last: a task that waits for the end of the member finds the device detached then.
     answered: watch::Sender<u64>,
 }
@@ -126,11 +125,6 @@ impl Fences {
 }
 
 impl Fence {
-    /// Changes that the bridge has to hear of.
-    pub(crate) fn changes(&self) -> &Changes {
-        &self.changes
-    }
-
     /// Returns whether a bridge is connected.
     pub(crate) fn is_attached(&self) -> bool {
         self.state.lock().bridge_connections > 0
@@ -160,7 +154,6 @@ impl Fence {
                 .collect());
         }
         state.bridge_connections += 1;
-        self.changes.bridge_came();
         Ok(Attached(Arc::clone(self)))
     }
 
@@ -169,7 +162,6 @@ impl Fence {
         let mut state = self.state.lock();
         debug_assert!(state.bridge_connections > 0, "a connection that was attached ends once");
         state.bridge_connections -= 1;
-        self.changes.bridge_left();
     }
 
     /// Asks all members whether their clients are there.
@@ -277,29 +269,17 @@ impl Question {
         debug_assert!(earlier.is_none(), "a connection is in transmission once");
         drop(state);
         let fence = Arc::clone(&self.fence);
-        Ok((Arc::new(Member { fence, number, asked: to_it, answered, attached }), asked != self.seen))
+        Ok((
+            Arc::new(Member { fence, number, asked: to_it, answered, _attached: attached }),
+            asked != self.seen,
+        ))
     }
 }
 
 impl Member {
-    /// Returns whether it is a connection of the bridge.
-    pub(crate) fn is_bridge(&self) -> bool {
-        self.attached.is_some()
-    }
-
     /// Returns whether the device was attached since, and the connection has to end.
     pub(crate) fn is_expelled(&self) -> bool {
         self.asked.is_expelled.load(Ordering::Acquire)
-    }
-
-    /// The fence of its device.
-    pub(crate) fn fence(&self) -> &Arc<Fence> {
-        &self.fence
-    }
-
-    /// Number of the connection.
-    pub(crate) fn number(&self) -> u64 {
-        self.number
     }
 
     /// The questions to it that it has not answered, for the task of its connection: for one at a time.

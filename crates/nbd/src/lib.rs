@@ -85,21 +85,21 @@ mod limits;
 mod listening;
 mod peers;
 mod shutdown;
-mod sync;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod trust;
 mod wire;
 
 pub use audit::refusal::RefusalReason;
-pub use connection::{delivery, serve_connection};
+pub use connection::{front_end, serve_connection, ublk_queue};
 pub use error::ConnectionError;
 pub use exports::Exports;
 pub use exports::export::{Export, Offered};
 pub use fence::attachment;
 pub use fence::attachment::Sharing;
 pub use limits::config::{
-    CONNECTION_RESERVE_BYTES, CONNECTIONS_LIMIT, ConfigError, ServerConfig, TOTAL_BUFFER_BYTES, TlsPolicy,
+    CONNECTION_RESERVE_BYTES, CONNECTIONS_LIMIT, ConfigError, MakeRuntime, ServerConfig, TOTAL_BUFFER_BYTES,
+    TlsPolicy,
 };
 pub use limits::helpers::{Helpers, Worker};
 pub use listening::accept::AcceptFailures;

@@ -19,7 +19,6 @@ use attach::WAITS_EXIT_CODE;
 use attach::bridge::{self, Options};
 use attach::client::{self, NewBridge};
 use attach::place::Record;
-use attach::relay::Settings;
 use attach::sfx;
 use serde_json::json;
 use status::{path_text, shown};
@@ -29,13 +28,10 @@ use crate::config::one_of;
 use crate::detach::detach_without_node;
 use crate::logging;
 use crate::output::{print_json, report_result};
-use crate::size::Size;
 use crate::systemd::Manager;
 use crate::usage::Coded;
 use filesystem::Filesystem;
 
-/// Default memory for acknowledged writes that are not flushed.
-const JOURNAL: &str = "64M";
 /// Time for a drive that another process attaches or detaches.
 const SETTLES: Duration = Duration::from_secs(60);
 /// Default time for which requests are held while there is no server, in seconds.
@@ -78,9 +74,6 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// Smallest journal, in bytes: the longest requests have to fit.
-const JOURNAL_BYTES_MIN: u64 = 1 << 20;
-
 /// What the bridge has to know.
 #[derive(Clone, clap::Args)]
 pub(crate) struct How {
@@ -94,9 +87,6 @@ pub(crate) struct How {
     /// Hold requests up to SECONDS while there is no server; then they fail
     #[arg(long, value_name = "SECONDS", default_value = TIMEOUT)]
     timeout: u64,
-    /// Memory for writes that are acknowledged but not flushed
-    #[arg(long, value_name = "SIZE", default_value = JOURNAL)]
-    journal: Size,
     /// Arguments of `pumice serve`, if a server is started
     #[arg(last = true, value_name = "SERVE_ARGUMENTS")]
     serve: Vec<OsString>,
@@ -249,9 +239,6 @@ fn begin(path: &Path, how: &How, makes: bool) -> Result<NewBridge> {
         // Says what is wrong before anything is started. A server may have a file that was at this path.
         ask::find_served(path)?.ok_or(error)?;
     }
-    if how.journal.0 < JOURNAL_BYTES_MIN {
-        bail!("the journal needs at least 1M: writes would wait for each other");
-    }
     // There may be several paths to a drive. What a killed bridge has left is found by the path that it was
     // given.
     let left = found.as_ref().filter(|found| waits || found.is_of(path));
@@ -287,7 +274,7 @@ fn command(path: &Path, how: &How) -> Result<Command> {
     let mut command = Command::new(program()?);
     command.arg("bridge").arg(path);
     command.args(["--by", &how.by.to_string(), "--wait", &how.wait.to_string()]);
-    command.args(["--timeout", &how.timeout.to_string(), "--journal", &how.journal.0.to_string()]);
+    command.args(["--timeout", &how.timeout.to_string()]);
     command.arg("--").args(&how.serve);
     Ok(command)
 }
@@ -329,10 +316,7 @@ pub(crate) fn run_bridge(args: &BridgeArgs) -> Result<()> {
         },
         start: attach::bridge::Start { program: program()?, arguments: args.how.serve.clone() },
         wait: Duration::from_secs(args.how.wait),
-        settings: Settings {
-            journal_bytes_max: usize::try_from(args.how.journal.0).unwrap_or(usize::MAX),
-            patience: Duration::from_secs(args.how.timeout),
-        },
+        patience: Duration::from_secs(args.how.timeout),
     };
     let terminate = Arc::new(AtomicBool::new(false));
     watch_signals(terminate.clone())?;

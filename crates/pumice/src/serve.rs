@@ -110,8 +110,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     logging::start(log_format.unwrap_or_default().0);
     let mut nbd_config = config.server.nbd_config()?;
     let offload = offload.unwrap_or_default().0;
-    let mut workers =
-        Workers::start(threads.unwrap_or_default().0.map(usize::from), io.unwrap_or_default().0)?;
+    let io = io.unwrap_or_default().0;
+    let mut workers = Workers::start(threads.unwrap_or_default().0.map(usize::from), io)?;
     if let Some(device) = offload.start(offload::Options::default())? {
         workers.set_offload(offload.to_string(), device);
         // Of the library, which may open more at any time.
@@ -120,6 +120,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     workers.set_read_cache(ReadCache::new(read_cache.unwrap_or_default().0.0));
     nbd_config.helpers = Some(Arc::new(helpers_of(&workers)));
+    nbd_config.queue_runtime = Some(Arc::new(move || service::runtime_here(io)));
     let workers = Arc::new(workers);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let served = runtime.block_on(async {

@@ -46,7 +46,7 @@ mod lease {
     pub(crate) mod model;
 }
 mod slots {
-    #[path = "../../../nbd/src/connection/slots.rs"]
+    #[path = "../../../slots/src/slots.rs"]
     mod code;
     pub(crate) mod model;
 }

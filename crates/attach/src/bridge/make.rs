@@ -1,4 +1,4 @@
-//! Creation of an attachment: its server, its relay and its node, or takeover of a node that a killed bridge
+//! Creation of an attachment: its server and its node, or takeover of a node that a killed bridge
 //! left.
 
 use std::fs::File;
@@ -12,21 +12,19 @@ use std::time::{Duration, Instant};
 use ask::DriveSearch;
 use parking_lot::Mutex;
 
-use super::remove::FLUSH_PATIENCE;
 use super::{Attachment, AttachmentState, Options, Shown};
 use crate::error::AttachError;
 use crate::kernel::stderr_to;
-use crate::node::{self, Node};
+use crate::ledger::Ledger;
+use crate::node::{self, Node, Source};
 use crate::node_kind::NodeKind;
-use crate::operation::Operation;
 use crate::place::{self, FolderLock, Record, TakenOver};
 use crate::process;
 use crate::question;
-use crate::relay::Relay;
-use crate::server::{self, DriveServer, Known, Started};
+use crate::server::{self, DriveServer, Known, SharedServer, Started};
 use crate::sfx::{self, Published};
 use crate::shape::Shape;
-use crate::takeover::Takeover;
+use crate::upstream::{Server, Supply, Upstream};
 
 /// Time for a server that is starting to have the drive open.
 const OPENS: Duration = Duration::from_secs(60);
@@ -40,7 +38,7 @@ const DETACHES: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(20);
 
 /// Parts of an attachment that are made for it.
-type Made = (Record, Shape, Box<dyn Node>, Arc<Relay>, (Known, DriveSearch));
+type Made = (Record, Shape, Box<dyn Node>, Arc<dyn Upstream>, (Known, DriveSearch));
 
 impl Attachment {
     pub(super) fn make(options: &Options, abandoned: &AtomicBool) -> Result<Attachment, AttachError> {
@@ -72,8 +70,9 @@ impl Attachment {
         // It may be opening the drive still.
         let server = stale.as_ref().and_then(|stale| server::left(&folder, stale));
         let started = Started::new(&folder, server);
-        let made = Attachment::make_in(&folder, options, left, abandoned, &started);
-        let (record, shape, node, relay, (known, search)) = made.inspect_err(|_| match left {
+        let ledger = Arc::new(Ledger::new(folder.clone(), left.and_then(|(_, stale)| stale.takeover)));
+        let made = Attachment::make_in((&folder, &ledger), options, left, abandoned, &started);
+        let (record, shape, node, upstream, (known, search)) = made.inspect_err(|_| match left {
             // Another attempt may take it over, and needs to know how far this one got.
             Some((_, stale)) => {
                 let _ = started.stop_own().inspect_err(|why| tracing::error!("{why}"));
@@ -96,13 +95,15 @@ impl Attachment {
             shown: Arc::new(Mutex::new(Shown {
                 size_bytes: shape.size_bytes,
                 refused_size: None,
+                is_unprotected: false,
                 is_detaching: false,
             })),
             folder,
             record,
+            ledger,
             shape,
             node,
-            relay,
+            upstream,
             started,
             known,
             search,
@@ -113,7 +114,7 @@ impl Attachment {
 
     /// `left`: a node that waits for a bridge, and the record of the one that was killed.
     fn make_in(
-        folder: &Path,
+        (folder, ledger): (&Path, &Arc<Ledger>),
         options: &Options,
         left: Option<(&Path, &Record)>,
         abandoned: &AtomicBool,
@@ -168,32 +169,33 @@ impl Attachment {
         record.identity = Some(served.identity);
         claim(&record)?;
         let (known, search) = (server.known.clone(), server.search.clone());
-        let relay = Relay::start(connected, server, options.settings.clone());
-        let relay = Arc::new(relay.map_err(|source| AttachError::system("cannot start threads", source))?);
-        if let Some((node, stale)) = left {
-            // The changes that the killed bridge acknowledged are in the memory of its server only: its
-            // journal is lost.
-            let flushed = relay.call(Operation::Flush, FLUSH_PATIENCE);
-            if let Err(errno) = &flushed {
-                tracing::error!("cannot flush: {errno}");
-            }
-            let now = search.find();
-            let now = now.as_ref().and_then(server::instance);
-            let is_complete = flushed.is_ok()
-                && now.is_some_and(|now| *now == served.instance && Some(now) == stale.connected.as_ref())
-                && !stale.loss_to_report;
-            record.loss_to_report = !is_complete;
-            let mut note = |takeover: Option<Takeover>| {
-                record.takeover = takeover;
-                record.write(folder).map_err(at_folder)
+        let server = SharedServer(Arc::new(Mutex::new(server)));
+        let mut connected = Some(connected);
+        let mut source = || -> Result<Source, AttachError> {
+            let connected = match connected.take() {
+                Some(connected) => connected,
+                None => server.clone().connect(&Supply::Nothing).map_err(|source| AttachError::Server {
+                    path: options.path.clone(),
+                    source: Box::new(source),
+                })?,
             };
-            let (node, shape) = node::recover(node, &relay, &drive, stale.takeover, &mut note)?;
+            let (server, patience, ledger) = (server.clone(), options.patience, ledger.clone());
+            let note_step = Arc::new(move |step| ledger.note_step(step));
+            Ok(Source { connected, server, patience, note_step })
+        };
+        if let Some((node, stale)) = left {
+            // What was acknowledged is in the memory of the server, or was left to the next one.
+            let is_same = Some(&served.instance) == stale.connected.as_ref() && !served.instance.is_empty();
+            let is_complete = (is_same || stale.memory_kept) && !stale.loss_to_report;
+            record.loss_to_report = true;
+            ledger.write(&record).map_err(at_folder)?;
+            let ((node, upstream), shape) = node::recover(node, source()?, &drive, stale.takeover)?;
             tracing::info!(is_complete, "taken over from a bridge that was killed");
-            record.takeover = None;
+            record.loss_to_report = !is_complete;
             record.taken_over = Some(TakenOver { is_complete });
             (record.connected, record.shape) = (Some(served.instance), Some(shape.clone()));
-            record.write(folder).map_err(at_folder)?;
-            return Ok((record, shape, node, relay, (known, search)));
+            ledger.write(&record).map_err(at_folder)?;
+            return Ok((record, shape, node, upstream, (known, search)));
         }
         record.connected = Some(served.instance);
         record.shape = Some(drive.shape.clone());
@@ -201,13 +203,13 @@ impl Attachment {
         for way in &options.ways {
             let note = |path: &Path| {
                 (record.node, record.way) = (Some(path.to_path_buf()), Some(*way));
-                record.write(folder).map_err(at_folder)
+                ledger.write(&record).map_err(at_folder)
             };
-            match node::make(*way, &relay, &drive, folder, last.as_deref(), note) {
-                Ok(node) => {
+            match node::make(*way, source()?, &drive, folder, last.as_deref(), note) {
+                Ok((node, upstream)) => {
                     (record.node, record.way) = (Some(node.path().to_path_buf()), Some(*way));
-                    record.write(folder).map_err(at_folder)?;
-                    return Ok((record, drive.shape, node, relay, (known, search)));
+                    ledger.write(&record).map_err(at_folder)?;
+                    return Ok((record, drive.shape, node, upstream, (known, search)));
                 }
                 Err(AttachError::Missing(reason)) => record.passed_over.push((*way, reason)),
                 Err(error) => return Err(error),

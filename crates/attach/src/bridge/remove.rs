@@ -8,13 +8,12 @@ use status::DriveState;
 use super::Attachment;
 use crate::error::AttachError;
 use crate::node;
-use crate::operation::Operation;
 use crate::place::{self, Record};
-use crate::relay::RelayState;
+use crate::upstream::UpstreamState;
 use crate::users::openers;
 
 /// Time for a flush when detaching, and if that is forced.
-pub(super) const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
+const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
 const FORCED_PATIENCE: Duration = Duration::from_secs(5);
 /// Advice for most reasons why a drive cannot be flushed.
 const START: &str = "start the server, or use --force";
@@ -54,7 +53,7 @@ impl Attachment {
             }
             std::thread::sleep(GLANCE / 10);
         }
-        if let (false, RelayState::Waiting { reason, .. }) = (force, self.relay.state()) {
+        if let (false, UpstreamState::Waiting { reason, .. }) = (force, self.upstream.state()) {
             let why = reason.unwrap_or_else(|| "its server is gone".to_string());
             return Err(refused(format!(
                 "requests are held, and unflushed writes would be lost: {why}; fix that, or use --force"
@@ -66,7 +65,7 @@ impl Attachment {
                 return Err(refused(why.to_string()));
             }
             // Held requests would keep the node busy.
-            self.relay.give_up("its server was given up");
+            self.upstream.give_up("its server was given up");
         }
         self.node.remove(NODE_PATIENCE, force)?;
         // Must come before another drive gets a node of this name.
@@ -76,15 +75,15 @@ impl Attachment {
         if let Some(why) = &lost {
             tracing::error!("not everything was flushed: {why}");
         }
-        // An open relay would restart the server.
-        self.relay.close();
+        // Otherwise it would restart the server.
+        self.upstream.close();
         let stopped = self.started.stop(force || lost.is_none()).inspect_err(|why| tracing::error!("{why}"));
         match &stopped {
             Ok(()) => place::remove(&self.folder),
             // Whoever detaches or attaches next finds the server. The node may be another drive's by then.
             Err(_) => {
                 let left = Record { node: None, way: None, ..self.record.clone() };
-                let _ = left.write(&self.folder).inspect_err(|error| tracing::error!(%error, "the record"));
+                let _ = self.ledger.write(&left).inspect_err(|error| tracing::error!(%error, "the record"));
             }
         }
         tracing::info!("detached");
@@ -95,19 +94,18 @@ impl Attachment {
     fn flush(&self, patience: Duration) -> Result<(), Unflushed> {
         let (since, mut is_known_to_fail, mut failed) = (Instant::now(), false, None);
         loop {
-            let bytes = self.relay.journal_bytes();
-            let why = match self.relay.state() {
-                RelayState::Connected => {
+            let why = match self.upstream.state() {
+                UpstreamState::Connected => {
                     let left = patience.saturating_sub(since.elapsed());
-                    match self.relay.call(Operation::Flush, left) {
-                        Ok(_) => return Ok(()),
+                    match self.upstream.flush(left) {
+                        Ok(()) => return Ok(()),
                         // The last attempt had no time left.
                         Err(Errno::TIMEDOUT) => {}
                         Err(errno) => failed = Some(errno),
                     }
                     // Asked twice: a server that has just lost its drive first reports that it refuses
                     // writes.
-                    if let Some(unflushed) = self.refused_for_good(bytes)
+                    if let Some(unflushed) = self.refused_for_good()
                         && std::mem::replace(&mut is_known_to_fail, true)
                     {
                         return Err(unflushed);
@@ -117,15 +115,16 @@ impl Attachment {
                         None => format!("its server has not flushed within {} seconds", patience.as_secs()),
                     }
                 }
-                // Nothing acknowledged is lost: every other write has failed.
-                RelayState::Failed(_) if bytes == 0 => return Ok(()),
-                RelayState::Failed(reason) => {
-                    let why = format!("{reason}; {bytes} bytes of acknowledged writes are lost");
+                // What was acknowledged is in the memory of the drive, which its next server has. Every other
+                // write has failed.
+                UpstreamState::Failed(_) if !self.shown.lock().is_unprotected => return Ok(()),
+                UpstreamState::Failed(reason) => {
+                    let why = format!("{reason}; acknowledged writes that were not flushed are lost");
                     return Err(Unflushed { why, advice: "--force gives them up".to_string() });
                 }
-                RelayState::Waiting { reason, .. } => {
+                UpstreamState::Waiting { reason, .. } => {
                     let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
-                    format!("{reason}, and {bytes} bytes of acknowledged writes are not flushed")
+                    format!("{reason}, and acknowledged writes may not be durable")
                 }
             };
             if since.elapsed() >= patience {
@@ -135,17 +134,12 @@ impl Attachment {
         }
     }
 
-    /// Returns why no later flush can succeed, if the server has reported that. `bytes`: acknowledged writes
-    /// that were not flushed.
-    fn refused_for_good(&self, bytes: usize) -> Option<Unflushed> {
+    /// Returns why no later flush can succeed, if the server has reported that.
+    fn refused_for_good(&self) -> Option<Unflushed> {
         let report = self.search.find().filter(|report| report.state == DriveState::Poisoned)?;
         let (server, reason) = (report.server?, report.state_reason.unwrap_or_default());
         if server.disowned {
-            let what = match bytes {
-                0 => "the unflushed writes of this machine".to_string(),
-                _ => format!("the unflushed writes of this machine, {bytes} bytes of acknowledged writes,"),
-            };
-            let why = format!("{reason}; {what} cannot be delivered any more");
+            let why = format!("{reason}; the unflushed writes of this machine cannot be delivered any more");
             return Some(Unflushed { why, advice: "`pumice detach --force` gives it up".to_string() });
         }
         let advice = format!("restart its server, process {}, or use --force", server.pid);

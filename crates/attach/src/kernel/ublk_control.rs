@@ -7,8 +7,7 @@ use std::thread::sleep;
 use io_uring::squeue::Entry128;
 use io_uring::{IoUring, cqueue, opcode, types};
 use rustix::io::Errno;
-
-use super::{AGAIN, passes};
+use ublk::{AGAIN, passes};
 
 const PATH: &str = "/dev/ublk-control";
 /// Bytes of `struct ublksrv_ctrl_cmd`.

@@ -1,90 +1,116 @@
-//! A loop device on a FUSE file of the bridge. Works wherever there are /dev/fuse and loop devices, in
-//! containers too.
+//! A loop device on a FUSE file, whose requests the drive's server takes from the kernel. Works wherever
+//! there are /dev/fuse and loop devices, in containers too.
 
 use std::fs::{self, File};
-use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
-use fuser::{Config, MountOption, Session};
+use fuse::{Attributes, FILE_NAME, Mount};
 use host::Root;
 use host::loops::loop_devices;
-use nbd::delivery::FuseDevice;
-use one_file::{FILE_NAME, OneFile};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use super::file::{DriveFile, drive_file};
-use super::{Node, partitions, queue};
+use super::{Node, Source, partitions, queue};
 use crate::error::AttachError;
 use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
-use crate::relay::Relay;
+use crate::line::{Driver, Line};
+use crate::server::connections;
 use crate::shape::Shape;
+use crate::shares::Shares;
+use crate::upstream::{Supply, Upstream};
 use crate::users::who_uses;
 use host::block::node;
 
 /// Name of the mount point in the folder of an attachment.
 const MOUNT: &str = "file";
-/// Threads that receive requests, and wait for no reply. More than one: one may be blocked in sending to the
-/// server.
-const THREADS: usize = 2;
 /// Attempts to get a free loop device before another process does.
 const TRIES: usize = 16;
-/// Longest wait for the server to take the FUSE device.
+/// Longest wait for the server to take the FUSE file.
 const SERVER_PATIENCE: Duration = Duration::from_secs(30);
 /// Longest wait for a change of size. It is tried again.
 const RESIZE_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for the kernel to look for partitions.
 const SCAN_PATIENCE: Duration = Duration::from_secs(10);
-/// Longest wait for the end of a FUSE session that is not mounted any more.
-const SESSION_PATIENCE: Duration = Duration::from_secs(2);
+/// Size of a block of the file.
+const BLOCK_BYTES: u32 = 4096;
 /// Interval of checks whether a device is free.
 const POLL: Duration = Duration::from_millis(20);
 
 /// See the [module](self).
 pub(super) struct LoopNode {
     path: PathBuf,
-    size_bytes: Arc<AtomicU64>,
     /// A change of size in progress.
     resizing: Option<JoinHandle<()>>,
-    file: Mounted,
+    /// Path of the FUSE file.
+    file: PathBuf,
+    /// Its size.
+    size_bytes: Arc<AtomicU64>,
+    shares: Arc<Shares>,
+    line: Arc<Line>,
+}
+
+/// The FUSE file, as the line sees it.
+struct FileDriver {
+    shares: Arc<Shares>,
+    size_bytes: Arc<AtomicU64>,
+    folder: PathBuf,
+}
+
+impl Driver for FileDriver {
+    fn wait(&self) {
+        self.shares.answer(self.size_bytes.load(Ordering::Relaxed));
+    }
+
+    fn abort(&self) {
+        end_requests(&self.folder);
+    }
 }
 
 impl LoopNode {
     pub(super) fn make(
-        relay: &Arc<Relay>,
+        source: Source,
         shape: &Shape,
         folder: &Path,
         last: Option<&Path>,
-    ) -> Result<LoopNode, AttachError> {
+    ) -> Result<(LoopNode, Arc<Line>), AttachError> {
         for (path, what) in [("/dev/fuse", "FUSE"), ("/dev/loop-control", "loop devices")] {
             if let Err(error) = File::options().read(true).write(true).open(path) {
                 return Err(AttachError::Missing(format!("no {what} here: {path}: {error}")));
             }
         }
-        let size_bytes = Arc::new(AtomicU64::new(shape.size_bytes));
-        let one_file = drive_file(relay.clone(), size_bytes.clone(), shape.read_only);
-        let (file, device) = Mounted::new(one_file, &folder.join(MOUNT))
-            .map_err(|source| AttachError::system("cannot mount a FUSE file system", source))?;
-        let path = connect(&file.path(), shape, &name_of(folder), last)?;
+        let mode = if shape.read_only { 0o400 } else { 0o600 };
+        let attributes = Attributes { size_bytes: shape.size_bytes, mode, block_bytes: BLOCK_BYTES };
+        let at_mount = |source| AttachError::system("cannot mount a FUSE file system", source);
+        let mut mount = Mount::new(&folder.join(MOUNT), attributes).map_err(at_mount)?;
+        let path = connect(&mount.path(), shape, &name_of(folder), last)?;
         if !shape.read_only {
             queue::send_flushes(&path);
         }
-        let mut node = LoopNode { path, size_bytes, resizing: None, file };
+        let line = Line::start(source.connected, source.server, source.patience);
+        let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
         // Not earlier: a process with the FUSE device could make the file a link to another one.
-        if let Err(error) = relay.deliver_to(device, SERVER_PATIENCE) {
+        let shares = mount.hand_over(connections()).map_err(at_mount)?;
+        let file = mount.path();
+        let shares = Arc::new(Shares::new(mount, shares));
+        let size_bytes = Arc::new(AtomicU64::new(shape.size_bytes));
+        let driver =
+            FileDriver { shares: shares.clone(), size_bytes: size_bytes.clone(), folder: folder.into() };
+        let supply = Supply::Shares(shares.clone());
+        let mut node = LoopNode { path, file, resizing: None, size_bytes, shares, line: line.clone() };
+        if let Err(error) = line.bring(supply, Box::new(driver), SERVER_PATIENCE) {
             // Requests that wait for the server would keep the device busy.
-            relay.give_up(&error.to_string());
+            line.give_up(&error.to_string());
             let _ = node.remove(Duration::from_secs(1), true).inspect_err(|error| tracing::error!("{error}"));
             return Err(AttachError::ServerGone(error));
         }
         scan_partitions(&node.path);
-        Ok(node)
+        Ok((node, line))
     }
 }
 
@@ -111,10 +137,13 @@ fn scan_partitions(path: &Path) {
 }
 
 /// Sets the size of a loop device to that of its file.
-fn set_capacity(path: &Path, file: &Path) -> Result<(), AttachError> {
+fn set_capacity(path: &Path, file: &Path, size_bytes: u64) -> Result<(), AttachError> {
     let device = File::open(path).map_err(|source| AttachError::system(path.display(), source))?;
-    // The driver uses the size that the file system knows, so it has to ask the bridge first.
-    fs::metadata(file).map_err(|source| AttachError::system("FUSE file", source))?;
+    // The driver uses the size that the file system knows, so it has to ask the server first.
+    let found = fs::metadata(file).map_err(|source| AttachError::system("FUSE file", source))?;
+    if found.len() < size_bytes {
+        return Err(AttachError::Refused("the kernel does not know the size of the file yet".to_string()));
+    }
     kernel::loop_set_capacity(&device).map_err(|error| AttachError::system("LOOP_SET_CAPACITY", error.into()))
 }
 
@@ -240,12 +269,14 @@ impl Node for LoopNode {
             return Err(waits());
         }
         self.size_bytes.store(size_bytes, Ordering::Relaxed);
+        let at_file = |source| AttachError::system("FUSE file", source);
+        self.shares.forget_size().map_err(at_file)?;
         // On a thread of its own: the call asks the file system, which may wait for the server.
         let (sender, resized) = mpsc::channel();
-        let (path, file) = (self.path.clone(), self.file.path());
+        let (path, file) = (self.path.clone(), self.file.clone());
         let resize = move || {
             // The receiver is gone if it took too long.
-            let _ = sender.send(set_capacity(&path, &file));
+            let _ = sender.send(set_capacity(&path, &file, size_bytes));
         };
         let thread = std::thread::Builder::new().name("resize".into()).spawn(resize);
         self.resizing = Some(thread.map_err(|source| AttachError::system("cannot start a thread", source))?);
@@ -253,11 +284,14 @@ impl Node for LoopNode {
     }
 
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError> {
-        let mount = real_mount(self.file.folder.parent().unwrap_or(&self.file.folder));
+        let folder = self.file.parent().and_then(Path::parent).unwrap_or(&self.file);
+        let mount = real_mount(folder);
         let unmounted = unmounted_file();
         let is_its = |file: &Path| is_left(file, &mount, Some(&unmounted));
         clear(&self.path, is_its, patience, force)?;
-        self.file
+        // The server sees the end of the file system.
+        self.line.release();
+        self.shares
             .unmount(patience)
             .map_err(|source| AttachError::system("cannot unmount the FUSE file", source))
     }
@@ -344,71 +378,10 @@ pub(super) fn clear_stale(recorded: Option<&Path>, folder: &Path, force: bool) -
     Ok(())
 }
 
-/// The mounted file system. Dropping it unmounts it.
-struct Mounted {
-    folder: PathBuf,
-    thread: Option<JoinHandle<io::Result<()>>>,
-}
-
-impl Mounted {
-    /// Returns the device for answers to its requests, too.
-    fn new(one_file: OneFile<DriveFile>, folder: &Path) -> io::Result<(Mounted, FuseDevice)> {
-        fs::create_dir_all(folder)?;
-        let mut config = Config::default();
-        config.mount_options =
-            vec![MountOption::FSName("pumice".into()), MountOption::Subtype("pumice".into())];
-        config.n_threads = Some(THREADS);
-        // A request must be answered through the device that received it.
-        config.clone_fd = false;
-        let session = Session::new(one_file, folder, &config)?;
-        let device = FuseDevice::new(session.as_fd().try_clone_to_owned()?)?;
-        let thread = std::thread::Builder::new().name("fuse".into()).spawn(move || session.run())?;
-        Ok((Mounted { folder: folder.to_path_buf(), thread: Some(thread) }, device))
-    }
-
-    fn path(&self) -> PathBuf {
-        self.folder.join(FILE_NAME)
-    }
-
-    fn unmount(&mut self, patience: Duration) -> io::Result<()> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        let since = Instant::now();
-        loop {
-            match rustix::mount::unmount(&self.folder, UnmountFlags::empty()) {
-                Ok(()) => break,
-                Err(Errno::BUSY) if since.elapsed() < patience => sleep(POLL),
-                Err(_) => {
-                    // From now on nothing can use it, and requests without an answer fail.
-                    let _ = rustix::mount::unmount(&self.folder, UnmountFlags::DETACH | UnmountFlags::FORCE);
-                    return Ok(());
-                }
-            }
-        }
-        // The directory is empty. Each attachment creates its own.
-        let _ = fs::remove_dir(&self.folder);
-        // Processes in a mount namespace of their own may have the file system mounted still. It ends with
-        // this process.
-        let since = Instant::now();
-        while !thread.is_finished() {
-            if since.elapsed() >= SESSION_PATIENCE {
-                tracing::info!("the FUSE file is mounted in another mount namespace");
-                return Ok(());
-            }
-            sleep(POLL);
-        }
-        thread.join().unwrap_or_else(|_| Err(io::Error::other("the FUSE thread panicked")))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        // An error cannot be reported here.
-        let _ = self.unmount(Duration::from_secs(1));
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]

@@ -1,33 +1,33 @@
-//! A device of the kernel's `nbd` driver. The kernel has one end of some pairs of sockets, the bridge answers
-//! at the others. The driver sees no server and no reconnection.
+//! A device of the kernel's `nbd` driver, which has a connection to the drive's server.
+//!
+//! When the connection ends, the driver holds all requests, and gets the next one. It sends requests again
+//! that had no answer, but notices only by their timeout that they have none. So that is short. A request
+//! that takes longer stays where it is, at the price of a line in the kernel's log: the driver is told to
+//! have no timeout of its own, and it has one connection. With several, it would give up the connection.
 
 use std::fs;
-use std::io::{self, BufReader, Read, Write};
-use std::net::Shutdown;
+use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
-use std::thread::{JoinHandle, sleep};
+use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nbd::protocol as wire;
-use nbd::request::{REQUEST_HEADER_BYTES, RequestHeader};
-use parking_lot::Mutex;
 use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
+use rustix::io::{Errno, ioctl_fionread};
 
 use super::netlink::{Attributes, Family};
-use super::{Node, partitions, queue};
+use super::{Node, Source, partitions, queue};
 use crate::error::AttachError;
-use crate::operation::{Done, Operation, Outcome};
+use crate::line::{Driver, Line};
 use crate::place::Record;
 use crate::process;
-use crate::processors;
-use crate::relay::Relay;
 use crate::shape::Shape;
-use crate::users::who_uses;
+use crate::upstream::{Supply, Upstream, UpstreamState};
+use crate::users::{openers, who_uses};
 use host::block::node;
 
 /// `NBD_GENL_FAMILY_NAME` and its version, `linux/nbd-netlink.h`.
@@ -41,15 +41,31 @@ const BLOCK_SIZE_BYTES: u16 = 3;
 const TIMEOUT: u16 = 4;
 const SERVER_FLAGS: u16 = 5;
 const SOCKETS: u16 = 7;
+const DEAD_CONNECTION_TIMEOUT: u16 = 8;
 const SOCKET_ITEM: u16 = 1;
 const SOCKET_DESCRIPTOR: u16 = 1;
 
-/// Pairs of sockets: one for each core, up to this number.
-const SOCKETS_MAX: usize = 4;
-/// Longest write that the kernel sends.
-const WRITE_BYTES_MAX: u32 = 32 << 20;
-/// Bytes read at once.
-const RECEIVE_BYTES: usize = 128 << 10;
+/// Timeout of requests: those of a server that was killed are sent again after it, and up to a second more.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+/// That of other nbd devices.
+const USUAL_TIMEOUT: Duration = Duration::from_secs(30);
+/// Time that the kernel waits for a server beyond the time limit of the line: this process may be gone by
+/// then.
+const KERNEL_WAITS_LONGER: Duration = Duration::from_secs(60);
+/// Longest time that the kernel waits for a server.
+const KERNEL_WAITS_MAX: Duration = Duration::from_secs(365 * 24 * 3600);
+/// Longest wait for the server to take the first connection.
+const SERVER_PATIENCE: Duration = Duration::from_secs(30);
+/// Attempts to replace a connection that has ended, which the driver may not have noticed yet.
+const REPLACES: u32 = 100;
+/// Time in which all requests that wait for a connection see one.
+const SEEN: Duration = Duration::from_secs(1);
+/// Time that a server has to be there before the device grows.
+const SETTLES: Duration = Duration::from_secs(2);
+/// Longest wait for a moment in which the device can grow.
+const RESIZE_PATIENCE: Duration = Duration::from_secs(5);
+/// Interval of looks for one.
+const MOMENT: Duration = Duration::from_millis(1);
 /// Interval of checks whether a device is free.
 const POLL: Duration = Duration::from_millis(20);
 /// Time for the node of a new device to appear.
@@ -58,48 +74,39 @@ const NODE_APPEARS: Duration = Duration::from_secs(5);
 /// See the [module](self).
 pub(super) struct NbdNode {
     path: PathBuf,
+    device: Device,
+    /// The device is this node's: once it is given back, another attachment may have it.
+    is_connected: bool,
+    line: Arc<Line>,
+}
+
+/// A device that was connected by this process.
+struct Device {
+    family: Family,
     index: u32,
     /// The process that connected the device, as sysfs shows it. `None` if sysfs does not show it.
     connected_by: Option<String>,
-    /// The device is this node's: once it is given back, another attachment may have it.
-    is_connected: bool,
-    family: Family,
-    sockets: Vec<Arc<Socket>>,
-    threads: Vec<JoinHandle<()>>,
-}
-
-/// The bridge's end of a pair.
-struct Socket {
-    stream: UnixStream,
-    /// Held while a reply is written.
-    writing: Mutex<()>,
 }
 
 impl NbdNode {
-    pub(super) fn make(relay: &Arc<Relay>, shape: &Shape) -> Result<NbdNode, AttachError> {
+    pub(super) fn make(source: Source, shape: &Shape) -> Result<(NbdNode, Arc<Line>), AttachError> {
         let family = find_family()?;
-        let count = processors::each(SOCKETS_MAX);
-        let failed = |source| AttachError::system("cannot create sockets", source);
-        let (mut sockets, mut threads, mut theirs) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..count {
-            let (stream, kernels) = UnixStream::pair().map_err(failed)?;
-            let socket = Arc::new(Socket { stream, writing: Mutex::new(()) });
-            let thread = answer_from(socket.clone(), shape.write_cache, relay.clone());
-            threads.push(thread.map_err(failed)?);
-            sockets.push(socket);
-            theirs.push(kernels);
-        }
-        // The kernel has its own references to the sockets once it is connected.
-        let index = connect(&family, shape, &theirs);
-        let index = index.inspect_err(|_| sockets.iter().for_each(|socket| socket.shut()))?;
+        let patience = source.patience;
+        let line = Line::start(source.connected, source.server, patience);
+        let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
+        let index = connect(&family, shape, patience)?;
         let path = node(&format!("nbd{index}"));
-        let connected_by = shown_process(index);
-        let mut node = NbdNode { path, index, connected_by, is_connected: true, family, sockets, threads };
+        let device = Device { family, index, connected_by: shown_process(index) };
+        let driver = Device { family: find_family()?, index, connected_by: device.connected_by.clone() };
+        let mut node = NbdNode { path, device, is_connected: true, line: line.clone() };
         node.wait_until_it_appears()?;
+        queue::set_timeout(&node.path, REQUEST_TIMEOUT);
         if shape.write_cache && !shape.read_only {
             queue::send_flushes(&node.path);
         }
-        Ok(node)
+        let supply = Supply::Driver { uncached: !shape.write_cache };
+        line.bring(supply, Box::new(driver), SERVER_PATIENCE).map_err(AttachError::ServerGone)?;
+        Ok((node, line))
     }
 
     fn wait_until_it_appears(&mut self) -> Result<(), AttachError> {
@@ -118,33 +125,131 @@ impl NbdNode {
         Ok(())
     }
 
+    fn disconnect(&mut self) {
+        if !std::mem::replace(&mut self.is_connected, false) {
+            return;
+        }
+        // The kernel ends the connection.
+        self.line.release();
+        if !self.device.is_taken() {
+            // The kernel may have disconnected it already.
+            let _ = disconnect(&self.device.family, self.device.index);
+        }
+    }
+
+    /// Waits until the device can grow. The driver lets no other command in while it waits for all requests
+    /// to be done, so it would not get the connection to the next server, if this one went away then.
+    fn wait_for_moment(&self) -> Result<(), AttachError> {
+        let refused = |why: &str| AttachError::Refused(why.to_string());
+        let since = Instant::now();
+        loop {
+            if self.line.state() != UpstreamState::Connected {
+                return Err(refused("its server is gone"));
+            }
+            let is_idle = in_flight(self.device.index).is_none_or(|count| count == 0);
+            if is_idle && since.elapsed() >= SETTLES {
+                return Ok(());
+            }
+            if since.elapsed() >= RESIZE_PATIENCE {
+                return Err(refused("requests are in flight all the time, which the driver would wait for"));
+            }
+            sleep(MOMENT);
+        }
+    }
+}
+
+impl Device {
     /// Returns whether the device was taken from this process (`nbd-client -d`). Another one may have it by
     /// now.
     fn is_taken(&self) -> bool {
         self.connected_by.is_some() && shown_process(self.index) != self.connected_by
     }
 
-    fn disconnect(&mut self) {
-        if !std::mem::replace(&mut self.is_connected, false) {
-            return;
+    fn reconfigure(&self, attributes: impl FnOnce(Attributes) -> Attributes) -> Result<(), Errno> {
+        self.family.command(RECONFIGURE, &attributes(Attributes::default().add_u32(INDEX, self.index)))
+    }
+
+    /// Gives the driver a connection in place of one that has ended, and waits until it is the driver's own:
+    /// it has read the byte. All requests that it has sent over the one before are to be sent again then.
+    /// `attributes`: further ones of the command.
+    fn replace(&self, stream: &UnixStream, attributes: impl Fn(Attributes) -> Attributes) {
+        for _ in 0..REPLACES {
+            if self.is_taken() {
+                return;
+            }
+            let given = self.reconfigure(|own| attributes(own).add_nested(SOCKETS, &items(stream)));
+            if given.is_err() || ioctl_fionread(stream).is_ok_and(|unread| unread == 0) {
+                return;
+            }
+            sleep(POLL);
         }
-        if !self.is_taken() {
-            // The kernel may have disconnected it already.
-            let _ = self.family.command(DISCONNECT, &Attributes::default().add_u32(INDEX, self.index));
+    }
+}
+
+impl Driver for Device {
+    fn lost(&self) {
+        // The driver goes on waiting for a server.
+        if let Ok((kernels, other)) = connection() {
+            drop(other);
+            self.replace(&kernels, |attributes| attributes);
         }
-        for socket in &self.sockets {
-            socket.shut();
+    }
+
+    fn take(&self, streams: &[UnixStream]) -> bool {
+        if self.is_taken() {
+            return false;
         }
-        for thread in self.threads.drain(..) {
-            // A panic was reported by the thread.
-            let _ = thread.join();
+        for stream in streams {
+            let given = self.reconfigure(|attributes| attributes.add_nested(SOCKETS, &items(stream)));
+            if let Err(error) = given {
+                tracing::error!(%error, "the kernel refuses the connection to the server");
+            }
         }
+        // The driver may not have noticed the end of the last one yet, and ignores this one then. One that it
+        // has, it ignores too.
+        true
+    }
+
+    fn abort(&self) {
+        let no_wait = |attributes: Attributes| attributes.add_u64(DEAD_CONNECTION_TIMEOUT, 0);
+        // Those that wait for a connection go on waiting unless they see one.
+        if let Ok((kernels, other)) = connection() {
+            self.replace(&kernels, no_wait);
+            sleep(SEEN);
+            drop(other);
+        }
+        self.lost();
     }
 }
 
 /// Process that has connected a device, as the kernel numbers it: in a container, not as it is known there.
 fn shown_process(index: u32) -> Option<String> {
     fs::read_to_string(format!("/sys/block/nbd{index}/pid")).ok().map(|shown| shown.trim_end().to_string())
+}
+
+/// Requests that a device is working at; `None` if that is unknown. Flushes do not count.
+fn in_flight(index: u32) -> Option<u64> {
+    let shown = fs::read_to_string(format!("/sys/block/nbd{index}/inflight")).ok()?;
+    shown.split_whitespace().map(|count| count.parse::<u64>().ok()).sum()
+}
+
+/// Gives a device back.
+fn disconnect(family: &Family, index: u32) -> Result<(), Errno> {
+    queue::set_timeout(&node(&format!("nbd{index}")), USUAL_TIMEOUT);
+    family.command(DISCONNECT, &Attributes::default().add_u32(INDEX, index))
+}
+
+/// A connection, with a byte for the kernel to read: its end first.
+fn connection() -> std::io::Result<(UnixStream, UnixStream)> {
+    let (kernels, mut other) = UnixStream::pair()?;
+    other.write_all(&[0])?;
+    Ok((kernels, other))
+}
+
+/// Attributes of a connection for the driver. It has its own reference to it then.
+fn items(socket: &UnixStream) -> Attributes {
+    let item = Attributes::default().add_u32(SOCKET_DESCRIPTOR, socket.as_raw_fd() as u32);
+    Attributes::default().add_nested(SOCKET_ITEM, &item)
 }
 
 /// Finds the driver, loading its module if necessary.
@@ -166,10 +271,7 @@ fn find_family() -> Result<Family, AttachError> {
 
 /// What the kernel may send.
 fn flags(shape: &Shape) -> u16 {
-    let mut flags = wire::FLAG_HAS_FLAGS
-        | wire::FLAG_SEND_TRIM
-        | wire::FLAG_SEND_WRITE_ZEROES
-        | wire::FLAG_CAN_MULTI_CONN;
+    let mut flags = wire::FLAG_HAS_FLAGS | wire::FLAG_SEND_TRIM | wire::FLAG_SEND_WRITE_ZEROES;
     if shape.write_cache {
         flags |= wire::FLAG_SEND_FLUSH | wire::FLAG_SEND_FUA;
     }
@@ -179,20 +281,20 @@ fn flags(shape: &Shape) -> u16 {
     flags
 }
 
-/// Makes a device of the sockets. Returns its number.
-fn connect(family: &Family, shape: &Shape, sockets: &[UnixStream]) -> Result<u32, AttachError> {
-    let mut items = Attributes::default();
-    for socket in sockets {
-        let item = Attributes::default().add_u32(SOCKET_DESCRIPTOR, socket.as_raw_fd() as u32);
-        items = items.add_nested(SOCKET_ITEM, &item);
-    }
+/// Makes a device that waits for a connection. Returns its number.
+fn connect(family: &Family, shape: &Shape, patience: Duration) -> Result<u32, AttachError> {
+    let (kernels, other) =
+        connection().map_err(|source| AttachError::system("cannot create sockets", source))?;
+    drop(other);
+    let kernel_waits = patience.saturating_add(KERNEL_WAITS_LONGER).min(KERNEL_WAITS_MAX);
     let attributes = Attributes::default()
         .add_u64(SIZE_BYTES, shape.size_bytes)
         .add_u64(BLOCK_SIZE_BYTES, shape.sector_bytes.into())
-        // No timeout of the driver: the bridge has its own.
+        // None: a request may take as long as it does.
         .add_u64(TIMEOUT, 0)
+        .add_u64(DEAD_CONNECTION_TIMEOUT, kernel_waits.as_secs())
         .add_u64(SERVER_FLAGS, flags(shape).into())
-        .add_nested(SOCKETS, &items);
+        .add_nested(SOCKETS, &items(&kernels));
     family.number(CONNECT, &attributes, INDEX).map_err(|error| match error {
         Errno::PERM => {
             AttachError::Missing("the kernel refuses to configure nbd (CAP_SYS_ADMIN)".to_string())
@@ -208,18 +310,18 @@ impl Node for NbdNode {
     }
 
     fn resize(&mut self, size_bytes: u64) -> Result<(), AttachError> {
-        if self.is_taken() {
+        if self.device.is_taken() {
             return Err(AttachError::Refused(format!("{} was taken from the drive", self.path.display())));
         }
-        let attributes = Attributes::default().add_u32(INDEX, self.index).add_u64(SIZE_BYTES, size_bytes);
-        self.family
-            .command(RECONFIGURE, &attributes)
+        self.wait_for_moment()?;
+        self.device
+            .reconfigure(|attributes| attributes.add_u64(SIZE_BYTES, size_bytes))
             .map_err(|error| AttachError::system("the kernel refuses a new size", error.into()))
     }
 
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError> {
         // A device of another process stays.
-        if self.is_taken() {
+        if self.device.is_taken() {
             self.disconnect();
             return Ok(());
         }
@@ -234,7 +336,7 @@ impl Node for NbdNode {
         self.disconnect();
         drop(claimed);
         let since = Instant::now();
-        while shown_process(self.index).is_some() && !self.is_taken() {
+        while shown_process(self.device.index).is_some() && !self.device.is_taken() {
             if since.elapsed() >= patience {
                 let why = who_uses(&self.path);
                 return Err(AttachError::Refused(format!("{}: {why}", self.path.display())));
@@ -251,13 +353,14 @@ impl Drop for NbdNode {
     }
 }
 
-/// Removes the device of a killed bridge. Its sockets are closed already. A device that another process has
-/// connected since then is left alone.
+/// Removes the device of a killed bridge, which works as long as the server lives: one that is in use only
+/// with `force`. A device that another process has connected since then is left alone.
 ///
 /// # Errors
 ///
-/// If it cannot be removed, or may be that of another process which has the id of the bridge by now.
-pub(super) fn clear(node: &Path, record: &Record) -> Result<(), AttachError> {
+/// If it cannot be removed, is in use, or may be that of another process which has the id of the bridge by
+/// now.
+pub(super) fn clear(node: &Path, record: &Record, force: bool) -> Result<(), AttachError> {
     let pid = record.bridge_pid;
     // A zombie may be the bridge still.
     let is_anothers = process::started(pid).is_some_and(|started| Some(started) != record.bridge_started);
@@ -272,77 +375,20 @@ pub(super) fn clear(node: &Path, record: &Record) -> Result<(), AttachError> {
                  `nbd-client -d {node}`"
             )));
         }
-        let disconnected = family.command(DISCONNECT, &Attributes::default().add_u32(INDEX, index));
-        disconnected.map_err(|error| AttachError::system(node.display(), error.into()))?;
-    }
-    Ok(())
-}
-
-impl Socket {
-    fn shut(&self) {
-        let _ = self.stream.shutdown(Shutdown::Both);
-    }
-
-    /// Sends a simple reply.
-    fn reply(&self, cookie: u64, outcome: &Outcome) {
-        let (code, data) = match outcome {
-            Ok(data) => (0, data.as_slice()),
-            Err(errno) => (errno.raw_os_error() as u32, &[][..]),
+        let failed = |error: Errno| AttachError::system(node.display(), error.into());
+        let claim = || rustix::fs::open(node, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty());
+        let _claimed = match (!force).then(claim) {
+            Some(Err(Errno::BUSY)) => return Err(in_use(node)),
+            Some(Ok(_)) if !openers(node).is_empty() => return Err(in_use(node)),
+            claimed => claimed,
         };
-        let mut message = Vec::with_capacity(16 + data.len());
-        message.extend(wire::SIMPLE_REPLY_MAGIC.to_be_bytes());
-        message.extend(code.to_be_bytes());
-        message.extend(cookie.to_be_bytes());
-        message.extend(data);
-        let _writing = self.writing.lock();
-        if (&self.stream).write_all(&message).is_err() {
-            self.shut();
-        }
+        disconnect(&family, index).map_err(failed)?;
     }
-}
-
-/// Starts a thread that receives the requests of a socket. Without a `write_cache`, the kernel sends no
-/// flushes and no FUA.
-fn answer_from(socket: Arc<Socket>, write_cache: bool, relay: Arc<Relay>) -> io::Result<JoinHandle<()>> {
-    let mut stream = BufReader::with_capacity(RECEIVE_BYTES, socket.stream.try_clone()?);
-    std::thread::Builder::new().name("nbd".into()).spawn(move || {
-        // Ends with the connection.
-        while answer_one(&mut stream, &socket, write_cache, &relay).is_ok() {}
-        socket.shut();
-    })
-}
-
-fn answer_one(
-    stream: &mut impl Read,
-    socket: &Arc<Socket>,
-    write_cache: bool,
-    relay: &Relay,
-) -> io::Result<()> {
-    let mut header = [0; REQUEST_HEADER_BYTES];
-    stream.read_exact(&mut header)?;
-    let invalid = || io::Error::from(io::ErrorKind::InvalidData);
-    let RequestHeader { flags, command, cookie, offset, length } =
-        RequestHeader::decode(&header).map_err(|_| invalid())?;
-    let fua = flags & wire::CMD_FLAG_FUA != 0;
-    let operation = match command {
-        wire::CMD_READ => Operation::Read { offset, length },
-        wire::CMD_WRITE if length <= WRITE_BYTES_MAX => {
-            let mut data = vec![0; length as usize];
-            stream.read_exact(&mut data)?;
-            Operation::Write { offset, data, fua }
-        }
-        wire::CMD_FLUSH => Operation::Flush,
-        wire::CMD_TRIM => Operation::Trim { offset, length, fua },
-        wire::CMD_WRITE_ZEROES => {
-            Operation::WriteZeroes { offset, length, no_hole: flags & wire::CMD_FLAG_NO_HOLE != 0, fua }
-        }
-        // Of which the kernel sends only "disconnect".
-        _ => return Err(invalid()),
-    };
-    let socket = socket.clone();
-    let done: Done = Box::new(move |outcome| socket.reply(cookie, &outcome));
-    relay.submit(if write_cache { operation } else { operation.durable() }, done);
     Ok(())
+}
+
+fn in_use(node: &Path) -> AttachError {
+    AttachError::Refused(format!("{}: {}", node.display(), who_uses(node)))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::path::Path;
+use std::time::Duration;
 
 /// Makes the kernel send flushes to a new node. An administrator may have written `write through` to
 /// `queue/write_cache` of the device when it was another disk, and the kernel (6.18) keeps that.
@@ -24,6 +25,16 @@ fn send_flushes_in(sys: &Path, node: &Path) -> io::Result<()> {
         return fs::write(attribute, "write back");
     }
     Ok(())
+}
+
+/// Sets the time after which the driver looks what has become of a request.
+pub(super) fn set_timeout(node: &Path, timeout: Duration) {
+    let name = node.file_name().unwrap_or_default();
+    let attribute = Path::new("/sys/block").join(name).join("queue/io_timeout");
+    if let Err(error) = fs::write(&attribute, timeout.as_millis().to_string()) {
+        let attribute = attribute.display();
+        tracing::warn!(%error, %attribute, "after a kill of the server, requests in flight may wait for 30 seconds");
+    }
 }
 
 #[cfg(test)]

@@ -1,77 +1,76 @@
-//! A device of the kernel's `ublk` driver. The bridge copies data by reading and writing the driver's own
-//! device (`UBLK_F_USER_COPY`): once, between the relay's buffers and the kernel's pages.
+//! A device of the kernel's `ublk` driver, whose queues the drive's server has.
 //!
-//! The device survives the bridge. Without a bridge the driver holds requests, and passes them to the next
-//! one (`UBLK_F_USER_RECOVERY`, `UBLK_F_USER_RECOVERY_REISSUE`).
+//! The device survives its server and its keeper. Without a server the driver holds requests, and issues them
+//! to the next one (`UBLK_F_USER_RECOVERY`, `UBLK_F_USER_RECOVERY_REISSUE`).
 //!
-//! The bindings are the bridge's own, over `io-uring`: the crate `libublk` brings an executor, fixes the
-//! version of `io-uring`, and needs libclang to build, for a dozen commands and three structures.
+//! The bindings are the project's own (crate `ublk`, and `kernel/ublk_control.rs`), over `io-uring`: the
+//! crate `libublk` brings an executor, fixes the version of `io-uring`, and needs libclang to build, for a
+//! dozen commands and three structures.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::thread::{JoinHandle, sleep};
+use std::sync::{Arc, mpsc};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use ublk::{Info, Parameters, SECTOR_SHIFT};
 
-use super::ublk_requests::IdleQueue;
-use super::ublk_structures::{
-    INFO_BYTES, Info, SECTOR_SHIFT, empty_parameters, new_device, parameters, shown,
-};
+use super::ublk_driver::{UblkDriver, appears, info};
 use super::ublk_takeover::{Beginning, beginning, linux};
-use super::{Drive, Node};
+use super::{Node, Source, queue};
+use crate::drive::Drive;
 use crate::error::AttachError;
 use crate::kernel::{UblkCommand, UblkControl};
+use crate::line::Line;
 use crate::place::fingerprint;
 use crate::processors;
-use crate::relay::Relay;
 use crate::shape::Shape;
 use crate::takeover::Takeover;
-use host::block::node;
+use crate::upstream::{NotConnected, Supply, spawn};
 
 /// Queues of a device: one for each core, up to this number.
 const QUEUES_MAX: usize = 4;
-/// Time for the nodes of a new device to appear.
-const NODE_APPEARS: Duration = Duration::from_secs(5);
-/// Time for a device to be free of its last bridge. If all requests of a queue were in flight, Linux before
-/// 6.16 notices its end only when they time out, after 30 seconds.
-const QUIESCES: Duration = Duration::from_secs(90);
-const POLL: Duration = Duration::from_millis(20);
-/// Attempts of a command that a signal interrupts.
-const TRIES: usize = 100;
+/// Longest wait for the server to take a new device.
+const SERVER_PATIENCE: Duration = Duration::from_secs(30);
+/// The same for a device that had another keeper. If that one's program set no timeout for requests (0.3),
+/// and all of a queue were in flight, Linux before 6.16 notices the end of that program after 30 to 60
+/// seconds.
+const TAKEOVER_PATIENCE: Duration = Duration::from_secs(90);
+/// Timeout of requests. Nothing happens to one that takes longer. But Linux before 6.16 looks only then
+/// whether a server has ended that had all requests of a queue.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// `ENOTSUPP`, which is not an error number for programs: of the driver before Linux 6.9, for commands that
 /// it does not know.
 const ENOTSUPP: Errno = Errno::from_raw_os_error(524);
 
 /// See the [module](self).
 pub(super) struct UblkNode {
-    id: u32,
     path: PathBuf,
-    /// See [`mark`].
-    mark: u64,
-    control: UblkControl,
-    /// `None` once the device is removed, and until it is taken over.
-    threads: Option<Vec<JoinHandle<()>>>,
-    /// The device waits for another bridge if this node is dropped.
+    driver: Arc<UblkDriver>,
+    line: Arc<Line>,
+    /// The device waits for another keeper if this node is dropped.
     is_kept: bool,
+    /// The device is removed, or is being removed.
+    is_removed: bool,
+    /// Removal that takes long: it waits for a server that hangs.
+    removing: Option<JoinHandle<()>>,
 }
 
 impl UblkNode {
     /// `note` is called with the path before a device exists that survives this process.
     pub(super) fn make(
-        relay: &Arc<Relay>,
+        source: Source,
         drive: &Drive,
         note: impl FnOnce(&Path) -> Result<(), AttachError>,
-    ) -> Result<UblkNode, AttachError> {
+    ) -> Result<(UblkNode, Arc<Line>), AttachError> {
         let mut control = open_control()?;
         let queues = processors::each(QUEUES_MAX) as u16;
-        let mark = mark(&drive.identity.uuid);
-        let mut info = new_device(queues, mark);
+        let mut info = Info::encode_new(queues, mark(&drive.identity.uuid));
         control.send(UblkCommand::Add, u32::MAX, &mut info, 0).map_err(|error| match error {
             error if is_unknown(error) => AttachError::Missing(
                 "the kernel's ublk driver is too old: Linux 6.5 or newer is needed".to_string(),
@@ -82,40 +81,44 @@ impl UblkNode {
             error => AttachError::system("cannot add a ublk device", error.into()),
         })?;
         let info = Info::decode(&info);
-        let path = node(&format!("ublkb{}", info.id));
-        let threads = Some(Vec::new());
-        let mut node = UblkNode { id: info.id, path, mark, control, threads, is_kept: false };
+        let driver =
+            UblkDriver::new(control, &info, !drive.shape.write_cache, None, source.note_step.clone());
+        let node = UblkNode::start(driver, source, false)?;
         note(&node.path)?;
-        node.command(UblkCommand::SetParameters, &mut parameters(&drive.shape), 0)?;
-        let queues = idle_queues(info, drive.shape.write_cache, relay)?;
-        node.start(queues, UblkCommand::Start, |_| Ok(()))?;
+        node.command(UblkCommand::SetParameters, &mut parameters(&drive.shape).encode())?;
+        node.pass(SERVER_PATIENCE).map_err(AttachError::ServerGone)?;
         let path = node.path.clone();
-        appears(&path, || fs::metadata(&path))?;
-        Ok(node)
+        appears(|| fs::metadata(&path)).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => {
+                let why = format!("the kernel made a device, but there is no {}", path.display());
+                AttachError::Missing(why)
+            }
+            _ => AttachError::system(path.display(), error),
+        })?;
+        node.settle();
+        let line = node.line.clone();
+        Ok((node, line))
     }
 
-    /// Takes over the device of a killed bridge. The bridge has ended: its server has no requests of it left.
-    /// Returns the shape of the device. If this fails, the device keeps waiting.
+    /// Takes over the device of a killed keeper, which has ended. Returns the shape of the device. If this
+    /// fails, the device keeps waiting.
     pub(super) fn recover(
-        relay: &Arc<Relay>,
+        source: Source,
         drive: &Drive,
         path: &Path,
         last: Option<Takeover>,
-        mut note: impl FnMut(Option<Takeover>) -> Result<(), AttachError>,
-    ) -> Result<(UblkNode, Shape), AttachError> {
+    ) -> Result<(UblkNode, Arc<Line>, Shape), AttachError> {
         let refused = |why: &str| AttachError::Refused(format!("{}: {why}", path.display()));
+        let failed = |error: Errno| AttachError::system(path.display(), error.into());
         let id = number(path).ok_or_else(|| refused("no ublk device"))?;
-        let (path_owned, control) = (path.to_path_buf(), open_control()?);
-        let mark = mark(&drive.identity.uuid);
-        let mut node = UblkNode { id, path: path_owned, mark, control, threads: None, is_kept: true };
-        let info =
-            info(&mut node.control, id).map_err(|error| AttachError::system(path.display(), error.into()))?;
-        if info.mark != mark {
+        let mut control = open_control()?;
+        let info = info(&mut control, id).map_err(failed)?;
+        if info.mark != mark(&drive.identity.uuid) {
             return Err(refused(&unfit("it belongs to a different drive than the one being served now")));
         }
-        let mut bytes = empty_parameters();
-        node.command(UblkCommand::GetParameters, &mut bytes, 0)?;
-        let shape = shown(&bytes);
+        let mut bytes = Parameters::empty();
+        control.send(UblkCommand::GetParameters, id, &mut bytes, 0).map_err(failed)?;
+        let shape = shape(&Parameters::decode(&bytes));
         if drive.shape.size_bytes < shape.size_bytes
             || (drive.shape.sector_bytes, drive.shape.read_only) != (shape.sector_bytes, shape.read_only)
         {
@@ -123,117 +126,81 @@ impl UblkNode {
                 "the drive is smaller, or has another sector size or read-only setting, than when it was attached",
             )));
         }
-        let beginning = beginning(last, info.queues, linux());
-        if beginning == Beginning::Refused {
+        if beginning(last, info.queues, linux()) == Beginning::Refused {
             return Err(refused(
                 "a bridge was killed while it took the device over, and this Linux may crash if that is tried again; \
                  `pumice detach --force` tears the device down, mounted or not",
             ));
         }
         // As the kernel sees the device, whatever the drive has now.
-        let queues = idle_queues(info, shape.write_cache, relay)?;
-        node.begin_recovery(beginning, last, &mut note)?;
-        // From here to the end of the recovery, killing this process may make the device unusable: do not
-        // wait.
-        node.start(queues, UblkCommand::EndRecovery, |step| note(Some(step)))?;
-        Ok((node, shape))
+        let note_step = source.note_step.clone();
+        let driver = UblkDriver::new(control, &info, !shape.write_cache, Some(last), note_step);
+        let node = UblkNode::start(driver, source, true)?;
+        node.pass(TAKEOVER_PATIENCE).map_err(AttachError::ServerGone)?;
+        node.settle();
+        let line = node.line.clone();
+        Ok((node, line, shape))
     }
 
-    fn begin_recovery(
-        &mut self,
-        beginning: Beginning,
-        last: Option<Takeover>,
-        note: &mut impl FnMut(Option<Takeover>) -> Result<(), AttachError>,
-    ) -> Result<(), AttachError> {
+    fn start(driver: UblkDriver, source: Source, is_kept: bool) -> Result<UblkNode, AttachError> {
+        let driver = Arc::new(driver);
+        let line = Line::start(source.connected, source.server, source.patience);
+        let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
+        let path = driver.path.clone();
+        Ok(UblkNode { path, driver, line, is_kept, is_removed: false, removing: None })
+    }
+
+    /// Passes the device to the server, and to those that follow.
+    fn pass(&self, patience: Duration) -> Result<(), NotConnected> {
         let since = Instant::now();
-        loop {
-            // The kernel refuses until it has cleaned up after the last bridge. Nothing is noted meanwhile.
-            let mut outcome = info(&mut self.control, self.id)
-                .and_then(|info| if info.is_waiting { Ok(()) } else { Err(Errno::BUSY) });
-            if outcome.is_ok() {
-                note(Some(Takeover::Asked))?;
-                outcome = self.control.send(UblkCommand::StartRecovery, self.id, &mut [], 0);
-                if outcome == Err(Errno::INVAL) && beginning == Beginning::AskUnlessDone {
-                    tracing::info!("continuing an interrupted takeover");
-                    outcome = Ok(());
-                }
-                if outcome.is_err() {
-                    note(last)?;
-                }
-            }
-            match outcome {
-                Ok(()) => return Ok(()),
-                Err(Errno::BUSY) if since.elapsed() < QUIESCES => sleep(POLL),
-                Err(error) => {
-                    let what = format!("{}: cannot take it over", self.path.display());
-                    return Err(AttachError::system(what, error.into()));
-                }
-            }
-        }
+        self.line.bring(Supply::Queues(self.driver.clone()), Box::new(self.driver.clone()), patience)?;
+        let left = patience.saturating_sub(since.elapsed());
+        self.driver.wait_until_live(left).map_err(|why| NotConnected(Some(why)))
     }
 
-    fn command(&mut self, command: UblkCommand, buffer: &mut [u8], number: u64) -> Result<(), AttachError> {
-        let failed = |error: Errno| AttachError::system(format!("ublk: {command:?}"), error.into());
-        for _ in 0..TRIES {
-            match self.control.send(command, self.id, buffer, number) {
-                Err(Errno::INTR) => {}
-                outcome => return outcome.map_err(failed),
-            }
-        }
-        Err(failed(Errno::INTR))
+    fn settle(&self) {
+        queue::set_timeout(&self.path, REQUEST_TIMEOUT);
     }
 
-    /// Passes the device to the queues, then starts it. `note` is called with each step.
-    fn start(
-        &mut self,
-        queues: Vec<IdleQueue>,
-        command: UblkCommand,
-        mut note: impl FnMut(Takeover) -> Result<(), AttachError>,
-    ) -> Result<(), AttachError> {
-        let data = node(&format!("ublkc{}", self.id));
-        let opened = Arc::new(appears(&data, || File::options().read(true).write(true).open(&data))?);
-        note(Takeover::Begun)?;
-        // All at once: being killed when only some have sent their commands is the worst case.
-        for queue in &queues {
-            queue.open(opened.clone());
-        }
-        let threads: io::Result<Vec<_>> = queues.into_iter().map(IdleQueue::opened).collect();
-        let threads = threads.map_err(no_queue)?;
-        if let Err(error) = note(Takeover::Ready) {
-            // Keeps trying: the recovery is almost complete, and ending this process helps nobody.
-            tracing::warn!("{error}");
-        }
-        self.command(command, &mut [], std::process::id().into())?;
-        self.threads = Some(threads);
-        Ok(())
+    fn command(&self, command: UblkCommand, buffer: &mut [u8]) -> Result<(), AttachError> {
+        self.driver
+            .command(command, buffer, 0)
+            .map_err(|error| AttachError::system(format!("ublk: {command:?}"), error.into()))
     }
 
-    /// Returns whether another program has removed the device. The number may be another one's by now; not
-    /// before the queues have closed it.
-    fn is_taken(&mut self) -> bool {
-        match info(&mut self.control, self.id) {
-            Ok(info) => info.mark != self.mark,
-            Err(error) => error == Errno::NODEV,
-        }
-    }
-
-    fn delete(&mut self, claimed: Option<OwnedFd>) -> Result<(), AttachError> {
-        let Some(threads) = self.threads.take() else { return Ok(()) };
-        let is_taken = self.is_taken();
-        if !is_taken {
-            // A device that was not started cannot be stopped.
-            let _ = self.control.send(UblkCommand::Stop, self.id, &mut [], 0);
-        }
-        drop(claimed);
-        for thread in threads {
-            // A panic was reported by the thread.
-            let _ = thread.join();
-        }
-        if is_taken {
+    /// Stops and removes the device. The server has it meanwhile: the kernel writes back what is left. One
+    /// that hangs is not waited for longer than `patience`; then this goes on when it has ended.
+    fn delete(&mut self, claimed: Option<OwnedFd>, patience: Duration) -> Result<(), AttachError> {
+        if std::mem::replace(&mut self.is_removed, true) {
             return Ok(());
         }
-        delete(&mut self.control, self.id)
-            .map_err(|error| AttachError::system(self.path.display(), error.into()))
+        let failed = |error: io::Error| AttachError::system(self.path.display(), error);
+        let (driver, line) = (self.driver.clone(), self.line.clone());
+        let (sender, removed) = mpsc::channel();
+        let remove = move || {
+            let outcome = if driver.is_taken() {
+                Ok(())
+            } else {
+                UblkControl::open().and_then(|mut control| {
+                    // A device that was not started cannot be stopped.
+                    let _ = control.send(UblkCommand::Stop, driver.id, &mut [], 0);
+                    drop(claimed);
+                    line.release();
+                    Ok(delete(&mut control, driver.id)?)
+                })
+            };
+            line.release();
+            // The receiver is gone if it took too long.
+            let _ = sender.send(outcome);
+        };
+        self.removing = Some(spawn("remove", remove).map_err(failed)?);
+        match removed.recv_timeout(patience) {
+            Ok(outcome) => outcome.map_err(failed),
+            Err(_) => {
+                let why = "the kernel waits for requests that its server has";
+                Err(AttachError::Refused(format!("{}: {why}", self.path.display())))
+            }
+        }
     }
 }
 
@@ -243,11 +210,10 @@ impl Node for UblkNode {
     }
 
     fn resize(&mut self, size_bytes: u64) -> Result<(), AttachError> {
-        if self.is_taken() {
+        if self.driver.is_taken() {
             return Err(AttachError::Refused(format!("{} was taken from the drive", self.path.display())));
         }
-        let resized =
-            self.control.send(UblkCommand::UpdateSize, self.id, &mut [], size_bytes >> SECTOR_SHIFT);
+        let resized = self.driver.command(UblkCommand::UpdateSize, &mut [], size_bytes >> SECTOR_SHIFT);
         resized.map_err(|error| match error {
             error if is_unknown(error) => AttachError::Missing(
                 "a ublk device cannot grow before Linux 6.16: detach the drive and attach it again"
@@ -261,23 +227,44 @@ impl Node for UblkNode {
         self.is_kept = true;
     }
 
-    fn remove(&mut self, _patience: Duration, force: bool) -> Result<(), AttachError> {
-        if self.is_taken() {
-            return self.delete(None);
-        }
+    fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError> {
         let failed = |error: Errno| AttachError::system(self.path.display(), error.into());
-        let claimed = claim(&self.path).map_err(failed)?;
-        // Requests fail, because the server was given up.
-        rustix::fs::fsync(&claimed).or_else(|error| if force { Ok(()) } else { Err(failed(error)) })?;
-        self.delete(Some(claimed))
+        let claimed = match claim(&self.path) {
+            Ok(claimed) => Some(claimed),
+            // It was given up, and the kernel has stopped it.
+            Err(Errno::NOENT | Errno::NXIO | Errno::NODEV) => None,
+            Err(_) if self.driver.is_taken() => None,
+            // The kernel is stopping it.
+            Err(Errno::BUSY) if force => None,
+            Err(error) => return Err(failed(error)),
+        };
+        if let Some(claimed) = &claimed {
+            // Requests fail if the server was given up.
+            rustix::fs::fsync(claimed).or_else(|error| if force { Ok(()) } else { Err(failed(error)) })?;
+        }
+        match self.delete(claimed, patience) {
+            // Its server is ended next.
+            Err(AttachError::Refused(why)) if force => {
+                tracing::warn!("{why}");
+                Ok(())
+            }
+            deleted => deleted,
+        }
     }
 }
 
 impl Drop for UblkNode {
     fn drop(&mut self) {
-        if !self.is_kept {
+        if self.is_kept {
+            // The end of its connections ends the server's queues. Nothing is to be aborted.
+            self.line.release();
+        } else {
             // An error cannot be reported here.
-            let _ = self.delete(None);
+            let _ = self.delete(None, SERVER_PATIENCE);
+        }
+        if let Some(removing) = self.removing.take() {
+            // A panic was reported by the thread.
+            let _ = removing.join();
         }
     }
 }
@@ -287,15 +274,16 @@ fn unfit(why: &str) -> String {
     format!("{why}; `pumice detach --force` tears the device down, mounted or not")
 }
 
-/// Starts the queues of a device, without it.
-fn idle_queues(info: Info, write_cache: bool, relay: &Arc<Relay>) -> Result<Vec<IdleQueue>, AttachError> {
-    (0..info.queues)
-        .map(|number| IdleQueue::start(number, info.depth, write_cache, relay.clone()).map_err(no_queue))
-        .collect()
+/// What a device of this shape shows.
+fn parameters(shape: &Shape) -> Parameters {
+    let Shape { size_bytes, sector_bytes, read_only, write_cache } = *shape;
+    Parameters { size_bytes, sector_bytes, read_only, write_cache }
 }
 
-fn no_queue(source: io::Error) -> AttachError {
-    AttachError::system("cannot start a queue of ublk", source)
+/// The shape of a device that shows this.
+fn shape(shown: &Parameters) -> Shape {
+    let Parameters { size_bytes, sector_bytes, read_only, write_cache } = *shown;
+    Shape { size_bytes, sector_bytes, read_only, write_cache }
 }
 
 /// Returns whether the device of a killed bridge waits for another one.
@@ -342,12 +330,6 @@ fn mark(uuid: &str) -> u64 {
     fingerprint(uuid.as_bytes())
 }
 
-fn info(control: &mut UblkControl, id: u32) -> Result<Info, Errno> {
-    let mut bytes = [0; INFO_BYTES];
-    control.send(UblkCommand::GetInfo, id, &mut bytes, 0)?;
-    Ok(Info::decode(&bytes))
-}
-
 /// Removes a device that is stopped. If a process has it open still, it goes when that closes it.
 fn delete(control: &mut UblkControl, id: u32) -> Result<(), Errno> {
     match control.send(UblkCommand::DeleteLater, id, &mut [], 0) {
@@ -385,22 +367,6 @@ fn open_control() -> Result<UblkControl, AttachError> {
             _ => error.to_string(),
         })
     })
-}
-
-/// Tries until a node is there.
-fn appears<T>(path: &Path, attempt: impl Fn() -> io::Result<T>) -> Result<T, AttachError> {
-    let since = Instant::now();
-    loop {
-        match attempt() {
-            Ok(opened) => return Ok(opened),
-            Err(_) if since.elapsed() < NODE_APPEARS => sleep(POLL),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let why = format!("the kernel made a device, but there is no {}", path.display());
-                return Err(AttachError::Missing(why));
-            }
-            Err(error) => return Err(AttachError::system(path.display(), error)),
-        }
-    }
 }
 
 /// Number of a device.

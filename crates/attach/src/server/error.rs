@@ -9,8 +9,9 @@ use status::shown;
 
 use super::{CLOSING, LEFT_ANSWERS, NEGOTIATION};
 use crate::identity::DifferentDrive;
+use crate::upstream::BoxedError;
 
-/// Reason why there is no connection to the server of a drive. The relay tries again.
+/// Reason why there is no connection to the server of a drive. The line tries again.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServerError {
     /// No server has the drive open.
@@ -68,6 +69,9 @@ pub(crate) enum ServerError {
         /// Error of connecting or negotiating.
         source: NegotiationError,
     },
+    /// The device cannot be passed to the server.
+    #[error(transparent)]
+    Device(BoxedError),
     /// Another server took the drive over while this one was being connected.
     #[error("its server was replaced meanwhile")]
     Replaced,

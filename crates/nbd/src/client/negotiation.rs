@@ -1,11 +1,16 @@
 //! The client's side of the negotiation.
 
+use std::fs::File;
 use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 
+use fuse::Share;
+
 use super::protocol;
-use crate::connection::delivery::FuseDevice;
-use crate::fence::attachment::{COMES, RETURNS};
+use crate::connection::front_end;
+use crate::connection::ublk_queue::QueueNumber;
+use crate::fence::attachment::{FOR_KERNEL, RETURNS, UNCACHED};
 use crate::wire::option_reply::{OPTION_REPLY_HEADER_BYTES, OptionReplyHeader};
 use crate::wire::protocol as wire;
 
@@ -14,6 +19,10 @@ const OPTION_REPLY_BYTES_MAX: u32 = 64 << 10;
 
 /// Most replies to an option.
 const OPTION_REPLIES_MAX: u32 = 1024;
+
+/// Why a server does not take requests of the kernel.
+const NOT_FOR_KERNEL: &str =
+    "the server takes no requests from the kernel: it is of an older program, or of another user";
 
 /// Result of a negotiation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,22 +53,40 @@ pub fn negotiate(stream: &mut (impl Read + Write), name: &str, replies: Replies)
     choose(stream, name, replies)
 }
 
+/// Where the server takes requests from, if not from the stream.
+#[derive(Clone, Copy, Debug)]
+pub enum Brought<'a> {
+    /// A [FUSE device](crate::front_end).
+    Fuse(&'a Share),
+    /// A [queue of a ublk device](crate::ublk_queue), and the driver's own device.
+    Queue(QueueNumber, &'a File),
+}
+
 /// Extensions that a bridge requests from the server of a drive.
 #[derive(Clone, Copy, Debug)]
 pub struct Wishes<'a> {
-    /// Device to which the server [delivers](crate::delivery) the data of reads on request.
-    pub device: Option<&'a FuseDevice>,
+    /// Where the server takes requests from, if not from the stream.
+    pub brings: Option<Brought<'a>>,
     /// The [opening](crate::attachment) of the device that must be behind the name; empty: any.
     pub opening: &'a str,
     /// The device of the drive was there before, and may be in use: see [`crate::attachment`].
     pub returns: bool,
+    /// A driver of the kernel takes the stream, after the negotiation.
+    pub for_kernel: bool,
+    /// No flushes are sent: each change is to be durable before its reply.
+    pub uncached: bool,
+}
+
+impl Wishes<'_> {
+    fn flags(&self) -> u8 {
+        let flag = |is_set, flag| if is_set { flag } else { 0 };
+        flag(self.returns, RETURNS) | flag(self.for_kernel, FOR_KERNEL) | flag(self.uncached, UNCACHED)
+    }
 }
 
 /// Extensions that a server agreed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// It delivers what it reads.
-    pub delivers: bool,
     /// It knows that the drive is [attached](crate::attachment), and keeps others from undoing that.
     pub attaches: bool,
 }
@@ -68,24 +95,24 @@ pub struct Agreed {
 /// agrees to nothing.
 ///
 /// # Errors
-/// As [`negotiate`]: the server refuses if other clients have write access.
+/// As [`negotiate`]: the server refuses if other clients have write access. One of an older program refuses
+/// to serve the kernel.
 pub fn negotiate_attachment(stream: &mut UnixStream, name: &str, wishes: Wishes<'_>) -> io::Result<Agreed> {
     greet(stream)?;
     let mut client = Client { stream, replies: 0 };
-    let mut delivers = false;
-    if let Some(device) = wishes.device
-        && client.option(wire::OPT_DELIVER, &[])?.kind == wire::REP_ACK
-    {
-        device.send(client.stream)?;
-        delivers = client.option_reply(wire::OPT_DELIVER)?.kind == wire::REP_ACK;
+    if let Some(brought) = wishes.brings {
+        client.bring(brought)?;
     }
-    let arrival = if wishes.returns { RETURNS } else { COMES };
-    let data = [&[arrival], wishes.opening.as_bytes()].concat();
+    let flags = wishes.flags();
+    let data = [&[flags], wishes.opening.as_bytes()].concat();
     // An older program takes the byte alone.
     let attaches = client.option(wire::OPT_ATTACH, &data)?.kind == wire::REP_ACK
-        || data.len() > 1 && client.option(wire::OPT_ATTACH, &[arrival])?.kind == wire::REP_ACK;
+        || data.len() > 1 && client.option(wire::OPT_ATTACH, &[flags])?.kind == wire::REP_ACK;
+    if wishes.for_kernel && !attaches {
+        return Err(protocol(NOT_FOR_KERNEL));
+    }
     choose(stream, name, Replies::Simple)?;
-    Ok(Agreed { delivers, attaches })
+    Ok(Agreed { attaches })
 }
 
 /// Reads the greeting and answers it.
@@ -127,6 +154,32 @@ pub(super) fn choose(
     }
     found.size_bytes = client.go(name)?;
     Ok(found)
+}
+
+impl Client<'_, UnixStream> {
+    /// Hands a device over to the server.
+    fn bring(&mut self, brought: Brought<'_>) -> io::Result<()> {
+        let (option, data) = match brought {
+            Brought::Fuse(_) => (wire::OPT_FUSE, Vec::new()),
+            Brought::Queue(queue, _) => (wire::OPT_UBLK, queue.encode().to_vec()),
+        };
+        let mut reply = self.option(option, &data)?;
+        if reply.kind == wire::REP_ACK {
+            match brought {
+                Brought::Fuse(share) => front_end::send(self.stream, share)?,
+                Brought::Queue(_, character) => {
+                    front_end::send_descriptors(self.stream, &[character.as_fd()])?;
+                }
+            }
+            reply = self.option_reply(option)?;
+        }
+        let said = String::from_utf8_lossy(&reply.data);
+        match reply.kind {
+            wire::REP_ACK => Ok(()),
+            wire::REP_ERR_UNSUP => Err(protocol(NOT_FOR_KERNEL)),
+            kind => Err(protocol(format!("the server does not take the device: {said} (error {kind:#x})"))),
+        }
+    }
 }
 
 struct Client<'a, S> {

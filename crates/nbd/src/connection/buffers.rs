@@ -3,6 +3,8 @@
 
 use std::task::{Context, Poll, ready};
 
+use fuse::Payload;
+
 use crate::limits::budget::Lease;
 
 /// Smallest buffer, in bytes.
@@ -11,24 +13,38 @@ const SMALLEST_BYTES: usize = 4096;
 /// Bytes of buffers kept for reuse by a connection.
 const KEPT_BYTES_MAX: usize = 16 << 20;
 
-/// The data of one request: `len` bytes of a buffer that may be larger.
+/// The data of one request: `len` bytes of a buffer that may be larger, or the data of a write where the
+/// kernel has put it.
 #[derive(Default)]
 pub(crate) struct Buffer {
     bytes: Box<[u8]>,
     len: usize,
+    payload: Option<Payload>,
 }
 
 impl Buffer {
     /// Creates a buffer of zeros, of the size in which [`Memory`] has them. It is not charged.
     pub(crate) fn zeroed(len: usize) -> Buffer {
-        Buffer { bytes: vec![0; footprint_bytes(len)].into_boxed_slice(), len }
+        Buffer { bytes: vec![0; footprint_bytes(len)].into_boxed_slice(), len, payload: None }
+    }
+
+    /// The data of a write. It is not charged.
+    pub(crate) fn of_payload(payload: Payload) -> Buffer {
+        Buffer { payload: Some(payload), ..Buffer::default() }
     }
 
     pub(crate) fn as_slice(&self) -> &[u8] {
-        &self.bytes[..self.len]
+        self.payload.as_ref().map_or(&self.bytes[..self.len], Payload::as_slice)
     }
 
+    /// Bytes of it that are charged.
+    pub(crate) fn charged_bytes(&self) -> usize {
+        self.len
+    }
+
+    /// For the data of a read.
     pub(crate) fn as_mut_slice(&mut self) -> &mut [u8] {
+        debug_assert!(self.payload.is_none(), "data of a write is not changed");
         &mut self.bytes[..self.len]
     }
 }
@@ -82,7 +98,7 @@ impl<'a> Memory<'a> {
             debug_assert_eq!(bytes.len(), footprint, "buffers are kept by size");
             class.unused = class.unused.min(class.buffers.len());
             self.kept_bytes -= footprint;
-            return Poll::Ready(Buffer { bytes, len });
+            return Poll::Ready(Buffer { bytes, len, payload: None });
         }
         ready!(self.poll_charge(cx, footprint));
         Poll::Ready(Buffer::zeroed(len))

@@ -9,7 +9,7 @@ use device::Device;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, timeout};
 
-use crate::connection::delivery::FuseDevice;
+use crate::connection::front_end::FrontEnd;
 use crate::error::ConnectionError;
 use crate::exports::export::Chosen;
 use crate::fence::{Attached, BridgeArrival, DROP_TIME, Member, Question};
@@ -33,8 +33,8 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 pub(crate) struct Entry<D> {
     pub(crate) export: Chosen<D>,
     pub(crate) session: Session,
-    /// Where the data of reads can be delivered.
-    pub(crate) delivery: Option<Arc<FuseDevice>>,
+    /// Where requests come from, if not from the stream.
+    pub(crate) front_end: Option<FrontEnd>,
     /// How it arrived, if the client is the bridge of an attached drive.
     pub(crate) bridge: Option<BridgeArrival>,
     /// The option by which the client chose the export.
@@ -69,7 +69,8 @@ impl<D: Device> Entry<D> {
         config: &ServerConfig,
     ) -> Result<Begun, ConnectionError> {
         let number = writer.number;
-        if self.session.read_only {
+        // Who serves the device of a read-only drive has to be alone, too.
+        if self.session.read_only && self.front_end.is_none() {
             send(stream, &self.answer, config.handshake_timeout).await?;
             return Ok(Begun::Transmission(None));
         }
@@ -84,12 +85,7 @@ impl<D: Device> Entry<D> {
                     None => return Ok(Begun::Left),
                 }
             }
-            None => {
-                if self.export.sharing.is_marked() {
-                    self.export.fence().changes().expect_bridge();
-                }
-                None
-            }
+            None => None,
         };
         question.check_client(|| presence(stream));
         send(stream, &self.answer, config.handshake_timeout).await?;

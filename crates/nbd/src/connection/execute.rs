@@ -7,9 +7,7 @@ use tokio::sync::Semaphore;
 use tracing::Instrument;
 
 use crate::connection::buffers::Buffer;
-use crate::connection::delivery::{self, FuseDevice};
 use crate::fence::Member;
-use crate::fence::attachment::Foreign;
 use crate::limits::helpers::{Assignment, Running};
 use crate::wire::operation::Operation;
 use crate::wire::protocol::{Errno, MAX_PAYLOAD_BYTES};
@@ -32,8 +30,6 @@ pub(crate) struct Finished {
     pub(crate) request: Request,
     pub(crate) buffer: Buffer,
     pub(crate) result: Result<Vec<Extent>, DeviceError>,
-    /// The data was delivered: the client needs no reply.
-    pub(crate) is_delivered: bool,
 }
 
 /// Context in which the requests of a connection run.
@@ -41,10 +37,6 @@ pub(crate) struct Executor<'a, D> {
     pub(crate) device: &'a Arc<D>,
     /// `None` if the client may only read.
     pub(crate) member: Option<Arc<Member>>,
-    /// Where the data of reads that ask for it is delivered.
-    pub(crate) delivery: Option<Arc<FuseDevice>>,
-    /// Set if the bridge of the device has to hear of changes.
-    pub(crate) foreign: Option<Foreign>,
     /// [`LONG_RANGES_MAX`] permits.
     pub(crate) long_ranges: Semaphore,
     /// The client.
@@ -91,25 +83,14 @@ async fn perform_in_turn<D: Device>(
     buffer: Buffer,
 ) -> Finished {
     let Executor { long_ranges, requester, .. } = executor;
-    let refused = |buffer, error| Finished { request, buffer, result: Err(error), is_delivered: false };
     let _turn = match is_long_range(&request.operation) {
         true => match requester.during(long_ranges.acquire()).await {
             Ok(turn) => turn.ok(),
-            Err(left) => return refused(buffer, left),
+            Err(left) => return Finished { request, buffer, result: Err(left) },
         },
         false => None,
     };
-    let Some((foreign, range)) = executor.foreign.as_ref().zip(request.operation.change()) else {
-        return perform_assigned(executor, assignment, request, buffer).await;
-    };
-    if let Err(error) = requester.during(foreign.admit()).await.flatten() {
-        return refused(buffer, error);
-    }
-    let finished = perform_assigned(executor, assignment, request, buffer).await;
-    match finished.result.is_ok().then_some(foreign.tell(range)) {
-        Some(told) => Finished { result: told.await.and(finished.result), ..finished },
-        None => finished,
-    }
+    perform_assigned(executor, assignment, request, buffer).await
 }
 
 /// Runs `request` on the thread of its place.
@@ -120,39 +101,33 @@ async fn perform_assigned<D: Device>(
     buffer: Buffer,
 ) -> Finished {
     let Executor { device, member, requester, .. } = executor;
-    let delivery = match request.operation {
-        Operation::Read { deliver: true, .. } => executor.delivery.as_ref(),
-        _ => None,
-    };
     let Some(handle) = assignment.as_ref().and_then(Assignment::handle) else {
-        let finished =
-            perform(&***device, requester, delivery.map(|device| &**device), request, buffer).await;
+        let finished = perform(&***device, requester, request, buffer).await;
         // A place on this thread counts until the request is done.
         drop(assignment);
         return finished;
     };
-    let bytes = buffer.as_slice().len();
-    let (device, member, delivery) = (Arc::clone(device), member.clone(), delivery.cloned());
+    let bytes = buffer.charged_bytes();
+    let (device, member) = (Arc::clone(device), member.clone());
     let requester = requester.clone();
     let request_there = async move {
         // A thread that works at the request when the connection is dropped ends it only later.
         let _member = member;
-        perform(&*device, &requester, delivery.as_deref(), request, buffer).await
+        perform(&*device, &requester, request, buffer).await
     }
     .instrument(tracing::Span::current());
     Running::start(&handle, assignment, request_there).result().await.unwrap_or_else(|| {
         // The buffer is gone with the thread. A buffer of the same size releases the memory that was charged
         // for it.
         let result = Err(DeviceError::Shutdown);
-        Finished { request, buffer: Buffer::zeroed(bytes), result, is_delivered: false }
+        Finished { request, buffer: Buffer::zeroed(bytes), result }
     })
 }
 
-/// Runs `request` on the device. Data of a read goes to `delivery`, if there is one that accepts it.
+/// Runs `request` on the device.
 async fn perform<D: Device>(
     device: &D,
     requester: &Requester,
-    delivery: Option<&FuseDevice>,
     request: Request,
     mut buffer: Buffer,
 ) -> Finished {
@@ -178,12 +153,10 @@ async fn perform<D: Device>(
                 // A reply without extents would be malformed.
                 if known { Ok(extents) } else { Err(DeviceError::Io("no extent is known".to_owned())) }
             });
-            return Finished { request, buffer, result, is_delivered: false };
+            return Finished { request, buffer, result };
         }
     };
-    let is_delivered = result.is_ok()
-        && delivery.is_some_and(|it| it.answer(delivery::unique(request.cookie), buffer.as_slice()));
-    Finished { request, buffer, result: result.map(|()| Vec::new()), is_delivered }
+    Finished { request, buffer, result: result.map(|()| Vec::new()) }
 }
 
 /// Returns the error code that reports `error` to a client.

@@ -5,6 +5,8 @@
 
 use std::fmt::Display;
 use std::future::poll_fn;
+use std::io;
+use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
 
 use device::Device;
@@ -12,14 +14,15 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 
 use crate::audit::Refused;
 use crate::audit::refusal::RefusalReason;
-use crate::connection::delivery::{FuseDevice, Receive};
 use crate::connection::entry::Entry;
+use crate::connection::front_end::{FrontEnd, FuseFrontEnd, Receive};
+use crate::connection::ublk_queue::{QueueNumber, UblkFrontEnd};
 use crate::error::ConnectionError;
 use crate::exports::Exports;
 use crate::exports::export::{Chosen, Offered};
 use crate::exports::sessions::Client;
 use crate::fence::BridgeArrival;
-use crate::fence::attachment::{COMES, OPENING_BYTES_MAX, RETURNS};
+use crate::fence::attachment::{FLAGS, OPENING_BYTES_MAX, RETURNS, UNCACHED};
 use crate::limits::admission::Admission;
 use crate::limits::config::TlsPolicy;
 use crate::peers::peer::Peer;
@@ -47,10 +50,12 @@ pub(crate) struct Handshake<'a, D> {
     channel: Channel,
     padding: Padding,
     replies: ReplyStyle,
-    /// Where the client wants the data of reads delivered.
-    delivery: Option<Arc<FuseDevice>>,
+    /// Where requests come from, if not from the stream.
+    front_end: Option<FrontEnd>,
     /// How it arrived, if the client is the bridge of an attached drive.
     bridge: Option<BridgeArrival>,
+    /// It sends no flushes.
+    is_uncached: bool,
     /// The opening of the device that the bridge expects; empty: any.
     opening: String,
     /// A refusal was recorded: later ones of the same connection are not.
@@ -146,8 +151,9 @@ impl<'a, D: Device> Handshake<'a, D> {
             channel,
             padding,
             replies: ReplyStyle::Simple,
-            delivery: None,
+            front_end: None,
             bridge: None,
+            is_uncached: false,
             opening: String::new(),
             refused: false,
             context_export: None,
@@ -182,8 +188,17 @@ impl<'a, D: Device> Handshake<'a, D> {
                 data.resize(header.length as usize, 0);
                 stream.read_exact(&mut data).await?;
                 match (header.option, receive) {
-                    (OPT_DELIVER, Some(receive)) if self.may_deliver(&data) => {
-                        self.take_device(stream, receive, &mut out).await?;
+                    (OPT_FUSE, Some(receive)) if data.is_empty() && self.is_trusted() => {
+                        let made = |descriptors| FuseFrontEnd::new(descriptors).map(FrontEnd::Fuse);
+                        self.take_descriptors(stream, OPT_FUSE, receive, made, &mut out).await?;
+                        Next::Continue
+                    }
+                    (OPT_UBLK, Some(receive))
+                        if self.is_trusted()
+                            && let Some(queue) = QueueNumber::decode(&data) =>
+                    {
+                        let made = |descriptors| UblkFrontEnd::new(queue, descriptors).map(FrontEnd::Ublk);
+                        self.take_descriptors(stream, OPT_UBLK, receive, made, &mut out).await?;
                         Next::Continue
                     }
                     (OPT_ATTACH, _) if self.is_trusted() && self.is_bridge(&data) => {
@@ -201,9 +216,9 @@ impl<'a, D: Device> Handshake<'a, D> {
                 Next::Enter(export, session) => {
                     // Done before the client gets the reply, because it relies on its place from then on.
                     self.admission.established()?;
-                    let delivery = self.delivery.take();
+                    let front_end = self.front_end.take();
                     let (bridge, option) = (self.bridge, header.option);
-                    let entry = Entry { export, session, delivery, bridge, option, answer: out };
+                    let entry = Entry { export, session, front_end, bridge, option, answer: out };
                     return Ok(Negotiated::Transmission(entry));
                 }
                 Next::End(end) => {
@@ -237,11 +252,6 @@ impl<'a, D: Device> Handshake<'a, D> {
         Ok(())
     }
 
-    /// Returns whether the client may have the data of reads delivered.
-    fn may_deliver(&self, data: &[u8]) -> bool {
-        data.is_empty() && self.is_trusted()
-    }
-
     /// Returns whether the client is one of this user or root, whose stream is not encrypted.
     fn is_trusted(&self) -> bool {
         /// Stands for all users that are unknown in a namespace.
@@ -254,14 +264,14 @@ impl<'a, D: Device> Handshake<'a, D> {
     /// Notes how the bridge of a device arrives, and which opening it expects. Returns `false` if the data of
     /// the option is malformed.
     fn is_bridge(&mut self, data: &[u8]) -> bool {
-        let (arrival, opening) = match data {
-            [COMES, opening @ ..] => (BridgeArrival::New, opening),
-            [RETURNS, opening @ ..] => (BridgeArrival::Returning, opening),
-            _ => return false,
+        let Some((flags, opening)) = data.split_first().filter(|(flags, _)| **flags & !FLAGS == 0) else {
+            return false;
         };
+        let returns = flags & RETURNS != 0;
         match std::str::from_utf8(opening) {
             Ok(opening) if opening.len() <= OPENING_BYTES_MAX => {
-                self.bridge = Some(arrival);
+                self.bridge = Some(if returns { BridgeArrival::Returning } else { BridgeArrival::New });
+                self.is_uncached = flags & UNCACHED != 0;
                 self.opening = opening.to_owned();
                 true
             }
@@ -269,28 +279,29 @@ impl<'a, D: Device> Handshake<'a, D> {
         }
     }
 
-    /// Receives the descriptor of the client's FUSE device.
-    async fn take_device<S>(
+    /// Receives the descriptors of the client's device.
+    async fn take_descriptors<S>(
         &mut self,
         stream: &mut S,
+        option: u32,
         receive: Receive<S>,
+        make: impl FnOnce(Vec<OwnedFd>) -> io::Result<FrontEnd>,
         out: &mut Vec<u8>,
     ) -> Result<(), ConnectionError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        reply::push_reply(out, OPT_DELIVER, REP_ACK, &[]);
+        reply::push_reply(out, option, REP_ACK, &[]);
         stream.write_all(out).await?;
         stream.flush().await?;
         out.clear();
-        let device = poll_fn(|cx| receive(stream, cx)).await?;
-        match device.map(FuseDevice::new) {
-            Some(Ok(device)) => {
-                self.delivery = Some(Arc::new(device));
-                reply::push_reply(out, OPT_DELIVER, REP_ACK, &[]);
+        let descriptors = poll_fn(|cx| receive(stream, cx)).await?;
+        match make(descriptors) {
+            Ok(front_end) => {
+                self.front_end = Some(front_end);
+                reply::push_reply(out, option, REP_ACK, &[]);
             }
-            Some(Err(error)) => push_error(out, OPT_DELIVER, REP_ERR_INVALID, &error.to_string()),
-            None => push_error(out, OPT_DELIVER, REP_ERR_INVALID, "no descriptor came with it"),
+            Err(error) => push_error(out, option, REP_ERR_INVALID, &error.to_string()),
         }
         Ok(())
     }
@@ -451,8 +462,8 @@ impl<'a, D: Device> Handshake<'a, D> {
             read_only: right == Right::Read || export.device.geometry().read_only || is_attached_elsewhere,
             is_attached_elsewhere,
             is_bridge: self.bridge.is_some(),
+            is_uncached: self.is_uncached,
             block_sizes,
-            delivers: self.delivery.is_some() && self.replies == ReplyStyle::Simple,
         }
     }
 

@@ -15,29 +15,26 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use device::{Device, Geometry};
+use device::{Device, DeviceError, Geometry};
+use slots::Slots;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::connection::buffers::{Buffer, Memory, footprint_bytes};
 use crate::connection::execute::{self, Finished, Request};
 use crate::connection::input::Input;
 use crate::connection::output::Output;
-use crate::connection::slots::Slots;
 use crate::error::ConnectionError;
-use crate::fence::attachment::Carrier;
 use crate::limits::budget::Lease;
-use crate::limits::helpers::{Assignment, Helpers};
+use crate::limits::helpers::{Assignment, HELPED_BYTES_MIN, Helpers};
 use crate::wire::extended::{EXTENDED_HEADER_BYTES, ExtendedRequestHeader};
 use crate::wire::operation::{self, Operation, Refusal, Session};
 use crate::wire::protocol::{CMD_FLAG_PAYLOAD_LEN, CMD_HEARD, CMD_READY, CMD_WRITE, MAX_PAYLOAD_BYTES};
-use crate::wire::reply::{self, Closing, Delivered, ReplyStyle, ReplyTo};
+use crate::wire::reply::{self, ReplyStyle, ReplyTo};
 use crate::wire::request::{BadMagic, REQUEST_HEADER_BYTES, RequestHeader};
 
 /// Largest WRITE that is taken whole from the receive buffer, so that one system call receives many. The data
 /// of a larger one is received into its own buffer, so that it is not copied twice.
 const SMALL_WRITE_BYTES: usize = 32 << 10;
-/// Smallest READ or WRITE that is worth another thread. Compressing it takes some 70 us.
-const HELPED_BYTES_MIN: usize = 32 << 10;
 /// Most bytes received at once while a large WRITE is likely to come, so that little of its data is copied
 /// twice.
 const RECEIVE_BEFORE_LARGE_BYTES: usize = 4 << 10;
@@ -50,8 +47,6 @@ const EXTENTS_BYTES: usize = operation::MAX_EXTENTS * size_of::<device::Extent>(
 /// Most such requests in flight. Their replies, of up to 32 KiB each, wait for the client without being
 /// charged.
 const LISTINGS_MAX: usize = 8;
-/// Notices of delivered reads that wait for more, or for a reply to go with.
-const NOTICES_MAX: usize = 32;
 
 /// Meaning of the next received bytes.
 enum Receiving {
@@ -91,10 +86,6 @@ pub(crate) struct Transmission<'a, S, D, E, F> {
     /// Number of requests in flight whose replies may have many extents.
     listings: usize,
     output: Output,
-    /// Cookies of reads whose data was delivered. The client has not been notified yet.
-    notices: Vec<u64>,
-    /// Of a connection of the bridge of an attached device.
-    carrier: Option<Carrier>,
     needs_flush: bool,
     memory: Memory<'a>,
     /// No more requests are taken because of a disconnect request, end of stream, shutdown or failure.
@@ -148,8 +139,6 @@ where
             slots: Slots::new(requests_max),
             listings: 0,
             output: Output::default(),
-            notices: Vec::new(),
-            carrier: None,
             needs_flush: false,
             memory: Memory::new(lease),
             closing: false,
@@ -161,19 +150,9 @@ where
         }
     }
 
-    /// Carries notices for the bridge of an attached device, if this is a connection of it.
-    pub(crate) fn carrying(self, carrier: Option<Carrier>) -> Self {
-        Self { carrier, ..self }
-    }
-
     /// Takes no more requests. Those in flight are completed.
     pub(crate) fn close(&mut self) {
         self.closing = true;
-    }
-
-    /// Asks the client, the bridge of an attached device, to flush and leave.
-    pub(crate) fn ask_to_leave(&mut self) {
-        self.output.push(|out| out.extend(Closing.encode()), None);
     }
 
     pub(crate) fn stream(&self) -> &S {
@@ -240,7 +219,6 @@ where
         self.broken = true;
         self.needs_flush = false;
         self.output.clear(|buffer| self.memory.give(buffer));
-        self.notices.clear();
         self.fail(error.into());
     }
 
@@ -250,14 +228,13 @@ where
         self.geometry = self.device.geometry();
         loop {
             let mut progress = self.poll_finished();
-            self.take_changes(cx);
             let hungry = !self.closing && self.take_requests(cx);
             self.is_at_limit = !self.closing && !hungry;
             progress |= self.poll_send(cx);
             if hungry && !self.closing {
                 progress |= self.poll_receive(cx);
             }
-            let is_all_sent = self.output.is_empty() && self.notices.is_empty() && !self.needs_flush;
+            let is_all_sent = self.output.is_empty() && !self.needs_flush;
             if self.closing && self.slots.is_empty() && is_all_sent {
                 debug_assert_eq!(self.listings, 0, "no request is in flight");
                 debug_assert_eq!(
@@ -274,24 +251,16 @@ where
     }
 
     fn poll_finished(&mut self) -> bool {
-        let Self { slots, listings, output, notices, memory, session, broken, .. } = self;
+        let Self { slots, listings, output, memory, session, broken, closing, .. } = self;
         let mut progress = false;
         slots.poll_woken(|finished| {
             progress = true;
             *listings -= usize::from(is_listing(&finished.request.operation));
-            push_reply(output, notices, memory, *session, *broken, finished);
+            let is_left = is_left_to_next(*session, &finished);
+            *closing |= is_left;
+            push_reply(output, memory, *session, *broken || is_left, finished);
         });
         progress
-    }
-
-    /// Takes changes of other clients, to notify the bridge.
-    fn take_changes(&mut self, cx: &mut Context<'_>) {
-        let Some(carrier) = &self.carrier else { return };
-        if !self.closing && self.output.header_bytes() < REPLY_BYTES_MAX {
-            for change in carrier.take(cx) {
-                self.output.push(|out| out.extend(change.encode()), None);
-            }
-        }
     }
 
     /// Takes a place for a large request at some worker, if more requests are in flight or follow.
@@ -316,8 +285,10 @@ where
         let future = (self.execute)(assignment, request, buffer);
         if let Poll::Ready(finished) = self.slots.start(future) {
             self.listings -= listing;
-            let Self { output, notices, memory, session, broken, .. } = self;
-            push_reply(output, notices, memory, *session, *broken, finished);
+            let is_left = is_left_to_next(self.session, &finished);
+            self.closing |= is_left;
+            let Self { output, memory, session, broken, .. } = self;
+            push_reply(output, memory, *session, *broken || is_left, finished);
         }
     }
 
@@ -413,7 +384,8 @@ where
             return self.fail(ConnectionError::NoPayload);
         }
         if self.session.is_bridge && matches!(header.command, CMD_READY | CMD_HEARD) {
-            return self.take_word(header.command, cookie);
+            // Of a bridge of version 0.3, which expects no reply.
+            return;
         }
         match operation::check(header, &self.geometry, self.session) {
             Ok(Operation::Disc) => self.closing = true,
@@ -429,34 +401,8 @@ where
         }
     }
 
-    /// Takes a message of the bridge. It has no reply, and is ignored if the bridge may not write.
-    fn take_word(&mut self, command: u16, cookie: u64) {
-        match (&self.carrier, command) {
-            (Some(carrier), CMD_READY) => carrier.ready(),
-            (Some(carrier), _) => carrier.heard(cookie),
-            (None, _) => {}
-        }
-    }
-
-    /// Tells the client of all reads whose data was delivered.
-    pub(crate) fn send_notices(&mut self, cx: &mut Context<'_>) {
-        if !self.notices.is_empty() {
-            self.push_notices();
-            cx.waker().wake_by_ref();
-        }
-    }
-
-    fn push_notices(&mut self) {
-        for cookie in self.notices.drain(..) {
-            self.output.push(|out| out.extend(Delivered { cookie }.encode()), None);
-        }
-    }
-
     fn poll_send(&mut self, cx: &mut Context<'_>) -> bool {
         let mut progress = false;
-        if !self.output.is_empty() || self.notices.len() >= NOTICES_MAX || self.closing {
-            self.push_notices();
-        }
         while !self.output.is_empty() {
             let memory = &mut self.memory;
             match self.output.poll_write(self.stream, cx, |buffer| memory.give(buffer)) {
@@ -530,30 +476,31 @@ fn decode_header(received: &[u8], extended: bool) -> Option<Result<(ExtendedRequ
     })
 }
 
-/// Queues the reply to a finished request, unless the socket is unusable.
+/// Returns whether a request has changed nothing, and gets no reply: the client sends it to the next server.
+fn is_left_to_next(session: Session, finished: &Finished) -> bool {
+    session.is_bridge && finished.result == Err(DeviceError::Shutdown)
+}
+
+/// Queues the reply to a finished request, unless it gets none.
 fn push_reply(
     output: &mut Output,
-    notices: &mut Vec<u64>,
     memory: &mut Memory<'_>,
     session: Session,
-    broken: bool,
+    gets_none: bool,
     finished: Finished,
 ) {
-    let Finished { request: Request { cookie, offset, operation }, buffer, result, is_delivered } = finished;
+    let Finished { request: Request { cookie, offset, operation }, buffer, result } = finished;
     let to = ReplyTo { style: session.replies, cookie, offset };
     let reads = matches!(operation, Operation::Read { .. });
-    let buffer = if reads && result.is_ok() && !is_delivered && !broken {
+    let buffer = if reads && result.is_ok() && !gets_none {
         Some(buffer)
     } else {
         memory.give(buffer);
         memory.release(charge_bytes(&operation));
         None
     };
-    if broken {
+    if gets_none {
         return;
-    }
-    if is_delivered {
-        return notices.push(cookie);
     }
     match (&result, operation) {
         (Err(error), _) => {

@@ -14,7 +14,6 @@ use tokio::time::{Instant, Sleep, sleep};
 
 use crate::connection::answers::Answers;
 use crate::connection::buffers::Buffer;
-use crate::connection::delivery::FuseDevice;
 use crate::connection::entry::Entry;
 use crate::connection::execute::{Executor, Finished, LONG_RANGES_MAX, Request, execute};
 use crate::connection::transmission::Transmission;
@@ -22,7 +21,6 @@ use crate::error::ConnectionError;
 use crate::exports::Exports;
 use crate::exports::resources::Resources;
 use crate::fence::Member;
-use crate::fence::attachment::{Carrier, Foreign};
 use crate::limits::budget::Lease;
 use crate::limits::config::ServerConfig;
 use crate::limits::helpers::Assignment;
@@ -48,20 +46,12 @@ where
 {
     let resources = &*exports.resources;
     let config: &ServerConfig = &resources.config;
-    let Entry { export, session, delivery, .. } = entry;
-    let is_bridge = member.as_ref().is_some_and(|member| member.is_bridge());
-    let other = member.as_ref().filter(|_| !is_bridge && export.sharing.shared_writes);
-    let foreign =
-        other.map(|member| Foreign { fence: Arc::clone(member.fence()), sharing: export.sharing.clone() });
-    let carrier =
-        member.as_ref().filter(|_| is_bridge).map(|member| Carrier::new(member.fence(), member.number()));
+    let Entry { export, session, .. } = entry;
     let answers = member.as_ref().map(|member| Answers::new(member, config.shutdown_grace));
     let requests = device::Connection::new();
     let executor = Executor {
         device: &export.device,
         member: member.clone(),
-        delivery: delivery.clone(),
-        foreign,
         long_ranges: Semaphore::new(LONG_RANGES_MAX),
         requester: requests.requester(),
     };
@@ -69,19 +59,15 @@ where
     let lease = Lease::new(&resources.budget, config.connection_buffer_bytes_max);
     let limit = config.requests_per_connection_max;
     let helpers = config.helpers.as_ref();
-    let transmission =
-        Transmission::new(stream, &*export.device, run, helpers, *session, limit, lease).carrying(carrier);
+    let transmission = Transmission::new(stream, &*export.device, run, helpers, *session, limit, lease);
     let mut course = Course {
         transmission,
         presence,
         member,
-        is_bridge,
-        delivery: delivery.as_ref(),
         requests,
         answers,
         resources,
         sends_no_more: false,
-        is_leaving: false,
         is_end_told: false,
         is_in_grace: false,
         is_ticking: true,
@@ -92,10 +78,10 @@ where
     let mut end = pin!(end.requested());
     let mut tick = pin!(sleep(TICK));
     poll_fn(|cx| {
-        if course.may_be_asked_to_end()
+        if !course.transmission.is_closing()
             && (stopped.as_mut().poll(cx).is_ready() || end.as_mut().poll(cx).is_ready())
         {
-            course.begin_end();
+            course.transmission.close();
         }
         match course.poll(cx) {
             Poll::Pending => course.poll_tick(cx, tick.as_mut()),
@@ -111,9 +97,6 @@ struct Course<'a, S, D, E, F, P> {
     /// Returns what the stream knows of its client now.
     presence: P,
     member: Option<Arc<Member>>,
-    /// It belongs to the bridge of an attached device.
-    is_bridge: bool,
-    delivery: Option<&'a Arc<FuseDevice>>,
     /// Those that may wait for others.
     requests: device::Connection,
     /// For others who ask whether this client is there.
@@ -121,8 +104,6 @@ struct Course<'a, S, D, E, F, P> {
     resources: &'a Resources,
     /// The client sends no more requests, and another one waits until those that it has sent are done.
     sends_no_more: bool,
-    /// The bridge was asked to flush and leave.
-    is_leaving: bool,
     /// Requests that wait know that the connection ends.
     is_end_told: bool,
     /// The grace period for the end has begun.
@@ -147,20 +128,6 @@ where
     F: Future<Output = Finished>,
     P: Fn(&S) -> Presence,
 {
-    fn may_be_asked_to_end(&self) -> bool {
-        !self.transmission.is_closing() && !self.is_leaving
-    }
-
-    /// The server or the export ends.
-    fn begin_end(&mut self) {
-        if self.is_bridge {
-            self.is_leaving = true;
-            self.transmission.ask_to_leave();
-        } else {
-            self.transmission.close();
-        }
-    }
-
     fn presence(&self) -> Presence {
         (self.presence)(self.transmission.stream())
     }
@@ -187,13 +154,7 @@ where
             // It may be over now, and nothing else might happen on it before the grace period ends.
             cx.waker().wake_by_ref();
         }
-        // Otherwise the file system of a killed client would wait for requests that are in flight here.
-        if self.transmission.is_closing()
-            && let Some(delivery) = self.delivery
-        {
-            delivery.close();
-        }
-        if !self.is_end_told && (self.is_leaving || self.transmission.is_closing()) {
+        if !self.is_end_told && self.transmission.is_closing() {
             self.is_end_told = true;
             self.requests.answer(|| match self.transmission.is_broken() {
                 true => Stay::Left,
@@ -231,7 +192,7 @@ where
     ) -> Poll<Result<(), ConnectionError>> {
         let config = &self.resources.config;
         let is_asked = self.answers.as_ref().is_some_and(Answers::is_due);
-        if !self.is_in_grace && (self.sends_no_more || self.is_leaving || self.transmission.is_closing()) {
+        if !self.is_in_grace && (self.sends_no_more || self.transmission.is_closing()) {
             self.is_in_grace = true;
             self.is_ticking = true;
             tick.as_mut().reset(Instant::now() + config.shutdown_grace);
@@ -244,13 +205,6 @@ where
         while (self.is_ticking || config.idle_timeout.is_some()) && tick.as_mut().poll(cx).is_ready() {
             if self.is_in_grace {
                 return Poll::Ready(Err(ConnectionError::GraceExpired));
-            }
-            self.transmission.send_notices(cx);
-            // At one of its limits, the connection does not read, and so does not see the end of the stream.
-            if let Some(delivery) = self.delivery
-                && self.presence() == Presence::Left
-            {
-                delivery.close();
             }
             match self.examine(is_asked) {
                 Ok(Some(next)) => tick.as_mut().reset(next),

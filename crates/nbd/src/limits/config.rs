@@ -1,7 +1,11 @@
 //! Settings of the operator: limits, timeouts, TLS.
 
+use std::any::Any;
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
+
+use tokio::runtime::Runtime;
 
 use crate::limits::helpers::Helpers;
 use crate::trust::tls::TlsConfig;
@@ -16,6 +20,10 @@ pub enum TlsPolicy {
     /// Every option but STARTTLS and ABORT is refused until the connection is inside TLS.
     Required(TlsConfig),
 }
+
+/// Makes the runtime of the thread that calls it, for one task that requests of the device run in. What is
+/// returned with it is dropped before it, on this thread.
+pub type MakeRuntime = Arc<dyn Fn() -> io::Result<(Runtime, Box<dyn Any>)> + Send + Sync>;
 
 /// Limits and policies of a server.
 #[derive(Clone)]
@@ -58,6 +66,8 @@ pub struct ServerConfig {
     /// Worker threads that share large requests of a stream. `None`: each connection uses its own thread
     /// only.
     pub helpers: Option<Arc<Helpers>>,
+    /// For the threads of ublk queues. `None`: the runtime has no means of its own for the device's I/O.
+    pub queue_runtime: Option<MakeRuntime>,
 }
 
 /// Largest [`ServerConfig::connections_max`].
@@ -87,6 +97,7 @@ impl Default for ServerConfig {
             shutdown_grace: Duration::from_secs(10),
             fence_timeout: Duration::from_secs(60),
             helpers: None,
+            queue_runtime: None,
         }
     }
 }

@@ -15,6 +15,8 @@ use std::thread::ThreadId;
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
+/// Smallest READ or WRITE that is worth another thread. Compressing it takes some 70 us.
+pub(crate) const HELPED_BYTES_MIN: usize = 32 << 10;
 /// Requests that a helper has more than this thread before this thread carries one out itself: one that it
 /// works at, and one that is next while this thread receives nothing.
 const LEAD: usize = 1;

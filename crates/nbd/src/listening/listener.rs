@@ -15,7 +15,7 @@ use device::Device;
 use rustix::net::sockopt;
 use socket_file::SocketFile;
 
-use crate::connection::delivery::poll_receive;
+use crate::connection::front_end::poll_receive;
 use crate::connection::serve_admitted;
 use crate::error::ConnectionError;
 use crate::exports::Exports;

@@ -30,8 +30,8 @@ pub struct Session {
     pub is_attached_elsewhere: bool,
     /// The client is the bridge of an attached device.
     pub is_bridge: bool,
-    /// The client has a FUSE device to which the data of reads can be [delivered](crate::delivery).
-    pub delivers: bool,
+    /// The client sends no flushes: each change is to be durable before its reply.
+    pub is_uncached: bool,
 }
 
 /// A legal request, in the form passed to the device. Offsets and lengths are in bytes.
@@ -39,7 +39,7 @@ pub struct Session {
 #[allow(missing_docs, reason = "the fields are those of the request")]
 pub enum Operation {
     /// `CMD_READ`.
-    Read { offset: u64, length: u32, deliver: bool },
+    Read { offset: u64, length: u32 },
     /// `CMD_WRITE`.
     Write { offset: u64, length: u32, fua: bool },
     /// `CMD_FLUSH`.
@@ -57,17 +57,6 @@ pub enum Operation {
 }
 
 impl Operation {
-    /// The range that the request changes: offset and length. `None` if it changes nothing.
-    pub fn change(&self) -> Option<(u64, u64)> {
-        match *self {
-            Self::Write { offset, length, .. } => Some((offset, length.into())),
-            Self::Trim { offset, length, .. } | Self::WriteZeroes { offset, length, .. } => {
-                Some((offset, length))
-            }
-            Self::Read { .. } | Self::Flush | Self::Cache | Self::BlockStatus { .. } | Self::Disc => None,
-        }
-    }
-
     /// Bytes of memory required for the data of the request.
     pub fn buffer_bytes(&self) -> usize {
         match *self {
@@ -107,12 +96,11 @@ pub fn check(
 ) -> Result<Operation, Refusal> {
     let ExtendedRequestHeader { flags, command, offset, length, .. } = *header;
     let flag = |bit: u16| flags & bit != 0;
-    let fua = flag(CMD_FLAG_FUA);
+    let fua = flag(CMD_FLAG_FUA) || session.is_uncached;
     let extended = session.replies == ReplyStyle::Extended;
     let known_flags = CMD_FLAG_FUA
         | match command {
             CMD_READ if session.replies != ReplyStyle::Simple => CMD_FLAG_DF,
-            CMD_READ if session.delivers => CMD_FLAG_DELIVER,
             CMD_WRITE if extended => CMD_FLAG_PAYLOAD_LEN,
             CMD_WRITE_ZEROES => CMD_FLAG_NO_HOLE | CMD_FLAG_FAST_ZERO,
             CMD_BLOCK_STATUS => CMD_FLAG_REQ_ONE,
@@ -121,7 +109,7 @@ pub fn check(
     // A longer transfer is refused below.
     let transfer = u32::try_from(length).unwrap_or(u32::MAX);
     let operation = match command {
-        CMD_READ => Operation::Read { offset, length: transfer, deliver: flag(CMD_FLAG_DELIVER) },
+        CMD_READ => Operation::Read { offset, length: transfer },
         CMD_WRITE => Operation::Write { offset, length: transfer, fua },
         // A disconnect request is never refused.
         CMD_DISC => return Ok(Operation::Disc),

@@ -17,15 +17,6 @@ pub const STRUCTURED_REPLY_MAGIC: u32 = 0x668e_33ef;
 pub const EXTENDED_REQUEST_MAGIC: u32 = 0x21e4_1c71;
 /// `NBD_EXTENDED_REPLY_MAGIC`, of the same extension.
 pub const EXTENDED_REPLY_MAGIC: u32 = 0x6e8a_278c;
-/// Begins a notice that the data of a read was delivered. Not of the specification: see [`crate::delivery`].
-pub const DELIVERED_MAGIC: u32 = 0x5055_4d44;
-
-/// Begins a notice that another client has changed a range. Not of the specification: see
-/// [`crate::attachment`].
-pub const CHANGED_MAGIC: u32 = 0x5055_4d45;
-/// Begins a notice that the server is about to close the export. Not of the specification: see
-/// [`crate::attachment`].
-pub const CLOSING_MAGIC: u32 = 0x5055_4d46;
 
 /// Handshake flag: the server speaks fixed newstyle.
 pub const FLAG_FIXED_NEWSTYLE: u16 = 1 << 0;
@@ -77,9 +68,13 @@ pub const OPT_LIST_META_CONTEXT: u32 = 9;
 pub const OPT_SET_META_CONTEXT: u32 = 10;
 /// Use extended headers (64-bit lengths).
 pub const OPT_EXTENDED_HEADERS: u32 = 11;
-/// Take the FUSE device of the client, whose descriptor follows. Not of the specification: see
-/// [`crate::delivery`].
-pub const OPT_DELIVER: u32 = 0x5055_4d49;
+/// Take requests from the FUSE device of the client, whose descriptors follow. Not of the specification: see
+/// [`crate::front_end`].
+pub const OPT_FUSE: u32 = 0x5055_4d4b;
+
+/// Take requests from a queue of the client's ublk device, whose descriptor follows. Not of the
+/// specification: see [`crate::ublk_queue`].
+pub const OPT_UBLK: u32 = 0x5055_4d4c;
 
 /// Tell the server that the client is the bridge of an attached drive. Not of the specification: see
 /// [`crate::attachment`].
@@ -136,10 +131,10 @@ pub const CMD_CACHE: u16 = 5;
 pub const CMD_WRITE_ZEROES: u16 = 6;
 /// Ask for the allocation status of a range.
 pub const CMD_BLOCK_STATUS: u16 = 7;
-/// The bridge has made changes again; there is no reply. Not of the specification: see [`crate::attachment`].
+/// Of bridges of version 0.3; does nothing, and has no reply. Not of the specification: see
+/// [`crate::attachment`].
 pub const CMD_READY: u16 = 0x8000;
-/// The bridge has heard of the change whose number is the cookie; there is no reply. Not of the
-/// specification: see [`crate::attachment`].
+/// As [`CMD_READY`].
 pub const CMD_HEARD: u16 = 0x8001;
 
 /// The request must be durable before the reply. Accepted on every command, as the specification requires.
@@ -155,9 +150,6 @@ pub const CMD_FLAG_FAST_ZERO: u16 = 1 << 4;
 /// The length of the request is that of a payload that follows (only with extended headers, where `CMD_WRITE`
 /// must have it).
 pub const CMD_FLAG_PAYLOAD_LEN: u16 = 1 << 5;
-/// The data of `CMD_READ` goes to the FUSE device of the client. Not of the specification: see
-/// [`crate::delivery`].
-pub const CMD_FLAG_DELIVER: u16 = 1 << 15;
 
 /// Last chunk of a structured reply.
 pub const REPLY_FLAG_DONE: u16 = 1 << 0;

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use device::DeviceError;
 use nbd::client::{Agreed, Replies, Wishes, negotiate, negotiate_attachment};
 use nbd::protocol::*;
-use nbd::reply::{CHANGED_BYTES, Changed, Closing, SIMPLE_REPLY_BYTES, SimpleReply};
+use nbd::reply::SimpleReply;
 use nbd::request::RequestHeader;
 use nbd::testing::MemoryDevice;
 use nbd::{Access, Export, Exports, Listener, Server, ServerConfig, Sharing};
@@ -20,12 +21,13 @@ use crate::client::device;
 const LIMIT: Duration = Duration::from_secs(60);
 /// Id of the opening of the device.
 const OPENING: &str = "an opening";
-/// Time in which nothing is to happen.
-const A_WHILE: Duration = Duration::from_millis(200);
+const WISHES: Wishes<'_> =
+    Wishes { brings: None, opening: "", returns: false, for_kernel: false, uncached: false };
 
 struct Served {
     server: Option<Server>,
     folder: TempDir,
+    device: Arc<MemoryDevice>,
     is_marked: Arc<AtomicBool>,
 }
 
@@ -44,12 +46,14 @@ impl Served {
             mark: Some(Arc::new(move || mark.load(Ordering::Relaxed))),
         };
         let (name, description, device) = ("drive".to_string(), String::new(), Arc::new(device));
-        let export = Export { name, description, device, access: Access::Everyone, sharing };
+        let of_export = Arc::clone(&device);
+        let export = Export { name, description, device: of_export, access: Access::Everyone, sharing };
         let exports: Arc<Exports<MemoryDevice>> =
             Exports::new(vec![export], ServerConfig::default()).expect("a valid configuration");
         Served {
             server: Some(Server::start(&exports, vec![listener], 2).expect("starts")),
             folder,
+            device,
             is_marked,
         }
     }
@@ -65,9 +69,13 @@ impl Served {
     }
 
     fn attach_opening(&self, opening: &str, returns: bool) -> io::Result<UnixStream> {
+        self.attach_as(Wishes { opening, returns, ..WISHES })
+    }
+
+    fn attach_as(&self, wishes: Wishes<'_>) -> io::Result<UnixStream> {
         let mut stream = self.connect();
-        let agreed = negotiate_attachment(&mut stream, "", Wishes { device: None, opening, returns })?;
-        assert_eq!(agreed, Agreed { delivers: false, attaches: true });
+        let agreed = negotiate_attachment(&mut stream, "", wishes)?;
+        assert_eq!(agreed, Agreed { attaches: true });
         Ok(stream)
     }
 
@@ -167,53 +175,59 @@ fn what_others_may_write_is_not_attached() {
 }
 
 #[test]
-fn a_change_by_another_client_is_complete_when_the_bridge_has_heard_of_it() {
-    let served = Served::start(true);
-    let mut other = served.other();
-    assert_eq!(write(&mut other), 0, "nobody has to hear of it");
-    let mut bridge = served.attach(false).expect("attached");
-    other.set_read_timeout(Some(A_WHILE)).expect("set");
-    send(&mut other, CMD_WRITE, 1, &[2; 1024]);
-    assert!(other.read(&mut [0]).is_err(), "the bridge makes changes again");
-    send(&mut bridge, CMD_READY, 0, &[]);
-    let notice = Changed::decode(&receive::<CHANGED_BYTES>(&mut bridge)).expect("a notice");
-    assert_eq!((notice.offset, notice.length), (0, 1024));
-    assert!(other.read(&mut [0]).is_err(), "it has not heard of it");
-    send(&mut bridge, CMD_HEARD, notice.number, &[]);
-    other.set_read_timeout(Some(LIMIT)).expect("set");
-    assert_eq!(error(&mut other), 0);
-    // Its own changes are no news.
+fn a_server_that_closes_leaves_what_it_has_not_done_to_the_next_one() {
+    let device = device();
+    let mut served = Served::of(device, true);
+    let device = served.device.clone();
+    let kernel = Wishes { for_kernel: true, ..WISHES };
+    let (mut bridge, mut left) = (served.attach_as(kernel).expect("attached"), served.other());
     assert_eq!(write(&mut bridge), 0);
-    send(&mut other, CMD_WRITE, 1, &[2; 1024]);
-    receive::<CHANGED_BYTES>(&mut bridge);
-    // It ends, and has nothing to make again.
-    drop(bridge);
-    assert_eq!(error(&mut other), 0);
-}
-
-#[test]
-fn a_server_that_closes_lets_the_bridge_flush() {
-    let mut served = Served::start(false);
-    let mut bridge = served.attach(false).expect("attached");
-    assert_eq!(write(&mut bridge), 0);
+    device.fail_with(Some(DeviceError::Shutdown));
+    for stream in [&mut bridge, &mut left] {
+        send(stream, CMD_WRITE, 1, &[1; 512]);
+    }
+    assert_eq!(error(&mut left), Errno::Shutdown.code(), "for which others have a code");
+    assert_eq!(bridge.read(&mut [0]).expect("the end"), 0, "without a reply");
+    device.fail_with(None);
+    let mut bridge = served.attach_as(kernel).expect("attached");
+    // In flight when the server ends.
+    device.hold(true);
+    send(&mut bridge, CMD_WRITE, 1, &[1; 512]);
+    while device.delayed() == 0 {
+        std::thread::yield_now();
+    }
     let server = served.server.take().expect("running");
     let closing = std::thread::spawn(move || server.shutdown());
-    assert!(Closing::decode(&receive::<SIMPLE_REPLY_BYTES>(&mut bridge)).is_some());
-    send(&mut bridge, CMD_FLUSH, 2, &[]);
+    device.release();
     assert_eq!(error(&mut bridge), 0);
-    send(&mut bridge, CMD_DISC, 0, &[]);
+    assert_eq!(bridge.read(&mut [0]).expect("the end"), 0, "nothing else was sent");
     closing.join().expect("closed");
 }
 
 #[test]
-fn a_drive_that_is_read_only_for_all_has_nothing_to_tell() {
-    let served = Served::of(device().read_only(), false);
-    let mut other = served.other();
-    let mut bridge = served.attach(false).expect("attached");
-    send(&mut bridge, CMD_READY, 0, &[]);
-    for client in [&mut bridge, &mut other] {
-        send(client, CMD_FLUSH, 2, &[]);
-        assert_eq!(error(client), 0, "nothing came before it");
+fn changes_are_durable_where_no_flush_follows() {
+    let served = Served::start(true);
+    let device = served.device.clone();
+    for (uncached, durable) in [(false, 0), (true, 1)] {
+        let mut kernel = served.attach_as(Wishes { for_kernel: true, uncached, ..WISHES }).expect("attached");
+        assert_eq!(write(&mut kernel), 0);
+        assert_eq!(device.durable_writes(), durable);
+    }
+    assert_eq!(write(&mut served.other()), 0);
+    assert_eq!(device.durable_writes(), 1, "others flush");
+}
+
+#[test]
+fn what_bridges_of_version_0_3_tell_is_ignored_and_has_no_reply() {
+    for device in [device(), device().read_only()] {
+        let served = Served::of(device, true);
+        let mut bridge = served.attach_opening(OPENING, true).expect("attached");
+        for command in [CMD_READY, CMD_HEARD] {
+            send(&mut bridge, command, 7, &[]);
+        }
+        send(&mut bridge, CMD_FLUSH, 2, &[]);
+        let reply = SimpleReply::decode(&receive(&mut bridge)).expect("a reply");
+        assert_eq!(reply, SimpleReply { error: 0, cookie: 2 }, "nothing came before it");
     }
 }
 
@@ -228,7 +242,7 @@ fn commands_of_bridges_are_unknown_to_others() {
     let mut stream = served.connect();
     receive::<18>(&mut stream);
     stream.write_all(&(FLAG_C_FIXED_NEWSTYLE | FLAG_C_NO_ZEROES).to_be_bytes()).expect("sent");
-    for data in [&[][..], &[2], &[0, 0xff], &[0; 66]] {
+    for data in [&[][..], &[8], &[0, 0xff], &[0; 66]] {
         let option = nbd::option::OptionHeader { option: OPT_ATTACH, length: data.len() as u32 };
         stream.write_all(&[&option.encode()[..], data].concat()).expect("sent");
         let reply = nbd::option_reply::OptionReplyHeader::decode(&receive(&mut stream)).expect("a reply");

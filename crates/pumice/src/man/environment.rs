@@ -74,8 +74,8 @@ const VARIABLES: [(&str, &[&str], &str); 22] = [
     (
         "CLICOLOR",
         &[""],
-        "If 0, nothing is coloured, unless CLICOLOR_FORCE asks for it. With another value, or with CI set, a terminal has \
-         colours although its TERM is dumb.",
+        "If 0, nothing is coloured, unless CLICOLOR_FORCE asks for it. With another value, or with CI set, a terminal \
+         has colours although its TERM is dumb.",
     ),
     ("RUST_BACKTRACE", &[""], "If 1, a report of an internal error contains a backtrace."),
 ];

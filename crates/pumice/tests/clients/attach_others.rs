@@ -152,8 +152,6 @@ fn what_other_clients_write_is_not_undone() -> Outcome {
             assert_eq!(found, expected, "{pause:?}, killed: {kills}\n{}", it.logs());
         }
     }
-    // Nothing was left to be made again where the server had closed the drive.
-    assert!(it.logs().contains("left the server, which closes the drive"), "{}", it.logs());
     it.detach(&node);
     Ok(())
 }

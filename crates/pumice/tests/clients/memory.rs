@@ -346,8 +346,9 @@ fn a_memory_that_cannot_be_read_is_kept_until_it_can() -> Outcome {
     Ok(())
 }
 
+/// What is on the device could not see the loss.
 #[test]
-fn an_attached_drive_has_all_even_if_its_memory_is_useless() -> Outcome {
+fn an_attached_drive_is_not_opened_after_a_loss() -> Outcome {
     if !usable() || !needs(&["dd"]) {
         return Ok(());
     }
@@ -363,11 +364,33 @@ fn an_attached_drive_has_all_even_if_its_memory_is_useless() -> Outcome {
     };
     assert_eq!(copy(&data, &node, "oflag=direct"), Some(0));
     server.kill();
-    rustix::io::pwrite(File::options().write(true).open(memory(&drive))?, &[9; 8], 48)?;
-    let server = drive.serve(&[]);
-    let back = drive.file("back");
-    wait_until("the device", || copy(&node, &back, "iflag=direct") == Some(0));
-    assert!(fs::read(&back)? == fs::read(&data)?, "the bridge has it");
+    let damaged = memory(&drive);
+    rustix::io::pwrite(File::options().write(true).open(&damaged)?, &[9; 8], 48)?;
+    for _ in 0..2 {
+        let run =
+            drive.pumice(&["serve", &text(&drive.path()), "--nbd", &format!("unix:{}", drive.file("nbd"))]);
+        fails(&run, &["attached, and acknowledged writes are lost", "detach --force", "--forget-memory"]);
+        assert!(damaged.exists(), "an administrator may know better");
+    }
+    let reading = std::thread::spawn({
+        let (node, back) = (node.clone(), drive.file("back"));
+        move || {
+            in_time("dd", &[&format!("if={node}"), &format!("of={back}"), "bs=4k", "count=2", "iflag=direct"])
+        }
+    });
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    assert!(!reading.is_finished(), "it waits for a decision");
+    let server = drive.serve(&["--forget-memory"]);
+    assert_eq!(reading.join().map_err(|_| "a panic")?.code, Some(0));
+    assert_eq!(files(&drive, ".memory.forgotten").len(), 1);
+    // The memory is gone altogether.
+    assert_eq!(copy(&data, &node, "oflag=direct"), Some(0));
+    server.kill();
+    fs::remove_file(memory(&drive))?;
+    let run = drive.pumice(&["serve", &text(&drive.path()), "--nbd", &format!("unix:{}", drive.file("nbd"))]);
+    fails(&run, &["attached, and acknowledged writes are lost", "its memory is gone"]);
+    let server = drive.serve(&["--forget-memory"]);
+    wait_until("the device", || copy(&node, &drive.file("back"), "iflag=direct") == Some(0));
     let run = drive.pumice(&["detach", &node]);
     assert_eq!(run.code, Some(0), "{run:?}");
     assert!(server.stop().success());

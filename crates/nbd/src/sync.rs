@@ -1,6 +1,0 @@
-//! Primitives that a connection and its wakers share. The model checker replaces them with its own
-//! (`crates/threads`).
-
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering};
-
-pub(crate) use futures::task::AtomicWaker;

@@ -11,6 +11,7 @@
 //! meanwhile. The server has all that was acknowledged, whatever happened to the last one: see
 //! `docs/design/memory.md`.
 
+use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
@@ -23,6 +24,8 @@ use rustix::io::Errno;
 use crate::flush::flush_within;
 use crate::upstream::{Connected, NotConnected, Server, Supply, Upstream, UpstreamState, spawn};
 
+/// Time for a server to see the end of connections.
+const LEAVES: Duration = Duration::from_secs(2);
 /// Time after which a connection is one that lasts.
 const LASTS: Duration = Duration::from_secs(3);
 /// Shown of a server with which none does.
@@ -78,6 +81,8 @@ struct LineState {
     /// What servers get. Kept as long as the node is there: one with shares ends with the last descriptor.
     /// `None` if there is no node.
     supply: Option<Arc<Supply>>,
+    /// Connections of a node that is gone.
+    leaving: Vec<UnixStream>,
 }
 
 enum Phase {
@@ -104,11 +109,12 @@ impl Line {
         connected: Connected,
         mut server: impl Server,
         patience: Duration,
-    ) -> std::io::Result<Line> {
+    ) -> io::Result<Line> {
         let state = LineState {
             phase: Phase::Connected { at: Instant::now(), waited_since: None },
             streams: connected.streams.into(),
             supply: None,
+            leaving: Vec::new(),
         };
         let core = Arc::new(LineCore {
             patience,
@@ -154,9 +160,15 @@ impl Line {
     /// The node is about to go: the ends of its connections mean nothing any more. One stays, for a flush.
     pub(crate) fn release(&self) {
         let mut state = self.core.state.lock();
-        state.supply = None;
-        let control: Vec<UnixStream> =
-            state.streams.first().and_then(|first| first.try_clone().ok()).into_iter().collect();
+        let is_of_driver = matches!(state.supply.take().as_deref(), Some(Supply::Driver { .. }));
+        let mut streams = state.streams.iter().filter_map(|stream| stream.try_clone().ok());
+        let control: Vec<UnixStream> = streams.by_ref().take(1).collect();
+        let others: Vec<UnixStream> = streams.collect();
+        // The kernel's driver ends its connection itself.
+        if !is_of_driver {
+            others.iter().for_each(say_goodbye);
+            state.leaving.extend(others);
+        }
         state.streams = control.into();
     }
 }
@@ -189,6 +201,7 @@ impl Upstream for Line {
     }
 
     fn close(&self) {
+        self.core.leave();
         self.core.fail(Phase::Ended);
         if let Some(thread) = self.thread.lock().take() {
             // A panic was reported by the thread.
@@ -204,6 +217,29 @@ impl Drop for Line {
 }
 
 impl LineCore {
+    /// Waits until the server has seen the end of the connections: the drive is not attached any more then.
+    fn leave(&self) {
+        let leaving: Vec<UnixStream> = {
+            let mut state = self.state.lock();
+            // Nobody connects anew.
+            state.phase = Phase::Ended;
+            self.changed.notify_all();
+            let left = std::mem::take(&mut state.leaving);
+            left.into_iter()
+                .chain(state.streams.iter().filter_map(|stream| stream.try_clone().ok()))
+                .collect()
+        };
+        leaving.iter().for_each(say_goodbye);
+        let until = Instant::now() + LEAVES;
+        for mut stream in leaving {
+            let left = until.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+            // One that cannot wait is not waited for.
+            if stream.set_read_timeout(Some(left)).is_ok() {
+                let _ = io::copy(&mut stream, &mut io::sink());
+            }
+        }
+    }
+
     /// Runs until the line ends: waits for the end of the connections, and makes new ones.
     fn keep(&self, server: &mut impl Server) {
         // The driver has connections that have ended.
@@ -348,6 +384,11 @@ impl LineCore {
             driver.abort();
         }
     }
+}
+
+/// Nothing more comes over a connection.
+fn say_goodbye(stream: &UnixStream) {
+    let _ = stream.shutdown(std::net::Shutdown::Write);
 }
 
 impl Phase {

@@ -2,8 +2,8 @@
 //! it lives.
 //!
 //! A server is connected to the bridge most of the time, and knows. But one that was just started, or that
-//! has lost its connections to the bridge, must know as well: the bridge will come back, and make writes
-//! again that other clients must not have replaced meanwhile. The kernel removes the name when the process
+//! has lost its connections to the bridge, must know as well: the bridge will come back with requests of the
+//! device, which others must not write to meanwhile. The kernel removes the name when the process
 //! ends, however it ends. It can be seen by all processes of the same network namespace, of whatever user.
 //!
 //! The name holds the id of the drive and the numbers of its file: copies of a drive have the same id.

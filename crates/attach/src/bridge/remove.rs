@@ -56,7 +56,7 @@ impl Attachment {
         if let (false, UpstreamState::Waiting { reason, .. }) = (force, self.upstream.state()) {
             let why = reason.unwrap_or_else(|| "its server is gone".to_string());
             return Err(refused(format!(
-                "requests are held, and unflushed writes would be lost: {why}; fix that, or use --force"
+                "requests are held, and would fail: {why}; fix that, or use --force"
             )));
         }
         let flushed = self.flush(if force { FORCED_PATIENCE } else { FLUSH_PATIENCE });

@@ -7,7 +7,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::Poll;
 
-use common::{exercise, now, pattern, read, worker_runtime};
+use common::{all, exercise, now, pattern, read, worker_runtime};
 use media::{Allocation, AnyMedia, Direct, FileMedia, IoBuf, Media, UringReactor};
 
 const SIZE: u64 = 8 << 20;
@@ -33,25 +33,6 @@ fn with_ring(entries: u32, test: impl Future<Output = ()>) -> bool {
         }
         true
     })
-}
-
-/// Runs all futures concurrently on this task.
-async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
-    let mut running: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
-    poll_fn(|cx| {
-        let mut pending = false;
-        for (future, output) in &mut running {
-            if output.is_none() {
-                match future.as_mut().poll(cx) {
-                    Poll::Ready(value) => *output = Some(value),
-                    Poll::Pending => pending = true,
-                }
-            }
-        }
-        if pending { Poll::Pending } else { Poll::Ready(()) }
-    })
-    .await;
-    running.into_iter().filter_map(|(_, output)| output).collect()
 }
 
 /// Polls a future once.

@@ -1,7 +1,7 @@
 //! Helpers shared by the tests of the backings.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -70,4 +70,23 @@ pub(crate) async fn exercise(media: &impl Media) {
         let error = media.discard(offset, len as u64).await.expect_err("discard outside");
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidInput);
     }
+}
+
+/// Runs all futures concurrently on this task.
+pub(crate) async fn all<F: Future>(futures: impl IntoIterator<Item = F>) -> Vec<F::Output> {
+    let mut running: Vec<_> = futures.into_iter().map(|future| (Box::pin(future), None)).collect();
+    poll_fn(|cx| {
+        let mut pending = false;
+        for (future, output) in &mut running {
+            if output.is_none() {
+                match future.as_mut().poll(cx) {
+                    Poll::Ready(value) => *output = Some(value),
+                    Poll::Pending => pending = true,
+                }
+            }
+        }
+        if pending { Poll::Pending } else { Poll::Ready(()) }
+    })
+    .await;
+    running.into_iter().filter_map(|(_, output)| output).collect()
 }

@@ -337,12 +337,24 @@ impl Table {
     /// Processes a completion of an operation: `result` is a number of bytes, or a negated error.
     fn complete(&mut self, index: u32, result: i32) {
         self.in_flight -= 1;
+        if result == -Errno::CANCELED.raw_os_error() {
+            return self.perform(index);
+        }
         let Some(operation) = &mut self.operations[index as usize] else {
             unreachable!("a completion is of an operation in the table")
         };
         match operation.advance(result) {
             Some(result) => self.remove(index, Some(result)),
             None => self.queue.push_back(index),
+        }
+    }
+
+    /// Performs an operation on this thread, which blocks: the kernel has cancelled it, because a limit
+    /// (RLIMIT_NPROC) leaves no worker for it. Nothing is wrong with the backing.
+    fn perform(&mut self, index: u32) {
+        if let Some(operation) = self.operations[index as usize].take() {
+            self.free.push(index);
+            self.finished.push((operation.slot, operation.order.perform()));
         }
     }
 

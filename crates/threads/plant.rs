@@ -33,6 +33,7 @@ const SAMPLE: &str = "drive/src/state/sample.rs";
 const TICKET: &str = "media/src/file/uring/ticket.rs";
 const LEASE: &str = "media/src/lease.rs";
 const SLOTS: &str = "slots/src/slots.rs";
+const MEMORY: &str = "drive/src/state/log/memory.rs";
 
 const MISTAKES: &[Mistake] = &[
     mistake(
@@ -171,6 +172,40 @@ const MISTAKES: &[Mistake] = &[
         "self.woken.task.wake();\nlet bit_is_set = true;\nlet before = u64::from(bit_is_set) * bit | self",
     ),
     mistake(
+        "publish_counts_first",
+        MEMORY,
+        "        let Some(newest) = packs.last() else { return };\n",
+        "        let Some(newest) = packs.last() else { return };
+        self.arena.store(memory::SEQUENCE_AT, newest.sequence);\n",
+    ),
+    mistake(
+        "publish_opens_first",
+        MEMORY,
+        "        self.publish_sealed(sealed);\n        self.publish_open(open);\n",
+        "        self.publish_open(open);\n        self.publish_sealed(sealed);\n",
+    ),
+    mistake(
+        "publish_open_before_its_place",
+        MEMORY,
+        "        if begins {
+            let [segment, offset]",
+        "        if begins {
+            self.arena.store(at, memory::OPEN);
+            let [segment, offset]",
+    ),
+    mistake(
+        "publish_no_free_region",
+        MEMORY,
+        "self.arena.reclaim(|unit| self.arena.store(memory::state_at(unit), memory::FREE));",
+        "self.arena.reclaim(|_| {});",
+    ),
+    mistake(
+        "publish_reuses_early",
+        MEMORY,
+        "if self.planted.has(PlantedBug::RegionReusedEarly) {",
+        "if true {",
+    ),
+    mistake(
         "heat_entered_without_a_claim",
         HEAT,
         "if replace(was.tag, WAITING) {",
@@ -214,7 +249,7 @@ fn main() {
         let subject = path.file_stem().and_then(|it| it.to_str()).expect("the file has a name");
         writeln!(
             planted,
-            "mod {name} {{ mod code {{ {code} }} #[path = \"{here}/src/{subject}/model.rs\"] pub(crate) mod model; }}"
+            "mod {name} {{ use crate::publishing::SealedPack; mod code {{ {code} }} #[path = \"{here}/src/{subject}/model.rs\"] pub(crate) mod model; }}"
         )
         .expect("a string takes all");
     }

@@ -8,23 +8,23 @@
 //! process would be killed by its next store, and a page fault inside a lock might wait for whatever waits
 //! for that lock.
 
-use std::iter::{empty, once};
+mod regions;
+
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::{fmt, io, ptr, slice};
 
 use parking_lot::Mutex;
 use rustix::fs::{FallocateFlags, fallocate, fstatvfs};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap, mmap_anonymous, munmap};
 
+use self::regions::Regions;
 use crate::buffer::Owner;
 use crate::{IoBuf, PAGE_BYTES};
 
-/// With room for fewer of the largest regions, a file gets more pages.
-const LOW_REGIONS: usize = 14;
 /// Number of the largest regions whose pages a file gets at once.
 const GROWTH_REGIONS: usize = 16;
 /// Number of the largest regions whose pages a file keeps while nothing happens.
@@ -57,6 +57,10 @@ impl ArenaShape {
     pub fn len_bytes(&self) -> usize {
         self.table_bytes + self.units * self.unit_bytes
     }
+
+    fn units_of_largest(&self) -> usize {
+        self.largest_bytes.div_ceil(self.unit_bytes)
+    }
 }
 
 /// Memory for packs: see the [module](self). Clones share it.
@@ -66,13 +70,7 @@ pub struct Arena(Arc<Inner>);
 struct Inner {
     base: NonNull<u8>,
     shape: ArenaShape,
-    units: Mutex<Units>,
-    /// Some units were given back.
-    has_returned: AtomicBool,
-    /// Number of the largest regions for which there is room.
-    room: AtomicUsize,
-    /// There is little room, and there could be more.
-    is_low: AtomicBool,
+    regions: Regions,
     /// The file. `None`: the memory is of this process.
     file: Option<OwnedFd>,
     growing: Mutex<()>,
@@ -84,16 +82,6 @@ struct Inner {
 unsafe impl Send for Inner {}
 // SAFETY: as above.
 unsafe impl Sync for Inner {}
-
-struct Units {
-    is_free: Vec<bool>,
-    /// Units that have pages: all below this number.
-    backed: usize,
-    /// The last attempt to get more pages failed.
-    is_exhausted: bool,
-    /// Given back, and not free yet.
-    returned: Vec<Range<usize>>,
-}
 
 impl Arena {
     /// An arena that only this process sees, all zeros. Its pages are allocated when they are used.
@@ -129,20 +117,9 @@ impl Arena {
         );
         let base = NonNull::new(base).ok_or(io::ErrorKind::OutOfMemory)?;
         let backed = if file.is_some() { 0 } else { shape.units };
-        let is_free = (0..shape.units).map(|unit| unit < backed).collect();
-        let arena = Arena(Arc::new(Inner {
-            base,
-            shape,
-            units: Mutex::new(Units { is_free, backed, is_exhausted: false, returned: Vec::new() }),
-            has_returned: AtomicBool::new(false),
-            room: AtomicUsize::new(0),
-            is_low: AtomicBool::new(false),
-            file,
-            growing: Mutex::new(()),
-            watcher: None,
-        }));
-        arena.0.set_free(empty(), true);
-        Ok(arena)
+        let regions = Regions::new(shape.units, backed, shape.units_of_largest());
+        let growing = Mutex::new(());
+        Ok(Arena(Arc::new(Inner { base, shape, regions, file, growing, watcher: None })))
     }
 
     /// Shows the arena to `watcher` before each store to its table: as a process leaves it that is killed
@@ -198,14 +175,14 @@ impl Arena {
     /// As [`Arena::private`].
     pub fn snapshot(&self) -> io::Result<Arena> {
         let (copy, shape) = (Arena::private(self.0.shape)?, self.0.shape);
-        let units = self.0.units.lock();
-        let used = (0..shape.units).filter(|unit| !units.is_free[*unit]);
+        let are_free = self.0.regions.are_free();
+        let used = (0..shape.units).filter(|unit| !are_free[*unit]);
         let used = used.map(|unit| (shape.table_bytes + unit * shape.unit_bytes, shape.unit_bytes));
         for (at, len) in [(0, shape.table_bytes)].into_iter().chain(used) {
             // SAFETY: within both mappings, of which the new one has no other user.
             unsafe { self.0.base.add(at).copy_to_nonoverlapping(copy.0.base.add(at), len) };
         }
-        copy.0.units.lock().is_free.clone_from(&units.is_free);
+        copy.0.regions.set_free(are_free);
         Ok(copy)
     }
 
@@ -213,12 +190,7 @@ impl Arena {
     /// lowest place that is free. `None` if there is none.
     pub fn take(&self, len: usize) -> Option<IoBuf> {
         let count = len.div_ceil(self.0.shape.unit_bytes).max(1);
-        let first = {
-            let mut units = self.0.units.lock();
-            let first = units.find(count)?;
-            self.0.mark(&mut units, once(first..first + count), false);
-            first
-        };
+        let first = self.0.regions.take(count)?;
         // SAFETY: within the mapping.
         let at = unsafe { self.0.base.add(self.0.shape.table_bytes + first * self.0.shape.unit_bytes) };
         // SAFETY: these units were free, so nobody else refers to them.
@@ -228,27 +200,25 @@ impl Arena {
     /// Gets more pages for the file if there is little room, and waits for them. To be called outside of
     /// locks.
     pub fn grow(&self) {
-        if !self.0.is_low.load(Ordering::Relaxed) {
+        if !self.0.regions.is_low() {
             return;
         }
         // One at a time.
         let Some(_growing) = self.0.growing.try_lock() else { return };
         if self.grow_by_a_step().is_err() {
-            self.0.units.lock().is_exhausted = true;
-            self.0.is_low.store(false, Ordering::Relaxed);
+            self.0.regions.set_exhausted();
         }
     }
 
     fn grow_by_a_step(&self) -> io::Result<()> {
         let shape = self.0.shape;
-        let backed = self.0.units.lock().backed;
-        let step = GROWTH_REGIONS * shape.largest_bytes.div_ceil(shape.unit_bytes);
+        let backed = self.0.regions.backed();
+        let step = GROWTH_REGIONS * shape.units_of_largest();
         let until = (backed + step).min(shape.units);
         let at = |unit: usize| shape.table_bytes + unit * shape.unit_bytes;
         self.must_have_room((until - backed) * shape.unit_bytes)?;
         self.back(at(backed)..at(until))?;
-        self.0.units.lock().backed = until;
-        self.0.set_free(once(backed..until), true);
+        self.0.regions.set_backed(until);
         Ok(())
     }
 
@@ -257,20 +227,8 @@ impl Arena {
     pub fn give_back(&self) {
         let (Some(file), Some(_growing)) = (&self.0.file, self.0.growing.try_lock()) else { return };
         let shape = self.0.shape;
-        let freed = {
-            let mut units = self.0.units.lock();
-            let used = units.is_free[..units.backed].iter().rposition(|is_free| !is_free);
-            let kept = IDLE_REGIONS * shape.largest_bytes.div_ceil(shape.unit_bytes);
-            let freed = used.map_or(0, |used| used + 1).max(kept)..units.backed;
-            if freed.is_empty() {
-                return;
-            }
-            units.backed = freed.start;
-            self.0.mark(&mut units, once(freed.clone()), false);
-            // Until something is taken.
-            self.0.is_low.store(false, Ordering::Relaxed);
-            freed
-        };
+        let kept = IDLE_REGIONS * shape.units_of_largest();
+        let Some(freed) = self.0.regions.take_unused(kept) else { return };
         let (at, len) = (shape.table_bytes + freed.start * shape.unit_bytes, freed.len() * shape.unit_bytes);
         let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
         // Without it they stay allocated, which does no harm.
@@ -307,22 +265,12 @@ impl Arena {
 
     /// Returns whether there is room for this many of the largest regions.
     pub fn has_room(&self, count: usize) -> bool {
-        self.0.room.load(Ordering::Relaxed) >= count
+        self.0.regions.has_room(count)
     }
 
     /// Makes regions free that were given back. `publish` is called before with the first unit of each.
-    pub fn reclaim(&self, mut publish: impl FnMut(usize)) {
-        if !self.0.has_returned.load(Ordering::Relaxed) {
-            return;
-        }
-        self.0.has_returned.store(false, Ordering::Relaxed);
-        let returned = {
-            let mut units = self.0.units.lock();
-            units.is_exhausted = false;
-            std::mem::take(&mut units.returned)
-        };
-        returned.iter().for_each(|range| publish(range.start));
-        self.0.set_free(returned, true);
+    pub fn reclaim(&self, publish: impl FnMut(usize)) {
+        self.0.regions.reclaim(publish);
     }
 
     /// The number of the first unit of a buffer's region. `None` if the buffer is elsewhere.
@@ -333,20 +281,6 @@ impl Arena {
 }
 
 impl Inner {
-    fn set_free(&self, ranges: impl IntoIterator<Item = Range<usize>>, is_free: bool) {
-        self.mark(&mut self.units.lock(), ranges, is_free);
-    }
-
-    fn mark(&self, units: &mut Units, ranges: impl IntoIterator<Item = Range<usize>>, is_free: bool) {
-        ranges.into_iter().for_each(|range| units.is_free[range].fill(is_free));
-        let largest = self.shape.largest_bytes.div_ceil(self.shape.unit_bytes);
-        let runs = units.is_free.chunk_by(|a, b| a == b).filter(|run| run[0]);
-        let room = runs.map(|run| run.len() / largest).sum();
-        self.room.store(room, Ordering::Relaxed);
-        let is_low = room < LOW_REGIONS && units.backed < self.shape.units && !units.is_exhausted;
-        self.is_low.store(is_low, Ordering::Relaxed);
-    }
-
     fn range(&self, at: NonNull<u8>, capacity: usize) -> Range<usize> {
         let unit_bytes = self.shape.unit_bytes;
         let first = (at.addr().get() - self.base.addr().get() - self.shape.table_bytes) / unit_bytes;
@@ -358,26 +292,12 @@ impl Owner for Inner {
     fn shrink(&self, at: NonNull<u8>, capacity: usize, len: usize) -> usize {
         let range = self.range(at, capacity);
         let kept = len.div_ceil(self.shape.unit_bytes).max(1);
-        // At once: nothing that is published refers to them.
-        self.set_free(once(range.start + kept..range.end), true);
+        self.regions.free(range.start + kept..range.end);
         kept * self.shape.unit_bytes
     }
 
     fn give_back(&self, at: NonNull<u8>, capacity: usize) {
-        let range = self.range(at, capacity);
-        self.units.lock().returned.push(range);
-        self.has_returned.store(true, Ordering::Release);
-    }
-}
-
-impl Units {
-    fn find(&self, count: usize) -> Option<usize> {
-        let mut run = 0;
-        let end = self.is_free.iter().position(|is_free| {
-            run = if *is_free { run + 1 } else { 0 };
-            run == count
-        })?;
-        Some(end + 1 - count)
+        self.regions.give_back(self.range(at, capacity));
     }
 }
 

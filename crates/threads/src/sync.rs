@@ -3,7 +3,7 @@
 use std::task::Waker;
 
 pub(crate) use loom::sync::Arc;
-pub(crate) use loom::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 
 /// Like parking_lot's mutex: without poisoning.
 #[derive(Debug, Default)]

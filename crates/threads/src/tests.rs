@@ -36,13 +36,14 @@ hold! {
     sample: it_starts_over;
 }
 
-// With a bound, because three threads have millions of orders.
+// With a bound, because three threads, and two with many steps, have millions of orders.
 hold! {
     Some(PREEMPTIONS_MAX);
     wait: a_change_is_seen_by_all, who_gives_up_wakes_others;
     lease: who_waits_for_a_lease_is_told;
     slots: both_are_finished;
     sample: a_sample_fills_up;
+    publish: a_kill_at_any_step_loses_nothing;
 }
 
 found! {
@@ -65,6 +66,11 @@ found! {
     slots_taken_relaxed by both_are_finished: CAUSALITY;
     slots_taken_in_two_steps by both_are_finished: NOBODY_RUNS;
     slots_woken_before_the_bit by both_are_finished: NOBODY_RUNS;
+    publish_counts_first by a_kill_at_any_step_loses_nothing: "the log has a gap";
+    publish_opens_first by a_kill_at_any_step_loses_nothing: "a memory that can be read";
+    publish_open_before_its_place by a_kill_at_any_step_loses_nothing: "a memory that can be read";
+    publish_no_free_region by a_kill_at_any_step_loses_nothing: "not what was appended";
+    publish_reuses_early by a_kill_at_any_step_loses_nothing: "not what was appended";
     heat_entered_without_a_claim by a_hot_group_is_entered_once: "entered twice";
     sample_counts_from_before by it_starts_over: "blocks were skipped";
     frames_hits_in_two_steps by frames_are_whole: "left == right";

@@ -134,8 +134,17 @@ impl PackMemory {
         }
     }
 
+    /// Publishes what a critical section has changed, which is left now: packs that were sealed in it, the
+    /// host's open pack, and the newest durable checkpoint.
+    pub(super) fn publish(&mut self, sealed: &[SealedPack], open: Option<OpenFill>, checkpoint: u64) {
+        self.publish_sealed(sealed);
+        self.publish_open(open);
+        self.publish_free();
+        self.publish_checkpoint(checkpoint);
+    }
+
     /// Publishes packs that were sealed, in rising order.
-    pub(super) fn publish_sealed(&mut self, packs: &[SealedPack]) {
+    fn publish_sealed(&mut self, packs: &[SealedPack]) {
         let Some(newest) = packs.last() else { return };
         for pack in packs {
             let Some(unit) = self.unit_of(&pack.buf) else { continue };
@@ -165,12 +174,12 @@ impl PackMemory {
 
     /// Publishes that regions are free whose packs are used no more. Possible at any time: nothing that
     /// follows makes such a pack necessary again.
-    pub(super) fn publish_free(&self) {
+    fn publish_free(&self) {
         self.arena.reclaim(|unit| self.arena.store(memory::state_at(unit), memory::FREE));
     }
 
     /// Publishes the newest durable checkpoint.
-    pub(super) fn publish_checkpoint(&mut self, checkpoint: u64) {
+    fn publish_checkpoint(&mut self, checkpoint: u64) {
         if std::mem::replace(&mut self.checkpoint, checkpoint) != checkpoint {
             self.arena.store(memory::CHECKPOINT_AT, checkpoint);
         }

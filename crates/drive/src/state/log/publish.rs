@@ -43,10 +43,7 @@ impl Log {
                 || self.kept.iter().any(|(_, buf)| is_outside(buf));
             self.memory.publish_lapse(is_missing);
         }
-        self.memory.publish_sealed(&self.outbox);
-        self.memory.publish_open(self.open_fill());
-        self.memory.publish_free();
-        self.memory.publish_checkpoint(self.checkpoint);
+        self.memory.publish(&self.outbox, self.open_fill(), self.checkpoint);
     }
 
     pub(super) fn open_fill(&self) -> Option<OpenFill> {

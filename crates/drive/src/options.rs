@@ -130,6 +130,8 @@ pub struct OpenOptions {
     /// Called before each entry of the critical section: the simulator runs another task there, as another
     /// thread could.
     pub before_entry: Option<fn()>,
+    /// Called inside the critical section between two records of a batch: the simulator panics there.
+    pub between_records: Option<fn()>,
     /// Requests are answered only while it holds. What is written to the backing is a matter of the
     /// [`Media`](media::Media). `None` (the default): nobody else can reach the backing.
     pub lease: Option<Arc<Lease>>,
@@ -190,6 +192,7 @@ impl OpenOptions {
             spawner,
             clock: None,
             before_entry: None,
+            between_records: None,
             lease: None,
             boot: [0; 16],
             memory: None,

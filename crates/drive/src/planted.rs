@@ -51,6 +51,12 @@ pub enum PlantedBug {
     RegionReusedEarly,
     /// A pack that the medium did not take leaves the memory when its contents were written elsewhere.
     FailedPackFreed,
+    /// An opening uses the memory of another run than that of the newest checkpoint.
+    OtherRunTaken,
+    /// An opening uses packs of a memory that the newest checkpoint has made unnecessary.
+    CutOverlooked,
+    /// An opening writes the packs of a memory before it knows whether the log leads to them.
+    WrittenUnjudged,
     /// A sealed pack keeps the memory of an open one, and is counted by what it contains.
     SealedPackKeepsAll,
     /// A segment that did not take a write is used again.

@@ -349,10 +349,13 @@ impl Config {
     /// not take is in memory for a while. Drawn from a separate generator.
     pub fn draw_echo(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0xec40_0ec4_0ec4_00ec;
+        self.echoes = self.writes_may_fail() && SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
+    }
+
+    /// Returns whether the backing does not take some writes.
+    pub fn writes_may_fail(&self) -> bool {
         let faults = &self.trouble.faults;
-        let fails =
-            faults.write_error_ppm > 0 || faults.bad_page_ppm > 0 || !self.trouble.bad_bytes.is_empty();
-        self.echoes = fails && SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
+        faults.write_error_ppm > 0 || faults.bad_page_ppm > 0 || !self.trouble.bad_bytes.is_empty()
     }
 
     /// Lets requests wait for one that has lost against others once, twice or three times, in three quarters

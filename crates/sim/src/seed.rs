@@ -41,7 +41,7 @@ use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::report::Report;
 use crate::rounds::{mender, painter};
 use crate::{Bug, Config, Counts, Style, Subject, World, panics};
-use memory::Moment;
+use memory::{Moment, Stray};
 
 /// Changes the seed for the generator [`Run::hiding`].
 const HIDING: u64 = 0x41dd_e241_dde2_41dd;
@@ -199,6 +199,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         echoing: SimRng::new(seed ^ ECHOING),
         memory: None,
         left_memories: Vec::new(),
+        stray: Stray::default(),
         was_open: false,
         is_kept: false,
         moment: Arc::default(),
@@ -289,6 +290,8 @@ struct Run<S> {
     memory: Option<Arena>,
     /// Memories that killed runs left.
     left_memories: Vec<Arena>,
+    /// One that an opening has missed.
+    stray: Stray,
     /// The drive was open since the last crash.
     was_open: bool,
     /// They hold all that was acknowledged.

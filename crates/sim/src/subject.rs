@@ -294,6 +294,7 @@ impl Subject for Drive<Backing> {
             options.dictionary_gain_min = 0.0;
         }
         options.clock = opening.may_panic.then_some(panics::clock);
+        options.between_records = opening.may_panic.then_some(panics::between_records);
         options.left_open = opening.left_open;
         options.memory = opening.memory;
         let left = |memory: Arena| Left { memory: Arc::new(memory), is_elsewhere: false };

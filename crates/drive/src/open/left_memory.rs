@@ -19,6 +19,7 @@ use crate::error::Error;
 use crate::kept_memory::{KeptMemory, Left, Verdict};
 use crate::open::replay::{PackPlace, Tail, was_free};
 use crate::options::OpenOptions;
+use crate::planted::{Planted, PlantedBug};
 
 /// Bytes of a word of the table.
 const WORD_BYTES: usize = size_of::<u64>();
@@ -65,7 +66,8 @@ impl LeftMemory {
             };
             let bytes = match kept.bytes() {
                 Ok(bytes) => bytes,
-                Err(_) if *is_elsewhere => continue,
+                // A run that closes its drive leaves nothing in memory.
+                Err(_) if *is_elsewhere || checkpoint.clean => continue,
                 Err(error) => {
                     judged(Verdict::Refused);
                     refusal = Some(format!("it cannot be read: {error}"));
@@ -80,7 +82,6 @@ impl LeftMemory {
             let memory = match RunMemory::decode(&bytes) {
                 Ok(memory) => memory,
                 Err(_) if *is_elsewhere => continue,
-                // A run that closes its drive leaves nothing in memory.
                 Err(_) if checkpoint.clean => continue,
                 Err(error) => {
                     judged(Verdict::Refused);
@@ -91,7 +92,8 @@ impl LeftMemory {
             if memory.header.boot != options.boot || memory.header.log_id != superblock.log_id() {
                 continue;
             }
-            let is_of_newest_run = memory.header.entropy == checkpoint.entropy;
+            let is_of_newest_run =
+                memory.header.entropy == checkpoint.entropy || options.planted.has(PlantedBug::OtherRunTaken);
             if *is_elsewhere && !is_of_newest_run {
                 continue;
             }
@@ -106,7 +108,7 @@ impl LeftMemory {
                 // checkpoint of its run may be there, and be unreadable just now.
                 continue;
             }
-            match Self::of(left, &memory, superblock, checkpoint) {
+            match Self::of(left, &memory, superblock, checkpoint, options.planted) {
                 Ok(_) if memory.openings >= OPENINGS_MAX && !is_elsewhere => {
                     judged(Verdict::Stuck);
                     refusal = Some(format!("{} openings with it came to no end", memory.openings));
@@ -139,8 +141,9 @@ impl LeftMemory {
         memory: &RunMemory<'_>,
         superblock: &Superblock,
         checkpoint: &Checkpoint,
+        planted: Planted,
     ) -> Result<LeftMemory, String> {
-        if memory.header.entropy != checkpoint.entropy {
+        if memory.header.entropy != checkpoint.entropy && !planted.has(PlantedBug::OtherRunTaken) {
             return Err("the drive was opened elsewhere since".into());
         }
         if memory.checkpoint > checkpoint.number {
@@ -157,7 +160,8 @@ impl LeftMemory {
         let geometry = superblock.geometry;
         let mut packs = BTreeMap::new();
         let mut unannounced = BTreeMap::new();
-        for pack in memory.sealed.iter().filter(|pack| pack.header.sequence > checkpoint.sequence) {
+        let cut = if planted.has(PlantedBug::CutOverlooked) { 0 } else { checkpoint.sequence };
+        for pack in memory.sealed.iter().filter(|pack| pack.header.sequence > cut) {
             let header = &pack.header;
             let is_inside = header.segment < geometry.segments()
                 && u64::from(header.offset) + u64::from(header.len) <= u64::from(geometry.segment_bytes);
@@ -374,6 +378,17 @@ pub(crate) fn header_of(
 pub(crate) struct WithMemory<M> {
     pub(crate) media: Arc<M>,
     pub(crate) packs: LeftPacks,
+}
+
+impl<M: Media> WithMemory<M> {
+    /// Writes the packs to their places: a planted mistake.
+    pub(crate) async fn write_all(&self) -> Result<(), Error> {
+        for (position, pack) in self.packs.all() {
+            let written = self.media.write(position, pack).await;
+            written.map_err(|error| Error::io("writing", position, &error))?;
+        }
+        self.media.sync().await.map_err(|error| Error::Io(error.to_string()))
+    }
 }
 
 impl<M: Media> Media for WithMemory<M> {

@@ -199,6 +199,9 @@ async fn read_with_memory<M: Media>(
     loop {
         let packs = left.as_ref().map(|left| left.packs.clone()).unwrap_or_default();
         let with_memory = WithMemory { media: media.clone(), packs };
+        if options.planted.has(PlantedBug::WrittenUnjudged) && !options.read_only {
+            with_memory.write_all().await?;
+        }
         let tail = read_log(&with_memory, superblock, found, options.planted).await?;
         match &left {
             // The drive without it is all that is wanted.
@@ -374,6 +377,7 @@ fn recover(
             damaged_records_count: tail.damaged.iter().map(|pack| pack.records).sum(),
             clean: checkpoint.clean,
         },
+        between_records: options.between_records,
         planted: options.planted,
     })
 }

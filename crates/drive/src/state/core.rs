@@ -98,6 +98,8 @@ pub(crate) struct Core {
     pub(crate) give_back: GiveBack,
     pub(crate) notes: Vec<String>,
     pub(crate) recovered: crate::state::recovered::Recovered,
+    /// See [`OpenOptions::between_records`](crate::OpenOptions::between_records).
+    pub(crate) between_records: Option<fn()>,
     pub(crate) planted: Planted,
 }
 
@@ -320,7 +322,10 @@ impl Core {
         let room = self.log.room_for_batch(batch.log_bytes, claim, &mut self.segments);
         let mut room = room.map_err(|_| Stall::Space)?;
         let (mut records, mut bytes) = (0, 0);
-        for item in &batch.items {
+        for (at, item) in batch.items.iter().enumerate() {
+            if let Some(between_records) = self.between_records.filter(|_| at > 0) {
+                between_records();
+            }
             let len = item.record_len();
             if let Room::Part(most) = room
                 && bytes + len > most

@@ -54,6 +54,7 @@ mod large_table;
 mod large_write;
 mod largest;
 mod left_memory;
+mod left_memory_mistakes;
 mod left_out;
 mod lost_copies;
 mod make_drives;

@@ -51,6 +51,7 @@ impl<S: Subject> Run<S> {
             bug: self.bug,
             memory: self.memory.as_ref().map(copy_of),
             left_memories: self.left_memories.iter().map(copy_of).collect(),
+            stray: self.stray.copy(),
             was_open: self.was_open,
             is_kept: self.is_kept,
             moment: Arc::default(),

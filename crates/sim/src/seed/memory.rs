@@ -22,6 +22,32 @@ use crate::{Subject, panics};
 const LOST_ONE_IN: u64 = 8;
 /// The number of stores until a kill is drawn below two to this power.
 const STORES_BITS: u64 = 9;
+/// The same once the backing did not take a write: its contents are written elsewhere, and a checkpoint
+/// follows.
+const STORES_AFTER_FAILURE_BITS: u64 = 6;
+
+/// The memory of a killed run that an opening has missed. It comes back when the drive is another run's.
+#[derive(Default)]
+pub(super) struct Stray {
+    hidden: Option<Arena>,
+    is_back: bool,
+}
+
+impl Stray {
+    /// What an opening is given besides the memories of killed runs.
+    pub(super) fn back(&self) -> Option<Arena> {
+        self.hidden.as_ref().filter(|_| self.is_back).cloned()
+    }
+
+    /// The drive was opened.
+    pub(super) fn comes_back(&mut self) {
+        self.is_back = self.hidden.is_some();
+    }
+
+    pub(super) fn copy(&self) -> Stray {
+        Stray { hidden: self.hidden.as_ref().map(copy_of), is_back: self.is_back }
+    }
+}
 
 /// Takes a copy of everything before a store.
 #[derive(Default)]
@@ -39,6 +65,8 @@ struct Source {
     oracle: Arc<Mutex<Oracle>>,
     capacity: Arc<AtomicU64>,
     rng: SimRng,
+    /// Writes that had failed before. `None`: none fail, or a kill follows one already.
+    failures: Option<u64>,
 }
 
 struct Taken {
@@ -51,9 +79,15 @@ struct Taken {
 
 impl Moment {
     fn store_follows(&self, memory: &Arena) {
-        let left = self.countdown.load(Ordering::Relaxed);
+        let mut left = self.countdown.load(Ordering::Relaxed);
         if left == 0 {
             return;
+        }
+        if let Some(source) = self.source.lock().as_mut()
+            && source.failures.is_some_and(|before| failed_writes(&source.media) > before)
+        {
+            source.failures = None;
+            left = left.min(1 + source.rng.skewed(STORES_AFTER_FAILURE_BITS));
         }
         self.countdown.store(left - 1, Ordering::Relaxed);
         if left > 1 {
@@ -94,6 +128,9 @@ impl<S: Subject> Run<S> {
         if !is_killed || self.remembering.chance(1, LOST_ONE_IN) {
             self.left_memories.clear();
             self.is_kept = false;
+            // A power cut takes all.
+            let hidden = memory.filter(|_| is_killed && was_open).map(|memory| copy_of(&memory));
+            self.stray = Stray { hidden, is_back: false };
             return;
         }
         self.count("crash: killed, the memory stays");
@@ -121,7 +158,11 @@ impl<S: Subject> Run<S> {
             return Err(Stop::Failed(format!("the memory of the killed run was refused: {why}")));
         }
         self.count("restart: a memory was refused");
+        if self.stray.back().is_some() {
+            self.count("restart: a memory of another run was refused");
+        }
         self.left_memories.clear();
+        self.stray = Stray::default();
         Ok(())
     }
 
@@ -134,6 +175,7 @@ impl<S: Subject> Run<S> {
             oracle: self.oracle.clone(),
             capacity: self.capacity.clone(),
             rng: self.remembering.fork(),
+            failures: self.config.writes_may_fail().then(|| failed_writes(&self.media)),
         };
         *self.moment.source.lock() = Some(source);
         self.moment.countdown.store(stores, Ordering::Relaxed);
@@ -181,6 +223,11 @@ impl<S: Subject> Run<S> {
     fn restore(&mut self, generators: [SimRng; 6]) {
         [self.hiding, self.looking, self.hanging, self.brim, self.vain, self.echoing] = generators;
     }
+}
+
+fn failed_writes(media: &SimMedia) -> u64 {
+    let counts = media.counts();
+    counts.write_errors + counts.bad_page_errors
 }
 
 pub(super) fn copy_of(memory: &Arena) -> Arena {

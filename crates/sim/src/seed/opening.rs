@@ -46,7 +46,7 @@ impl<S: Subject> Run<S> {
             spawner: self.executor.spawner(),
             overwrites: self.overwrites.clone(),
             memory: self.new_memory(),
-            left_memories: self.left_memories.clone(),
+            left_memories: self.left_memories.iter().cloned().chain(self.stray.back()).collect(),
             bug: self.bug,
         }
     }
@@ -86,6 +86,7 @@ impl<S: Subject> Run<S> {
                 }
                 Ok(Ok(drive)) => {
                     self.left_memories.clear();
+                    self.stray.comes_back();
                     self.was_open = true;
                     if hidden {
                         self.count("restart: opened by other copies");

@@ -42,6 +42,19 @@ const SAME_OUTPUT: [&str; 5] = [
 /// Commands whose output must contain the labels of the lines shown.
 const SAME_LABELS: [&str; 3] = ["pumice doctor", "pumice status", "pumice check"];
 
+/// Logical capacity of the drive once it has grown.
+const GROWN_BYTES: u64 = 800 << 20;
+
+/// Returns whether this process may grow a mounted ext4, for which root is not enough: many containers lack
+/// the capability (`linux/capability.h`).
+fn may_resize() -> bool {
+    const CAP_SYS_RESOURCE: u32 = 24;
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
+    let effective = effective.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    effective.is_some_and(|mask| (mask >> CAP_SYS_RESOURCE) & 1 == 1)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Instead {
     Nothing,
@@ -254,6 +267,14 @@ impl Machine {
             self.detach();
             self.stop();
         }
+        if command.starts_with("resize2fs") {
+            // Otherwise there would be nothing to grow.
+            wait_until("the device has grown", || self.device_bytes() == Some(GROWN_BYTES));
+            if !may_resize() {
+                eprintln!("skipped: {command}: growing a mounted ext4 needs CAP_SYS_RESOURCE");
+                return Ok(());
+            }
+        }
         let before = command.starts_with("rm -r").then(|| self.available());
         let run = self.shell(&self.here(command));
         // What this machine lacks is no mistake of the page.
@@ -278,6 +299,9 @@ impl Machine {
                 assert!(found, "{command}: {line:?} is not in\n{}", run.stdout);
             }
         }
+        if command.starts_with("resize2fs") {
+            assert!(run.stdout.contains(&format!("is now {} (4k)", GROWN_BYTES / 4096)), "{run:?}");
+        }
         if command.starts_with("blkid") {
             let found = run.stdout.split(" UUID=\"").nth(1).and_then(|rest| rest.split('"').next());
             self.uuid = found.ok_or("a UUID")?.to_string();
@@ -295,6 +319,13 @@ impl Machine {
             assert!(self.available() > before + (4 << 20), "TRIM frees space: {before}");
         }
         Ok(())
+    }
+
+    /// Size of the device as the kernel has it.
+    fn device_bytes(&self) -> Option<u64> {
+        let name = Path::new(&self.device).file_name()?;
+        let sectors = fs::read_to_string(Path::new("/sys/class/block").join(name).join("size")).ok()?;
+        Some(sectors.trim().parse::<u64>().ok()? * 512)
     }
 
     fn available(&self) -> u64 {

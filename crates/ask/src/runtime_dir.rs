@@ -48,15 +48,44 @@ pub fn attachments_dir(runtime_dir: &Path) -> PathBuf {
     PathBuf::from(dir)
 }
 
-/// Returns the directories in which servers that were killed may have left their memory: those of sockets,
-/// and those that bridges have made.
-pub fn memory_dirs() -> Vec<PathBuf> {
-    let mut dirs: Vec<PathBuf> = runtime_dirs().into_iter().filter(|dir| trusted(dir)).collect();
+/// Directories in which servers that were killed may have left their memory.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct MemoryDirs {
+    /// Those that this user may trust.
+    pub own: Vec<PathBuf>,
+    /// Those of other users in places where only root creates directories.
+    pub of_others: Vec<PathBuf>,
+    /// Those whose contents this user cannot see.
+    pub hidden: Vec<PathBuf>,
+}
+
+/// Returns the directories of memories: those of sockets, and those that bridges have made.
+pub fn memory_dirs() -> MemoryDirs {
+    let mut dirs = MemoryDirs::default();
+    runtime_dirs().into_iter().for_each(|dir| dirs.add(dir));
     for attachments in runtime_dirs().iter().map(|dir| attachments_dir(dir)).filter(|dir| trusted(dir)) {
-        let folders = std::fs::read_dir(attachments).into_iter().flatten().flatten();
-        dirs.extend(folders.map(|folder| folder.path().join(MEMORY)).filter(|dir| trusted(dir)));
+        match std::fs::read_dir(&attachments) {
+            Ok(folders) => folders.flatten().for_each(|folder| dirs.add(folder.path().join(MEMORY))),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => dirs.hidden.push(attachments),
+            // There are none.
+            Err(_) => {}
+        }
     }
     dirs
+}
+
+impl MemoryDirs {
+    fn add(&mut self, dir: PathBuf) {
+        match std::fs::read_dir(&dir) {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.hidden.push(dir),
+            // There is none.
+            Err(_) => {}
+            Ok(_) if trusted(&dir) => self.own.push(dir),
+            Ok(_) if is_in_place_of_root(&dir) => self.of_others.push(dir),
+            // Anybody may have made it.
+            Ok(_) => {}
+        }
+    }
 }
 
 /// Returns the first directory that this user can create and write, created if necessary.
@@ -109,10 +138,12 @@ const NOBODY: u32 = 65534;
 /// directories, such as `/run`: a server that root starts becomes that user.
 pub fn trusted(dir: &Path) -> bool {
     let root = rustix::process::geteuid().as_raw() == 0;
-    is_own(dir)
-        || (root
-            && is_of(dir, |owner| owner != NOBODY)
-            && dir.parent().is_some_and(|above| is_of(above, |owner| owner == 0)))
+    is_own(dir) || (root && is_of(dir, |owner| owner != NOBODY) && is_in_place_of_root(dir))
+}
+
+/// Returns whether only root could create this directory.
+fn is_in_place_of_root(dir: &Path) -> bool {
+    dir.parent().is_some_and(|above| is_of(above, |owner| owner == 0))
 }
 
 /// Returns whether this is a directory of the right owner, and not writable by others.
@@ -146,6 +177,18 @@ mod tests {
         // A service's own directory.
         chown(&dir, Some(SOMEBODY), None)?;
         assert!(trusted(&dir) && make_private(&dir).is_ok());
+        // What no program of root becomes, where only root creates directories.
+        let memories = || {
+            let mut found = MemoryDirs::default();
+            found.add(dir.clone());
+            found
+        };
+        assert_eq!(memories(), MemoryDirs { own: vec![dir.clone()], ..MemoryDirs::default() });
+        chown(&dir, Some(NOBODY), None)?;
+        assert_eq!(memories(), MemoryDirs { of_others: vec![dir.clone()], ..MemoryDirs::default() });
+        set(above.path(), 0o1777)?;
+        assert_eq!(memories(), MemoryDirs::default(), "anybody may have made it");
+        chown(&dir, Some(SOMEBODY), None)?;
         // Where anybody may create directories, as in /tmp, it may be anybody's.
         set(above.path(), 0o1777)?;
         assert!(!trusted(&dir) && make_private(&dir).is_err());

@@ -96,6 +96,7 @@ fn unflushed_writes_outlive_kills_and_a_stop_leaves_nothing() -> Outcome {
     fs::remove_file(memory(&drive))?;
     assert_eq!(drive.status()["server"]["memory_kept"], false);
     assert!(server.stop().success(), "{}", drive.log());
+    assert!(drive.log().contains("somebody has deleted the memory"), "{}", drive.log());
     Ok(())
 }
 

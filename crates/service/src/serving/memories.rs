@@ -18,6 +18,8 @@ pub(crate) struct Memories {
     path: PathBuf,
     boot: [u8; 16],
     left: Vec<Arc<LeftFile>>,
+    /// Directories that may hold memories, and whose contents this user cannot see.
+    hidden: Vec<PathBuf>,
     /// Or why there is none, if there should be one.
     own: Option<Result<(RunMemory, Arena), String>>,
     writes: bool,
@@ -51,15 +53,19 @@ impl Memories {
         let (at, writes) = (path.to_path_buf(), purpose != Purpose::Look);
         let mark = mark.filter(|_| writes);
         let found = tokio::task::spawn_blocking(move || {
-            let left = left(&ask::runtime_dir::memory_dirs(), &key, writes).map_err(|(memory, why)| {
-                ServiceError::LeftMemory { path: at.clone(), memory, why, may_serve_later: true }
+            let dirs = ask::runtime_dir::memory_dirs();
+            let left = left(&dirs, &key, writes).map_err(|(memory, why)| ServiceError::LeftMemory {
+                path: at.clone(),
+                memory,
+                why,
+                may_serve_later: true,
             })?;
             let own = (purpose == Purpose::Serve).then(|| make(&key, run));
-            Ok((left, own, mark.as_ref().is_some_and(is_marked)))
+            Ok((left, dirs.hidden, own, mark.as_ref().is_some_and(is_marked)))
         });
-        let (left, own, is_attached) = found.await.unwrap_or(Err(ServiceError::WorkerGone))?;
+        let (left, hidden, own, is_attached) = found.await.unwrap_or(Err(ServiceError::WorkerGone))?;
         let left = left.into_iter().map(Arc::new).collect();
-        Ok(Memories { path: path.to_path_buf(), boot, left, own, writes, is_attached })
+        Ok(Memories { path: path.to_path_buf(), boot, left, hidden, own, writes, is_attached })
     }
 
     /// Gives them to an opening.
@@ -70,6 +76,24 @@ impl Memories {
         let left =
             self.left.iter().map(|left| Left { memory: left.clone(), is_elsewhere: left.is_elsewhere });
         options.left_memories = left.collect();
+    }
+
+    /// The last run did not close the drive. If no memory of it was found, that may be because this user
+    /// cannot see it.
+    pub(crate) fn note_crash(&self) {
+        if self.left.is_empty()
+            && let Some(hidden) = self.hidden_dirs()
+        {
+            tracing::warn!(
+                drive = %shown(&self.path),
+                "the last server did not close the drive, and left no memory where this user can see it: {hidden}"
+            );
+        }
+    }
+
+    fn hidden_dirs(&self) -> Option<String> {
+        let dirs: Vec<String> = self.hidden.iter().map(|dir| shown(dir).to_string()).collect();
+        (!dirs.is_empty()).then(|| format!("this user cannot read {}", dirs.join(", ")))
     }
 
     /// Sets those aside that stopped an opening. Returns what was lost; an error if that needs an
@@ -93,6 +117,7 @@ impl Memories {
             may_serve_later,
         };
         if self.is_attached && forgets == Forgets::Useless && !may_serve_later {
+            let why = self.hidden_dirs().map_or(why.clone(), |hidden| format!("{why}; {hidden}"));
             return Err(ServiceError::LostBelow { path: self.path.clone(), why });
         }
         if std::mem::take(&mut self.is_attached) && may_forget && refused.is_empty() {
@@ -108,6 +133,7 @@ impl Memories {
             tracing::warn!(drive = %shown(&self.path), "{lost}");
             return Ok(lost);
         }
+        refused.iter().for_each(|left| left.remove_forgotten());
         let mut aside = Vec::new();
         for left in &refused {
             let forgotten = left.forget();

@@ -179,6 +179,9 @@ pub(crate) async fn open(
     options.accept_damage = settings.accept_damage;
     options.lease = ownership.as_ref().map(|ownership| ownership.lease.clone());
     options.left_open = ownership.as_ref().is_some_and(|ownership| ownership.left_open);
+    if options.left_open {
+        memories.note_crash();
+    }
     if let Some(helpers) = helpers {
         options.compute = helpers.compute;
         options.offload = helpers.offload;

@@ -3,7 +3,8 @@
 //! ```text
 //! DRIVE-DEVICE-INODE-RUN.memory   its run holds a lock on it, as an opening does that uses it
 //! .DRIVE-....memory.new           one that is being made
-//! DRIVE-....memory.forgotten      could not be used; kept for an administrator, and read by nobody
+//! DRIVE-....memory.forgotten      could not be used; kept for an administrator until the next one, and read
+//!                                 by nobody
 //! ```
 
 use std::ffi::OsStr;
@@ -14,6 +15,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ask::runtime_dir::MemoryDirs;
 use drive::{KeptMemory, MEMORY_SHAPE, Verdict};
 use media::{Arena, exact_size};
 use rustix::fs::{FlockOperation, OFlags, flock, fstatvfs};
@@ -62,6 +64,8 @@ pub(crate) struct RunMemory {
     path: PathBuf,
     /// Its lock ends with the process.
     file: File,
+    /// Somebody has removed it, and the log says so.
+    is_missed: AtomicBool,
 }
 
 impl RunMemory {
@@ -88,12 +92,20 @@ impl RunMemory {
         file.set_len(MEMORY_SHAPE.len_bytes() as u64)?;
         let arena = Arena::shared(&file, MEMORY_SHAPE)?;
         fs::rename(new, path)?;
-        Ok((RunMemory { path: path.to_path_buf(), file }, arena))
+        Ok((RunMemory { path: path.to_path_buf(), file, is_missed: AtomicBool::new(false) }, arena))
     }
 
     /// Returns whether the next server will find it.
     pub(crate) fn is_there(&self) -> bool {
-        self.file.metadata().is_ok_and(|found| found.nlink() > 0)
+        let is_there = self.file.metadata().is_ok_and(|found| found.nlink() > 0);
+        if !is_there && !self.is_missed.swap(true, Ordering::Relaxed) {
+            tracing::error!(
+                memory = %shown(&self.path),
+                "somebody has deleted the memory of this server: if it is killed, writes that are not flushed are \
+                 lost; restart it to get another one"
+            );
+        }
+        is_there
     }
 
     /// Gives it to the user that this process is going to be: the next server may be that user's from the
@@ -187,15 +199,21 @@ impl LeftFile {
         self.file.as_ref().map_err(|why| io::Error::other(why.clone()))
     }
 
+    fn new(path: &Path, file: Result<File, String>, is_elsewhere: bool) -> LeftFile {
+        let (is_refused, is_stuck) = (AtomicBool::new(false), AtomicBool::new(false));
+        LeftFile { path: path.to_path_buf(), file, is_elsewhere, is_refused, is_stuck }
+    }
+
+    /// The memory at a path in a directory of another user, whose word does not count. `None` if it is gone.
+    fn of_other(path: &Path) -> Option<LeftFile> {
+        let found = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
+        let why = format!("its directory is that of another user, and it belongs to user {}", found.uid());
+        Some(LeftFile::new(path, Err(why), false))
+    }
+
     /// Opens and locks the memory at a path. `None` if it is gone, or is elsewhere and in use.
     fn open(path: &Path, is_elsewhere: bool, writes: bool) -> Result<Option<LeftFile>, String> {
-        let left = |file| LeftFile {
-            path: path.to_path_buf(),
-            file,
-            is_elsewhere,
-            is_refused: AtomicBool::new(false),
-            is_stuck: AtomicBool::new(false),
-        };
+        let left = |file| LeftFile::new(path, file, is_elsewhere);
         // No server makes anything else.
         if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
             return Ok(None);
@@ -268,6 +286,21 @@ impl LeftFile {
         self.is_stuck.load(Ordering::Relaxed) || self.file.is_err()
     }
 
+    /// Removes what was set aside before of the same drive on the same backing.
+    pub(crate) fn remove_forgotten(&self) {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        let (Some((of_backing, _)), Some(dir)) = (name.rsplit_once('-'), self.path.parent()) else { return };
+        for entry in fs::read_dir(dir).into_iter().flatten().flatten() {
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(&[of_backing, "-"].concat())
+                && name.ends_with(&[EXTENSION, FORGOTTEN].concat())
+            {
+                // It is as good as gone for everybody but an administrator.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
+    }
+
     /// Sets it aside, where no opening looks. Returns its new name.
     ///
     /// # Errors
@@ -285,10 +318,17 @@ impl LeftFile {
 ///
 /// # Errors
 /// In one line, which one cannot be used.
-pub(crate) fn left(dirs: &[PathBuf], key: &Key, writes: bool) -> Result<Vec<LeftFile>, (PathBuf, String)> {
+pub(crate) fn left(dirs: &MemoryDirs, key: &Key, writes: bool) -> Result<Vec<LeftFile>, (PathBuf, String)> {
     let (drive, backing) = (key.of_drive(), key.of_backing());
     let mut left = Vec::new();
-    for dir in dirs {
+    for dir in &dirs.of_others {
+        let is_memory =
+            |name: &str| name.starts_with(&[&*drive, &*backing].concat()) && name.ends_with(EXTENSION);
+        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+        let memories = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_memory));
+        left.extend(memories.filter_map(|entry| LeftFile::of_other(&entry.path())));
+    }
+    for dir in &dirs.own {
         // There may be none.
         let Ok(entries) = fs::read_dir(dir) else { continue };
         for path in entries.flatten().map(|entry| entry.path()) {
@@ -319,5 +359,49 @@ fn remove_unfinished(path: &Path) {
     let Ok(file) = File::options().write(true).open(path) else { return };
     if flock(&file, FlockOperation::NonBlockingLockExclusive).is_ok() {
         remove(&file, path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: Key = Key { uuid: [7; 16], backing: [1, 2] };
+
+    #[test]
+    fn a_memory_of_another_user_is_there_and_cannot_be_read() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let of_other_drive = Key { uuid: [8; 16], ..KEY };
+        for name in [KEY.file(1), of_other_drive.file(1), Key { backing: [1, 3], ..KEY }.file(1)] {
+            fs::write(dir.path().join(name), "a memory")?;
+        }
+        let dirs = MemoryDirs { of_others: vec![dir.path().to_path_buf()], ..MemoryDirs::default() };
+        let found = left(&dirs, &KEY, true).map_err(|(_, why)| io::Error::other(why))?;
+        let [found] = found.as_slice() else { panic!("{} memories", found.len()) };
+        assert_eq!(found.path(), dir.path().join(KEY.file(1)));
+        let error = found.bytes().expect_err("its word does not count").to_string();
+        assert!(error.contains("another user"), "{error}");
+        assert!(found.may_serve_later() && found.is_refused());
+        Ok(())
+    }
+
+    #[test]
+    fn what_was_set_aside_stays_until_the_next_one() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let dirs = MemoryDirs { own: vec![dir.path().to_path_buf()], ..MemoryDirs::default() };
+        let other = dir.path().join(Key { uuid: [8; 16], ..KEY }.file(1) + FORGOTTEN);
+        fs::write(&other, "of another drive")?;
+        for run in 1..4 {
+            fs::write(dir.path().join(KEY.file(run)), [1; 16])?;
+            let found = left(&dirs, &KEY, true).map_err(|(_, why)| io::Error::other(why))?;
+            let [found] = found.as_slice() else { panic!("{} memories", found.len()) };
+            found.remove_forgotten();
+            let aside = found.forget()?;
+            let there = fs::read_dir(dir.path())?.flatten().map(|entry| entry.path());
+            let mut there: Vec<PathBuf> = there.collect();
+            there.sort();
+            assert_eq!(there, [aside, other.clone()]);
+        }
+        Ok(())
     }
 }

@@ -7,7 +7,7 @@ export PATH := $(HOME)/.cargo/bin:$(PATH)
 SIM_SEEDS ?= 100
 
 .PHONY: build static install uninstall dist demo test test-long test-kernel test-clusters models coverage bench lint planted \
-	soak soak-fio power-cuts deps dist-deps
+	soak soak-fio power-cuts kills deps dist-deps
 
 # Of `make install`. DESTDIR goes in front of all places, for packages.
 PREFIX ?= /usr/local
@@ -127,6 +127,12 @@ CUTS ?= 500
 MODES ?= direct,cache,fsyncgate,stale-disk,kills
 power-cuts: deps
 	scripts/power-cuts.sh --cuts $(CUTS) --modes $(MODES)
+
+# kill -9 of the server under PostgreSQL, ext4 and XFS, fifty times each (see docs/explanation/power-cuts.md).
+KILLS ?= 50
+kills: build
+	scripts/deps.sh kills
+	PUMICE=$(PROGRAM) scripts/kills.sh --kills $(KILLS)
 
 # What the above need on a Debian or Ubuntu machine. Quick when everything is there.
 deps:

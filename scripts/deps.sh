@@ -3,13 +3,14 @@
 # anything; does nothing, and quickly, where everything is there. Tests whose tools are missing skip themselves, so only
 # what is needed to build is an error here.
 #
-# scripts/deps.sh [--list] [demo|dist|kernel|clusters|coverage]
+# scripts/deps.sh [--list] [demo|dist|kernel|clusters|coverage|kills]
 #   --list  only print what is missing
 #   demo    only what the demonstration needs
 #   dist    only what packages are made with: a C library for static programs (musl), and programs that check and list
 #           the libraries, which are built from source: some minutes of a processor, once
 #   kernel  only what the kernel of `make test-kernel` is built and run with; LAB_KERNEL chooses it (kernel-lab/default.sh)
 #   coverage  only what `make coverage` needs beside that: cargo-llvm-cov and LLVM's tools
+#   kills   only what `make kills` runs: PostgreSQL, fio, file systems
 #   clusters  only what `make test-clusters` runs: Ceph, an S3 client, GlusterFS, fio
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,8 +19,8 @@ list= only=
 for argument in "$@"; do
     case $argument in
         --list) list=yes ;;
-        demo | dist | kernel | clusters | coverage) only=$argument ;;
-        *) echo "deps: unknown argument $argument: expected --list, demo, dist, kernel, clusters or coverage" >&2; exit 2 ;;
+        demo | dist | kernel | clusters | coverage | kills) only=$argument ;;
+        *) echo "deps: unknown argument $argument: expected --list, demo, dist, kernel, clusters, coverage or kills" >&2; exit 2 ;;
     esac
 done
 
@@ -96,6 +97,16 @@ case $only in
             "glusterd glusterfs-server"
             "glusterfs glusterfs-client"
             "mkfs.xfs xfsprogs"
+        )
+        ;;
+    kills)
+        wanted=(
+            "/usr/lib/postgresql postgresql"
+            "fio fio"
+            "mkfs.ext4 e2fsprogs"
+            "mkfs.xfs xfsprogs"
+            "losetup mount"
+            "flock util-linux"
         )
         ;;
     dist)

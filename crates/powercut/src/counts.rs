@@ -19,6 +19,12 @@ pub struct Counts {
     pub kills: u64,
     /// Kills after which all that was acknowledged had to be there, flushed or not.
     pub kills_kept: u64,
+    /// Number of times a server below a device was stopped, and the next one started, under the same clients.
+    pub restarts: u64,
+    /// Number of times the keeper of a device was killed, alone or with the server.
+    pub keeper_kills: u64,
+    /// Number of these that the device survived.
+    pub keeper_kills_survived: u64,
     /// Number of times the server was asked to stop, and did.
     pub closes: u64,
     /// Syncs that failed.
@@ -54,6 +60,8 @@ pub struct Counts {
     pub refusals: u64,
     /// Requests that failed with an excuse.
     pub errors: u64,
+    /// Blocks of a device that were rewritten and read back at once.
+    pub rewrites: u64,
     /// Ranges that fio filled and flushed.
     pub fio_filled: u64,
     /// Number of times fio verified such a range after a restart.
@@ -75,6 +83,9 @@ impl Counts {
             (&mut self.cuts_after_flush, other.cuts_after_flush),
             (&mut self.kills, other.kills),
             (&mut self.kills_kept, other.kills_kept),
+            (&mut self.restarts, other.restarts),
+            (&mut self.keeper_kills, other.keeper_kills),
+            (&mut self.keeper_kills_survived, other.keeper_kills_survived),
             (&mut self.closes, other.closes),
             (&mut self.failed_syncs, other.failed_syncs),
             (&mut self.failed_sync_restarts, other.failed_sync_restarts),
@@ -92,6 +103,7 @@ impl Counts {
             (&mut self.verified_bytes, other.verified_bytes),
             (&mut self.refusals, other.refusals),
             (&mut self.errors, other.errors),
+            (&mut self.rewrites, other.rewrites),
             (&mut self.fio_filled, other.fio_filled),
             (&mut self.fio_verified, other.fio_verified),
             (&mut self.fio_interrupted, other.fio_interrupted),
@@ -118,6 +130,12 @@ impl fmt::Display for Counts {
             out,
             "kills:        {}, after {} of which all that was acknowledged had to be there; closed properly: {}",
             self.kills, self.kills_kept, self.closes
+        )?;
+        writeln!(
+            out,
+            "devices:      {} restarts of the server under the same clients; the keeper killed {} times, survived {} \
+             times; {} blocks rewritten and read back at once",
+            self.restarts, self.keeper_kills, self.keeper_kills_survived, self.rewrites
         )?;
         writeln!(
             out,

@@ -9,6 +9,7 @@
 
 #![forbid(unsafe_code)]
 
+pub mod attachment;
 pub mod client;
 pub mod counts;
 pub mod disk;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Parser;
 use parking_lot::Mutex;
-use powercut::{Counts, Failure, Mode, Options, run, why_not};
+use powercut::{Counts, Failure, Mode, Options, attachment, run, why_not};
 
 /// Interval of progress reports.
 const REPORT_EVERY: Duration = Duration::from_secs(10);
@@ -27,7 +27,7 @@ struct Arguments {
     /// Drives at most; each is cut some dozen times.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     stories: u64,
-    /// Modes of the drives, in turn: direct, cache, fsyncgate, stale-disk.
+    /// Modes of the drives, in turn: direct, cache, fsyncgate, stale-disk, kills, attached.
     #[arg(long, value_delimiter = ',', default_value = "direct,cache,fsyncgate,stale-disk")]
     modes: Vec<Mode>,
     /// The program to test.
@@ -75,13 +75,23 @@ fn main() -> ExitCode {
             return ExitCode::from(2);
         }
     };
+    let mut modes = arguments.modes;
+    if modes.contains(&Mode::Attached)
+        && let Some(why) = attachment::why_not()
+    {
+        println!("skipped: mode attached: {why}");
+        modes.retain(|mode| *mode != Mode::Attached);
+        if modes.is_empty() {
+            return ExitCode::SUCCESS;
+        }
+    }
     let clock = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let options = Options {
         program,
         seed: arguments.seed.unwrap_or(clock),
         cuts: arguments.cuts,
         stories: arguments.stories,
-        modes: arguments.modes,
+        modes,
         jobs: arguments.jobs,
         failures_max: arguments.failures,
         io: arguments.io,

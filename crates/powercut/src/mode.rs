@@ -17,11 +17,15 @@ pub enum Mode {
     StaleDisk,
     /// Direct I/O: mostly kills, some of them between power cuts. Each counts as a cut.
     Kills,
+    /// Direct I/O, below a loop device of `pumice attach`: power cuts, and kills and restarts of the server
+    /// under clients that go on, kills of the keeper, and of both. Each kill of a server counts as a cut.
+    Attached,
 }
 
 impl Mode {
     /// All modes.
-    pub const ALL: [Mode; 5] = [Mode::Direct, Mode::Cache, Mode::Fsyncgate, Mode::StaleDisk, Mode::Kills];
+    pub const ALL: [Mode; 6] =
+        [Mode::Direct, Mode::Cache, Mode::Fsyncgate, Mode::StaleDisk, Mode::Kills, Mode::Attached];
 
     /// Name on the command line.
     pub fn name(self) -> &'static str {
@@ -31,6 +35,7 @@ impl Mode {
             Mode::Fsyncgate => "fsyncgate",
             Mode::StaleDisk => "stale-disk",
             Mode::Kills => "kills",
+            Mode::Attached => "attached",
         }
     }
 

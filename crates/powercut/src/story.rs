@@ -1,5 +1,6 @@
 //! One drive, from its creation through power cuts to the final check.
 
+mod attached;
 mod check;
 mod lives;
 mod memory;
@@ -13,7 +14,7 @@ use launch::{Readiness, Server};
 use media::SimRng;
 use sim::oracle::LifeEnd;
 
-use crate::client::{Verifier, read_back};
+use crate::client::{REWRITTEN_BYTES, Rewriter, Verifier, read_back};
 use crate::counts::Counts;
 use crate::disk::{Action, Disk, Stale, Trigger, When};
 use crate::error::{Error, Result};
@@ -21,6 +22,7 @@ use crate::fio::{BUSY_BYTES, Fio, SETTLED_BYTES};
 use crate::mode::Mode;
 use crate::mount::Mounted;
 use crate::server::{LIMIT, Program};
+use attached::Attached;
 use memory::Memory;
 use shape::Shape;
 
@@ -74,10 +76,11 @@ pub fn run(setting: &Setting, folder: &Path) -> io::Result<Ending> {
     std::fs::create_dir_all(&point)?;
     let mounted = Mounted::new(disk.clone(), shape.cache, &point)?;
     let io = setting.io.clone().unwrap_or_else(|| shape.io.to_string());
-    let memory = Memory::of(setting.seed, folder)?;
+    let memory = Memory::of(setting.seed, folder, setting.mode == Mode::Attached)?;
     let run = memory.folder().to_path_buf();
     let program = Program { path: setting.program.clone(), folder: folder.to_path_buf(), run, io };
     program.note(&format!("seed {}, mode {}: {shape:#?}", setting.seed, setting.mode))?;
+    let rewriters = Rewriter::all(shape.config.logical_bytes + SETTLED_BYTES + BUSY_BYTES);
     let mut story = Story {
         fio: Fio::new(folder, shape.config.logical_bytes),
         verifier: Arc::new(Verifier::new(disk.clone())),
@@ -89,10 +92,15 @@ pub fn run(setting: &Setting, folder: &Path) -> io::Result<Ending> {
         mounted: Some(mounted),
         program,
         server: None,
+        attached: None,
+        rewriters,
         memory,
         counts: Counts { drives: 1, ..Counts::default() },
     };
-    let failure = story.lives().err();
+    let failure = match setting.mode {
+        Mode::Attached => story.attached_lives().err(),
+        _ => story.lives().err(),
+    };
     if let Some(why) = &failure {
         story.keep(&why.to_string())?;
     }
@@ -113,6 +121,8 @@ struct Story {
     mounted: Option<Mounted>,
     program: Program,
     server: Option<Server>,
+    attached: Option<Attached>,
+    rewriters: Vec<Arc<Rewriter>>,
     memory: Memory,
     counts: Counts,
 }
@@ -155,7 +165,7 @@ impl Story {
 
     fn create(&mut self) -> Result<()> {
         let config = &self.shape.config;
-        let capacity = config.logical_bytes + SETTLED_BYTES + BUSY_BYTES;
+        let capacity = config.logical_bytes + SETTLED_BYTES + BUSY_BYTES + REWRITTEN_BYTES;
         let arguments = [
             "create".to_string(),
             self.file().display().to_string(),
@@ -288,6 +298,9 @@ impl Story {
         if let Some(server) = &mut self.server {
             server.kill();
         }
+        if let Some(attached) = self.attached.take() {
+            attached.lose_power(|| self.disk.release())?;
+        }
         self.disk.release();
         self.server = None;
         self.memory.lose()?;
@@ -331,6 +344,7 @@ impl Story {
         if let Some(server) = &mut self.server {
             server.kill();
         }
+        self.end_attached();
         self.disk.release();
         self.server = None;
         self.mounted = None;
@@ -351,6 +365,7 @@ impl Story {
             verified_bytes: clients.verified_bytes,
             refusals: clients.refusals,
             errors: clients.errors,
+            rewrites: clients.rewrites,
             fio_filled: self.fio.filled,
             fio_verified: self.fio.verified,
             ..self.counts

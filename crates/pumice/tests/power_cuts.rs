@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use powercut::{Mode, Options, Report, run, why_not};
+use powercut::{Mode, Options, Report, attachment, run, why_not};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -72,6 +72,24 @@ fn nothing_acknowledged_is_lost_by_kills() -> Outcome {
         panic!("seed {}: {}\nkept: {}", failure.seed, failure.why, kept.display());
     }
     assert!(report.counts.cuts + report.counts.kills >= 12, "{:?}", report.counts);
+    Ok(())
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_by_kills_below_a_device() -> Outcome {
+    if let Some(why) = attachment::why_not() {
+        eprintln!("skipped: {why}");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let Some(report) = cut(folder.path(), 10, &[Mode::Attached], false)? else { return Ok(()) };
+    eprintln!("{}", report.counts);
+    if let Some(failure) = report.failures.first() {
+        let kept = folder.keep();
+        panic!("seed {}: {}\nkept: {}", failure.seed, failure.why, kept.display());
+    }
+    assert!(report.counts.cuts + report.counts.kills >= 10, "{:?}", report.counts);
+    assert!(report.counts.rewrites > 0, "{:?}", report.counts);
     Ok(())
 }
 

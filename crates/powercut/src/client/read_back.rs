@@ -8,6 +8,7 @@ use nbd::request::RequestHeader;
 use sim::content::SECTOR_BYTES;
 
 use super::connection::Connection;
+use super::device::{Buffer, Device};
 use super::verifier::Verifier;
 use crate::error::{Error, Result};
 
@@ -16,7 +17,7 @@ pub const VERIFY_BYTES_MAX: u64 = 256 << 10;
 /// Reads in flight.
 const DEPTH: usize = 8;
 
-/// Reads each sector that was ever written, and passes its content to the oracle.
+/// Reads each sector that was ever written, from a server, and passes its content to the oracle.
 ///
 /// # Errors
 /// If a read fails, or returns content that the oracle does not allow.
@@ -36,6 +37,26 @@ pub fn read_back(socket: &Path, sector_bytes: u32, verifier: &Verifier) -> Resul
         verifier.count(|counts| counts.verified_bytes += data.len() as u64);
     }
     connection.hang_up();
+    Ok(())
+}
+
+/// As [`read_back`], from a block device.
+///
+/// # Errors
+/// As [`read_back`].
+pub fn read_back_device(node: &Path, sector_bytes: u32, verifier: &Verifier) -> Result<()> {
+    let align = u64::from(sector_bytes) / SECTOR_BYTES as u64;
+    let ranges = verifier.oracle.lock().touched(align, VERIFY_BYTES_MAX / SECTOR_BYTES as u64);
+    let device = Device::open(node).map_err(Error::system("cannot open the device"))?;
+    let mut buffer = Buffer::new();
+    for (first, count) in ranges {
+        let data = buffer.bytes(count as usize * SECTOR_BYTES);
+        device.read(first * SECTOR_BYTES as u64, data).map_err(|error| {
+            Error::Violation(format!("sectors {first}..{} cannot be read: {error}", first + count))
+        })?;
+        verifier.oracle.lock().observe(first, count, Some(data))?;
+        verifier.count(|counts| counts.verified_bytes += data.len() as u64);
+    }
     Ok(())
 }
 

@@ -24,6 +24,8 @@ pub struct ClientCounts {
     pub refusals: u64,
     /// Requests that failed with an excuse.
     pub errors: u64,
+    /// Blocks that were rewritten and read back at once.
+    pub rewrites: u64,
 }
 
 /// Verifier of all clients of a drive: the oracle, the first failure, and the state that excuses errors.

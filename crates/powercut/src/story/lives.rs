@@ -82,7 +82,7 @@ impl Story {
         let after = if self.setting.mode.restarts_after_failed_sync() { after } else { After::Cut };
         let failing = match self.setting.mode {
             Mode::Fsyncgate | Mode::StaleDisk => 30,
-            Mode::Kills => 0,
+            Mode::Kills | Mode::Attached => 0,
             Mode::Direct | Mode::Cache => 8,
         };
         if self.setting.mode == Mode::Kills && rng.chance(3, 4) {
@@ -199,7 +199,7 @@ impl Story {
     }
 
     /// Waits at most `limit` for the disk's trigger, or until a failure. Returns whether the trigger fired.
-    fn wait(&mut self, limit: Duration) -> Result<bool> {
+    pub(super) fn wait(&mut self, limit: Duration) -> Result<bool> {
         let since = Instant::now();
         loop {
             let left = limit.saturating_sub(since.elapsed());
@@ -238,7 +238,7 @@ impl Story {
 
     /// Lets a server run on for a moment with a disk that fails. What it acknowledges meanwhile must be true
     /// too.
-    fn linger(&mut self) {
+    pub(super) fn linger(&mut self) {
         if self.rng.chance(1, 2) {
             std::thread::sleep(Duration::from_millis(self.rng.below(LINGER_MS_MAX)));
         }

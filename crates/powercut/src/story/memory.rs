@@ -4,6 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::attachment;
 use crate::error::{Error, Result};
 
 /// A file system in memory that most machines have.
@@ -26,14 +27,15 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    /// That of a story. Every second one has it in memory, where that is possible.
-    pub(super) fn of(seed: u64, folder: &Path) -> io::Result<Memory> {
+    /// That of a story. Every second one has it in memory, where that is possible. The keeper of an attached
+    /// drive makes one in memory if it is elsewhere.
+    pub(super) fn of(seed: u64, folder: &Path, is_attached: bool) -> io::Result<Memory> {
         let temporary = match seed.is_multiple_of(2) && is_in_memory(Path::new(IN_MEMORY)) {
             true => Some(tempfile::Builder::new().prefix("power-cuts-").tempdir_in(IN_MEMORY)?),
             false => None,
         };
         let run = temporary.as_ref().map_or(folder, |made| made.path()).join("run");
-        let is_possible = is_in_memory(run.parent().unwrap_or(folder));
+        let is_possible = is_attached || is_in_memory(run.parent().unwrap_or(folder));
         Ok(Memory { folder: run, _temporary: temporary, is_possible, is_kept: false })
     }
 
@@ -54,12 +56,11 @@ impl Memory {
     /// The machine has lost its power.
     pub(super) fn lose(&mut self) -> Result<()> {
         self.is_kept = false;
-        match fs::remove_dir_all(&self.folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::System { what: "cannot empty the runtime directory", source: error })
-            }
-            _ => Ok(()),
-        }
+        let emptied = match fs::remove_dir_all(&self.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => attachment::forget_memories(&self.folder),
+        };
+        emptied.map_err(Error::system("cannot empty the runtime directory"))
     }
 }
 

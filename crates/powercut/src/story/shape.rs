@@ -30,7 +30,7 @@ impl Shape {
         let config = sim::Config::draw(rng, false);
         let through = [Cache::WriteThrough, Cache::WriteBack][rng.index(2)];
         let cache = match mode {
-            Mode::Direct | Mode::StaleDisk | Mode::Kills => Cache::None,
+            Mode::Direct | Mode::StaleDisk | Mode::Kills | Mode::Attached => Cache::None,
             Mode::Cache | Mode::Fsyncgate => through,
         };
         let pace = [

@@ -37,6 +37,8 @@ const SERVER_PATIENCE: Duration = Duration::from_secs(30);
 const RESIZE_PATIENCE: Duration = Duration::from_secs(5);
 /// Longest wait for the kernel to look for partitions.
 const SCAN_PATIENCE: Duration = Duration::from_secs(10);
+/// Longest wait for who has a device open that becomes no node.
+const UNFINISHED_PATIENCE: Duration = Duration::from_secs(1);
 /// Size of a block of the file.
 const BLOCK_BYTES: u32 = 4096;
 /// Interval of checks whether a device is free.
@@ -88,9 +90,9 @@ impl LoopNode {
         let attributes = Attributes { size_bytes: shape.size_bytes, mode, block_bytes: BLOCK_BYTES };
         let at_mount = |source| AttachError::system("cannot mount a FUSE file system", source);
         let mut mount = Mount::new(&folder.join(MOUNT), attributes).map_err(at_mount)?;
-        let path = connect(&mount.path(), shape, &name_of(folder), last)?;
+        let device = Unfinished::new(connect(&mount.path(), shape, &name_of(folder), last)?, folder);
         if !shape.read_only {
-            queue::send_flushes(&path);
+            queue::send_flushes(device.path());
         }
         let line = Line::start(source.connected, source.server, source.patience);
         let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
@@ -102,6 +104,7 @@ impl LoopNode {
         let driver =
             FileDriver { shares: shares.clone(), size_bytes: size_bytes.clone(), folder: folder.into() };
         let supply = Supply::Shares(shares.clone());
+        let path = device.finish();
         let mut node = LoopNode { path, file, resizing: None, size_bytes, shares, line: line.clone() };
         if let Err(error) = line.bring(supply, Box::new(driver), SERVER_PATIENCE) {
             // Requests that wait for the server would keep the device busy.
@@ -111,6 +114,39 @@ impl LoopNode {
         }
         scan_partitions(&node.path);
         Ok((node, line))
+    }
+}
+
+/// A loop device with the file in a folder, which loses it again unless it becomes a node.
+struct Unfinished {
+    /// `None`: it is finished.
+    path: Option<PathBuf>,
+    folder: PathBuf,
+}
+
+impl Unfinished {
+    fn new(path: PathBuf, folder: &Path) -> Unfinished {
+        Unfinished { path: Some(path), folder: folder.to_path_buf() }
+    }
+
+    fn path(&self) -> &Path {
+        self.path.as_deref().unwrap_or(Path::new(""))
+    }
+
+    fn finish(mut self) -> PathBuf {
+        self.path.take().unwrap_or_default()
+    }
+}
+
+impl Drop for Unfinished {
+    fn drop(&mut self) {
+        let Some(path) = &self.path else { return };
+        // A program that looks at each new device may be reading, and nobody would answer.
+        end_requests(&self.folder);
+        let mount = real_mount(&self.folder);
+        if let Err(error) = clear(path, |file| is_left(file, &mount, None), UNFINISHED_PATIENCE, true) {
+            tracing::error!("{}: it stays behind: {error}", path.display());
+        }
     }
 }
 
@@ -393,6 +429,29 @@ mod tests {
         assert!(is_left(&gone, &mount, Some(&gone)), "unmounted lazily");
         fs::write(&gone, "another's").expect("written");
         assert!(!is_left(&gone, &mount, Some(&gone)), "a file that is there");
+    }
+
+    #[test]
+    fn a_device_that_becomes_no_node_loses_its_file() -> io::Result<()> {
+        if !rustix::process::geteuid().is_root() || File::open("/dev/loop-control").is_err() {
+            eprintln!("skipped: loop devices need root and /dev/loop-control");
+            return Ok(());
+        }
+        let dir = tempfile::tempdir()?;
+        let file = real_mount(dir.path()).join(FILE_NAME);
+        fs::create_dir(dir.path().join(MOUNT))?;
+        File::create(&file)?.set_len(1 << 20)?;
+        let shape = Shape { size_bytes: 1 << 20, sector_bytes: 4096, read_only: false, write_cache: true };
+        let connected = || connect(&file, &shape, "unfinished", None).map_err(io::Error::other);
+        let shown = |path: &Path| backing_file(&path.file_name().unwrap_or_default().to_string_lossy());
+        let path = connected()?;
+        let device = Unfinished::new(path.clone(), dir.path());
+        assert_eq!(shown(&path), Some(file.clone()));
+        drop(device);
+        assert_ne!(shown(&path), Some(file.clone()), "a step behind it has failed");
+        let path = Unfinished::new(connected()?, dir.path()).finish();
+        assert_eq!(shown(&path), Some(file.clone()), "it is a node");
+        clear(&path, |shown| shown == file, Duration::from_secs(10), true).map_err(io::Error::other)
     }
 
     #[test]

@@ -48,7 +48,7 @@ become_systemd() {
         "/dev/disk/by-id/pumice-$(cat /share/id.second) /srv/second ext4 defaults,_netdev,nofail,x-systemd.after=$second 0 0" >/etc/fstab
     # Uses the file system until the machine goes down, and goes down once all is up.
     unit user "RequiresMountsFor=/srv/data /share" \
-        'findmnt -n -o SOURCE /srv/data >/share/seen.mounted; sha256sum </srv/data/before >/share/seen.sum' \
+        'findmnt -n -o SOURCE /srv/data >/share/seen.mounted; sha256sum </srv/data/before >/share/seen.sum; /usr/local/bin/pumice doctor /var/lib/pumice/drive >/share/seen.doctor' \
         'dd if=/dev/urandom of=/srv/data/last bs=1M count=16; sha256sum </srv/data/last >/share/seen.last'
     # Stops after pumice-attach has, and before pumice.
     unit detached "After=pumice.service
@@ -100,6 +100,7 @@ case $STAGE in
         check "a bridge is killed under a mount, and its unit starts another" seen killed written
         check "a bridge that was started by hand becomes that of the unit" seen adopted adopted
         check "nothing was unmounted for that" seen mount "the same mount"
+        check "the server is prepared for a shortage of memory" grep '^ok  *shortage-above' /share/seen.doctor
         check "the server ran before the device was made" seen first active
         check "at shutdown the device is gone first" grep 'No such file' /share/seen.left
         # systemd has the order to stop it, too, and has not yet done so.

@@ -166,6 +166,15 @@ first() {       # `auto` takes the first way that works, and says so
     device=$(pumice attach /srv/drive 2>/tmp/said) && grep -q "attached by $1" /tmp/said || { cat /tmp/said; return 1; }
 }
 
+is_prepared() { # bridge and server for times when memory is short: the kernel knows, and theirs is locked
+    { pumice doctor /srv/drive || true; } | grep -E 'shortage-above|swap-above' >/tmp/doctor
+    cat /tmp/doctor
+    [ "$(grep -c '^ok ' /tmp/doctor)" = 2 ] && [ "$(locked "$(recorded server_pid)")" -gt 1000 ] &&
+        [ "$(locked "$(recorded bridge_pid)")" -gt 1000 ] && [ "$(score server_pid)" = -900 ] && [ "$(score bridge_pid)" = -1000 ]
+}
+locked() { sed -n 's/^VmLck:[^0-9]*\([0-9]*\) kB/\1/p' "/proc/$1/status"; }
+score() { cat "/proc/$(recorded "$1")/oom_score_adj"; }
+
 summary() {     # the exit code of all checks
     echo "$((checks - failures)) of $checks checks passed, Linux $(uname -r), processors: $(nproc)"
     [ "$failures" = 0 ]

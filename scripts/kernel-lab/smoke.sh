@@ -8,6 +8,7 @@ for way in $WAYS; do
     check "attach --mkfs ext4" attach --mkfs ext4
     [ -b "$device" ] && mount "$device" /mnt || { failures=$((failures + 1)); continue; }
     [ "$way" != ublk ] || check "a queue for each processor" queues
+    check "bridge and server are prepared for a shortage of memory" is_prepared
     check "fio verifies direct I/O, a kill of the server" verify 1 8 1
     check "the server was missed and came back" is_back
     [ "$way" != ublk ] || check "a kill of the bridge" take_over

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# `pumice attach` under a real kernel with ublk and nbd, which this machine's kernel may lack, and `pumice bench` on NVMe/TCP
-# (nvme.sh; ONLY=nvme runs nothing else): `make test-kernel`. The kernel is built once, into KERNEL_LAB (default:
+# `pumice attach` under a real kernel with ublk and nbd, which this machine's kernel may lack, also with little memory (shortage.sh;
+# ONLY=shortage runs nothing else), and `pumice bench` on NVMe/TCP (nvme.sh; ONLY=nvme likewise): `make test-kernel`. The kernel is built once, into KERNEL_LAB (default:
 # target/kernel-lab). Skipped, with the reason in one line, where that is not possible.
 # LAB_KERNEL=qemu: Debian's kernel on an emulated machine of two processors, for which ublk makes two queues (build.sh).
 # XFSTESTS: a tree of xfstests that was built; its fsx and fsstress are run too. XFSTESTS_GROUP: a group of its tests, such as
@@ -54,12 +54,23 @@ if [ -n "${XFSTESTS_GROUP:-}" ]; then
 fi
 
 code=0
+# Writers of more than the memory.
+shortage() {
+    truncate -s 3G "$share/disk"
+    run "${SECONDS_MAX:-1800}" "$ways" checks.sh shortage.sh mem=320M disk="$share/disk" || code=$?
+    rm "$share/disk"
+}
+if [ "${ONLY:-}" = shortage ]; then
+    shortage
+    exit $code
+fi
 # Targets of `pumice bench`: a minute by User-Mode Linux on an idle machine, several on one that is emulated.
 run 1500 "" checks.sh nvme.sh || code=$?
 [ "${ONLY:-}" != nvme ] || exit $code
 [ -z "${XFSTESTS:-}" ] || cp "$XFSTESTS"/ltp/{fsx,fsstress} "$share/"
 cp ../../deploy/udev/61-pumice.rules "$share/"
 run "${SECONDS_MAX:-1800}" "$ways" checks.sh managed.sh host.sh guest.sh || code=$?
+shortage
 
 # A machine with systemd.
 cp ../../deploy/systemd/pumice{,-attach,-attach@}.service "$share/"

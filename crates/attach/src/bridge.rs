@@ -19,6 +19,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use ask::DriveSearch;
+use host::shortage;
 use parking_lot::Mutex;
 use rustix::process::DumpableBehavior;
 use serde::{Deserialize, Serialize};
@@ -124,10 +125,12 @@ pub fn run(options: &Options, terminate: &AtomicBool) -> Result<(), AttachError>
 fn prepare() {
     // A session of its own: signals of the terminal do not reach it.
     let _ = rustix::process::setsid();
-    // Allocating memory here must not wait for writeback that goes through here.
-    let _ = rustix::process::configure_io_flusher_behavior(true);
-    // A file system above loses its device with this process.
-    let _ = std::fs::write("/proc/self/oom_score_adj", "-1000");
+    // Its server inherits that, too.
+    shortage::become_io_flusher();
+    shortage::lift_lock_limit();
+    let _ = shortage::lock_memory();
+    // A file system above may lose its device with this process.
+    let _ = shortage::set_kill_score("self", shortage::NEVER_KILLED);
     // A core dump takes time, and no other bridge can take over meanwhile.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
 }

@@ -3,7 +3,6 @@
 mod error;
 
 use std::ffi::OsString;
-use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -14,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use ask::runtime_dir::MEMORY_DIR;
 use ask::{AttachedMark, DriveSearch, MarkName, is_being_opened};
+use host::shortage;
 use launch::{Log, Serve};
 use nbd::client::{Brought, ExportUri, Wishes, negotiate_attachment};
 use parking_lot::Mutex;
@@ -397,8 +397,8 @@ impl DriveServer {
         let process = Process::of(child.id());
         // Recorded at once: if this process is killed, another one has to stop the server.
         *server = Some(self.started.noted(StartedServer { process, child: Some(child), has_served: false }));
-        // The bridge must survive a shortage of memory; the server can be started again.
-        let _ = fs::write(format!("/proc/{}/oom_score_adj", process.pid), "0");
+        // The bridge can start it again, but every request waits meanwhile.
+        let _ = shortage::set_kill_score(&process.pid.to_string(), shortage::KILLED_LATE);
         tracing::info!(pid = process.pid, "server started");
         Ok(())
     }

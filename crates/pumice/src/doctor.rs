@@ -10,6 +10,7 @@ mod mounted;
 mod partitions;
 mod processors;
 mod queue;
+mod shortage;
 mod trim;
 mod unit;
 

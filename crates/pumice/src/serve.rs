@@ -10,6 +10,7 @@ mod names;
 mod orphans;
 mod printer;
 mod privileges;
+mod shortage;
 mod signals;
 
 use std::path::PathBuf;
@@ -104,6 +105,8 @@ pub(crate) fn run(args: &Args) -> Result<()> {
         ))));
     };
     let config = source.load()?;
+    // Before there are threads, which inherit it.
+    shortage::prepare();
     let mut privileges = Privileges::new(&config.server)?;
     privileges.restrict_thread(&config)?;
     let ServerOptions { log_format, offload, threads, io, read_cache, .. } = config.server.options.clone();
@@ -120,6 +123,7 @@ pub(crate) fn run(args: &Args) -> Result<()> {
     }
     workers.set_read_cache(ReadCache::new(read_cache.unwrap_or_default().0.0));
     nbd_config.helpers = Some(Arc::new(helpers_of(&workers)));
+    nbd_config.on_bridge = Some(Arc::new(shortage::lock_memory));
     nbd_config.queue_runtime = Some(Arc::new(move || service::runtime_here(io)));
     let workers = Arc::new(workers);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -202,6 +202,9 @@ impl<'a, D: Device> Handshake<'a, D> {
                         Next::Continue
                     }
                     (OPT_ATTACH, _) if self.is_trusted() && self.is_bridge(&data) => {
+                        if let Some(prepare) = &self.exports.resources.config.on_bridge {
+                            prepare();
+                        }
                         reply::push_reply(&mut out, OPT_ATTACH, REP_ACK, &[]);
                         Next::Continue
                     }

@@ -68,6 +68,9 @@ pub struct ServerConfig {
     pub helpers: Option<Arc<Helpers>>,
     /// For the threads of ublk queues. `None`: the runtime has no means of its own for the device's I/O.
     pub queue_runtime: Option<MakeRuntime>,
+    /// Called whenever a bridge connects, before it gets its answer: from then on, writes of this machine may
+    /// depend on this process.
+    pub on_bridge: Option<Arc<dyn Fn() + Send + Sync>>,
 }
 
 /// Largest [`ServerConfig::connections_max`].
@@ -98,6 +101,7 @@ impl Default for ServerConfig {
             fence_timeout: Duration::from_secs(60),
             helpers: None,
             queue_runtime: None,
+            on_bridge: None,
         }
     }
 }

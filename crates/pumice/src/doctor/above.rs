@@ -11,17 +11,18 @@ use host::numbered;
 use super::Patient;
 use super::finding::Finding;
 use super::mounted::{Above, NOT_SEEN};
-use super::{partitions, queue, trim};
+use super::{partitions, queue, shortage, trim};
 
 /// Largest number of stacked devices followed.
 const DEPTH_MAX: usize = 8;
+/// All checks of this module.
+const CHECKS: [&str; 7] =
+    ["trim-above", "trim-gap", "partition-above", "flush-above", "wbt-above", "shortage-above", "swap-above"];
 
 pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     let Some(pid) = patient.server_pid() else {
         let unknown = |check| Finding::unknown(check, "not being served", NOT_SEEN);
-        return ["trim-above", "trim-gap", "partition-above", "flush-above", "wbt-above"]
-            .map(unknown)
-            .to_vec();
+        return CHECKS.map(unknown).to_vec();
     };
     let devices = devices(patient, &sockets(patient, pid));
     let all = mounts(&patient.root);
@@ -36,6 +37,7 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     findings.push(trim::gap(patient, &mounted));
     findings.extend(partitions::checks(patient, &mounted));
     findings.extend(queue::checks(patient, &mounted));
+    findings.extend(shortage::checks(patient, &mounted));
     findings
 }
 

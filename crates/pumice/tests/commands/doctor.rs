@@ -97,6 +97,8 @@ const CHECKS: [&str; 24] = [
     "partition-above",
     "flush-above",
     "wbt-above",
+    "shortage-above",
+    "swap-above",
 ];
 
 #[test]

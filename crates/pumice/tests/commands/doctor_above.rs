@@ -130,6 +130,44 @@ fn flushes_and_writeback_above() {
 }
 
 #[test]
+fn memory_that_is_short_above() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let check = |machine: &Machine, name: &str| machine.check(&drive, &drive.path(), name);
+    for name in ["shortage-above", "swap-above"] {
+        assert_verdict(&check(&Machine::new(), name), "unknown", &["not being served"]);
+    }
+    let server = drive.serve(&[]);
+    for name in ["shortage-above", "swap-above"] {
+        assert_verdict(&check(&Machine::new(), name), "unknown", &["no block device"]);
+    }
+    let machine = with_device(&server, "nbd0", "nbd-client -unix SOCKET /dev/nbd0");
+    assert_verdict(&check(&machine, "shortage-above"), "unknown", &["not available"]);
+    let thread = |number: u32, flags: u32| {
+        let stat = format!("{number} (pumice) S 1 7 7 0 -1 {flags} 1 2 3 4 10 20 30 40 20 0 2 0 4711 6");
+        machine.put(&format!("proc/{}/task/{number}/stat", server.pid()), &stat);
+    };
+    thread(1, 0x0058_0140);
+    assert_verdict(&check(&machine, "shortage-above"), "ok", &["does not wait"]);
+    thread(2, 0x0040_0140);
+    assert_verdict(&check(&machine, "shortage-above"), "warn", &["its own drive", "CAP_SYS_RESOURCE"]);
+    machine.put("sys/class/block/nbd0/nbd0p1/dev", "43:1");
+    machine.put("sys/class/block/nbd0p1/holders/dm-0/dev", "252:0");
+    machine.put("proc/self/mountinfo", "5 1 43:0 / /mnt\\040x rw - ext4 /dev/nbd0 rw");
+    let swap = |path: &str| {
+        machine
+            .put("proc/swaps", &format!("Filename\tType\tSize\tUsed\tPriority\n{path} partition 4 0 -2\n"));
+        check(&machine, "swap-above")
+    };
+    for path in ["/dev/nbd1", "/dev/nbd0p2", "/mnt/swap"] {
+        assert_verdict(&swap(path), "ok", &["no swap space"]);
+    }
+    for path in ["/dev/nbd0", "/dev/nbd0p1", "/dev/dm-0"] {
+        assert_verdict(&swap(path), "fail", &[path, "swapoff"]);
+    }
+    assert_verdict(&swap("/mnt\\040x/swap"), "fail", &["/mnt x/swap"]);
+}
+
+#[test]
 fn space_that_was_freed_and_not_trimmed() {
     if !needs(&["qemu-io"]) {
         return;

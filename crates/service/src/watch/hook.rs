@@ -213,6 +213,9 @@ async fn run(settings: &Settings, event: &Event) -> Result<(), HookError> {
         .kill_on_drop(true)
         .spawn()
         .map_err(HookError::Spawn)?;
+    if let Some(id) = child.id() {
+        host::shortage::kill_like_others(&id.to_string());
+    }
     // Dropped before `child`, which keeps the number of the group from being used again.
     let group = Group(child.id().and_then(|id| rustix::process::Pid::from_raw(id.cast_signed())));
     let waited = tokio::time::timeout(settings.timeout, child.wait()).await;

@@ -21,6 +21,12 @@ pub trait KeptMemory: Send + Sync {
     /// Errors of the system.
     fn store(&self, at: usize, word: u64) -> io::Result<()>;
 
+    /// Returns whether no opening has begun with it for a while: another one is tried, although several have
+    /// died.
+    fn has_rested(&self) -> bool {
+        false
+    }
+
     /// Takes note of what an opening found. One for reading needs nothing, and finds nothing over.
     fn judged(&self, verdict: Verdict) {
         let _ = verdict;
@@ -34,7 +40,7 @@ pub enum Verdict {
     Over,
     /// It cannot be used, and what only it holds is lost. Nothing was written.
     Refused,
-    /// Three openings with it came to no end. It may be used as soon as the reason of that is gone.
+    /// Three openings with it came to no end. It is tried again once it [has rested](KeptMemory::has_rested).
     Stuck,
 }
 

@@ -42,6 +42,14 @@ impl<M> Clone for Drive<M> {
 /// Sends sealed packs to the medium. It is passed in: this layer knows no medium.
 pub(crate) type SendPacks<M> = fn(Arc<Shared<M>>, Vec<SealedPack>);
 
+/// What a run notes of itself in its checkpoints.
+pub(crate) struct Run {
+    pub(crate) entropy: u64,
+    /// See [`Checkpoint::memory_boot`](layout::Checkpoint::memory_boot).
+    pub(crate) memory_boot: [u8; 16],
+    pub(crate) writes_through: bool,
+}
+
 pub(crate) struct Shared<M> {
     /// For background tasks.
     this: Weak<Shared<M>>,
@@ -86,8 +94,7 @@ pub(crate) struct Shared<M> {
     pub(crate) capacity_bytes: AtomicU64,
     /// See [`OpenOptions::lease`].
     lease: Option<Arc<Lease>>,
-    /// Of this run.
-    pub(crate) entropy: u64,
+    pub(crate) run: Run,
     clock: Option<Clock>,
     before_entry: Option<fn()>,
     /// Time spent inside the lock, if there is a clock.
@@ -219,7 +226,11 @@ impl<M: Media> Shared<M> {
             frame_blocks: options.frame_blocks.clamp(1, layout::entry::FRAME_BLOCKS_MAX),
             write_cache: options.write_cache,
             lease: options.lease.clone(),
-            entropy: options.entropy,
+            run: Run {
+                entropy: options.entropy,
+                memory_boot: options.memory.as_ref().map_or([0; 16], |_| options.boot),
+                writes_through: !options.write_cache,
+            },
             clock: options.clock,
             before_entry: options.before_entry,
             engine_nanoseconds: AtomicU64::new(0),

@@ -16,11 +16,13 @@ const FLAGS_AT: usize = 60;
 const FLAG_CLEAN: u32 = 1;
 const FLAG_DURABLE: u32 = 1 << 1;
 const FLAG_MAY_HOLD_MORE: u32 = 1 << 2;
+const FLAG_WRITTEN_THROUGH: u32 = 1 << 3;
 const HEADS_AT: usize = 128;
 const HEAD_BYTES: usize = 20;
 const COUNTERS_AT: usize = 256;
 const MIX_AT: usize = 400;
 const SUPERBLOCK_UPDATE_AT: usize = 544;
+const MEMORY_BOOT_AT: usize = 552;
 const SCRUB_AT: usize = 1024;
 /// No drive's log comes as far.
 const SEQUENCE_LAST: u64 = SEQUENCE_LIMIT / 2;
@@ -191,14 +193,15 @@ impl Counters {
 /// ```text
 ///   0  8  magic "PUMICHKP"     8  4  CRC32C of the page, this field as zero     12  4  CRC32C of the table's page checksums
 ///  16 16  drive id            32  8  number (slot = number mod 2)              40  8  sequence number of the cut
-///  48  8  root entry          56  4  segments (rows in the table)              60  4  flags: bit 0 clean, 1 durable, 2 may hold more
+///  48  8  root entry          56  4  segments (rows in the table)              60  4  flags: bit 0 clean, 1 durable, 2 may hold more,
+///                                                                                    3 written through
 ///  64  8  overlay records     72  8  live records, blocks                      80  8  fill blocks
 ///  88  8  generations handed out (counter)                                      96  8  entropy of the run
 /// 104  8  newest sequence number durable when it was written: roll-forward must reach it
 /// 128 60  for each head: segment, generation, offset, next segment, its generation (4 bytes each)
 /// 256  .  counters, 8 bytes each
 /// 400 144 live data by class: blocks, units (8 bytes each)
-/// 544  8  update number of the superblock when it was written
+/// 544  8  update number of the superblock when it was written                 552 16  boot with the memory of the run
 /// 1024 48 scrubs (8 bytes each)
 /// ```
 /// The table of segments follows on the next page: see [`crate::table`].
@@ -216,6 +219,11 @@ pub struct Checkpoint {
     pub clean: bool,
     /// The backing may hold the space of free segments that no row knows to have been used.
     pub may_hold_more: bool,
+    /// The run acknowledges only what is durable.
+    pub written_through: bool,
+    /// Boot of the machine that has the run's [memory](crate::memory); zeros: the run has none that outlives
+    /// it, or it is not known.
+    pub memory_boot: [u8; 16],
     /// Overlay records that belong to it; they follow on the map head.
     pub overlay_records: u64,
     /// Blocks that have a record.
@@ -287,7 +295,9 @@ impl Checkpoint {
         put(b, 48, &self.root.0.to_le_bytes());
         put(b, 56, &segments.to_le_bytes());
         let flag = |is_set: bool, flag: u32| if is_set { flag } else { 0 };
-        let flags = flag(self.clean, FLAG_CLEAN) | flag(self.may_hold_more, FLAG_MAY_HOLD_MORE);
+        let flags = flag(self.clean, FLAG_CLEAN)
+            | flag(self.may_hold_more, FLAG_MAY_HOLD_MORE)
+            | flag(self.written_through, FLAG_WRITTEN_THROUGH);
         put(b, FLAGS_AT, &flags.to_le_bytes());
         put(b, 64, &self.overlay_records.to_le_bytes());
         put(b, 72, &self.live_blocks.to_le_bytes());
@@ -296,6 +306,7 @@ impl Checkpoint {
         put(b, 96, &self.entropy.to_le_bytes());
         put(b, 104, &self.durable.to_le_bytes());
         put(b, SUPERBLOCK_UPDATE_AT, &self.superblock_update.to_le_bytes());
+        put(b, MEMORY_BOOT_AT, &self.memory_boot);
         for (i, head) in self.heads.iter().enumerate() {
             let words = [
                 head.current.segment,
@@ -428,6 +439,8 @@ impl Checkpoint {
             root,
             clean: u32_at(b, FLAGS_AT) & FLAG_CLEAN != 0,
             may_hold_more: u32_at(b, FLAGS_AT) & FLAG_MAY_HOLD_MORE != 0,
+            written_through: u32_at(b, FLAGS_AT) & FLAG_WRITTEN_THROUGH != 0,
+            memory_boot: std::array::from_fn(|i| b[MEMORY_BOOT_AT + i]),
             overlay_records: u64_at(b, 64),
             live_blocks: u64_at(b, 72),
             fill_blocks: u64_at(b, 80),

@@ -45,7 +45,7 @@ impl<M: Media> Drive<M> {
     /// known; it is divided in the proportions found. What cannot be read is left out.
     pub async fn survey(&self, records: usize) -> Survey {
         let shared = &self.0;
-        let mut random = Random(shared.entropy ^ shared.core().log.sequence());
+        let mut random = Random(shared.run.entropy ^ shared.core().log.sequence());
         let mut seen: [Seen; CLASSES] = Default::default();
         let mut survey = Survey::default();
         for place in shared.places(records, 1, &mut random).await {

@@ -81,6 +81,8 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Rows)
         root: Entry::UNMAPPED,
         clean: true,
         may_hold_more: true,
+        written_through: false,
+        memory_boot: [0; 16],
         overlay_records: 0,
         live_blocks: 0,
         mix: layout::Mix::default(),

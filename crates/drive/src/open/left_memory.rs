@@ -23,7 +23,7 @@ use crate::planted::{Planted, PlantedBug};
 
 /// Bytes of a word of the table.
 const WORD_BYTES: usize = size_of::<u64>();
-/// Openings that may die over a memory before it waits for an administrator.
+/// Openings that may die over a memory one after the other. Afterwards it rests before each.
 const OPENINGS_MAX: u64 = 3;
 
 /// The memory that the newest run left, as far as it is of use.
@@ -109,9 +109,11 @@ impl LeftMemory {
                 continue;
             }
             match Self::of(left, &memory, superblock, checkpoint, options.planted) {
-                Ok(_) if memory.openings >= OPENINGS_MAX && !is_elsewhere => {
+                Ok(_) if memory.openings >= OPENINGS_MAX && !is_elsewhere && !kept.has_rested() => {
                     judged(Verdict::Stuck);
-                    refusal = Some(format!("{} openings with it came to no end", memory.openings));
+                    let count = memory.openings;
+                    refusal =
+                        Some(format!("{count} openings with it came to no end; one is tried each minute"));
                 }
                 Ok(left) if *is_elsewhere => elsewhere = Some(left),
                 Ok(left) => own = Some((left, memory.openings)),
@@ -130,10 +132,17 @@ impl LeftMemory {
                 Attempt::begin(&left.left.memory, openings).map_err(|error| left.not_written(&error))?;
             return Ok(Some(LeftMemory { attempt: Some(attempt), ..left }));
         }
-        if refusal.is_none() && elsewhere.is_none() && options.needs_memory && !checkpoint.clean {
+        let is_needed = options.needs_memory && !checkpoint.clean && !checkpoint.written_through;
+        if refusal.is_none() && elsewhere.is_none() && is_needed {
             refusal = Some("the last server did not close the drive, and its memory is gone".to_owned());
         }
         refusal.map_or(Ok(elsewhere), |why| Err(Error::LeftMemory(why)))
+    }
+
+    /// Returns whether the newest run left a memory on this machine, and none was found.
+    pub(crate) fn is_missing(options: &OpenOptions, checkpoint: &Checkpoint) -> bool {
+        let is_here = checkpoint.memory_boot == options.boot && options.boot != [0; 16];
+        is_here && !checkpoint.clean && !checkpoint.written_through
     }
 
     fn of(

@@ -106,6 +106,7 @@ impl<M: Media> Drive<M> {
             None => (found.table, found.has_all_rows),
         };
         let mut core = recover(superblock, (&checkpoint, table), &tail, &options, read_only)?;
+        core.misses_memory = left.is_none() && LeftMemory::is_missing(&options, &checkpoint);
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
         core.note_damaged(&tail.damaged);
@@ -358,6 +359,7 @@ fn recover(
         copies_not_taken: Default::default(),
         writing_aside: false,
         maintaining: false,
+        misses_memory: false,
         reserved_units: 0,
         held: Default::default(),
         ticks: 0,

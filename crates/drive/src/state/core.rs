@@ -77,6 +77,9 @@ pub(crate) struct Core {
     pub(crate) writing_aside: bool,
     /// The right to maintenance is taken.
     pub(crate) maintaining: bool,
+    /// The run before left a memory on this machine that was not found: what it had acknowledged is not all
+    /// here.
+    pub(crate) misses_memory: bool,
     /// Live units promised to requests of several batches.
     pub(crate) reserved_units: u64,
     /// Blocks that only one request may change now.

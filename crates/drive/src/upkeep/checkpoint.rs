@@ -18,7 +18,7 @@ use media::Media;
 
 use crate::error::Error;
 use crate::planted::PlantedBug;
-use crate::shared::{Shared, yield_now};
+use crate::shared::{Run, Shared, yield_now};
 use crate::state::batch::sum;
 use crate::state::core::Core;
 use crate::state::cut::InProgress;
@@ -216,7 +216,7 @@ impl Core {
     }
 
     /// Encodes the header of the checkpoint. Everything it points to is durable.
-    fn encode_checkpoint(&mut self, entropy: u64) -> Option<Writing> {
+    fn encode_checkpoint(&mut self, run: &Run) -> Option<Writing> {
         let mut progress = self.checkpoints.in_progress.take()?;
         let is_written = progress.leaves.is_empty() && progress.upper.is_empty();
         assert!(is_written, "a checkpoint is placed before all of its nodes are written");
@@ -239,12 +239,14 @@ impl Core {
             // Not if somebody writes while the drive is being closed.
             clean: progress.clean && self.log.host_is_behind(progress.sequence),
             may_hold_more: progress.others_held == OthersHeld::MayBe,
+            written_through: run.writes_through,
+            memory_boot: run.memory_boot,
             overlay_records: progress.overlay_records,
             live_blocks: progress.live_blocks,
             mix: progress.mix,
             fill_blocks: progress.fill_blocks,
             generations: self.segments.generations(),
-            entropy,
+            entropy: run.entropy,
             durable: self.log.durable_behind(progress.sequence),
             superblock_update: self.superblock.update,
             heads: progress.heads,
@@ -409,7 +411,7 @@ impl<M: Media> Shared<M> {
                 core.abandon_checkpoint();
                 return Ok(Attempt::PackFailed);
             }
-            (core.encode_checkpoint(self.entropy), core.superblock.geometry)
+            (core.encode_checkpoint(&self.run), core.superblock.geometry)
         };
         let Some(writing) = encoded else { return Ok(Attempt::Committed) };
         let number = writing.number;

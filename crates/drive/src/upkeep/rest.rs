@@ -45,6 +45,12 @@ impl<M: Media> Shared<M> {
 }
 
 impl<M: Media> Drive<M> {
+    /// Returns whether the run before left a memory on this machine that was not found: what it acknowledged
+    /// and had not written is lost.
+    pub fn misses_memory(&self) -> bool {
+        self.0.core().misses_memory
+    }
+
     /// Returns whether something that is acknowledged or going to be is missing in the memory for packs.
     pub fn memory_has_lapsed(&self) -> bool {
         self.0.core().log.memory_has_lapsed()

@@ -36,7 +36,7 @@ impl<M: Media> Drive<M> {
         if adopted_at == 0 || shared.codec() == Policy::None {
             return Ok(None);
         }
-        let mut random = Random(shared.entropy ^ adopted_at);
+        let mut random = Random(shared.run.entropy ^ adopted_at);
         let pick = Pick::Again(adopted_at);
         let (mut before, mut after) = (0, 0);
         for place in shared.places(GROUPS_ON_TRIAL, GROUP_BLOCKS as usize, &mut random).await {

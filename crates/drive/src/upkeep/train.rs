@@ -71,7 +71,7 @@ impl<M: Media> Drive<M> {
         let mut sample = shared.sampler.blocks();
         let mut read = false;
         if sample.len() < shared.sampler.size() {
-            let mut random = Random(shared.entropy ^ shared.core().log.sequence());
+            let mut random = Random(shared.run.entropy ^ shared.core().log.sequence());
             let live = shared.live_sample(shared.sampler.size(), &mut random).await;
             if live.len() > sample.len() {
                 (sample, read) = (live, true);

@@ -223,6 +223,33 @@ fn memories_of_another_boot_or_drive_are_none() {
 }
 
 #[test]
+fn a_memory_that_is_gone_is_missed_where_something_is_lost_with_it() {
+    let boot = [5; 16];
+    for (write_cache, is_missed) in [(true, true), (false, false)] {
+        let media = new_media();
+        let options = |entropy| OpenOptions { boot, write_cache, ..OpenOptions::new(entropy, spawner()) };
+        let with_memory = OpenOptions { memory: Some(memory()), ..options(1) };
+        let drive = run(Drive::open(erased(media.clone()), with_memory)).expect("opened");
+        write(&drive, 0..20, 1);
+        assert!(!drive.misses_memory());
+        let left = copy(&media);
+        let needs = OpenOptions { needs_memory: true, ..options(2) };
+        let refused = run(Drive::open(erased(copy(&left)), needs));
+        assert_eq!(matches!(&refused, Err(Error::LeftMemory(why)) if why.contains("gone")), is_missed);
+        let next = run(Drive::open(erased(left.clone()), options(2))).expect("opened");
+        assert_eq!(next.misses_memory(), is_missed);
+        // That one had none that could be missed.
+        drop(next);
+        assert!(!run(Drive::open(erased(copy(&left)), options(3))).expect("opened").misses_memory());
+        // Another boot is a power cut.
+        let other = OpenOptions { boot: [6; 16], ..options(2) };
+        assert!(!run(Drive::open(erased(copy(&media)), other)).expect("opened").misses_memory());
+        run(drive.close()).expect("closed");
+        assert!(!run(Drive::open(erased(media), options(4))).expect("opened").misses_memory());
+    }
+}
+
+#[test]
 fn only_what_nobody_needs_is_over_and_only_what_stops_an_opening_is_refused() {
     let (media, memory) = (new_media(), memory());
     let drive = open(&media, 1, &memory, &[]).expect("opened");

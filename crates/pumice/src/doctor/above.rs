@@ -10,11 +10,9 @@ use host::numbered;
 
 use super::Patient;
 use super::finding::Finding;
-use super::mounted::{Above, NOT_SEEN};
+use super::mounted::{Above, NOT_SEEN, stack};
 use super::{partitions, queue, shortage, trim};
 
-/// Largest number of stacked devices followed.
-const DEPTH_MAX: usize = 8;
 /// All checks of this module.
 const CHECKS: [&str; 7] =
     ["trim-above", "trim-gap", "partition-above", "flush-above", "wbt-above", "shortage-above", "swap-above"];
@@ -29,7 +27,7 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
     let mounted: Vec<(String, Vec<Above>)> = devices
         .into_iter()
         .map(|device| {
-            let above = mounted(patient, &all, &device, 0);
+            let above = mounted(patient, &all, &device);
             (device, above)
         })
         .collect();
@@ -115,23 +113,16 @@ fn command(patient: &Patient, pid: &str) -> Option<String> {
 }
 
 /// Returns the mounts of a device, its partitions and the devices stacked on them, each file system once.
-fn mounted(patient: &Patient, all: &[Mount], device: &str, depth: usize) -> Vec<(String, Mount)> {
-    let directory = PathBuf::from("sys/class/block").join(device);
-    let number = patient.root.text(directory.join("dev"));
-    let source = format!("/dev/{device}");
-    let mut seen = HashSet::new();
-    let mut found: Vec<(String, Mount)> = all
-        .iter()
-        .filter(|mount| Some(&mount.device) == number.as_ref() || mount.source == source)
-        .filter(|mount| seen.insert(mount.device.clone()))
-        .map(|mount| (device.to_string(), mount.clone()))
-        .collect();
-    if depth < DEPTH_MAX {
-        let partitions = patient.root.names(&directory, |name| name.starts_with(device));
-        let holders = patient.root.names(directory.join("holders"), |_| true);
-        for above in partitions.iter().chain(&holders) {
-            found.extend(mounted(patient, all, above, depth + 1));
-        }
-    }
-    found
+fn mounted(patient: &Patient, all: &[Mount], device: &str) -> Vec<Above> {
+    let of_device = |name: String| {
+        let number = patient.root.text(PathBuf::from("sys/class/block").join(&name).join("dev"));
+        let source = format!("/dev/{name}");
+        let mut seen = HashSet::new();
+        let mounts = all
+            .iter()
+            .filter(move |mount| Some(&mount.device) == number.as_ref() || mount.source == source)
+            .filter(move |mount| seen.insert(mount.device.clone()));
+        mounts.map(move |mount| (name.clone(), mount.clone()))
+    };
+    stack(&patient.root, device).into_iter().flat_map(of_device).collect()
 }

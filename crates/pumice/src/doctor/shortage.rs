@@ -7,7 +7,7 @@ use host::shortage::is_io_flusher;
 
 use super::Patient;
 use super::finding::Finding;
-use super::mounted::{Above, NOT_SEEN};
+use super::mounted::{Above, NOT_SEEN, stack};
 
 /// Checks the server, and each block device of this drive.
 pub(super) fn checks(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Vec<Finding> {
@@ -44,7 +44,7 @@ fn swap(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Finding {
     let paths = text.lines().skip(1).filter_map(|line| line.split_whitespace().next()).map(unescape);
     let is_on = |path: &str| {
         devices.iter().any(|(device, mounts)| {
-            stack(patient, device, 0).iter().any(|name| path == format!("/dev/{name}"))
+            stack(&patient.root, device).iter().any(|name| path == format!("/dev/{name}"))
                 || mounts.iter().any(|(_, mount)| Path::new(path).starts_with(&mount.point))
         })
     };
@@ -56,19 +56,4 @@ fn swap(patient: &Patient, devices: &[(String, Vec<Above>)]) -> Finding {
             format!("swapoff {path} (docs/how-to/attach.md)"),
         ),
     }
-}
-
-/// Most devices on top of each other.
-const DEPTH_MAX: usize = 8;
-
-/// Returns the names of a device, its partitions and the devices stacked on them.
-fn stack(patient: &Patient, device: &str, depth: usize) -> Vec<String> {
-    let directory = Path::new("sys/class/block").join(device);
-    let mut names = vec![device.to_string()];
-    if depth < DEPTH_MAX {
-        let partitions = patient.root.names(&directory, |name| name.starts_with(device));
-        let holders = patient.root.names(directory.join("holders"), |_| true);
-        names.extend(partitions.iter().chain(&holders).flat_map(|above| stack(patient, above, depth + 1)));
-    }
-    names
 }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use crate::attach::usable;
 use crate::common::server::{Server, text, wait_until};
@@ -155,6 +156,38 @@ fn a_memory_that_cannot_be_used_is_set_aside_and_the_loss_is_reported() -> Outco
 }
 
 #[test]
+fn a_memory_that_is_gone_is_a_loss_that_is_reported() -> Outcome {
+    let Some(drive) = drive(&["--size", "64M"]) else { return Ok(()) };
+    let lost = |status: &serde_json::Value| {
+        let counts = status["server"]["events"]["counts"].as_array().cloned().unwrap_or_default();
+        counts.iter().any(|count| count["event"] == "writes-lost" && count["count"] == 1)
+    };
+    // Of a server that acknowledges only what is durable nothing can be lost.
+    for (option, is_lost) in [("--write-cache=off", false), ("--write-cache=on", true)] {
+        let server = drive.serve(&[option]);
+        let mut client = Client::connect(&server.socket())?;
+        assert_eq!((client.write(0, &block(0))?, client.flush()?), (0, 0));
+        let copy = PathBuf::from(drive.file("copy"));
+        fs::copy(drive.path(), &copy)?;
+        let beside = drive.serve_paths(&[&copy], &[]);
+        holds(&beside, 0..1)?;
+        assert!(beside.stop().success(), "{}", drive.log());
+        assert!(!drive.log().contains("writes-lost"), "a copy lacks what its original has: {}", drive.log());
+        fs::remove_file(write_and_kill(&drive, server, 1..20)?)?;
+        let server = drive.serve(&[]);
+        holds(&server, 0..1)?;
+        if is_lost {
+            wait_until("the event", || lost(&drive.status()));
+        } else {
+            holds(&server, 1..20)?;
+        }
+        assert!(server.stop().success());
+        assert_eq!(drive.log().contains("its memory was not found"), is_lost, "{}", drive.log());
+    }
+    Ok(())
+}
+
+#[test]
 fn what_is_no_memory_stops_nobody_for_ever() -> Outcome {
     let Some(drive) = drive(&["--size", "64M"]) else { return Ok(()) };
     let left = write_and_kill(&drive, drive.serve(&[]), 0..20)?;
@@ -187,7 +220,14 @@ fn openings_that_end_three_times_wait_for_an_administrator() -> Outcome {
     let path = text(&drive.path());
     let refused = drive.pumice(&["serve", &path]);
     fails(&refused, &["3 openings with it came to no end", "--forget-memory"]);
-    assert_eq!(files(&drive, ".memory"), [left]);
+    assert_eq!(files(&drive, ".memory"), std::slice::from_ref(&left));
+    // It is tried again after a while.
+    let before = SystemTime::now() - Duration::from_secs(120);
+    File::options().write(true).open(&left)?.set_modified(before)?;
+    let server = drive.serve(&[]);
+    holds(&server, 0..20)?;
+    let left = write_and_kill(&drive, server, 20..30)?;
+    rustix::io::pwrite(File::options().write(true).open(&left)?, &3_u64.to_le_bytes(), 136)?;
     let server = drive.serve(&["--forget-memory"]);
     assert_eq!(files(&drive, ".forgotten").len(), 1);
     assert!(server.stop().success());

@@ -72,7 +72,7 @@ pub(crate) fn assert_verdict(found: &(String, String), verdict: &str, words: &[&
     );
 }
 
-const CHECKS: [&str; 24] = [
+const CHECKS: [&str; 26] = [
     "drive",
     "capacity-plan",
     "filesystem-below",

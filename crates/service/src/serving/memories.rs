@@ -10,7 +10,7 @@ use media::Arena;
 use status::shown;
 
 use crate::error::ServiceError;
-use crate::serving::run_memory::{Key, LeftFile, RunMemory, left};
+use crate::serving::run_memory::{Key, LeftFile, LeftFiles, RunMemory, left};
 
 /// Memories that an opening is given.
 pub(crate) struct Memories {
@@ -18,6 +18,8 @@ pub(crate) struct Memories {
     path: PathBuf,
     boot: [u8; 16],
     left: Vec<Arc<LeftFile>>,
+    /// A run has the drive on another backing: what it acknowledged is not lost.
+    is_used_elsewhere: bool,
     /// Directories that may hold memories, and whose contents this user cannot see.
     hidden: Vec<PathBuf>,
     /// Or why there is none, if there should be one.
@@ -64,8 +66,18 @@ impl Memories {
             Ok((left, dirs.hidden, own, mark.as_ref().is_some_and(is_marked)))
         });
         let (left, hidden, own, is_attached) = found.await.unwrap_or(Err(ServiceError::WorkerGone))?;
-        let left = left.into_iter().map(Arc::new).collect();
-        Ok(Memories { path: path.to_path_buf(), boot, left, hidden, own, writes, is_attached })
+        let LeftFiles { files, is_used_elsewhere } = left;
+        let left = files.into_iter().map(Arc::new).collect();
+        Ok(Memories {
+            path: path.to_path_buf(),
+            boot,
+            left,
+            is_used_elsewhere,
+            hidden,
+            own,
+            writes,
+            is_attached,
+        })
     }
 
     /// Gives them to an opening.
@@ -78,17 +90,20 @@ impl Memories {
         options.left_memories = left.collect();
     }
 
-    /// The last run did not close the drive. If no memory of it was found, that may be because this user
-    /// cannot see it.
-    pub(crate) fn note_crash(&self) {
-        if self.left.is_empty()
-            && let Some(hidden) = self.hidden_dirs()
-        {
-            tracing::warn!(
-                drive = %shown(&self.path),
-                "the last server did not close the drive, and left no memory where this user can see it: {hidden}"
-            );
+    /// The last run had a memory that was not found. Returns what that means, unless this is a copy of a drive
+    /// that is in use.
+    pub(crate) fn missed(&self) -> Option<String> {
+        // One of another backing that does not fit is that of a later state: this is an older copy.
+        if self.is_used_elsewhere || self.left.iter().any(|left| left.is_elsewhere) {
+            return None;
         }
+        let hidden = self.hidden_dirs().map_or(String::new(), |hidden| format!(", and {hidden}"));
+        let lost = format!(
+            "acknowledged writes that were not flushed are lost: the last server did not close the drive, and its \
+             memory was not found{hidden}"
+        );
+        tracing::error!(drive = %shown(&self.path), "{lost}");
+        Some(lost)
     }
 
     fn hidden_dirs(&self) -> Option<String> {
@@ -162,7 +177,8 @@ impl Memories {
             Err(why) => {
                 tracing::info!(
                     drive = %shown(&self.path),
-                    "no memory outlives this server, so writes that are not flushed are lost if it is killed: {why}"
+                    "no memory outlives this server, so writes that are not flushed are lost if it is killed; the next one tries \
+                     again: {why}"
                 );
                 None
             }

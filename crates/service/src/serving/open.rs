@@ -179,9 +179,6 @@ pub(crate) async fn open(
     options.accept_damage = settings.accept_damage;
     options.lease = ownership.as_ref().map(|ownership| ownership.lease.clone());
     options.left_open = ownership.as_ref().is_some_and(|ownership| ownership.left_open);
-    if options.left_open {
-        memories.note_crash();
-    }
     if let Some(helpers) = helpers {
         options.compute = helpers.compute;
         options.offload = helpers.offload;
@@ -223,7 +220,10 @@ async fn open_with_memories(
         let mut options = options.clone();
         memories.give_to(&mut options);
         let error = match Drive::open(media.clone(), options).await {
-            Ok(drive) => return Ok((drive, memories.opened(), lost)),
+            Ok(drive) => {
+                let lost = lost.or_else(|| drive.misses_memory().then(|| memories.missed()).flatten());
+                return Ok((drive, memories.opened(), lost));
+            }
             Err(drive::Error::LeftMemory(why)) => match memories.forget(why, forgets) {
                 Ok(loss) => {
                     lost = Some(loss);

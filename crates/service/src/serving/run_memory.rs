@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 use ask::runtime_dir::MemoryDirs;
 use drive::{KeptMemory, MEMORY_SHAPE, Verdict};
 use media::{Arena, exact_size};
-use rustix::fs::{FlockOperation, OFlags, flock, fstatvfs};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
 use status::shown;
 
@@ -30,6 +30,9 @@ const ROOM_MIN_BYTES: u64 = 64 << 20;
 /// Longest wait for another process that looks at a memory, and its interval.
 const LOCK_PATIENCE: Duration = Duration::from_secs(30);
 const LOCK_POLL: Duration = Duration::from_millis(10);
+
+/// Time between openings with a memory over which several have died.
+const RESTS: Duration = Duration::from_secs(60);
 
 const EXTENSION: &str = ".memory";
 const NEW: &str = ".new";
@@ -157,8 +160,27 @@ fn remove(file: &File, path: &Path) {
     if is_same(file, path)
         && let Err(error) = fs::remove_file(path)
     {
+        // It must not fill the file system until the drive is opened again.
+        let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let _ = fallocate(file, hole, 0, MEMORY_SHAPE.len_bytes() as u64);
         tracing::warn!(memory = %shown(path), %error, "a memory that nobody needs cannot be removed");
     }
+}
+
+/// What is at the path of a memory.
+enum Found {
+    Left(LeftFile),
+    /// The memory of a run that has the drive on another backing: this one is a copy.
+    InUseElsewhere,
+    /// None, or one of another backing that this user cannot read.
+    Nothing,
+}
+
+/// Memories that earlier runs of a drive left.
+pub(crate) struct LeftFiles {
+    pub(crate) files: Vec<LeftFile>,
+    /// A run has the drive on another backing.
+    pub(crate) is_used_elsewhere: bool,
 }
 
 /// A memory that an earlier run left. Nobody else uses it until this is dropped.
@@ -183,6 +205,12 @@ impl KeptMemory for LeftFile {
 
     fn store(&self, at: usize, word: u64) -> io::Result<()> {
         self.opened()?.write_all_at(&word.to_le_bytes(), at as u64)
+    }
+
+    fn has_rested(&self) -> bool {
+        // An opening begins with a write.
+        let changed = self.opened().and_then(File::metadata).and_then(|found| found.modified());
+        changed.is_ok_and(|changed| changed.elapsed().is_ok_and(|since| since >= RESTS))
     }
 
     fn judged(&self, verdict: Verdict) {
@@ -211,20 +239,20 @@ impl LeftFile {
         Some(LeftFile::new(path, Err(why), false))
     }
 
-    /// Opens and locks the memory at a path. `None` if it is gone, or is elsewhere and in use.
-    fn open(path: &Path, is_elsewhere: bool, writes: bool) -> Result<Option<LeftFile>, String> {
+    /// Opens and locks the memory at a path.
+    fn open(path: &Path, is_elsewhere: bool, writes: bool) -> Result<Found, String> {
         let left = |file| LeftFile::new(path, file, is_elsewhere);
         // No server makes anything else.
         if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
-            return Ok(None);
+            return Ok(Found::Nothing);
         }
         // Whatever is there by now, opening it must not wait.
         let flags = (OFlags::NONBLOCK | OFlags::NOFOLLOW).bits().cast_signed();
         let file = match File::options().read(true).write(writes).custom_flags(flags).open(path) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(_) if is_elsewhere => return Ok(None),
-            Err(error) => return Ok(Some(left(Err(error.to_string())))),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(_) if is_elsewhere => return Ok(Found::Nothing),
+            Err(error) => return Ok(Found::Left(left(Err(error.to_string())))),
         };
         let lock = match writes {
             true => FlockOperation::NonBlockingLockExclusive,
@@ -234,13 +262,13 @@ impl LeftFile {
         let mut is_logged = false;
         loop {
             match flock(&file, lock) {
-                Ok(()) if is_same(&file, path) => return Ok(Some(left(Ok(file)))),
-                Ok(()) => return Ok(None),
+                Ok(()) if is_same(&file, path) => return Ok(Found::Left(left(Ok(file)))),
+                Ok(()) => return Ok(Found::Nothing),
                 // Its run has it. Who only looks shares it, for a moment.
                 Err(Errno::WOULDBLOCK)
                     if is_elsewhere && flock(&file, FlockOperation::NonBlockingLockShared).is_err() =>
                 {
-                    return Ok(None);
+                    return Ok(Found::InUseElsewhere);
                 }
                 Err(Errno::WOULDBLOCK) if since.elapsed() < LOCK_PATIENCE => {
                     if !std::mem::replace(&mut is_logged, true) {
@@ -251,7 +279,7 @@ impl LeftFile {
                 Err(Errno::WOULDBLOCK) => {
                     return Err("another process has it locked".into());
                 }
-                Err(error) => return Ok(Some(left(Err(io::Error::from(error).to_string())))),
+                Err(error) => return Ok(Found::Left(left(Err(io::Error::from(error).to_string())))),
             }
         }
     }
@@ -318,9 +346,9 @@ impl LeftFile {
 ///
 /// # Errors
 /// In one line, which one cannot be used.
-pub(crate) fn left(dirs: &MemoryDirs, key: &Key, writes: bool) -> Result<Vec<LeftFile>, (PathBuf, String)> {
+pub(crate) fn left(dirs: &MemoryDirs, key: &Key, writes: bool) -> Result<LeftFiles, (PathBuf, String)> {
     let (drive, backing) = (key.of_drive(), key.of_backing());
-    let mut left = Vec::new();
+    let (mut left, mut is_used_elsewhere) = (Vec::new(), false);
     for dir in &dirs.of_others {
         let is_memory =
             |name: &str| name.starts_with(&[&*drive, &*backing].concat()) && name.ends_with(EXTENSION);
@@ -345,13 +373,15 @@ pub(crate) fn left(dirs: &MemoryDirs, key: &Key, writes: bool) -> Result<Vec<Lef
             }
             match LeftFile::open(&path, !is_of_backing, writes) {
                 // Starts that are killed again and again must not fill the directory.
-                Ok(Some(found)) if writes && is_of_backing && found.has_not_begun() => found.remove(),
-                Ok(found) => left.extend(found),
+                Ok(Found::Left(found)) if writes && is_of_backing && found.has_not_begun() => found.remove(),
+                Ok(Found::Left(found)) => left.push(found),
+                Ok(Found::InUseElsewhere) => is_used_elsewhere = true,
+                Ok(Found::Nothing) => {}
                 Err(why) => return Err((path, why)),
             }
         }
     }
-    Ok(left)
+    Ok(LeftFiles { files: left, is_used_elsewhere })
 }
 
 /// Removes what a process left that was killed while it made a memory.
@@ -364,6 +394,8 @@ fn remove_unfinished(path: &Path) {
 
 #[cfg(test)]
 mod tests {
+    use std::time::SystemTime;
+
     use super::*;
 
     const KEY: Key = Key { uuid: [7; 16], backing: [1, 2] };
@@ -376,12 +408,27 @@ mod tests {
             fs::write(dir.path().join(name), "a memory")?;
         }
         let dirs = MemoryDirs { of_others: vec![dir.path().to_path_buf()], ..MemoryDirs::default() };
-        let found = left(&dirs, &KEY, true).map_err(|(_, why)| io::Error::other(why))?;
+        let found = left(&dirs, &KEY, true).map_err(|(_, why)| io::Error::other(why))?.files;
         let [found] = found.as_slice() else { panic!("{} memories", found.len()) };
         assert_eq!(found.path(), dir.path().join(KEY.file(1)));
         let error = found.bytes().expect_err("its word does not count").to_string();
         assert!(error.contains("another user"), "{error}");
         assert!(found.may_serve_later() && found.is_refused());
+        Ok(())
+    }
+
+    #[test]
+    fn a_memory_rests_from_the_beginning_of_an_opening() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let dirs = MemoryDirs { own: vec![dir.path().to_path_buf()], ..MemoryDirs::default() };
+        let path = dir.path().join(KEY.file(1));
+        fs::write(&path, [1; 16])?;
+        let found = left(&dirs, &KEY, true).map_err(|(_, why)| io::Error::other(why))?.files;
+        let [found] = found.as_slice() else { panic!("{} memories", found.len()) };
+        File::options().write(true).open(&path)?.set_modified(SystemTime::now() - 2 * RESTS)?;
+        assert!(found.has_rested());
+        found.store(8, 1)?;
+        assert!(!found.has_rested());
         Ok(())
     }
 
@@ -393,7 +440,7 @@ mod tests {
         fs::write(&other, "of another drive")?;
         for run in 1..4 {
             fs::write(dir.path().join(KEY.file(run)), [1; 16])?;
-            let found = left(&dirs, &KEY, true).map_err(|(_, why)| io::Error::other(why))?;
+            let found = left(&dirs, &KEY, true).map_err(|(_, why)| io::Error::other(why))?.files;
             let [found] = found.as_slice() else { panic!("{} memories", found.len()) };
             found.remove_forgotten();
             let aside = found.forget()?;

@@ -249,7 +249,8 @@ fn main() {
         let subject = path.file_stem().and_then(|it| it.to_str()).expect("the file has a name");
         writeln!(
             planted,
-            "mod {name} {{ use crate::publishing::SealedPack; mod code {{ {code} }} #[path = \"{here}/src/{subject}/model.rs\"] pub(crate) mod model; }}"
+            "mod {name} {{ use crate::publishing::SealedPack; mod code {{ {code} }}
+#[path = \"{here}/src/{subject}/model.rs\"] pub(crate) mod model; }}"
         )
         .expect("a string takes all");
     }

@@ -183,22 +183,28 @@ fn packs_written_before_they_are_judged() {
     });
 }
 
-/// The medium does not take a pack. Its contents were written elsewhere, and no checkpoint is behind that.
+/// The medium does not take a pack. Its contents are written elsewhere, and a checkpoint follows. The run is
+/// killed after each step of that.
 #[test]
 fn a_pack_that_was_not_taken() {
     is_found(PlantedBug::FailedPackFreed, |planted| {
-        let life = Life::new(planted);
-        life.write(0..8, 1);
-        life.flush();
-        let end = life.media.attempts.lock().last().expect("a pack").end;
-        life.media.unwritable.lock().push(end..end + BLOCK);
-        life.media.hold_syncs.store(true, SeqCst);
-        life.write(8..16, 1);
-        assert!(life.tasks.give_up(life.drive.flush(), POLLS).is_none());
-        assert_eq!(life.drive.status().segments_bad_count, 1);
-        life.write(16..20, 1);
-        let killed = life.kill();
-        killed.open(planted)?.holds(0..20, 1)
+        for polls in 1..POLLS {
+            let life = Life::new(planted);
+            life.write(0..8, 1);
+            life.flush();
+            let end = life.media.attempts.lock().last().expect("a pack").end;
+            life.media.unwritable.lock().push(end..end + BLOCK);
+            life.write(8..16, 1);
+            let is_flushed = life.tasks.give_up(life.drive.flush(), polls).is_some();
+            if is_flushed {
+                assert_eq!(life.drive.status().segments_bad_count, 1);
+                return Ok(());
+            }
+            // Publishes what was given back.
+            life.write(16..20, 1);
+            life.kill().open(planted)?.holds(0..20, 1)?;
+        }
+        panic!("it is never flushed");
     });
 }
 

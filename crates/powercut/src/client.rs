@@ -9,6 +9,7 @@ mod receiver;
 mod rewriter;
 mod verifier;
 
+pub use device::flush;
 pub use device_load::DeviceLoad;
 pub use load::{Load, Plan, Style};
 pub use read_back::{VERIFY_BYTES_MAX, read_back, read_back_device};

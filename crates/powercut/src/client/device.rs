@@ -54,6 +54,14 @@ impl Device {
     }
 }
 
+/// Makes durable what a block device has acknowledged.
+///
+/// # Errors
+/// Errors of the device.
+pub fn flush(node: &Path) -> io::Result<()> {
+    Device::open(node)?.flush()
+}
+
 /// Memory for direct I/O.
 pub(super) struct Buffer {
     memory: Vec<u8>,

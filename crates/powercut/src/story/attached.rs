@@ -8,7 +8,7 @@ use sim::oracle::LifeEnd;
 
 use super::Story;
 use crate::attachment::{self, Attachment};
-use crate::client::{DeviceLoad, Plan, read_back, read_back_device};
+use crate::client::{DeviceLoad, Plan, flush, read_back, read_back_device};
 use crate::disk::{Action, Trigger, When};
 use crate::error::{Error, Result};
 use crate::server::LIMIT;
@@ -48,6 +48,9 @@ pub(super) struct Attached {
     openings_killed: u32,
     /// Requests that had been answered when the last server was killed.
     progress: u64,
+    /// Its server is that of the last keeper. It has opened nothing, so that what it shows need not be
+    /// durable.
+    has_old_server: bool,
 }
 
 impl Attached {
@@ -115,10 +118,13 @@ impl Story {
 
     fn attach(&mut self) -> Result<()> {
         self.verifier.begin_life();
+        let old = self.attached.as_ref().and_then(|old| old.attachment.server()).map(|server| server.pid());
         let attachment = Attachment::new(&self.program, &self.file(), &self.shape.arguments)?;
-        self.counts.recoveries += 1;
-        let attached = Attached { attachment, load: None, killed: None, openings_killed: 0, progress: 0 };
-        self.attached = Some(attached);
+        let has_old_server = attachment.server().is_some_and(|server| Some(server.pid()) == old);
+        self.counts.recoveries += u64::from(!has_old_server);
+        let (load, killed) = (None, None);
+        self.attached =
+            Some(Attached { attachment, load, killed, openings_killed: 0, progress: 0, has_old_server });
         Ok(())
     }
 
@@ -130,8 +136,9 @@ impl Story {
     fn read_back_attached(&mut self, end: LifeEnd) -> Result<()> {
         let end = if end == LifeEnd::Crash && self.memory.is_kept() { LifeEnd::Kept } else { end };
         let over_nbd = self.rng.chance(1, 2);
-        let attachment = &self.attached()?.attachment;
-        let (node, socket) = (attachment.node().to_path_buf(), attachment.socket()?);
+        let attached = self.attached()?;
+        let has_old_server = attached.has_old_server;
+        let (node, socket) = (attached.attachment.node().to_path_buf(), attached.attachment.socket()?);
         let sector_bytes = self.shape.config.sector_bytes;
         if over_nbd {
             read_back(&socket, sector_bytes, &self.verifier)
@@ -139,6 +146,9 @@ impl Story {
             read_back_device(&node, sector_bytes, &self.verifier)
         }
         .map_err(|error| error.at(format!("attached again ({end:?})")))?;
+        if has_old_server {
+            flush(&node).map_err(Error::system("cannot flush the device"))?;
+        }
         self.verifier.oracle.lock().resolve(end)?;
         self.rewriters.iter().try_for_each(|rewriter| rewriter.resume(&node, end))
     }

@@ -11,7 +11,9 @@ use std::io::{self, Read};
 pub use connection::Connection;
 #[cfg(feature = "testing")]
 pub(crate) use duplex::Duplex;
-pub use negotiation::{Agreed, Brought, Negotiated, Replies, Wishes, negotiate, negotiate_attachment};
+pub use negotiation::{
+    Agreed, Brought, Negotiated, Replies, Wishes, negotiate, negotiate_attachment, take_left,
+};
 pub use tls::{ClientTls, ClientTlsFiles};
 pub use uri::{ExportUri, UriError};
 

@@ -28,7 +28,7 @@ use tokio_rustls::server::TlsStream;
 use crate::audit::Refused;
 use crate::audit::refusal::RefusalReason;
 use crate::connection::entry::{Begun, Entry};
-use crate::connection::front_end::{FrontEnd, Receive};
+use crate::connection::front_end::{Carrier, FrontEnd};
 use crate::connection::fuse_requests::serve_fuse;
 use crate::connection::handshake::{Channel, Handshake, Negotiated, greet};
 use crate::connection::transmit::transmit;
@@ -73,8 +73,8 @@ where
     serve_admitted(stream, presence, None, admission, exports, shutdown).await
 }
 
-/// Serves a client that has a place. `presence` returns what the stream knows of the client now; `receive`
-/// takes descriptors from it, if such streams can carry them.
+/// Serves a client that has a place. `presence` returns what the stream knows of the client now; `carrier`
+/// is how such streams carry descriptors, if they can.
 #[tracing::instrument(
     name = "client",
     level = "debug",
@@ -84,7 +84,7 @@ where
 pub(crate) async fn serve_admitted<S, D>(
     mut stream: S,
     presence: impl Fn(&S) -> Presence + Send + Sync,
-    receive: Option<Receive<S>>,
+    carrier: Option<Carrier<S>>,
     mut admission: Admission,
     exports: &Exports<D>,
     mut shutdown: Shutdown,
@@ -111,7 +111,7 @@ where
         let padding = greet(&mut stream).await?;
         admission.heard();
         let mut handshake = Handshake::new(exports, &tls, &mut admission, &client, padding, Channel::Plain);
-        let end = handshake.run(&mut stream, receive).await?;
+        let end = handshake.run(&mut stream, carrier).await?;
         Ok((end, padding))
     };
     let Some((end, padding)) = limits.hold(negotiation).await.map_err(refused)? else { return Ok(()) };
@@ -189,7 +189,10 @@ where
         Err(error) => {
             if matches!(
                 error,
-                ConnectionError::Overtaken | ConnectionError::InUse(_) | ConnectionError::Attached
+                ConnectionError::Overtaken
+                    | ConnectionError::InUse(_)
+                    | ConnectionError::Attached
+                    | ConnectionError::Unattended
             ) {
                 tracing::info!(client = number, %peer, identity, export = ?name, "{error}");
             }

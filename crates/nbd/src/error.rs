@@ -55,6 +55,12 @@ pub enum ConnectionError {
         "the drive was attached on the server's machine: other clients may only read; connect again for that"
     )]
     Attached,
+    /// The client wants to attach the device, which another bridge that was killed has left to this server.
+    #[error(
+        "the drive is attached, and its bridge was killed: `pumice attach` by the same run-time directory takes over \
+         the device, `pumice detach` removes it"
+    )]
+    Unattended,
     /// TLS could not be established.
     #[error("TLS: {0}")]
     Tls(io::Error),

@@ -22,6 +22,7 @@
 //! A client that may only read leaves nothing behind that could undo a write, and writes nothing that could
 //! be undone. Its connection neither asks nor becomes a member.
 
+pub(crate) mod areas;
 pub mod attachment;
 
 use std::collections::{BTreeMap, HashMap};
@@ -35,6 +36,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use crate::error::ConnectionError;
+use crate::fence::areas::{AreaClaim, Areas};
 use crate::fence::attachment::Sharing;
 use crate::peers::peer::Peer;
 use crate::peers::presence::Presence;
@@ -48,6 +50,8 @@ pub(crate) const DROP_TIME: Duration = Duration::from_secs(2);
 #[derive(Debug, Default)]
 pub(crate) struct Fence {
     state: Mutex<Membership>,
+    /// Areas of the device's FUSE file.
+    areas: Arc<Areas>,
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +100,8 @@ pub(crate) struct Member {
     fence: Arc<Fence>,
     number: u64,
     asked: Arc<Asked>,
+    /// Of a connection that has brought an area.
+    area: Option<AreaClaim>,
     /// Of a connection of the bridge.
     _attached: Option<Attached>,
     /// Dropped last: a task that waits for the end of the member finds the device detached then.
@@ -125,7 +131,12 @@ impl Fences {
 }
 
 impl Fence {
-    /// Returns whether a bridge is connected.
+    /// The areas of the device that are served.
+    pub(crate) fn areas(&self) -> &Arc<Areas> {
+        &self.areas
+    }
+
+    /// Returns whether a bridge is connected, or has left the device to the server.
     pub(crate) fn is_attached(&self) -> bool {
         self.state.lock().bridge_connections > 0
     }
@@ -236,12 +247,12 @@ impl Question {
     #[allow(clippy::expect_used, reason = "for tests")]
     pub(crate) fn join_alone(self, number: u64) -> (Arc<Member>, bool) {
         let writer = Writer { number, peer: Peer::Unknown };
-        self.join(writer, None, &Sharing::default()).expect("not attached")
+        self.join(writer, None, None, &Sharing::default()).expect("not attached")
     }
 
     /// Makes a connection a member. It then finds out whether its own client is still there. Returns
     /// [`Question::is_overtaken`] with it: all that ask later wait for this connection. `attached`: it is one
-    /// of the bridge.
+    /// of the bridge. `area`: that it serves.
     ///
     /// # Errors
     /// [`ConnectionError::Attached`] if the device was attached and is not shared.
@@ -249,6 +260,7 @@ impl Question {
         self,
         Writer { number, peer }: Writer,
         attached: Option<Attached>,
+        area: Option<AreaClaim>,
         sharing: &Sharing,
     ) -> Result<(Arc<Member>, bool), ConnectionError> {
         let is_bridge = attached.is_some();
@@ -270,13 +282,18 @@ impl Question {
         drop(state);
         let fence = Arc::clone(&self.fence);
         Ok((
-            Arc::new(Member { fence, number, asked: to_it, answered, _attached: attached }),
+            Arc::new(Member { fence, number, asked: to_it, answered, area, _attached: attached }),
             asked != self.seen,
         ))
     }
 }
 
 impl Member {
+    /// The claim on the area that it serves.
+    pub(crate) fn area(&self) -> Option<&AreaClaim> {
+        self.area.as_ref()
+    }
+
     /// Returns whether the device was attached since, and the connection has to end.
     pub(crate) fn is_expelled(&self) -> bool {
         self.asked.is_expelled.load(Ordering::Acquire)
@@ -366,7 +383,7 @@ mod tests {
         let fence = Arc::new(Fence::default());
         let attached = fence.attach(BridgeArrival::New, &Sharing::default()).expect("nobody else");
         let writer = Writer { number: 1, peer: Peer::Unknown };
-        let joined = fence.ask().join(writer, Some(attached), &Sharing::default());
+        let joined = fence.ask().join(writer, Some(attached), None, &Sharing::default());
         let (bridge, _) = joined.expect("it is the bridge");
         let waiter = Arc::new(Waiter(Arc::clone(&fence), AtomicBool::new(false)));
         let mut question = fence.ask();

@@ -115,6 +115,35 @@ pub fn negotiate_attachment(stream: &mut UnixStream, name: &str, wishes: Wishes<
     Ok(Agreed { attaches })
 }
 
+/// Returns what a keeper that was killed has left of the FUSE file of the export `name`: nothing, if the
+/// server is of an older program, or has nothing. `opening`: see [`Wishes`].
+///
+/// # Errors
+/// Errors of the stream. `InvalidData` with the reason if the server refuses, or sends something else.
+pub fn take_left(stream: &mut UnixStream, name: &str, opening: &str) -> io::Result<Vec<Share>> {
+    greet(stream)?;
+    let mut client = Client { stream, replies: 0 };
+    let data = [&[RETURNS], opening.as_bytes()].concat();
+    if client.option(wire::OPT_ATTACH, &data)?.kind != wire::REP_ACK {
+        return Ok(Vec::new());
+    }
+    let reply = client.option(wire::OPT_LEFT, name.as_bytes())?;
+    match reply.kind {
+        wire::REP_ACK => {
+            let count = reply.data.first_chunk().copied().map_or(0, u32::from_be_bytes);
+            if count > front_end::SHARES_MAX {
+                return Err(protocol("the server has more shares of a FUSE file than a bridge has"));
+            }
+            (0..count).map(|_| front_end::receive_share(client.stream)).collect()
+        }
+        wire::REP_ERR_UNSUP => Ok(Vec::new()),
+        kind => {
+            let said = String::from_utf8_lossy(&reply.data);
+            Err(protocol(format!("the server refuses: {said} (error {kind:#x})")))
+        }
+    }
+}
+
 /// Reads the greeting and answers it.
 pub(super) fn greet(stream: &mut (impl Read + Write)) -> io::Result<()> {
     let mut client = Client { stream, replies: 0 };

@@ -2,6 +2,7 @@
 //! the client send requests.
 
 use std::io;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use tokio::time::{Instant, timeout};
 use crate::connection::front_end::FrontEnd;
 use crate::error::ConnectionError;
 use crate::exports::export::Chosen;
+use crate::fence::areas::{AreaClaim, AreaId};
 use crate::fence::{Attached, BridgeArrival, DROP_TIME, Member, Question};
 use crate::limits::config::ServerConfig;
 use crate::peers::presence::Presence;
@@ -59,6 +61,8 @@ impl<D: Device> Entry<D> {
     /// [`ConnectionError::UnderWay`] if such requests did not end in time. The client gets a reply.
     /// [`ConnectionError::InUse`] if a bridge finds other clients with write access. The client gets a reply.
     /// [`ConnectionError::Attached`] if the device was attached in the meantime.
+    /// [`ConnectionError::Unattended`] if a bridge is new, and another one that was killed has left its device
+    /// to this server. The client gets a reply.
     /// [`ConnectionError::Overtaken`] if the requests that this client has sent must no longer be carried
     /// out.
     pub(crate) async fn begin<S: AsyncWrite + Unpin>(
@@ -87,16 +91,46 @@ impl<D: Device> Entry<D> {
             }
             None => None,
         };
+        let claim = match &self.front_end {
+            Some(FrontEnd::Fuse(front_end)) => Some(self.claim(front_end.id, stream, config).await?),
+            _ => None,
+        };
         question.check_client(|| presence(stream));
-        send(stream, &self.answer, config.handshake_timeout).await?;
+        let sent = send(stream, &self.answer, config.handshake_timeout).await;
+        // A keeper that was killed leaves its area to this server: it is served, whatever becomes of the client.
+        let is_kept = claim.is_some();
+        if !is_kept {
+            sent?;
+        }
         // Not before the client has taken the reply, for which others must not wait.
-        let (member, is_overtaken) = question.join(writer, attached, &self.export.sharing)?;
+        let (member, is_overtaken) = question.join(writer, attached, claim, &self.export.sharing)?;
         match presence(stream) {
-            Presence::Left => Ok(Begun::Left),
+            Presence::Left if !is_kept => Ok(Begun::Left),
             Presence::MayHaveLeft if is_overtaken => Err(ConnectionError::Overtaken),
             // A client that sends no more may have sent all its requests ahead. Connections that ask wait for
             // them too.
             _ => Ok(Begun::Transmission(Some(member))),
+        }
+    }
+
+    /// Claims an area, once no other connection serves it any more.
+    async fn claim<S: AsyncWrite + Unpin>(
+        &self,
+        area: AreaId,
+        stream: &mut S,
+        config: &ServerConfig,
+    ) -> Result<AreaClaim, ConnectionError> {
+        loop {
+            let mut over = match self.export.fence().areas().claim(area) {
+                Ok(claim) => return Ok(claim),
+                Err(over) => over,
+            };
+            // The channel carries nothing but its end.
+            if timeout(config.fence_timeout, over.changed()).await.is_err() {
+                let error = ConnectionError::UnderWay(Vec::new());
+                self.refuse(&error, stream).await?;
+                return Err(error);
+            }
         }
     }
 
@@ -111,6 +145,12 @@ impl<D: Device> Entry<D> {
         presence: impl Fn(&S) -> Presence,
         config: &ServerConfig,
     ) -> Result<Option<Attached>, ConnectionError> {
+        // What is left of a device that is being removed ends at once.
+        let unserved = pin!(self.export.fence().areas().unserved());
+        if arrival == BridgeArrival::New && timeout(DROP_TIME, unserved).await.is_err() {
+            self.refuse(&ConnectionError::Unattended, stream).await?;
+            return Err(ConnectionError::Unattended);
+        }
         loop {
             match self.export.fence().attach(arrival, &self.export.sharing) {
                 Ok(attached) => return Ok(Some(attached)),

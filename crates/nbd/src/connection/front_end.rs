@@ -10,17 +10,23 @@
 //!    them.
 //! 3. Once the client has chosen an export, the server takes up what an earlier server has left in the area,
 //!    reads requests from the device, and answers them there. The connection carries nothing any more: its
-//!    end is the end of the front end. What has no answer then stays in the area.
+//!    end is the end of the front end, if the client has sent [`GOODBYE`] before. What has no answer then
+//!    stays in the area.
+//!
+//! A connection that ends without that byte is one of a keeper that was killed. The server goes on: it has
+//! the same descriptors. The next keeper sends [`OPT_LEFT`](crate::protocol::OPT_LEFT), behind
+//! [`OPT_ATTACH`](crate::protocol::OPT_ATTACH) and with the name of the export. The reply has the number of
+//! shares that were left, in four bytes, and each follows as the client sends one. The client then brings
+//! them as its own.
 //!
 //! A [queue of a ublk device](crate::ublk_queue) is brought in the same way.
 //!
-//! Whoever serves an area is alone: a client connects again only when it has closed its connections, and the
-//! [fence](crate::fence) waits until the requests of those have ended.
+//! Whoever serves an area is alone: a connection that brings one waits for the end of the connection that
+//! [has it](crate::fence::areas).
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::UnixStream;
 use std::task::{Context, Poll, ready};
 
 use fuse::{Area, Share};
@@ -32,14 +38,36 @@ use rustix::net::{
 use tokio::io::Interest;
 
 use crate::connection::ublk_queue::UblkFrontEnd;
+use crate::fence::areas::AreaId;
 
 /// Number of the device `/dev/fuse`.
 const FUSE_DEVICE: (u32, u32) = (10, 229);
 /// Payload that accompanies the descriptors.
 const DESCRIPTORS_BYTE: u8 = b'd';
+/// Sent by a keeper before it closes a connection that brought a share. The kernel, which closes those of one
+/// that is killed, does not send it.
+pub const GOODBYE: u8 = b'g';
+/// Most shares that are left by a keeper.
+pub(crate) const SHARES_MAX: u32 = 64;
 
-/// Receives a byte from a stream, and the descriptors that came with it.
-pub(crate) type Receive<S> = fn(&S, &mut Context<'_>) -> Poll<io::Result<Vec<OwnedFd>>>;
+/// How a kind of stream carries descriptors: each time one byte, and with it two at most.
+pub(crate) struct Carrier<S> {
+    /// Receives a byte, and the descriptors that came with it.
+    pub(crate) receive: fn(&S, &mut Context<'_>) -> Poll<io::Result<Vec<OwnedFd>>>,
+    /// Sends those of a share.
+    pub(crate) send: fn(&S, &Share, &mut Context<'_>) -> Poll<io::Result<()>>,
+}
+
+impl<S> Clone for Carrier<S> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<S> Copy for Carrier<S> {}
+
+/// Unix sockets carry descriptors.
+pub(crate) const UNIX: Carrier<tokio::net::UnixStream> = Carrier { receive: poll_receive, send: poll_send };
 
 /// Where the requests of a connection come from, if not from its stream.
 pub(crate) enum FrontEnd {
@@ -49,7 +77,9 @@ pub(crate) enum FrontEnd {
 
 /// The server's end of a share.
 pub(crate) struct FuseFrontEnd {
-    pub(crate) device: OwnedFd,
+    /// The same descriptors as the keeper has.
+    pub(crate) share: Share,
+    pub(crate) id: AreaId,
     pub(crate) area: Area,
 }
 
@@ -67,17 +97,18 @@ impl FuseFrontEnd {
         if !is_device || (major(found.st_rdev), minor(found.st_rdev)) != FUSE_DEVICE {
             return Err(invalid("not a FUSE device"));
         }
-        Ok(FuseFrontEnd { device, area: Area::open(area)? })
+        let mapped = Area::open(area.try_clone()?)?;
+        Ok(FuseFrontEnd { id: AreaId::of(&area)?, share: Share { device, area }, area: mapped })
     }
 }
 
 /// Sends the descriptors of a share.
-pub(crate) fn send(stream: &UnixStream, share: &Share) -> io::Result<()> {
+pub(crate) fn send(stream: &impl AsFd, share: &Share) -> io::Result<()> {
     send_descriptors(stream, &[share.device.as_fd(), share.area.as_fd()])
 }
 
 /// Sends at most two descriptors.
-pub(crate) fn send_descriptors(stream: &UnixStream, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+pub(crate) fn send_descriptors(stream: &impl AsFd, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(2))];
     let mut ancillary = SendAncillaryBuffer::new(&mut space);
     // There is room for them.
@@ -87,11 +118,17 @@ pub(crate) fn send_descriptors(stream: &UnixStream, descriptors: &[BorrowedFd<'_
     Ok(())
 }
 
-/// Receives what [`send`] has sent.
-pub(crate) fn poll_receive(
-    stream: &tokio::net::UnixStream,
-    cx: &mut Context<'_>,
-) -> Poll<io::Result<Vec<OwnedFd>>> {
+fn poll_send(stream: &tokio::net::UnixStream, share: &Share, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    loop {
+        ready!(stream.poll_write_ready(cx))?;
+        match stream.try_io(Interest::WRITABLE, || send(stream, share)) {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            sent => return Poll::Ready(sent),
+        }
+    }
+}
+
+fn poll_receive(stream: &tokio::net::UnixStream, cx: &mut Context<'_>) -> Poll<io::Result<Vec<OwnedFd>>> {
     loop {
         ready!(stream.poll_read_ready(cx))?;
         match stream.try_io(Interest::READABLE, || receive(stream)) {
@@ -99,6 +136,11 @@ pub(crate) fn poll_receive(
             received => return Poll::Ready(received),
         }
     }
+}
+
+/// Receives a share, which a server sends.
+pub(crate) fn receive_share(stream: &impl AsFd) -> io::Result<Share> {
+    FuseFrontEnd::new(receive(stream)?).map(|taken| taken.share)
 }
 
 fn receive(stream: &impl AsFd) -> io::Result<Vec<OwnedFd>> {
@@ -120,6 +162,7 @@ fn receive(stream: &impl AsFd) -> io::Result<Vec<OwnedFd>> {
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::os::unix::net::UnixStream;
 
     use super::*;
 

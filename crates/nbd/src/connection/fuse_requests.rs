@@ -3,6 +3,8 @@
 //!
 //! What has no answer when the connection ends stays in the area. The next server, or the next connection of
 //! this one, takes it up.
+//!
+//! The end of a keeper that was killed is not the end: the next one brings the area again.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::poll_fn;
@@ -16,6 +18,7 @@ use std::time::Duration;
 use device::{Device, DeviceError, Stay};
 use fuse::wire::{self, Reply};
 use fuse::{Area, Attributes, Left, Question, Received, Taken};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use slots::Slots;
 use tokio::io::unix::AsyncFd;
@@ -27,8 +30,7 @@ use crate::connection::answers::Answers;
 use crate::connection::buffers::{Buffer, Memory};
 use crate::connection::entry::Entry;
 use crate::connection::execute::{Executor, Finished, LONG_RANGES_MAX, Request, errno, execute};
-use crate::connection::front_end::FuseFrontEnd;
-
+use crate::connection::front_end::{FuseFrontEnd, GOODBYE};
 use crate::error::ConnectionError;
 use crate::exports::Exports;
 use crate::fence::Member;
@@ -47,9 +49,14 @@ const WRITABLE: u16 = 0o600;
 /// Access to the file of a read-only drive.
 const READABLE: u16 = 0o400;
 const BLOCK_BYTES: u32 = 4096;
+/// Logged when a keeper was killed.
+const UNATTENDED: &str = "the bridge of the drive's device was killed: the device works on, and fails if this server \
+                          ends, too; `pumice attach` starts another bridge";
+/// Logged when a server ends meanwhile.
+const GIVEN_UP: &str = "the drive's device has no bridge, which was killed: its requests fail from now on";
 
-/// Serves a FUSE file until its keeper leaves, it is unmounted, the export is removed, or `shutdown` is
-/// requested.
+/// Serves a FUSE file until its keeper leaves, another connection brings the area, it is unmounted, the export
+/// is removed, or `shutdown` is requested.
 #[tracing::instrument(level = "debug", skip_all, fields(export = ?entry.export.name))]
 pub(super) async fn serve_fuse<S, D>(
     stream: &mut S,
@@ -65,17 +72,20 @@ where
     D: Device,
 {
     let config = &exports.resources.config;
-    let mut answers = member.as_ref().map(|member| Answers::new(member, config.shutdown_grace));
+    // Whoever brings an area has both.
+    let Some(member) = member else { return Ok(()) };
+    let Some(claim) = member.area() else { return Ok(()) };
+    let mut answers = Answers::new(&member, config.shutdown_grace);
     let requests = device::Connection::new();
     let executor = Executor {
         device: &entry.export.device,
-        member,
+        member: Some(member.clone()),
         long_ranges: Semaphore::new(LONG_RANGES_MAX),
         requester: requests.requester(),
     };
     let mut serving = FuseRequests {
         drive: &*entry.export.device,
-        device: watched(front_end.device)?,
+        device: watched(front_end.share.device.try_clone()?)?,
         area: front_end.area,
         execute: |assignment, request, buffer| execute(&executor, assignment, request, buffer),
         helpers: config.helpers.as_ref(),
@@ -94,28 +104,44 @@ where
     let mut end = pin!(end.requested());
     let mut tick = pin!(sleep(TICK));
     let (mut is_ticking, mut is_in_grace, mut seen) = (true, false, 0);
+    let (mut keeper, mut share) = (Keeper::Here, Some(front_end.share));
+    let (mut is_asked, mut is_stopping) = (false, false);
     poll_fn(|cx| {
         if !serving.is_closing {
-            let is_asked_to_end = stopped.as_mut().poll(cx).is_ready() || end.as_mut().poll(cx).is_ready();
-            serving.is_closing = is_asked_to_end || poll_left(stream, cx).is_ready();
+            is_stopping = stopped.as_mut().poll(cx).is_ready() || end.as_mut().poll(cx).is_ready();
+            keeper.poll(stream, cx);
+            serving.is_closing = is_stopping || claim.poll_leave(cx).is_ready() || keeper == Keeper::Left;
+            if is_stopping && keeper == Keeper::Killed {
+                tracing::error!(export = ?entry.export.name, "{GIVEN_UP}");
+            }
         }
-        let is_there = || match presence(stream) {
-            Presence::Left | Presence::MayHaveLeft | Presence::SendsNoMore => Presence::Left,
-            Presence::Here | Presence::Unread => Presence::Here,
-        };
-        if !serving.is_closing
-            && let Some(answers) = &mut answers
+        if keeper == Keeper::Killed
+            && !serving.is_closing
+            && let Some(share) = share.take()
         {
-            serving.is_closing = answers.poll(cx, 0, is_there) == Some(Presence::Left);
+            if claim.leave_to_next(share) {
+                tracing::warn!(export = ?entry.export.name, "{UNATTENDED}");
+            }
+            is_ticking = true;
+            tick.as_mut().reset(Instant::now() + TICK);
+        }
+        // Until it is known how a connection has ended, nothing is answered.
+        let is_known = match keeper {
+            Keeper::Here => matches!(presence(stream), Presence::Here | Presence::Unread),
+            Keeper::Left | Keeper::Killed => true,
+        };
+        if !serving.is_closing {
+            answers.poll(cx, 0, || if is_known { Presence::Here } else { Presence::Unread });
         }
         // Requests that wait for their turn, or for space, must not begin once the keeper has left.
-        let stay = match (serving.is_closing, is_there()) {
-            (_, Presence::Left) => Stay::Left,
-            (true, _) => Stay::Ending,
-            (false, _) => Stay::Here,
-        };
-        if requests.poll_asked(cx) || serving.is_at_limit || serving.is_closing {
-            requests.answer(|| stay);
+        is_asked |= requests.poll_asked(cx) || serving.is_at_limit || serving.is_closing;
+        if is_asked && (is_known || serving.is_closing) {
+            is_asked = false;
+            requests.answer(|| match (serving.is_closing, is_stopping) {
+                (true, false) => Stay::Left,
+                (true, true) => Stay::Ending,
+                (false, _) => Stay::Here,
+            });
         }
         if let Poll::Ready(result) = serving.poll(cx) {
             return Poll::Ready(result);
@@ -135,11 +161,17 @@ where
             }
             if serving.moved == seen && serving.is_idle() {
                 serving.release_memory();
-                is_ticking = false;
+                is_ticking = keeper == Keeper::Killed;
             } else {
                 seen = serving.moved;
                 serving.memory.trim();
-                tick.as_mut().reset(Instant::now() + TICK);
+            }
+            tick.as_mut().reset(Instant::now() + TICK);
+            if keeper == Keeper::Killed {
+                serving.look_at_mount();
+                if serving.is_closing {
+                    cx.waker().wake_by_ref();
+                }
             }
         }
         Poll::Pending
@@ -152,15 +184,29 @@ fn watched(device: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(device, Interest::READABLE)
 }
 
-/// Ready when the keeper has left. It sends nothing.
-fn poll_left<S: AsyncRead + Unpin>(stream: &mut S, cx: &mut Context<'_>) -> Poll<()> {
-    let mut bytes = [0; 64];
-    loop {
-        let mut read = ReadBuf::new(&mut bytes);
-        match Pin::new(&mut *stream).poll_read(cx, &mut read) {
-            Poll::Pending => return Poll::Pending,
-            Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
-            Poll::Ready(_) => return Poll::Ready(()),
+/// What is known of the keeper.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Keeper {
+    /// It has the node.
+    Here,
+    /// It has said so.
+    Left,
+    /// Its connection has ended, and it has said nothing.
+    Killed,
+}
+
+impl Keeper {
+    /// Reads what it sends: nothing until it leaves.
+    fn poll<S: AsyncRead + Unpin>(&mut self, stream: &mut S, cx: &mut Context<'_>) {
+        let mut bytes = [0; 64];
+        while *self == Keeper::Here {
+            let mut read = ReadBuf::new(&mut bytes);
+            match Pin::new(&mut *stream).poll_read(cx, &mut read) {
+                Poll::Pending => return,
+                Poll::Ready(Ok(())) if read.filled().contains(&GOODBYE) => *self = Keeper::Left,
+                Poll::Ready(Ok(())) if !read.filled().is_empty() => {}
+                Poll::Ready(_) => *self = Keeper::Killed,
+            }
         }
     }
 }
@@ -219,6 +265,14 @@ where
     fn release_memory(&mut self) {
         self.memory.clear();
         self.area.trim();
+    }
+
+    /// Ends the service if the file is not mounted any more: the kernel wakes nobody for that who waits for
+    /// requests.
+    fn look_at_mount(&mut self) {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        let mut device = [PollFd::new(self.device.get_ref(), PollFlags::empty())];
+        self.is_closing |= poll(&mut device, Some(&now)).is_ok() && !device[0].revents().is_empty();
     }
 
     /// Does all work that can be done now. Ready when the connection is over.

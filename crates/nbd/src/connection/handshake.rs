@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::audit::Refused;
 use crate::audit::refusal::RefusalReason;
 use crate::connection::entry::Entry;
-use crate::connection::front_end::{FrontEnd, FuseFrontEnd, Receive};
+use crate::connection::front_end::{Carrier, FrontEnd, FuseFrontEnd, SHARES_MAX};
 use crate::connection::ublk_queue::{QueueNumber, UblkFrontEnd};
 use crate::error::ConnectionError;
 use crate::exports::Exports;
@@ -160,11 +160,11 @@ impl<'a, D: Device> Handshake<'a, D> {
         }
     }
 
-    /// Replies to options until one ends the negotiation. `receive` takes a descriptor from the stream.
+    /// Replies to options until one ends the negotiation. `carrier`: how the stream carries descriptors.
     pub(crate) async fn run<S>(
         &mut self,
         stream: &mut S,
-        receive: Option<Receive<S>>,
+        carrier: Option<Carrier<S>>,
     ) -> Result<Negotiated<D>, ConnectionError>
     where
         S: AsyncRead + AsyncWrite + Unpin,
@@ -187,18 +187,22 @@ impl<'a, D: Device> Handshake<'a, D> {
             } else {
                 data.resize(header.length as usize, 0);
                 stream.read_exact(&mut data).await?;
-                match (header.option, receive) {
-                    (OPT_FUSE, Some(receive)) if data.is_empty() && self.is_trusted() => {
+                match (header.option, carrier) {
+                    (OPT_FUSE, Some(carrier)) if data.is_empty() && self.is_trusted() => {
                         let made = |descriptors| FuseFrontEnd::new(descriptors).map(FrontEnd::Fuse);
-                        self.take_descriptors(stream, OPT_FUSE, receive, made, &mut out).await?;
+                        self.take_descriptors(stream, OPT_FUSE, carrier, made, &mut out).await?;
                         Next::Continue
                     }
-                    (OPT_UBLK, Some(receive))
+                    (OPT_UBLK, Some(carrier))
                         if self.is_trusted()
                             && let Some(queue) = QueueNumber::decode(&data) =>
                     {
                         let made = |descriptors| UblkFrontEnd::new(queue, descriptors).map(FrontEnd::Ublk);
-                        self.take_descriptors(stream, OPT_UBLK, receive, made, &mut out).await?;
+                        self.take_descriptors(stream, OPT_UBLK, carrier, made, &mut out).await?;
+                        Next::Continue
+                    }
+                    (OPT_LEFT, Some(carrier)) if self.is_trusted() && self.bridge.is_some() => {
+                        self.send_left(stream, &data, carrier, &mut out).await?;
                         Next::Continue
                     }
                     (OPT_ATTACH, _) if self.is_trusted() && self.is_bridge(&data) => {
@@ -287,7 +291,7 @@ impl<'a, D: Device> Handshake<'a, D> {
         &mut self,
         stream: &mut S,
         option: u32,
-        receive: Receive<S>,
+        carrier: Carrier<S>,
         make: impl FnOnce(Vec<OwnedFd>) -> io::Result<FrontEnd>,
         out: &mut Vec<u8>,
     ) -> Result<(), ConnectionError>
@@ -298,13 +302,41 @@ impl<'a, D: Device> Handshake<'a, D> {
         stream.write_all(out).await?;
         stream.flush().await?;
         out.clear();
-        let descriptors = poll_fn(|cx| receive(stream, cx)).await?;
+        let descriptors = poll_fn(|cx| (carrier.receive)(stream, cx)).await?;
         match make(descriptors) {
             Ok(front_end) => {
                 self.front_end = Some(front_end);
                 reply::push_reply(out, option, REP_ACK, &[]);
             }
             Err(error) => push_error(out, option, REP_ERR_INVALID, &error.to_string()),
+        }
+        Ok(())
+    }
+
+    /// Sends what a keeper that was killed has left of an export's FUSE file.
+    async fn send_left<S>(
+        &mut self,
+        stream: &mut S,
+        name: &[u8],
+        carrier: Carrier<S>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ConnectionError>
+    where
+        S: AsyncRead + AsyncWrite + Unpin,
+    {
+        let found = std::str::from_utf8(name).ok().and_then(|name| self.find(name));
+        let Some((export, _)) = found else {
+            push_error(out, OPT_LEFT, REP_ERR_UNKNOWN, "there is no such export");
+            return Ok(());
+        };
+        let mut left = export.fence().areas().left()?;
+        left.truncate(SHARES_MAX as usize);
+        reply::push_reply(out, OPT_LEFT, REP_ACK, &[&(left.len() as u32).to_be_bytes()]);
+        stream.write_all(out).await?;
+        stream.flush().await?;
+        out.clear();
+        for share in &left {
+            poll_fn(|cx| (carrier.send)(stream, share, cx)).await?;
         }
         Ok(())
     }

@@ -15,7 +15,7 @@ use device::Device;
 use rustix::net::sockopt;
 use socket_file::SocketFile;
 
-use crate::connection::front_end::poll_receive;
+use crate::connection::front_end::UNIX;
 use crate::connection::serve_admitted;
 use crate::error::ConnectionError;
 use crate::exports::Exports;
@@ -323,7 +323,7 @@ impl Admitted {
                 // allow less.
                 let _ = sockopt::set_socket_send_buffer_size(&stream, SEND_BUFFER_BYTES);
                 let stream = tokio::net::UnixStream::from_std(stream)?;
-                serve_admitted(stream, Presence::of, Some(poll_receive), admission, exports, shutdown).await
+                serve_admitted(stream, Presence::of, Some(UNIX), admission, exports, shutdown).await
             }
             Accepted::Tcp(stream) => {
                 let stream = tokio::net::TcpStream::from_std(stream)?;

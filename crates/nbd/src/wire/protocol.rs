@@ -76,6 +76,10 @@ pub const OPT_FUSE: u32 = 0x5055_4d4b;
 /// specification: see [`crate::ublk_queue`].
 pub const OPT_UBLK: u32 = 0x5055_4d4c;
 
+/// Send what a keeper that was killed has left of the FUSE file of an export. Not of the specification: see
+/// [`crate::front_end`].
+pub const OPT_LEFT: u32 = 0x5055_4d4d;
+
 /// Tell the server that the client is the bridge of an attached drive. Not of the specification: see
 /// [`crate::attachment`].
 pub const OPT_ATTACH: u32 = 0x5055_4d4a;

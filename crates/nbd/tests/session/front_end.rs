@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use device::DeviceError;
 use fuse::{Attributes, Mount, Share};
-use nbd::client::{Agreed, Brought, Wishes, negotiate_attachment};
+use nbd::client::{Agreed, Brought, Wishes, negotiate_attachment, take_left};
+use nbd::front_end::GOODBYE;
 use nbd::testing::MemoryDevice;
 use nbd::ublk_queue::{OPEN, PREPARED, QueueNumber};
 use nbd::{Listener, Server, ServerConfig};
@@ -39,8 +40,7 @@ impl Served {
 
     /// Connects as a keeper does.
     fn bring(&self, share: &Share) -> io::Result<UnixStream> {
-        let mut stream = UnixStream::connect(self.folder.path().join("s"))?;
-        stream.set_read_timeout(Some(LIMIT))?;
+        let mut stream = self.connect()?;
         let wishes = Wishes {
             brings: Some(Brought::Fuse(share)),
             opening: "",
@@ -56,6 +56,24 @@ impl Served {
         shares.iter().map(|share| self.bring(share).expect("taken")).collect()
     }
 
+    /// Connects as a keeper that has no device yet.
+    fn connect_new(&self) -> io::Result<UnixStream> {
+        let mut stream = self.connect()?;
+        let wishes = Wishes { brings: None, opening: "", returns: false, for_kernel: false, uncached: false };
+        negotiate_attachment(&mut stream, "", wishes).map(|_| stream)
+    }
+
+    /// What a keeper that was killed has left.
+    fn left(&self) -> Vec<Share> {
+        take_left(&mut self.connect().expect("connected"), "", "").expect("an answer")
+    }
+
+    fn connect(&self) -> io::Result<UnixStream> {
+        let stream = UnixStream::connect(self.folder.path().join("s"))?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        Ok(stream)
+    }
+
     fn stop(mut self) {
         self.server.take().into_iter().for_each(Server::shutdown);
     }
@@ -65,6 +83,11 @@ impl Drop for Served {
     fn drop(&mut self) {
         self.server.take().into_iter().for_each(Server::shutdown);
     }
+}
+
+/// Ends a connection as a keeper does that leaves.
+fn leave(mut stream: UnixStream) {
+    stream.write_all(&[GOODBYE]).expect("sent");
 }
 
 /// A FUSE file in a folder of its own; `None` where there is no FUSE.
@@ -168,7 +191,10 @@ fn many_writers_read_what_they_wrote() {
         .collect();
     // Meanwhile the keeper comes again, with and without a pause.
     for round in 0..20 {
-        streams.clear();
+        match round % 3 {
+            0 => streams.clear(),
+            _ => streams.drain(..).for_each(leave),
+        }
         thread::sleep(Duration::from_millis(round % 4));
         streams = served.bring_all(&shares);
     }
@@ -189,7 +215,7 @@ fn what_has_no_answer_is_for_the_next_connection() {
     let writing = write(&file, 0, 2);
     wait_until("it waits", || device.delayed() >= 1);
     assert_eq!(byte_at(&file, 0), 1, "reads pass it");
-    drop(stream);
+    leave(stream);
     let reading = thread::spawn({
         let file = file.try_clone().expect("cloned");
         move || byte_at(&file, 5000)
@@ -206,6 +232,80 @@ fn what_has_no_answer_is_for_the_next_connection() {
     let _stream = next.bring(&shares[0]).expect("taken");
     writing.join().expect("no panic").expect("written");
     assert_eq!((byte_at(&file, 0), byte_at(&file, 5000)), (2, 1));
+}
+
+#[test]
+fn the_end_of_a_keeper_that_was_killed_ends_nothing() {
+    let Some((_folder, mut mount)) = mounted() else { return };
+    let device = Arc::new(device());
+    let served = Served::start(&device);
+    let shares = mount.hand_over(2).expect("shares");
+    let streams = served.bring_all(&shares);
+    assert!(served.left().is_empty(), "the keeper has them");
+    let file = open(&mount);
+    file.write_all_at(&[1; 8192], 0).expect("written");
+    // A write that waits goes on waiting.
+    device.wait(true);
+    let writing = write(&file, 0, 2);
+    wait_until("it waits", || device.delayed() >= 1);
+    drop((streams, shares));
+    wait_until("both are left", || served.left().len() == 2);
+    assert_eq!(byte_at(&file, 5000), 1, "reads are answered");
+    assert!(!writing.is_finished());
+    device.wait(false);
+    let refused = served.connect_new().expect_err("the device is there still").to_string();
+    assert!(refused.contains("its bridge was killed"), "{refused}");
+    // The next keeper is killed before it has brought all, and the one after that is not.
+    let some = served.left();
+    drop(served.bring(&some[0]).expect("taken"));
+    drop(some);
+    wait_until("both are left again", || served.left().len() == 2);
+    for at in 1..16 {
+        file.write_all_at(&[3; 4096], at << 16).expect("written");
+    }
+    let shares = served.left();
+    let streams = served.bring_all(&shares);
+    assert!(served.left().is_empty());
+    // It was left to the connections that came.
+    writing.join().expect("no panic").expect("written");
+    assert_eq!([0, 5000, 15 << 16].map(|at| byte_at(&file, at)), [2, 1, 3]);
+    // One that leaves, and takes the file with it.
+    streams.into_iter().for_each(leave);
+    let reading = thread::spawn(move || byte_at(&file, 0));
+    wait_until("nobody serves it", || served.connect_new().is_ok());
+    assert!(!reading.is_finished(), "the next server answers that");
+    let _streams = served.bring_all(&shares);
+    assert_eq!(reading.join().expect("no panic"), 2);
+}
+
+#[test]
+fn nothing_is_kept_of_a_file_that_is_not_mounted_any_more() {
+    let Some((_folder, mut mount)) = mounted() else { return };
+    let device = Arc::new(device());
+    let served = Served::start(&device);
+    let shares = mount.hand_over(2).expect("shares");
+    drop(served.bring_all(&shares));
+    drop(shares);
+    wait_until("both are left", || served.left().len() == 2);
+    mount.unmount(LIMIT).expect("unmounted");
+    wait_until("nothing is left", || served.left().is_empty());
+    served.connect_new().expect("the drive can be attached");
+}
+
+#[test]
+fn a_server_that_stops_gives_up_what_a_keeper_has_left() {
+    let Some((_folder, mut mount)) = mounted() else { return };
+    let served = Served::start(&Arc::new(device()));
+    let shares = mount.hand_over(1).expect("a share");
+    let streams = served.bring_all(&shares);
+    let file = open(&mount);
+    drop((streams, shares));
+    wait_until("it is left", || served.left().len() == 1);
+    served.stop();
+    // This process has a descriptor of the first share, for its questions. Whoever reads would wait for a server.
+    let reading = thread::spawn(move || file.read_at(&mut [0], 0));
+    mount.unmount(Duration::ZERO).expect("unmounted");
+    assert!(reading.join().expect("no panic").is_err());
 }
 
 /// What the server says next; `None`: the connection has ended.

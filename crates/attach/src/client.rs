@@ -11,7 +11,7 @@ use status::{StatusReport, path_text};
 
 use crate::bridge::{KEEP, Report};
 use crate::error::AttachError;
-use crate::node::{self, Lost, clear_stale, end_requests, waiting};
+use crate::node::{self, Lost, Remains, clear_stale, end_requests, waiting};
 use crate::node_kind::NodeKind;
 use crate::place::{self, Hold, Record, file_id};
 use crate::process::Process;
@@ -230,7 +230,7 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Option<Atta
                     Ok(Hold::Gone) => return None,
                     Ok(Hold::Free(_lock)) => {
                         is_alive = false;
-                        without_bridge(record, lost.as_ref(), size_bytes)
+                        without_bridge(record, folder, lost.as_ref(), size_bytes)
                     }
                     Ok(Hold::Held) | Err(_) => {
                         is_silent = true;
@@ -249,7 +249,7 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Option<Atta
             if free.is_ok() {
                 end_requests(record, folder);
             }
-            without_bridge(record, lost.as_ref(), size_bytes)
+            without_bridge(record, folder, lost.as_ref(), size_bytes)
         }
     };
     let (mut record, mut status) = (record.clone(), status);
@@ -279,23 +279,27 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Option<Atta
 }
 
 /// State of an attachment whose bridge has ended.
-fn without_bridge(record: &Record, lost: Option<&Lost>, size_bytes: u64) -> Status {
-    let (state, reason) = if waiting(record, NodeKind::ALL).ok().is_none_or(|waiting| waiting.is_some()) {
-        (
-            AttachmentState::Unattended,
-            "its bridge process was killed, and requests wait; `pumice attach` starts another one"
-                .to_string(),
-        )
-    } else {
-        let why = match lost.zip(record.node.as_deref()) {
-            Some((lost, node)) => lost.why(node, false),
-            None => "its bridge process has ended".to_string(),
+fn without_bridge(record: &Record, folder: &Path, lost: Option<&Lost>, size_bytes: u64) -> Status {
+    let (state, reason) =
+        if waiting(record, folder, NodeKind::ALL).ok().is_none_or(|waiting| waiting.is_some()) {
+            let meanwhile = match record.way {
+                Some(NodeKind::Loop) => "its device fails if its server ends, too",
+                Some(NodeKind::Nbd) => "its device works as long as its server",
+                _ => "requests wait",
+            };
+            let why =
+                format!("its bridge process was killed, and {meanwhile}; `pumice attach` starts another one");
+            (AttachmentState::Unattended, why)
+        } else {
+            let why = match lost.zip(record.node.as_deref()) {
+                Some((lost, node)) => lost.why(node, false),
+                None => "its bridge process has ended".to_string(),
+            };
+            (
+                AttachmentState::Failed,
+                format!("{why}; `pumice attach` attaches it again, `pumice detach` removes what is left"),
+            )
         };
-        (
-            AttachmentState::Failed,
-            format!("{why}; `pumice attach` attaches it again, `pumice detach` removes what is left"),
-        )
-    };
     Status { state, reason: Some(reason), size_bytes }
 }
 
@@ -431,8 +435,7 @@ impl Attachment {
 
     /// Returns whether it has a device that waits for a bridge, or that may do so soon.
     pub fn waits(&self) -> bool {
-        self.status.state == AttachmentState::Unattended
-            || (self.is_silent && self.record.way == Some(NodeKind::Ublk))
+        self.status.state == AttachmentState::Unattended || self.is_silent
     }
 
     /// Process id of the server that its bridge has started, if that runs. The record may name its
@@ -566,7 +569,11 @@ impl Attachment {
         if force && self.record.way == Some(NodeKind::Ublk) {
             stop_server()?;
         }
-        clear_stale(Some(&self.record), &self.folder, force)?;
+        let remains = match self.status.state {
+            AttachmentState::Unattended => Remains::Served,
+            _ => Remains::Dead,
+        };
+        clear_stale(Some(&self.record), &self.folder, remains, force)?;
         stop_server()?;
         let node = self.record.node.as_ref().or(self.lost.as_ref().map(|(node, _)| node));
         if let Some(node) = node {

@@ -42,6 +42,12 @@ pub enum AttachError {
     /// The server of an attached drive went away before the device was complete.
     #[error("its server is gone: {0}")]
     ServerGone(#[source] NotConnected),
+    /// A device was to be taken over, and its server has given it up.
+    #[error("{}: its bridge was killed, and its server has given it up", node.display())]
+    NothingLeft {
+        /// The device.
+        node: PathBuf,
+    },
     /// A system call failed.
     #[error("{what}: {source}")]
     System {

@@ -11,12 +11,13 @@
 //! meanwhile. The server has all that was acknowledged, whatever happened to the last one: see
 //! `docs/design/memory.md`.
 
-use std::io;
+use std::io::{self, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use nbd::front_end::GOODBYE;
 use parking_lot::{Condvar, Mutex};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -160,6 +161,7 @@ impl Line {
     /// The node is about to go: the ends of its connections mean nothing any more. One stays, for a flush.
     pub(crate) fn release(&self) {
         let mut state = self.core.state.lock();
+        state.part();
         let is_of_driver = matches!(state.supply.take().as_deref(), Some(Supply::Driver { .. }));
         let mut streams = state.streams.iter().filter_map(|stream| stream.try_clone().ok());
         let control: Vec<UnixStream> = streams.by_ref().take(1).collect();
@@ -170,6 +172,19 @@ impl Line {
             state.leaving.extend(others);
         }
         state.streams = control.into();
+    }
+
+    /// Leaves the node to the server as it is, as if this process was killed.
+    pub(crate) fn abandon(&self) {
+        let mut state = self.core.state.lock();
+        let is_of_driver = matches!(state.supply.take().as_deref(), Some(Supply::Driver { .. }));
+        state.phase = Phase::Ended;
+        // The kernel's driver goes on with its own.
+        if !is_of_driver {
+            shut(&state.streams);
+        }
+        state.streams = Arc::new([]);
+        self.core.changed.notify_all();
     }
 }
 
@@ -224,6 +239,7 @@ impl LineCore {
             // Nobody connects anew.
             state.phase = Phase::Ended;
             self.changed.notify_all();
+            state.part();
             let left = std::mem::take(&mut state.leaving);
             left.into_iter()
                 .chain(state.streams.iter().filter_map(|stream| stream.try_clone().ok()))
@@ -303,9 +319,8 @@ impl LineCore {
 
     /// Closes the connections: all requests wait for new ones.
     fn lose(&self, state: &mut LineState, why: &str) {
-        for stream in state.streams.iter() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
+        state.part();
+        shut(&state.streams);
         if let Phase::Connected { at, waited_since } = state.phase {
             tracing::info!("{why}: connecting anew");
             // A server that ends each connection at once is none.
@@ -374,15 +389,32 @@ impl LineCore {
         if !matches!(state.phase, Phase::Ended) {
             state.phase = phase;
         }
-        for stream in state.streams.iter() {
-            let _ = stream.shutdown(std::net::Shutdown::Both);
-        }
+        state.part();
+        shut(&state.streams);
         let has_node = state.supply.is_some();
         self.changed.notify_all();
         drop(state);
         if let Some(driver) = self.driver.get().filter(|_| has_node) {
             driver.abort();
         }
+    }
+}
+
+impl LineState {
+    /// Tells the server that this process leaves, and was not killed: it is to leave the shares, too.
+    fn part(&self) {
+        if matches!(self.supply.as_deref(), Some(Supply::Shares(_))) {
+            for mut stream in self.streams.iter().skip(1) {
+                // It is gone if that fails.
+                let _ = stream.write_all(&[GOODBYE]);
+            }
+        }
+    }
+}
+
+fn shut(streams: &[UnixStream]) {
+    for stream in streams {
+        let _ = stream.shutdown(std::net::Shutdown::Both);
     }
 }
 

@@ -93,35 +93,85 @@ pub(crate) fn make(
 /// # Errors
 ///
 /// If it cannot be found out.
-pub(crate) fn waiting(record: &Record, ways: &[NodeKind]) -> Result<Option<PathBuf>, AttachError> {
-    let (Some(node), Some(drive)) = (record.node.as_deref(), &record.identity) else { return Ok(None) };
-    if record.way != Some(NodeKind::Ublk) || !ways.contains(&NodeKind::Ublk) {
+pub(crate) fn waiting(
+    record: &Record,
+    folder: &Path,
+    ways: &[NodeKind],
+) -> Result<Option<PathBuf>, AttachError> {
+    let (Some(node), Some(drive), Some(way)) = (record.node.as_deref(), &record.identity, record.way) else {
         return Ok(None);
-    }
-    Ok(ublk_device::waits(node, &drive.uuid)?.then(|| node.to_path_buf()))
+    };
+    let waits = ways.contains(&way)
+        && match way {
+            NodeKind::Ublk => ublk_device::waits(node, &drive.uuid)?,
+            NodeKind::Loop => loop_device::is_served(node, record, folder),
+            NodeKind::Nbd => nbd_device::is_its(node, record),
+        };
+    Ok(waits.then(|| node.to_path_buf()))
 }
 
-/// Takes over the node of a killed bridge. Also returns its shape. `last`: progress of an earlier attempt.
+/// Takes over the node of a killed bridge, of which `stale` is the record. Also returns its shape.
 pub(crate) fn recover(
     path: &Path,
     source: Source,
     drive: &Drive,
-    last: Option<Takeover>,
+    folder: &Path,
+    stale: &Record,
 ) -> Result<(Made, Shape), AttachError> {
-    let (node, line, shape) = ublk_device::UblkNode::recover(source, drive, path, last)?;
-    Ok(((Box::new(node), line), shape))
+    let recorded = || {
+        let shape = stale.shape.as_ref().unwrap_or(&drive.shape).clone();
+        if drive.shape.fits(&shape) {
+            return Ok(shape);
+        }
+        Err(AttachError::Refused(format!(
+            "{}: the drive is smaller, or has another sector size or read-only setting, than when it was attached",
+            path.display()
+        )))
+    };
+    match stale.way {
+        Some(NodeKind::Loop) => {
+            let shape = recorded()?;
+            let (node, line) = loop_device::LoopNode::recover(source, path, folder, &shape)?;
+            Ok(((Box::new(node), line), shape))
+        }
+        Some(NodeKind::Nbd) => {
+            let shape = recorded()?;
+            let (node, line) = nbd_device::NbdNode::recover(source, path, &shape)?;
+            Ok(((Box::new(node), line), shape))
+        }
+        Some(NodeKind::Ublk) | None => {
+            let (node, line, shape) = ublk_device::UblkNode::recover(source, drive, path, stale.takeover)?;
+            Ok(((Box::new(node), line), shape))
+        }
+    }
 }
 
 /// Ends the requests that wait for a bridge that was killed, unless another one can take its node over. The
 /// caller has the folder's lock.
 pub(crate) fn end_requests(record: &Record, folder: &Path) {
-    if record.way == Some(NodeKind::Loop) {
+    if record.way == Some(NodeKind::Loop)
+        && waiting(record, folder, NodeKind::ALL).is_ok_and(|it| it.is_none())
+    {
         loop_device::end_requests(folder);
     }
 }
 
-/// Removes the remains of a killed bridge; with `force`, also a device that is in use.
-pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path, force: bool) -> Result<(), AttachError> {
+/// What a killed bridge has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Remains {
+    /// Its node may work: what was written there is to become durable.
+    Served,
+    /// Nobody answers the requests of its node.
+    Dead,
+}
+
+/// Removes the remains of a killed bridge; with `force`, also a device that is in use, or cannot be flushed.
+pub(crate) fn clear_stale(
+    record: Option<&Record>,
+    folder: &Path,
+    remains: Remains,
+    force: bool,
+) -> Result<(), AttachError> {
     if let Some(record) = record
         && let Some(node) = &record.node
     {
@@ -133,5 +183,5 @@ pub(crate) fn clear_stale(record: Option<&Record>, folder: &Path, force: bool) -
     }
     let recorded = record.filter(|record| record.way == Some(NodeKind::Loop));
     let recorded = recorded.and_then(|record| record.node.as_deref());
-    loop_device::clear_stale(recorded, folder, force)
+    loop_device::clear_stale(recorded, folder, remains, force)
 }

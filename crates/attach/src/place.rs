@@ -20,6 +20,8 @@ const RECORD: &str = "attachment.json";
 const LOCK: &str = "lock";
 /// The server that a bridge has started: a file of its own, written as soon as there is that process.
 const SERVER: &str = "server";
+/// The server that has the FUSE device of a loop device.
+const SERVING: &str = "serving";
 /// File that marks attachments which the configuration asked for.
 const CONFIGURED: &str = "configured";
 /// Most attachments that are listed.
@@ -36,6 +38,9 @@ pub struct Record {
     /// Its start, in ticks since boot: process ids are reused.
     #[serde(default)]
     pub bridge_started: Option<u64>,
+    /// The bridge that made the node, if that is another one: its process id and its start.
+    #[serde(default)]
+    pub made_by: Option<(u32, Option<u64>)>,
     /// The server that the bridge has started, if it has.
     pub server_pid: Option<u32>,
     /// `instance` of the server that has the drive, whoever started it.
@@ -201,6 +206,7 @@ impl Record {
             path,
             bridge_pid,
             bridge_started: process::started(bridge_pid),
+            made_by: None,
             server_pid: None,
             connected: None,
             memory_kept: false,
@@ -221,6 +227,11 @@ impl Record {
     /// acknowledges it. A loop device has one.
     pub fn is_durable(&self) -> bool {
         self.way != Some(NodeKind::Loop) && self.shape.as_ref().is_some_and(|shape| !shape.write_cache)
+    }
+
+    /// The bridge that made the node: its process id and its start.
+    pub(crate) fn maker(&self) -> (u32, Option<u64>) {
+        self.made_by.unwrap_or((self.bridge_pid, self.bridge_started))
     }
 
     /// Reads the record in a folder.
@@ -244,7 +255,7 @@ impl Record {
 pub(crate) fn claim(
     folder: &Path,
     record: &Record,
-    waits: impl Fn(&Record) -> bool,
+    waits: impl Fn(&Path, &Record) -> bool,
 ) -> io::Result<Option<Record>> {
     claim_in(&directory(), folder, record, waits)
 }
@@ -253,7 +264,7 @@ fn claim_in(
     directory: &Path,
     folder: &Path,
     record: &Record,
-    waits: impl Fn(&Record) -> bool,
+    waits: impl Fn(&Path, &Record) -> bool,
 ) -> io::Result<Option<Record>> {
     let all_attachments = File::open(directory)?;
     // One at a time: each sees the records of the others.
@@ -269,7 +280,7 @@ fn claim_in(
     let has_bridge = |other: &Path| matches!(hold(other), Ok(Hold::Held));
     let others = all_in(directory).into_iter().filter(|(other, found)| other != folder && is_same(found));
     for (other, found) in others {
-        if has_bridge(&other) || waits(&found) {
+        if has_bridge(&other) || waits(&other, &found) {
             return Ok(Some(found));
         }
     }
@@ -287,6 +298,19 @@ pub(crate) fn note_server(folder: &Path, server: Process) -> io::Result<()> {
 /// The server that a bridge has started, whether or not it serves the drive by now. It may have ended.
 pub(crate) fn server(folder: &Path) -> Option<Process> {
     serde_json::from_slice(&fs::read(folder.join(SERVER)).ok()?).ok()
+}
+
+/// Records the server that is about to get the FUSE device of a loop device; `None` if it is unknown which
+/// process that is.
+pub(crate) fn note_serving(folder: &Path, server: Option<Process>) -> io::Result<()> {
+    let new = folder.join("serving.new");
+    fs::write(&new, serde_json::to_vec(&server)?)?;
+    fs::rename(new, folder.join(SERVING))
+}
+
+/// The server that got the FUSE device last. It may have ended.
+pub(crate) fn serving(folder: &Path) -> Option<Process> {
+    serde_json::from_slice(&fs::read(folder.join(SERVING)).ok()?).ok()?
 }
 
 /// Marks an attachment as one that the configuration asked for.
@@ -321,6 +345,8 @@ pub(crate) fn remove(folder: &Path) {
         CONFIGURED,
         SERVER,
         "server.new",
+        SERVING,
+        "serving.new",
         "control.sock",
         "nbd.sock",
         "server.log",
@@ -361,8 +387,9 @@ mod tests {
         for name in ["one", "link", "copy"] {
             fs::create_dir(folder(name))?;
         }
-        let claim =
-            |name: &str, record: &Record, waits| claim_in(directory.path(), &folder(name), record, |_| waits);
+        let claim = |name: &str, record: &Record, waits| {
+            claim_in(directory.path(), &folder(name), record, |_, _| waits)
+        };
         let (one, link) = (record("/one", "a", "/one"), record("/link", "a", "/one"));
         let locked = lock(&folder("one"))?.expect("free");
         assert_eq!(claim("one", &one, false)?, None);
@@ -391,7 +418,7 @@ mod tests {
         let (one, other) = (record("one")?, record("other")?);
         let link = Record { backing: one.backing, ..other.clone() };
         let claim =
-            |name: &str, record: &Record| claim_in(directory.path(), &folder(name), record, |_| false);
+            |name: &str, record: &Record| claim_in(directory.path(), &folder(name), record, |_, _| false);
         let _locked = lock(&folder("one"))?.expect("free");
         assert_eq!(claim("one", &one)?, None);
         assert_eq!(claim("other", &link)?, Some(one));

@@ -22,6 +22,9 @@ pub(crate) struct Process {
 }
 
 impl Process {
+    /// One that has ended.
+    pub(crate) const ENDED: Process = Process { pid: 0, started: None };
+
     /// The process that has this id now.
     pub(crate) fn of(pid: u32) -> Process {
         Process { pid, started: started(pid) }

@@ -13,9 +13,10 @@ use std::time::{Duration, Instant};
 
 use ask::runtime_dir::MEMORY_DIR;
 use ask::{AttachedMark, DriveSearch, MarkName, is_being_opened};
+use fuse::Share;
 use host::shortage;
 use launch::{Log, Serve};
-use nbd::client::{Brought, ExportUri, Wishes, negotiate_attachment};
+use nbd::client::{Brought, ExportUri, Wishes, negotiate_attachment, take_left};
 use parking_lot::Mutex;
 use rustix::net::sockopt;
 use status::{DriveState, FileId, StatusReport, path_text};
@@ -462,7 +463,10 @@ impl DriveServer {
                 // The process that listens, unless it is seen under another number from there.
                 let listens = sockopt::socket_peercred(&streams[0]).ok();
                 let listens = listens.map(|found| found.pid.as_raw_nonzero().get().unsigned_abs());
-                for share in shares.for_server(listens.filter(|pid| server_pid(report) == Some(*pid))) {
+                let listens = listens.filter(|pid| server_pid(report) == Some(*pid));
+                // Before it gets them: if this process is killed, another one has to know.
+                place::note_serving(&self.folder, listens.map(Process::of)).map_err(ServerError::Folder)?;
+                for share in shares.for_server(listens) {
                     let wishes = Wishes { brings: Some(Brought::Fuse(share)), ..plain };
                     streams.push(connect(wishes).map_err(failed)?);
                 }
@@ -511,6 +515,22 @@ impl DriveServer {
         self.is_fixed = true;
         self.failure = None;
         Ok(Connected { streams })
+    }
+
+    /// What a keeper that was killed has left to the server of the drive.
+    fn left_shares(&self) -> Result<Vec<Share>, ServerError> {
+        let report = self.find().ok_or(ServerError::NotServed)?;
+        self.check(&report)?;
+        let (socket, name) = endpoint(&report)?;
+        let opening = instance(&report).map_or("", String::as_str);
+        let taken = socket_file::connect(&socket, PATIENCE).map_err(NegotiationError::Socket).and_then(
+            |mut stream| {
+                stream.set_read_timeout(Some(NEGOTIATION))?;
+                stream.set_write_timeout(Some(NEGOTIATION))?;
+                take_left(&mut stream, &name, opening).map_err(NegotiationError::of)
+            },
+        );
+        taken.map_err(|source| ServerError::Connect { socket, source })
     }
 
     /// Marks the drive as attached. It may be in another file than before.
@@ -569,6 +589,13 @@ pub(crate) fn connections() -> usize {
 /// next one is tried.
 #[derive(Clone)]
 pub(crate) struct SharedServer(pub(crate) Arc<Mutex<DriveServer>>);
+
+impl SharedServer {
+    /// What a keeper that was killed has left to the server.
+    pub(crate) fn left_shares(&self) -> Result<Vec<Share>, ServerError> {
+        self.0.lock().left_shares()
+    }
+}
 
 impl Server for SharedServer {
     type Error = ServerError;

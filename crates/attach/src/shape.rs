@@ -17,6 +17,14 @@ pub struct Shape {
     pub write_cache: bool,
 }
 
+impl Shape {
+    /// Returns whether a drive of this shape can be behind a node that shows `shown`.
+    pub(crate) fn fits(&self, shown: &Shape) -> bool {
+        self.size_bytes >= shown.size_bytes
+            && (self.sector_bytes, self.read_only) == (shown.sector_bytes, shown.read_only)
+    }
+}
+
 /// What nodes of older programs show.
 fn has_cache() -> bool {
     true

@@ -60,6 +60,11 @@ impl Shares {
         self.state.lock().mount.forget_size()
     }
 
+    /// The file system outlives this process from now on, unless it is unmounted.
+    pub(crate) fn keep(&self) {
+        self.state.lock().mount.keep();
+    }
+
     /// Unmounts the file system.
     ///
     /// # Errors

@@ -33,7 +33,7 @@ const INIT_PATIENCE: Timespec = Timespec { tv_sec: 10, tv_nsec: 0 };
 /// Interval of attempts to unmount a file system that is in use.
 const POLL: Duration = Duration::from_millis(20);
 
-/// The mounted file system. Dropping it unmounts it.
+/// The mounted file system. Dropping it unmounts it, unless it is [kept](Mount::keep).
 #[derive(Debug)]
 pub struct Mount {
     folder: PathBuf,
@@ -41,6 +41,8 @@ pub struct Mount {
     area: OwnedFd,
     attributes: Attributes,
     is_mounted: bool,
+    /// It outlives this value.
+    is_kept: bool,
     /// Until it is handed over, and while there is no server.
     answering: Option<Answering>,
 }
@@ -90,11 +92,35 @@ impl Mount {
             area,
             attributes,
             is_mounted: true,
+            is_kept: false,
             answering: None,
         };
         receiver.initialise()?;
         mount.start(receiver)?;
         Ok(mount)
+    }
+
+    /// Takes over the file system that a keeper which was killed had mounted at `folder`, and whose server goes
+    /// on. `share`: any one of it. It outlives this value, unless it is unmounted.
+    ///
+    /// # Errors
+    ///
+    /// If there are too few descriptors.
+    pub fn of_share(folder: &Path, share: &Share, attributes: Attributes) -> io::Result<Mount> {
+        Ok(Mount {
+            folder: folder.to_path_buf(),
+            device: share.device.try_clone()?,
+            area: share.area.try_clone()?,
+            attributes,
+            is_mounted: true,
+            is_kept: true,
+            answering: None,
+        })
+    }
+
+    /// From now on it outlives this value, unless it is unmounted.
+    pub fn keep(&mut self) {
+        self.is_kept = true;
     }
 
     /// Path of the file.
@@ -203,7 +229,7 @@ impl Mount {
 impl Drop for Mount {
     fn drop(&mut self) {
         // An error cannot be reported here.
-        let _ = self.unmount(Duration::from_secs(1));
+        let _ = if self.is_kept { self.stop() } else { self.unmount(Duration::from_secs(1)) };
     }
 }
 

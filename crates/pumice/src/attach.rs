@@ -42,11 +42,11 @@ const TIMEOUT: &str = "600";
     then:    mount /dev/loop0 /mnt\n\
     Creates a block device node and prints its path. Starts a server if none has the drive. Standard error shows the \
     kernel interface that was chosen, and why others were not. A separate process, the bridge, connects the kernel \
-    to the server. While the server is gone (killed, upgraded, restarted), the bridge holds all requests. It then \
-    replays, in order, the writes that were acknowledged but not flushed, and passes on the rest: a file system above \
-    sees no error. If the bridge of a ublk device is killed, the device waits until the drive is attached again. \
-    Other NBD clients can only read the drive while it is attached, unless its server allows --shared-writes. \
-    `pumice detach` undoes it. Needs root.")]
+    to the server. While the server is gone (killed, upgraded, restarted), requests wait. The next server has all \
+    that was acknowledged: a file system above sees no error. If the bridge is killed, a ublk device waits, and \
+    others work as long as the server: attach the drive again, which takes the device over. Other NBD clients can \
+    only read the drive while it is attached, unless its server allows --shared-writes. `pumice detach` undoes it. \
+    Needs root.")]
 pub(crate) struct Args {
     /// Drive (file or block device), served or not
     #[arg(required_unless_present = "configured")]

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, bail};
 use ask::{AskError, DriveSearch};
+use attach::NodeKind;
 use attach::bridge::AttachmentState;
 use attach::client::{self, Attachment, DETACH_PATIENCE, Settled};
 use attach::{hidden_claim, openers};
@@ -329,7 +330,8 @@ fn holders(found: &Attachment, node: &Path) -> Option<String> {
 /// # Errors
 /// If it is in use then. By force, processes that have it open are not waited for.
 pub(crate) fn unused_within(found: &Attachment, force: bool, patience: &Patience) -> Result<()> {
-    if force && found.status.state == AttachmentState::Unattended {
+    let can_be_torn_down = found.record.way != Some(NodeKind::Loop);
+    if force && found.status.state == AttachmentState::Unattended && can_be_torn_down {
         return Ok(());
     }
     let Some(node) = found.record.node.as_deref() else { return Ok(()) };

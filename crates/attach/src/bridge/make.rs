@@ -16,10 +16,10 @@ use super::{Attachment, AttachmentState, Options, Shown};
 use crate::error::AttachError;
 use crate::kernel::stderr_to;
 use crate::ledger::Ledger;
-use crate::node::{self, Node, Source};
+use crate::node::{self, Node, Remains, Source};
 use crate::node_kind::NodeKind;
 use crate::place::{self, FolderLock, Record, TakenOver};
-use crate::process;
+use crate::process::{self, Process};
 use crate::question;
 use crate::server::{self, DriveServer, Known, SharedServer, Started};
 use crate::sfx::{self, Published};
@@ -54,24 +54,35 @@ impl Attachment {
             return Err(AttachError::Refused(format!("{}: {why}", status::shown(&options.path))));
         }
         let waiting = match &stale {
-            Some(stale) => node::waiting(stale, &options.ways)?,
+            Some(stale) => node::waiting(stale, &folder, &options.ways)?,
             None => None,
         };
-        if waiting.is_none() {
-            // If something uses the node of a killed bridge, everything stays, with the record. It can be
-            // detached later.
-            node::clear_stale(stale.as_ref(), &folder, false)?;
+        // If something uses the node of a killed bridge, everything stays, with the record. It can be detached
+        // later.
+        let clear = || {
+            node::clear_stale(stale.as_ref(), &folder, Remains::Dead, false)?;
             // Another drive may get a node of this name.
             if let Some(node) = stale.as_ref().and_then(|stale| stale.node.as_deref()) {
                 sfx::clear(&options.path, node);
             }
+            Ok(())
+        };
+        if waiting.is_none() {
+            clear()?;
         }
-        let left = waiting.as_deref().zip(stale.as_ref());
+        let mut left = waiting.as_deref().zip(stale.as_ref());
         // It may be opening the drive still.
         let server = stale.as_ref().and_then(|stale| server::left(&folder, stale));
         let started = Started::new(&folder, server);
         let ledger = Arc::new(Ledger::new(folder.clone(), left.and_then(|(_, stale)| stale.takeover)));
-        let made = Attachment::make_in((&folder, &ledger), options, left, abandoned, &started);
+        let mut made = Attachment::make_in((&folder, &ledger), options, left, abandoned, &started);
+        if matches!(made, Err(AttachError::NothingLeft { .. })) {
+            let _ = place::note_serving(&folder, Some(Process::ENDED));
+            made = clear().and_then(|()| {
+                left = None;
+                Attachment::make_in((&folder, &ledger), options, left, abandoned, &started)
+            });
+        }
         let (record, shape, node, upstream, (known, search)) = made.inspect_err(|_| match left {
             // Another attempt may take it over, and needs to know how far this one got.
             Some((_, stale)) => {
@@ -79,7 +90,8 @@ impl Attachment {
                 let takeover = Record::read(&folder).map_or(stale.takeover, |record| record.takeover);
                 let own = Record::new(options.path.clone());
                 let (bridge_pid, bridge_started) = (own.bridge_pid, own.bridge_started);
-                let left = Record { bridge_pid, bridge_started, takeover, ..stale.clone() };
+                let made_by = Some(stale.maker());
+                let left = Record { bridge_pid, bridge_started, made_by, takeover, ..stale.clone() };
                 let _ = left.write(&folder);
             }
             // One that an earlier bridge has started may be rolling its log forward. Whoever attaches or
@@ -129,6 +141,7 @@ impl Attachment {
             Some(stale) => Record {
                 bridge_pid: own.bridge_pid,
                 bridge_started: own.bridge_started,
+                made_by: Some(stale.maker()),
                 passed_over: Vec::new(),
                 taken_over: None,
                 ..stale.clone()
@@ -139,7 +152,9 @@ impl Attachment {
         record.backing = place::file_id(&options.path);
         let of_drive =
             |reason: &str| AttachError::Refused(format!("{}: {reason}", status::shown(&options.path)));
-        let waits = |other: &Record| node::waiting(other, NodeKind::ALL).map_or(true, |node| node.is_some());
+        let waits = |folder: &Path, other: &Record| {
+            node::waiting(other, folder, NodeKind::ALL).map_or(true, |node| node.is_some())
+        };
         let claim = |record: &Record| match place::claim(folder, record, waits).map_err(at_folder)? {
             Some(other) => {
                 let (path, node) = (status::shown(&other.path).to_string(), other.node.unwrap_or_default());
@@ -187,9 +202,10 @@ impl Attachment {
             // What was acknowledged is in the memory of the server, or was left to the next one.
             let is_same = Some(&served.instance) == stale.connected.as_ref() && !served.instance.is_empty();
             let is_complete = (is_same || stale.memory_kept) && !stale.loss_to_report;
-            record.loss_to_report = true;
+            // What a server goes on with loses nothing if this process is killed meanwhile.
+            record.loss_to_report = !is_complete || stale.way == Some(NodeKind::Ublk);
             ledger.write(&record).map_err(at_folder)?;
-            let ((node, upstream), shape) = node::recover(node, source()?, &drive, stale.takeover)?;
+            let ((node, upstream), shape) = node::recover(node, source()?, &drive, folder, stale)?;
             tracing::info!(is_complete, "taken over from a bridge that was killed");
             record.loss_to_report = !is_complete;
             record.taken_over = Some(TakenOver { is_complete });

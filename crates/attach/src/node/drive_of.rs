@@ -34,7 +34,7 @@ fn drive_in(
             backing_file(&device).ok().flatten().is_some_and(|file| loop_device::is_in(&file, folder))
         } else if name.starts_with("nbd") {
             fs::read_to_string(device.join("pid"))
-                .is_ok_and(|pid| pid.trim_end() == record.bridge_pid.to_string())
+                .is_ok_and(|pid| pid.trim_end() == record.maker().0.to_string())
         } else {
             let node = node(name);
             record.way == Some(NodeKind::Ublk) && record.node.as_deref() == Some(&*node) && is_of(&node, uuid)

@@ -16,14 +16,15 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use super::{Node, Source, partitions, queue};
+use super::{Node, Remains, Source, partitions, queue};
 use crate::error::AttachError;
 use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
 use crate::line::{Driver, Line};
-use crate::server::connections;
+use crate::place::{self, Record};
+use crate::server::{connections, instance};
 use crate::shape::Shape;
 use crate::shares::Shares;
-use crate::upstream::{Supply, Upstream};
+use crate::upstream::{NotConnected, Supply, Upstream};
 use crate::users::who_uses;
 use host::block::node;
 
@@ -41,6 +42,8 @@ const SCAN_PATIENCE: Duration = Duration::from_secs(10);
 const UNFINISHED_PATIENCE: Duration = Duration::from_secs(1);
 /// Size of a block of the file.
 const BLOCK_BYTES: u32 = 4096;
+/// Longest wait for a flush of a device that has no keeper.
+const FLUSH_PATIENCE: Duration = Duration::from_secs(60);
 /// Interval of checks whether a device is free.
 const POLL: Duration = Duration::from_millis(20);
 
@@ -55,6 +58,8 @@ pub(super) struct LoopNode {
     size_bytes: Arc<AtomicU64>,
     shares: Arc<Shares>,
     line: Arc<Line>,
+    /// It outlives this value.
+    is_kept: bool,
 }
 
 /// The FUSE file, as the line sees it.
@@ -98,15 +103,9 @@ impl LoopNode {
         let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
         // Not earlier: a process with the FUSE device could make the file a link to another one.
         let shares = mount.hand_over(connections()).map_err(at_mount)?;
-        let file = mount.path();
-        let shares = Arc::new(Shares::new(mount, shares));
-        let size_bytes = Arc::new(AtomicU64::new(shape.size_bytes));
-        let driver =
-            FileDriver { shares: shares.clone(), size_bytes: size_bytes.clone(), folder: folder.into() };
-        let supply = Supply::Shares(shares.clone());
-        let path = device.finish();
-        let mut node = LoopNode { path, file, resizing: None, size_bytes, shares, line: line.clone() };
-        if let Err(error) = line.bring(supply, Box::new(driver), SERVER_PATIENCE) {
+        let shares = Shares::new(mount, shares);
+        let mut node = LoopNode::of((device.finish(), folder), shares, shape.size_bytes, line.clone());
+        if let Err(error) = node.bring(folder) {
             // Requests that wait for the server would keep the device busy.
             line.give_up(&error.to_string());
             let _ = node.remove(Duration::from_secs(1), true).inspect_err(|error| tracing::error!("{error}"));
@@ -114,6 +113,56 @@ impl LoopNode {
         }
         scan_partitions(&node.path);
         Ok((node, line))
+    }
+
+    /// Takes over the device of a killed keeper, which its server serves. If this fails, the server goes on.
+    pub(super) fn recover(
+        source: Source,
+        path: &Path,
+        folder: &Path,
+        shape: &Shape,
+    ) -> Result<(LoopNode, Arc<Line>), AttachError> {
+        let left = source.server.left_shares();
+        let left = left.map_err(|source| AttachError::Server { path: path.into(), source: source.into() })?;
+        let first = left.first().ok_or_else(|| AttachError::NothingLeft { node: path.into() })?;
+        let mode = if shape.read_only { 0o400 } else { 0o600 };
+        let attributes = Attributes { size_bytes: shape.size_bytes, mode, block_bytes: BLOCK_BYTES };
+        let mount = Mount::of_share(&folder.join(MOUNT), first, attributes)
+            .map_err(|source| AttachError::system("the FUSE file", source))?;
+        let line = Line::start(source.connected, source.server, source.patience);
+        let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
+        let shares = Shares::new(mount, left);
+        let mut node = LoopNode::of((path.into(), folder), shares, shape.size_bytes, line.clone());
+        node.is_kept = true;
+        node.bring(folder).map_err(AttachError::ServerGone)?;
+        Ok((node, line))
+    }
+
+    fn of((path, folder): (PathBuf, &Path), shares: Shares, size_bytes: u64, line: Arc<Line>) -> LoopNode {
+        LoopNode {
+            path,
+            resizing: None,
+            file: folder.join(MOUNT).join(FILE_NAME),
+            size_bytes: Arc::new(AtomicU64::new(size_bytes)),
+            shares: Arc::new(shares),
+            line,
+            is_kept: false,
+        }
+    }
+
+    /// Hands the file over to the server.
+    fn bring(&self, folder: &Path) -> Result<(), NotConnected> {
+        let (shares, size_bytes) = (self.shares.clone(), self.size_bytes.clone());
+        let driver = FileDriver { shares: shares.clone(), size_bytes, folder: folder.into() };
+        self.line.bring(Supply::Shares(shares), Box::new(driver), SERVER_PATIENCE)
+    }
+}
+
+impl Drop for LoopNode {
+    fn drop(&mut self) {
+        if self.is_kept {
+            self.line.abandon();
+        }
     }
 }
 
@@ -319,17 +368,50 @@ impl Node for LoopNode {
         resized.recv_timeout(RESIZE_PATIENCE).unwrap_or_else(|_| Err(waits()))
     }
 
+    fn keep(&mut self) {
+        self.shares.keep();
+        self.is_kept = true;
+    }
+
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError> {
         let folder = self.file.parent().and_then(Path::parent).unwrap_or(&self.file);
         let mount = real_mount(folder);
         let unmounted = unmounted_file();
         let is_its = |file: &Path| is_left(file, &mount, Some(&unmounted));
-        clear(&self.path, is_its, patience, force)?;
+        clear(&self.path, is_its, patience, Flush::Done, force)?;
+        self.is_kept = false;
         // The server sees the end of the file system.
         self.line.release();
         self.shares
             .unmount(patience)
             .map_err(|source| AttachError::system("cannot unmount the FUSE file", source))
+    }
+}
+
+/// Whether what was written to a device is still to become durable.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Flush {
+    Due,
+    Done,
+}
+
+/// Makes what was written to a device durable. Whatever its errors are, nothing better can be done; but a
+/// server that hangs is not given up.
+fn flush(device: &OwnedFd, path: &Path) -> Result<(), AttachError> {
+    let failed = |source| AttachError::system(path.display(), source);
+    let device = device.try_clone().map_err(failed)?;
+    let (sender, flushed) = mpsc::channel();
+    let flush = move || {
+        // The receiver is gone if it took too long.
+        let _ = sender.send(rustix::fs::fsync(&device));
+    };
+    std::thread::Builder::new().name("flush".into()).spawn(flush).map_err(failed)?;
+    match flushed.recv_timeout(FLUSH_PATIENCE) {
+        Ok(_) => Ok(()),
+        Err(_) => {
+            let why = format!("its server has not flushed within {} seconds", FLUSH_PATIENCE.as_secs());
+            Err(AttachError::Refused(format!("{}: {why}; --force gives it up", path.display())))
+        }
     }
 }
 
@@ -340,6 +422,7 @@ fn clear(
     path: &Path,
     is_its: impl Fn(&Path) -> bool,
     patience: Duration,
+    due: Flush,
     force: bool,
 ) -> Result<(), AttachError> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -354,6 +437,9 @@ fn clear(
         Errno::BUSY => in_use(path),
         error => failed(error),
     })?;
+    if due == Flush::Due {
+        flush(&device, path)?;
+    }
     partitions::remove(&device, path, patience).or_else(|error| if force { Ok(()) } else { Err(error) })?;
     kernel::loop_clear(&device).map_err(failed)?;
     drop(device);
@@ -396,17 +482,42 @@ pub(super) fn end_requests(folder: &Path) {
     let _ = rustix::mount::unmount(folder.join(MOUNT), UnmountFlags::FORCE);
 }
 
+/// Returns whether a server goes on with the device of a killed bridge, as far as that is known without asking
+/// it: it may hang.
+pub(super) fn is_served(path: &Path, record: &Record, folder: &Path) -> bool {
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    if !backing_file(name).is_some_and(|file| may_be_in(&file, folder)) {
+        return false;
+    }
+    match place::serving(folder) {
+        Some(server) => server.is_running(),
+        // It is seen under another number from there.
+        None => {
+            let found = record.identity.as_ref().and_then(|drive| drive.search(&record.path).find());
+            record.connected.is_some() && found.as_ref().and_then(instance) == record.connected.as_ref()
+        }
+    }
+}
+
 /// Removes what a killed bridge left in the folder of an attachment: all loop devices with a file in it,
 /// because the bridge may have been killed before it recorded its own. And the one that it `recorded`, if its
 /// file system is not mounted any more.
-pub(super) fn clear_stale(recorded: Option<&Path>, folder: &Path, force: bool) -> Result<(), AttachError> {
-    end_requests(folder);
+pub(super) fn clear_stale(
+    recorded: Option<&Path>,
+    folder: &Path,
+    remains: Remains,
+    force: bool,
+) -> Result<(), AttachError> {
+    let due = if remains == Remains::Served && !force { Flush::Due } else { Flush::Done };
+    if due == Flush::Done {
+        end_requests(folder);
+    }
     let (mount, unmounted) = (real_mount(folder), unmounted_file());
     for found in loop_devices(&Root::machine()) {
         let device = node(&found.name);
         let is_recorded = recorded == Some(device.as_path());
         let is_its = |file: &Path| is_left(file, &mount, is_recorded.then_some(unmounted.as_path()));
-        clear(&device, is_its, Duration::from_secs(1), force)?;
+        clear(&device, is_its, Duration::from_secs(1), due, force)?;
     }
     // It may not be mounted.
     let _ = rustix::mount::unmount(&mount, UnmountFlags::DETACH | UnmountFlags::FORCE);

@@ -78,6 +78,8 @@ pub(super) struct NbdNode {
     /// The device is this node's: once it is given back, another attachment may have it.
     is_connected: bool,
     line: Arc<Line>,
+    /// It outlives this value.
+    is_kept: bool,
 }
 
 /// A device that was connected by this process.
@@ -95,18 +97,44 @@ impl NbdNode {
         let line = Line::start(source.connected, source.server, patience);
         let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
         let index = connect(&family, shape, patience)?;
-        let path = node(&format!("nbd{index}"));
-        let device = Device { family, index, connected_by: shown_process(index) };
-        let driver = Device { family: find_family()?, index, connected_by: device.connected_by.clone() };
-        let mut node = NbdNode { path, device, is_connected: true, line: line.clone() };
+        let mut node = NbdNode::of(family, index, line.clone());
         node.wait_until_it_appears()?;
-        queue::set_timeout(&node.path, REQUEST_TIMEOUT);
         if shape.write_cache && !shape.read_only {
             queue::send_flushes(&node.path);
         }
-        let supply = Supply::Driver { uncached: !shape.write_cache };
-        line.bring(supply, Box::new(driver), SERVER_PATIENCE).map_err(AttachError::ServerGone)?;
+        node.bring(shape)?;
         Ok((node, line))
+    }
+
+    /// Takes over the device of a killed bridge. The driver keeps the connection that it has, and gets one to
+    /// the next server when that has ended. If this fails, the device stays for another bridge.
+    pub(super) fn recover(
+        source: Source,
+        path: &Path,
+        shape: &Shape,
+    ) -> Result<(NbdNode, Arc<Line>), AttachError> {
+        let index = index_of(path).ok_or_else(|| AttachError::NothingLeft { node: path.into() })?;
+        let family = find_family()?;
+        let line = Line::start(source.connected, source.server, source.patience);
+        let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
+        let mut node = NbdNode::of(family, index, line.clone());
+        node.is_kept = true;
+        node.bring(shape)?;
+        Ok((node, line))
+    }
+
+    fn of(family: Family, index: u32, line: Arc<Line>) -> NbdNode {
+        let device = Device { family, index, connected_by: shown_process(index) };
+        NbdNode { path: node(&format!("nbd{index}")), device, is_connected: true, line, is_kept: false }
+    }
+
+    /// Gives the driver a connection to the server.
+    fn bring(&self, shape: &Shape) -> Result<(), AttachError> {
+        queue::set_timeout(&self.path, REQUEST_TIMEOUT);
+        let (index, connected_by) = (self.device.index, self.device.connected_by.clone());
+        let driver = Device { family: find_family()?, index, connected_by };
+        let supply = Supply::Driver { uncached: !shape.write_cache };
+        self.line.bring(supply, Box::new(driver), SERVER_PATIENCE).map_err(AttachError::ServerGone)
     }
 
     fn wait_until_it_appears(&mut self) -> Result<(), AttachError> {
@@ -319,6 +347,10 @@ impl Node for NbdNode {
             .map_err(|error| AttachError::system("the kernel refuses a new size", error.into()))
     }
 
+    fn keep(&mut self) {
+        self.is_kept = true;
+    }
+
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError> {
         // A device of another process stays.
         if self.device.is_taken() {
@@ -349,8 +381,25 @@ impl Node for NbdNode {
 
 impl Drop for NbdNode {
     fn drop(&mut self) {
-        self.disconnect();
+        if self.is_kept && self.is_connected {
+            self.line.abandon();
+        } else {
+            self.disconnect();
+        }
     }
+}
+
+/// Number of a device.
+fn index_of(path: &Path) -> Option<u32> {
+    path.file_name()?.to_str()?.strip_prefix("nbd")?.parse().ok()
+}
+
+/// Returns whether a device is that of a killed bridge still: nobody has disconnected it.
+pub(super) fn is_its(path: &Path, record: &Record) -> bool {
+    let (maker, started) = record.maker();
+    // Another process that has its id by now may have connected it.
+    let is_known = process::started(maker).is_none_or(|found| Some(found) == started);
+    is_known && index_of(path).and_then(shown_process) == Some(maker.to_string())
 }
 
 /// Removes the device of a killed bridge, which works as long as the server lives: one that is in use only
@@ -361,11 +410,10 @@ impl Drop for NbdNode {
 /// If it cannot be removed, is in use, or may be that of another process which has the id of the bridge by
 /// now.
 pub(super) fn clear(node: &Path, record: &Record, force: bool) -> Result<(), AttachError> {
-    let pid = record.bridge_pid;
+    let (pid, recorded) = record.maker();
     // A zombie may be the bridge still.
-    let is_anothers = process::started(pid).is_some_and(|started| Some(started) != record.bridge_started);
-    let index = node.file_name().and_then(|name| name.to_str()?.strip_prefix("nbd")?.parse().ok());
-    if let (Some(index), Ok(family)) = (index, find_family())
+    let is_anothers = process::started(pid).is_some_and(|started| Some(started) != recorded);
+    if let (Some(index), Ok(family)) = (index_of(node), find_family())
         && shown_process(index) == Some(pid.to_string())
     {
         if is_anothers {

@@ -65,7 +65,7 @@ fn lost_in(sys: &Path, record: &Record, folder: &Path) -> Option<Lost> {
             Err(_) => None,
         },
         NodeKind::Nbd => match fs::read_to_string(device.join("pid")) {
-            Ok(pid) if pid.trim() == record.bridge_pid.to_string() => None,
+            Ok(pid) if pid.trim() == record.maker().0.to_string() => None,
             Ok(pid) => Some(Lost::given_away(format!("is that of process {} now", pid.trim()))),
             Err(_) => Some(Lost::free("nbd-client -d")),
         },

@@ -119,9 +119,7 @@ impl UblkNode {
         let mut bytes = Parameters::empty();
         control.send(UblkCommand::GetParameters, id, &mut bytes, 0).map_err(failed)?;
         let shape = shape(&Parameters::decode(&bytes));
-        if drive.shape.size_bytes < shape.size_bytes
-            || (drive.shape.sector_bytes, drive.shape.read_only) != (shape.sector_bytes, shape.read_only)
-        {
+        if !drive.shape.fits(&shape) {
             return Err(refused(&unfit(
                 "the drive is smaller, or has another sector size or read-only setting, than when it was attached",
             )));

@@ -121,7 +121,7 @@ impl Attached {
     }
 
     /// Kills the server when it has served the drive for a while.
-    fn kill_working_server(&self) {
+    pub(crate) fn kill_working_server(&self) {
         let pid = self.server();
         std::thread::sleep(Duration::from_millis(700));
         kill(pid);
@@ -131,6 +131,12 @@ impl Attached {
     pub(crate) fn kill_server_at_once(&self) {
         let pid = self.record()["server_pid"].as_i64();
         kill(pid.expect("the bridge has started it"));
+    }
+
+    /// Kills the bridge, and the server that it has started.
+    pub(crate) fn kill_bridge_and_server(&self) {
+        kill(self.record()["bridge_pid"].as_i64().expect("a process"));
+        self.kill_server_at_once();
     }
 
     pub(crate) fn mount(&self, node: &str) -> PathBuf {
@@ -158,8 +164,8 @@ pub(crate) fn kill(pid: i64) {
     kill_process(pid, Signal::KILL).expect("it runs");
 }
 
-/// fio with verification, while the server is killed.
-fn fio(folder: &Path, direct: bool, meanwhile: impl Fn()) {
+/// fio with verification, while something is killed.
+pub(crate) fn fio(folder: &Path, direct: bool, meanwhile: impl Fn()) {
     let arguments = [
         "--name=verified",
         "--rw=randwrite",
@@ -342,25 +348,26 @@ fn a_full_drive_has_no_space() -> Outcome {
     Ok(())
 }
 
-/// A killed bridge: the list says so, `detach` clears up, and the drive can be attached again.
+/// A killed bridge and a killed server: the list says so, `detach` clears up, and the drive can be attached
+/// again.
 #[test]
-fn a_killed_bridge_is_cleared_away() -> Outcome {
+fn what_a_killed_bridge_and_its_server_left_is_cleared_away() -> Outcome {
     if !usable() {
         return Ok(());
     }
     let it = Attached::create(&["--size", "64M"]);
     let node = it.attach(&[]);
-    kill(it.record()["bridge_pid"].as_i64().ok_or("a process")?);
+    it.kill_bridge_and_server();
     wait_until("the state", || it.listed()["attachment"]["state"] == "failed");
     let again = it.attach(&[]);
     assert!(again.starts_with("/dev/loop"), "{again} {node}");
-    kill(it.record()["bridge_pid"].as_i64().ok_or("a process")?);
+    it.kill_bridge_and_server();
     wait_until("the state", || it.listed()["attachment"]["state"] == "failed");
     it.detach(&it.path());
     // While it is mounted, all of it stays, so that it can be removed later.
     let node = it.attach(&["--mkfs", "ext4"]);
     let point = it.mount(&node);
-    kill(it.record()["bridge_pid"].as_i64().ok_or("a process")?);
+    it.kill_bridge_and_server();
     wait_until("the state", || it.listed()["attachment"]["state"] == "failed");
     let run = it.drive.pumice(&["attach", &it.path()]);
     assert_eq!(run.code, Some(1), "{run:?}");

@@ -3,7 +3,7 @@
 use std::thread::{scope, sleep};
 use std::time::Duration;
 
-use crate::attach::{Attached, kill, usable};
+use crate::attach::{Attached, usable};
 use crate::attach_holders::Held;
 use crate::common::mounts::DROP_COPIES;
 use crate::common::server::wait_until;
@@ -41,12 +41,12 @@ fn is_clear(run: &Run) {
     }
 }
 
-/// Kills the bridge while a process has the device open. `attach` is refused, and the kernel takes the file
+/// Kills the bridge and its server while a process has the device open. `attach` is refused, and the kernel takes the file
 /// from the device when that process closes it.
 fn lose_bridge(it: &Attached) -> String {
     let node = it.attach(&[]);
     let held = Held::by(&format!("exec 5<{node}"));
-    kill(it.record()["bridge_pid"].as_i64().expect("a process"));
+    it.kill_bridge_and_server();
     let pending = |run: &Run| {
         run.code == Some(1) && run.stderr.contains(&node) && !run.stderr.contains("already attached")
     };
@@ -133,15 +133,20 @@ fn a_device_that_was_taken_and_is_free_is_attached_again() -> Outcome {
 }
 
 #[test]
-fn a_mount_namespace_that_was_made_meanwhile_does_not_keep_the_bridge() -> Outcome {
+fn a_mount_namespace_that_was_made_meanwhile_keeps_neither_bridge_nor_server() -> Outcome {
     if !usable() || !needs(&["unshare"]) {
         return Ok(());
     }
     let it = Attached::create(&["--size", "64M"]);
+    let server = it.drive.serve(&[]);
     let node = it.attach(&[]);
     // It has a copy of all mounts, that of the FUSE file too.
     let _held = Held::by(&format!("exec unshare --mount sh -c '{DROP_COPIES} echo; exec sleep 1000'"));
     it.detach(&node);
+    // The file is mounted still. But its bridge has left, and was not killed.
+    let node = it.attach(&[]);
+    it.detach(&node);
+    assert!(server.stop().success());
     Ok(())
 }
 

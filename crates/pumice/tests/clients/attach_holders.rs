@@ -5,7 +5,7 @@ use std::process::{Child, Command, Stdio};
 use crate::attach::{Attached, kill, usable};
 use crate::attach_servers::Stopped;
 use crate::common::server::wait_until;
-use crate::common::{Outcome, fails, sample, succeed};
+use crate::common::{Outcome, fails, fails_with, sample, succeed};
 
 /// A process, which is killed when this is dropped.
 pub(crate) struct Held(Child);
@@ -49,7 +49,8 @@ fn a_bridge_that_hangs_is_named_and_killed_by_force() -> Outcome {
         assert_eq!(listed["attachment"]["state"], "failed");
         assert!(listed["attachment"]["state_reason"].to_string().contains(why[1]), "{listed}");
         assert!(it.drive.pumice(&["list"]).stdout.contains("its bridge does not answer"));
-        fails(&it.drive.pumice(&["attach", &it.path()]), &[why[0], why[1], "pumice detach --force"]);
+        let run = it.drive.pumice(&["attach", &it.path()]);
+        fails_with(4, &run, &[why[0], why[1], "pumice detach --force"]);
         fails(&it.drive.pumice(&["detach", &node]), &[why[0], why[1], "--force kills it"]);
     }
     wait_until("it goes on", || it.listed()["attachment"]["state"] == "attached");
@@ -118,7 +119,7 @@ fn who_has_the_device_of_a_killed_bridge_is_named() -> Outcome {
     let held = Held::by(&format!("exec 5<{node}"));
     kill(it.record()["bridge_pid"].as_i64().expect("a process"));
     let holder = format!("in use by process {} (sleep)", held.0.id());
-    fails(&it.drive.pumice(&["attach", &it.path(), "--by", "loop"]), &[&node, &holder]);
+    fails(&it.drive.pumice(&["detach", "--wait", "0", &it.path()]), &[&node, &holder]);
     drop(held);
     it.detach(&it.path());
     assert!(server.stop().success());

@@ -21,6 +21,7 @@ mod attach_partitions;
 mod attach_renamed;
 mod attach_same_path;
 mod attach_servers;
+mod attach_unattended;
 mod demo;
 mod disk;
 mod doctor;

@@ -71,6 +71,8 @@ verify_bridge() {       # verify_bridge DIRECT: under kills of the bridge
         take_over || return
         grep -q 'taken over' /tmp/said && ! grep -q 'may be lost' /tmp/said || { cat /tmp/said; return 1; }
     done
+    # The last one starts the server again.
+    kill -9 "$(recorded server_pid)"
     wait "$fio"
 }
 kill_bridge() { kill -9 "$(recorded bridge_pid)"; }

@@ -2,7 +2,7 @@
 # In the guest, behind checks.sh: all checks, by each way, from the making of a file system to its end. WAYS: the ways to try.
 # Programs of xfstests are tried too if they are in /share.
 
-stress() {      # stress SEED: under kills of the server, then of the bridge where it can be
+stress() {      # stress SEED: under kills of the server, then of the bridge
     local stress
     mkdir -p "/mnt/stress$1"
     /share/fsstress -d "/mnt/stress$1" -n 1500 -p 4 -s "$1" >/dev/null &
@@ -10,7 +10,7 @@ stress() {      # stress SEED: under kills of the server, then of the bridge whe
     sleep 1
     kill -9 "$(recorded server_pid)"
     sleep 1.5
-    [ "$way" != ublk ] || take_over || return
+    take_over || return
     wait "$stress"
 }
 suites() {      # suites KIND
@@ -39,16 +39,19 @@ filesystem() {  # filesystem KIND COMMAND-TO-CHECK COMMAND-TO-GROW
     check "$kind, fio verifies direct I/O, kills of the server" verify 1
     check "$kind, the server was missed and came back" is_back
     rm -f /mnt/v.*
+    check "$kind, fio verifies, kills of the bridge" verify_bridge 0
+    check "$kind, fio verifies direct I/O, kills of the bridge" verify_bridge 1
     if [ "$way" = ublk ]; then
-        check "$kind, fio verifies, kills of the bridge" verify_bridge 0
-        check "$kind, fio verifies direct I/O, kills of the bridge" verify_bridge 1
         check "$kind, fio verifies, the server is killed with full queues" full_queues server
         check "$kind, fio verifies, the bridge is killed with full queues" full_queues bridge
-        rm -f /mnt/*.*
+    fi
+    rm -f /mnt/*.*
+    # A loop device ends with both.
+    if [ "$way" != loop ]; then
         check "$kind, server and bridge are killed at once" both_killed $sound
         check "$kind, the device is not given to another drive" another_drive
-        check "$kind, no file system is made on a device that waits" no_mkfs
     fi
+    check "$kind, no file system is made on a device without a bridge" no_mkfs
     suites "$kind"
     check "$kind, fstrim is seen by the drive" trims
     check "detach is refused while mounted" refused
@@ -72,7 +75,7 @@ nbd() {         # what the driver does without a server
     check "a request that takes longer than its timeout" slow
     check "requests wait for a server, and fail after the time limit" abandoned
     check "attach again" attach
-    check "a device whose bridge is killed works, and is replaced when it is not in use" orphaned
+    check "a device whose bridge is killed works, and is taken over while it is in use" orphaned
 }
 slow() {
     local writer losses
@@ -99,15 +102,16 @@ abandoned() {   # a server of the machine's own, which does not come back
     pumice detach --force "$device" && [ ! -e /run/pumice-attach ] && ! cat /sys/block/nbd*/pid 2>/dev/null
 }
 orphaned() {
-    local holder
-    kill_bridge
-    dd if=/dev/urandom of="$device" bs=4k count=8 oflag=direct || return
+    local holder code=0
     sleep 1000 <"$device" &
     holder=$!
-    ! pumice attach /srv/drive --by nbd 2>/tmp/said && grep -q "in use by process $holder" /tmp/said || { cat /tmp/said; kill "$holder"; return 1; }
+    kill_bridge
+    dd if=/dev/urandom of=/tmp/written bs=4k count=8 && dd if=/tmp/written of="$device" bs=4k oflag=direct &&
+        [ "$(pumice attach /srv/drive)" = "$device" ] && kill -9 "$(recorded server_pid)" &&
+        dd if="$device" of=/tmp/read bs=4k count=8 iflag=direct && cmp /tmp/written /tmp/read && take_over || code=$?
     kill "$holder"
     wait "$holder"
-    attach
+    return "$code"
 }
 for way in $WAYS; do
     device=
@@ -126,12 +130,8 @@ for way in $WAYS; do
         nbd) check "a full drive is an error" fills 'No space|Input/output' ;;
         *) check "a full drive is ENOSPC" fills 'No space' ;;
     esac
-    if [ "$way" = ublk ]; then
-        kill_bridge
-        check "detach after a kill of the bridge" gone /srv/drive
-    else
-        check "detach" gone
-    fi
+    kill_bridge
+    check "detach after a kill of the bridge" gone /srv/drive
     case $way in ublk) check "auto takes ublk" first ublk && check "detach" gone ;; esac
     managed
     host

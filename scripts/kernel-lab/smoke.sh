@@ -11,7 +11,7 @@ for way in $WAYS; do
     check "bridge and server are prepared for a shortage of memory" is_prepared
     check "fio verifies direct I/O, a kill of the server" verify 1 8 1
     check "the server was missed and came back" is_back
-    [ "$way" != ublk ] || check "a kill of the bridge" take_over
+    check "a kill of the bridge" take_over
     rm -f /mnt/v.*
     check "fstrim is seen by the drive" trims
     check "detach is refused while mounted" refused

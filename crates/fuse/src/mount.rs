@@ -100,8 +100,8 @@ impl Mount {
         Ok(mount)
     }
 
-    /// Takes over the file system that a keeper which was killed had mounted at `folder`, and whose server goes
-    /// on. `share`: any one of it. It outlives this value, unless it is unmounted.
+    /// Takes over the file system that a keeper which was killed had mounted at `folder`, and whose server
+    /// goes on. `share`: any one of it. It outlives this value, unless it is unmounted.
     ///
     /// # Errors
     ///

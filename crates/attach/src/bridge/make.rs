@@ -57,8 +57,8 @@ impl Attachment {
             Some(stale) => node::waiting(stale, &folder, &options.ways)?,
             None => None,
         };
-        // If something uses the node of a killed bridge, everything stays, with the record. It can be detached
-        // later.
+        // If something uses the node of a killed bridge, everything stays, with the record. It can be
+        // detached later.
         let clear = || {
             node::clear_stale(stale.as_ref(), &folder, Remains::Dead, false)?;
             // Another drive may get a node of this name.

@@ -482,8 +482,8 @@ pub(super) fn end_requests(folder: &Path) {
     let _ = rustix::mount::unmount(folder.join(MOUNT), UnmountFlags::FORCE);
 }
 
-/// Returns whether a server goes on with the device of a killed bridge, as far as that is known without asking
-/// it: it may hang.
+/// Returns whether a server goes on with the device of a killed bridge, as far as that is known without
+/// asking it: it may hang.
 pub(super) fn is_served(path: &Path, record: &Record, folder: &Path) -> bool {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if !backing_file(name).is_some_and(|file| may_be_in(&file, folder)) {

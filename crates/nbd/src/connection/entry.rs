@@ -61,8 +61,8 @@ impl<D: Device> Entry<D> {
     /// [`ConnectionError::UnderWay`] if such requests did not end in time. The client gets a reply.
     /// [`ConnectionError::InUse`] if a bridge finds other clients with write access. The client gets a reply.
     /// [`ConnectionError::Attached`] if the device was attached in the meantime.
-    /// [`ConnectionError::Unattended`] if a bridge is new, and another one that was killed has left its device
-    /// to this server. The client gets a reply.
+    /// [`ConnectionError::Unattended`] if a bridge is new, and another one that was killed has left its
+    /// device to this server. The client gets a reply.
     /// [`ConnectionError::Overtaken`] if the requests that this client has sent must no longer be carried
     /// out.
     pub(crate) async fn begin<S: AsyncWrite + Unpin>(
@@ -97,7 +97,8 @@ impl<D: Device> Entry<D> {
         };
         question.check_client(|| presence(stream));
         let sent = send(stream, &self.answer, config.handshake_timeout).await;
-        // A keeper that was killed leaves its area to this server: it is served, whatever becomes of the client.
+        // A keeper that was killed leaves its area to this server: it is served, whatever becomes of the
+        // client.
         let is_kept = claim.is_some();
         if !is_kept {
             sent?;

@@ -55,8 +55,8 @@ const UNATTENDED: &str = "the bridge of the drive's device was killed: the devic
 /// Logged when a server ends meanwhile.
 const GIVEN_UP: &str = "the drive's device has no bridge, which was killed: its requests fail from now on";
 
-/// Serves a FUSE file until its keeper leaves, another connection brings the area, it is unmounted, the export
-/// is removed, or `shutdown` is requested.
+/// Serves a FUSE file until its keeper leaves, another connection brings the area, it is unmounted, the
+/// export is removed, or `shutdown` is requested.
 #[tracing::instrument(level = "debug", skip_all, fields(export = ?entry.export.name))]
 pub(super) async fn serve_fuse<S, D>(
     stream: &mut S,

@@ -302,7 +302,8 @@ fn a_server_that_stops_gives_up_what_a_keeper_has_left() {
     drop((streams, shares));
     wait_until("it is left", || served.left().len() == 1);
     served.stop();
-    // This process has a descriptor of the first share, for its questions. Whoever reads would wait for a server.
+    // This process has a descriptor of the first share, for its questions. Whoever reads would wait for a
+    // server.
     let reading = thread::spawn(move || file.read_at(&mut [0], 0));
     mount.unmount(Duration::ZERO).expect("unmounted");
     assert!(reading.join().expect("no panic").is_err());

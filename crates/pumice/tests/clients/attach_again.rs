@@ -41,8 +41,8 @@ fn is_clear(run: &Run) {
     }
 }
 
-/// Kills the bridge and its server while a process has the device open. `attach` is refused, and the kernel takes the file
-/// from the device when that process closes it.
+/// Kills the bridge and its server while a process has the device open. `attach` is refused, and the kernel
+/// takes the file from the device when that process closes it.
 fn lose_bridge(it: &Attached) -> String {
     let node = it.attach(&[]);
     let held = Held::by(&format!("exec 5<{node}"));

@@ -193,7 +193,9 @@ impl Drop for Unfinished {
         // A program that looks at each new device may be reading, and nobody would answer.
         end_requests(&self.folder);
         let mount = real_mount(&self.folder);
-        if let Err(error) = clear(path, |file| is_left(file, &mount, None), UNFINISHED_PATIENCE, true) {
+        if let Err(error) =
+            clear(path, |file| is_left(file, &mount, None), UNFINISHED_PATIENCE, Flush::Done, true)
+        {
             tracing::error!("{}: it stays behind: {error}", path.display());
         }
     }
@@ -562,7 +564,7 @@ mod tests {
         assert_ne!(shown(&path), Some(file.clone()), "a step behind it has failed");
         let path = Unfinished::new(connected()?, dir.path()).finish();
         assert_eq!(shown(&path), Some(file.clone()), "it is a node");
-        clear(&path, |shown| shown == file, Duration::from_secs(10), true).map_err(io::Error::other)
+        clear(&path, |shown| shown == file, Duration::from_secs(10), Flush::Done, true).map_err(io::Error::other)
     }
 
     #[test]

@@ -80,8 +80,8 @@ impl Attached {
         self.progress = self.progress();
     }
 
-    /// Kills everything, as a power cut does, and removes what is left in the kernel. `release` makes the disk
-    /// answer.
+    /// Kills everything, as a power cut does, and removes what is left in the kernel. `release` makes the
+    /// disk answer.
     pub(super) fn lose_power(mut self, release: impl FnOnce()) -> Result<()> {
         let server = self.attachment.kill()?;
         release();

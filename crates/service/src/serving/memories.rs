@@ -90,8 +90,8 @@ impl Memories {
         options.left_memories = left.collect();
     }
 
-    /// The last run had a memory that was not found. Returns what that means, unless this is a copy of a drive
-    /// that is in use.
+    /// The last run had a memory that was not found. Returns what that means, unless this is a copy of a
+    /// drive that is in use.
     pub(crate) fn missed(&self) -> Option<String> {
         // One of another backing that does not fit is that of a later state: this is an older copy.
         if self.is_used_elsewhere || self.left.iter().any(|left| left.is_elsewhere) {
@@ -177,8 +177,8 @@ impl Memories {
             Err(why) => {
                 tracing::info!(
                     drive = %shown(&self.path),
-                    "no memory outlives this server, so writes that are not flushed are lost if it is killed; the next one tries \
-                     again: {why}"
+                    "no memory outlives this server, so writes that are not flushed are lost if it is killed; the next \
+                     one tries again: {why}"
                 );
                 None
             }

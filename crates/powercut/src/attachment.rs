@@ -99,11 +99,13 @@ impl Attachment {
         // For scripts that clean up after a test driver was killed.
         fs::write(program.folder.join("run-time-directory"), program.run.as_os_str().as_encoded_bytes())
             .map_err(Error::system("cannot write the run-time directory's name"))?;
+        // As processes have it among their arguments.
+        let drive = std::path::absolute(drive).map_err(Error::system("the drive has no path"))?;
         let mut command = vec!["attach".to_string(), drive.display().to_string(), "--by=loop".to_string()];
         command.push("--".to_string());
         command.extend(arguments.iter().cloned());
         let node = PathBuf::from(program.run(&command)?.trim());
-        Ok(Attachment { program: program.clone(), drive: drive.to_path_buf(), node })
+        Ok(Attachment { program: program.clone(), drive, node })
     }
 
     /// The block device.

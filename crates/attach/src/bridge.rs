@@ -46,7 +46,7 @@ const TICK: Duration = Duration::from_millis(500);
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// Shown of a device that does not survive a kill of its server.
-const UNPROTECTED: &str = "its server has no directory in memory (tmpfs): if it is killed, writes that are not flushed \
+const UNPROTECTED: &str = "nothing outlives its server (its log says why): if it is killed, writes that are not flushed \
                            are lost, and the device stops";
 
 /// What to attach, and how.
@@ -257,7 +257,9 @@ impl Attachment {
             published.write(report);
         }
         if is_its && let Some(server) = &report.server {
-            self.shown.lock().is_unprotected = !server.memory_kept && report.state == DriveState::Online;
+            // Without a write cache nothing is acknowledged that a kill could take.
+            let may_lose = report.write_cache && report.state == DriveState::Online;
+            self.shown.lock().is_unprotected = may_lose && !server.memory_kept;
         }
         if let (Some(served), UpstreamState::Connected) = (seen, self.upstream.state()) {
             record.connected = Some(served.instance);
@@ -272,8 +274,14 @@ impl Attachment {
         }
     }
 
-    /// Withdraws links to the node once it belongs to another device. Clients detect that themselves.
+    /// Withdraws links to the node once it belongs to another device. Clients detect that themselves. Gives up
+    /// one that has ended.
     fn look_at_node(&mut self) {
+        let has_failed = matches!(self.upstream.state(), UpstreamState::Failed(_));
+        if let Some(why) = self.node.ended().filter(|_| !has_failed) {
+            tracing::error!("{why}: all requests fail from now on");
+            self.upstream.give_up(why);
+        }
         let Some(published) = &self.published else { return };
         match node::lost(&self.record, &self.folder) {
             None => published.link_partitions(),
@@ -331,7 +339,7 @@ fn answer_waiting(inbox: &Receiver<Event>, answer: &Answer) {
 fn status(upstream: &dyn Upstream, shown: &Shown) -> Status {
     if shown.is_detaching {
         let reason = Some("it is being detached".to_string());
-        return Status { state: AttachmentState::Changing, reason, size_bytes: shown.size_bytes };
+        return Status { state: AttachmentState::Changing, reason, ..Status::of_size(shown.size_bytes) };
     }
     let (state, reason) = match upstream.state() {
         UpstreamState::Connected => {
@@ -349,7 +357,7 @@ fn status(upstream: &dyn Upstream, shown: &Shown) -> Status {
         }
         UpstreamState::Failed(reason) => (AttachmentState::Failed, Some(reason)),
     };
-    Status { state, reason, size_bytes: shown.size_bytes }
+    Status { state, reason, is_unprotected: shown.is_unprotected, ..Status::of_size(shown.size_bytes) }
 }
 
 /// Polls the status of the drive. Its server sends it to clients only when they connect.

@@ -212,7 +212,8 @@ fn attachment(folder: &Path, record: &Record, patience: Duration) -> Option<Atta
     // Before its bridge is asked: one that is detaching says so before it removes the node.
     let lost = node::lost(record, folder);
     let size_bytes = record.shape.as_ref().map_or(0, |shape| shape.size_bytes);
-    let status = |state, reason: String| Status { state, reason: Some(reason), size_bytes };
+    let status =
+        |state, reason: String| Status { state, reason: Some(reason), ..Status::of_size(size_bytes) };
     let (mut is_alive, mut is_silent) = (true, false);
     let status = match place::hold(folder) {
         Ok(Hold::Held) => {
@@ -300,7 +301,7 @@ fn without_bridge(record: &Record, folder: &Path, lost: Option<&Lost>, size_byte
                 format!("{why}; `pumice attach` attaches it again, `pumice detach` removes what is left"),
             )
         };
-    Status { state, reason: Some(reason), size_bytes }
+    Status { state, reason: Some(reason), ..Status::of_size(size_bytes) }
 }
 
 /// The process of a bridge.
@@ -612,7 +613,7 @@ mod tests {
         thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let _ = BufReader::new(&stream).read_line(&mut String::new());
-                let status = Status { state: AttachmentState::Attached, reason: None, size_bytes: 7 };
+                let status = Status::of_size(7);
                 let _ = writeln!(
                     &stream,
                     "{}",

@@ -28,7 +28,7 @@ use crate::upstream::{Connected, NotConnected, Server, Supply, Upstream, Upstrea
 /// Time for a server to see the end of connections.
 const LEAVES: Duration = Duration::from_secs(2);
 /// Time after which a connection is one that lasts.
-const LASTS: Duration = Duration::from_secs(3);
+const LASTS: Duration = Duration::from_secs(1);
 /// Shown of a server with which none does.
 const ENDS_AT_ONCE: &str = "its server ends each connection at once: its log says why";
 /// Interval between attempts to find a server.
@@ -325,7 +325,9 @@ impl LineCore {
             tracing::info!("{why}: connecting anew");
             // A server that ends each connection at once is none.
             let is_none = at.elapsed() < LASTS;
-            let since = waited_since.filter(|_| is_none).unwrap_or_else(Instant::now);
+            // What passed while it was there was no wait.
+            let waited_before = waited_since.filter(|_| is_none).map(|since| since + at.elapsed());
+            let since = waited_before.unwrap_or_else(Instant::now);
             let reason = (is_none && waited_since.is_some()).then(|| ENDS_AT_ONCE.to_string());
             state.phase = Phase::Waiting { since, reason };
             self.changed.notify_all();

@@ -57,6 +57,11 @@ pub(crate) trait Node: Send {
     /// From now on the node survives an error of this process, if its kind supports that.
     fn keep(&mut self) {}
 
+    /// Why the kernel sends no requests any more, if that is so.
+    fn ended(&self) -> Option<&'static str> {
+        None
+    }
+
     /// Removes the node. Its users must have ended.
     fn remove(&mut self, patience: Duration, force: bool) -> Result<(), AttachError>;
 }

@@ -33,6 +33,16 @@ pub struct Status {
     pub reason: Option<String>,
     /// Size that the node shows, in bytes.
     pub size_bytes: u64,
+    /// A kill of its server loses what is not flushed, and ends the device.
+    #[serde(default)]
+    pub is_unprotected: bool,
+}
+
+impl Status {
+    /// That of a node of this size with nothing to tell.
+    pub(crate) fn of_size(size_bytes: u64) -> Status {
+        Status { state: AttachmentState::Attached, reason: None, size_bytes, is_unprotected: false }
+    }
 }
 
 /// State of an attachment.

@@ -52,6 +52,15 @@ impl Shares {
         }
     }
 
+    /// Returns whether the kernel has ended the connection: somebody has aborted it.
+    pub(crate) fn has_ended(&self) -> bool {
+        let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+        self.all.first().is_some_and(|share| {
+            let mut device = [PollFd::new(&share.device, PollFlags::empty())];
+            poll(&mut device, Some(&at_once)).is_ok() && device[0].revents().contains(PollFlags::ERR)
+        })
+    }
+
     /// Makes the kernel ask for the size of the file again.
     ///
     /// # Errors

@@ -275,6 +275,7 @@ fn cells(row: &Row) -> [String; columns::COUNT] {
     let status = attachment.as_ref().map(|attachment| &attachment.status);
     let lost = attachment.as_ref().and_then(|attachment| attachment.lost.as_ref());
     let is_silent = attachment.as_ref().is_some_and(Attachment::is_silent);
+    let is_unprotected = status.is_some_and(|status| status.is_unprotected);
     let device_state = match (lost, status.map(|status| (status.state, status.reason.is_some()))) {
         (_, Some((AttachmentState::Changing, _))) => ", its device is being attached or detached".to_string(),
         (Some((_, why)), _) => printable(&format!(", its device is gone: {why}")),
@@ -284,6 +285,9 @@ fn cells(row: &Row) -> [String; columns::COUNT] {
             ", its device waits for `pumice attach`".to_string()
         }
         (None, Some((AttachmentState::Waiting, _))) => ", its device is waiting for the server".to_string(),
+        (None, Some((AttachmentState::Attached, _))) if is_unprotected => {
+            ", a kill of its server loses writes".to_string()
+        }
         (None, Some((AttachmentState::Attached, true))) => ", its device does not grow".to_string(),
         _ => String::new(),
     };

@@ -350,6 +350,10 @@ impl Node for LoopNode {
         &self.path
     }
 
+    fn ended(&self) -> Option<&'static str> {
+        self.shares.has_ended().then_some("the kernel has ended the FUSE connection")
+    }
+
     fn resize(&mut self, size_bytes: u64) -> Result<(), AttachError> {
         let waits = || AttachError::Refused("the kernel waits for requests before it".to_string());
         if self.resizing.as_ref().is_some_and(|last| !last.is_finished()) {
@@ -564,7 +568,8 @@ mod tests {
         assert_ne!(shown(&path), Some(file.clone()), "a step behind it has failed");
         let path = Unfinished::new(connected()?, dir.path()).finish();
         assert_eq!(shown(&path), Some(file.clone()), "it is a node");
-        clear(&path, |shown| shown == file, Duration::from_secs(10), Flush::Done, true).map_err(io::Error::other)
+        clear(&path, |shown| shown == file, Duration::from_secs(10), Flush::Done, true)
+            .map_err(io::Error::other)
     }
 
     #[test]

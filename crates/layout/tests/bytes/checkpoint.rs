@@ -31,6 +31,8 @@ fn sample() -> (Checkpoint, Geometry) {
         root: Entry::record(geometry.segment_offset(3), 4112),
         clean: false,
         may_hold_more: false,
+        written_through: true,
+        memory_boot: [3; 16],
         overlay_records: 2,
         live_blocks: 1000,
         mix: Default::default(),

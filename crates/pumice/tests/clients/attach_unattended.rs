@@ -1,6 +1,7 @@
 //! Loop devices whose bridges are killed: their server goes on, and the next bridge takes over.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
@@ -184,5 +185,30 @@ fn a_device_without_a_bridge_and_a_server_fails_and_the_drive_has_all() -> Outco
         assert!(read(&again, data.len(), &it) == data, "{}", it.logs());
         it.detach(&again);
     }
+    Ok(())
+}
+
+#[test]
+fn a_device_whose_fuse_connection_was_aborted_has_failed() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&["--by", "loop"]);
+    let point = it.drive.file("control");
+    fs::create_dir(&point)?;
+    let mounted = in_time("mount", &["-t", "fusectl", "none", &point]);
+    if mounted.code == Some(0) {
+        let backing = fs::read_to_string(format!("/sys/block/{}/loop/backing_file", &node[5..]))?;
+        let connection = rustix::fs::minor(fs::metadata(backing.trim_end())?.dev());
+        fs::write(format!("{point}/{connection}/abort"), "1")?;
+        wait_until("the state", || state(&it) == "failed");
+        let reason = it.listed()["attachment"]["state_reason"].clone();
+        assert!(reason.as_str().is_some_and(|why| why.contains("FUSE connection")), "{reason}");
+        assert_eq!(in_time("umount", &["--lazy", &point]).code, Some(0));
+    } else {
+        eprintln!("skipped: no control file system of FUSE: {mounted:?}");
+    }
+    it.detach(&node);
     Ok(())
 }

@@ -46,8 +46,8 @@ const TICK: Duration = Duration::from_millis(500);
 const LINE_BYTES_MAX: u64 = 4096;
 
 /// Shown of a device that does not survive a kill of its server.
-const UNPROTECTED: &str = "nothing outlives its server (its log says why): if it is killed, writes that are not flushed \
-                           are lost, and the device stops";
+const UNPROTECTED: &str = "nothing outlives its server (its log says why): if it is killed, writes that are not \
+                           flushed are lost, and the device stops";
 
 /// What to attach, and how.
 #[derive(Clone, Debug)]
@@ -274,8 +274,8 @@ impl Attachment {
         }
     }
 
-    /// Withdraws links to the node once it belongs to another device. Clients detect that themselves. Gives up
-    /// one that has ended.
+    /// Withdraws links to the node once it belongs to another device. Clients detect that themselves. Gives
+    /// up one that has ended.
     fn look_at_node(&mut self) {
         let has_failed = matches!(self.upstream.state(), UpstreamState::Failed(_));
         if let Some(why) = self.node.ended().filter(|_| !has_failed) {

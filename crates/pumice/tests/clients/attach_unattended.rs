@@ -194,7 +194,7 @@ fn a_device_whose_fuse_connection_was_aborted_has_failed() -> Outcome {
         return Ok(());
     }
     let it = Attached::create(&["--size", "64M"]);
-    let node = it.attach(&["--by", "loop"]);
+    let node = it.attach(&[]);
     let point = it.drive.file("control");
     fs::create_dir(&point)?;
     let mounted = in_time("mount", &["-t", "fusectl", "none", &point]);

@@ -169,7 +169,7 @@ fn a_memory_that_is_gone_is_a_loss_that_is_reported() -> Outcome {
         assert_eq!((client.write(0, &block(0))?, client.flush()?), (0, 0));
         let copy = PathBuf::from(drive.file("copy"));
         fs::copy(drive.path(), &copy)?;
-        let beside = drive.serve_paths(&[&copy], &[]);
+        let beside = drive.serve_paths(&[&copy], &["--take-over"]);
         holds(&beside, 0..1)?;
         assert!(beside.stop().success(), "{}", drive.log());
         assert!(!drive.log().contains("writes-lost"), "a copy lacks what its original has: {}", drive.log());

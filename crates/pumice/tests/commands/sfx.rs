@@ -263,14 +263,16 @@ fn section_4_on_an_attached_drive() -> Outcome {
     done(&format!("{pumice} detach /dev/sfdv0n1"));
     assert!(is_gone(), "nothing is left");
 
-    // The same number, and what a killed bridge leaves.
+    // The same number, and a device whose bridge was killed.
     done(&format!("{pumice} attach --by loop --sfx {}", lab.path()));
     assert!(!is_gone(), "linked again");
     let folder = fs::read_dir(lab.drive.file("run-attach"))?.flatten().next().ok_or("attached")?;
     let record: serde_json::Value =
         serde_json::from_slice(&fs::read(folder.path().join("attachment.json"))?)?;
     done(&format!("kill -9 {}", record["bridge_pid"]));
-    wait_until("its end", || lab.value("sfx-status", "PCIe Device Status").starts_with("failed: "));
+    wait_until("its end", || {
+        lab.value("sfx-status", "PCIe Device Status").starts_with("waiting for pumice attach")
+    });
     fails(&lab.line(&device("sfx-nvme format /dev/sfdv0n1 -l 1 -f")), &["bridge process"]);
     // The kernel may still be giving up the device.
     wait_until("detached", || lab.line(&format!("{pumice} detach {}", lab.path())).code == Some(0));

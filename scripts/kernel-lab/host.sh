@@ -54,7 +54,8 @@ uncached() {    # a node of a drive without a write cache shows none, and needs 
         attach || return
         [ "$way" != ublk ] || { shows write_cache 'write through' && are_durable; } || return
     else
-        pumice detach "$device" && kill "$server" && wait "$server" && attach || return
+        # Requests are held until the bridge has met the new server.
+        until_true is_state attached && pumice detach "$device" && kill "$server" && wait "$server" && attach || return
     fi
     gone && attach && shows write_cache 'write back' && gone
 }

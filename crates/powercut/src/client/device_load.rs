@@ -30,6 +30,8 @@ const OPERATIONS_MAX: u64 = 6000;
 const ZERO_BYTES_MAX: u64 = 8 << 20;
 /// Longest time between two requests of a client.
 const PAUSE_US_MAX: u64 = 8000;
+/// Writes that find out whether a drive is full, at most.
+const PROBES_MAX: u32 = 8;
 /// Time without an answer after which the device counts as hung.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -173,8 +175,15 @@ impl Client {
     }
 
     /// Records how a change has ended.
-    fn changed(&self, kind: Kind, number: u32, count: u64, is_durable: bool, result: io::Result<()>) -> bool {
-        let verifier = &self.verifier;
+    fn changed(
+        &mut self,
+        kind: Kind,
+        number: u32,
+        count: u64,
+        is_durable: bool,
+        result: io::Result<()>,
+    ) -> bool {
+        let verifier = self.verifier.clone();
         match result {
             Ok(()) => {
                 verifier.oracle.lock().acknowledge(number, is_durable || !self.config.write_cache);
@@ -185,20 +194,44 @@ impl Client {
                 });
                 true
             }
-            // One that was made by a server that was killed, before the next one had no room for it.
             Err(error) if Errno::from_io_error(&error) == Some(Errno::NOSPC) => {
-                let mut oracle = verifier.oracle.lock();
-                oracle.fail(number);
-                oracle.settle(number);
-                verifier.count(|counts| counts.refusals += 1);
+                self.refused(number);
+                true
+            }
+            // The loop driver makes EIO of it.
+            Err(error)
+                if kind == Kind::Zeroes
+                    && Errno::from_io_error(&error) == Some(Errno::IO)
+                    && self.is_full() =>
+            {
+                self.refused(number);
                 true
             }
             Err(error) => {
                 verifier.oracle.lock().fail(number);
-                judge(verifier, &format!("{kind:?} #{number}"), &error);
+                judge(&verifier, &format!("{kind:?} #{number}"), &error);
                 false
             }
         }
+    }
+
+    /// Records that a change was refused for lack of space. A server that was killed may have made it, before
+    /// the next one had no room for it.
+    fn refused(&self, number: u32) {
+        let mut oracle = self.verifier.oracle.lock();
+        oracle.fail(number);
+        oracle.settle(number);
+        self.verifier.count(|counts| counts.refusals += 1);
+    }
+
+    /// Returns whether a write was refused for lack of space, before or now.
+    fn is_full(&mut self) -> bool {
+        for _ in 0..PROBES_MAX {
+            if self.verifier.counts().refusals > 0 || !self.write(false) {
+                break;
+            }
+        }
+        self.verifier.counts().refusals > 0
     }
 
     fn read(&mut self) -> bool {

@@ -295,12 +295,10 @@ impl Attachment {
 
     /// Records what the next bridge needs if this one is killed.
     fn note(&mut self, record: Record) {
-        if record != self.record {
-            self.record = record;
-            // An outdated record is harmless: it names a server that is gone, and an older state of the
-            // drive.
-            let _ = self.ledger.write(&self.record);
-        }
+        self.record = record;
+        // Until it is written, an outdated record is harmless: it names a server that is gone, and an older
+        // state of the drive. The next tick tries again.
+        let _ = self.ledger.write(&self.record);
     }
 
     fn grow(&mut self, size_bytes: u64) {

@@ -2,7 +2,7 @@
 //! the thread that passes the node to servers how far that got.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
@@ -16,27 +16,38 @@ pub(crate) struct Ledger {
 }
 
 struct Last {
-    /// What was written last.
     record: Option<Record>,
+    /// The file has it.
+    is_written: bool,
     step: Option<Takeover>,
+}
+
+impl Last {
+    fn write(&mut self, folder: &Path, record: Record) -> io::Result<()> {
+        let result = record.write(folder);
+        (self.record, self.is_written) = (Some(record), result.is_ok());
+        result
+    }
 }
 
 impl Ledger {
     /// `step`: how far an earlier process got.
     pub(crate) fn new(folder: PathBuf, step: Option<Takeover>) -> Ledger {
-        Ledger { folder, last: Mutex::new(Last { record: None, step }) }
+        Ledger { folder, last: Mutex::new(Last { record: None, is_written: false, step }) }
     }
 
-    /// Writes a record, with the progress of the takeover so far.
+    /// Writes a record, with the progress of the takeover so far, unless the file has it. After a failure
+    /// the next call writes it.
     ///
     /// # Errors
     /// Of the file system.
     pub(crate) fn write(&self, record: &Record) -> io::Result<()> {
         let mut last = self.last.lock();
         let record = Record { takeover: last.step, ..record.clone() };
-        record.write(&self.folder)?;
-        last.record = Some(record);
-        Ok(())
+        if last.is_written && last.record.as_ref() == Some(&record) {
+            return Ok(());
+        }
+        last.write(&self.folder, record)
     }
 
     /// Writes the progress of a takeover; `None`: there is none.
@@ -47,7 +58,10 @@ impl Ledger {
         let mut last = self.last.lock();
         last.step = step;
         match &last.record {
-            Some(record) => Record { takeover: step, ..record.clone() }.write(&self.folder),
+            Some(record) => {
+                let record = Record { takeover: step, ..record.clone() };
+                last.write(&self.folder, record)
+            }
             // It comes with the record.
             None => Ok(()),
         }
@@ -72,6 +86,21 @@ mod tests {
         assert_eq!(written(), Record { takeover: Some(Takeover::Begun), ..record.clone() });
         ledger.note_step(None)?;
         assert_eq!(written(), record);
+        Ok(())
+    }
+
+    #[test]
+    fn a_record_that_could_not_be_written_is_written_later() -> io::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let ledger = Ledger::new(folder.path().to_path_buf(), None);
+        ledger.write(&Record::new("/srv/drive".into()))?;
+        let record = Record { server_pid: Some(7), ..Record::new("/srv/drive".into()) };
+        let obstacle = folder.path().join("attachment.new");
+        std::fs::create_dir(&obstacle)?;
+        assert!(ledger.write(&record).is_err());
+        std::fs::remove_dir(&obstacle)?;
+        ledger.write(&record)?;
+        assert_eq!(Record::read(folder.path()), Some(record));
         Ok(())
     }
 }

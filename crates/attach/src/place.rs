@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
+use host::patience::{self, patiently};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
@@ -91,7 +92,7 @@ pub fn directory() -> PathBuf {
 
 /// Target of a path: numbers of a device, or of a file and its file system.
 pub(crate) fn file_id(path: &Path) -> Option<(u64, u64)> {
-    let found = fs::metadata(path).ok()?;
+    let found = patiently(|| fs::metadata(path)).ok()?;
     Some(if found.rdev() != 0 { (0, found.rdev()) } else { (found.dev(), found.ino()) })
 }
 
@@ -236,7 +237,7 @@ impl Record {
 
     /// Reads the record in a folder.
     pub fn read(folder: &Path) -> Option<Record> {
-        serde_json::from_slice(&fs::read(folder.join(RECORD)).ok()?).ok()
+        serde_json::from_slice(&patience::read(folder.join(RECORD)).ok()?).ok()
     }
 
     /// Replaces the record in a folder.
@@ -288,29 +289,32 @@ fn claim_in(
     Ok(None)
 }
 
+/// Replaces a file. Without it, a server that lives would be taken for one that has ended: a shortage is
+/// waited for.
+fn replace(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+    let new = folder.join(format!("{name}.new"));
+    patiently(|| fs::write(&new, bytes).and_then(|()| fs::rename(&new, folder.join(name))))
+}
+
 /// Records the server that the bridge has started.
 pub(crate) fn note_server(folder: &Path, server: Process) -> io::Result<()> {
-    let new = folder.join("server.new");
-    fs::write(&new, serde_json::to_vec(&server)?)?;
-    fs::rename(new, folder.join(SERVER))
+    replace(folder, SERVER, &serde_json::to_vec(&server)?)
 }
 
 /// The server that a bridge has started, whether or not it serves the drive by now. It may have ended.
 pub(crate) fn server(folder: &Path) -> Option<Process> {
-    serde_json::from_slice(&fs::read(folder.join(SERVER)).ok()?).ok()
+    serde_json::from_slice(&patience::read(folder.join(SERVER)).ok()?).ok()
 }
 
 /// Records the server that is about to get the FUSE device of a loop device; `None` if it is unknown which
 /// process that is.
 pub(crate) fn note_serving(folder: &Path, server: Option<Process>) -> io::Result<()> {
-    let new = folder.join("serving.new");
-    fs::write(&new, serde_json::to_vec(&server)?)?;
-    fs::rename(new, folder.join(SERVING))
+    replace(folder, SERVING, &serde_json::to_vec(&server)?)
 }
 
 /// The server that got the FUSE device last. It may have ended.
 pub(crate) fn serving(folder: &Path) -> Option<Process> {
-    serde_json::from_slice(&fs::read(folder.join(SERVING)).ok()?).ok()?
+    serde_json::from_slice(&patience::read(folder.join(SERVING)).ok()?).ok()?
 }
 
 /// Marks an attachment as one that the configuration asked for.

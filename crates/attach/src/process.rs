@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use host::patience::patiently;
 use host::process::stat;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -64,7 +65,8 @@ impl Process {
 
     fn signal(self, signal: Signal) {
         let id = i32::try_from(self.pid).ok().and_then(Pid::from_raw);
-        let Some(Ok(process)) = id.map(|id| pidfd_open(id, PidfdFlags::empty())) else { return };
+        let open = |id| patiently(|| pidfd_open(id, PidfdFlags::empty()));
+        let Some(Ok(process)) = id.map(open) else { return };
         // Checked once its id cannot be reused.
         if self.started.is_some() && started(self.pid) == self.started {
             // It has ended if that fails.
@@ -85,7 +87,8 @@ pub(crate) fn wait_for_end(pid: u32, started: Option<u64>, patience: Duration) -
     let is_it = || started.is_some() && self::started(pid) == started;
     let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
     let (true, Some(id)) = (is_it(), id) else { return true };
-    let Ok(process) = pidfd_open(id, PidfdFlags::empty()) else { return true };
+    let opened = patiently(|| pidfd_open(id, PidfdFlags::empty()));
+    let Ok(process) = opened else { return true };
     // It may have ended before it was opened.
     if !is_it() {
         return true;

@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use fuse::{Mount, Share};
+use host::patience::patiently;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
@@ -34,7 +35,7 @@ impl Shares {
         let mut state = self.state.lock();
         // Known before it gets them.
         let pid = pid.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?));
-        state.server = pid.and_then(|pid| pidfd_open(pid, PidfdFlags::empty()).ok());
+        state.server = pid.and_then(|pid| patiently(|| pidfd_open(pid, PidfdFlags::empty())).ok());
         if let Err(error) = state.mount.stop() {
             tracing::warn!(%error, "the FUSE file was not answered for while there was no server");
         }

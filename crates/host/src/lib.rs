@@ -12,6 +12,7 @@
 //! | [`in_use`] | users of a file or device: mounts, swap, devices made of it, locks |
 //! | [`process`] | name, arguments, state, open files of a process |
 //! | [`memory`] [`processors`] | how much memory there is; which processors a process may run on |
+//! | [`patience`] | the same, asked again while memory is short |
 //! | [`shortage`] | what a process has told it for times when memory is short |
 //! | [`file`] | whether two paths lead to the same file or device |
 //! | [`foreign`] | the same for files of other processes, whose file systems may hang |
@@ -33,6 +34,7 @@ pub mod in_use;
 pub mod loops;
 pub mod memory;
 pub mod mounts;
+pub mod patience;
 pub mod process;
 pub mod processors;
 mod root;

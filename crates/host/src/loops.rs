@@ -18,6 +18,7 @@ use rustix::fs::OFlags;
 use rustix::io::Errno;
 
 use crate::file::{is_nfs_deleted, name_of_deleted};
+use crate::patience;
 use crate::root::Root;
 use status::loop_status;
 
@@ -34,7 +35,7 @@ const SECTOR_BYTES: u64 = 512;
 ///
 /// If sysfs cannot be read.
 pub fn backing_file(device: &Path) -> io::Result<Option<PathBuf>> {
-    let mut name = match std::fs::read(device.join("loop/backing_file")) {
+    let mut name = match patience::read(device.join("loop/backing_file")) {
         Ok(name) => name,
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
@@ -63,7 +64,7 @@ pub fn is_on_deleted(root: &Root, number: u64) -> bool {
 /// Returns whether a device is a loop device, or a partition of one, that keeps its file when nothing has it
 /// open any more.
 pub fn keeps_file(root: &Root, number: u64) -> bool {
-    std::fs::read_to_string(whole(root, number).join("loop/autoclear")).is_ok_and(|it| it.trim() == "0")
+    patience::read(whole(root, number).join("loop/autoclear")).is_ok_and(|it| it.trim_ascii() == b"0")
 }
 
 /// Range of bytes of a file or device.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use crate::Root;
 use crate::file::is_same;
 use crate::foreign::{self, Hangs};
+use crate::patience;
 
 /// Some fields of `proc_pid_stat(5)`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,9 +30,10 @@ pub struct Stat {
     pub started_ticks: u64,
 }
 
-/// Returns what the kernel shows of a process; `None` if there is none with this id, or it is hidden.
+/// Returns what the kernel shows of a process; `None` if there is none with this id, or it is hidden. Waits
+/// while memory is too short for the answer.
 pub fn stat(pid: u32) -> Option<Stat> {
-    parse(&String::from_utf8_lossy(&fs::read(format!("/proc/{pid}/stat")).ok()?))
+    parse(&String::from_utf8_lossy(&patience::read(format!("/proc/{pid}/stat")).ok()?))
 }
 
 /// The name is in parentheses, and may contain anything. Fields are counted from 1, the first behind the name

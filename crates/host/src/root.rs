@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::file::device_number;
+use crate::patience;
 
 /// Directory that contains `sys`, `proc`, `dev` and `etc`.
 #[derive(Clone, Debug)]
@@ -37,7 +38,7 @@ impl Root {
 
     /// Returns the text of a file without surrounding white space; `None` if it is empty or cannot be read.
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
-        let bytes = std::fs::read(self.path(path)).ok()?;
+        let bytes = patience::read(self.path(path)).ok()?;
         let text = String::from_utf8_lossy(&bytes);
         let text = text.trim();
         (!text.is_empty()).then(|| text.to_string())
@@ -50,7 +51,8 @@ impl Root {
 
     /// Returns the names in a directory that `wanted` accepts, sorted.
     pub fn names(&self, directory: impl AsRef<Path>, wanted: impl Fn(&str) -> bool) -> Vec<String> {
-        let Ok(entries) = std::fs::read_dir(self.path(directory)) else { return Vec::new() };
+        let directory = self.path(directory);
+        let Ok(entries) = patience::patiently(|| std::fs::read_dir(&directory)) else { return Vec::new() };
         let name = |entry: std::fs::DirEntry| entry.file_name().to_string_lossy().into_owned();
         let mut names: Vec<String> = entries.flatten().map(name).filter(|name| wanted(name)).collect();
         names.sort();

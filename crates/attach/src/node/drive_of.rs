@@ -1,11 +1,11 @@
 //! The drive behind a block device, for udev: from the records of attachments and from the kernel. Asks no
 //! server and no bridge, which may hang.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use host::block::node;
 use host::loops::backing_file;
+use host::patience;
 
 use super::{loop_device, ublk_device};
 use crate::node_kind::NodeKind;
@@ -33,8 +33,8 @@ fn drive_in(
         if name.starts_with("loop") {
             backing_file(&device).ok().flatten().is_some_and(|file| loop_device::is_in(&file, folder))
         } else if name.starts_with("nbd") {
-            fs::read_to_string(device.join("pid"))
-                .is_ok_and(|pid| pid.trim_end() == record.maker().0.to_string())
+            patience::read(device.join("pid"))
+                .is_ok_and(|pid| pid.trim_ascii_end() == record.maker().0.to_string().as_bytes())
         } else {
             let node = node(name);
             record.way == Some(NodeKind::Ublk) && record.node.as_deref() == Some(&*node) && is_of(&node, uuid)

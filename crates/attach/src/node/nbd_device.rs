@@ -28,6 +28,7 @@ use crate::process;
 use crate::shape::Shape;
 use crate::upstream::{Supply, Upstream, UpstreamState};
 use crate::users::{openers, who_uses};
+use host::Root;
 use host::block::node;
 
 /// `NBD_GENL_FAMILY_NAME` and its version, `linux/nbd-netlink.h`.
@@ -252,12 +253,12 @@ impl Driver for Device {
 
 /// Process that has connected a device, as the kernel numbers it: in a container, not as it is known there.
 fn shown_process(index: u32) -> Option<String> {
-    fs::read_to_string(format!("/sys/block/nbd{index}/pid")).ok().map(|shown| shown.trim_end().to_string())
+    Root::machine().text(format!("sys/block/nbd{index}/pid"))
 }
 
 /// Requests that a device is working at; `None` if that is unknown. Flushes do not count.
 fn in_flight(index: u32) -> Option<u64> {
-    let shown = fs::read_to_string(format!("/sys/block/nbd{index}/inflight")).ok()?;
+    let shown = Root::machine().text(format!("sys/block/nbd{index}/inflight"))?;
     shown.split_whitespace().map(|count| count.parse::<u64>().ok()).sum()
 }
 

@@ -16,6 +16,7 @@ mod node;
 mod owner;
 mod pack_refusals;
 mod pack_round_trip;
+mod parity;
 mod record;
 mod segment_row;
 mod superblock;

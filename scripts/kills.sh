@@ -89,7 +89,8 @@ kill_server() {
     killed=$pid made=$((made + 1))
     [ -z "$(find "$base" -maxdepth 1 -name 'failed.*')" ] || fail "$(cat "$base"/failed.*)"
 }
-# The kernel's messages about the device since it was attached, of errors only.
+# The kernel's messages about the device since it was attached, of errors only. Without them nothing is known.
+dmesg >/dev/null || { echo "kills.sh: the kernel's messages cannot be read" >&2; exit 1; }
 errors() {
     dmesg | awk -v since="$attached" '{ at = $0; sub(/^\[ */, "", at); if (at + 0 >= since) print }' |
         grep -E "\b${device##*/}\b" | grep -iE 'error|corrupt|shut ?down|abort|fail|lost'

@@ -99,8 +99,8 @@ for way in $WAYS; do
     check "ext4 is sound" e2fsck -fn "$device"
     check "detach" gone
     make_group || { echo "skipped: no control groups for memory"; continue; }
-    limit "${GROUP_MIB:-192}"
-    echo "$(stat -f -c %T /tmp/groups): ${GROUP_MIB:-192} MiB"
+    limit "${GROUP_MIB:-256}"
+    echo "$(stat -f -c %T /tmp/groups): ${GROUP_MIB:-256} MiB"
     # What is started there stays there.
     echo $$ >/tmp/group/cgroup.procs
     check "attach in a control group" attach_short

@@ -11,7 +11,7 @@ use status::{StatusReport, path_text};
 
 use crate::bridge::{KEEP, Report};
 use crate::error::AttachError;
-use crate::node::{self, Lost, Remains, clear_stale, end_requests, waiting};
+use crate::node::{self, Lost, Remains, abort_requests, clear_stale, end_requests, waiting};
 use crate::node_kind::NodeKind;
 use crate::place::{self, Hold, Record, file_id};
 use crate::process::Process;
@@ -431,6 +431,14 @@ impl Attachment {
                 "its bridge, process {}, does not end: it waits in the kernel",
                 self.record.bridge_pid
             ))),
+        }
+    }
+
+    /// Makes the requests of its loop device fail from now on, if its bridge has ended: who waits for them,
+    /// such as `umount`, goes on.
+    pub fn abort_requests(&self) {
+        if let Ok(Hold::Free(_lock)) = place::hold(&self.folder) {
+            abort_requests(&self.record, &self.folder);
         }
     }
 

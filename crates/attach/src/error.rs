@@ -27,7 +27,7 @@ pub enum AttachError {
     },
     /// A device waits for its drive, and another one is being served from its path.
     #[error(
-        "{}: {source}; `pumice detach --force {}` tears the device down, mounted or not",
+        "{}: {source}; `pumice detach --force {}` gives the device up, mounted or not",
         shown(path),
         node.display()
     )]

@@ -19,7 +19,8 @@ use std::time::Duration;
 use crate::drive::Drive;
 use crate::error::AttachError;
 use crate::node_kind::NodeKind;
-use crate::place::Record;
+use crate::place::{self, Record};
+use crate::process::Process;
 use crate::server::SharedServer;
 use crate::shape::Shape;
 use crate::takeover::Takeover;
@@ -109,7 +110,7 @@ pub(crate) fn waiting(
     let waits = ways.contains(&way)
         && match way {
             NodeKind::Ublk => ublk_device::waits(node, &drive.uuid)?,
-            NodeKind::Loop => loop_device::is_served(node, record, folder),
+            NodeKind::Loop => loop_device::is_served(node, record, folder)?,
             NodeKind::Nbd => nbd_device::is_its(node, record),
         };
     Ok(waits.then(|| node.to_path_buf()))
@@ -148,6 +149,16 @@ pub(crate) fn recover(
             let (node, line, shape) = ublk_device::UblkNode::recover(source, drive, path, stale.takeover)?;
             Ok(((Box::new(node), line), shape))
         }
+    }
+}
+
+/// Makes the requests of a loop device without a bridge fail from now on, whoever answers them. The caller
+/// has the folder's lock.
+pub(crate) fn abort_requests(record: &Record, folder: &Path) {
+    if record.way == Some(NodeKind::Loop) {
+        // Nobody can take it over from its server any more.
+        let _ = place::note_serving(folder, Some(Process::ENDED));
+        loop_device::end_requests(folder);
     }
 }
 

@@ -307,9 +307,14 @@ pub(crate) fn server(folder: &Path) -> Option<Process> {
 }
 
 /// Records the server that is about to get the FUSE device of a loop device; `None` if it is unknown which
-/// process that is.
+/// process that is. If that fails, no earlier one is recorded either.
 pub(crate) fn note_serving(folder: &Path, server: Option<Process>) -> io::Result<()> {
-    replace(folder, SERVING, &serde_json::to_vec(&server)?)
+    let noted = replace(folder, SERVING, &serde_json::to_vec(&server)?);
+    if noted.is_err() {
+        // It takes no space.
+        let _ = fs::remove_file(folder.join(SERVING));
+    }
+    noted
 }
 
 /// The server that got the FUSE device last. It may have ended.

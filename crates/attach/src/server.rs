@@ -12,7 +12,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ask::runtime_dir::MEMORY_DIR;
-use ask::{AttachedMark, DriveSearch, MarkName, is_being_opened};
+use ask::{AttachedMark, DriveSearch, MarkName, is_being_opened, server_with_open};
 use fuse::Share;
 use host::shortage;
 use launch::{Log, Serve};
@@ -205,6 +205,8 @@ pub(crate) struct Served {
     /// Its path as the server has it.
     pub(crate) path: String,
     pub(crate) identity: Identity,
+    /// At this opening, acknowledged writes were lost.
+    pub(crate) has_lost: bool,
 }
 
 impl Known {
@@ -460,12 +462,16 @@ impl DriveServer {
         match supply {
             Supply::Nothing => {}
             Supply::Shares(shares) => {
-                // The process that listens, unless it is seen under another number from there.
+                // The process that listens, unless that has left it to the server to answer, as systemd does, or
+                // the server is seen under another number from there.
                 let listens = sockopt::socket_peercred(&streams[0]).ok();
                 let listens = listens.map(|found| found.pid.as_raw_nonzero().get().unsigned_abs());
                 let listens = listens.filter(|pid| server_pid(report) == Some(*pid));
+                let listens = listens.or_else(|| server_with_open(&self.path));
                 // Before it gets them: if this process is killed, another one has to know.
-                place::note_serving(&self.folder, listens.map(Process::of)).map_err(ServerError::Folder)?;
+                if let Err(error) = place::note_serving(&self.folder, listens.map(Process::of)) {
+                    tracing::warn!(%error, "if this process is killed, its server is asked whether it has the device");
+                }
                 for share in shares.for_server(listens) {
                     let wishes = Wishes { brings: Some(Brought::Fuse(share)), ..plain };
                     streams.push(connect(wishes).map_err(failed)?);
@@ -508,6 +514,7 @@ impl DriveServer {
             instance: instance(report).cloned().unwrap_or_default(),
             path: path_text(&report.path),
             identity: Identity::of(report),
+            has_lost: report.server.as_ref().is_some_and(|server| server.writes_lost),
         };
         *self.known.0.lock() = Some(served);
         self.search.follow(report);
@@ -521,16 +528,7 @@ impl DriveServer {
     fn left_shares(&self) -> Result<Vec<Share>, ServerError> {
         let report = self.find().ok_or(ServerError::NotServed)?;
         self.check(&report)?;
-        let (socket, name) = endpoint(&report)?;
-        let opening = instance(&report).map_or("", String::as_str);
-        let taken = socket_file::connect(&socket, PATIENCE).map_err(NegotiationError::Socket).and_then(
-            |mut stream| {
-                stream.set_read_timeout(Some(NEGOTIATION))?;
-                stream.set_write_timeout(Some(NEGOTIATION))?;
-                take_left(&mut stream, &name, opening).map_err(NegotiationError::of)
-            },
-        );
-        taken.map_err(|source| ServerError::Connect { socket, source })
+        left_shares(&report)
     }
 
     /// Marks the drive as attached. It may be in another file than before.
@@ -578,6 +576,22 @@ impl Server for DriveServer {
             _ => ServerError::Starting,
         })
     }
+}
+
+/// What keepers that were killed have left to a server.
+///
+/// # Errors
+/// If it does not say so.
+pub(crate) fn left_shares(report: &StatusReport) -> Result<Vec<Share>, ServerError> {
+    let (socket, name) = endpoint(report)?;
+    let opening = instance(report).map_or("", String::as_str);
+    let connected = socket_file::connect(&socket, PATIENCE).map_err(NegotiationError::Socket);
+    let taken = connected.and_then(|mut stream| {
+        stream.set_read_timeout(Some(NEGOTIATION))?;
+        stream.set_write_timeout(Some(NEGOTIATION))?;
+        take_left(&mut stream, &name, opening).map_err(NegotiationError::of)
+    });
+    taken.map_err(|source| ServerError::Connect { socket, source })
 }
 
 /// Number of connections that carry the requests of a node.

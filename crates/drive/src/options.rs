@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use layout::geometry::validate_capacity;
 use layout::{Geometry, PAGE_BYTES};
@@ -79,6 +80,9 @@ impl CreateOptions {
 /// Options to open a drive.
 #[derive(Clone)]
 pub struct OpenOptions {
+    /// Set as soon as a checkpoint on the medium may name this run: its memory then belongs to the drive,
+    /// whether or not the opening succeeds.
+    pub begun: Arc<AtomicBool>,
     /// A (random) number never used before for this drive. It makes what this run writes distinguishable from
     /// everything that earlier runs left behind.
     pub entropy: u64,
@@ -172,6 +176,7 @@ impl OpenOptions {
     /// Returns the defaults, given what the engine cannot provide itself.
     pub fn new(entropy: u64, spawner: Spawner) -> OpenOptions {
         OpenOptions {
+            begun: Arc::default(),
             entropy,
             map_budget_bytes: DEFAULT_MAP_BUDGET_BYTES,
             read_only: false,

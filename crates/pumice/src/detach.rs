@@ -45,7 +45,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "path")]
     configured: bool,
     /// Detach without a server: unflushed writes are lost. Kill a bridge that does not answer for 10 seconds.
-    /// Detach a mounted device that has no bridge: its requests fail. Detach a drive whose backing was
+    /// Detach a mounted device that has no bridge: its requests fail (unmount a loop device then). Detach a drive whose backing was
     /// deleted: all its data is lost. By path: detach a drive that lost its device, even if another file is
     /// at the path
     #[arg(long)]
@@ -330,11 +330,16 @@ fn holders(found: &Attachment, node: &Path) -> Option<String> {
 /// # Errors
 /// If it is in use then. By force, processes that have it open are not waited for.
 pub(crate) fn unused_within(found: &Attachment, force: bool, patience: &Patience) -> Result<()> {
-    let can_be_torn_down = found.record.way != Some(NodeKind::Loop);
-    if force && found.status.state == AttachmentState::Unattended && can_be_torn_down {
+    let is_torn_down = force && found.status.state == AttachmentState::Unattended;
+    if is_torn_down && found.record.way != Some(NodeKind::Loop) {
         return Ok(());
     }
     let Some(node) = found.record.node.as_deref() else { return Ok(()) };
+    // The kernel keeps a loop device as long as it is in use.
+    if is_torn_down && let Err(why) = in_use::refuse(node) {
+        found.abort_requests();
+        bail!("{why}; its requests fail from now on: unmount it, then detach it again");
+    }
     let mut is_told = false;
     loop {
         let (why, patience_for_it) = match in_use::refuse(node) {

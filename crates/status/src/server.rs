@@ -26,6 +26,8 @@ pub struct ServerReport {
     pub direct_io: bool,
     /// What hosts were told is written outlives a kill of the server, flushed or not.
     pub memory_kept: bool,
+    /// At this opening, writes that an earlier server had acknowledged were lost.
+    pub writes_lost: bool,
     /// Another process has the drive now, or may have it: this server takes no requests for it any more.
     pub disowned: bool,
     pub requests: RequestReport,

@@ -72,6 +72,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("backing.devices[].rotational", "node_exporter has it"),
     ("backing.file.inode", "an id"),
     ("server.memory_kept", "of the machine: the same for all of its drives"),
+    ("server.writes_lost", "of one opening; an event names it"),
     ("server.pid", "an id"),
     ("server.threads", "the process exporter has it"),
     ("server.disowned", "its drive is no longer this server's; pumice_state has the state"),

@@ -53,10 +53,21 @@ impl Attachment {
             let why = format!("its last bridge, process {}, does not end", stale.bridge_pid);
             return Err(AttachError::Refused(format!("{}: {why}", status::shown(&options.path))));
         }
+        // Of any kind: one that works must not be taken for one that is dead.
         let waiting = match &stale {
-            Some(stale) => node::waiting(stale, &folder, &options.ways)?,
+            Some(stale) => node::waiting(stale, &folder, NodeKind::ALL)?,
             None => None,
         };
+        if let Some(node) = &waiting
+            && let Some(way) = stale.as_ref().and_then(|stale| stale.way)
+            && !options.ways.contains(&way)
+        {
+            return Err(AttachError::Refused(format!(
+                "{}: {} waits for `pumice attach` with --by {way}, or without --by; or detach it first",
+                status::shown(&options.path),
+                node.display()
+            )));
+        }
         // If something uses the node of a killed bridge, everything stays, with the record. It can be
         // detached later.
         let clear = || {
@@ -201,7 +212,7 @@ impl Attachment {
         if let Some((node, stale)) = left {
             // What was acknowledged is in the memory of the server, or was left to the next one.
             let is_same = Some(&served.instance) == stale.connected.as_ref() && !served.instance.is_empty();
-            let is_complete = (is_same || stale.memory_kept) && !stale.loss_to_report;
+            let is_complete = (is_same || stale.memory_kept && !served.has_lost) && !stale.loss_to_report;
             // What a server goes on with loses nothing if this process is killed meanwhile.
             record.loss_to_report = !is_complete || stale.way == Some(NodeKind::Ublk);
             ledger.write(&record).map_err(at_folder)?;

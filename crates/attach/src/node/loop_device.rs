@@ -21,7 +21,7 @@ use crate::error::AttachError;
 use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
 use crate::line::{Driver, Line};
 use crate::place::{self, Record};
-use crate::server::{connections, instance};
+use crate::server::{connections, left_shares};
 use crate::shape::Shape;
 use crate::shares::Shares;
 use crate::upstream::{NotConnected, Supply, Upstream};
@@ -402,10 +402,10 @@ enum Flush {
 }
 
 /// Makes what was written to a device durable. Whatever its errors are, nothing better can be done; but a
-/// server that hangs is not given up.
-fn flush(device: &OwnedFd, path: &Path) -> Result<(), AttachError> {
+/// server that hangs is not given up. The thread that waits for it has no claim to the device.
+fn flush(path: &Path) -> Result<(), AttachError> {
     let failed = |source| AttachError::system(path.display(), source);
-    let device = device.try_clone().map_err(failed)?;
+    let device = File::open(path).map_err(failed)?;
     let (sender, flushed) = mpsc::channel();
     let flush = move || {
         // The receiver is gone if it took too long.
@@ -444,7 +444,7 @@ fn clear(
         error => failed(error),
     })?;
     if due == Flush::Due {
-        flush(&device, path)?;
+        flush(path)?;
     }
     partitions::remove(&device, path, patience).or_else(|error| if force { Ok(()) } else { Err(error) })?;
     kernel::loop_clear(&device).map_err(failed)?;
@@ -488,20 +488,33 @@ pub(super) fn end_requests(folder: &Path) {
     let _ = rustix::mount::unmount(folder.join(MOUNT), UnmountFlags::FORCE);
 }
 
-/// Returns whether a server goes on with the device of a killed bridge, as far as that is known without
-/// asking it: it may hang.
-pub(super) fn is_served(path: &Path, record: &Record, folder: &Path) -> bool {
+/// Returns whether a server goes on with the device of a killed bridge. It may hang: it is asked only if its
+/// process is unknown.
+///
+/// # Errors
+///
+/// If it is asked, and does not answer.
+pub(super) fn is_served(path: &Path, record: &Record, folder: &Path) -> Result<bool, AttachError> {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     if !backing_file(name).is_some_and(|file| may_be_in(&file, folder)) {
-        return false;
+        return Ok(false);
     }
-    match place::serving(folder) {
-        Some(server) => server.is_running(),
-        // It is seen under another number from there.
-        None => {
-            let found = record.identity.as_ref().and_then(|drive| drive.search(&record.path).find());
-            record.connected.is_some() && found.as_ref().and_then(instance) == record.connected.as_ref()
-        }
+    if let Some(server) = place::serving(folder) {
+        return Ok(server.is_running());
+    }
+    let Some(drive) = &record.identity else { return Ok(false) };
+    let unknown = |why: String| {
+        let why = format!("it is unknown whether its server has the device: {why}");
+        AttachError::Refused(format!("{}: {why}", path.display()))
+    };
+    let found = drive.search(&record.path).search_again();
+    match (found.drives.first(), found.silent.first()) {
+        (Some(report), _) => match left_shares(report) {
+            Ok(left) => Ok(!left.is_empty()),
+            Err(why) => Err(unknown(why.to_string())),
+        },
+        (None, Some(silent)) => Err(unknown(silent.to_string())),
+        (None, None) => Ok(false),
     }
 }
 

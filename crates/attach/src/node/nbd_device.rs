@@ -116,10 +116,16 @@ impl NbdNode {
     ) -> Result<(NbdNode, Arc<Line>), AttachError> {
         let index = index_of(path).ok_or_else(|| AttachError::NothingLeft { node: path.into() })?;
         let family = find_family()?;
-        let line = Line::start(source.connected, source.server, source.patience);
+        let patience = source.patience;
+        let line = Line::start(source.connected, source.server, patience);
         let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
         let mut node = NbdNode::of(family, index, line.clone());
         node.is_kept = true;
+        let waits =
+            |attributes: Attributes| attributes.add_u64(DEAD_CONNECTION_TIMEOUT, kernel_waits(patience));
+        if let Err(error) = node.device.reconfigure(waits) {
+            tracing::warn!(%error, "the kernel waits for a server as long as before");
+        }
         node.bring(shape)?;
         Ok((node, line))
     }
@@ -298,6 +304,11 @@ fn find_family() -> Result<Family, AttachError> {
     })
 }
 
+/// Time that the kernel waits for a server, in seconds.
+fn kernel_waits(patience: Duration) -> u64 {
+    patience.saturating_add(KERNEL_WAITS_LONGER).min(KERNEL_WAITS_MAX).as_secs()
+}
+
 /// What the kernel may send.
 fn flags(shape: &Shape) -> u16 {
     let mut flags = wire::FLAG_HAS_FLAGS | wire::FLAG_SEND_TRIM | wire::FLAG_SEND_WRITE_ZEROES;
@@ -315,13 +326,12 @@ fn connect(family: &Family, shape: &Shape, patience: Duration) -> Result<u32, At
     let (kernels, other) =
         connection().map_err(|source| AttachError::system("cannot create sockets", source))?;
     drop(other);
-    let kernel_waits = patience.saturating_add(KERNEL_WAITS_LONGER).min(KERNEL_WAITS_MAX);
     let attributes = Attributes::default()
         .add_u64(SIZE_BYTES, shape.size_bytes)
         .add_u64(BLOCK_SIZE_BYTES, shape.sector_bytes.into())
         // None: a request may take as long as it does.
         .add_u64(TIMEOUT, 0)
-        .add_u64(DEAD_CONNECTION_TIMEOUT, kernel_waits.as_secs())
+        .add_u64(DEAD_CONNECTION_TIMEOUT, kernel_waits(patience))
         .add_u64(SERVER_FLAGS, flags(shape).into())
         .add_nested(SOCKETS, &items(&kernels));
     family.number(CONNECT, &attributes, INDEX).map_err(|error| match error {
@@ -398,9 +408,18 @@ fn index_of(path: &Path) -> Option<u32> {
 /// Returns whether a device is that of a killed bridge still: nobody has disconnected it.
 pub(super) fn is_its(path: &Path, record: &Record) -> bool {
     let (maker, started) = record.maker();
-    // Another process that has its id by now may have connected it.
-    let is_known = process::started(maker).is_none_or(|found| Some(found) == started);
-    is_known && index_of(path).and_then(shown_process) == Some(maker.to_string())
+    !is_anothers(maker, started) && index_of(path).and_then(shown_process) == Some(maker.to_string())
+}
+
+/// Returns whether another process has the id of a bridge by now, and may have connected an nbd device itself.
+fn is_anothers(pid: u32, started: Option<u64>) -> bool {
+    // A zombie may be the bridge still.
+    let is_other = process::started(pid).is_some_and(|found| Some(found) != started);
+    let connects = || {
+        let name = host::process::name(pid);
+        name.is_empty() || name.contains("nbd") || name == host::process::name(std::process::id())
+    };
+    is_other && connects()
 }
 
 /// Removes the device of a killed bridge, which works as long as the server lives: one that is in use only
@@ -412,12 +431,10 @@ pub(super) fn is_its(path: &Path, record: &Record) -> bool {
 /// now.
 pub(super) fn clear(node: &Path, record: &Record, force: bool) -> Result<(), AttachError> {
     let (pid, recorded) = record.maker();
-    // A zombie may be the bridge still.
-    let is_anothers = process::started(pid).is_some_and(|started| Some(started) != recorded);
     if let (Some(index), Ok(family)) = (index_of(node), find_family())
         && shown_process(index) == Some(pid.to_string())
     {
-        if is_anothers {
+        if is_anothers(pid, recorded) {
             let node = node.display();
             return Err(AttachError::Refused(format!(
                 "{node}: connected by process {pid}, whose id another process has now; if that does not use it, \

@@ -72,9 +72,6 @@ pub(crate) enum ServerError {
     /// The device cannot be passed to the server.
     #[error(transparent)]
     Device(BoxedError),
-    /// The folder of the attachment cannot be written to.
-    #[error("the folder of the attachment: {0}")]
-    Folder(#[source] io::Error),
     /// Another server took the drive over while this one was being connected.
     #[error("its server was replaced meanwhile")]
     Replaced,

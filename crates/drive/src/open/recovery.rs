@@ -1,7 +1,7 @@
 //! Opening: the newest checkpoint, and the log after it.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use layout::checkpoint::COUNT_MAX;
 use layout::{Checkpoint, Counters, Geometry, Superblock};
@@ -135,7 +135,7 @@ impl<M: Media> Drive<M> {
         drive.0.load_dictionaries(accepts).await?;
         drive.schedule_training();
         if is_writable {
-            drive.begin_run(&found.unread_places, superblock_uneven).await?;
+            drive.begin_run(&found.unread_places, superblock_uneven, &options.begun).await?;
         }
         let mut core = drive.0.core();
         // No time has passed until now.
@@ -155,7 +155,12 @@ impl<M: Media> Drive<M> {
     }
 
     /// Makes what was recovered durable, and writes the first checkpoint of this run.
-    async fn begin_run(&self, unread_places: &[u64], superblock_uneven: bool) -> Result<(), Error> {
+    async fn begin_run(
+        &self,
+        unread_places: &[u64],
+        superblock_uneven: bool,
+        begun: &AtomicBool,
+    ) -> Result<(), Error> {
         let shared = &self.0;
         // What was read may still be in a cache only (after a kill without a power cut), and the checkpoint
         // is going to call it durable.
@@ -167,6 +172,7 @@ impl<M: Media> Drive<M> {
             shared.renew_superblock().await?;
         }
         shared.know_codecs().await?;
+        begun.store(true, Ordering::Relaxed);
         // Names the segments of this run. Whatever an earlier run left behind the end of the log is dead from
         // then on.
         self.checkpoint().await?;

@@ -12,6 +12,7 @@ use caching::Caching;
 use codec::testdata::{fio_like, random};
 use common::{Erased, create_options, erased, run, spawner};
 use drive::{CreateOptions, Drive, Error, OpenOptions, WipeOptions};
+use media::{IoBuf, Media};
 
 const BLOCK: u64 = 4096;
 const PHYSICAL: u64 = 13 << 20;
@@ -321,4 +322,33 @@ fn a_wipe_without_room_is_done_or_not_as_it_says() {
     assert_eq!(answers.first(), Some(&Err(Error::BackingFull)));
     assert_eq!(answers.last(), Some(&Ok(0)));
     assert!(answers.iter().flatten().any(|not_taken| *not_taken > 1), "{answers:?}");
+}
+
+/// The memory of a run that the newest checkpoint may name is no garbage, although its opening has failed.
+#[test]
+fn an_opening_that_fails_tells_whether_a_checkpoint_may_name_it() {
+    const ENTROPY: u64 = 0x5eed_0f0a_0ced_1234;
+    let is_named = |media: &Arc<Caching>| {
+        let (bytes, read) = run(media.read(0, IoBuf::zeroed(1 << 20)));
+        read.expect("read");
+        bytes.chunks_exact(BLOCK as usize).any(|page| page[96..104] == ENTROPY.to_le_bytes())
+    };
+    let life = Life::until(9);
+    let (mut before, mut unnamed, mut named) = (0, 0, 0);
+    for steps in 0.. {
+        let media = life.media.fork();
+        media.steps_left.store(steps, SeqCst);
+        let options = OpenOptions::new(ENTROPY, spawner());
+        let begun = options.begun.clone();
+        if run(Drive::open(erased(media.clone()), options)).is_ok() {
+            break;
+        }
+        match (begun.load(SeqCst), is_named(&media)) {
+            (false, true) => panic!("{steps} steps: a checkpoint names a run that had not begun"),
+            (false, false) => before += 1,
+            (true, false) => unnamed += 1,
+            (true, true) => named += 1,
+        }
+    }
+    assert!(before > 0 && unnamed > 0 && named > 0, "{before}, {unnamed}, {named}");
 }

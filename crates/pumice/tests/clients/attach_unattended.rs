@@ -212,3 +212,99 @@ fn a_device_whose_fuse_connection_was_aborted_has_failed() -> Outcome {
     it.detach(&node);
     Ok(())
 }
+
+/// Another way to attach is no reason to take a device for a dead one.
+#[test]
+fn a_device_that_works_is_not_given_another_kind() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&["--mkfs", "ext4"]);
+    let point = it.mount(&node);
+    kill_bridge(&it);
+    for way in ["nbd", "ublk"] {
+        fails_with(WAITS, &it.drive.pumice(&["attach", &it.path(), "--by", way]), &[&node, "--by loop"]);
+    }
+    fs::write(point.join("after"), sample(6, 1 << 20))?;
+    rustix::fs::syncfs(fs::File::open(&point)?)?;
+    take_over(&it, &node);
+    unmount(&point);
+    succeed("e2fsck", &["-f", "-n", &node]);
+    it.detach(&node);
+    Ok(())
+}
+
+/// A look at an attachment ends no request of a server that is slow, also if nobody knows which process that is.
+#[test]
+fn a_server_that_does_not_answer_keeps_its_device() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&[]);
+    let data = sample(7, 1 << 20);
+    kill_bridge(&it);
+    let noted = it.folder().ok_or("no folder")?.join("serving");
+    let known: serde_json::Value = serde_json::from_slice(&fs::read(&noted)?)?;
+    assert_eq!(known["pid"], it.record()["server_pid"]);
+    for unknown in ["gone", "null"] {
+        match unknown {
+            "gone" => fs::remove_file(&noted)?,
+            _ => fs::write(&noted, unknown)?,
+        }
+        {
+            let _stopped = Stopped::new(it.record()["server_pid"].as_i64().ok_or("no server")?);
+            assert_eq!(state(&it), "unattended");
+            let run = it.drive.pumice(&["attach", &it.path()]);
+            fails_with(WAITS, &run, &["unknown whether its server has the device"]);
+        }
+        write(&node, &data, &it);
+        assert!(read(&node, data.len(), &it) == data, "{}", it.logs());
+    }
+    take_over(&it, &node);
+    it.detach(&node);
+    Ok(())
+}
+
+/// What cannot be noted for the next bridge does not keep a device from its server.
+#[test]
+fn a_server_gets_its_device_without_room_for_notes() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&[]);
+    let data = sample(8, 1 << 20);
+    let obstacle = it.folder().ok_or("no folder")?.join("serving.new");
+    fs::create_dir(&obstacle)?;
+    it.kill_working_server();
+    write(&node, &data, &it);
+    assert!(read(&node, data.len(), &it) == data, "{}", it.logs());
+    assert_eq!(serving(&it), None, "that of an earlier server is not left");
+    fs::remove_dir(&obstacle)?;
+    kill_bridge(&it);
+    take_over(&it, &node);
+    it.detach(&node);
+    Ok(())
+}
+
+/// Nothing else ends what waits for a server that hangs.
+#[test]
+fn a_mounted_device_without_a_bridge_is_given_up_by_force() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&["--mkfs", "ext4"]);
+    let point = it.mount(&node);
+    kill_bridge(&it);
+    {
+        let _stopped = Stopped::new(it.record()["server_pid"].as_i64().ok_or("no server")?);
+        fails(&it.drive.pumice(&["detach", "--force", &it.path()]), &["mounted at", "unmount it"]);
+        unmount(&point);
+    }
+    wait_until("the state", || state(&it) == "failed");
+    it.detach(&it.path());
+    Ok(())
+}

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use ask::{MarkName, file_id, server_with_open};
@@ -217,7 +218,8 @@ async fn open_with_memories(
     };
     let mut lost = None;
     loop {
-        let mut options = options.clone();
+        let begun = Arc::new(AtomicBool::new(false));
+        let mut options = OpenOptions { begun: begun.clone(), ..options.clone() };
         memories.give_to(&mut options);
         let error = match Drive::open(media.clone(), options).await {
             Ok(drive) => {
@@ -236,7 +238,10 @@ async fn open_with_memories(
                 AnyMedia::Memory(_) => ServiceError::Drive { path: path.to_path_buf(), source },
             },
         };
-        memories.failed();
+        // A memory that the newest checkpoint may name is left, as after a kill.
+        if !begun.load(Ordering::Relaxed) {
+            memories.failed();
+        }
         return Err(error);
     }
 }

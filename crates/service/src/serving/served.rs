@@ -55,6 +55,8 @@ pub struct ServedDrive {
     monitor: Monitor,
     opened: Instant,
     instance: String,
+    /// This opening began with a loss of acknowledged writes.
+    writes_lost: bool,
     /// The mark of a bridge that has the drive attached. `None` if the file system does not report which file
     /// it is.
     mark: Option<MarkName>,
@@ -117,6 +119,7 @@ impl ServedDrive {
             let monitor = Monitor::start(&path, (&drive, &media), requests.clone(), &settings.monitor).await;
             // Nothing waits from here on.
             let mut opened = untaken.take();
+            let writes_lost = opened.lost.is_some();
             if let Some(lost) = opened.lost.take() {
                 monitor.event_sink()(EventKind::WritesLost, lost);
             }
@@ -160,6 +163,7 @@ impl ServedDrive {
                 threads: workers.count(),
                 monitor,
                 opened: Instant::now(),
+                writes_lost,
                 instance: instance(),
                 nbd_uris: parking_lot::Mutex::default(),
                 eraser: parking_lot::Mutex::default(),
@@ -237,6 +241,7 @@ impl ServedDrive {
             memory_kept: matches!(status.state, State::Online)
                 && !self.gate.drive.memory_has_lapsed()
                 && self.memory.lock().as_ref().is_some_and(RunMemory::is_there),
+            writes_lost: self.writes_lost,
             disowned: matches!(status.state, State::Poisoned(_)) && self.has_lost_lease(),
             requests: {
                 let (held_count, held_total_count) = self.gate.held.counts();

@@ -176,24 +176,40 @@ impl Area {
         Ok(memory)
     }
 
-    /// Maps an area. [`Area::left`] is to be called next.
+    /// Checks that a memory is an area: its seals, its head and its size. Nothing is mapped, and no page is
+    /// allocated, so another process may be using it.
+    ///
+    /// # Errors
+    ///
+    /// With an [`AreaError`] if it is not one. What requests it has is known to [`Area::left`] alone.
+    pub fn check(memory: &OwnedFd) -> io::Result<()> {
+        Self::shape_of(memory).map(drop)
+    }
+
+    fn shape_of(memory: &OwnedFd) -> io::Result<Shape> {
+        // Only of a memfd there are seals to ask for.
+        if !fcntl_get_seals(memory).is_ok_and(|seals| seals.contains(SIZE_SEALS)) {
+            return Err(AreaError::NotSealed.into());
+        }
+        let mut head = [0; HEAD_BYTES];
+        if pread(memory, &mut head, 0)? != head.len() {
+            return Err(AreaError::NotAnArea.into());
+        }
+        let shape = Shape::of_head(&head)?;
+        if fstat(memory)?.st_size as u64 != shape.len_bytes() as u64 {
+            return Err(AreaError::NotAnArea.into());
+        }
+        Ok(shape)
+    }
+
+    /// Maps an area. [`Area::left`] is to be called next. No other process, and nothing else of this one, may
+    /// be using it.
     ///
     /// # Errors
     ///
     /// If it cannot be mapped, or with an [`AreaError`] if it is not one.
     pub fn open(memory: OwnedFd) -> io::Result<Area> {
-        // Only of a memfd there are seals to ask for.
-        if !fcntl_get_seals(&memory).is_ok_and(|seals| seals.contains(SIZE_SEALS)) {
-            return Err(AreaError::NotSealed.into());
-        }
-        let mut head = [0; HEAD_BYTES];
-        if pread(&memory, &mut head, 0)? != head.len() {
-            return Err(AreaError::NotAnArea.into());
-        }
-        let shape = Shape::of_head(&head)?;
-        if fstat(&memory)?.st_size as u64 != shape.len_bytes() as u64 {
-            return Err(AreaError::NotAnArea.into());
-        }
+        let shape = Self::shape_of(&memory)?;
         let memory = Memory::map(memory, shape)?;
         memory.populate(0..shape.table_bytes())?;
         Ok(Area {

@@ -154,6 +154,17 @@ fn an_area_is_full_until_requests_are_free() {
 }
 
 #[test]
+fn looking_at_an_area_changes_nothing() {
+    let memory = Area::create().expect("a memory");
+    let allocated = || file(&memory).metadata().expect("a file").blocks();
+    let few = allocated();
+    Area::check(&memory).expect("an area");
+    assert_eq!(allocated(), few, "another process may be using it");
+    drop(opened(&memory).expect("an area"));
+    assert!(allocated() > few, "the entries");
+}
+
+#[test]
 fn an_idle_area_gives_memory_back() {
     let memory = Area::create().expect("a memory");
     let allocated = || file(&memory).metadata().expect("a file").blocks() * 512;

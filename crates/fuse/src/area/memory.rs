@@ -2,10 +2,15 @@
 //!
 //! All `unsafe` of the area is here. Words of page 0, the entries and the number of a message are atomic.
 //! Data is written to a place while only one value refers to it ([`Landing`], or a place that is being
-//! taken), and read while others do ([`Hold`]). Other processes map an area before and after this one, not at
-//! the same time.
+//! taken), and read while others do ([`Hold`]).
+//!
+//! Other mappings, of this process and of others, are there before and after this one, and may overlap with
+//! it: a process maps an area as soon as it may serve it, and unmaps it when its last request has ended. At
+//! any time one of them is used: whoever serves an area knows that nobody else does any more. Allocating
+//! pages changes no content, and undoes no store of another mapping.
 #![allow(unsafe_code, reason = "a mapping")]
 
+use std::hint::black_box;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::ptr::NonNull;
@@ -116,8 +121,9 @@ impl Memory {
     /// A word of the table, or the number of a message.
     fn word(&self, at: usize) -> &AtomicU64 {
         assert!(at.is_multiple_of(size_of::<u64>()) && at + size_of::<u64>() <= self.shape.len_bytes());
-        // SAFETY: within the mapping, and aligned. The table has only words; the number of a message is used
-        // as a word by its `Landing` alone, while it has lent no bytes.
+        // SAFETY: within the mapping, and aligned. The table has only words. The number of a message is used
+        // as a word by its `Landing` alone, while it has lent no bytes, and the first word of a page by who
+        // allocates it, while nobody has bytes of the place.
         unsafe { AtomicU64::from_ptr(self.base.add(at).cast().as_ptr()) }
     }
 
@@ -141,14 +147,12 @@ impl Memory {
         Ok(())
     }
 
-    /// As [`Memory::populate`], by a store to each page.
+    /// As [`Memory::populate`], by a store to each page. It is one with the load before it: the first word of
+    /// a page may be the state of an entry.
     fn touch(&self, range: Range<usize>) {
         for at in range.step_by(PAGE_BYTES) {
-            // SAFETY: within the mapping, of a part that nobody uses now.
-            unsafe {
-                let at = self.base.add(at).as_ptr();
-                at.write_volatile(at.read_volatile());
-            }
+            // A zero that the compiler knows is no store: it makes a fence of that.
+            self.word(at).fetch_or(black_box(0), Ordering::Relaxed);
         }
     }
 
@@ -353,6 +357,8 @@ impl Landing {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+
     use rustix::fs::{MemfdFlags, ftruncate, memfd_create};
 
     use super::*;
@@ -401,6 +407,37 @@ mod tests {
             assert!(memory.punch(place).expect("punched"));
             assert_eq!(allocated(&memory), 0);
         }
+    }
+
+    #[test]
+    fn allocating_pages_undoes_no_store_of_another_mapping() {
+        const STORES: u64 = 20_000;
+        let memory = memory();
+        let file = memory.file.try_clone().expect("a descriptor");
+        let other = Memory::map(file, SHAPE).expect("mapped");
+        let (rounds, is_over) = (AtomicU64::new(0), AtomicBool::new(false));
+        let lost = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) {
+                    other.touch(0..SHAPE.table_bytes());
+                    rounds.fetch_add(1, Ordering::AcqRel);
+                }
+            });
+            // The state of the first entry begins a page.
+            let state = memory.word(SHAPE.entry_word(0, 0));
+            let lost = (1..=STORES).find(|number| {
+                let before = rounds.load(Ordering::Acquire);
+                state.store(*number, Ordering::Release);
+                // The round that was under way is over then.
+                while rounds.load(Ordering::Acquire) < before + 2 {
+                    std::thread::yield_now();
+                }
+                state.load(Ordering::Acquire) != *number
+            });
+            is_over.store(true, Ordering::Relaxed);
+            lost
+        });
+        assert_eq!(lost, None, "a store was undone");
     }
 
     #[test]

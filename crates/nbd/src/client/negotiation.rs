@@ -4,6 +4,8 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use fuse::Share;
 
@@ -19,6 +21,12 @@ const OPTION_REPLY_BYTES_MAX: u32 = 64 << 10;
 
 /// Most replies to an option.
 const OPTION_REPLIES_MAX: u32 = 1024;
+
+/// Longest time in which a server is asked again what a keeper has left.
+const LEFT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// Interval of these questions.
+const LEFT_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Why a server does not take requests of the kernel.
 const NOT_FOR_KERNEL: &str =
@@ -119,15 +127,35 @@ pub fn negotiate_attachment(stream: &mut UnixStream, name: &str, wishes: Wishes<
 /// server is of an older program, or has nothing. `opening`: see [`Wishes`].
 ///
 /// # Errors
-/// Errors of the stream. `InvalidData` with the reason if the server refuses, or sends something else.
+/// Errors of the stream. `ResourceBusy` if connections of the device were being handed over, or had a keeper,
+/// for ten seconds: it may be tried again. `InvalidData` with the reason if the server refuses, or sends
+/// something else.
 pub fn take_left(stream: &mut UnixStream, name: &str, opening: &str) -> io::Result<Vec<Share>> {
+    take_left_within(LEFT_PATIENCE, stream, name, opening)
+}
+
+fn take_left_within(
+    patience: Duration,
+    stream: &mut UnixStream,
+    name: &str,
+    opening: &str,
+) -> io::Result<Vec<Share>> {
     greet(stream)?;
     let mut client = Client { stream, replies: 0 };
     let data = [&[RETURNS], opening.as_bytes()].concat();
     if client.option(wire::OPT_ATTACH, &data)?.kind != wire::REP_ACK {
         return Ok(Vec::new());
     }
-    let reply = client.option(wire::OPT_LEFT, name.as_bytes())?;
+    let since = Instant::now();
+    let mut reply = client.option(wire::OPT_LEFT, name.as_bytes())?;
+    while reply.kind == wire::REP_ERR_POLICY {
+        if since.elapsed() >= patience {
+            let said = String::from_utf8_lossy(&reply.data);
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, format!("the server refuses: {said}")));
+        }
+        sleep(LEFT_INTERVAL);
+        reply = client.option(wire::OPT_LEFT, name.as_bytes())?;
+    }
     match reply.kind {
         wire::REP_ACK => {
             let count = reply.data.first_chunk().copied().map_or(0, u32::from_be_bytes);
@@ -295,5 +323,55 @@ impl<S: Read + Write> Client<'_, S> {
             kind if said.is_empty() => Err(protocol(format!("the server refuses (error {kind:#x})"))),
             _ => Err(protocol(format!("the server refuses: {said}"))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+    use crate::wire::option_reply::push_reply;
+
+    /// A server that says `busy` times that areas are being handed over, and then that nothing is left.
+    /// Returns how often it was asked.
+    fn serve(mut stream: UnixStream, busy: usize) -> io::Result<usize> {
+        let greeting = [wire::INIT_MAGIC, wire::OPTS_MAGIC].map(u64::to_be_bytes).concat();
+        stream.write_all(&[&greeting[..], &wire::FLAG_FIXED_NEWSTYLE.to_be_bytes()].concat())?;
+        stream.read_exact(&mut [0; 4])?;
+        let mut asked = 0;
+        let mut header = [0; 16];
+        while stream.read_exact(&mut header).is_ok() {
+            let word = |at: usize| u32::from_be_bytes([0, 1, 2, 3].map(|byte| header[at + byte]));
+            stream.read_exact(&mut vec![0; word(12) as usize])?;
+            asked += usize::from(word(8) == wire::OPT_LEFT);
+            let mut reply = Vec::new();
+            match word(8) {
+                wire::OPT_LEFT if asked <= busy => {
+                    push_reply(&mut reply, wire::OPT_LEFT, wire::REP_ERR_POLICY, &[b"busy"]);
+                }
+                wire::OPT_LEFT => push_reply(&mut reply, wire::OPT_LEFT, wire::REP_ACK, &[&[0; 4]]),
+                option => push_reply(&mut reply, option, wire::REP_ACK, &[]),
+            }
+            stream.write_all(&reply)?;
+        }
+        Ok(asked)
+    }
+
+    #[test]
+    fn a_server_that_hands_areas_over_is_asked_again() {
+        let ask = |busy, patience| {
+            let (mut ours, theirs) = UnixStream::pair().expect("sockets");
+            let server = thread::spawn(move || serve(theirs, busy));
+            let taken = take_left_within(patience, &mut ours, "", "").map(|shares| shares.len());
+            drop(ours);
+            (taken, server.join().expect("no panic").expect("a client"))
+        };
+        let (taken, asked) = ask(2, LEFT_PATIENCE);
+        assert_eq!((taken.expect("in time"), asked), (0, 3));
+        let (taken, asked) = ask(usize::MAX, Duration::ZERO);
+        let error = taken.expect_err("it may be tried again");
+        assert_eq!((error.kind(), asked), (io::ErrorKind::ResourceBusy, 1));
+        assert!(error.to_string().contains("busy"), "{error}");
     }
 }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use crate::connection::front_end::FrontEnd;
 use crate::error::ConnectionError;
 use crate::exports::export::Chosen;
-use crate::fence::areas::{AreaClaim, AreaId};
+use crate::fence::areas::{AreaClaim, AreaId, Areas, Claimed};
 use crate::fence::{Attached, BridgeArrival, DROP_TIME, Member, Question};
 use crate::limits::config::ServerConfig;
 use crate::peers::presence::Presence;
@@ -92,7 +92,18 @@ impl<D: Device> Entry<D> {
             None => None,
         };
         let claim = match &self.front_end {
-            Some(FrontEnd::Fuse(front_end)) => Some(self.claim(front_end.id, stream, config).await?),
+            Some(FrontEnd::Fuse(front_end)) => {
+                let areas = self.export.fence().areas();
+                match claim(areas, front_end.id, || presence(stream), config.fence_timeout).await {
+                    Claim::Claimed(claim) => Some(claim),
+                    Claim::Overtaken => return Ok(Begun::Left),
+                    Claim::UnderWay => {
+                        let error = ConnectionError::UnderWay(Vec::new());
+                        self.refuse(&error, stream).await?;
+                        return Err(error);
+                    }
+                }
+            }
             _ => None,
         };
         question.check_client(|| presence(stream));
@@ -111,27 +122,6 @@ impl<D: Device> Entry<D> {
             // A client that sends no more may have sent all its requests ahead. Connections that ask wait for
             // them too.
             _ => Ok(Begun::Transmission(Some(member))),
-        }
-    }
-
-    /// Claims an area, once no other connection serves it any more.
-    async fn claim<S: AsyncWrite + Unpin>(
-        &self,
-        area: AreaId,
-        stream: &mut S,
-        config: &ServerConfig,
-    ) -> Result<AreaClaim, ConnectionError> {
-        loop {
-            let mut over = match self.export.fence().areas().claim(area) {
-                Ok(claim) => return Ok(claim),
-                Err(over) => over,
-            };
-            // The channel carries nothing but its end.
-            if timeout(config.fence_timeout, over.changed()).await.is_err() {
-                let error = ConnectionError::UnderWay(Vec::new());
-                self.refuse(&error, stream).await?;
-                return Err(error);
-            }
         }
     }
 
@@ -234,6 +224,47 @@ impl<D: Device> Entry<D> {
     }
 }
 
+/// Result of [`claim`].
+#[derive(Debug)]
+enum Claim {
+    Claimed(AreaClaim),
+    /// Another connection has come for the area since.
+    Overtaken,
+    /// The connection that serves the area has not ended in time. The client may try again.
+    UnderWay,
+}
+
+/// Claims an area, once no other connection serves it any more. A client that has left cannot try again, and
+/// this process then has the last descriptors of the area: its connection waits on.
+async fn claim(
+    areas: &Arc<Areas>,
+    area: AreaId,
+    presence: impl Fn() -> Presence,
+    patience: Duration,
+) -> Claim {
+    let heir = areas.wait_for(area);
+    let since = Instant::now();
+    let mut is_late = false;
+    loop {
+        let mut over = match heir.claim() {
+            Claimed::Claim(claim) => return Claim::Claimed(claim),
+            Claimed::Overtaken => return Claim::Overtaken,
+            Claimed::Served(over) => over,
+        };
+        // The channel carries nothing but its end.
+        let is_over = timeout(LOOK.min(patience), over.changed()).await.is_ok();
+        if is_over || since.elapsed() < patience {
+            continue;
+        }
+        if !matches!(presence(), Presence::Left | Presence::MayHaveLeft) {
+            return Claim::UnderWay;
+        }
+        if !std::mem::replace(&mut is_late, true) {
+            tracing::warn!("a connection of the drive's device does not end: until it does, requests wait");
+        }
+    }
+}
+
 /// Sends the last reply of a negotiation.
 async fn send<S: AsyncWrite + Unpin>(
     stream: &mut S,
@@ -247,5 +278,63 @@ async fn send<S: AsyncWrite + Unpin>(
     match timeout(patience, sent).await {
         Ok(sent) => sent.map_err(|error: io::Error| error.into()),
         Err(_) => Err(ConnectionError::HandshakeTimeout),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+
+    use fuse::Area;
+    use futures::FutureExt;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn area() -> AreaId {
+        AreaId::of(&Area::create().expect("an area")).expect("a file")
+    }
+
+    /// Claims an area that nobody serves.
+    fn free(areas: &Arc<Areas>, area: AreaId) -> AreaClaim {
+        match claim(areas, area, || Presence::Here, PATIENCE).now_or_never() {
+            Some(Claim::Claimed(claim)) => claim,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_only_heir_waits_as_long_as_it_takes() {
+        let (areas, area) = (Arc::new(Areas::default()), area());
+        let stuck = free(&areas, area);
+        let mut waiting = pin!(claim(&areas, area, || Presence::Left, PATIENCE));
+        assert!(timeout(PATIENCE * 10, &mut waiting).await.is_err(), "nobody else has the area");
+        drop(stuck);
+        assert!(matches!(waiting.await, Claim::Claimed(_)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_is_there_is_refused_in_time() {
+        let (areas, area) = (Arc::new(Areas::default()), area());
+        let _stuck = free(&areas, area);
+        let since = Instant::now();
+        let refused = claim(&areas, area, || Presence::Here, PATIENCE).await;
+        assert!(matches!(refused, Claim::UnderWay), "{refused:?}");
+        assert!(since.elapsed() < PATIENCE * 2);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_has_left_makes_way_for_the_next() {
+        let (areas, area) = (Arc::new(Areas::default()), area());
+        let stuck = free(&areas, area);
+        let mut first = pin!(claim(&areas, area, || Presence::Left, PATIENCE));
+        assert!(timeout(PATIENCE * 2, &mut first).await.is_err());
+        let mut second = pin!(claim(&areas, area, || Presence::Here, PATIENCE));
+        assert!((&mut second).now_or_never().is_none());
+        let first = timeout(PATIENCE, first).await.expect("in time");
+        assert!(matches!(first, Claim::Overtaken), "{first:?}");
+        drop(stuck);
+        assert!(matches!(second.await, Claim::Claimed(_)));
     }
 }

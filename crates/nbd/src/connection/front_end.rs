@@ -17,7 +17,8 @@
 //! the same descriptors. The next keeper sends [`OPT_LEFT`](crate::protocol::OPT_LEFT), behind
 //! [`OPT_ATTACH`](crate::protocol::OPT_ATTACH) and with the name of the export. The reply has the number of
 //! shares that were left, in four bytes, and each follows as the client sends one. The client then brings
-//! them as its own.
+//! them as its own. While a connection waits for an area, or serves one whose keeper it takes to be there,
+//! the reply is `NBD_REP_ERR_POLICY`: the client asks again. The number is zero only if nothing is served.
 //!
 //! A [queue of a ublk device](crate::ublk_queue) is brought in the same way.
 //!
@@ -49,6 +50,9 @@ const DESCRIPTORS_BYTE: u8 = b'd';
 pub const GOODBYE: u8 = b'g';
 /// Most shares that are left by a keeper.
 pub(crate) const SHARES_MAX: u32 = 64;
+/// Why a server cannot tell what is left.
+pub(crate) const AREAS_UNDER_WAY: &str =
+    "connections of the drive's device are being handed over, or have not ended yet: try again";
 
 /// How a kind of stream carries descriptors: each time one byte, and with it two at most.
 pub(crate) struct Carrier<S> {

@@ -119,7 +119,7 @@ where
             && !serving.is_closing
             && let Some(share) = share.take()
         {
-            if claim.leave_to_next(share) {
+            if claim.leave_to_next(Arc::new(share)) {
                 tracing::warn!(export = ?entry.export.name, "{UNATTENDED}");
             }
             is_ticking = true;

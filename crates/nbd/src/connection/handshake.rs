@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use crate::audit::Refused;
 use crate::audit::refusal::RefusalReason;
 use crate::connection::entry::Entry;
-use crate::connection::front_end::{Carrier, FrontEnd, FuseFrontEnd, SHARES_MAX};
+use crate::connection::front_end::{AREAS_UNDER_WAY, Carrier, FrontEnd, FuseFrontEnd, SHARES_MAX};
 use crate::connection::ublk_queue::{QueueNumber, UblkFrontEnd};
 use crate::error::ConnectionError;
 use crate::exports::Exports;
@@ -329,7 +329,10 @@ impl<'a, D: Device> Handshake<'a, D> {
             push_error(out, OPT_LEFT, REP_ERR_UNKNOWN, "there is no such export");
             return Ok(());
         };
-        let mut left = export.fence().areas().left()?;
+        let Some(mut left) = export.fence().areas().left() else {
+            push_error(out, OPT_LEFT, REP_ERR_POLICY, AREAS_UNDER_WAY);
+            return Ok(());
+        };
         left.truncate(SHARES_MAX as usize);
         reply::push_reply(out, OPT_LEFT, REP_ACK, &[&(left.len() as u32).to_be_bytes()]);
         stream.write_all(out).await?;

@@ -241,7 +241,6 @@ fn the_end_of_a_keeper_that_was_killed_ends_nothing() {
     let served = Served::start(&device);
     let shares = mount.hand_over(2).expect("shares");
     let streams = served.bring_all(&shares);
-    assert!(served.left().is_empty(), "the keeper has them");
     let file = open(&mount);
     file.write_all_at(&[1; 8192], 0).expect("written");
     // A write that waits goes on waiting.
@@ -265,7 +264,6 @@ fn the_end_of_a_keeper_that_was_killed_ends_nothing() {
     }
     let shares = served.left();
     let streams = served.bring_all(&shares);
-    assert!(served.left().is_empty());
     // It was left to the connections that came.
     writing.join().expect("no panic").expect("written");
     assert_eq!([0, 5000, 15 << 16].map(|at| byte_at(&file, at)), [2, 1, 3]);
@@ -276,6 +274,24 @@ fn the_end_of_a_keeper_that_was_killed_ends_nothing() {
     assert!(!reading.is_finished(), "the next server answers that");
     let _streams = served.bring_all(&shares);
     assert_eq!(reading.join().expect("no panic"), 2);
+}
+
+#[test]
+fn nobody_is_told_that_nothing_is_left_while_something_is_served() {
+    let Some((_folder, mut mount)) = mounted() else { return };
+    let served = Served::start(&Arc::new(device()));
+    assert!(served.left().is_empty(), "nothing is served");
+    let shares = mount.hand_over(2).expect("shares");
+    let mut streams = served.bring_all(&shares);
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| served.left().len());
+        // One that asks later finds the same.
+        thread::sleep(Duration::from_millis(200));
+        streams.truncate(1);
+        thread::sleep(Duration::from_millis(200));
+        streams.clear();
+        assert_eq!(asking.join().expect("no panic"), 2);
+    });
 }
 
 #[test]

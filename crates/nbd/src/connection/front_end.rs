@@ -84,11 +84,11 @@ pub(crate) struct FuseFrontEnd {
     /// The same descriptors as the keeper has.
     pub(crate) share: Share,
     pub(crate) id: AreaId,
-    pub(crate) area: Area,
 }
 
 impl FuseFrontEnd {
-    /// Takes the descriptors of a share.
+    /// Takes the descriptors of a share. Another connection may serve the area: it is not mapped before it is
+    /// claimed.
     ///
     /// # Errors
     /// `InvalidInput` if they are something else: reading that could block, or return anything.
@@ -101,8 +101,8 @@ impl FuseFrontEnd {
         if !is_device || (major(found.st_rdev), minor(found.st_rdev)) != FUSE_DEVICE {
             return Err(invalid("not a FUSE device"));
         }
-        let mapped = Area::open(area.try_clone()?)?;
-        Ok(FuseFrontEnd { id: AreaId::of(&area)?, share: Share { device, area }, area: mapped })
+        Area::check(&area)?;
+        Ok(FuseFrontEnd { id: AreaId::of(&area)?, share: Share { device, area } })
     }
 }
 
@@ -183,8 +183,14 @@ mod tests {
         let Ok(fuse) = File::options().read(true).write(true).open("/dev/fuse") else { return };
         let fuse = || OwnedFd::from(fuse.try_clone().expect("cloned"));
         assert!(FuseFrontEnd::new(vec![fuse(), file()]).is_err(), "no area");
-        send(&one, &Share { device: fuse(), area: Area::create().expect("an area") }).expect("sent");
+        let share = Share { device: fuse(), area: Area::create().expect("an area") };
+        let allocated = || fstat(&share.area).expect("a memory").st_blocks;
+        let few = allocated();
+        send(&one, &share).expect("sent");
         FuseFrontEnd::new(receive(&other).expect("received")).expect("taken");
+        send(&one, &share).expect("sent");
+        receive_share(&other).expect("received");
+        assert_eq!(allocated(), few, "another connection may be serving it");
     }
 
     #[test]

@@ -15,6 +15,7 @@ use std::task::{Context, Poll};
 
 use fuse::Share;
 use futures::task::AtomicWaker;
+use log_limit::LogLimit;
 use parking_lot::Mutex;
 use rustix::fs::fstat;
 use tokio::sync::watch;
@@ -38,6 +39,7 @@ impl AreaId {
 #[derive(Debug, Default)]
 pub(crate) struct Areas {
     state: Mutex<State>,
+    failures: LogLimit,
 }
 
 #[derive(Debug, Default)]
@@ -190,6 +192,11 @@ impl AreaClaim {
         // First: a question after the look below wakes the task.
         self.leave.waker.register(cx.waker());
         if self.leave.is_asked.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+    }
+
+    /// Limit on the log of failures to serve an area of the device.
+    pub(crate) fn failures(&self) -> &LogLimit {
+        &self.areas.failures
     }
 }
 

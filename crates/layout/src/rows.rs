@@ -17,6 +17,8 @@ pub struct Rows {
     len: usize,
     /// Rows behind `len` are blank.
     pages: Vec<Option<Box<Page>>>,
+    /// See [`Rows::foreign_pages`].
+    foreign: Vec<usize>,
 }
 
 impl Rows {
@@ -66,6 +68,18 @@ impl Rows {
         let pages = (0..self.pages.len()).filter(|page| self.pages[*page].is_some());
         let rows = pages.flat_map(|page| (page * ROWS_A_PAGE..).zip(self.page(page)));
         rows.filter(|(_, row)| **row != SegmentRow::BLANK).map(|(segment, row)| (segment as u32, row))
+    }
+
+    /// Pages of the table that these rows were read from whose bytes differ from what this release encodes,
+    /// in rising order: a later release wrote what this one ignores. They are not part of a comparison of
+    /// rows.
+    pub fn foreign_pages(&self) -> &[usize] {
+        &self.foreign
+    }
+
+    /// Notes that the page appended last was read from other bytes than this release encodes.
+    pub(crate) fn note_foreign(&mut self) {
+        self.foreign.extend(self.pages.len().checked_sub(1));
     }
 
     /// Appends the rows of the next page, which may be the last one. All pages before it must be full.

@@ -2,7 +2,7 @@
 
 use crate::bytes::u32_at;
 use crate::row::{ROW_BYTES, SegmentRow};
-use crate::table::{PAGE_HEADER_BYTES, ROWS_A_PAGE, page_rows, table_pages};
+use crate::table::{PAGE_HEADER_BYTES, ROWS_A_PAGE, encode_page, page_rows, table_pages};
 use crate::{DecodeError, PAGE_BYTES, Rows};
 
 const WHAT: &str = "checkpoint table";
@@ -30,6 +30,7 @@ impl TableReader {
     /// at the end of `bytes`.
     pub fn take(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut rows = [SegmentRow::BLANK; ROWS_A_PAGE];
+        let mut encoded = [0; PAGE_BYTES];
         let left = table_pages(self.count) - self.pages;
         for b in bytes.chunks_exact(PAGE_BYTES).take(left) {
             let crc = crc32c::crc32c_append(crc32c::crc32c(&[0; 4]), &b[4..]);
@@ -44,6 +45,10 @@ impl TableReader {
                 *row = SegmentRow::decode(raw)?;
             }
             self.rows.push_page(&rows[..here]);
+            encode_page(self.pages, &rows[..here], &mut encoded);
+            if encoded[..] != b[..] {
+                self.rows.note_foreign();
+            }
             self.crc = crc32c::crc32c_append(self.crc, &crc.to_le_bytes());
             self.pages += 1;
         }

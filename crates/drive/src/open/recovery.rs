@@ -101,7 +101,7 @@ impl<M: Media> Drive<M> {
         let table = match &rewritten.checkpoint {
             Some(errors) => {
                 let whole = errors.each_ref().map(Option::is_none);
-                (Table::of(checkpoint.number, &checkpoint.rows, whole, [None; 2]), true)
+                (Table::of(checkpoint.number, &checkpoint.rows, whole, [None; 2], &[]), true)
             }
             None => (found.table, found.has_all_rows),
         };

@@ -211,7 +211,8 @@ pub(crate) async fn read_checkpoint<M: Media>(
     let rows = &found.iter().find(|(_, c)| c.number == newest).ok_or_else(none)?.1.rows;
     let rows_before = |copy| copy_of(newest.wrapping_sub(1), copy).map(|(_, c)| &c.rows);
     let before = [0, 1].map(|copy| rows_before(copy).filter(|_| has_before[copy]));
-    let table = Table::of(newest, rows, whole, before);
+    let foreign: Vec<usize> = found.iter().flat_map(|(_, c)| c.rows.foreign_pages()).copied().collect();
+    let table = Table::of(newest, rows, whole, before, &foreign);
     let checkpoint = found.into_iter().map(|(_, c)| c).find(|c| c.number == newest).ok_or_else(none)?;
     // After a crash a copy may be torn or older. That is no error of the backing.
     let corrected = copies == 1 && (checkpoint.clean || unread[(newest % 2) as usize].is_some());

@@ -57,12 +57,16 @@ pub(crate) struct Table {
 
 impl Table {
     /// The table of checkpoint `number` with these rows. `whole`: which copies in its own slot hold it. The
-    /// copies in the other slot hold the checkpoint before, if its rows are given.
+    /// copies in the other slot hold the checkpoint before, if its rows are given. `foreign`: pages of which
+    /// a place holds other bytes than this release encodes for the rows in them. No checksum is known that
+    /// fits all places, so the next checkpoints write these pages to each of them, as if they changed in the
+    /// next.
     pub(crate) fn of(
         number: u64,
         rows: &Rows,
         whole: [bool; COPIES],
         before: [Option<&Rows>; COPIES],
+        foreign: &[usize],
     ) -> Table {
         let pages = layout::table::table_pages(rows.len());
         let mut table =
@@ -73,6 +77,9 @@ impl Table {
             table.crcs[page] = encode_page(page, rows.page(page), &mut page_bytes);
             let same = known.is_some_and(|before| before.page(page) == rows.page(page));
             table.changed_at[page] = if same { number.saturating_sub(1) } else { number };
+        }
+        for &page in foreign {
+            table.change_page(page, number + 1);
         }
         let slot = (number % SLOTS as u64) as usize;
         for copy in 0..COPIES {

@@ -15,6 +15,8 @@ mod host;
 mod image;
 #[path = "../common/kinds.rs"]
 mod kinds;
+#[path = "../common/later.rs"]
+mod later;
 #[path = "../common/sparse.rs"]
 mod sparse;
 #[path = "../common/stored.rs"]
@@ -53,6 +55,7 @@ mod known_codecs;
 mod large_table;
 mod large_write;
 mod largest;
+mod later_bytes;
 mod left_memory;
 mod left_memory_mistakes;
 mod left_out;

@@ -22,7 +22,7 @@ use layout::{RecordKind, SegmentRow, SegmentUse};
 use media::{Media, MemoryMedia};
 
 /// Release and date for the manifest.
-const WRITTEN: &str = concat!(env!("CARGO_PKG_VERSION"), ", 2026-11-27");
+const WRITTEN: &str = concat!(env!("CARGO_PKG_VERSION"), ", 2026-11-29");
 /// Size of the smallest drive with segments of 512 KiB.
 const PHYSICAL: u64 = 13 * MIB;
 const LOGICAL: u64 = 16 * MIB;
@@ -90,6 +90,11 @@ const KINDS: &[Kind] = &[
         make: keep_allocated,
     },
     Kind { name: "noted", holds: "a last checkpoint that notes that it is durable, closed", make: noted },
+    Kind {
+        name: "later-bytes",
+        holds: "bytes and flags that this release does not use, everywhere; a table of three pages, closed",
+        make: later_bytes,
+    },
 ];
 
 #[test]
@@ -514,6 +519,17 @@ fn noted() -> Made {
     let mut host = new(&options());
     some(&mut host);
     host.close();
+    host.made()
+}
+
+fn later_bytes() -> Made {
+    let mut host = new(&CreateOptions { physical_size_bytes: 180 * MIB, ..options() });
+    some(&mut host);
+    host.close();
+    host.reopen();
+    host.write(100, &lines(100, 1));
+    host.close();
+    Image::of_any(&host.media).use_later_bytes();
     host.made()
 }
 

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 
+mod catalog;
 mod checkpoint;
 mod entry;
 mod format_reference;

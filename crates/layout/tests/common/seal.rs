@@ -25,6 +25,11 @@ pub(crate) fn superblock(bytes: &mut [u8]) {
     }
 }
 
+/// The catalog of dictionaries.
+pub(crate) fn catalog(block: &mut [u8]) {
+    page(block, 8);
+}
+
 /// The memory of a run: as many units as there is room for, if they have a page.
 pub(crate) fn memory(bytes: &mut [u8]) {
     bytes[..8].copy_from_slice(b"PUMEMORY");

@@ -8,6 +8,7 @@ pub(crate) mod core;
 pub(crate) mod cut;
 pub(crate) mod dictionaries;
 pub(crate) mod dictionary_use;
+pub(crate) mod emptying;
 pub(crate) mod found_record;
 pub(crate) mod frame_cache;
 pub(crate) mod freeing;

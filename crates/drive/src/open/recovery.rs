@@ -356,6 +356,7 @@ fn recover(
         mode: Mode::new(read_only),
         checkpoints: Checkpoints::new(options.checkpoint_bytes.max(64 << 10)),
         cleaning: None,
+        emptying: Default::default(),
         map_shrink: MapShrink::default(),
         lost: Lost::default(),
         accounts_tried: None,

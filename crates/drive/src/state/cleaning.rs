@@ -15,6 +15,12 @@ pub(crate) struct Pass {
     pub(crate) unreadable: bool,
     /// Everything must be moved, because the segment will be gone.
     pub(crate) must_move: bool,
+    /// The segment is bad: what lives in it leaves, even if it becomes larger by that.
+    pub(crate) must_leave: bool,
+    /// Reads that failed.
+    pub(crate) failed_reads: u32,
+    /// Records are looked for also where no pack says that there are any.
+    pub(crate) scans: bool,
     /// Units that stay: live map nodes, until the next checkpoint writes them elsewhere, and records that
     /// would only become larger.
     pub(crate) left_units: u64,
@@ -42,6 +48,8 @@ pub(crate) struct Cleaning {
     pub(crate) generation: u32,
     /// Byte of the backing where the next window begins.
     pub(crate) at: u64,
+    /// Records that end before this byte of the backing were found.
+    pub(crate) found_to: u64,
     pub(crate) window: Option<Window>,
     pub(crate) pass: Pass,
     /// There was no room to move anything.

@@ -13,6 +13,7 @@ use crate::state::checkpoints::Checkpoints;
 use crate::state::cleaning::Cleaning;
 use crate::state::cut::InProgress;
 use crate::state::dictionary_use::DictionaryUse;
+use crate::state::emptying::Emptying;
 use crate::state::full_backing::FullBacking;
 use crate::state::give_back::GiveBack;
 use crate::state::held::Held;
@@ -59,6 +60,7 @@ pub(crate) struct Core {
     pub(crate) checkpoints: Checkpoints,
     /// The segment that is partly cleaned.
     pub(crate) cleaning: Option<Cleaning>,
+    pub(crate) emptying: Emptying,
     pub(crate) map_shrink: MapShrink,
     pub(crate) lost: Lost,
     /// Newest pack when making the accounting exact was last tried without success.

@@ -441,6 +441,12 @@ impl Log {
         }
     }
 
+    /// Returns whether a head has a pack open in a segment: some of what lives there is not on the medium
+    /// yet.
+    pub(crate) fn has_open_pack_in(&self, segment: u32) -> bool {
+        self.heads.iter().any(|head| head.open.is_some() && head.current.segment == segment)
+    }
+
     /// Returns the segments to which heads append.
     pub(crate) fn open_segments(&self) -> Vec<NextSegment> {
         self.heads.iter().map(|head| head.current).filter(|current| current.is_some()).collect()

@@ -15,18 +15,16 @@ use crate::shared::{Shared, yield_now};
 use crate::state::batch::{Batch, sum};
 use crate::state::cleaning::{Cleaning, Pass, Window};
 use crate::state::core::Core;
-use crate::state::found_record::{FoundRecord, find_all};
+use crate::state::found_record::FoundRecord;
 use crate::state::log::Appender;
 use crate::state::map::Missing;
 use crate::state::node::Slot;
 use crate::state::segments::{Claim, Gain, SegmentState};
 
-/// Bytes of a segment read at once.
-const WINDOW_BYTES: usize = 2 << 20;
 /// Records moved in one critical section.
 pub(crate) const RECORDS_A_BATCH: usize = 64;
 /// Records examined in one step of cleaning, after which the caller may pause.
-const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
+pub(crate) const RECORDS_A_STEP: usize = 2 * RECORDS_A_BATCH;
 /// With fewer free segments, only what frees more than it changes in the map is moved: checkpoints would take
 /// the last ones.
 const KEPT_FOR_MAP: u32 = 2;
@@ -162,7 +160,9 @@ impl<M: Media> Shared<M> {
         if again {
             // What stayed moves now.
             work.at = core.geometry().segment_offset(work.segment);
-            work.pass = Pass { as_is: true, thorough: work.pass.thorough, ..Pass::default() };
+            let Pass { thorough, scans, .. } = work.pass;
+            work.pass = Pass { as_is: true, thorough, scans, ..Pass::default() };
+            work.found_to = 0;
             if core.is_at_hand(&work) {
                 work.pin = Some(core.segments.pin(work.segment));
                 core.cleaning = Some(work);
@@ -170,29 +170,20 @@ impl<M: Media> Shared<M> {
             return Ok(Cleaned::Part);
         }
         // If it is another filling by now, a checkpoint has freed the previous one.
-        if core.is_at_hand(&work) && core.end_cleaning(&work) {
-            Self::count(&self.corrupt_records, 1);
+        if core.is_at_hand(&work) {
+            if core.has_lost(&work) && !work.pass.scans {
+                // The header of a pack may be damaged, and not what is in the pack.
+                work.at = core.geometry().segment_offset(work.segment);
+                let Pass { as_is, thorough, .. } = work.pass;
+                work.pass = Pass { as_is, thorough, scans: true, ..Pass::default() };
+                core.cleaning = Some(work);
+                return Ok(Cleaned::Part);
+            }
+            if core.end_cleaning(&work) {
+                Self::count(&self.corrupt_records, 1);
+            }
         }
         Ok(Cleaned::Segment)
-    }
-
-    /// Reads the next window of a segment, and finds the records in it. Skips what cannot be read.
-    pub(crate) async fn next_window(&self, work: &mut Cleaning, end: u64) {
-        let (start, tag, uuid) = {
-            let core = self.core();
-            (core.geometry().segment_offset(work.segment), core.log.tag(), core.superblock.log_id())
-        };
-        let len = (WINDOW_BYTES as u64).min(end - work.at) as usize;
-        let Ok((bytes, _)) = self.read_range(work.at, len).await else {
-            work.pass.unreadable = true;
-            work.at += len as u64;
-            return;
-        };
-        let (segment, generation, at) = (work.segment, work.generation, work.at);
-        let mut found = Vec::new();
-        let offset = (at - start) as u32;
-        let used = find_all(&bytes, tag, &uuid, (segment, generation), at, offset, &mut found);
-        work.window = Some(Window { bytes, found, done: 0, end: at + used as u64 });
     }
 
     /// Moves the live records of a batch. Returns false if there is no room.
@@ -330,7 +321,7 @@ impl<M: Media> Shared<M> {
         let size = anew.as_ref().map_or(usize::MAX, |batch| batch.log_bytes);
         let size = if self.planted.has(PlantedBug::UnboundedCleaning) { size.min(1) } else { size };
         if size < found.header.record_len()
-            || (size == found.header.record_len() || pass.must_move) && !is_current
+            || (size == found.header.record_len() || pass.must_move || pass.must_leave) && !is_current
         {
             return anew.map(Fate::Anew);
         }
@@ -424,6 +415,7 @@ impl Core {
             segment,
             generation: self.segments.get(segment).generation(),
             at: self.geometry().segment_offset(segment),
+            found_to: 0,
             window: None,
             pass: Pass { as_is: self.is_short(), thorough: gain == Gain::LAST_ROOM, ..Pass::default() },
             stuck: false,
@@ -491,17 +483,23 @@ impl Core {
             || estimate > u64::from(self.geometry().segment_bytes) / 8
     }
 
+    /// Returns whether a segment was read to its end, and holds what was not found. Everything found was
+    /// moved, stays on purpose, or is dead and accounted as such. What still counts as live was not found, or
+    /// nobody knows whether it lives.
+    fn has_lost(&self, work: &Cleaning) -> bool {
+        let row = self.segments.get(work.segment);
+        u64::from(row.live_units()) > work.pass.left_units
+            && !work.pass.unreadable
+            && row.state() == SegmentState::Sealed
+    }
+
     /// A segment is done. Returns true if it is set aside because its contents cannot be read.
     fn end_cleaning(&mut self, work: &Cleaning) -> bool {
         self.counters.segments_cleaned_count += 1;
-        let row = self.segments.get(work.segment);
-        tracing::debug!(segment = work.segment, left_units = row.live_units(), "segment cleaned");
-        // Everything found was moved, stays on purpose, or is dead and accounted as such. What still counts
-        // as live was not found, or nobody knows whether it lives: another attempt would gain nothing.
-        let lost = u64::from(row.live_units()) > work.pass.left_units
-            && !work.pass.unreadable
-            && row.state() == SegmentState::Sealed;
-        if lost {
+        let left_units = self.segments.get(work.segment).live_units();
+        tracing::debug!(segment = work.segment, left_units, "segment cleaned");
+        if self.has_lost(work) {
+            // Another attempt would gain nothing.
             return self.set_aside_damaged(work);
         }
         // Everything that could be packed anew was.

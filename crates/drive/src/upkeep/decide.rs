@@ -35,6 +35,8 @@ pub(crate) enum Wanted {
     Nothing,
     Checkpoint,
     Clean,
+    /// To move what lives in a bad segment.
+    Empty,
     LoadOverlays,
     /// To account what died under leaves that are not loaded.
     Account,
@@ -70,6 +72,9 @@ impl Core {
             || (free <= critical && dead > 0)
         {
             return Wanted::Checkpoint;
+        }
+        if self.segment_to_empty().is_some() {
+            return Wanted::Empty;
         }
         if self.cleaning.is_some() {
             return Wanted::Clean;
@@ -219,6 +224,7 @@ impl<M: Media> Drive<M> {
                     Cleaned::Part => {}
                 }
             }
+            Wanted::Empty => shared.empty_step().await?,
             Wanted::Account => return Ok(shared.account().await),
             Wanted::Discard => return Ok(shared.discard_some()),
         }

@@ -17,14 +17,22 @@ impl<M: Media> Shared<M> {
     /// returned an error: another attempt may succeed.
     pub(crate) async fn holds_losses(&self, work: &Cleaning, end: u64) -> bool {
         let Cleaning { segment, generation, at, .. } = *work;
-        let pass = Pass::default();
-        // It is pinned by the work itself.
-        let mut look =
-            Cleaning { segment, generation, at, window: None, pass, stuck: false, is_new: false, pin: None };
+        let mut look = Cleaning {
+            segment,
+            generation,
+            at,
+            found_to: 0,
+            window: None,
+            pass: Pass { scans: true, ..Pass::default() },
+            stuck: false,
+            is_new: false,
+            // It is pinned by the work itself.
+            pin: None,
+        };
         let mut live_units = 0;
         while look.at < end {
             self.next_window(&mut look, end).await;
-            let Some(window) = look.window.take() else { return false };
+            let Some(window) = look.window.take().filter(|_| !look.pass.unreadable) else { return false };
             for batch in window.found.chunks(RECORDS_A_BATCH) {
                 live_units += loop {
                     let counted = self.core().live_units_of(batch, &look.pass);

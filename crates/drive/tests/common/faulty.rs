@@ -20,6 +20,8 @@ pub struct Faulty {
     pub fail_reads: AtomicBool,
     /// Reads that begin in one of these ranges fail.
     pub unreadable: Mutex<Vec<Range<u64>>>,
+    /// Reads that touch one of these ranges fail.
+    pub lost: Mutex<Vec<Range<u64>>>,
     /// Reads that begin in one of these ranges fail by turns, beginning with the next one if it is set.
     pub flaky: Mutex<Vec<(Range<u64>, bool)>>,
     /// Writes that touch one of these ranges fail.
@@ -48,6 +50,7 @@ impl Faulty {
             memory: MemoryMedia::new(size_bytes),
             fail_reads: AtomicBool::new(false),
             unreadable: Mutex::default(),
+            lost: Mutex::default(),
             flaky: Mutex::default(),
             unwritable: Mutex::default(),
             attempts: Mutex::default(),
@@ -115,7 +118,10 @@ impl Media for Faulty {
 
     async fn read(&self, offset: u64, buf: IoBuf) -> (IoBuf, io::Result<()>) {
         held(&self.hold_reads).await;
-        let readable = || is_outside(&self.unreadable, offset..offset + 1);
+        let readable = || {
+            is_outside(&self.lost, offset..offset + buf.len() as u64)
+                .and_then(|()| is_outside(&self.unreadable, offset..offset + 1))
+        };
         match fails(&self.fail_reads).and_then(|()| readable()).and_then(|()| by_turns(&self.flaky, offset)) {
             Ok(()) => self.memory.read(offset, buf).await,
             Err(error) => (buf, Err(error)),

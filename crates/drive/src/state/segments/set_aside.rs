@@ -28,6 +28,20 @@ impl Segments {
         ((self.set_aside.len() - bad) as u32, bad as u32)
     }
 
+    /// Number of bad segments.
+    pub(crate) fn bad_count(&self) -> u32 {
+        self.set_aside_counts().1
+    }
+
+    /// Bad segments in which something lives, all of it on the medium.
+    pub(crate) fn bad_with_live(&self) -> impl Iterator<Item = u32> {
+        let has_live = |s: &u32| {
+            let row = self.get(*s);
+            row.state == SegmentState::Bad && row.unwritten == 0 && row.live_units > 0
+        };
+        self.set_aside.iter().copied().filter(has_live)
+    }
+
     /// Room lost in segments that were set aside.
     pub(crate) fn set_aside_units(&self) -> u64 {
         let lost = |s: &u32| self.segment_units().saturating_sub(self.get(*s).live_units.into());

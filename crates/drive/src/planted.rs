@@ -17,6 +17,8 @@ pub enum PlantedBug {
     IgnoreTornPack,
     /// Recovery does not take a pack with damaged data of hosts, although it was durable.
     DamagedDataRefused,
+    /// Recovery does not take a pack of which a bit flipped in a header, although it was durable.
+    FlippedHeaderRefused,
     /// Recovery takes a pack with lost payloads although nothing proves that it was durable.
     TornPackTaken,
     /// TRIM changes the map but leaves no record in the log.

@@ -13,6 +13,7 @@ pub mod entry;
 pub mod geometry;
 mod limits;
 pub mod memory;
+pub mod mend;
 pub mod node;
 pub mod owner;
 pub mod pack;

@@ -284,7 +284,7 @@ fn decode_headers(bytes: &[u8], place: PackAddress<'_>) -> Result<PackHeader, De
 }
 
 /// The masks of a pack's records by their offsets in it.
-fn masks(place: PackAddress<'_>) -> impl Fn(u32) -> u32 {
+pub(crate) fn masks(place: PackAddress<'_>) -> impl Fn(u32) -> u32 {
     let tag = drive_tag(place.uuid);
     move |at| place_mask(tag, place.segment, place.generation, place.offset + at)
 }

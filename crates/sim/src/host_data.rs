@@ -1,11 +1,12 @@
 //! Recognition of host data in the drive's log. What is damaged in nothing else may cost what was stored, and
-//! not the drive.
+//! not the drive. The same holds for a flipped bit in a header that an opening mends, and that nothing else
+//! needs.
 
 use std::ops::Range;
 use std::sync::Arc;
 
 use layout::geometry::OWN_FIRST_BLOCK;
-use layout::pack::{PackAddress, decode_damaged_pack};
+use layout::pack::{PACK_HEADER_BYTES, PackAddress, decode_damaged_pack};
 use layout::record::RECORD_HEADER_BYTES;
 use layout::{PAGE_BYTES, PackHeader, RecordKind};
 
@@ -16,8 +17,14 @@ const PACK_PAGES_MAX: u64 = (512 << 10) / PAGE_BYTES as u64;
 type Page = Arc<[u8; PAGE_BYTES]>;
 
 /// Returns whether these bytes of a page are in the payload of one data record of a host, or in the padding
-/// behind it. False where that is not known: the pack's headers are not right, or there is none.
-pub(crate) fn is_host_data(page: &dyn Fn(u64) -> Option<Page>, at: u64, bytes: Range<usize>) -> bool {
+/// behind it; or, if one bit of them flips, in the header of a pack, or of a record of a host. False where
+/// that is not known: the pack's headers are not right, or there is none.
+pub(crate) fn is_host_data(
+    page: &dyn Fn(u64) -> Option<Page>,
+    at: u64,
+    bytes: Range<usize>,
+    is_one_bit: bool,
+) -> bool {
     let Some((first, header, pack)) = pack_around(page, at) else { return false };
     let before = (at - first) as usize * PAGE_BYTES;
     let bytes = before + bytes.start..before + bytes.end;
@@ -27,12 +34,20 @@ pub(crate) fn is_host_data(page: &dyn Fn(u64) -> Option<Page>, at: u64, bytes: R
         generation: header.generation,
         offset: header.offset,
     };
-    let mut is_data = false;
-    let decoded = decode_damaged_pack(&pack, place, |at, record, _| {
-        let data = at as usize + RECORD_HEADER_BYTES..at as usize + record.record_len();
+    let (mut is_data, mut are_all_right) = (false, true);
+    let holds = |part: &Range<usize>| part.start <= bytes.start && bytes.end <= part.end;
+    let decoded = decode_damaged_pack(&pack, place, |at, record, payload| {
+        let (begins, ends) = (at as usize, at as usize + record.record_len());
+        let data = begins + RECORD_HEADER_BYTES..ends;
         let is_of_host = record.kind == RecordKind::Data && record.block < OWN_FIRST_BLOCK;
-        is_data |= is_of_host && data.start <= bytes.start && bytes.end <= data.end;
+        is_data |= is_of_host && holds(&data);
+        // Found by the checksum of the record. Nobody looks for a range again.
+        let is_mended = is_one_bit && payload.is_some() && (is_of_host || record.kind == RecordKind::Range);
+        is_data |= is_mended && holds(&(begins..data.start));
+        are_all_right &= payload.is_some();
     });
+    // Found only if nothing else is damaged.
+    is_data |= is_one_bit && are_all_right && bytes.end <= PACK_HEADER_BYTES;
     decoded.is_ok() && is_data
 }
 
@@ -57,7 +72,8 @@ fn pack_around(page: &dyn Fn(u64) -> Option<Page>, at: u64) -> Option<(u64, Pack
 #[cfg(test)]
 mod tests {
     use layout::RecordHeader;
-    use layout::pack::{Head, NextSegment, PACK_HEADER_BYTES};
+    use layout::pack::{Head, NextSegment, drive_tag};
+    use layout::record::{place_mask, record_crc};
 
     use super::*;
 
@@ -77,6 +93,8 @@ mod tests {
             let header = RecordHeader { crc: 0, block, left_out: 0, payload_len, kind, codec: 0, extra: 0 };
             let mut record = vec![0; header.record_len()];
             header.encode(&mut record);
+            let mask = place_mask(drive_tag(&[3; 16]), 0, 1, (PACK_HEADER_BYTES + records.len()) as u32);
+            RecordHeader { crc: record_crc(&record, &header) ^ mask, ..header }.encode(&mut record);
             crc = crc32c::crc32c_append(crc, &record[..RECORD_HEADER_BYTES]);
             records.extend(record);
         }
@@ -105,10 +123,24 @@ mod tests {
     }
 
     fn is_data(pages: &[Page], bytes: Range<usize>) -> bool {
+        costs_data(pages, bytes, false)
+    }
+
+    fn costs_data(pages: &[Page], bytes: Range<usize>, is_one_bit: bool) -> bool {
         let page = |at: u64| pages.get(at.checked_sub(FIRST)? as usize).cloned();
         let at = bytes.start / PAGE_BYTES;
         let before = at * PAGE_BYTES;
-        is_host_data(&page, FIRST + at as u64, bytes.start - before..bytes.end - before)
+        is_host_data(&page, FIRST + at as u64, bytes.start - before..bytes.end - before, is_one_bit)
+    }
+
+    #[test]
+    fn one_bit_of_a_header_costs_no_more_unless_somebody_needs_its_record() {
+        let pages = pages();
+        let bit = |at: usize| costs_data(&pages, at..at + 1, true);
+        assert!(bit(50) && bit(111), "the pack's header");
+        assert!(bit(PACK_HEADER_BYTES) && bit(PACK_HEADER_BYTES + RECORD_HEADER_BYTES + 5));
+        let own = PACK_HEADER_BYTES + RECORD_BYTES;
+        assert!(!bit(own) && !bit(own + RECORD_BYTES), "the drive's own block, a node");
     }
 
     #[test]

@@ -368,7 +368,7 @@ fn rot_in_data_is_counted_apart_and_may_spare_all_else() {
     for in_data_only in [true, false] {
         let faults = Faults { rot_ppm: 1_000_000, rot_in_data_only: in_data_only, ..Faults::default() };
         let media = SimMedia::new(SIZE, SimRng::new(1), faults);
-        let media = Arc::new(media.with_data_classifier(|_, _, bytes| bytes.start >= DATA_FROM));
+        let media = Arc::new(media.with_data_classifier(|_, _, bytes, _| bytes.start >= DATA_FROM));
         let changed = on(&media, |media| async move {
             for index in 0..64 {
                 media.write(index * 4096, page(1, 1)).await.expect("write");

@@ -11,7 +11,7 @@ use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::medium::write_out::bad_segments_max;
 use crate::open::left_memory::{LeftMemory, WithMemory, header_of};
-use crate::open::replay::{DamagedPack, LoggedChange, PackPlace, Reader, Tail};
+use crate::open::replay::{DamagedPack, LoggedChange, MendedPack, PackPlace, Reader, Tail};
 use crate::open::rewrite::{Doubted, NotTaken, Rewritten, rewrite};
 use crate::open::slots::{
     NewestCheckpoint, find_successor, must_allow_writing, must_hold, other_superblocks, read_checkpoint,
@@ -110,6 +110,7 @@ impl<M: Media> Drive<M> {
         core.counters.corrected_reads_count += u64::from(superblock_corrected) + u64::from(found.corrected);
         core.counters.opens_count += u64::from(!options.read_only);
         core.note_damaged(&tail.damaged);
+        core.note_mended(&tail.mended);
         if let Some(fault) = core.roll_forward(&checkpoint, tail.changes, recovery_bytes_max(&options))? {
             if !accepts {
                 return Err(unread.unwrap_or(Error::Corrupt(fault)));
@@ -120,7 +121,8 @@ impl<M: Media> Drive<M> {
         core.note_lost_copies("the newest checkpoint", lost_checkpoint);
         core.note_rewritten(rewritten, &checkpoint, &tail.places)?;
         if core.mode.is_read_only() {
-            core.log.hold(with_memory.packs.all(), &mut core.segments);
+            let mended = tail.mended.iter().map(|pack| (pack.position, pack.buf.clone()));
+            core.log.hold(with_memory.packs.all().chain(mended), &mut core.segments);
         } else if let Some(left) = &left {
             left.taken_by(options.entropy)?;
             tracing::info!(
@@ -456,6 +458,15 @@ impl Core {
                 "damaged records in the newest log: {records}, the first in pack {} at byte {}; what they held cannot \
                  be read",
                 first.sequence, first.position
+            ));
+        }
+    }
+
+    /// Says which packs of the log had to be mended.
+    fn note_mended(&mut self, packs: &[MendedPack]) {
+        for MendedPack { sequence, position, .. } in packs {
+            self.note(format!(
+                "a bit had flipped in the headers of pack {sequence} at byte {position} of the backing; it is mended"
             ));
         }
     }

@@ -1,6 +1,7 @@
 //! Roll-forward: reads the packs after a checkpoint, in their order, up to the first that is missing or torn.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackAddress, PackHeader, decode_damaged_pack};
@@ -16,8 +17,10 @@ use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::planted::{Planted, PlantedBug};
 
+mod mending;
 mod vouching;
 
+pub(crate) use mending::MendedPack;
 pub(crate) use vouching::was_free;
 use vouching::{Proof, Seek};
 
@@ -69,6 +72,8 @@ pub(crate) struct Tail {
     pub(crate) damage: Option<String>,
     /// Packs of which data was damaged after they were durable.
     pub(crate) damaged: Vec<DamagedPack>,
+    /// Packs in the headers of which a bit flipped after they were durable.
+    pub(crate) mended: Vec<MendedPack>,
     /// There are packs behind the first missing one. A crash leaves such a gap. So does a failed write of a
     /// pack: then a newer checkpoint replaced that pack before anything behind it was reported durable.
     pub(crate) goes_on: bool,
@@ -104,6 +109,8 @@ struct Parsed {
     /// Its checksums are right, but no correct drive writes its contents.
     malformed: bool,
     payloads: Payloads,
+    /// What the medium should hold, if its headers had to be mended.
+    mended: Option<Arc<IoBuf>>,
 }
 
 /// State of a pack's payloads. A crash leaves packs that are not whole, and so does a medium that lost data
@@ -203,20 +210,30 @@ impl<'a, M: Media> Reader<'a, M> {
             for i in 0..HEADS {
                 self.peek(i).await?;
             }
-            let Some((i, is_whole)) = self.next(wanted) else { break };
-            if !is_whole && durable < wanted && !self.planted.has(PlantedBug::TornPackTaken) {
-                match self.vouched(checkpoint, wanted, Seek::Newest, &mut tail.goes_on).await? {
-                    Some(Proof { durable: Some(up_to), .. }) => durable = up_to,
-                    Some(Proof { why, durable: None }) => {
-                        tail.damage = Some(why);
-                        return Ok(tail);
+            let pack = match self.next(wanted) {
+                Some((i, is_whole)) => {
+                    if !is_whole && durable < wanted && !self.planted.has(PlantedBug::TornPackTaken) {
+                        match self.vouched(checkpoint, wanted, Seek::Newest, &mut tail.goes_on).await? {
+                            Some(Proof { durable: Some(up_to), .. }) => durable = up_to,
+                            Some(Proof { why, durable: None }) => {
+                                tail.damage = Some(why);
+                                return Ok(tail);
+                            }
+                            None => return Ok(tail),
+                        }
+                        // That was about the packs behind this one.
+                        tail.goes_on = false;
                     }
-                    None => return Ok(tail),
+                    let Peeked::Pack(pack) = std::mem::take(&mut self.cursors[i].next) else {
+                        return Ok(tail);
+                    };
+                    pack
                 }
-                // That was about the packs behind this one.
-                tail.goes_on = false;
-            }
-            let Peeked::Pack(pack) = std::mem::take(&mut self.cursors[i].next) else { break };
+                None => match self.missing(checkpoint, wanted, &mut durable, &mut tail).await? {
+                    Some(pack) => pack,
+                    None => return Ok(tail),
+                },
+            };
             self.taken = wanted;
             self.step(&pack.header);
             if pack.header.checkpoint > checkpoint.number {
@@ -233,13 +250,32 @@ impl<'a, M: Media> Reader<'a, M> {
             tail.checkpoint_vouched |= pack.header.checkpoint == checkpoint.number;
             tail.take(pack);
         }
-        let missing = tail.sequence + 1;
+    }
+
+    /// The next pack was not found: the log ends before it, or it was lost after it was durable, which is
+    /// noted as damage. If only bits of its headers have flipped since, returns it.
+    async fn missing(
+        &mut self,
+        checkpoint: &Checkpoint,
+        wanted: u64,
+        durable: &mut u64,
+        tail: &mut Tail,
+    ) -> Result<Option<Parsed>, Error> {
         if self.planted.has(PlantedBug::LostPacksAccepted) {
-            return Ok(tail);
+            return Ok(None);
         }
-        let proof = self.vouched(checkpoint, missing, Seek::Any, &mut tail.goes_on).await?;
-        tail.damage = proof.map(|proof| proof.why);
-        Ok(tail)
+        let proof = self.vouched(checkpoint, wanted, Seek::Any, &mut tail.goes_on).await?;
+        let Some(Proof { why, durable: proven }) = proof else { return Ok(None) };
+        if let Some(proven) = proven.filter(|_| !self.planted.has(PlantedBug::FlippedHeaderRefused))
+            && let Some(pack) = self.mended(wanted).await
+        {
+            *durable = proven.max(*durable);
+            // That was about the packs behind this one.
+            tail.goes_on = false;
+            return Ok(Some(pack));
+        }
+        tail.damage = Some(why);
+        Ok(None)
     }
 
     /// Returns at which cursor the pack with this number is, and whether it is whole.
@@ -326,22 +362,27 @@ impl<'a, M: Media> Reader<'a, M> {
         self.cover(i, segment.segment, offset, header.len).await?;
         let Some((_, from, window)) = &self.cursors[i].window else { return Ok(None) };
         let bytes = &window[(offset - from) as usize..];
+        if self.planted.has(PlantedBug::IgnoreTornPack) && header.generation == segment.generation {
+            return Ok(Some(parse_unchecked(bytes, header, &self.bounds)));
+        }
+        Ok(self.parse(i, segment, offset, bytes))
+    }
+
+    /// Returns the pack at a place of a head's segment with which `bytes` begins, if its headers are right.
+    fn parse(&self, i: usize, segment: NextSegment, offset: u32, bytes: &[u8]) -> Option<Parsed> {
         let place = PackAddress {
             uuid: &self.uuid,
             segment: segment.segment,
             generation: segment.generation,
             offset,
         };
-        if self.planted.has(PlantedBug::IgnoreTornPack) && header.generation == segment.generation {
-            return Ok(Some(parse_unchecked(bytes, header, &self.bounds)));
-        }
         let start = self.geometry.segment_offset(segment.segment) + u64::from(offset);
         let (mut changes, mut held) = (Vec::new(), Vec::new());
         let (mut malformed, mut payloads) = (false, Payloads::Whole);
-        let mut rest = header.records;
-        let is_needed = header.sequence <= self.needed;
+        let PackHeader { records: mut rest, continued, sequence, .. } = PackHeader::decode(bytes).ok()?;
+        let is_needed = sequence <= self.needed;
         let decoded = decode_damaged_pack(bytes, place, |at, record, payload| {
-            let to = if rest > header.continued { &mut changes } else { &mut held };
+            let to = if rest > continued { &mut changes } else { &mut held };
             rest -= 1;
             if payload.is_none() {
                 payloads = payloads.without(&record, is_needed);
@@ -354,13 +395,9 @@ impl<'a, M: Media> Reader<'a, M> {
         if payloads != Payloads::Whole && self.planted.has(PlantedBug::DamagedDataRefused) {
             payloads = Payloads::MapLost;
         }
-        match decoded {
-            Ok(header) if header.head == self.cursors[i].head => {
-                let crc = crc32c::crc32c(&bytes[..header.len as usize]);
-                Ok(Some(Parsed { header, position: start, crc, changes, held, malformed, payloads }))
-            }
-            _ => Ok(None),
-        }
+        let header = decoded.ok().filter(|header| header.head == self.cursors[i].head)?;
+        let crc = crc32c::crc32c(&bytes[..header.len as usize]);
+        Some(Parsed { header, position: start, crc, changes, held, malformed, payloads, mended: None })
     }
 
     /// Returns the header of what may be a pack.
@@ -410,6 +447,9 @@ impl Tail {
         self.bytes += u64::from(pack.header.len);
         self.places.push(PackPlace { position: pack.position, len: pack.header.len, crc: pack.crc });
         let (sequence, position) = (pack.header.sequence, pack.position);
+        if let Some(buf) = pack.mended {
+            self.mended.push(MendedPack { at: self.places.len() - 1, sequence, position, buf });
+        }
         if let Payloads::DataLost(records) = pack.payloads {
             self.damaged.push(DamagedPack { sequence, position, records });
         }
@@ -502,5 +542,6 @@ fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed 
         held: Vec::new(),
         malformed: false,
         payloads: Payloads::Whole,
+        mended: None,
     }
 }

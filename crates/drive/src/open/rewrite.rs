@@ -26,7 +26,7 @@ use media::{IoBuf, Media};
 use crate::error::Error;
 use crate::medium::write_out::FAILED_PACKS_MAX;
 use crate::open::copies::{sync, with_room, write, write_superblock};
-use crate::open::replay::{PackPlace, Tail};
+use crate::open::replay::{MendedPack, PackPlace, Tail};
 use crate::open::slots::read_pages;
 use crate::open::whole::write_checkpoint;
 use crate::planted::{Planted, PlantedBug};
@@ -39,6 +39,8 @@ pub(crate) struct Doubted<'a> {
     packs: &'a [PackPlace],
     /// Number of the first among them that is in doubt. All behind it are.
     from: usize,
+    /// What some of them should hold.
+    mended: &'a [MendedPack],
 }
 
 impl<'a> Doubted<'a> {
@@ -55,10 +57,13 @@ impl<'a> Doubted<'a> {
         };
         let is_closed = checkpoint.clean && planted.has(PlantedBug::CloseTrusted);
         let from = usize::try_from(vouched.saturating_sub(checkpoint.sequence)).unwrap_or(usize::MAX);
+        // What was mended is not on the medium.
+        let first_mended = tail.mended.first().map_or(tail.places.len(), |pack| pack.at);
         Doubted {
             checkpoint: !tail.checkpoint_vouched && !is_durable && !is_closed,
             packs: &tail.places,
-            from: from.min(tail.places.len()),
+            from: from.min(first_mended),
+            mended: &tail.mended,
         }
     }
 
@@ -102,7 +107,7 @@ pub(crate) async fn rewrite<M: Media>(
     media: &M,
     superblock: &Superblock,
     checkpoint: (&Checkpoint, usize),
-    Doubted { checkpoint: is_in_doubt, packs, from }: Doubted<'_>,
+    Doubted { checkpoint: is_in_doubt, packs, from, mended }: Doubted<'_>,
 ) -> Result<Rewritten, Error> {
     let mut rewritten = Rewritten { bytes: (SUPERBLOCK_COPIES * PAGE_BYTES) as u64, ..Rewritten::default() };
     let first = superblock_to_write_first(media, superblock).await;
@@ -122,7 +127,7 @@ pub(crate) async fn rewrite<M: Media>(
     let not_taken = &mut rewritten.packs;
     let mut pending = vec![(from, packs.len())];
     while let Some((from, until)) = pending.pop() {
-        let error = match rewrite_packs(media, &packs[from..until]).await? {
+        let error = match rewrite_packs(media, &packs[from..until], mended).await? {
             Ok(()) => continue,
             // No place is bad. What was read stays as it is, and the next opening writes it.
             Err(Error::BackingFull) => return Err(Error::BackingFull),
@@ -135,7 +140,7 @@ pub(crate) async fn rewrite<M: Media>(
         } else if let Some(pack) = packs.get(from)
             && not_taken.len() < FAILED_PACKS_MAX as usize
         {
-            let buf = Arc::new(read_again(media, std::slice::from_ref(pack)).await?);
+            let buf = Arc::new(read_again(media, std::slice::from_ref(pack), mended).await?);
             not_taken.push(NotTaken { at: from, buf, error });
         } else {
             return Err(error);
@@ -162,7 +167,11 @@ async fn superblock_to_write_first<M: Media>(media: &M, superblock: &Superblock)
 }
 
 /// Writes packs again durably, consecutive ones at once. The inner result is that of the medium.
-async fn rewrite_packs<M: Media>(media: &M, packs: &[PackPlace]) -> Result<Result<(), Error>, Error> {
+async fn rewrite_packs<M: Media>(
+    media: &M,
+    packs: &[PackPlace],
+    mended: &[MendedPack],
+) -> Result<Result<(), Error>, Error> {
     let mut rest = packs;
     while let [first, ..] = rest {
         let (mut end, mut count) = (first.position, 0);
@@ -173,7 +182,7 @@ async fn rewrite_packs<M: Media>(media: &M, packs: &[PackPlace]) -> Result<Resul
             end += u64::from(pack.len);
             count += 1;
         }
-        let buf = read_again(media, &rest[..count]).await?;
+        let buf = read_again(media, &rest[..count], mended).await?;
         if let Err(error) = write(media, first.position, Arc::new(buf)).await {
             return Ok(Err(error));
         }
@@ -182,11 +191,11 @@ async fn rewrite_packs<M: Media>(media: &M, packs: &[PackPlace]) -> Result<Resul
     Ok(sync(media).await)
 }
 
-/// Reads consecutive packs. After a failed sync, reads may show something else than before.
-async fn read_again<M: Media>(media: &M, packs: &[PackPlace]) -> Result<IoBuf, Error> {
+/// Reads consecutive packs, and mends them. After a failed sync, reads may show something else than before.
+async fn read_again<M: Media>(media: &M, packs: &[PackPlace], mended: &[MendedPack]) -> Result<IoBuf, Error> {
     let len = packs.iter().map(|pack| pack.len as usize).sum();
     let start = packs.first().map_or(0, |pack| pack.position);
-    let buf = read_pages(media, start, len).await?;
+    let mut buf = read_pages(media, start, len).await?;
     for pack in packs {
         let at = (pack.position - start) as usize;
         if crc32c::crc32c(&buf[at..at + pack.len as usize]) != pack.crc {
@@ -195,6 +204,9 @@ async fn read_again<M: Media>(media: &M, packs: &[PackPlace]) -> Result<IoBuf, E
                 "byte {position:#x} of the backing was read as one thing, then as another: a write was lost; open the \
                  drive again"
             )));
+        }
+        if let Some(right) = mended.iter().find(|mended| mended.position == pack.position) {
+            buf[at..at + pack.len as usize].copy_from_slice(&right.buf);
         }
     }
     Ok(buf)

@@ -63,6 +63,7 @@ mod lost_copies;
 mod lost_page;
 mod make_drives;
 mod map;
+mod mended_log;
 mod missing_newest;
 mod offload;
 mod owner;

@@ -12,6 +12,7 @@ mod entry;
 mod format_reference;
 mod geometry;
 mod memory;
+mod mend;
 mod mix;
 mod node;
 mod owner;

@@ -11,6 +11,9 @@ use crate::PAGE_BYTES;
 const ROT_ATTEMPTS: usize = 8;
 /// The same if only data may.
 const ROT_ATTEMPTS_IN_DATA: usize = 64;
+/// First bytes of a page that are preferred for flipped bits in the newest entries of the log: the head of an
+/// entry that begins there.
+const HEAD_BYTES: usize = 128;
 /// Entries of the log that count as its newest.
 const NEWEST_ENTRIES: u64 = 64;
 /// Most pages that accept no writes.
@@ -138,7 +141,11 @@ impl State {
             }
             let sector = self.rng.index(PAGE_BYTES / TEAR_BYTES) * TEAR_BYTES;
             match self.rng.below(3) {
-                0 => page[self.rng.index(PAGE_BYTES)] ^= 1 << self.rng.below(8),
+                0 => {
+                    let is_head = !newest.is_empty() && self.rng.chance(1, 2);
+                    let within = if is_head { HEAD_BYTES } else { PAGE_BYTES };
+                    page[self.rng.index(within)] ^= 1 << self.rng.below(8);
+                }
                 1 => page[sector..sector + TEAR_BYTES].fill(0),
                 _ => page[sector..sector + TEAR_BYTES].fill_with(|| self.rng.next_u64() as u8),
             }
@@ -162,14 +169,16 @@ impl State {
         new.filter(|&at| self.is_fair_game(at)).collect()
     }
 
-    /// Returns whether a durable page differs from this content in data of users at most.
+    /// Returns whether a durable page differs from this content in data of users at most, or in what costs no
+    /// more than such data.
     fn is_data(&self, at: u64, content: &[u8; PAGE_BYTES]) -> bool {
         let page = |at| self.durable.get(&at).map(|durable| durable.page.clone());
         let Some(old) = page(at) else { return false };
         let differs = |byte: &usize| old[*byte] != content[*byte];
         let Some(first) = (0..PAGE_BYTES).find(differs) else { return true };
         let last = (0..PAGE_BYTES).rfind(differs).unwrap_or(first);
-        self.is_data.is_some_and(|is_data| is_data(&page, at, first..last + 1))
+        let bits = (old[first] ^ content[first]).count_ones();
+        self.is_data.is_some_and(|is_data| is_data(&page, at, first..last + 1, first == last && bits == 1))
     }
 
     fn misdirect(&mut self) {

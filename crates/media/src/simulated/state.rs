@@ -84,9 +84,9 @@ pub struct LogNumbers {
 /// Reads the log numbers in the pages of a write.
 pub type ReadLogNumbers = fn(&[&[u8]]) -> LogNumbers;
 
-/// Returns whether a range of bytes of a page holds nothing but data of users, by the content of the backing:
-/// that of any page, the number of this page, and the range in it.
-pub type IsData = fn(&dyn Fn(u64) -> Option<Arc<[u8; PAGE_BYTES]>>, u64, Range<usize>) -> bool;
+/// Returns whether damage to a range of bytes of a page costs nothing but data of users, by the content of
+/// the backing: that of any page, the number of this page, the range in it, and whether one bit of it flips.
+pub type IsData = fn(&dyn Fn(u64) -> Option<Arc<[u8; PAGE_BYTES]>>, u64, Range<usize>, bool) -> bool;
 
 impl LogNumbers {
     pub(super) fn number_of(&self, page: usize) -> Option<u64> {

@@ -176,6 +176,8 @@ impl Core {
         let has = |other: &u64| self.map.peek(*other) == Slot::Known(entry);
         let live = || (first..first + entry.blocks()).filter(has);
         let whole = live().next() == Some(block) && live().all(is_covered);
-        if whole { entry.units() } else { 0 }
+        // What dies in a segment that is set aside gives no room: the limit falls by it.
+        let is_lost = self.segments.get(self.segments.of(entry)).is_set_aside();
+        if whole && !is_lost { entry.units() } else { 0 }
     }
 }

@@ -110,7 +110,7 @@ impl Segment {
     }
 
     /// Returns whether it is out of use for good.
-    pub(super) fn is_set_aside(&self) -> bool {
+    pub(crate) fn is_set_aside(&self) -> bool {
         matches!(self.state, SegmentState::Damaged | SegmentState::Bad)
     }
 

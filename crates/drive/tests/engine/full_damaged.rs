@@ -15,20 +15,23 @@ use layout::RecordKind;
 use media::MemoryMedia;
 
 const BLOCK: u64 = 4096;
+/// A drive of 63 segments.
 const PHYSICAL: u64 = 64 << 20;
-const LOGICAL: u64 = 128 << 20;
+/// A drive of 127 segments, a third of them damaged.
+const LARGE: (u64, usize) = (128 << 20, 42);
 
 fn write(drive: &Drive<Erased>, block: u64, version: u64) -> Result<(), Error> {
     run(drive.write(block * BLOCK, &random(block + version * 100_000, BLOCK as usize), false))
 }
 
 /// A drive filled until it refuses, closed; and the number of blocks.
-fn full() -> (Arc<MemoryMedia>, u64) {
-    let media = Arc::new(MemoryMedia::new(PHYSICAL));
-    let create = CreateOptions { segment_bytes: Some(1 << 20), ..create_options(PHYSICAL, LOGICAL) };
+fn full(physical: u64) -> (Arc<MemoryMedia>, u64) {
+    let media = Arc::new(MemoryMedia::new(physical));
+    let create = CreateOptions { segment_bytes: Some(1 << 20), ..create_options(physical, 2 * physical) };
     run(Drive::create(&*media, &create)).expect("create");
     let drive = open(&media, 1);
-    let blocks = (0..LOGICAL / BLOCK).find(|block| write(&drive, *block, 0).is_err()).expect("it is full");
+    let blocks =
+        (0..2 * physical / BLOCK).find(|block| write(&drive, *block, 0).is_err()).expect("it is full");
     run(drive.close()).expect("close");
     (media, blocks)
 }
@@ -49,8 +52,8 @@ fn damage(media: &Arc<MemoryMedia>, segments: usize, blocks: u64) -> BTreeSet<u6
 
 #[test]
 fn trim_has_room_after_overwrites_have_met_all_the_damage() {
-    for segments in [1, 6, 15, 30] {
-        let (media, blocks) = full();
+    for (physical, segments) in [1, 6, 15, 30, 40, 55, 63].map(|n| (PHYSICAL, n)).into_iter().chain([LARGE]) {
+        let (media, blocks) = full(physical);
         let lost = damage(&media, segments, blocks);
         let drive = open(&media, 2);
         // Known damage, as a scrub would find it.
@@ -75,10 +78,11 @@ fn trim_has_room_after_overwrites_have_met_all_the_damage() {
                 .unwrap_or_else(|error| panic!("trim: {error}, {:?}", state()));
         }
         maintain(&drive);
-        run(drive.trim(0, LOGICAL, false)).expect("trim");
+        run(drive.trim(0, 2 * physical, false)).expect("trim");
         maintain(&drive);
         // What was trimmed can be written, but for what is lost with the segments that were set aside.
-        let room = blocks * (63 - segments as u64) / 63 / 2;
+        // Of the rest, a fifth of the drive is kept in reserve.
+        let room = blocks * (50 - segments.min(50) as u64) / 63 / 2;
         (0..room).for_each(|block| write(&drive, block, 2).expect("write"));
         run(drive.close()).expect("close");
         open(&media, 3);

@@ -156,6 +156,12 @@ impl<'a, M: Media, F: FnMut(Met)> Walk<'a, M, F> {
                         self.owe(id, &mut entries, pairs, cleared);
                         entries
                     }
+                    // Nothing needs it any more, except the counts of what it led to.
+                    Err(_) if cleared || pairs.len() == NODE_ENTRIES => {
+                        let mut entries = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
+                        self.owe(id, &mut entries, pairs, false);
+                        entries
+                    }
                     Err(why) => {
                         let position = image.position_bytes();
                         let blocks = self.shared.core().blocks();

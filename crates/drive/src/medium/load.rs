@@ -12,6 +12,7 @@ use crate::medium::record_fault::RecordFault;
 use crate::shared::Shared;
 use crate::state::core::Core;
 use crate::state::map::Missing;
+use crate::state::node::Form;
 use crate::state::pins::Pin;
 
 /// Returns the mask of a record's place.
@@ -86,6 +87,24 @@ impl Core {
     }
 }
 
+impl Core {
+    /// The image of a node is damaged. If everything in it was replaced, only the accounting of that is lost:
+    /// the node is complete without it, and what the image led to counts as live for good. Returns false if
+    /// it is still needed.
+    fn give_up_image(&mut self, missing: Missing) -> bool {
+        let is_replaced = self.map.form(missing.id).is_some_and(Form::replaces_image);
+        if is_replaced {
+            let nothing = Box::new([Entry::UNMAPPED; NODE_ENTRIES]);
+            self.map.install_image(missing, nothing, |_, _| {});
+            self.note(format!(
+                "the damaged map node {:?} was replaced; what it led to counts as live until the drive is wiped",
+                missing.id
+            ));
+        }
+        is_replaced
+    }
+}
+
 impl<M: Media> Shared<M> {
     /// Reads whole pages around `[position, position + len)`. Returns the buffer, and the offset of the range
     /// in it.
@@ -109,9 +128,12 @@ impl<M: Media> Shared<M> {
 
     /// Loads a node into the map, unless another request has done so meanwhile.
     pub(crate) async fn load(&self, missing: Missing) -> Result<(), Error> {
-        let loaded = self.load_image(missing).await;
+        let mut loaded = self.load_image(missing).await;
         let mut core = self.core();
         let now = core.ticks;
+        if matches!(loaded, Err(Error::Corrupt(_))) && core.give_up_image(missing) {
+            loaded = Ok(());
+        }
         match &loaded {
             Ok(()) => core.lost.found(missing.id),
             Err(error) => core.lost.failed(missing.id, now, error),

@@ -101,6 +101,14 @@ impl Form {
         self.base() == Base::Empty
     }
 
+    /// Returns whether every slot is known, and the image on the medium is needed for accounting alone.
+    pub(crate) fn replaces_image(&self) -> bool {
+        match self {
+            Form::Sparse { pairs, base: Base::Media } => pairs.len() == NODE_ENTRIES,
+            form => form.base() == Base::MediaCleared,
+        }
+    }
+
     pub(crate) fn get(&self, slot: usize) -> Slot {
         match self {
             Form::Page(entries) => Slot::Known(entries[slot]),

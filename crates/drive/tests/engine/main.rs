@@ -60,6 +60,7 @@ mod left_memory;
 mod left_memory_mistakes;
 mod left_out;
 mod lost_copies;
+mod lost_leaf;
 mod lost_page;
 mod make_drives;
 mod map;

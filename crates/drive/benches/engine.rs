@@ -50,6 +50,7 @@ fn new_drive_with(policy: Policy, clock: bool, offload: Option<Arc<dyn offload::
         created_unix_seconds: 0,
         endurance_bytes: 0,
         keep_allocated: false,
+        far_copies: None,
     };
     let options = OpenOptions {
         clock: clock.then_some(now as drive::Clock),
@@ -408,6 +409,7 @@ fn space() {
             created_unix_seconds: 0,
             endurance_bytes: 0,
             keep_allocated: false,
+            far_copies: None,
         };
         wait(async {
             Drive::create(&*media, &options).await?;

@@ -43,6 +43,7 @@ fn new_drive() -> Drive<MemoryMedia> {
         created_unix_seconds: 0,
         endurance_bytes: 0,
         keep_allocated: false,
+        far_copies: None,
     };
     wait(async {
         Drive::create(&*media, &create).await?;

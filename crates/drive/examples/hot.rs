@@ -82,6 +82,7 @@ fn main() {
         created_unix_seconds: 0,
         endurance_bytes: 0,
         keep_allocated: false,
+        far_copies: None,
     };
     run(Drive::create(&*media, &create)).expect("create");
     let drive = run(Drive::open(media.clone(), options())).expect("open");

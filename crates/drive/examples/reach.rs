@@ -49,6 +49,7 @@ fn new_drive(bytes: u64) -> Drive<MemoryMedia> {
         created_unix_seconds: 0,
         endurance_bytes: 0,
         keep_allocated: false,
+        far_copies: None,
     };
     run(Drive::create(&*media, &create)).expect("create");
     run(Drive::open(media, OpenOptions::new(1, Arc::new(run)))).expect("open")

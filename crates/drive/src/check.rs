@@ -195,6 +195,7 @@ impl<M: Media> Drive<M> {
                 SegmentState::Free | SegmentState::Waiting | SegmentState::Promised => {
                     report.segments_free_count += 1
                 }
+                SegmentState::Bad if core.geometry().is_far(segment) => {}
                 SegmentState::Damaged | SegmentState::Bad => report.segments_damaged_count += 1,
                 SegmentState::Open | SegmentState::Sealed => {}
             }

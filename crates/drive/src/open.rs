@@ -1,6 +1,7 @@
 pub(crate) mod close;
 pub(crate) mod copies;
 pub(crate) mod create;
+pub(crate) mod far;
 pub(crate) mod left_memory;
 pub(crate) mod owner;
 pub(crate) mod recovery;
@@ -9,5 +10,6 @@ pub(crate) mod resize;
 pub(crate) mod rewrite;
 pub(crate) mod set_codec;
 pub(crate) mod slots;
+pub(crate) mod superblocks;
 pub(crate) mod whole;
 pub(crate) mod wipe;

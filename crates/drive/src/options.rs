@@ -47,6 +47,9 @@ pub struct CreateOptions {
     pub endurance_bytes: u64,
     /// Freed space is not discarded in the backing: it was allocated on purpose.
     pub keep_allocated: bool,
+    /// Whether there are copies of superblock and checkpoints far from the start. `None`: if they take little
+    /// of the drive. Never if there is no room for them.
+    pub far_copies: Option<bool>,
 }
 
 impl CreateOptions {
@@ -65,7 +68,12 @@ impl CreateOptions {
                 exact_size(backing_bytes)
             )));
         }
-        let geometry = Geometry::new(physical, self.segment_bytes).map_err(invalid)?;
+        let geometry = match self.far_copies {
+            None => Geometry::new(physical, self.segment_bytes),
+            Some(false) => Geometry::without_far(physical, self.segment_bytes),
+            Some(true) => Geometry::without_far(physical, self.segment_bytes).and_then(Geometry::with_far),
+        };
+        let geometry = geometry.map_err(invalid)?;
         validate_capacity(self.logical_capacity_bytes).map_err(invalid)?;
         if self.sector_bytes != 512 && self.sector_bytes != 4096 {
             return Err(Error::Invalid(format!(

@@ -96,6 +96,8 @@ pub enum PlantedBug {
     ChallengeUnanswered,
     /// Cleaning chooses the segment with most that lives, and not the one with most to gain.
     FullestCleaned,
+    /// A checkpoint counts, and what it frees is used again, without its far copy.
+    FarCopyForgotten,
     /// The blocks that a request merges are compared in one critical section, and replaced in the next.
     ComparedEarly,
 }

@@ -349,7 +349,13 @@ impl Checkpoint {
         if !self.root.is_unmapped() && !geometry.holds(self.root) {
             return bad("root lies outside the segments");
         }
-        let outside = |next: NextSegment| next.is_some() && next.segment >= geometry.segments();
+        let is_aside = |segment: u32| self.rows[segment as usize].is_aside();
+        if !geometry.far_segments().all(is_aside) {
+            return bad("segments of the far copies are in use");
+        }
+        let outside = |next: NextSegment| {
+            next.is_some() && (next.segment >= geometry.segments() || geometry.is_far(next.segment))
+        };
         for head in &self.heads {
             if outside(head.current) || outside(head.next) {
                 return bad("a head is in no segment of the drive");

@@ -5,7 +5,7 @@ use crate::table::with_header_bytes;
 use crate::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, DecodeError, Entry};
 
 /// Offset of the first checkpoint area, in bytes.
-const CHECKPOINT_AREA_OFFSET: u64 = 128 * 1024;
+pub(crate) const CHECKPOINT_AREA_OFFSET: u64 = 128 * 1024;
 /// The first segment begins at a multiple of this.
 const SEGMENTS_ALIGN: u64 = 1024 * 1024;
 /// Fewest segments a drive can work with: three heads with a successor each, a reserve, and room for data.
@@ -35,11 +35,17 @@ pub struct Geometry {
     pub segment_bytes: u32,
     /// Rows that a checkpoint area has room for: the most segments the drive can grow to.
     pub max_segments: u32,
+    /// Where the [far copies](crate::far) of superblock and checkpoints begin, in bytes; `None` if there are
+    /// none.
+    pub far: Option<u64>,
 }
 
 impl Geometry {
-    /// The geometry for a new drive of `physical_size_bytes`, with room to grow fourfold.
-    pub fn new(physical_size_bytes: u64, segment_bytes: Option<u32>) -> Result<Geometry, DecodeError> {
+    /// The geometry for a new drive of `physical_size_bytes`, with room to grow fourfold, without far copies.
+    pub fn without_far(
+        physical_size_bytes: u64,
+        segment_bytes: Option<u32>,
+    ) -> Result<Geometry, DecodeError> {
         let segment_bytes = segment_bytes.unwrap_or(match physical_size_bytes >> 30 {
             0 => 1 << 20,
             1..256 => 4 << 20,
@@ -52,7 +58,7 @@ impl Geometry {
             physical_size_bytes.saturating_mul(4).checked_div(u64::from(segment_bytes)).unwrap_or(0);
         let max_segments = u32::try_from(max_segments)
             .map_err(|_| DecodeError::Field("geometry", "too many segments: choose larger ones"))?;
-        let geometry = Geometry { physical_size_bytes, segment_bytes, max_segments };
+        let geometry = Geometry { physical_size_bytes, segment_bytes, max_segments, far: None };
         geometry.validate()?;
         Ok(geometry)
     }
@@ -81,7 +87,7 @@ impl Geometry {
             return bad("physical size holds too few segments (24 at the least) or too many");
         }
         assert!(ATOMIC_WRITE_BYTES < MIN_SEGMENT_BYTES as usize);
-        Ok(())
+        self.validate_far()
     }
 
     /// Bytes of one checkpoint area: header page and table.
@@ -89,18 +95,29 @@ impl Geometry {
         with_header_bytes(self.max_segments as usize) as u64
     }
 
-    /// Returns the offset of a checkpoint area: `slot` 0 or 1, `copy` 0 or 1. The copies of a slot lie apart.
+    /// Returns the offset of a checkpoint area: `slot` 0 or 1, `copy` below [`Geometry::copies`]. The copies
+    /// of a slot lie apart.
     pub fn checkpoint_offset(&self, slot: usize, copy: usize) -> u64 {
-        assert!(slot < 2 && copy < 2);
-        CHECKPOINT_AREA_OFFSET + (copy * 2 + slot) as u64 * self.checkpoint_area_bytes()
+        assert!(slot < 2 && copy < self.copies());
+        match self.far {
+            Some(far) if copy >= SUPERBLOCK_COPIES => {
+                far + CHECKPOINT_AREA_OFFSET + slot as u64 * self.checkpoint_area_bytes()
+            }
+            _ => CHECKPOINT_AREA_OFFSET + (copy * 2 + slot) as u64 * self.checkpoint_area_bytes(),
+        }
     }
 
-    /// Returns the offsets of both copies of the checkpoint of this number.
+    /// Returns the offsets of the two copies near the start of the checkpoint of this number.
     pub fn checkpoint_offsets(&self, number: u64) -> [u64; 2] {
         [0, 1].map(|copy| self.checkpoint_offset((number % 2) as usize, copy))
     }
 
-    /// Returns the offset of a copy of the superblock.
+    /// Returns the offsets of all copies of the checkpoint of this number.
+    pub fn checkpoint_places(&self, number: u64) -> Vec<u64> {
+        (0..self.copies()).map(|copy| self.checkpoint_offset((number % 2) as usize, copy)).collect()
+    }
+
+    /// Returns the offset of a copy of the superblock near the start.
     pub fn superblock_offset(copy: usize) -> u64 {
         assert!(copy < SUPERBLOCK_COPIES);
         copy as u64 * 64 * 1024
@@ -130,15 +147,15 @@ impl Geometry {
         (segment < u64::from(self.segments())).then_some((segment as u32, offset as u32))
     }
 
-    /// Returns whether an entry is a record that lies wholly within one segment. An entry read from the
-    /// backing has to pass this (or be unmapped, or a fill) before anything is done with its position: a
-    /// checksum proves no origin.
+    /// Returns whether an entry is a record that lies wholly within one segment, and not one of the far
+    /// copies. An entry read from the backing has to pass this (or be unmapped, or a fill) before anything is
+    /// done with its position: a checksum proves no origin.
     pub fn holds(&self, entry: Entry) -> bool {
         entry.is_record()
             && entry.is_valid()
-            && self
-                .locate(entry.position_bytes())
-                .is_some_and(|(_, offset)| offset as usize + entry.len_bytes() <= self.segment_bytes as usize)
+            && self.locate(entry.position_bytes()).is_some_and(|(segment, offset)| {
+                offset as usize + entry.len_bytes() <= self.segment_bytes as usize && !self.is_far(segment)
+            })
     }
 }
 

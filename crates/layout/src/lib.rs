@@ -10,6 +10,7 @@ mod bytes;
 pub mod catalog;
 pub mod checkpoint;
 pub mod entry;
+pub mod far;
 pub mod geometry;
 mod limits;
 pub mod memory;

@@ -54,6 +54,15 @@ impl SegmentRow {
         usage: SegmentUse::Free,
     };
 
+    /// The row of a segment that is set aside for the [far copies](crate::far): as of one that takes no
+    /// writes, so that a program that does not know of them leaves it alone.
+    pub const ASIDE: SegmentRow = SegmentRow { usage: SegmentUse::Bad, ..SegmentRow::BLANK };
+
+    /// Returns whether it may be the row of such a segment.
+    pub fn is_aside(&self) -> bool {
+        self.usage == SegmentUse::Bad && self.live_units == 0
+    }
+
     /// Writes the row to the first [`ROW_BYTES`] of `out`. The sequence number is below [`SEQUENCE_LIMIT`].
     pub fn encode(&self, out: &mut [u8]) {
         assert!(self.last_sequence < SEQUENCE_LIMIT, "a row that decoding refuses");

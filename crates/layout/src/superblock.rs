@@ -28,6 +28,7 @@ const PAGE: PageKind = PageKind { what: WHAT, magic: MAGIC, crc_at: 12 };
 /// 112  8  read-only-compatible features: a reader that does not know a bit opens the drive read-only at most
 /// 120  8  compatible features: a reader ignores bits that it does not know, and keeps them when it writes the superblock
 /// 128  4  codecs in use: bit n for codec number n; a reader that does not know a bit refuses to open the drive
+/// 136  8  with the feature of far copies: where they begin, in bytes
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Superblock {
@@ -74,10 +75,13 @@ pub struct Features {
 impl Features {
     /// A compatible feature: freed space stays allocated in the backing.
     pub const KEEP_ALLOCATED: u64 = 1;
+    /// A read-only-compatible feature: there are [far copies](crate::far). A program that does not know of
+    /// them must not leave them behind.
+    pub const FAR_COPIES: u64 = 1;
     /// Incompatible features that this release supports.
     const KNOWN_INCOMPATIBLE: u64 = 0;
     /// Read-only-compatible features that this release supports.
-    const KNOWN_READ_ONLY_COMPATIBLE: u64 = 0;
+    const KNOWN_READ_ONLY_COMPATIBLE: u64 = Features::FAR_COPIES;
 
     /// Returns whether this release may write to a drive that uses these features. If not, open it read-only.
     pub fn allow_writing(&self) -> bool {
@@ -89,6 +93,7 @@ impl Features {
 pub const KNOWN_CODECS: u32 = 0b1_1111;
 
 const WHAT: &str = "superblock";
+const FAR_AT: usize = 136;
 
 impl Superblock {
     /// The id that packs and checkpoints carry: the drive's own, and another after each wipe, so that
@@ -132,11 +137,30 @@ impl Superblock {
         put(&mut b, 88, &self.endurance_bytes.to_le_bytes());
         put(&mut b, 96, &self.incarnation.to_le_bytes());
         put(&mut b, 104, &self.worn_bytes.to_le_bytes());
-        put(&mut b, 112, &self.features.read_only_compatible.to_le_bytes());
+        let far_bit = if self.geometry.far.is_some() { Features::FAR_COPIES } else { 0 };
+        let read_only_compatible = self.features.read_only_compatible & !Features::FAR_COPIES | far_bit;
+        put(&mut b, 112, &read_only_compatible.to_le_bytes());
         put(&mut b, 120, &self.features.compatible.to_le_bytes());
         put(&mut b, 128, &self.codecs.to_le_bytes());
+        put(&mut b, FAR_AT, &self.geometry.far.unwrap_or(0).to_le_bytes());
         PAGE.seal(&mut b);
         b
+    }
+
+    /// Reads the far superblock of copies that begin at `far`: one that says that it belongs there, and not
+    /// that of a drive elsewhere.
+    pub fn decode_far(page: &[u8], far: u64) -> Result<Superblock, DecodeError> {
+        let found = Superblock::decode(page)?;
+        match found.geometry.far == Some(far) {
+            true => Ok(found),
+            false => Err(DecodeError::Field(WHAT, "it belongs elsewhere")),
+        }
+    }
+
+    /// Returns whether a page is a far superblock of copies that begin at `far`, perhaps of a later release.
+    pub fn is_far(page: &[u8], far: u64) -> bool {
+        let found = Superblock::decode_far(page, far);
+        matches!(found, Ok(_) | Err(DecodeError::Version { .. } | DecodeError::Unsupported { .. }))
     }
 
     /// Reads a page written by [`Superblock::encode`].
@@ -170,6 +194,7 @@ impl Superblock {
                 physical_size_bytes: u64_at(b, 40),
                 segment_bytes: u32_at(b, 56),
                 max_segments: u32_at(b, 60),
+                far: (features.read_only_compatible & Features::FAR_COPIES != 0).then(|| u64_at(b, FAR_AT)),
             },
             logical_capacity_bytes: u64_at(b, 48),
             sector_bytes: u32_at(b, 64),

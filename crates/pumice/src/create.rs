@@ -362,6 +362,7 @@ fn options(args: &Args, media: &FileMedia) -> Result<CreateOptions> {
         uuid: uuid::Uuid::new_v4().into_bytes(),
         endurance_bytes: args.endurance.map_or(0, |endurance| endurance.0),
         keep_allocated: args.preallocate,
+        far_copies: None,
         created_unix_seconds: status::unix_seconds_now(),
     };
     options.validate(media.size_bytes()).map_err(|error| anyhow!("{path}: {error}"))?;

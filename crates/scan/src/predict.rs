@@ -124,7 +124,7 @@ impl PredictedDrive {
         let sizes = Interval { estimate: size(used.estimate), low: size(used.low), high: size(used.high) };
         let drive = smallest_drive(used.estimate as u64, needs)?;
         let segments = drive.segments();
-        let all = u64::from(segments) * u64::from(drive.segment_bytes);
+        let all = u64::from(segments) * u64::from(drive.segment_bytes) - drive.far_segments_bytes();
         let reserve = all - limit_bytes(&drive, needs);
         let fixed = drive.physical_size_bytes - all;
         let packs = (records.estimate as u64).div_ceil(PACK_BYTES);
@@ -172,7 +172,7 @@ pub struct MapNeeds {
 /// Returns the number of live bytes that a drive with such a map can hold.
 pub fn limit_bytes(geometry: &Geometry, map: MapNeeds) -> u64 {
     let segments = geometry.segments();
-    let data = data_bytes_max(segments, geometry.segment_bytes);
+    let data = data_bytes_max(segments, geometry.segment_bytes).saturating_sub(geometry.far_segments_bytes());
     let upper = space::upper_bytes(map.blocks, map.blocks, map.bytes);
     let churn = map_churn_bytes(segments, geometry.segment_bytes, map.bytes, upper);
     let limit = data.saturating_sub(map.growth_bytes + churn);

@@ -25,6 +25,7 @@ fn create(path: &Path) -> Outcome {
         created_unix_seconds: 0,
         endurance_bytes: 0,
         keep_allocated: false,
+        far_copies: None,
     };
     let media = AnyMedia::from(FileMedia::create(path, SIZE_BYTES, Allocation::Sparse, Direct::Auto)?);
     run_here(IoChoice::Auto, |_| drive::Drive::create(&media, &options))??;

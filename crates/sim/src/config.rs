@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use codec::Policy;
 use drive::ReadCache;
+use layout::Geometry;
 use media::{SimGhosts, SimRng};
 
 use crate::content::{Filler, SECTOR_BYTES};
@@ -101,6 +102,8 @@ pub struct Config {
     pub switches: bool,
     /// True if the segments are as large as those of large drives, and mostly empty.
     pub is_roomy: bool,
+    /// True if superblock and checkpoints have copies far from the start, if there is room for them.
+    pub far_copies: bool,
     zones: Vec<Zone>,
     /// Ranges written in each round: first sector and length in sectors, of whole blocks.
     pub rounds: Vec<(u64, u64)>,
@@ -174,6 +177,7 @@ impl Config {
             conflicts_before_hold: CONFLICTS_BEFORE_HOLD,
             switches: false,
             is_roomy: false,
+            far_copies: false,
             zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
             rounds: zones::draw_rounds(rng, logical_bytes.max(physical_bytes)),
             groups: zones::draw_groups(rng, logical_bytes),
@@ -397,6 +401,18 @@ impl Config {
             self.physical_bytes = (SEGMENTS_MIN + rng.below(4)) * u64::from(self.segment_bytes);
             self.backing_bytes = self.physical_bytes;
         }
+    }
+
+    /// Gives half of the drives far copies. Drawn from a separate generator.
+    pub fn draw_far(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0xfa2c_0b1e_5fa2_c0b1;
+        self.far_copies = SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
+    }
+
+    /// Returns the sizes of the drive when it is created.
+    pub(crate) fn geometry(&self) -> Option<Geometry> {
+        let geometry = Geometry::without_far(self.physical_bytes, Some(self.segment_bytes)).ok()?;
+        if self.far_copies { geometry.with_far().ok() } else { Some(geometry) }
     }
 
     /// Returns whether hosts lose against each other often: they share blocks, which take a while to prepare.

@@ -185,6 +185,7 @@ async fn create(media: Arc<SimMedia>) -> Result<(), Error> {
         created_unix_seconds: 0,
         endurance_bytes: 0,
         keep_allocated: false,
+        far_copies: None,
     };
     Drive::<SimMedia>::create(&media, &options).await
 }

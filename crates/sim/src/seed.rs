@@ -15,6 +15,7 @@ mod opening;
 mod scattered;
 mod sliced;
 mod space;
+mod start;
 mod troubled;
 mod upper;
 mod verify;
@@ -53,6 +54,8 @@ const HANGING: u64 = 0x4a46_0b51_4a46_0b51;
 const BRIM: u64 = 0xb219_f0ff_b219_f0ff;
 /// Changes the seed for the generator [`Run::vain`].
 const VAIN: u64 = 0xc105_ed00_c105_ed00;
+/// Changes the seed for the generator [`Run::losing`].
+const LOSING: u64 = 0x1057_57a2_7105_757a;
 /// Changes the seed for the generator [`Run::echoing`].
 const ECHOING: u64 = 0x0ec4_01ec_0ec4_01ec;
 /// Changes the seed for the generator [`Run::remembering`].
@@ -144,6 +147,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         config.draw_large_segments(seed);
         config.draw_structure(seed);
         config.draw_switches(seed);
+        config.draw_far(seed);
     }
     let config = Arc::new(config);
     if verbose {
@@ -197,6 +201,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         brim: SimRng::new(seed ^ BRIM),
         vain: SimRng::new(seed ^ VAIN),
         echoing: SimRng::new(seed ^ ECHOING),
+        losing: SimRng::new(seed ^ LOSING),
         memory: None,
         left_memories: Vec::new(),
         stray: Stray::default(),
@@ -286,6 +291,8 @@ struct Run<S> {
     vain: SimRng,
     /// Generator for the host that reads what was written last. It is separate too.
     echoing: SimRng,
+    /// Generator for starts of the backing that are lost. It is separate too.
+    losing: SimRng,
     /// Memory of the present run.
     memory: Option<Arena>,
     /// Memories that killed runs left.

@@ -266,6 +266,7 @@ impl Subject for Drive<Backing> {
             created_unix_seconds: 0,
             endurance_bytes: 0,
             keep_allocated: false,
+            far_copies: Some(config.far_copies),
         };
         Ok(Drive::<SimMedia>::create(media, &options).await?)
     }

@@ -6,13 +6,11 @@ use media::Media;
 
 use super::report::{CheckReport, CopyFound, CopyState, Fault, Faults};
 use crate::error::Error;
-use crate::open::slots::{
-    CopyRead, is_first, read_copy, read_patiently, read_superblock, read_whole, update_expected,
-};
+use crate::open::slots::{CopyRead, read_copy, read_patiently, read_whole};
+use crate::open::superblocks::{is_first, read_superblock, update_expected};
 
-/// Slots for checkpoints, and copies of each.
+/// Slots for checkpoints.
 const SLOTS: usize = 2;
-const COPIES: usize = 2;
 
 /// Examines all copies of superblock and checkpoints on a backing, even if no drive can be opened.
 ///
@@ -20,15 +18,19 @@ const COPIES: usize = 2;
 ///
 /// None: a copy that cannot be read is damaged. Without any superblock no checkpoints are found.
 pub async fn find_copies<M: Media>(media: &M) -> (Vec<CopyFound>, Vec<CopyFound>) {
+    let found = read_superblock(media).await;
+    let near = || (0..SUPERBLOCK_COPIES).map(Geometry::superblock_offset).collect();
+    let places =
+        found.as_ref().map_or_else(|_| near(), |(superblock, _)| superblock.geometry.superblock_places());
     let mut superblocks = Vec::new();
-    for copy in 0..SUPERBLOCK_COPIES {
-        let position_bytes = Geometry::superblock_offset(copy);
+    for (copy, position_bytes) in places.into_iter().enumerate() {
         let state = superblock_copy(media, position_bytes).await;
         superblocks.push(CopyFound { slot: 0, copy, position_bytes, state });
     }
     let mut checkpoints = Vec::new();
-    if let Ok((superblock, _)) = read_superblock(media).await {
-        for (slot, copy) in (0..SLOTS).flat_map(|slot| (0..COPIES).map(move |copy| (slot, copy))) {
+    if let Ok((superblock, _)) = found {
+        let copies = superblock.geometry.copies();
+        for (slot, copy) in (0..SLOTS).flat_map(|slot| (0..copies).map(move |copy| (slot, copy))) {
             let position_bytes = superblock.geometry.checkpoint_offset(slot, copy);
             let state = checkpoint_copy(media, &superblock, slot, copy).await;
             checkpoints.push(CopyFound { slot, copy, position_bytes, state });

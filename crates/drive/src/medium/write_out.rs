@@ -79,7 +79,12 @@ impl<M: Media> Shared<M> {
     /// dropped: a write still in flight when the same place is written again could come last. The caller
     /// handles a failure.
     pub(crate) async fn write_to_end(self: &Arc<Self>, offset: u64, buf: Arc<IoBuf>) -> Result<(), Error> {
-        assert!(self.core().geometry().locate(offset).is_none(), "segments are written by the log alone");
+        {
+            let core = self.core();
+            let segment = core.geometry().locate(offset).map(|(segment, _)| segment);
+            let is_aside = segment.is_none_or(|segment| core.geometry().is_far(segment));
+            assert!(is_aside, "segments are written by the log alone");
+        }
         let begun = self.wait_for(|core| match core.mode.trusted() {
             Err(poisoned) => Some(Err(poisoned)),
             Ok(()) if core.writing_aside => None,

@@ -1,34 +1,37 @@
-//! Writing what the backing has two copies of. One good copy is enough at any time.
+//! Writing what the backing has several copies of. One good copy is enough at any time.
 
 use std::sync::Arc;
 
-use layout::{Geometry, PAGE_BYTES, Superblock};
+use layout::{PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
 
-/// Writes both copies of a superblock, `first` first. Returns the same as [`write_copies`].
+/// For each copy, why the medium did not take it, if it did not.
+pub(crate) type Answers = Vec<Option<Error>>;
+
+/// Writes all copies of a superblock, in this order. Returns the same as [`write_copies`].
 pub(crate) async fn write_superblock<M: Media>(
     media: &M,
     superblock: &Superblock,
-    first: usize,
-) -> Result<[Option<Error>; 2], Error> {
+    order: Vec<usize>,
+) -> Result<Answers, Error> {
     let mut page = IoBuf::zeroed(PAGE_BYTES);
     page.copy_from_slice(&superblock.encode());
-    write_copies(media, [0, 1].map(Geometry::superblock_offset), first, page).await
+    write_copies(media, &superblock.geometry.superblock_places(), order, page).await
 }
 
-/// Writes both copies durably, one after the other, `first` first, so that one is whole at any time. One is
+/// Writes all copies durably, one after the other, in this order, so that one is whole at any time. One is
 /// enough: returns for each copy why the medium did not take it, if it did not. If there is no room for the
 /// first, nothing has changed: that is an error.
 pub(crate) async fn write_copies<M: Media>(
     media: &M,
-    offsets: [u64; 2],
-    first: usize,
+    offsets: &[u64],
+    order: Vec<usize>,
     copy: IoBuf,
-) -> Result<[Option<Error>; 2], Error> {
+) -> Result<Answers, Error> {
     let copy = Arc::new(copy);
-    let mut taken = Taken::first(first);
+    let mut taken = Taken::in_order(order);
     for at in taken.order() {
         // With a page cache, a page that takes no write shows as a failed sync.
         let written = async {
@@ -42,25 +45,26 @@ pub(crate) async fn write_copies<M: Media>(
 
 /// Which copies the medium took, while they are written.
 pub(crate) struct Taken {
-    first: usize,
-    errors: [Option<Error>; 2],
+    order: Vec<usize>,
+    errors: Answers,
 }
 
 impl Taken {
-    /// No copy is written yet. This one will be the first.
-    pub(crate) fn first(first: usize) -> Taken {
-        Taken { first, errors: [None, None] }
+    /// No copy is written yet. They will be in this order.
+    pub(crate) fn in_order(order: Vec<usize>) -> Taken {
+        let errors = vec![None; order.len()];
+        Taken { order, errors }
     }
 
     /// Numbers of the copies, in the order of writing.
-    pub(crate) fn order(&self) -> [usize; 2] {
-        [self.first, 1 - self.first]
+    pub(crate) fn order(&self) -> Vec<usize> {
+        self.order.clone()
     }
 
     /// Notes whether the medium took a copy. There is no room for the first: that is an error.
     pub(crate) fn note(&mut self, copy: usize, written: Result<(), Error>) -> Result<(), Error> {
         match written {
-            Err(Error::BackingFull) if copy == self.first => Err(Error::BackingFull),
+            Err(Error::BackingFull) if self.order.first() == Some(&copy) => Err(Error::BackingFull),
             written => {
                 self.errors[copy] = written.err();
                 Ok(())
@@ -69,16 +73,16 @@ impl Taken {
     }
 
     /// Returns the same as [`write_copies`].
-    pub(crate) fn finish(self) -> Result<[Option<Error>; 2], Error> {
-        match self.errors {
-            [Some(error), Some(_)] => Err(error),
-            errors => Ok(errors),
+    pub(crate) fn finish(self) -> Result<Answers, Error> {
+        match self.errors.iter().all(Option::is_some) {
+            true => Err(self.errors.into_iter().flatten().next().unwrap_or(Error::NotADrive)),
+            false => Ok(self.errors),
         }
     }
 }
 
 /// Handles a result of [`write_copies`]: if there was no room for a copy, its place is not bad for that.
-pub(crate) fn with_room(answers: [Option<Error>; 2]) -> Result<[Option<Error>; 2], Error> {
+pub(crate) fn with_room(answers: Answers) -> Result<Answers, Error> {
     match answers.contains(&Some(Error::BackingFull)) {
         true => Err(Error::BackingFull),
         false => Ok(answers),

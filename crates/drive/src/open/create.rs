@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use codec::CodecId;
-use layout::superblock::SUPERBLOCK_COPIES;
-use layout::{Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, Rows, Superblock};
+use layout::{
+    Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, Rows, SegmentRow, Superblock,
+};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::open::copies::{sync, write};
+use crate::open::far::left_behind;
 use crate::open::whole::write_one;
 use crate::options::CreateOptions;
 use crate::shared::Drive;
@@ -36,6 +38,7 @@ impl<M: Media> Drive<M> {
             incarnation: 0,
             worn_bytes: 0,
             features: Features {
+                read_only_compatible: if geometry.far.is_some() { Features::FAR_COPIES } else { 0 },
                 compatible: if options.keep_allocated { Features::KEEP_ALLOCATED } else { 0 },
                 ..Features::default()
             },
@@ -44,12 +47,16 @@ impl<M: Media> Drive<M> {
         // First, nothing may look like a drive; then everything but the superblock is written, and the
         // superblock last. A power cut leaves no drive, never half of one.
         let blank = Arc::new(IoBuf::zeroed(PAGE_BYTES));
-        for copy in 0..SUPERBLOCK_COPIES {
-            write(media, Geometry::superblock_offset(copy), blank.clone()).await?;
+        for place in geometry.superblock_places() {
+            write(media, place, blank.clone()).await?;
+        }
+        // Nor may far copies of what was here before be taken for those of this drive when it lost its start.
+        for place in left_behind(media, geometry.physical_size_bytes).await? {
+            write(media, place, blank.clone()).await?;
         }
         sync(media).await?;
-        let checkpoint = empty_checkpoint(&superblock, 1, Rows::blank(geometry.segments() as usize));
-        for copy in 0..2 {
+        let checkpoint = empty_checkpoint(&superblock, 1, blank_rows(&geometry));
+        for copy in 0..geometry.copies() {
             write(media, geometry.checkpoint_offset(0, copy), blank.clone()).await?;
             write_one(media, geometry.checkpoint_offset(1, copy), &checkpoint).await?;
         }
@@ -57,11 +64,20 @@ impl<M: Media> Drive<M> {
         let mut page = IoBuf::zeroed(PAGE_BYTES);
         page.copy_from_slice(&superblock.encode());
         let page = Arc::new(page);
-        for copy in 0..SUPERBLOCK_COPIES {
-            write(media, Geometry::superblock_offset(copy), page.clone()).await?;
+        for place in geometry.superblock_places() {
+            write(media, place, page.clone()).await?;
         }
         sync(media).await
     }
+}
+
+/// Rows of a drive without contents.
+pub(crate) fn blank_rows(geometry: &Geometry) -> Rows {
+    let mut rows = Rows::blank(geometry.segments() as usize);
+    for segment in geometry.far_segments() {
+        rows[segment as usize] = SegmentRow::ASIDE;
+    }
+    rows
 }
 
 /// Returns the codecs that records may have with this policy, one bit each: Zstandard by settling, LZ4 in a

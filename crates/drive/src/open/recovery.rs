@@ -4,19 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use layout::checkpoint::COUNT_MAX;
-use layout::{Checkpoint, Counters, Geometry, Superblock};
+use layout::{Checkpoint, Counters, Superblock};
 use media::{Arena, Media};
 
 use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::medium::write_out::bad_segments_max;
+use crate::open::far::{must_be_here, note_of};
 use crate::open::left_memory::{LeftMemory, WithMemory, header_of};
 use crate::open::replay::{DamagedPack, LoggedChange, MendedPack, PackPlace, Reader, Tail};
 use crate::open::rewrite::{Doubted, NotTaken, Rewritten, rewrite};
-use crate::open::slots::{
-    NewestCheckpoint, find_successor, must_allow_writing, must_hold, other_superblocks, read_checkpoint,
-    read_superblock,
-};
+use crate::open::slots::{NewestCheckpoint, find_successor, must_allow_writing, must_hold, read_checkpoint};
+use crate::open::superblocks::{FoundSuperblock, find_superblock, other_superblocks, read_superblock};
 use crate::options::OpenOptions;
 use crate::planted::{Planted, PlantedBug};
 use crate::shared::{Drive, Shared};
@@ -30,7 +29,7 @@ use crate::state::map_shrink::MapShrink;
 use crate::state::mode::Mode;
 use crate::state::policy::policy_of;
 use crate::state::segments::{SegmentState, Segments};
-use crate::state::table::Table;
+use crate::state::table::{COPIES, Table};
 use crate::upkeep::checkpoint::overlay_extra;
 use device::ReadOnly;
 
@@ -52,7 +51,7 @@ impl<M: Media> Drive<M> {
     /// from the log (see [`OpenOptions::accept_damage`]), [`Error::Corrupt`] if something else is missing;
     /// [`Error::Io`] if something that is needed cannot be read.
     pub async fn open(media: Arc<M>, options: OpenOptions) -> Result<Drive<M>, Error> {
-        let (superblock, bad_copy) = read_superblock(&*media).await?;
+        let FoundSuperblock { superblock, bad_copy, start_lost } = find_superblock(&*media).await?;
         must_hold(&*media, &superblock)?;
         let policy = policy_of(superblock.codec_policy, superblock.codec_level)?;
         let superblock_corrected = bad_copy.is_some();
@@ -64,6 +63,9 @@ impl<M: Media> Drive<M> {
         let accepts = options.read_only && options.accept_damage;
         if !accepts {
             must_be_newest(&found, bad_copy)?;
+            if start_lost {
+                must_be_here(&*media, &superblock, &found.checkpoint).await?;
+            }
         }
         let (left, with_memory, tail) = read_with_memory(&media, &superblock, &found, &options).await?;
         let forgets = options.planted.has(PlantedBug::OlderCheckpointAccepted);
@@ -83,9 +85,7 @@ impl<M: Media> Drive<M> {
             .filter(|other| other.is_lost(&superblock, &checkpoint))
             .map(|other| other.offset)
             .collect();
-        let lost_checkpoint = found
-            .corrected
-            .then(|| superblock.geometry.checkpoint_offsets(checkpoint.number)[found.copy_to_write_first]);
+        let lost_checkpoints = if found.corrected { found.missing } else { Vec::new() };
         // What may be in a cache only is written to the medium before anything builds on it.
         let rewritten = match read_only {
             None => {
@@ -93,15 +93,19 @@ impl<M: Media> Drive<M> {
                 if let Some(first) = with_memory.packs.first_of(&tail.places) {
                     doubted.includes_from(first);
                 }
-                let checkpoint = (&checkpoint, found.copy_to_write_first);
+                if start_lost {
+                    doubted.includes_checkpoint();
+                }
+                let checkpoint = (&checkpoint, found.order);
                 rewrite(&with_memory, &superblock, checkpoint, doubted).await?
             }
             Some(_) => Rewritten::default(),
         };
         let table = match &rewritten.checkpoint {
             Some(errors) => {
-                let whole = errors.each_ref().map(Option::is_none);
-                (Table::of(checkpoint.number, &checkpoint.rows, whole, [None; 2], &[]), true)
+                let whole = std::array::from_fn(|copy| errors.get(copy).is_some_and(Option::is_none));
+                let table = Table::of(checkpoint.number, &checkpoint.rows, whole, [None; COPIES], &[]);
+                (table.with_copies(superblock.geometry.copies()), true)
             }
             None => (found.table, found.has_all_rows),
         };
@@ -118,7 +122,12 @@ impl<M: Media> Drive<M> {
             core.mode.damaged(fault);
         }
         core.note_lost_copies("the superblock", lost_superblocks);
-        core.note_lost_copies("the newest checkpoint", lost_checkpoint);
+        core.note_lost_copies("the newest checkpoint", lost_checkpoints);
+        if start_lost {
+            core.recovered.start_lost = true;
+            let note = note_of(&core.superblock, !core.mode.is_read_only());
+            core.note(note);
+        }
         core.note_rewritten(rewritten, &checkpoint, &tail.places)?;
         if core.mode.is_read_only() {
             let mended = tail.mended.iter().map(|pack| (pack.position, pack.buf.clone()));
@@ -387,6 +396,7 @@ fn recover(
             log_bytes: tail.bytes,
             damaged_records_count: tail.damaged.iter().map(|pack| pack.records).sum(),
             clean: checkpoint.clean,
+            start_lost: false,
         },
         between_records: options.between_records,
         planted: options.planted,
@@ -501,10 +511,10 @@ impl Core {
     ) -> Result<(), Error> {
         let Rewritten { superblock: of_superblock, checkpoint: of_checkpoint, packs, bytes } = rewritten;
         self.counters.physical_written_bytes += bytes;
-        let checkpoint_offsets = self.geometry().checkpoint_offsets(checkpoint.number);
+        let checkpoint_places = self.geometry().checkpoint_places(checkpoint.number);
         for (what, errors, offsets) in [
-            ("the superblock", of_superblock, [0, 1].map(Geometry::superblock_offset)),
-            ("a checkpoint", of_checkpoint.unwrap_or_default(), checkpoint_offsets),
+            ("the superblock", of_superblock, self.geometry().superblock_places()),
+            ("a checkpoint", of_checkpoint.unwrap_or_default(), checkpoint_places),
         ] {
             for (error, offset) in errors.into_iter().zip(offsets) {
                 let Some(error) = error else { continue };

@@ -354,6 +354,9 @@ impl<'a, M: Media> Reader<'a, M> {
         segment: NextSegment,
         offset: u32,
     ) -> Result<Option<Parsed>, Error> {
+        if self.geometry.is_far(segment.segment) {
+            return Ok(None);
+        }
         let Some(header) = self.header_at(i, segment.segment, offset).await? else { return Ok(None) };
         let end = u64::from(offset) + u64::from(header.len);
         if end > u64::from(self.geometry.segment_bytes) || header.len as usize > PACK_HARD_BYTES {

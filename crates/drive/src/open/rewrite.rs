@@ -19,13 +19,12 @@
 
 use std::sync::Arc;
 
-use layout::superblock::SUPERBLOCK_COPIES;
-use layout::{Checkpoint, Geometry, PAGE_BYTES, Superblock};
+use layout::{Checkpoint, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::medium::write_out::FAILED_PACKS_MAX;
-use crate::open::copies::{sync, with_room, write, write_superblock};
+use crate::open::copies::{Answers, sync, with_room, write, write_superblock};
 use crate::open::replay::{MendedPack, PackPlace, Tail};
 use crate::open::slots::read_pages;
 use crate::open::whole::write_checkpoint;
@@ -67,6 +66,11 @@ impl<'a> Doubted<'a> {
         }
     }
 
+    /// So is the checkpoint, whatever vouches for it.
+    pub(crate) fn includes_checkpoint(&mut self) {
+        self.checkpoint = true;
+    }
+
     /// Packs are in doubt from this one on, whatever vouches for them.
     pub(crate) fn includes_from(&mut self, at: usize) {
         self.from = self.from.min(at);
@@ -79,9 +83,9 @@ pub(crate) struct Rewritten {
     /// Bytes written.
     pub(crate) bytes: u64,
     /// For each copy of the superblock, why it was not taken.
-    pub(crate) superblock: [Option<Error>; 2],
+    pub(crate) superblock: Answers,
     /// The same for the checkpoint, if it was written.
-    pub(crate) checkpoint: Option<[Option<Error>; 2]>,
+    pub(crate) checkpoint: Option<Answers>,
     /// Packs whose contents have to be written elsewhere.
     pub(crate) packs: Vec<NotTaken>,
 }
@@ -101,21 +105,23 @@ const RUN_BYTES_MAX: u64 = 4 << 20;
 /// Attempts to blank a copy.
 const BLANK_ATTEMPTS: usize = 4;
 
-/// Writes again what recovery found: the superblock, the checkpoint (with the number of the copy to write
-/// first), and packs in their order, as far as they are in doubt. Returns what the medium does not take.
+/// Writes again what recovery found: the superblock, the checkpoint (with the order in which to write its
+/// copies), and packs in their order, as far as they are in doubt. Returns what the medium does not take.
 pub(crate) async fn rewrite<M: Media>(
     media: &M,
     superblock: &Superblock,
-    checkpoint: (&Checkpoint, usize),
+    checkpoint: (&Checkpoint, Vec<usize>),
     Doubted { checkpoint: is_in_doubt, packs, from, mended }: Doubted<'_>,
 ) -> Result<Rewritten, Error> {
-    let mut rewritten = Rewritten { bytes: (SUPERBLOCK_COPIES * PAGE_BYTES) as u64, ..Rewritten::default() };
-    let first = superblock_to_write_first(media, superblock).await;
-    rewritten.superblock = with_room(write_superblock(media, superblock, first).await?)?;
+    let copies = superblock.geometry.copies();
+    let mut rewritten = Rewritten { bytes: (copies * PAGE_BYTES) as u64, ..Rewritten::default() };
+    let order = order_of_superblocks(media, superblock).await;
+    rewritten.superblock = with_room(write_superblock(media, superblock, order).await?)?;
     if is_in_doubt {
+        let len = Checkpoint::encoded_len(checkpoint.0.rows.len());
         let answers = with_room(rewrite_checkpoint(media, superblock, checkpoint).await?)?;
         rewritten.checkpoint = Some(answers);
-        rewritten.bytes += 2 * Checkpoint::encoded_len(checkpoint.0.rows.len()) as u64;
+        rewritten.bytes += (copies * len) as u64;
     }
     rewritten.bytes += packs[from..].iter().map(|pack| u64::from(pack.len)).sum::<u64>();
     tracing::debug!(
@@ -149,21 +155,23 @@ pub(crate) async fn rewrite<M: Media>(
     Ok(rewritten)
 }
 
-/// Returns the number of the copy of the superblock to write first, so that one is whole on the medium at any
-/// time, whatever of the other one is in a cache only.
-async fn superblock_to_write_first<M: Media>(media: &M, superblock: &Superblock) -> usize {
-    let mut found = [None, None];
-    for (copy, found) in found.iter_mut().enumerate() {
-        let page = read_pages(media, Geometry::superblock_offset(copy), PAGE_BYTES).await;
-        *found = page.ok().and_then(|page| Superblock::decode(&page).ok());
+/// Returns the order in which to write the copies of the superblock, so that one is whole on the medium at
+/// any time, whatever of the others is in a cache only.
+async fn order_of_superblocks<M: Media>(media: &M, superblock: &Superblock) -> Vec<usize> {
+    let mut ranks = Vec::new();
+    for place in superblock.geometry.superblock_places() {
+        let page = read_pages(media, place, PAGE_BYTES).await;
+        ranks.push(match page.ok().and_then(|page| Superblock::decode(&page).ok()) {
+            // Only what is not whole now can be spared.
+            None => 0,
+            Some(found) if found == *superblock => 1,
+            // An older one is whole.
+            Some(_) => 2,
+        });
     }
-    match found.map(|found| found.map(|found| found == *superblock)) {
-        // The older one is whole.
-        [Some(false), Some(true)] => 1,
-        // There is no older one: only the copy that is not whole now can be spared.
-        [Some(true), None] => 1,
-        _ => 0,
-    }
+    let mut order: Vec<usize> = (0..ranks.len()).collect();
+    order.sort_by_key(|copy| ranks[*copy]);
+    order
 }
 
 /// Writes packs again durably, consecutive ones at once. The inner result is that of the medium.
@@ -212,14 +220,14 @@ async fn read_again<M: Media>(media: &M, packs: &[PackPlace], mended: &[MendedPa
     Ok(buf)
 }
 
-/// Writes both copies of a checkpoint again, the `first` one first. Returns the same as [`write_checkpoint`].
+/// Writes all copies of a checkpoint again, in this order. Returns the same as [`write_checkpoint`].
 pub(crate) async fn rewrite_checkpoint<M: Media>(
     media: &M,
     superblock: &Superblock,
-    (checkpoint, first): (&Checkpoint, usize),
-) -> Result<[Option<Error>; 2], Error> {
+    (checkpoint, order): (&Checkpoint, Vec<usize>),
+) -> Result<Answers, Error> {
     // One is whole at any time: after growth they have more rows than what is there.
-    write_checkpoint(media, superblock.geometry, checkpoint, first).await
+    write_checkpoint(media, superblock.geometry, checkpoint, order).await
 }
 
 impl<M: Media> Shared<M> {

@@ -1,8 +1,7 @@
-//! Finding the newest superblock and the newest checkpoint among their slots and copies.
+//! Finding the newest checkpoint among its slots and copies.
 
 use futures::future::join_all;
 use layout::pack::{PACK_HEADER_BYTES, PackAddress, decode_pack};
-use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{
     BLOCK_BYTES, Checkpoint, CheckpointSummary, DecodeError, Geometry, PAGE_BYTES, PackHeader, SegmentUse,
     Superblock,
@@ -11,7 +10,7 @@ use media::{IoBuf, Media, exact_size};
 use space::PACK_HARD_BYTES;
 
 use crate::error::Error;
-use crate::state::table::Table;
+use crate::state::table::{COPIES, Table};
 
 /// Numbers of checkpoints are below this, so that they never overflow.
 const NUMBER_LIMIT: u64 = 1 << 62;
@@ -26,12 +25,14 @@ const FIRST_SEGMENTS: u32 = 16;
 /// The checkpoint to start from.
 pub(crate) struct NewestCheckpoint {
     pub(crate) checkpoint: Checkpoint,
-    /// Which of its copies to write first, so that one is whole at any time: one that was not found.
-    pub(crate) copy_to_write_first: usize,
+    /// In which order to write its copies, so that one is whole at any time: first those that were not found.
+    pub(crate) order: Vec<usize>,
+    /// Places of its copies that were not found.
+    pub(crate) missing: Vec<u64>,
     /// The checkpoint before it was not found in the other slot: a newer one may have been there.
     pub(crate) alone: bool,
-    /// Not both copies of the checkpoint before it were found. A newer one may have been written to one of
-    /// the two places, because the medium did not take the other.
+    /// Not all copies of the checkpoint before it were found. A newer one may have been written to one of the
+    /// places, because the medium did not take the others.
     pub(crate) uneven: bool,
     /// Read error of what may be a newer checkpoint.
     pub(crate) unread: Option<Error>,
@@ -61,41 +62,6 @@ pub(crate) async fn read_pages<M: Media>(media: &M, offset: u64, len: usize) -> 
     result.map(|()| buf).map_err(|e| Error::io("reading", offset, &e))
 }
 
-/// Returns the valid copy with the highest update number, and what is wrong with the other.
-pub(crate) async fn read_superblock<M: Media>(media: &M) -> Result<(Superblock, Option<Error>), Error> {
-    if media.size_bytes() < Geometry::superblock_offset(SUPERBLOCK_COPIES - 1) + PAGE_BYTES as u64 {
-        return Err(Error::NotADrive);
-    }
-    let mut best: Option<Superblock> = None;
-    let (mut why, mut blank) = (None, None);
-    for copy in 0..SUPERBLOCK_COPIES {
-        let page = match read_patiently(media, Geometry::superblock_offset(copy), PAGE_BYTES).await {
-            Ok(page) => page,
-            // It may be temporary, unlike corruption.
-            Err(error) => {
-                why = Some(error);
-                continue;
-            }
-        };
-        match Superblock::decode(&page) {
-            Ok(found) if best.as_ref().is_none_or(|b| b.update < found.update) => best = Some(found),
-            Ok(_) => {}
-            Err(DecodeError::Magic(_)) => blank = Some(Error::NotADrive),
-            Err(error @ (DecodeError::Checksum(_) | DecodeError::Truncated(_))) => {
-                why.get_or_insert(Error::Corrupt(error.to_string()));
-            }
-            // Whole, but not for this program. It must not continue from an older copy.
-            Err(error) => return Err(Error::Corrupt(error.to_string())),
-        }
-    }
-    let bad = why.or(blank);
-    match best {
-        Some(best) => Ok((best, bad)),
-        // Both copies are wrong.
-        None => Err(bad.unwrap_or(Error::NotADrive)),
-    }
-}
-
 /// Reads a copy, and retries after I/O errors: if a write to the other copy failed, this one alone is up to
 /// date.
 pub(crate) async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize) -> Result<IoBuf, Error> {
@@ -108,48 +74,6 @@ pub(crate) async fn read_patiently<M: Media>(media: &M, offset: u64, len: usize)
         result = read_pages(media, offset, len).await;
     }
     result
-}
-
-/// A copy of the superblock that is not the newest one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct OtherSuperblock {
-    /// Its place.
-    pub(crate) offset: u64,
-    /// Its update number; `None` if it cannot be read, or is none.
-    update: Option<u64>,
-}
-
-impl OtherSuperblock {
-    /// Returns whether the copy is lost. One that may date from before a power cut is not.
-    pub(crate) fn is_lost(&self, superblock: &Superblock, checkpoint: &Checkpoint) -> bool {
-        let closed = checkpoint.clean && !is_first(checkpoint);
-        self.update.is_none_or(|update| update < update_expected(superblock.update, closed))
-    }
-}
-
-/// Returns whether a checkpoint was made when the drive was created or wiped: there is none before it.
-pub(crate) fn is_first(checkpoint: &Checkpoint) -> bool {
-    checkpoint.sequence == 0 && checkpoint.root.is_unmapped()
-}
-
-/// Returns the lowest update number that a copy of the superblock must have. Only on a drive that was closed
-/// properly must it be the newest: a power cut between the copies leaves an older one, as does a wipe that
-/// was cut short.
-pub(crate) fn update_expected(newest: u64, closed: bool) -> u64 {
-    if closed { newest } else { 0 }
-}
-
-/// Returns the copies of the superblock that are not this one.
-pub(crate) async fn other_superblocks<M: Media>(media: &M, superblock: &Superblock) -> Vec<OtherSuperblock> {
-    let mut others = Vec::new();
-    for offset in (0..SUPERBLOCK_COPIES).map(Geometry::superblock_offset) {
-        let page = read_patiently(media, offset, PAGE_BYTES).await;
-        let found = page.ok().and_then(|page| Superblock::decode(&page).ok());
-        if found.as_ref() != Some(superblock) {
-            others.push(OtherSuperblock { offset, update: found.map(|found| found.update) });
-        }
-    }
-    others
 }
 
 /// Refuses to write to a drive with features that this release does not know and may only read.
@@ -196,30 +120,35 @@ pub(crate) async fn read_checkpoint<M: Media>(
     let Some(newest) = found.iter().map(|(_, c)| c.number).max() else {
         return Err(unread.into_iter().flatten().next().unwrap_or_else(none));
     };
+    let all = superblock.geometry.copies();
     let before_count = found.iter().filter(|(_, c)| c.number + 1 == newest).count();
-    let (alone, uneven) = (before_count == 0, before_count < 2);
+    let (alone, uneven) = (before_count == 0, before_count < all);
     let copy_of = |number: u64, copy: usize| found.iter().find(|(at, c)| c.number == number && *at == copy);
-    let (mut whole, mut has_before) = ([false; 2], [false; 2]);
-    for copy in 0..2 {
+    let (mut whole, mut has_before) = ([false; COPIES], [false; COPIES]);
+    for copy in 0..all {
         for (number, holds) in [(newest, &mut whole), (newest.wrapping_sub(1), &mut has_before)] {
             holds[copy] =
                 copy_of(number, copy).is_some() && holds_all_rows(media, superblock, number, copy).await;
         }
     }
-    let copy_to_write_first = usize::from(copy_of(newest, 0).is_some() && copy_of(newest, 1).is_none());
-    let copies = [0, 1].into_iter().filter(|copy| copy_of(newest, *copy).is_some()).count();
+    let is_found = |copy: &usize| copy_of(newest, *copy).is_some();
+    let (found_copies, lost): (Vec<usize>, Vec<usize>) = (0..all).partition(is_found);
+    let places = superblock.geometry.checkpoint_places(newest);
+    let missing: Vec<u64> = lost.iter().map(|copy| places[*copy]).collect();
+    let order: Vec<usize> = lost.into_iter().chain(found_copies).collect();
     let rows = &found.iter().find(|(_, c)| c.number == newest).ok_or_else(none)?.1.rows;
     let rows_before = |copy| copy_of(newest.wrapping_sub(1), copy).map(|(_, c)| &c.rows);
-    let before = [0, 1].map(|copy| rows_before(copy).filter(|_| has_before[copy]));
+    let before = std::array::from_fn(|copy| rows_before(copy).filter(|_| has_before[copy]));
     let foreign: Vec<usize> = found.iter().flat_map(|(_, c)| c.rows.foreign_pages()).copied().collect();
-    let table = Table::of(newest, rows, whole, before, &foreign);
+    let table = Table::of(newest, rows, whole, before, &foreign).with_copies(all);
     let checkpoint = found.into_iter().map(|(_, c)| c).find(|c| c.number == newest).ok_or_else(none)?;
     // After a crash a copy may be torn or older. That is no error of the backing.
-    let corrected = copies == 1 && (checkpoint.clean || unread[(newest % 2) as usize].is_some());
+    let corrected = !missing.is_empty() && (checkpoint.clean || unread[(newest % 2) as usize].is_some());
     let other = ((newest + 1) % 2) as usize;
     Ok(NewestCheckpoint {
         checkpoint,
-        copy_to_write_first,
+        order,
+        missing,
         alone,
         uneven,
         unread: unread[other].take(),
@@ -267,7 +196,8 @@ pub(crate) struct Copies {
 /// Reads all copies of checkpoints.
 pub(crate) async fn read_copies<M: Media>(media: &M, superblock: &Superblock) -> Copies {
     let mut copies = Copies::default();
-    for (slot, copy) in [(0, 0), (1, 0), (0, 1), (1, 1)] {
+    let all = superblock.geometry.copies();
+    for (slot, copy) in (0..all).flat_map(|copy| [(0, copy), (1, copy)]) {
         let CopyRead { checkpoint, summary, is_blank } = match read_copy(media, superblock, slot, copy).await
         {
             Ok(read) => read,

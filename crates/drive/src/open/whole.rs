@@ -9,22 +9,22 @@ use layout::{Checkpoint, Geometry, PAGE_BYTES};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
-use crate::open::copies::{Taken, sync, write};
+use crate::open::copies::{Answers, Taken, sync, write};
 
 /// Most pages in one write.
 const RUN_PAGES: usize = 64;
 
-/// Writes both copies of a checkpoint durably, one after the other. Returns the same as
+/// Writes all copies of a checkpoint durably, one after the other, in this order. Returns the same as
 /// [`write_copies`](super::copies::write_copies).
 pub(crate) async fn write_checkpoint<M: Media>(
     media: &M,
     geometry: Geometry,
     checkpoint: &Checkpoint,
-    first: usize,
-) -> Result<[Option<Error>; 2], Error> {
+    order: Vec<usize>,
+) -> Result<Answers, Error> {
     let header = header_of(checkpoint);
-    let offsets = geometry.checkpoint_offsets(checkpoint.number);
-    let mut taken = Taken::first(first);
+    let offsets = geometry.checkpoint_places(checkpoint.number);
+    let mut taken = Taken::in_order(order);
     for at in taken.order() {
         let written = async {
             write_copy(media, offsets[at], checkpoint, &header).await?;

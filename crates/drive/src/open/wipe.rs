@@ -10,17 +10,18 @@
 use std::ops::ControlFlow;
 
 use layout::geometry::validate_capacity;
-use layout::{Features, PAGE_BYTES, Rows, SegmentUse, Superblock};
+use layout::{Features, PAGE_BYTES, SegmentUse, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::open::copies::{sync, with_room, write_copies, write_superblock};
-use crate::open::create::empty_checkpoint;
+use crate::open::create::{blank_rows, empty_checkpoint};
 use crate::open::recovery::is_outdated;
 use crate::open::rewrite::rewrite_checkpoint;
 use crate::open::slots::{
-    Copies, NewestCheckpoint, must_allow_writing, must_hold, read_checkpoint, read_copies, read_superblock,
+    Copies, NewestCheckpoint, must_allow_writing, must_hold, read_checkpoint, read_copies,
 };
+use crate::open::superblocks::{FoundSuperblock, find_superblock, read_superblock};
 use crate::open::whole::write_checkpoint;
 use crate::shared::Drive;
 use crate::state::policy::policy_of;
@@ -112,7 +113,13 @@ impl<M: Media> Drive<M> {
     /// [`Error::Invalid`] for impossible options, [`Error::NotADrive`], [`Error::Io`] if neither place of a
     /// checkpoint can be read; nothing was changed then.
     pub async fn wipe(media: &M, options: WipeOptions) -> Result<Wiped, Error> {
-        let (mut superblock, bad_copy) = read_superblock(media).await?;
+        let FoundSuperblock { mut superblock, bad_copy, start_lost } = find_superblock(media).await?;
+        if start_lost {
+            return Err(Error::Invalid(
+                "the start of the drive is lost: open it for writing, which restores the start, then wipe it"
+                    .into(),
+            ));
+        }
         options.must_mean(&superblock)?;
         must_hold(media, &superblock)?;
         must_allow_writing(&superblock)?;
@@ -138,7 +145,7 @@ impl<M: Media> Drive<M> {
         // Above any that was there: leftovers of an incarnation must not be taken for what this one writes.
         superblock.incarnation += copies.wipes_ahead + 1;
         superblock.update += 1;
-        let mut rows = Rows::blank(superblock.geometry.segments() as usize);
+        let mut rows = blank_rows(&superblock.geometry);
         for segment in bad {
             // What took no write takes none after a wipe.
             rows[segment as usize].usage = SegmentUse::Bad;
@@ -146,15 +153,14 @@ impl<M: Media> Drive<M> {
         let checkpoint = empty_checkpoint(&superblock, number, rows);
         // Of each, one copy is enough.
         let geometry = superblock.geometry;
-        let of_checkpoint = write_checkpoint(media, geometry, &checkpoint, 0).await?;
+        let order: Vec<usize> = (0..geometry.copies()).collect();
+        let of_checkpoint = write_checkpoint(media, geometry, &checkpoint, order.clone()).await?;
         let of_checkpoint = with_room(of_checkpoint)?;
         // From the first copy on it is wiped, even if there is no room for the second.
-        let of_superblock = write_superblock(media, &superblock, 0).await?;
+        let of_superblock = write_superblock(media, &superblock, order.clone()).await?;
         let page = IoBuf::zeroed(PAGE_BYTES);
-        let of_old = match write_copies(media, geometry.checkpoint_offsets(number + 1), 0, page).await {
-            Ok(errors) => errors,
-            Err(error) => [Some(error), None],
-        };
+        let old = geometry.checkpoint_places(number + 1);
+        let of_old = write_copies(media, &old, order, page).await.unwrap_or_else(|error| vec![Some(error)]);
         let may_come_back = of_superblock.iter().any(Option::is_some)
             && of_checkpoint.iter().chain(&of_old).any(Option::is_some);
         let mut not_taken = Vec::new();
@@ -188,13 +194,21 @@ impl<M: Media> Drive<M> {
         if superblock.features.compatible & Features::KEEP_ALLOCATED != 0 {
             return Ok(false);
         }
-        let (start, end) = (superblock.geometry.segments_offset(), superblock.geometry.physical_size_bytes);
+        let geometry = superblock.geometry;
+        let (start, end) = (geometry.segments_offset(), geometry.physical_size_bytes);
+        let far = geometry.far_segments();
+        let far = geometry.segment_offset(far.start)..geometry.segment_offset(far.end);
         let mut at = start;
         while at < end {
+            if at >= far.start && at < far.end {
+                at = far.end;
+                continue;
+            }
             if progress(at - start, end - start).is_break() {
                 return Ok(false);
             }
-            let len = DISCARD_BYTES.min(end - at);
+            let until = if at < far.start { far.start } else { end };
+            let len = DISCARD_BYTES.min(until - at);
             match media.discard(at, len).await {
                 Ok(()) => {}
                 Err(error) if error.kind() == std::io::ErrorKind::Unsupported => return Ok(false),
@@ -226,9 +240,9 @@ async fn spare_number<M: Media>(
 ) -> Result<Spare, Error> {
     let empty = |number| Spare { number, written_bytes: 0, bad: Vec::new() };
     match read_checkpoint(media, superblock).await {
-        Ok(NewestCheckpoint { checkpoint, is_durable, alone, unread, copy_to_write_first, .. }) => {
+        Ok(NewestCheckpoint { checkpoint, is_durable, alone, unread, order, .. }) => {
             if !is_durable {
-                rewrite_checkpoint(media, superblock, (&checkpoint, copy_to_write_first)).await?;
+                rewrite_checkpoint(media, superblock, (&checkpoint, order)).await?;
             }
             let number = checkpoint.number;
             let is_older = alone && unread.is_some() && is_outdated(media, superblock, &checkpoint).await;

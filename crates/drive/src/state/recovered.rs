@@ -11,4 +11,6 @@ pub struct Recovered {
     pub damaged_records_count: u64,
     /// The drive had been closed properly.
     pub clean: bool,
+    /// No copy of the superblock was left at the start of the backing. The far copies were used.
+    pub start_lost: bool,
 }

@@ -145,6 +145,7 @@ impl Segments {
         self.live_units = self.known().map(|(_, s)| u64::from(s.live_units)).sum();
         self.repackable_units = self.known().map(|(_, s)| u64::from(s.repackable_units)).sum();
         self.dead = self.all(Segment::is_dead).collect();
+        // Those of the far copies too: their rows say the same.
         self.set_aside = self.all(Segment::is_set_aside).collect();
     }
 

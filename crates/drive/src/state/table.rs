@@ -3,15 +3,18 @@
 
 use std::sync::Arc;
 
+use layout::far::COPIES_MAX;
 use layout::table::{encode_page, table_crc};
 use layout::{Checkpoint, PAGE_BYTES, Rows};
 use media::IoBuf;
 
 use crate::state::segments::Segments;
 
-/// Places for checkpoints: two slots, two copies each.
+/// Places for checkpoints: two slots, two or three copies each.
 const SLOTS: usize = 2;
-pub(crate) const COPIES: usize = 2;
+pub(crate) const COPIES: usize = COPIES_MAX;
+/// In place of the number of a checkpoint: there is no such copy, and nothing to write to it.
+const ABSENT: u64 = u64::MAX;
 /// Most pages in one write.
 const RUN_PAGES: usize = 64;
 
@@ -88,6 +91,12 @@ impl Table {
             table.written_at[1 - slot][copy] = if is_known { number.saturating_sub(1) } else { 0 };
         }
         table
+    }
+
+    /// The same on a drive with so many copies.
+    pub(crate) fn with_copies(mut self, copies: usize) -> Table {
+        self.written_at.iter_mut().for_each(|slot| slot[copies..].fill(ABSENT));
+        self
     }
 
     /// Notes the changed pages that checkpoint `number` is going to write.

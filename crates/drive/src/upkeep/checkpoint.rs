@@ -10,6 +10,7 @@
 use std::sync::Arc;
 
 use layout::record::RECORD_HEADER_BYTES;
+use layout::superblock::SUPERBLOCK_COPIES;
 use layout::table::page_of;
 use layout::{
     Checkpoint, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader, RecordKind, Rows, SegmentUse,
@@ -26,10 +27,12 @@ use crate::state::log::Appender;
 use crate::state::map::{Map, Missing};
 use crate::state::node::Base;
 use crate::state::segments::{Claim, OthersHeld, SegmentState};
-use crate::state::table::{COPIES, Writing};
+use crate::state::table::Writing;
 
 /// Nodes written in one critical section.
 const NODES_A_STEP: usize = 64;
+/// With fewer copies, a second checkpoint follows.
+const COPIES_MIN: usize = 2;
 /// Largest record of a node: all entries as pairs.
 const NODE_RECORD_MAX_BYTES: usize = RECORD_HEADER_BYTES + NODE_ENTRIES * 10 + 16;
 
@@ -335,8 +338,8 @@ enum Purpose {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Committed,
-    /// Committed. But if a copy is lost, the rest does not show that it is the newest: the medium did not
-    /// take the other copy, or the previous number was given up.
+    /// Committed. But if a copy is lost, the rest does not show that it is the newest: the medium took no
+    /// other copy, or the previous number was given up.
     Doubtful,
     /// The medium did not take a pack. Its contents have to be written elsewhere first.
     PackFailed,
@@ -415,15 +418,16 @@ impl<M: Media> Shared<M> {
         };
         let Some(writing) = encoded else { return Ok(Attempt::Committed) };
         let number = writing.number;
-        let slot = |copy| geometry.checkpoint_offset((number % 2) as usize, copy);
-        let written = self.write_copies(&writing, slot).await?;
+        let places = geometry.checkpoint_places(number);
+        let written = self.write_copies(&writing, &places).await?;
         self.sync_once().await?;
         let is_doubtful = {
             let mut core = self.core();
-            for copy in (0..COPIES).filter(|copy| written[*copy]) {
-                core.table.end_place(number, copy);
+            let copies: Vec<usize> = (0..places.len()).filter(|copy| written[*copy]).collect();
+            for copy in &copies {
+                core.table.end_place(number, *copy);
             }
-            let is_doubtful = core.checkpoints.skipped_count > 0 || written != [true; COPIES];
+            let is_doubtful = core.checkpoints.skipped_count > 0 || copies.len() < COPIES_MIN;
             core.commit_checkpoint();
             // Those who wait for a gap to be closed are woken when the second one is written, too.
             if !is_doubtful || purpose == Purpose::Extra {
@@ -434,7 +438,7 @@ impl<M: Media> Shared<M> {
         self.progress.notify(usize::MAX);
         if let Some(copy) = written.iter().position(|is_written| clean && *is_written) {
             // Otherwise the next opening writes the checkpoint again.
-            let _ = self.write_to_end(slot(copy), writing.header_of_durable()).await;
+            let _ = self.write_to_end(places[copy], writing.header_of_durable()).await;
         }
         Ok(if is_doubtful { Attempt::Doubtful } else { Attempt::Committed })
     }
@@ -506,18 +510,16 @@ impl<M: Media> Shared<M> {
         Error::poisoned(&why)
     }
 
-    /// Writes the copies of a checkpoint to the places that `slot` returns. Returns which were written. If
-    /// none was, the drive is poisoned.
-    async fn write_copies(
-        self: &Arc<Self>,
-        writing: &Writing,
-        slot: impl Fn(usize) -> u64,
-    ) -> Result<[bool; COPIES], Error> {
-        let mut written = [false; COPIES];
+    /// Writes the copies of a checkpoint to these places. Returns which were written. If none was, the drive
+    /// is poisoned.
+    async fn write_copies(self: &Arc<Self>, writing: &Writing, places: &[u64]) -> Result<Vec<bool>, Error> {
+        let mut written = vec![false; places.len()];
         let mut failure = None;
-        for (copy, is_written) in written.iter_mut().enumerate() {
+        for (copy, (is_written, start)) in written.iter_mut().zip(places.iter().copied()).enumerate() {
+            if copy >= SUPERBLOCK_COPIES && self.planted.has(PlantedBug::FarCopyForgotten) {
+                continue;
+            }
             self.core().table.begin_place(writing.number, copy);
-            let start = slot(copy);
             match self.write_parts(start, writing, copy).await {
                 Ok(()) => *is_written = true,
                 // If there was no room, it is written again completely when there is.

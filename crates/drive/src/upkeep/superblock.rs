@@ -1,10 +1,9 @@
-//! Changing the superblock while the drive is in use: both copies are written one after the other, each made
+//! Changing the superblock while the drive is in use: its copies are written one after the other, each made
 //! durable before the next, so that one of them is always whole.
 
 use std::sync::Arc;
 
-use layout::superblock::SUPERBLOCK_COPIES;
-use layout::{Geometry, PAGE_BYTES, Superblock};
+use layout::{PAGE_BYTES, Superblock};
 use media::{IoBuf, Media};
 
 use crate::error::Error;
@@ -18,7 +17,7 @@ impl<M: Media> Shared<M> {
         Ok(core.superblock.clone())
     }
 
-    /// Writes both copies of the superblock, with a number above that of any copy that could not be read.
+    /// Writes all copies of the superblock, with a number above that of any copy that could not be read.
     pub(crate) async fn renew_superblock(self: &Arc<Self>) -> Result<(), Error> {
         let mut superblock = self.writable_superblock()?;
         superblock.update += 1;
@@ -53,8 +52,8 @@ impl<M: Media> Shared<M> {
         page.copy_from_slice(&superblock.encode());
         let page = Arc::new(page);
         let mut written = 0;
-        for copy in 0..SUPERBLOCK_COPIES {
-            let offset = Geometry::superblock_offset(copy);
+        let places = superblock.geometry.superblock_places();
+        for (copy, offset) in places.iter().copied().enumerate() {
             let answer = self.write_to_end(offset, page.clone()).await;
             let error = match answer {
                 // Nothing has changed.
@@ -69,7 +68,7 @@ impl<M: Media> Shared<M> {
                     None => written += 1,
                     Some(error) => {
                         let why = format!("a copy of the superblock cannot be written: {error}");
-                        match written == 0 && copy + 1 == SUPERBLOCK_COPIES {
+                        match written == 0 && copy + 1 == places.len() {
                             true => core.mode.poison(why),
                             false => core.note(why),
                         }

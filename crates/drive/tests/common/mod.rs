@@ -38,6 +38,7 @@ pub fn create_options(physical: u64, logical: u64) -> CreateOptions {
         created_unix_seconds: 0,
         endurance_bytes: 0,
         keep_allocated: false,
+        far_copies: None,
     }
 }
 

@@ -35,6 +35,7 @@ mod dead_blocks;
 mod dictionaries;
 mod divided;
 mod failed_sync;
+mod far;
 mod faults;
 mod features;
 mod frames;

@@ -89,6 +89,7 @@ fn created() -> MemoryMedia {
         created_unix_seconds: 0,
         endurance_bytes: 0,
         keep_allocated: false,
+        far_copies: None,
     };
     block_on(Drive::create(&media, &options)).expect("created");
     media

@@ -21,7 +21,40 @@ fn areas(geometry: &Geometry) -> Vec<(u64, u64)> {
     areas
 }
 
+/// The same of the far copies.
+fn far_areas(geometry: &Geometry) -> Vec<(u64, u64)> {
+    let Some(far) = geometry.far else { return Vec::new() };
+    let at = Geometry::far_superblock_offset(far);
+    let slots = [0, 1].map(|slot| geometry.checkpoint_offset(slot, 2));
+    let slots = slots.map(|at| (at, at + geometry.checkpoint_area_bytes()));
+    [(far, at), (at, at + PAGE_BYTES as u64)].into_iter().chain(slots).collect()
+}
+
 proptest! {
+    #[test]
+    fn far_copies_lie_in_segments_that_are_set_aside(geometry in crate::common::geometry()) {
+        let areas = far_areas(&geometry);
+        for pair in areas.windows(2) {
+            prop_assert!(pair[0].1 <= pair[1].0, "{pair:?}");
+        }
+        for (from, end) in areas {
+            let segments = [from, end - 1].map(|at| geometry.locate(at).map(|(segment, _)| segment));
+            prop_assert!(segments.iter().all(|segment| segment.is_some_and(|segment| geometry.is_far(segment))));
+        }
+        let taken = geometry.far_segments().len() as u32;
+        prop_assert!(taken * 128 <= geometry.segments(), "{taken} of {}", geometry.segments());
+        let places = geometry.superblock_places();
+        prop_assert_eq!(places.len(), geometry.copies());
+        if let Some(far) = geometry.far {
+            // Whatever the backing is by then.
+            let larger = geometry.physical_size_bytes * 7;
+            for backing in [geometry.physical_size_bytes, larger] {
+                prop_assert!(Geometry::far_candidates(backing).any(|place| place == far));
+            }
+            prop_assert_eq!(places[2], Geometry::far_superblock_offset(far));
+        }
+    }
+
     #[test]
     fn areas_do_not_overlap_and_fit(geometry in crate::common::geometry()) {
         let mut areas = areas(&geometry);
@@ -75,7 +108,8 @@ proptest! {
         for entry in [Entry(bits), Entry(1 << 62 | bits >> 2), close] {
             let from = geometry.locate(entry.position_bytes()).map(|(segment, _)| segment);
             let to = geometry.locate(entry.position_bytes() + (entry.len_bytes() as u64).max(1) - 1);
-            let within = from.is_some() && from == to.map(|(segment, _)| segment);
+            let within = from.is_some_and(|segment| !geometry.is_far(segment))
+                && from == to.map(|(segment, _)| segment);
             prop_assert_eq!(geometry.holds(entry), entry.is_valid() && entry.is_record() && within, "{:?}", entry);
         }
     }
@@ -83,8 +117,9 @@ proptest! {
     #[test]
     fn valid_means_within_limits(size: u64, segment: u32, most: u32, narrow in 0..64_u32, power in 0..40_u32) {
         let segment_bytes = if power < 32 { 1 << power } else { segment };
-        let geometry =
-            Geometry { physical_size_bytes: size >> narrow, segment_bytes, max_segments: most >> (narrow / 2) };
+        let max_segments = most >> (narrow / 2);
+        let far = (narrow % 2 == 0).then(|| 1 << power);
+        let geometry = Geometry { physical_size_bytes: size >> narrow, segment_bytes, max_segments, far };
         if geometry.validate().is_ok() {
             prop_assert!(geometry.segments() >= MIN_SEGMENTS && geometry.segments() <= geometry.max_segments);
             prop_assert!((MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&geometry.segment_bytes));
@@ -92,6 +127,8 @@ proptest! {
             let end = geometry.segment_offset(geometry.segments());
             let last = Entry::record(end - 16, 16);
             prop_assert!(last.is_valid());
+            prop_assert_eq!(geometry.far.is_some(), !geometry.far_segments().is_empty());
+            prop_assert!(geometry.far_segments().end <= geometry.segments());
             prop_assert_eq!(last.position_bytes(), end - 16);
         }
     }
@@ -107,7 +144,7 @@ proptest! {
 #[test]
 fn segments_of_no_bytes_are_refused() {
     assert!(Geometry::new(10 << 30, Some(0)).is_err());
-    let geometry = Geometry { physical_size_bytes: 10 << 30, segment_bytes: 0, max_segments: 100 };
+    let geometry = Geometry { physical_size_bytes: 10 << 30, segment_bytes: 0, max_segments: 100, far: None };
     assert!(geometry.validate().is_err());
 }
 
@@ -123,6 +160,28 @@ fn default_segment_sizes() {
     assert_eq!(of(256 << 30), Ok(16));
     assert_eq!(of((4096 << 30) - 1), Ok(16));
     assert_eq!(of(4096 << 30), Ok(64));
+}
+
+/// As far from the start as powers of two allow, at the cost of less than one percent.
+#[test]
+fn places_of_far_copies() {
+    let of = |size: u64, segment| {
+        let geometry = Geometry::new(size, segment).expect("a drive");
+        geometry.far.map(|far| (far, geometry.far_segments()))
+    };
+    assert_eq!(of(128 << 20, None), None, "one of 127 segments");
+    assert_eq!(of(130 << 20, None), Some((128 << 20, 127..128)));
+    assert_eq!(of(1 << 30, None), Some((512 << 20, 127..128)));
+    assert_eq!(of(10 << 30, None), Some((8 << 30, 2047..2048)));
+    assert_eq!(of(1 << 40, None), Some((1 << 39, 32_766..32_768)));
+    assert_eq!(of(10 << 30, Some(256 << 20)), None, "one of 39 segments");
+    let small = |size| Geometry::without_far(size, None).and_then(Geometry::with_far).map(|found| found.far);
+    assert_eq!(small(25 << 20), Ok(None), "24 segments are needed");
+    assert_eq!(small(26 << 20), Ok(Some(16 << 20)));
+    let candidates: Vec<u64> = Geometry::far_candidates(64 << 20).collect();
+    assert_eq!(candidates, [32 << 20, 16 << 20, 8 << 20]);
+    assert_eq!(Geometry::far_candidates(u64::MAX).count(), 40);
+    assert_eq!(Geometry::far_candidates(0).count(), 0);
 }
 
 /// The example of `docs/reference/format.md`.

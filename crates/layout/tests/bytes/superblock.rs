@@ -9,7 +9,7 @@ fn sample() -> Superblock {
     Superblock {
         uuid: *b"0123456789abcdef",
         update: 3,
-        geometry: Geometry::new(10 << 30, None).expect("ten GiB"),
+        geometry: Geometry::without_far(10 << 30, None).expect("ten GiB"),
         logical_capacity_bytes: 30 << 30,
         sector_bytes: 512,
         codec_policy: 2,
@@ -163,7 +163,7 @@ fn unknown_codecs_are_refused() {
 #[test]
 fn unknown_read_only_compatible_features_forbid_writing() {
     assert!(sample().features.allow_writing());
-    for bit in 0..64 {
+    for bit in 1..64 {
         let bits = 1_u64 << bit;
         let found = with(112, &bits.to_le_bytes()).expect("a drive that can be read");
         let features = Features { read_only_compatible: bits, ..sample().features };
@@ -199,6 +199,46 @@ fn features_are_where_the_format_has_them() {
     assert_eq!(page[112..120], [0x10, 0x11, 0x12, 0x13, 0x14, 0x15, 0x16, 0x17]);
     assert_eq!(page[120..132], [0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26, 0x27, 0x30, 0x31, 0x32, 0x33]);
     assert_eq!(page[132..], [0; PAGE_BYTES - 132]);
+}
+
+#[test]
+fn far_copies_have_a_feature_bit_and_a_place() {
+    let geometry = Geometry::new(10 << 30, None).expect("ten GiB");
+    let far = Superblock {
+        geometry,
+        features: Features { read_only_compatible: Features::FAR_COPIES, ..sample().features },
+        ..sample()
+    };
+    let page = far.encode();
+    assert_eq!(page[112..120], 1_u64.to_le_bytes());
+    assert_eq!(page[136..144], (8_u64 << 30).to_le_bytes());
+    assert_eq!(page[144..], [0; PAGE_BYTES - 144]);
+    assert_eq!(Superblock::decode(&page), Ok(far.clone()));
+    assert!(far.features.allow_writing());
+    // The bit follows the sizes, whoever changes the features.
+    let changed = Superblock { features: Features::default(), ..far.clone() };
+    assert_eq!(changed.encode()[112], 1);
+    // Without the bit, the field means nothing.
+    assert_eq!(with(136, &(8_u64 << 30).to_le_bytes()), Ok(sample()));
+}
+
+/// Whoever writes far copies writes within the segments that are set aside for them.
+#[test]
+fn impossible_places_of_far_copies_are_refused() {
+    let at = |place: u64| {
+        let mut page = sample().encode();
+        page[112] = 1;
+        page[136..144].copy_from_slice(&place.to_le_bytes());
+        seal::superblock(&mut page);
+        Superblock::decode(&page)
+    };
+    for place in [8_u64 << 20, 16 << 20, 1 << 30, 8 << 30] {
+        assert_eq!(at(place).map(|found| found.geometry.far), Ok(Some(place)));
+    }
+    let powers = (0..64).map(|power| 1 << power).filter(|place| !(8 << 20..=8 << 30).contains(place));
+    for place in powers.chain([0, 3 << 20, 12 << 20, (8 << 30) + 1, (8 << 30) - 1, 10 << 30, u64::MAX]) {
+        assert!(at(place).is_err(), "{place:#x}");
+    }
 }
 
 #[test]

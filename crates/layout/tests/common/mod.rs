@@ -53,10 +53,12 @@ pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
                 endurance_bytes: numbers[3],
                 incarnation: numbers[1] % (COUNT_MAX + 1),
                 worn_bytes: numbers[2],
-                // No incompatible feature is known: none is accepted.
+                // No incompatible feature is known: none is accepted. The bit of far copies follows the
+                // sizes.
                 features: Features {
                     incompatible: 0,
-                    read_only_compatible: numbers[4],
+                    read_only_compatible: numbers[4] & !Features::FAR_COPIES
+                        | u64::from(geometry.far.is_some()),
                     compatible: numbers[5],
                 },
                 codecs: codecs & KNOWN_CODECS,

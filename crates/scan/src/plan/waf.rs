@@ -135,7 +135,8 @@ fn map_bytes_a_block(state: &DriveModel<'_>, record: f64) -> f64 {
         let blocks = by_log.min(dirty_max / (NODE_MEMORY_BYTES + PAIR_MEMORY_BYTES));
         (blocks, blocks * (PAIR_LOG_BYTES + 2.0 * RECORD_HEADER_BYTES as f64))
     };
-    let table = 2.0 * Checkpoint::encoded_len(state.geometry.segments() as usize) as f64;
+    let copies = state.geometry.copies();
+    let table = (copies * Checkpoint::encoded_len(state.geometry.segments() as usize)) as f64;
     (bytes + table) / blocks
 }
 

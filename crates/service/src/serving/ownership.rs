@@ -339,6 +339,7 @@ mod tests {
             created_unix_seconds: 0,
             endurance_bytes: 0,
             keep_allocated: false,
+            far_copies: None,
         };
         Drive::create(&file, &options).await.expect("created");
         let spawner: Spawner = Arc::new(|future| _ = tokio::spawn(future));

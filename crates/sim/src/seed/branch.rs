@@ -77,6 +77,7 @@ impl<S: Subject> Run<S> {
             brim: self.brim.fork(),
             vain: self.vain.fork(),
             echoing: self.echoing.fork(),
+            losing: self.losing.fork(),
         }
     }
 

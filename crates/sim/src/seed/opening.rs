@@ -61,6 +61,7 @@ impl<S: Subject> Run<S> {
     pub(super) fn open(&mut self) -> Result<(), Stop> {
         let mut cuts = 0;
         let mut errors = 0;
+        self.perhaps_lose_start()?;
         loop {
             self.perhaps_look()?;
             let hidden = self.hide_copies()?;
@@ -138,9 +139,10 @@ impl<S: Subject> Run<S> {
             let read = async move { media.read(offset, IoBuf::zeroed(PAGE_BYTES)).await };
             let (page, _) = self.do_now("read a superblock", read)?;
             if let Ok(superblock) = Superblock::decode(&page) {
+                let geometry = superblock.geometry;
                 copies.truncate(SUPERBLOCK_COPIES);
-                copies
-                    .extend([0, 1].into_iter().flat_map(|slot| superblock.geometry.checkpoint_offsets(slot)));
+                copies.extend([0, 1].into_iter().flat_map(|slot| geometry.checkpoint_places(slot)));
+                copies.extend(geometry.far.map(Geometry::far_superblock_offset));
             }
         }
         if copies.len() == SUPERBLOCK_COPIES {

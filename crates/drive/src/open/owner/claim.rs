@@ -11,7 +11,8 @@ use media::{Lease, Media};
 use super::pages::{Pages, write_page, write_page_while};
 use super::{Claim, Fate, Owner, Surroundings, texts};
 use crate::error::Error;
-use crate::open::slots::{must_allow_writing, must_hold, read_superblock};
+use crate::open::slots::{must_allow_writing, must_hold};
+use crate::open::superblocks::find_superblock;
 
 /// A contender looks for an answer so many times while it waits.
 const LOOKS_A_WAIT: u64 = 10;
@@ -36,10 +37,12 @@ impl Claim {
     /// [`Error::NotADrive`] and the errors of a drive that this program may not write to. Nothing but owner
     /// pages was written then.
     pub async fn drive<M: Media>(self, media: &M, around: &dyn Surroundings) -> Result<Owner, Error> {
-        let (superblock, _) = read_superblock(media).await?;
-        must_hold(media, &superblock)?;
-        must_allow_writing(&superblock)?;
-        self.backing(media, superblock.uuid, around).await
+        let found = find_superblock(media).await?;
+        must_hold(media, &found.superblock)?;
+        must_allow_writing(&found.superblock)?;
+        // With the start, the mark of an owner was lost.
+        let may_be_owned = found.start_lost;
+        self.claim(media, found.superblock.uuid, may_be_owned, around).await
     }
 
     /// Claims a backing on which a drive with this id is going to be created, whatever is there.
@@ -53,10 +56,21 @@ impl Claim {
         uuid: [u8; 16],
         around: &dyn Surroundings,
     ) -> Result<Owner, Error> {
+        self.claim(media, uuid, false, around).await
+    }
+
+    async fn claim<M: Media>(
+        self,
+        media: &M,
+        uuid: [u8; 16],
+        may_be_owned: bool,
+        around: &dyn Surroundings,
+    ) -> Result<Owner, Error> {
         let lease = Lease::new(self.clock.clone());
         let mut since = lease.now();
         let mut pages = Pages::read(media).await?;
-        if let NextStep::Challenge = self.way(&pages, around)? {
+        let is_asked = matches!(self.way(&pages, around)?, NextStep::Challenge);
+        if is_asked || may_be_owned && pages.mark.is_none() {
             (pages, since) = self.challenge(media, uuid, &lease, &pages, around).await?;
         }
         let left_open = pages.mark.as_ref().is_some_and(|mark| mark.in_force);

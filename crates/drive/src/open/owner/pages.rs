@@ -86,7 +86,7 @@ pub(super) async fn write_page<M: Media>(media: &M, page: &OwnerPage) -> Result<
     }
     let mut buf = IoBuf::zeroed(PAGE_BYTES);
     buf.copy_from_slice(&page.encode());
-    write_copies(media, offsets, 0, buf).await.map(drop)
+    write_copies(media, &offsets, vec![0, 1], buf).await.map(drop)
 }
 
 /// Writes an owner page durably, each copy only if the lease holds by then.

@@ -22,10 +22,11 @@ impl Segments {
         self.planted.has(PlantedBug::BadSegmentForgotten)
     }
 
-    /// Numbers of damaged and of bad segments.
+    /// Numbers of damaged and of bad segments, without those that are set aside for the far copies.
     pub(crate) fn set_aside_counts(&self) -> (u32, u32) {
         let bad = self.set_aside.iter().filter(|s| self.get(**s).state == SegmentState::Bad).count();
-        ((self.set_aside.len() - bad) as u32, bad as u32)
+        let far = self.geometry.far_segments().len();
+        ((self.set_aside.len() - bad) as u32, bad.saturating_sub(far) as u32)
     }
 
     /// Number of bad segments.

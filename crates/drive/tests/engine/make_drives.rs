@@ -89,6 +89,11 @@ const KINDS: &[Kind] = &[
         holds: "compatible feature 0: freed space stays allocated",
         make: keep_allocated,
     },
+    Kind {
+        name: "far-copies",
+        holds: "read-only-compatible feature 0: far copies of superblock and checkpoints, closed",
+        make: far_copies,
+    },
     Kind { name: "noted", holds: "a last checkpoint that notes that it is durable, closed", make: noted },
     Kind {
         name: "later-bytes",
@@ -523,13 +528,22 @@ fn noted() -> Made {
 }
 
 fn later_bytes() -> Made {
-    let mut host = new(&CreateOptions { physical_size_bytes: 180 * MIB, ..options() });
+    let mut host =
+        new(&CreateOptions { physical_size_bytes: 180 * MIB, far_copies: Some(false), ..options() });
     some(&mut host);
     host.close();
     host.reopen();
     host.write(100, &lines(100, 1));
     host.close();
     Image::of_any(&host.media).use_later_bytes();
+    host.made()
+}
+
+fn far_copies() -> Made {
+    let physical_size_bytes = 16 * MIB;
+    let mut host = new(&CreateOptions { physical_size_bytes, far_copies: Some(true), ..options() });
+    some(&mut host);
+    host.close();
     host.made()
 }
 

@@ -141,6 +141,21 @@ fn they_can_be_wiped() {
     });
 }
 
+#[test]
+fn the_one_with_far_copies_opens_without_its_start() {
+    let stored =
+        manifest().drive.into_iter().find(|stored| stored.name == "far-copies").expect("it is stored");
+    let mut image = stored.image();
+    image[..1 << 20].fill(0);
+    let media = media_of(&image);
+    let (bytes, unreadable) = contents(&open_read_only(&media));
+    assert_eq!((sha256(&bytes), unreadable), (stored.contents_sha256.clone(), Vec::new()));
+    let drive = open(&media, 1);
+    let mut expected = assert_as_stored(&stored, &drive, "opened");
+    change(&stored, &drive, 1, &mut expected);
+    assert_holds(&stored, &drive, &expected, "changed");
+}
+
 /// Version 2 was never released. The build that wrote the drive must be used to copy the data out.
 #[test]
 fn version_2_is_refused_by_name_also_where_one_copy_of_the_superblock_is_of_version_3() {

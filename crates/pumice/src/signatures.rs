@@ -13,7 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use layout::owner::{OWNER_COPIES, Role};
-use layout::{Geometry, OwnerPage};
+use layout::{Geometry, OwnerPage, Superblock};
 
 /// Bytes examined at the beginning. Labels, superblocks and tables of all common formats begin there.
 pub(crate) const HEAD_BYTES: u64 = 1 << 20;
@@ -23,6 +23,7 @@ pub(crate) const TAIL_BYTES: u64 = 1 << 20;
 const PLACES_MAX: usize = 4;
 
 const DRIVE: &str = "a Pumice drive";
+const DRIVE_WITHOUT_START: &str = "copies of a Pumice drive that lost its start";
 const EXT: &str = "an ext2, ext3 or ext4 file system";
 const XFS: &str = "an XFS file system";
 const BTRFS: &str = "a btrfs file system";
@@ -145,6 +146,13 @@ pub(crate) fn find(mut file: &File, path: &Path) -> io::Result<Vec<Signature>> {
     for found in here {
         if !all.iter().any(|other| other.offset == found.offset || other.what == found.what) {
             all.push(found);
+        }
+    }
+    // A drive that lost its start can still be opened.
+    for far in Geometry::far_candidates(size) {
+        let place = Geometry::far_superblock_offset(far);
+        if read(place, layout::PAGE_BYTES as u64).is_ok_and(|page| Superblock::is_far(&page, far)) {
+            all.push(Signature::new(DRIVE_WITHOUT_START, place));
         }
     }
     all.sort_by_key(|found| found.offset);

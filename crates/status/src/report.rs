@@ -190,6 +190,8 @@ pub struct RecoveryReport {
     pub clean: bool,
     pub packs_count: u64,
     pub log_bytes: u64,
+    /// No copy of the superblock was left at the start of the backing. The copies far from it were used.
+    pub start_lost: bool,
 }
 
 /// Verification of all records: what the drive has recorded.

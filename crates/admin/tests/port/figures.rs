@@ -61,6 +61,7 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("recovery.clean", "of one opening; pumice_unclean_opens_total counts them"),
     ("recovery.log_bytes", "of one opening"),
     ("recovery.packs_count", "of one opening"),
+    ("recovery.start_lost", "of one opening; the event `opened` tells"),
     // Lists of things: pumice_dictionaries and pumice_dictionary_memory_bytes are their sums.
     ("compression.dictionaries[].bytes", "of one dictionary"),
     ("compression.dictionaries[].id", "an id"),

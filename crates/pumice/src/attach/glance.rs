@@ -1,6 +1,7 @@
 //! A look at what is to be attached, before anything is started.
 
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
@@ -23,13 +24,19 @@ pub(super) fn is_drive(path: &Path) -> Result<()> {
     }
     let file = File::open(path).with_context(|| cannot("open"))?;
     let mut page = [0; PAGE_BYTES];
-    let is_blank = (0..SUPERBLOCK_COPIES).all(|copy| {
+    let size = (&file).seek(SeekFrom::End(0)).with_context(|| cannot("read"))?;
+    let mut holds = |place: u64, is_drive: &dyn Fn(&[u8]) -> bool| match file.read_exact_at(&mut page, place)
+    {
+        Ok(()) => is_drive(&page),
         // A place that cannot be read may hold one.
-        match file.read_exact_at(&mut page, Geometry::superblock_offset(copy)) {
-            Ok(()) => matches!(Superblock::decode(&page), Err(DecodeError::Magic(_))),
-            Err(error) => error.kind() == std::io::ErrorKind::UnexpectedEof,
-        }
-    });
+        Err(error) => error.kind() != std::io::ErrorKind::UnexpectedEof,
+    };
+    let is_near = |page: &[u8]| !matches!(Superblock::decode(page), Err(DecodeError::Magic(_)));
+    let is_blank = !(0..SUPERBLOCK_COPIES).any(|copy| holds(Geometry::superblock_offset(copy), &is_near))
+        // The start may be lost.
+        && !Geometry::far_candidates(size).any(|far| {
+            holds(Geometry::far_superblock_offset(far), &|page| Superblock::is_far(page, far))
+        });
     if is_blank {
         return Err(ServiceError::Drive { path: path.to_path_buf(), source: drive::Error::NotADrive }.into());
     }

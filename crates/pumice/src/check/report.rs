@@ -39,6 +39,7 @@ impl CheckOutcome {
     /// Advice on the faults.
     pub(super) fn advice(&self) -> &'static str {
         match self {
+            CheckOutcome::Open(checked) if checked.status.recovered.start_lost => START_LOST,
             CheckOutcome::Open(checked) => advice(&checked.report),
             CheckOutcome::Closed { .. } => ANEW,
         }
@@ -74,6 +75,10 @@ const RESTORE: &str = "restore these blocks from a backup: each can be read agai
                                   (docs/how-to/backing-trouble.md)";
 /// Advice on a drive that does not open, or whose structures are damaged.
 const ANEW: &str = "copy off what can be read, and make the drive anew";
+
+/// Advice on a drive that is there by its far copies only.
+const START_LOST: &str = "the start of the backing was lost, and the copies far from it are used: open the drive for \
+                          writing (pumice serve), which writes the others again, then check it with --deep";
 
 fn advice(report: &CheckReport) -> &'static str {
     let is_of_copy = |fault: &Fault| fault.subject == Subject::Copy;
@@ -230,7 +235,7 @@ fn print_copies(
     };
     let list = |found: &[CopyFound]| found.iter().map(state).collect::<Vec<_>>().join(", ");
     writeln!(out, "superblock: {}", list(superblocks))?;
-    for slot in checkpoints.chunks(2) {
+    for slot in checkpoints.chunk_by(|one, next| one.slot == next.slot) {
         writeln!(out, "checkpoint slot {}: {}", slot[0].slot, list(slot))?;
     }
     Ok(())

@@ -43,6 +43,11 @@ fn state(status: &StatusReport, not_served: Option<AttachmentState>) -> Finding 
             format!("attached, and not served: {why}"),
             "hosts wait for it; pumice list shows why",
         ),
+        _ if status.recovery.start_lost => Finding::warn(
+            "drive",
+            "the start of the backing was lost; superblock and checkpoints were found far from it",
+            "find out what overwrote it; pumice serve writes the start again, pumice check --deep shows what is lost",
+        ),
         _ if errors.corrupt_records_count > 0 => Finding::warn(
             "drive",
             format!("met {} corrupt records over its life", errors.corrupt_records_count),
@@ -128,6 +133,16 @@ mod tests {
         assert!(verdict == Verdict::Unknown && text.contains("too little data"), "{text}");
         let (verdict, text) = of(3000, 30);
         assert!(verdict == Verdict::Ok, "{text}");
+    }
+
+    #[test]
+    fn a_lost_start_is_a_warning() {
+        let recovery = status::RecoveryReport { start_lost: true, ..Default::default() };
+        let finding = state(&StatusReport { recovery, ..StatusReport::default() }, None);
+        assert!(
+            finding.verdict == Verdict::Warn
+                && finding.cells().concat().contains("start of the backing was lost")
+        );
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod doctor_above;
 mod down;
 mod events;
 mod exports;
+mod far;
 mod full_backing;
 mod hanging;
 mod http;

@@ -142,6 +142,9 @@ impl Monitor {
             (true, _) => "opened; it had been closed properly".to_string(),
             (false, packs) => format!("opened; recovered {packs} packs after it was not closed"),
         };
+        if status.recovered.start_lost {
+            opened += "; the start of the backing was lost, and the superblock and checkpoints far from it were used";
+        }
         // Includes those that the opening itself has found: they get no event of their own.
         let ErrorCounts { bad_segments, damaged_segments, .. } = ErrorCounts::from(&status);
         if bad_segments + damaged_segments > 0 {

@@ -150,6 +150,7 @@ pub(crate) fn report(
             clean: status.recovered.clean,
             packs_count: status.recovered.packs_count,
             log_bytes: status.recovered.log_bytes,
+            start_lost: status.recovered.start_lost,
         },
         scrubs: scrubs(&drive.scrub_mark()),
         copies: Vec::new(),

@@ -45,9 +45,9 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "path")]
     configured: bool,
     /// Detach without a server: unflushed writes are lost. Kill a bridge that does not answer for 10 seconds.
-    /// Detach a mounted device that has no bridge: its requests fail (unmount a loop device then). Detach a drive whose backing was
-    /// deleted: all its data is lost. By path: detach a drive that lost its device, even if another file is
-    /// at the path
+    /// Detach a mounted device that has no bridge: its requests fail (unmount a loop device then). Detach a
+    /// drive whose backing was deleted: all its data is lost. By path: detach a drive that lost its device,
+    /// even if another file is at the path
     #[arg(long)]
     force: bool,
     /// Wait up to SECONDS, in all, until the device is no longer in use [default: 10 for processes that have

@@ -50,6 +50,8 @@ fn drive_in(
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use crate::identity::Identity;
 
     use super::*;

@@ -411,7 +411,7 @@ pub(super) fn is_its(path: &Path, record: &Record) -> bool {
     !is_anothers(maker, started) && index_of(path).and_then(shown_process) == Some(maker.to_string())
 }
 
-/// Returns whether another process has the id of a bridge by now, and may have connected an nbd device itself.
+/// Returns whether another process has the id of a bridge by now, and may have connected an nbd device.
 fn is_anothers(pid: u32, started: Option<u64>) -> bool {
     // A zombie may be the bridge still.
     let is_other = process::started(pid).is_some_and(|found| Some(found) != started);

@@ -4,6 +4,7 @@ mod failed;
 mod in_memory;
 mod memory;
 mod publish;
+mod syncs;
 mod ticks;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -563,34 +564,6 @@ impl Log {
         while self.written_early.remove(&(self.written + 1)) {
             self.written += 1;
         }
-    }
-
-    /// A sync is issued.
-    pub(crate) fn sync_begins(&mut self) {
-        self.unsynced_bytes = 0;
-    }
-
-    pub(crate) fn unsynced_bytes(&self) -> u64 {
-        self.unsynced_bytes
-    }
-
-    /// A sync covered everything up to `sequence`.
-    pub(crate) fn synced(&mut self, sequence: u64) {
-        self.synced = self.synced.max(sequence);
-        let before_gap = self.gap.map_or(u64::MAX, |gap| gap - 1);
-        self.durable = self.durable.max(self.synced.min(before_gap));
-    }
-
-    /// Every pack up to this one was written and synced, except those that the medium did not take.
-    pub(crate) fn synced_up_to(&self) -> u64 {
-        self.synced
-    }
-
-    /// The number that a checkpoint with this cut may call durable: up to the first gap behind the cut.
-    pub(crate) fn durable_behind(&self, cut: u64) -> u64 {
-        let failed = self.failed.iter().map(|pack| pack.sequence);
-        let gap = failed.chain(self.gaps.iter().copied()).filter(|gap| *gap > cut).min();
-        self.synced.min(gap.map_or(u64::MAX, |gap| gap - 1))
     }
 
     /// Part of [`Core::broken_invariant`](crate::state::core::Core::broken_invariant).

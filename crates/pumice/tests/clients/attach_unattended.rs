@@ -235,7 +235,7 @@ fn a_device_that_works_is_not_given_another_kind() -> Outcome {
     Ok(())
 }
 
-/// A look at an attachment ends no request of a server that is slow, also if nobody knows which process that is.
+/// A look at an attachment ends no request of a server that is slow, also if its process is unknown.
 #[test]
 fn a_server_that_does_not_answer_keeps_its_device() -> Outcome {
     if !usable() {

@@ -28,7 +28,8 @@
 //! 8. **Full backing.** A write to a page that holds nothing fails with ENOSPC and changes nothing. The
 //!    condition is temporary or permanent.
 //! 9. **Bit rot** in durable data: a flipped bit, a zeroed or a garbage sector. If the backing can tell what
-//!    is data ([`SimMedia::with_data_classifier`]), occurrences that changed nothing else are counted apart.
+//!    is data ([`SimMedia::with_data_classifier`]), occurrences that changed nothing else, or flipped a bit
+//!    that costs no more than that, are counted apart.
 //! 10. **Lost and misdirected writes.** A write reported durable turns out to hold the previous content. Its
 //!     data may be at another page-aligned place, over the content of that place.
 //! 11. **Bad pages.** A page accepts no more writes: every write that touches it fails with EIO, in this

@@ -95,12 +95,12 @@ impl<M: Media> Image<M> {
         let mut table = self.read(offset + PAGE as u64, table_pages(rows) * PAGE);
         for number in pages {
             let page = &mut table[number * PAGE..][..PAGE];
-            fill(page, [8..16]);
+            fill(page, Some(8..16));
             let here = page_rows(number, rows).len();
             for row in page[16..].chunks_exact_mut(ROW_BYTES).take(here) {
-                fill(row, [21..ROW_BYTES]);
+                fill(row, Some(21..ROW_BYTES));
             }
-            fill(page, [16 + here * ROW_BYTES..16 + ROWS_A_PAGE * ROW_BYTES]);
+            fill(page, Some(16 + here * ROW_BYTES..16 + ROWS_A_PAGE * ROW_BYTES));
             seal(page, 0);
         }
         let crcs: Vec<u8> = table.chunks_exact(PAGE).flat_map(|page| page[..4].to_vec()).collect();

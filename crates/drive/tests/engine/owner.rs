@@ -78,6 +78,10 @@ impl Around {
 }
 
 fn created() -> MemoryMedia {
+    created_with(None)
+}
+
+fn created_with(far_copies: Option<bool>) -> MemoryMedia {
     let media = MemoryMedia::new(32 << 20);
     let options = CreateOptions {
         physical_size_bytes: 32 << 20,
@@ -89,7 +93,7 @@ fn created() -> MemoryMedia {
         created_unix_seconds: 0,
         endurance_bytes: 0,
         keep_allocated: false,
-        far_copies: None,
+        far_copies,
     };
     block_on(Drive::create(&media, &options)).expect("created");
     media
@@ -110,6 +114,18 @@ fn beside<T>(owner: &Owner, media: &MemoryMedia, around: &Around, future: impl F
         Either::Left((value, _)) => value,
         Either::Right((why, _)) => panic!("{why}"),
     }
+}
+
+/// The start had the mark. Its owner, if there is one, finds out within the time that a challenge takes.
+#[test]
+fn a_drive_that_lost_its_start_is_taken_after_a_challenge() {
+    let (media, around) = (created_with(Some(true)), Around::default());
+    let owner = around.take(1, &media).expect("nobody has it");
+    block_on(media.write(0, Arc::new(IoBuf::zeroed(128 << 10)))).expect("lost");
+    let before = around.now.load(Ordering::Relaxed);
+    let next = around.take(2, &media).expect("nobody answers");
+    assert!(around.now.load(Ordering::Relaxed) - before >= Pace::default().wait_ns);
+    assert!(next.lease().holds() && !owner.lease().holds());
 }
 
 #[test]

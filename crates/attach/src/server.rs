@@ -462,8 +462,8 @@ impl DriveServer {
         match supply {
             Supply::Nothing => {}
             Supply::Shares(shares) => {
-                // The process that listens, unless it does so for the server, as systemd does, or the server is
-                // seen under another number from there.
+                // The process that listens, unless it does so for the server, as systemd does, or the server
+                // is seen under another number from there.
                 let listens = sockopt::socket_peercred(&streams[0]).ok();
                 let listens = listens.map(|found| found.pid.as_raw_nonzero().get().unsigned_abs());
                 let listens = listens.filter(|pid| server_pid(report) == Some(*pid));

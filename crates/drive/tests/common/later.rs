@@ -55,9 +55,11 @@ impl<M: Media> Image<M> {
     fn use_later_bytes_of_superblock(&self) {
         let features = Features { compatible: LATER_FEATURE, ..self.superblock.features };
         let mut page = Superblock { features, ..self.superblock.clone() }.encode();
-        fill(&mut page, [70..72, 132..PAGE]);
+        // The place of far copies means something if there are any.
+        let far = if self.superblock.geometry.far.is_some() { 136..144 } else { 132..132 };
+        fill(&mut page, [70..72, 132..far.start, far.end..PAGE]);
         seal(&mut page, 12);
-        (0..2).for_each(|copy| self.write(Geometry::superblock_offset(copy), &page));
+        self.superblock.geometry.superblock_places().into_iter().for_each(|place| self.write(place, &page));
     }
 
     fn use_later_bytes_of_owner_pages(&self) {

@@ -269,8 +269,9 @@ fn the_end_of_a_keeper_that_was_killed_ends_nothing() {
     assert_eq!([0, 5000, 15 << 16].map(|at| byte_at(&file, at)), [2, 1, 3]);
     // One that leaves, and takes the file with it.
     streams.into_iter().for_each(leave);
-    let reading = thread::spawn(move || byte_at(&file, 0));
     wait_until("nobody serves it", || served.connect_new().is_ok());
+    let reading = thread::spawn(move || byte_at(&file, 0));
+    thread::sleep(Duration::from_millis(100));
     assert!(!reading.is_finished(), "the next server answers that");
     let _streams = served.bring_all(&shares);
     assert_eq!(reading.join().expect("no panic"), 2);

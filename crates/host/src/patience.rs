@@ -1,4 +1,4 @@
-//! Questions that cannot be answered while something is short: *no memory for the answer* is not *there is no
+//! Questions that cannot be answered while memory is short: *no memory for the answer* is not *there is no
 //! such process*. In a control group at its limit, whatever a process asks may fail with `ENOMEM`, if it is
 //! not the one to be killed.
 
@@ -13,11 +13,11 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Interval between two attempts.
 const POLL: Duration = Duration::from_millis(20);
 
-/// Errors of which none says anything about what was asked.
-const SHORTAGES: [Errno; 6] =
-    [Errno::NOMEM, Errno::NOBUFS, Errno::MFILE, Errno::NFILE, Errno::AGAIN, Errno::INTR];
+/// Errors that say nothing about what was asked. Not those of too many open files: a server that has reached
+/// its limit would answer nobody.
+const SHORTAGES: [Errno; 2] = [Errno::NOMEM, Errno::NOBUFS];
 
-/// Asks again as long as memory or open files are short, for a minute at most.
+/// Asks again as long as memory is short, for a minute at most.
 ///
 /// # Errors
 ///
@@ -29,10 +29,8 @@ pub fn patiently<T, E: Into<io::Error>>(mut ask: impl FnMut() -> Result<T, E>) -
             Ok(answer) => return Ok(answer),
             Err(error) => error.into(),
         };
-        if !Errno::from_io_error(&error).is_some_and(|errno| SHORTAGES.contains(&errno)) {
-            return Err(error);
-        }
-        if Instant::now() >= until {
+        let is_short = Errno::from_io_error(&error).is_some_and(|errno| SHORTAGES.contains(&errno));
+        if !is_short || Instant::now() >= until {
             return Err(error);
         }
         std::thread::sleep(POLL);
@@ -54,10 +52,12 @@ mod tests {
 
     #[test]
     fn a_shortage_is_waited_for_and_nothing_else() {
-        let mut answers = vec![Ok(7), Err(Errno::NFILE), Err(Errno::NOMEM)];
+        let mut answers = vec![Ok(7), Err(Errno::NOBUFS), Err(Errno::NOMEM)];
         assert_eq!(patiently(|| answers.pop().expect("no more questions")).ok(), Some(7));
-        let mut answers = vec![Err::<u8, _>(Errno::NOENT)];
-        let error = patiently(|| answers.pop().expect("no more questions")).expect_err("it is not there");
-        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+        for other in [Errno::NOENT, Errno::MFILE, Errno::AGAIN] {
+            let mut answers = vec![Err::<u8, _>(other)];
+            let error = patiently(|| answers.pop().expect("no more questions")).expect_err("no shortage");
+            assert_eq!(Errno::from_io_error(&error), Some(other));
+        }
     }
 }

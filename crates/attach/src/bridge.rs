@@ -155,6 +155,9 @@ struct Shown {
     refused_size: Option<(u64, String)>,
     /// Its server keeps nothing that outlives a kill.
     is_unprotected: bool,
+    /// What it acknowledged reaches the drive without it, too: the next server has it, or it is durable.
+    /// Known of a server that takes writes: one that takes none any more tells nothing of earlier ones.
+    outlives_server: bool,
     /// It is being removed.
     is_detaching: bool,
 }
@@ -259,7 +262,14 @@ impl Attachment {
         if is_its && let Some(server) = &report.server {
             // Without a write cache nothing is acknowledged that a kill could take.
             let may_lose = report.write_cache && report.state == DriveState::Online;
-            self.shown.lock().is_unprotected = may_lose && !server.memory_kept;
+            let mut shown = self.shown.lock();
+            shown.is_unprotected = may_lose && !server.memory_kept;
+            if report.state == DriveState::Online {
+                shown.outlives_server = !shown.is_unprotected;
+            } else if server.disowned {
+                // Another owner had it from the backing alone.
+                shown.outlives_server = !report.write_cache;
+            }
         }
         if let (Some(served), UpstreamState::Connected) = (seen, self.upstream.state()) {
             record.connected = Some(served.instance);

@@ -119,6 +119,7 @@ impl Attachment {
                 size_bytes: shape.size_bytes,
                 refused_size: None,
                 is_unprotected: false,
+                outlives_server: true,
                 is_detaching: false,
             })),
             folder,

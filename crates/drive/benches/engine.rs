@@ -51,6 +51,7 @@ fn new_drive_with(policy: Policy, clock: bool, offload: Option<Arc<dyn offload::
         endurance_bytes: 0,
         keep_allocated: false,
         far_copies: None,
+        parity: layout::ParityForm::None,
     };
     let options = OpenOptions {
         clock: clock.then_some(now as drive::Clock),
@@ -410,6 +411,7 @@ fn space() {
             endurance_bytes: 0,
             keep_allocated: false,
             far_copies: None,
+            parity: layout::ParityForm::None,
         };
         wait(async {
             Drive::create(&*media, &options).await?;

@@ -44,6 +44,7 @@ fn new_drive() -> Drive<MemoryMedia> {
         endurance_bytes: 0,
         keep_allocated: false,
         far_copies: None,
+        parity: layout::ParityForm::None,
     };
     wait(async {
         Drive::create(&*media, &create).await?;

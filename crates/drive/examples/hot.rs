@@ -83,6 +83,7 @@ fn main() {
         endurance_bytes: 0,
         keep_allocated: false,
         far_copies: None,
+        parity: layout::ParityForm::None,
     };
     run(Drive::create(&*media, &create)).expect("create");
     let drive = run(Drive::open(media.clone(), options())).expect("open");

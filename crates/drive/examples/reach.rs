@@ -50,6 +50,7 @@ fn new_drive(bytes: u64) -> Drive<MemoryMedia> {
         endurance_bytes: 0,
         keep_allocated: false,
         far_copies: None,
+        parity: layout::ParityForm::None,
     };
     run(Drive::create(&*media, &create)).expect("create");
     run(Drive::open(media, OpenOptions::new(1, Arc::new(run)))).expect("open")

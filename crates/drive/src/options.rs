@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use layout::geometry::validate_capacity;
-use layout::{Geometry, PAGE_BYTES};
+use layout::{Geometry, PAGE_BYTES, ParityForm};
 use media::{Arena, Lease, exact_size};
 
 use crate::error::Error;
@@ -50,6 +50,8 @@ pub struct CreateOptions {
     /// Whether there are copies of superblock and checkpoints far from the start. `None`: if they take little
     /// of the drive. Never if there is no room for them.
     pub far_copies: Option<bool>,
+    /// What segments set apart for parity.
+    pub parity: ParityForm,
 }
 
 impl CreateOptions {
@@ -73,7 +75,7 @@ impl CreateOptions {
             Some(false) => Geometry::without_far(physical, self.segment_bytes),
             Some(true) => Geometry::without_far(physical, self.segment_bytes).and_then(Geometry::with_far),
         };
-        let geometry = geometry.map_err(invalid)?;
+        let geometry = Geometry { parity: self.parity, ..geometry.map_err(invalid)? };
         validate_capacity(self.logical_capacity_bytes).map_err(invalid)?;
         if self.sector_bytes != 512 && self.sector_bytes != 4096 {
             return Err(Error::Invalid(format!(

@@ -2,7 +2,7 @@
 
 use crate::limits::SUPERBLOCK_COPIES;
 use crate::table::with_header_bytes;
-use crate::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, DecodeError, Entry};
+use crate::{ATOMIC_WRITE_BYTES, BLOCK_BYTES, DecodeError, Entry, ParityForm};
 
 /// Offset of the first checkpoint area, in bytes.
 pub(crate) const CHECKPOINT_AREA_OFFSET: u64 = 128 * 1024;
@@ -38,6 +38,8 @@ pub struct Geometry {
     /// Where the [far copies](crate::far) of superblock and checkpoints begin, in bytes; `None` if there are
     /// none.
     pub far: Option<u64>,
+    /// What new fillings of segments have set apart for parity.
+    pub parity: ParityForm,
 }
 
 impl Geometry {
@@ -58,7 +60,8 @@ impl Geometry {
             physical_size_bytes.saturating_mul(4).checked_div(u64::from(segment_bytes)).unwrap_or(0);
         let max_segments = u32::try_from(max_segments)
             .map_err(|_| DecodeError::Field("geometry", "too many segments: choose larger ones"))?;
-        let geometry = Geometry { physical_size_bytes, segment_bytes, max_segments, far: None };
+        let (far, parity) = (None, ParityForm::None);
+        let geometry = Geometry { physical_size_bytes, segment_bytes, max_segments, far, parity };
         geometry.validate()?;
         Ok(geometry)
     }
@@ -132,6 +135,11 @@ impl Geometry {
     pub fn segments(&self) -> u32 {
         let room = self.physical_size_bytes.saturating_sub(self.segments_offset());
         u32::try_from(room / u64::from(self.segment_bytes)).unwrap_or(u32::MAX)
+    }
+
+    /// Bytes of a segment that packs of a new filling may take.
+    pub fn room_bytes(&self) -> u32 {
+        self.parity.room_bytes(self.segment_bytes)
     }
 
     /// Returns the offset of a segment.

@@ -15,7 +15,7 @@
 //!   0  8  state: sequence number << 2 | kind
 //!   8  8  of the host's open pack: bytes used | records << 32
 //!  16  8  of the same: segment | generation << 32
-//!  24  8  of the same: offset in the segment | CRC32C of bytes 16..28 << 32
+//!  24  8  of the same: offset in the segment | form of parity | CRC32C of bytes 16..28 << 32
 //! then, from the next whole page on, the units
 //! ```
 //!
@@ -28,7 +28,7 @@ use std::ops::Range;
 use crate::bytes::{put, u32_at, u64_at};
 use crate::limits::SEQUENCE_LIMIT;
 use crate::pack::{NextSegment, PACK_HEADER_BYTES, PackHeader};
-use crate::{DecodeError, PAGE_BYTES};
+use crate::{DecodeError, PAGE_BYTES, ParityForm};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"PUMEMORY");
 const VERSION: u32 = 1;
@@ -116,7 +116,9 @@ pub fn fill_word(used: usize, records: u32) -> u64 {
 }
 
 /// Place of an open pack, as two words.
-pub fn place_words(segment: NextSegment, offset: u32) -> [u64; 2] {
+pub fn place_words(segment: NextSegment, offset: u32, parity: ParityForm) -> [u64; 2] {
+    // Packs begin at pages.
+    let offset = offset | parity as u32;
     let mut b = [0; 12];
     put(&mut b, 0, &segment.segment.to_le_bytes());
     put(&mut b, 4, &segment.generation.to_le_bytes());
@@ -166,6 +168,8 @@ pub struct OpenInMemory<'a> {
     pub segment: NextSegment,
     /// Its offset there, in bytes.
     pub offset: u32,
+    /// What the filling has set apart for parity.
+    pub parity: ParityForm,
     /// Records in it.
     pub records: u32,
     /// Room for a header, then the records.
@@ -256,7 +260,11 @@ impl<'a> RunMemory<'a> {
         let bytes = region.get(..used).filter(|_| used >= PACK_HEADER_BYTES);
         let bytes = bytes.ok_or(DecodeError::Field(WHAT, "an open pack of impossible length"))?;
         let segment = NextSegment { segment: u32_at(entry, 16), generation: u32_at(entry, 20) };
-        let open = OpenInMemory { segment, offset: u32_at(entry, 24), records, bytes };
+        const FORM: u32 = PAGE_BYTES as u32 - 1;
+        let offset = u32_at(entry, 24);
+        let parity = u8::try_from(offset & FORM).ok().and_then(ParityForm::of_number);
+        let parity = parity.ok_or(DecodeError::Field(WHAT, "an open pack at no page"))?;
+        let open = OpenInMemory { segment, offset: offset & !FORM, parity, records, bytes };
         match self.open.replace(open) {
             None => Ok(used),
             Some(_) => Err(DecodeError::Field(WHAT, "two open packs")),

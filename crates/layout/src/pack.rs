@@ -4,7 +4,7 @@ use crate::bytes::{put, u32_at, u64_at};
 use crate::geometry::MAX_SEGMENT_BYTES;
 use crate::limits::SEQUENCE_LIMIT;
 use crate::record::{RECORD_HEADER_BYTES, Record, RecordHeader, decode_record, place_mask};
-use crate::{DecodeError, PAGE_BYTES};
+use crate::{DecodeError, PAGE_BYTES, ParityForm};
 
 /// Bytes of a pack's header.
 pub const PACK_HEADER_BYTES: usize = 112;
@@ -55,7 +55,8 @@ impl NextSegment {
 /// A pack's header.
 ///
 /// ```text
-///   0  4  magic "PACK"    4  1  version   5  1  head    6  2  zero
+///   0  4  magic "PACK"    4  1  version   5  1  head
+///   6  1  form of parity of the filling           7  1  zero
 ///   8 16  drive id (UUID)
 ///  24  4  segment        28  4  generation             32  4  offset in the segment, bytes
 ///  36  4  length of the pack with padding, bytes        40  4  bytes used by header and records
@@ -101,6 +102,8 @@ pub struct PackHeader {
     /// Number of records at its end that belong to a write whose rest is in the pack with the next sequence
     /// number. They take effect only if that pack is whole. Zero unless the head is [`Head::Host`].
     pub continued: u32,
+    /// What the filling has set apart for parity.
+    pub parity: ParityForm,
 }
 
 impl PackHeader {
@@ -119,6 +122,7 @@ impl PackHeader {
         put(b, 0, &MAGIC.to_le_bytes());
         b[4] = VERSION;
         b[5] = self.head as u8;
+        b[6] = self.parity as u8;
         put(b, 8, &self.uuid);
         put(b, 24, &self.segment.to_le_bytes());
         put(b, 28, &self.generation.to_le_bytes());
@@ -175,6 +179,7 @@ impl PackHeader {
             checkpoint: u64_at(b, 64),
             next,
             continued: u32_at(b, 96),
+            parity: ParityForm::of_number(b[6]).unwrap_or_default(),
         };
         // `used` is bounded first: rounding it up cannot overflow then.
         if (header.used as usize) < PACK_HEADER_BYTES

@@ -1,8 +1,8 @@
 //! A segment's row in the [table](crate::table) of segments.
 
-use crate::DecodeError;
 use crate::bytes::{put, u32_at, u64_at};
 use crate::limits::SEQUENCE_LIMIT;
+use crate::{DecodeError, ParityForm};
 
 /// Bytes of a segment's row.
 pub const ROW_BYTES: usize = 24;
@@ -26,7 +26,8 @@ pub enum SegmentUse {
 ///
 /// ```text
 ///   0  4  live bytes in 16 B units    4  4  generation    8  8  sequence number of the last pack in it
-///  16  4  repackable bytes in 16 B units                 20  1  use                21  3  zero
+///  16  4  repackable bytes in 16 B units                 20  1  use
+///  21  1  bits 0 to 3: the form of parity of this filling; bit 7: parity is there       22  2  zero
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SegmentRow {
@@ -42,7 +43,15 @@ pub struct SegmentRow {
     pub repackable_units: u32,
     /// Its use.
     pub usage: SegmentUse,
+    /// What this filling has set apart for parity. Means nothing on drives without the feature.
+    pub parity: ParityForm,
+    /// That parity is durable. Otherwise it may be there all the same.
+    pub has_parity: bool,
 }
+
+/// [`SegmentRow::has_parity`].
+const HAS_PARITY: u8 = 0x80;
+const FORM: u8 = 0x0f;
 
 impl SegmentRow {
     /// The row of a segment that was never used.
@@ -52,6 +61,8 @@ impl SegmentRow {
         last_sequence: 0,
         repackable_units: 0,
         usage: SegmentUse::Free,
+        parity: ParityForm::None,
+        has_parity: false,
     };
 
     /// The row of a segment that is set aside for the [far copies](crate::far): as of one that takes no
@@ -70,7 +81,8 @@ impl SegmentRow {
         put(out, 4, &self.generation.to_le_bytes());
         put(out, 8, &self.last_sequence.to_le_bytes());
         put(out, 16, &self.repackable_units.to_le_bytes());
-        put(out, 20, &[self.usage as u8, 0, 0, 0]);
+        let parity = self.parity as u8 | if self.has_parity { HAS_PARITY } else { 0 };
+        put(out, 20, &[self.usage as u8, parity, 0, 0]);
     }
 
     /// Reads a row. Whether it fits the drive's segments is for
@@ -92,6 +104,8 @@ impl SegmentRow {
             last_sequence: u64_at(b, 8),
             repackable_units: u32_at(b, 16),
             usage,
+            parity: ParityForm::of_number(b[21] & FORM).unwrap_or_default(),
+            has_parity: b[21] & HAS_PARITY != 0,
         };
         if row.last_sequence >= SEQUENCE_LIMIT {
             return Err(DecodeError::Field(ROW, "impossible sequence number"));

@@ -6,7 +6,7 @@ use crate::geometry::{Geometry, validate_capacity};
 use crate::limits::COUNT_MAX;
 pub use crate::limits::SUPERBLOCK_COPIES;
 use crate::page::PageKind;
-use crate::{DecodeError, FORMAT_VERSION, PAGE_BYTES};
+use crate::{DecodeError, FORMAT_VERSION, PAGE_BYTES, ParityForm};
 
 /// First bytes of a superblock.
 pub const MAGIC: [u8; 8] = *b"PUMICE\x0d\x0a";
@@ -28,6 +28,7 @@ const PAGE: PageKind = PageKind { what: WHAT, magic: MAGIC, crc_at: 12 };
 /// 112  8  read-only-compatible features: a reader that does not know a bit opens the drive read-only at most
 /// 120  8  compatible features: a reader ignores bits that it does not know, and keeps them when it writes the superblock
 /// 128  4  codecs in use: bit n for codec number n; a reader that does not know a bit refuses to open the drive
+/// 132  1  with the feature of parity: the form of new fillings, see [`ParityForm`]
 /// 136  8  with the feature of far copies: where they begin, in bytes
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,10 +79,13 @@ impl Features {
     /// A read-only-compatible feature: there are [far copies](crate::far). A program that does not know of
     /// them must not leave them behind.
     pub const FAR_COPIES: u64 = 1;
+    /// A read-only-compatible feature: segments have parity, or had. A program that does not know of it would
+    /// write packs to the place of parity.
+    pub const PARITY: u64 = 2;
     /// Incompatible features that this release supports.
     const KNOWN_INCOMPATIBLE: u64 = 0;
     /// Read-only-compatible features that this release supports.
-    const KNOWN_READ_ONLY_COMPATIBLE: u64 = Features::FAR_COPIES;
+    const KNOWN_READ_ONLY_COMPATIBLE: u64 = Features::FAR_COPIES | Features::PARITY;
 
     /// Returns whether this release may write to a drive that uses these features. If not, open it read-only.
     pub fn allow_writing(&self) -> bool {
@@ -93,6 +97,7 @@ impl Features {
 pub const KNOWN_CODECS: u32 = 0b1_1111;
 
 const WHAT: &str = "superblock";
+const PARITY_AT: usize = 132;
 const FAR_AT: usize = 136;
 
 impl Superblock {
@@ -107,6 +112,11 @@ impl Superblock {
     pub fn wipes_until(&self, id: &[u8; 16]) -> Option<u64> {
         const WIPES_MAX: u64 = 1000;
         (1..=WIPES_MAX).find(|wipes| self.log_id_of(self.incarnation.wrapping_add(*wipes)) == *id)
+    }
+
+    /// Returns whether what rows and packs say of parity counts.
+    pub fn uses_parity(&self) -> bool {
+        self.geometry.parity != ParityForm::None || self.features.read_only_compatible & Features::PARITY != 0
     }
 
     fn log_id_of(&self, incarnation: u64) -> [u8; 16] {
@@ -138,10 +148,13 @@ impl Superblock {
         put(&mut b, 96, &self.incarnation.to_le_bytes());
         put(&mut b, 104, &self.worn_bytes.to_le_bytes());
         let far_bit = if self.geometry.far.is_some() { Features::FAR_COPIES } else { 0 };
-        let read_only_compatible = self.features.read_only_compatible & !Features::FAR_COPIES | far_bit;
+        let parity_bit = if self.geometry.parity == ParityForm::None { 0 } else { Features::PARITY };
+        let read_only_compatible =
+            self.features.read_only_compatible & !Features::FAR_COPIES | far_bit | parity_bit;
         put(&mut b, 112, &read_only_compatible.to_le_bytes());
         put(&mut b, 120, &self.features.compatible.to_le_bytes());
         put(&mut b, 128, &self.codecs.to_le_bytes());
+        b[PARITY_AT] = self.geometry.parity as u8;
         put(&mut b, FAR_AT, &self.geometry.far.unwrap_or(0).to_le_bytes());
         PAGE.seal(&mut b);
         b
@@ -185,6 +198,13 @@ impl Superblock {
         if unknown_codecs != 0 {
             return unsupported("codec bits", unknown_codecs.into());
         }
+        let parity = match features.read_only_compatible & Features::PARITY {
+            0 => ParityForm::None,
+            _ => match ParityForm::of_number(b[PARITY_AT]) {
+                Some(form) => form,
+                None => return unsupported("form of parity", b[PARITY_AT].into()),
+            },
+        };
         let mut uuid = [0; 16];
         uuid.copy_from_slice(&b[16..32]);
         let superblock = Superblock {
@@ -195,6 +215,7 @@ impl Superblock {
                 segment_bytes: u32_at(b, 56),
                 max_segments: u32_at(b, 60),
                 far: (features.read_only_compatible & Features::FAR_COPIES != 0).then(|| u64_at(b, FAR_AT)),
+                parity,
             },
             logical_capacity_bytes: u64_at(b, 48),
             sector_bytes: u32_at(b, 64),

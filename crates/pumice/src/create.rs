@@ -363,6 +363,7 @@ fn options(args: &Args, media: &FileMedia) -> Result<CreateOptions> {
         endurance_bytes: args.endurance.map_or(0, |endurance| endurance.0),
         keep_allocated: args.preallocate,
         far_copies: None,
+        parity: layout::ParityForm::None,
         created_unix_seconds: status::unix_seconds_now(),
     };
     options.validate(media.size_bytes()).map_err(|error| anyhow!("{path}: {error}"))?;

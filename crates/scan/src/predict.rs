@@ -172,9 +172,9 @@ pub struct MapNeeds {
 /// Returns the number of live bytes that a drive with such a map can hold.
 pub fn limit_bytes(geometry: &Geometry, map: MapNeeds) -> u64 {
     let segments = geometry.segments();
-    let data = data_bytes_max(segments, geometry.segment_bytes).saturating_sub(geometry.far_segments_bytes());
+    let data = data_bytes_max(segments, geometry.room_bytes()).saturating_sub(geometry.far_segments_bytes());
     let upper = space::upper_bytes(map.blocks, map.blocks, map.bytes);
-    let churn = map_churn_bytes(segments, geometry.segment_bytes, map.bytes, upper);
+    let churn = map_churn_bytes(segments, geometry.room_bytes(), map.bytes, upper);
     let limit = data.saturating_sub(map.growth_bytes + churn);
     limit - kept_for_small(limit / UNIT_BYTES as u64) * UNIT_BYTES as u64
 }

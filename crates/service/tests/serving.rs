@@ -26,6 +26,7 @@ fn create(path: &Path) -> Outcome {
         endurance_bytes: 0,
         keep_allocated: false,
         far_copies: None,
+        parity: layout::ParityForm::None,
     };
     let media = AnyMedia::from(FileMedia::create(path, SIZE_BYTES, Allocation::Sparse, Direct::Auto)?);
     run_here(IoChoice::Auto, |_| drive::Drive::create(&media, &options))??;

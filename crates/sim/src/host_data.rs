@@ -113,6 +113,7 @@ mod tests {
             checkpoint: 0,
             next: [NextSegment::NONE; 3],
             continued: 0,
+            parity: layout::ParityForm::None,
         };
         let mut pack = vec![0; 2 * PAGE_BYTES];
         header.encode(crc, &mut pack);

@@ -186,6 +186,7 @@ async fn create(media: Arc<SimMedia>) -> Result<(), Error> {
         endurance_bytes: 0,
         keep_allocated: false,
         far_copies: None,
+        parity: layout::ParityForm::None,
     };
     Drive::<SimMedia>::create(&media, &options).await
 }

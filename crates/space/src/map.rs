@@ -16,18 +16,18 @@ pub fn map_growth_bytes(blocks: u64, map_bytes: u64) -> u64 {
 }
 
 /// Returns the bytes kept free for rewriting the map, in addition to the reserve, on a drive of `count`
-/// segments with a map of `map_bytes`, of which `upper_bytes` are nodes above the leaves.
+/// segments, `room_bytes` of each for packs, with a map of `map_bytes`, of which `upper_bytes` are nodes above the leaves.
 ///
 /// Moving or trimming the small records of one segment changes a leaf for each of them, and all nodes above:
 /// on a small drive, nearly all of the map. The replaced nodes are dead but scattered, so they take space
 /// until it is cleaned. Drives of a thousand segments have that space in their reserve.
-pub fn map_churn_bytes(count: u32, segment_bytes: u32, map_bytes: u64, upper_bytes: u64) -> u64 {
+pub fn map_churn_bytes(count: u32, room_bytes: u32, map_bytes: u64, upper_bytes: u64) -> u64 {
     // Found by filling small drives with small records and trimming them: once is too little.
     const TIMES: u64 = 2;
     const SEGMENTS_MAX: u64 = 64;
-    let segment_bytes = u64::from(segment_bytes);
-    let leaves = map_bytes.saturating_mul(TIMES).min(SEGMENTS_MAX * segment_bytes);
-    let in_reserve = u64::from(reserve_segments(count) - RESERVE_MIN_SEGMENTS) * segment_bytes;
+    let room_bytes = u64::from(room_bytes);
+    let leaves = map_bytes.saturating_mul(TIMES).min(SEGMENTS_MAX * room_bytes);
+    let in_reserve = u64::from(reserve_segments(count) - RESERVE_MIN_SEGMENTS) * room_bytes;
     leaves.saturating_add(checkpoints_bytes(upper_bytes)).saturating_sub(in_reserve)
 }
 

@@ -22,21 +22,22 @@ pub(crate) fn reserve_segments(count: u32) -> u32 {
 /// Two bounds apply. Live records must fit in the segments that the reserve leaves. And when no segment is
 /// left for the host's head, at least one sealed segment must hold few enough of them to be worth cleaning.
 /// All segments are sealed then, except the free ones that the host leaves to others, and two for each head.
-pub fn data_bytes_max(count: u32, segment_bytes: u32) -> u64 {
-    let by_reserve = u64::from(count.saturating_sub(reserve_segments(count))) * u64::from(segment_bytes);
+/// `room_bytes` of each are for packs.
+pub fn data_bytes_max(count: u32, room_bytes: u32) -> u64 {
+    let by_reserve = u64::from(count.saturating_sub(reserve_segments(count))) * u64::from(room_bytes);
     let sealed = count.saturating_sub(host_floor_segments(count) + 2 * HEADS as u32);
-    by_reserve.min(u64::from(sealed) * dense_bytes(segment_bytes))
+    by_reserve.min(u64::from(sealed) * dense_bytes(room_bytes))
 }
 
 /// Returns the bytes of live records from which on a segment is so dense that moving them gains nothing: they
 /// would lose as much to headers and the ends of segments elsewhere.
-pub fn dense_bytes(segment_bytes: u32) -> u64 {
+pub fn dense_bytes(room_bytes: u32) -> u64 {
     // Most bytes that a pack loses to its header and to padding.
     const PACK_LOSS_BYTES: u64 = (PACK_HEADER_BYTES + PAGE_BYTES) as u64;
     // The longest record that cleaning moves: this much may stay empty at the end of a segment.
     const RECORD_BYTES_MAX: u64 = Entry::FRAME_MAX_LEN_BYTES as u64;
-    let packs = u64::from(segment_bytes).div_ceil(PACK_SOFT_BYTES as u64);
-    let segment = u64::from(segment_bytes);
+    let packs = u64::from(room_bytes).div_ceil(PACK_SOFT_BYTES as u64);
+    let segment = u64::from(room_bytes);
     // Nearly full segments cost more than they give.
     let most = segment * 97 / 100;
     let dense = (segment * 99 / 100).saturating_sub(packs * PACK_LOSS_BYTES + RECORD_BYTES_MAX);

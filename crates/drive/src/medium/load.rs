@@ -29,12 +29,14 @@ pub(crate) struct Bounds {
     pub(crate) geometry: Geometry,
     /// Blocks of logical space.
     pub(crate) blocks: u64,
+    /// See [`Superblock::uses_parity`].
+    pub(crate) uses_parity: bool,
 }
 
 impl Bounds {
     pub(crate) fn of(superblock: &Superblock) -> Bounds {
         let blocks = superblock.logical_capacity_bytes / BLOCK_BYTES as u64;
-        Bounds { geometry: superblock.geometry, blocks }
+        Bounds { geometry: superblock.geometry, blocks, uses_parity: superblock.uses_parity() }
     }
 
     /// Returns whether these are blocks that the host sees, or the drive's own.

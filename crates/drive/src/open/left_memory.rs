@@ -190,7 +190,7 @@ impl LeftMemory {
         let mut newest = memory.newest();
         if let Some(open) = &memory.open {
             newest = newest.saturating_add(1);
-            let sealed = sealed(open, newest, checkpoint, geometry.segment_bytes);
+            let sealed = sealed(open, newest, checkpoint, open.parity.room_bytes(geometry.segment_bytes));
             let sealed = sealed.map_err(|error| format!("the newest pack in it is not whole: {error}"))?;
             let inside = open.segment.segment < geometry.segments();
             let position =
@@ -324,16 +324,13 @@ fn sealed(
     open: &OpenInMemory<'_>,
     sequence: u64,
     checkpoint: &Checkpoint,
-    segment_bytes: u32,
+    room_bytes: u32,
 ) -> Result<IoBuf, DecodeError> {
     let used = open.bytes.len();
     let mut buf = IoBuf::zeroed(used.next_multiple_of(PAGE_BYTES));
     buf[..used].copy_from_slice(open.bytes);
     let len = buf.len() as u32;
-    if len > segment_bytes
-        || open.offset > segment_bytes - len
-        || !open.offset.is_multiple_of(PAGE_BYTES as u32)
-    {
+    if len > room_bytes || open.offset > room_bytes - len || !open.offset.is_multiple_of(PAGE_BYTES as u32) {
         return Err(DecodeError::Field("pack", "impossible offset"));
     }
     let mut records_crc = 0;
@@ -356,6 +353,7 @@ fn sealed(
         checkpoint: checkpoint.number,
         next: [NextSegment::NONE; HEADS],
         continued: 0,
+        parity: open.parity,
     };
     debug_assert!(used >= PACK_HEADER_BYTES);
     header.encode(records_crc, &mut buf);

@@ -337,7 +337,7 @@ fn recover(
         Log::new(superblock.log_id(), geometry, tail.sequence, checkpoint.number, arena, options.planted);
     log.begin_memory(&header);
     let mut segments = Segments::new(geometry, options.entropy);
-    segments.load(&checkpoint.rows, has_all_rows);
+    segments.load(&checkpoint.rows, has_all_rows, superblock.uses_parity());
     for head in checkpoint.heads.iter().filter(|head| head.current.is_some()) {
         let segment = head.current.segment;
         if segment < segments.count() && segments.get(segment).state() == SegmentState::Free {
@@ -346,7 +346,7 @@ fn recover(
     }
     segments.plant(options.planted);
     for touched in &tail.touched {
-        segments.restore(touched.segment, touched.generation, touched.last_sequence);
+        segments.restore(touched.segment, touched.generation, touched.last_sequence, touched.parity);
     }
     let mut map =
         Map::new(options.map_budget_bytes, superblock.logical_capacity_bytes / layout::BLOCK_BYTES as u64);

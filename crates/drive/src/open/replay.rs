@@ -7,7 +7,7 @@ use layout::geometry::{MAX_BLOCKS, OWN_FIRST_BLOCK};
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackAddress, PackHeader, decode_damaged_pack};
 use layout::record::{RECORD_HEADER_BYTES, decode_range};
 use layout::{
-    BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES,
+    BLOCK_BYTES, Checkpoint, Entry, Geometry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, PAGE_BYTES, ParityForm,
     RecordHeader, RecordKind,
 };
 use media::{IoBuf, Media};
@@ -47,6 +47,7 @@ pub(crate) struct Touched {
     pub(crate) segment: u32,
     pub(crate) generation: u32,
     pub(crate) last_sequence: u64,
+    pub(crate) parity: ParityForm,
 }
 
 /// Contents of the log after a checkpoint.
@@ -145,6 +146,8 @@ struct Cursor {
     head: Head,
     current: NextSegment,
     offset: u32,
+    /// Where packs of the current segment end.
+    room: u32,
     /// Segments promised to the head in which it was not found yet, in order. More than one if packs of other
     /// heads name a promise made after the head moved on, and the first pack after the move is still to come.
     promised: Vec<NextSegment>,
@@ -173,10 +176,17 @@ pub(crate) struct Reader<'a, M> {
 
 impl<'a, M: Media> Reader<'a, M> {
     pub(crate) fn new(media: &'a M, bounds: Bounds, checkpoint: &Checkpoint) -> Reader<'a, M> {
+        let room_of = |segment: u32| {
+            let row = checkpoint.rows.get(segment as usize);
+            let parity = row.map_or(ParityForm::None, |row| row.parity);
+            if bounds.uses_parity { parity } else { ParityForm::None }
+                .room_bytes(bounds.geometry.segment_bytes)
+        };
         let cursor = |(head, position): (Head, &layout::HeadPosition)| Cursor {
             head,
             current: position.current,
             offset: position.offset,
+            room: room_of(position.current.segment),
             promised: Vec::from_iter(Some(position.next).filter(|next| next.is_some())),
             next: Peeked::NotYet,
             window: None,
@@ -297,6 +307,7 @@ impl<'a, M: Media> Reader<'a, M> {
                 let current = NextSegment { segment: header.segment, generation: header.generation };
                 if cursor.current != current {
                     cursor.current = current;
+                    cursor.room = header.parity.room_bytes(self.geometry.segment_bytes);
                     cursor.window = None;
                     let reached = cursor.promised.iter().position(|p| *p == current).map_or(0, |at| at + 1);
                     cursor.promised.drain(..reached);
@@ -326,7 +337,7 @@ impl<'a, M: Media> Reader<'a, M> {
         }
         let (current, offset) = (self.cursors[i].current, self.cursors[i].offset);
         let mut parsed = None;
-        if current.is_some() && u64::from(offset) < u64::from(self.geometry.segment_bytes) {
+        if current.is_some() && offset < self.cursors[i].room {
             parsed = self.pack_at(i, current, offset).await?.filter(|pack| self.may_be_next(pack));
         }
         let next = self.cursors[i].promised.first().copied();
@@ -359,7 +370,9 @@ impl<'a, M: Media> Reader<'a, M> {
         }
         let Some(header) = self.header_at(i, segment.segment, offset).await? else { return Ok(None) };
         let end = u64::from(offset) + u64::from(header.len);
-        if end > u64::from(self.geometry.segment_bytes) || header.len as usize > PACK_HARD_BYTES {
+        if end > u64::from(header.parity.room_bytes(self.geometry.segment_bytes))
+            || header.len as usize > PACK_HARD_BYTES
+        {
             return Ok(None);
         }
         self.cover(i, segment.segment, offset, header.len).await?;
@@ -462,7 +475,12 @@ impl Tail {
         let (segment, generation) = (pack.header.segment, pack.header.generation);
         match self.touched.iter_mut().rev().find(|t| t.segment == segment && t.generation == generation) {
             Some(touched) => touched.last_sequence = self.sequence,
-            None => self.touched.push(Touched { segment, generation, last_sequence: self.sequence }),
+            None => self.touched.push(Touched {
+                segment,
+                generation,
+                last_sequence: self.sequence,
+                parity: pack.header.parity,
+            }),
         }
     }
 }

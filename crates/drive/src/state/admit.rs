@@ -77,7 +77,7 @@ impl Core {
         let written = self.map_bytes();
         let (map, upper) = (written + more_bytes, self.map.upper_estimate_bytes(written));
         let geometry = self.geometry();
-        map_churn_bytes(geometry.segments(), geometry.segment_bytes, map, upper) / UNIT_BYTES as u64
+        map_churn_bytes(geometry.segments(), geometry.room_bytes(), map, upper) / UNIT_BYTES as u64
     }
 
     /// Space taken: live records, the changed map as it may be written, and reservations.

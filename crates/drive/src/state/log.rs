@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use layout::pack::{HEADS, NextSegment, PACK_HEADER_BYTES, PackHeader, drive_tag};
 use layout::record::{RECORD_HEADER_BYTES, RecordHeader, place_mask};
-use layout::{Entry, Geometry, Head, HeadPosition, PAGE_BYTES};
+use layout::{Entry, Geometry, Head, HeadPosition, PAGE_BYTES, ParityForm};
 use media::{Arena, IoBuf};
 use space::{PACK_HARD_BYTES, PACK_SOFT_BYTES};
 
@@ -53,6 +53,9 @@ struct OpenPack {
 
 struct HeadState {
     current: NextSegment,
+    /// What packs may take of the current segment, in bytes.
+    room: u32,
+    parity: ParityForm,
     offset: u32,
     next: NextSegment,
     /// A sealed pack or a durable checkpoint names `next`.
@@ -62,6 +65,16 @@ struct HeadState {
     leaves: bool,
     /// Nothing names the current segment: see [`Log::advance`].
     is_unannounced: bool,
+}
+
+impl HeadState {
+    /// The head begins to fill its current segment.
+    fn begin(&mut self, segments: &Segments, geometry: &Geometry) {
+        self.parity = segments.get(self.current.segment).parity();
+        self.room = self.parity.room_bytes(geometry.segment_bytes);
+        self.offset = 0;
+        self.leaves = false;
+    }
 }
 
 /// Fit of a batch into the log.
@@ -146,6 +159,8 @@ impl Log {
     ) -> Log {
         let head = || HeadState {
             current: NextSegment::NONE,
+            room: 0,
+            parity: ParityForm::None,
             offset: 0,
             next: NextSegment::NONE,
             announced: false,
@@ -219,9 +234,7 @@ impl Log {
     ) -> Result<Room, NoSegment> {
         const HOST: usize = Head::Host as usize;
         let left = match &self.heads[HOST] {
-            state if state.current.is_some() && !state.leaves => {
-                (self.geometry.segment_bytes - state.offset) as usize
-            }
+            state if state.current.is_some() && !state.leaves => (state.room - state.offset) as usize,
             _ => 0,
         };
         if let Some(open) = &self.heads[HOST].open
@@ -276,7 +289,7 @@ impl Log {
         let state = &self.heads[head as usize];
         state.current.is_some()
             && !state.leaves
-            && state.offset as usize + PACK_HEADER_BYTES + need <= self.geometry.segment_bytes as usize
+            && state.offset as usize + PACK_HEADER_BYTES + need <= state.room as usize
     }
 
     fn open_pack(&mut self, head: Head) {
@@ -286,7 +299,7 @@ impl Log {
             state.open.is_none() && state.current.is_some(),
             "a pack is opened in a segment, one at a time ({head:?})"
         );
-        let limit = PACK_HARD_BYTES.min((self.geometry.segment_bytes - state.offset) as usize);
+        let limit = PACK_HARD_BYTES.min((state.room - state.offset) as usize);
         let (used, tick) = (PACK_HEADER_BYTES, self.tick);
         state.open = Some(OpenPack { buf, used, records: 0, continued: 0, records_crc: 0, limit, tick });
     }
@@ -315,8 +328,7 @@ impl Log {
             segments.set_state(state.current.segment, SegmentState::Sealed);
         }
         state.current = state.next;
-        state.offset = 0;
-        state.leaves = false;
+        state.begin(segments, &self.geometry);
         state.is_unannounced = is_unannounced;
         state.next = NextSegment::NONE;
         state.announced = false;
@@ -351,8 +363,7 @@ impl Log {
         let begins = !state.current.is_some() || state.leaves && self.gap.is_some();
         if begins && state.next.is_some() {
             state.current = std::mem::replace(&mut state.next, NextSegment::NONE);
-            state.offset = 0;
-            state.leaves = false;
+            state.begin(segments, &self.geometry);
             segments.open(state.current.segment);
             self.promise(Head::Map, Claim::Ordinary, segments);
         }
@@ -481,7 +492,7 @@ impl Log {
         let len = open.used.next_multiple_of(PAGE_BYTES);
         assert!(
             len <= open.limit
-                && open.limit <= (self.geometry.segment_bytes - self.heads[head as usize].offset) as usize
+                && open.limit <= (self.heads[head as usize].room - self.heads[head as usize].offset) as usize
         );
         open.buf[open.used..len].fill(0);
         let next = std::array::from_fn(|i| self.heads[i].next);
@@ -500,6 +511,7 @@ impl Log {
             checkpoint: self.checkpoint,
             next,
             continued: open.continued,
+            parity: state.parity,
         };
         header.encode(open.records_crc, &mut open.buf);
         open.buf.set_len(len);
@@ -598,7 +610,7 @@ impl Log {
     pub(crate) fn leaves_one_for_map(&self, bytes: u64, free: u32) -> bool {
         let next = u64::from(self.heads[Head::Map as usize].next.is_some());
         let whole = (u64::from(free) + next).checked_sub(1);
-        let segment = u64::from(self.geometry.segment_bytes);
+        let segment = u64::from(self.geometry.room_bytes());
         whole.is_some_and(|whole| bytes <= whole * segment + u64::from(self.room_bytes(Head::Map)))
     }
 
@@ -607,11 +619,7 @@ impl Log {
         let state = &self.heads[head as usize];
         let open = state.open.as_ref().map_or(0, |open| open.used as u32);
         let used = state.offset + open;
-        if state.current.is_some() && !state.leaves {
-            self.geometry.segment_bytes.saturating_sub(used)
-        } else {
-            0
-        }
+        if state.current.is_some() && !state.leaves { state.room.saturating_sub(used) } else { 0 }
     }
 
     /// A checkpoint begins. Returns how much log it makes unnecessary once it is durable.

@@ -1,6 +1,6 @@
 //! One segment: its state, and what is counted of it.
 
-use layout::{SegmentRow, SegmentUse};
+use layout::{ParityForm, SegmentRow, SegmentUse};
 
 /// State of a segment in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,6 +39,10 @@ pub(crate) struct Segment {
     /// Sequence number of the newest pack in it.
     pub(super) last_sequence: u64,
     pub(super) state: SegmentState,
+    /// What this filling has set apart for parity.
+    pub(super) parity: ParityForm,
+    /// That parity is durable.
+    pub(super) has_parity: bool,
     /// Number of its packs that are in memory and not yet on the medium.
     pub(crate) unwritten: u16,
     /// Freed while being read, and to be discarded in the backing as soon as it is free.
@@ -74,6 +78,8 @@ impl Segment {
         generation: 0,
         last_sequence: 0,
         state: SegmentState::Free,
+        parity: ParityForm::None,
+        has_parity: false,
         unwritten: 0,
         discard: false,
         cleaned: false,
@@ -93,6 +99,14 @@ impl Segment {
 
     pub(crate) fn last_sequence(&self) -> u64 {
         self.last_sequence
+    }
+
+    pub(crate) fn parity(&self) -> ParityForm {
+        self.parity
+    }
+
+    pub(crate) fn has_parity(&self) -> bool {
+        self.has_parity
     }
 
     pub(crate) fn state(&self) -> SegmentState {
@@ -154,6 +168,8 @@ impl Segment {
                 SegmentState::Damaged => SegmentUse::Damaged,
                 SegmentState::Bad => SegmentUse::Bad,
             },
+            parity: self.parity,
+            has_parity: self.has_parity,
         }
     }
 }

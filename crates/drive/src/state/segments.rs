@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use layout::pack::HEADS;
-use layout::{Entry, Geometry, Head, Rows, SegmentRow, SegmentUse, UNIT_BYTES};
+use layout::{Entry, Geometry, Head, ParityForm, Rows, SegmentRow, SegmentUse, UNIT_BYTES};
 use space::{data_bytes_max, dense_bytes, host_floor_segments, with_ends};
 
 use crate::planted::{Planted, PlantedBug};
@@ -104,8 +104,8 @@ impl Segments {
         self.pages.resize(count as usize);
         self.pins.grow(count);
         self.data_bytes_max = match self.planted.has(PlantedBug::ReserveForgotten) {
-            true => u64::from(count.saturating_sub(2 * HEADS as u32)) * u64::from(geometry.segment_bytes),
-            false => data_bytes_max(count, geometry.segment_bytes),
+            true => u64::from(count.saturating_sub(2 * HEADS as u32)) * u64::from(geometry.room_bytes()),
+            false => data_bytes_max(count, geometry.room_bytes()),
         };
         self.floors = [host_floor_segments(count), 2, 0];
     }
@@ -124,7 +124,8 @@ impl Segments {
     }
 
     /// Takes over the rows of a checkpoint. They count as changed unless all of them are on the medium.
-    pub(crate) fn load(&mut self, rows: &Rows, are_all: bool) {
+    /// What they say of parity counts on drives with that feature.
+    pub(crate) fn load(&mut self, rows: &Rows, are_all: bool, uses_parity: bool) {
         if are_all {
             self.pages.loaded();
         }
@@ -135,6 +136,10 @@ impl Segments {
             segment.filled_units = UNKNOWN;
             segment.generation = row.generation;
             segment.last_sequence = row.last_sequence;
+            if uses_parity {
+                segment.parity = row.parity;
+                segment.has_parity = row.has_parity;
+            }
             segment.state = match row.usage {
                 SegmentUse::Free => SegmentState::Free,
                 SegmentUse::Used => SegmentState::Sealed,
@@ -284,12 +289,16 @@ impl Segments {
     }
 
     /// Applies packs that roll-forward found in a segment.
-    pub(crate) fn restore(&mut self, segment: u32, generation: u32, last_sequence: u64) {
+    pub(crate) fn restore(&mut self, segment: u32, generation: u32, last_sequence: u64, parity: ParityForm) {
         // A segment that was set aside stays so, whatever the log says that it holds.
         if !self.get(segment).is_set_aside() {
             self.set_state(segment, SegmentState::Sealed);
         }
         let row = self.row_mut(segment);
+        if row.generation != generation {
+            row.has_parity = false;
+        }
+        row.parity = parity;
         row.generation = generation;
         row.last_sequence = last_sequence;
     }
@@ -319,11 +328,13 @@ impl Segments {
         }
         let segment = self.free.pop_first()?;
         self.generations += 1;
-        let generation = self.random.draw() as u32;
+        let (generation, parity) = (self.random.draw() as u32, self.geometry.parity);
         let row = self.row_mut(segment);
         let is_unused = row.state == SegmentState::Free && (row.live_units, row.unwritten) == (0, 0);
         assert!(is_unused, "segment {segment} is on the free list and in use: {row:?}");
         row.generation = generation;
+        row.parity = parity;
+        row.has_parity = false;
         row.filled_units = 0;
         row.cleaned = false;
         self.discards.remove(segment);
@@ -437,7 +448,7 @@ impl Segments {
     /// Sets the bytes of map that wait to be written, those that an opening would have to write after a power
     /// cut now, and the size of all nodes above the leaves.
     pub(crate) fn set_map_need(&mut self, unwritten_bytes: u64, recovered_bytes: u64, upper_bytes: u64) {
-        let segments = |bytes: u64| (with_ends(bytes) / u64::from(self.geometry.segment_bytes)) as u32;
+        let segments = |bytes: u64| (with_ends(bytes) / u64::from(self.geometry.room_bytes())) as u32;
         self.map_need = segments(unwritten_bytes) + segments(recovered_bytes);
         self.upper_need = 2 * segments(upper_bytes);
     }
@@ -461,8 +472,9 @@ impl Segments {
         (self.data_bytes_max / UNIT_BYTES as u64).saturating_sub(self.set_aside_units())
     }
 
+    /// What packs may take of a segment that is filled now.
     pub(crate) fn segment_units(&self) -> u64 {
-        u64::from(self.geometry.segment_bytes) / UNIT_BYTES as u64
+        u64::from(self.geometry.room_bytes()) / UNIT_BYTES as u64
     }
 
     pub(crate) fn generations(&self) -> u64 {
@@ -503,7 +515,7 @@ impl Segments {
     /// room: the one with most to pack anew.
     pub(crate) fn victim(&self, now: u64, gain: Gain) -> Option<u32> {
         let full = self.segment_units();
-        let dense = dense_bytes(self.geometry.segment_bytes) / UNIT_BYTES as u64;
+        let dense = dense_bytes(self.geometry.room_bytes()) / UNIT_BYTES as u64;
         let candidates = self.all(|s| s.may_be_cleaned() && s.is_worth_cleaning(full, dense));
         if self.planted.has(PlantedBug::FullestCleaned) && matches!(gain, Gain::Segments | Gain::Soon) {
             return candidates.max_by_key(|&s| self.get(s).expected_units());

@@ -39,6 +39,7 @@ pub fn create_options(physical: u64, logical: u64) -> CreateOptions {
         endurance_bytes: 0,
         keep_allocated: false,
         far_copies: None,
+        parity: layout::ParityForm::None,
     }
 }
 

@@ -94,6 +94,7 @@ fn created_with(far_copies: Option<bool>) -> MemoryMedia {
         endurance_bytes: 0,
         keep_allocated: false,
         far_copies,
+        parity: layout::ParityForm::None,
     };
     block_on(Drive::create(&media, &options)).expect("created");
     media

@@ -23,6 +23,7 @@ fn sample() -> (Checkpoint, Geometry) {
         last_sequence: 77,
         repackable_units: 65_536,
         usage: SegmentUse::Used,
+        ..SegmentRow::BLANK
     };
     let checkpoint = Checkpoint {
         uuid: [7; 16],

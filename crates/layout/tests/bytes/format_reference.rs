@@ -77,6 +77,7 @@ fn pack_of_the_example() {
             NextSegment { segment: 31, generation: 0x0506_0708 },
         ],
         continued: 0,
+        parity: layout::ParityForm::None,
     };
     header.encode(records_crc, &mut pack);
     assert_eq!(pack[..144], EXAMPLE);
@@ -95,6 +96,7 @@ fn table_of_the_example() {
         last_sequence: 1000,
         repackable_units: 24,
         usage: SegmentUse::Used,
+        ..SegmentRow::BLANK
     };
     let mut page = [0xff; 4096];
     assert_eq!(encode_page(0, &[row], &mut page), 0xe9e6_eeb3);

@@ -119,7 +119,8 @@ proptest! {
         let segment_bytes = if power < 32 { 1 << power } else { segment };
         let max_segments = most >> (narrow / 2);
         let far = (narrow % 2 == 0).then(|| 1 << power);
-        let geometry = Geometry { physical_size_bytes: size >> narrow, segment_bytes, max_segments, far };
+        let parity = layout::ParityForm::ALL[(most % 4) as usize];
+        let geometry = Geometry { physical_size_bytes: size >> narrow, segment_bytes, max_segments, far, parity };
         if geometry.validate().is_ok() {
             prop_assert!(geometry.segments() >= MIN_SEGMENTS && geometry.segments() <= geometry.max_segments);
             prop_assert!((MIN_SEGMENT_BYTES..=MAX_SEGMENT_BYTES).contains(&geometry.segment_bytes));
@@ -144,7 +145,13 @@ proptest! {
 #[test]
 fn segments_of_no_bytes_are_refused() {
     assert!(Geometry::new(10 << 30, Some(0)).is_err());
-    let geometry = Geometry { physical_size_bytes: 10 << 30, segment_bytes: 0, max_segments: 100, far: None };
+    let geometry = Geometry {
+        physical_size_bytes: 10 << 30,
+        segment_bytes: 0,
+        max_segments: 100,
+        far: None,
+        parity: layout::ParityForm::None,
+    };
     assert!(geometry.validate().is_err());
 }
 

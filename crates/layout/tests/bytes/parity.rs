@@ -141,6 +141,7 @@ fn empty_pack(page: u32, sequence: u64) -> Vec<u8> {
         checkpoint: 0,
         next: [NextSegment::NONE; 3],
         continued: 0,
+        parity: layout::ParityForm::None,
     };
     let mut bytes = vec![0; PAGE_BYTES];
     header.encode(0, &mut bytes);

@@ -17,6 +17,7 @@ fn rows() -> Vec<SegmentRow> {
             last_sequence: u64::from(n) << 40,
             repackable_units: n,
             usage: SegmentUse::Used,
+            ..SegmentRow::BLANK
         })
         .collect()
 }
@@ -154,7 +155,7 @@ fn bytes_written_as_zero_are_not_looked_at() {
     let mut bytes = encoded(&checkpoint);
     let row = at(1).start + 16 + 24;
     let last = at(2).start + 16 + (400 - 340) * 24;
-    for meaningless in [at(0).start + 8..at(0).start + 16, row + 21..row + 24, last..at(2).end] {
+    for meaningless in [at(0).start + 8..at(0).start + 16, row + 22..row + 24, last..at(2).end] {
         bytes[meaningless].fill(0xff);
     }
     seal::checkpoint(&mut bytes);

@@ -9,7 +9,7 @@ use layout::record::{RECORD_HEADER_BYTES, place_mask};
 use layout::superblock::KNOWN_CODECS;
 use layout::{
     Checkpoint, Counters, Entry, Features, Geometry, Head, HeadPosition, NextSegment, OwnerPage, PAGE_BYTES,
-    PackHeader, RecordHeader, RecordKind, SegmentRow, SegmentUse, Superblock,
+    PackHeader, ParityForm, RecordHeader, RecordKind, SegmentRow, SegmentUse, Superblock,
 };
 use proptest::prelude::*;
 
@@ -24,8 +24,12 @@ pub(crate) const COUNT_MAX: u64 = 1 << 60;
 pub(crate) fn geometry() -> impl Strategy<Value = Geometry> {
     // From 64 MiB to 1 TiB, with the default segments and with others; sizes need not be whole segments.
     let segment = prop_oneof![Just(None), (19..=24_u32).prop_map(|shift| Some(1 << shift))];
-    ((64_u64 << 20..1 << 40), segment)
-        .prop_filter_map("too few segments", |(size, segment)| Geometry::new(size, segment).ok())
+    ((64_u64 << 20..1 << 40), segment, parity_form()).prop_filter_map(
+        "too few segments",
+        |(size, segment, parity)| {
+            Geometry::new(size, segment).ok().map(|geometry| Geometry { parity, ..geometry })
+        },
+    )
 }
 
 pub(crate) fn entry() -> impl Strategy<Value = Entry> {
@@ -53,12 +57,13 @@ pub(crate) fn superblock() -> impl Strategy<Value = Superblock> {
                 endurance_bytes: numbers[3],
                 incarnation: numbers[1] % (COUNT_MAX + 1),
                 worn_bytes: numbers[2],
-                // No incompatible feature is known: none is accepted. The bit of far copies follows the
-                // sizes.
+                // No incompatible feature is known: none is accepted. The bits of far copies and parity
+                // follow the sizes.
                 features: Features {
                     incompatible: 0,
                     read_only_compatible: numbers[4] & !Features::FAR_COPIES
-                        | u64::from(geometry.far.is_some()),
+                        | u64::from(geometry.far.is_some())
+                        | if geometry.parity == ParityForm::None { 0 } else { Features::PARITY },
                     compatible: numbers[5],
                 },
                 codecs: codecs & KNOWN_CODECS,
@@ -96,15 +101,16 @@ pub(crate) fn owner_page() -> impl Strategy<Value = OwnerPage> {
 
 pub(crate) fn segment_row() -> impl Strategy<Value = SegmentRow> {
     let uses = [SegmentUse::Free, SegmentUse::Used, SegmentUse::Damaged, SegmentUse::Bad];
-    (any::<[u32; 3]>(), SEQUENCES, prop::sample::select(uses.to_vec())).prop_map(
-        |([live_units, generation, repackable_units], last_sequence, usage)| SegmentRow {
-            live_units,
-            generation,
-            last_sequence,
-            repackable_units,
-            usage,
+    let parity = (parity_form(), any::<bool>());
+    (any::<[u32; 3]>(), SEQUENCES, prop::sample::select(uses.to_vec()), parity).prop_map(
+        |([live_units, generation, repackable_units], last_sequence, usage, (parity, has_parity))| {
+            SegmentRow { live_units, generation, last_sequence, repackable_units, usage, parity, has_parity }
         },
     )
+}
+
+fn parity_form() -> impl Strategy<Value = ParityForm> {
+    prop::sample::select(ParityForm::ALL.to_vec())
 }
 
 fn next_segment() -> impl Strategy<Value = NextSegment> {
@@ -371,6 +377,7 @@ pub(crate) fn pack_of(
         checkpoint: numbers[2],
         next,
         continued: 0,
+        parity: ParityForm::ALL[specs.len() % 4],
     };
     header.encode(records_crc, &mut bytes);
     Pack { at, header, specs, bytes, records_crc }
@@ -398,7 +405,7 @@ pub(crate) fn memory_with(pack: &Pack) -> Vec<u8> {
     put(memory::state_at(1), memory::sealed_state(pack.header.sequence, true));
     let open = memory::state_at(1 + pages);
     let place = NextSegment { segment: pack.at.segment, generation: pack.at.generation };
-    let [segment, offset] = memory::place_words(place, pack.at.offset);
+    let [segment, offset] = memory::place_words(place, pack.at.offset, pack.header.parity);
     put(open, memory::OPEN);
     put(open + 8, memory::fill_word(pack.header.used as usize, pack.header.records));
     put(open + 16, segment);

@@ -184,7 +184,7 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
     // Small drives reserve room for rewriting the map.
     let churn = |ratio: f64| {
         let map_bytes = (limit as f64 * ratio * growth) as u64;
-        map_churn_bytes(geometry.segments(), geometry.segment_bytes, map_bytes, 0) as f64
+        map_churn_bytes(geometry.segments(), geometry.room_bytes(), map_bytes, 0) as f64
     };
     let full = |ratio: f64| (limit as f64 - churn(ratio)) / (1.0 + ratio * growth);
     let document = document_row(policy, input.ratio, input.physical_bytes);

@@ -340,6 +340,7 @@ mod tests {
             endurance_bytes: 0,
             keep_allocated: false,
             far_copies: None,
+            parity: layout::ParityForm::None,
         };
         Drive::create(&file, &options).await.expect("created");
         let spawner: Spawner = Arc::new(|future| _ = tokio::spawn(future));

@@ -153,6 +153,7 @@ impl Core {
             checkpoint: 0,
             next: [NextSegment::NONE; HEADS],
             continued: 0,
+            parity: layout::ParityForm::None,
         };
         let mut bytes = [0; PACK_HEADER_BYTES];
         header.encode(0, &mut bytes);

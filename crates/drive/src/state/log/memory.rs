@@ -8,6 +8,7 @@
 //! kill between two stores leaves what was acknowledged before, and perhaps the beginning of a divided batch,
 //! which takes effect only with its rest.
 
+use layout::ParityForm;
 use layout::memory::{self, MemoryHeader};
 use layout::pack::NextSegment;
 use media::{Arena, ArenaShape, IoBuf};
@@ -35,6 +36,7 @@ pub(super) struct OpenFill {
     pub(super) unit: usize,
     pub(super) segment: NextSegment,
     pub(super) offset: u32,
+    pub(super) parity: ParityForm,
     pub(super) used: usize,
     pub(super) records: u32,
 }
@@ -161,7 +163,7 @@ impl PackMemory {
         let at = memory::state_at(fill.unit);
         let begins = self.open.is_none_or(|open| open.unit != fill.unit);
         if begins {
-            let [segment, offset] = memory::place_words(fill.segment, fill.offset);
+            let [segment, offset] = memory::place_words(fill.segment, fill.offset, fill.parity);
             self.arena.store(at + 16, segment);
             self.arena.store(at + 24, offset);
         }

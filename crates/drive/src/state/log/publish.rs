@@ -50,8 +50,8 @@ impl Log {
         let state = &self.heads[Head::Host as usize];
         let open = state.open.as_ref().filter(|open| open.records > 0)?;
         let unit = self.memory.unit_of(&open.buf)?;
-        let (segment, offset) = (state.current, state.offset);
-        Some(OpenFill { unit, segment, offset, used: open.used, records: open.records })
+        let (segment, offset, parity) = (state.current, state.offset, state.parity);
+        Some(OpenFill { unit, segment, offset, parity, used: open.used, records: open.records })
     }
 
     /// Returns whether the memory is marked as lapsed.

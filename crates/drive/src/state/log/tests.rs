@@ -6,8 +6,13 @@ fn arena() -> Arena {
 
 #[test]
 fn a_checkpoint_calls_nothing_durable_behind_a_gap_that_its_cut_does_not_cover() {
-    let geometry =
-        Geometry { physical_size_bytes: 64 << 20, segment_bytes: 1 << 20, max_segments: 60, far: None };
+    let geometry = Geometry {
+        physical_size_bytes: 64 << 20,
+        segment_bytes: 1 << 20,
+        max_segments: 60,
+        far: None,
+        parity: layout::ParityForm::None,
+    };
     let mut log = Log::new([7; 16], geometry, 20, 1, arena(), Planted::default());
     assert_eq!(log.durable_behind(3), 20);
     log.gaps = vec![15, 5];
@@ -16,8 +21,13 @@ fn a_checkpoint_calls_nothing_durable_behind_a_gap_that_its_cut_does_not_cover()
 
 #[test]
 fn a_promised_segment_that_was_set_aside_stays_so_when_a_head_fills_it() {
-    let geometry =
-        Geometry { physical_size_bytes: 64 << 20, segment_bytes: 1 << 20, max_segments: 60, far: None };
+    let geometry = Geometry {
+        physical_size_bytes: 64 << 20,
+        segment_bytes: 1 << 20,
+        max_segments: 60,
+        far: None,
+        parity: layout::ParityForm::None,
+    };
     let mut segments = Segments::new(geometry, 1);
     segments.list_free(false);
     let mut log = Log::new([7; 16], geometry, 0, 1, arena(), Planted::default());

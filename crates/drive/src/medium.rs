@@ -6,4 +6,5 @@ pub(crate) mod load;
 pub(crate) mod plan;
 pub(crate) mod read;
 pub(crate) mod record_fault;
+pub(crate) mod repair;
 pub(crate) mod write_out;

@@ -16,6 +16,7 @@ use crate::options::Clock;
 use crate::error::Error;
 use crate::options::{Compute, OpenOptions, Spawner};
 use crate::planted::{Planted, PlantedBug};
+use crate::state::accumulator::Accumulators;
 use crate::state::core::Core;
 use crate::state::dictionaries::Dictionaries;
 use crate::state::frame_cache::Frames;
@@ -60,6 +61,8 @@ pub(crate) struct Shared<M> {
     /// Memory of packs, which the log uses.
     pub(crate) memory: Arena,
     core: Mutex<Core>,
+    /// Parity of the fillings of this run, until it is on the medium.
+    pub(crate) accumulators: Accumulators,
     /// A pack was written, a sync ended, a checkpoint was committed, or the drive was poisoned.
     pub(crate) progress: Event,
     /// A drive at rest has changed.
@@ -92,6 +95,8 @@ pub(crate) struct Shared<M> {
     pub(crate) write_cache: bool,
     /// A copy of the field of the superblock, to check requests without the lock.
     pub(crate) capacity_bytes: AtomicU64,
+    /// It never changes.
+    pub(crate) segment_bytes: u32,
     /// See [`OpenOptions::lease`].
     lease: Option<Arc<Lease>>,
     pub(crate) run: Run,
@@ -203,8 +208,10 @@ impl<M: Media> Shared<M> {
             media,
             memory: core.log.arena().clone(),
             capacity_bytes: AtomicU64::new(core.superblock.logical_capacity_bytes),
+            segment_bytes: core.geometry().segment_bytes,
             structure: Structure::of(&core.superblock, options.planted),
             core: Mutex::new(core),
+            accumulators: Accumulators::default(),
             progress: Event::new(),
             roused: Event::new(),
             spawner: options.spawner.clone(),

@@ -1,3 +1,4 @@
+pub(crate) mod accumulator;
 pub(crate) mod admit;
 pub(crate) mod append;
 pub(crate) mod batch;
@@ -24,6 +25,7 @@ pub(crate) mod map;
 pub(crate) mod map_shrink;
 pub(crate) mod mode;
 pub(crate) mod node;
+pub(crate) mod parity;
 pub(crate) mod pins;
 pub(crate) mod policy;
 pub(crate) mod read_cache;

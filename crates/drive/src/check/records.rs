@@ -133,7 +133,17 @@ impl<M: Media> Shared<M> {
         if let Some(Ok(codec)) = verified {
             return Ok(codec);
         }
-        let (buf, at) = self.read_range(extent.entry.position_bytes(), len).await?;
-        verify_record(&self.dictionaries, extent.block, &buf[at..at + len], extent.entry, fetch.mask)
+        let verify =
+            |buf: &[u8]| verify_record(&self.dictionaries, extent.block, buf, extent.entry, fetch.mask);
+        let position = extent.entry.position_bytes();
+        let (buf, at) = self.read_range(position, len).await?;
+        let verified = verify(&buf[at..at + len]);
+        match verified {
+            Err(why) => match self.reread(position, len).await {
+                Some((buf, at)) => verify(&buf[at..at + len]),
+                None => Err(why),
+            },
+            verified => verified,
+        }
     }
 }

@@ -100,6 +100,19 @@ impl<M: Media> Drive<M> {
                         Err(error) => Err(error.into()),
                     },
                 };
+                let verified = match verified {
+                    Err(why) => match shared.reread(position, len).await {
+                        Some((buf, at)) => verify_record(
+                            &shared.dictionaries,
+                            *block,
+                            &buf[at..at + len],
+                            fetch.entry,
+                            fetch.mask,
+                        ),
+                        None => Err(why),
+                    },
+                    verified => verified,
+                };
                 step.read_bytes += len as u64;
                 match verified {
                     Ok(_) => step.records_count += 1,

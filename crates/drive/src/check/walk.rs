@@ -239,7 +239,15 @@ impl<M: Media> Shared<M> {
         if let Some(Ok(entries)) = bytes.map(|bytes| try_decode_node(id, bytes, fetch.mask, bounds)) {
             return Ok(entries);
         }
+        let decode = |buf: &[u8]| try_decode_node(id, buf, fetch.mask, bounds);
         let (buf, at) = self.read_range(position, len).await?;
-        try_decode_node(id, &buf[at..at + len], fetch.mask, bounds)
+        let decoded = decode(&buf[at..at + len]);
+        match decoded {
+            Err(why) => match self.reread(position, len).await {
+                Some((buf, at)) => decode(&buf[at..at + len]),
+                None => Err(why),
+            },
+            decoded => decoded,
+        }
     }
 }

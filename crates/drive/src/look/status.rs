@@ -1,6 +1,6 @@
 //! Status of a drive.
 
-use layout::{Counters, UNIT_BYTES};
+use layout::{Counters, ParityForm, UNIT_BYTES};
 use media::Media;
 
 use crate::shared::Drive;
@@ -32,6 +32,27 @@ impl Composition {
             settled: std::array::from_fn(|i| share(5 + i)),
         }
     }
+}
+
+/// Parity of a drive, and what was repaired by it since it was opened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ParityStatus {
+    /// What new fillings of segments set apart for it.
+    pub form: ParityForm,
+    /// Segments of earlier runs whose parity is not there, or not yet known to be.
+    pub uncovered_segments_count: u32,
+    /// Pages that were made again.
+    pub repaired_pages_count: u64,
+    /// Pages that could not be made again, counted at each attempt.
+    pub lost_pages_count: u64,
+    /// Bytes of parity written.
+    pub written_bytes: u64,
+    /// Place on the backing of the page that was made again last.
+    pub last_repaired_byte: Option<u64>,
+    /// Place on the backing of the page last found that could not be made again.
+    pub last_lost_byte: Option<u64>,
+    /// The backing loses so many pages that only what is on them is moved.
+    pub is_failing: bool,
 }
 
 /// State of a drive.
@@ -144,6 +165,8 @@ pub struct Status {
     pub unwritten_memory_bytes: u64,
     /// Time inside the critical section; 0 if not measured.
     pub engine_nanoseconds: u64,
+    /// Parity, and what was repaired by it.
+    pub parity: ParityStatus,
     /// Information for the administrator.
     pub notes: Vec<String>,
 }
@@ -158,6 +181,22 @@ impl Core {
             Some(ReadOnly::Damaged(why)) => State::Damaged(why.clone()),
             Some(_) => State::ReadOnly,
             None => State::Online,
+        }
+    }
+}
+
+impl Core {
+    fn parity_status(&self) -> ParityStatus {
+        let state = &self.parity;
+        ParityStatus {
+            form: self.geometry().parity,
+            uncovered_segments_count: state.uncovered_count(),
+            repaired_pages_count: state.repaired_pages,
+            lost_pages_count: state.lost_pages,
+            written_bytes: state.parity_written_bytes,
+            last_repaired_byte: state.last_repaired,
+            last_lost_byte: state.last_lost,
+            is_failing: state.is_failing(self.ticks),
         }
     }
 }
@@ -244,6 +283,7 @@ impl<M: Media> Drive<M> {
             recovered: core.recovered,
             unwritten_memory_bytes: core.log.in_memory_bytes(),
             engine_nanoseconds: self.0.engine_nanoseconds(),
+            parity: core.parity_status(),
             notes: core.notes.clone(),
         }
     }

@@ -28,6 +28,7 @@ impl Core {
         assert!(!self.syncs.in_progress, "two syncs at a time");
         self.syncs.in_progress = true;
         self.log.sync_begins();
+        self.parity.sync_begins();
         self.log.written()
     }
 
@@ -121,13 +122,17 @@ impl<M: Media> Shared<M> {
             match result {
                 // After a failed write or sync, success means nothing any more for earlier writes.
                 Ok(()) if core.mode.is_poisoned() => {}
-                Ok(()) => core.log.synced(mark),
+                Ok(()) => {
+                    core.log.synced(mark);
+                    core.parity_synced();
+                }
                 Err(error) => {
                     core.counters.write_errors_count += 1;
                     core.mode.poison(format!("a sync of the backing failed: {error}"));
                 }
             }
         }
+        self.write_parity_in_background();
         self.progress.notify(usize::MAX);
     }
 }

@@ -9,6 +9,7 @@ use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::medium::record_fault::RecordFault;
+use crate::medium::repair::Then;
 use crate::shared::Shared;
 use crate::state::core::Core;
 use crate::state::map::Missing;
@@ -111,6 +112,16 @@ impl<M: Media> Shared<M> {
     /// Reads whole pages around `[position, position + len)`. Returns the buffer, and the offset of the range
     /// in it.
     pub(crate) async fn read_range(&self, position: u64, len: usize) -> Result<(IoBuf, usize), Error> {
+        self.read_range_then(position, len, Then::Move).await
+    }
+
+    /// The same, with what follows if pages must be made again.
+    pub(crate) async fn read_range_then(
+        &self,
+        position: u64,
+        len: usize,
+        then: Then,
+    ) -> Result<(IoBuf, usize), Error> {
         let start = position / PAGE_BYTES as u64 * PAGE_BYTES as u64;
         let end = (position + len as u64).next_multiple_of(PAGE_BYTES as u64);
         let buf = IoBuf::pooled((end - start) as usize);
@@ -123,9 +134,23 @@ impl<M: Media> Shared<M> {
             }
             Err(error) => {
                 Self::count(&self.read_errors, 1);
-                Err(Error::io("reading", start, &error))
+                match self.repaired(start, end, None, then).await {
+                    Some(buf) => Ok((buf, (position - start) as usize)),
+                    None => Err(Error::io("reading", start, &error)),
+                }
             }
         }
+    }
+
+    /// The record at a place was not what it should be. Returns what [`Shared::read_range`] would if the
+    /// medium had kept what was written there, if that can be made again and differs.
+    pub(crate) async fn reread(&self, position: u64, len: usize) -> Option<(IoBuf, usize)> {
+        let start = position / PAGE_BYTES as u64 * PAGE_BYTES as u64;
+        let end = (position + len as u64).next_multiple_of(PAGE_BYTES as u64);
+        let (have, read) = self.media.read(start, IoBuf::pooled((end - start) as usize)).await;
+        let have = read.is_ok().then_some(have);
+        let buf = self.repaired(start, end, have.as_ref(), Then::Move).await?;
+        Some((buf, (position - start) as usize))
     }
 
     /// Loads a node into the map, unless another request has done so meanwhile.
@@ -155,8 +180,16 @@ impl<M: Media> Shared<M> {
         let entries = match in_memory {
             Some(memory) => decode_node(missing.id, memory.bytes(len), fetch.mask, position, &bounds)?,
             None => {
+                let decode = |buf: &IoBuf, at: usize| {
+                    decode_node(missing.id, &buf[at..at + len], fetch.mask, position, &bounds)
+                };
                 let (buf, at) = self.read_range(position, len).await?;
-                let decoded = decode_node(missing.id, &buf[at..at + len], fetch.mask, position, &bounds);
+                let mut decoded = decode(&buf, at);
+                if decoded.is_err()
+                    && let Some((buf, at)) = self.reread(position, len).await
+                {
+                    decoded = decode(&buf, at);
+                }
                 if decoded.is_err() {
                     Self::count(&self.corrupt_records, 1);
                 }

@@ -8,6 +8,7 @@ use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::medium::load::Fetch;
+use crate::medium::repair::Then;
 use crate::planted::PlantedBug;
 use crate::shared::Shared;
 use crate::state::core::Core;
@@ -222,6 +223,21 @@ impl<M: Media> Shared<M> {
             }
         }
         Ok(fetched)
+    }
+
+    /// A record in what was fetched is not what it should be. Returns whether something of it was made again.
+    pub(crate) async fn repair_runs(&self, runs: &mut Runs) -> bool {
+        let mut is_new = false;
+        for (position, bytes, at) in runs {
+            let start = *position - *at as u64;
+            if let Some(made) =
+                self.repaired(start, start + bytes.len() as u64, Some(bytes), Then::Move).await
+            {
+                *bytes = made;
+                is_new = true;
+            }
+        }
+        is_new
     }
 }
 

@@ -74,12 +74,19 @@ impl<M: Media> Shared<M> {
         caching: Caching,
     ) -> Result<(), Error> {
         self.take_kept(offset, buf, &mut plan, caching);
-        let runs = self.fetch_runs(&plan, usize::MAX).await?;
-        let filled = plan.fill(&runs, offset, buf, |part, record, fetch, out| match (fetch.keep, caching) {
-            (true, _) => self.decode_and_keep(part, record, fetch, out, caching),
-            (false, Caching::Keep) if self.cached.is_on() => self.decode_and_cache(part, record, fetch, out),
-            (false, _) => decode_data(&self.dictionaries, part.block, record, fetch, part.skip, out),
-        });
+        let mut runs = self.fetch_runs(&plan, usize::MAX).await?;
+        let mut decode =
+            |part: &Part, record: &[u8], fetch: &Fetch, out: &mut [u8]| match (fetch.keep, caching) {
+                (true, _) => self.decode_and_keep(part, record, fetch, out, caching),
+                (false, Caching::Keep) if self.cached.is_on() => {
+                    self.decode_and_cache(part, record, fetch, out)
+                }
+                (false, _) => decode_data(&self.dictionaries, part.block, record, fetch, part.skip, out),
+            };
+        let mut filled = plan.fill(&runs, offset, buf, &mut decode);
+        if filled.is_err() && self.repair_runs(&mut runs).await {
+            filled = plan.fill(&runs, offset, buf, &mut decode);
+        }
         if filled.is_err() {
             Self::count(&self.corrupt_records, 1);
         }

@@ -2,10 +2,12 @@
 
 use std::sync::{Arc, OnceLock};
 
+use layout::ParityShape;
 use media::{IoBuf, Media};
 
 use crate::error::{Error, lacks_room};
 use crate::shared::Shared;
+use crate::state::accumulator::FillingId;
 use crate::state::core::Core;
 use crate::state::log::SealedPack;
 use crate::state::segments::SegmentState;
@@ -45,7 +47,16 @@ impl<M: Media> Shared<M> {
             error = result.as_ref().err().map(tracing::field::display),
             "pack written"
         );
-        let due = {
+        // Before the copy in memory goes.
+        if result.is_ok()
+            && let Some(shape) = self.parity_shape(&pack)
+        {
+            let id = FillingId { segment: pack.segment, generation: pack.generation };
+            if self.accumulators.add(id, shape, pack.offset, &pack.buf) {
+                self.write_parity_in_background();
+            }
+        }
+        let (due, has_closed) = {
             let mut core = self.core();
             let core = &mut *core;
             match result {
@@ -67,12 +78,19 @@ impl<M: Media> Shared<M> {
             if again {
                 core.full_backing.attempted();
             }
-            core.begin_due_sync()
+            (core.begin_due_sync(), core.log.has_closed())
         };
+        if has_closed {
+            self.close_fillings();
+        }
         self.progress.notify(usize::MAX);
         if let Some(mark) = due {
             self.sync_in_background(mark);
         }
+    }
+
+    fn parity_shape(&self, pack: &SealedPack) -> Option<ParityShape> {
+        ParityShape::new(self.segment_bytes, pack.parity)
     }
 
     /// Writes outside the log, one at a time and each to completion, even if the request that needs it is

@@ -1,9 +1,11 @@
 //! Closing: everything becomes durable, and a last checkpoint leaves nothing to roll forward.
 
+use std::sync::Arc;
+
 use media::Media;
 
 use crate::error::Error;
-use crate::shared::Drive;
+use crate::shared::{Drive, Shared};
 
 /// Attempts at a last checkpoint while others write.
 const CLEAN_CHECKPOINTS_MAX: u32 = 5;
@@ -42,18 +44,28 @@ impl<M: Media> Drive<M> {
         // Requests in flight may write meanwhile. A drive that never comes to rest opens as after a crash.
         for _ in 0..CLEAN_CHECKPOINTS_MAX {
             self.0.write_closing_checkpoint().await?;
-            let mut core = self.0.core();
+            let core = self.0.core();
             if core.log.host_is_behind(core.checkpoints.cut_committed) {
                 let is_kept = core.may_discard() && core.segments.kept_for_fallback_count() > 0;
                 if is_kept && std::mem::take(&mut gives_back) {
                     continue;
                 }
-                core.mode.close();
-                return Ok(());
+                drop(core);
+                return self.0.end().await;
             }
         }
         self.0.write_checkpoint().await?;
-        self.0.core().mode.close();
-        Ok(())
+        self.0.end().await
+    }
+}
+
+impl<M: Media> Shared<M> {
+    /// Everything is durable but the parity of what the heads filled: the next opening finds it.
+    async fn end(self: &Arc<Self>) -> Result<(), Error> {
+        self.finish_parity().await;
+        let is_written = self.core().parity.is_written();
+        let synced = if is_written { self.sync_once().await } else { Ok(()) };
+        self.core().mode.close();
+        synced
     }
 }

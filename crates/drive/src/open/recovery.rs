@@ -149,6 +149,9 @@ impl<M: Media> Drive<M> {
             drive.begin_run(&found.unread_places, superblock_uneven, &options.begun).await?;
         }
         let mut core = drive.0.core();
+        if is_writable {
+            core.list_unprotected();
+        }
         // No time has passed until now.
         core.full_backing.set_patience(options.full_backing_patience_ticks);
         drive.0.has_room.store(core.has_room(), Ordering::Relaxed);
@@ -368,6 +371,7 @@ fn recover(
         checkpoints: Checkpoints::new(options.checkpoint_bytes.max(64 << 10)),
         cleaning: None,
         emptying: Default::default(),
+        parity: Default::default(),
         map_shrink: MapShrink::default(),
         lost: Lost::default(),
         accounts_tried: None,

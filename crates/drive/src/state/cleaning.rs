@@ -19,6 +19,8 @@ pub(crate) struct Pass {
     pub(crate) must_leave: bool,
     /// Reads that failed.
     pub(crate) failed_reads: u32,
+    /// Pages are compared with what parity says of them.
+    pub(crate) verifies: bool,
     /// Records are looked for also where no pack says that there are any.
     pub(crate) scans: bool,
     /// Units that stay: live map nodes, until the next checkpoint writes them elsewhere, and records that

@@ -24,6 +24,7 @@ use crate::state::map::Map;
 use crate::state::map_shrink::MapShrink;
 use crate::state::mode::Mode;
 use crate::state::node::Slot;
+use crate::state::parity::ParityState;
 use crate::state::rules::first_broken;
 use crate::state::segments::{Claim, Segments};
 use crate::state::syncs::Syncs;
@@ -61,6 +62,7 @@ pub(crate) struct Core {
     /// The segment that is partly cleaned.
     pub(crate) cleaning: Option<Cleaning>,
     pub(crate) emptying: Emptying,
+    pub(crate) parity: ParityState,
     pub(crate) map_shrink: MapShrink,
     pub(crate) lost: Lost,
     /// Newest pack when making the accounting exact was last tried without success.

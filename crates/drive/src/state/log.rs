@@ -22,6 +22,7 @@ pub use self::memory::MEMORY_SHAPE;
 use self::memory::PackMemory;
 pub(crate) use self::publish::Appender;
 use crate::planted::{Planted, PlantedBug};
+use crate::state::accumulator::{Closed, FillingId};
 use crate::state::rules::first_broken;
 use crate::state::segments::{Claim, SegmentState, Segments};
 
@@ -34,6 +35,11 @@ pub(crate) struct SealedPack {
     pub(crate) head: Head,
     pub(crate) segment: u32,
     pub(crate) position: u64,
+    pub(crate) generation: u32,
+    /// Offset in the segment.
+    pub(crate) offset: u32,
+    /// What the filling has set apart for parity.
+    pub(crate) parity: ParityForm,
     pub(crate) buf: Arc<IoBuf>,
     /// Something else in the log names its segment.
     pub(crate) is_announced: bool,
@@ -74,6 +80,15 @@ impl HeadState {
         self.room = self.parity.room_bytes(geometry.segment_bytes);
         self.offset = 0;
         self.leaves = false;
+    }
+
+    /// The filling that the head leaves, if it has parity and anything in it.
+    fn closed(&self, segments: &Segments) -> Option<Closed> {
+        let NextSegment { segment, generation } = self.current;
+        let last_sequence = segments.get(segment).last_sequence();
+        let id = FillingId { segment, generation };
+        let has_any = self.parity.part().is_some() && self.offset > 0;
+        has_any.then_some(Closed { id, form: self.parity, end: self.offset, last_sequence })
     }
 }
 
@@ -139,6 +154,8 @@ pub(crate) struct Log {
     /// before the host's.
     cleaning_first: bool,
     outbox: Vec<SealedPack>,
+    /// Fillings with parity to which nothing is added any more.
+    closed: Vec<Closed>,
     memory: PackMemory,
     planted: Planted,
     tick: u64,
@@ -193,6 +210,7 @@ impl Log {
             unsynced_bytes: 0,
             cleaning_first: false,
             outbox: Vec::new(),
+            closed: Vec::new(),
             memory: PackMemory::new(arena, planted),
             planted,
             tick: 0,
@@ -326,6 +344,7 @@ impl Log {
         assert!(state.open.is_none(), "a head leaves a segment with a pack open ({head:?})");
         if state.current.is_some() && segments.get(state.current.segment).state() == SegmentState::Open {
             segments.set_state(state.current.segment, SegmentState::Sealed);
+            self.closed.extend(state.closed(segments));
         }
         state.current = state.next;
         state.begin(segments, &self.geometry);
@@ -543,6 +562,9 @@ impl Log {
             head,
             segment: header.segment,
             position,
+            generation: header.generation,
+            offset: header.offset,
+            parity: header.parity,
             buf,
             is_announced,
         });
@@ -552,6 +574,30 @@ impl Log {
     pub(crate) fn seal_all(&mut self, segments: &mut Segments) {
         for head in Head::ALL {
             self.seal(head, segments);
+        }
+    }
+
+    /// Fillings to which nothing is added any more, since the last call.
+    pub(crate) fn take_closed(&mut self) -> Vec<Closed> {
+        std::mem::take(&mut self.closed)
+    }
+
+    pub(crate) fn has_closed(&self) -> bool {
+        !self.closed.is_empty()
+    }
+
+    /// All heads leave their segments: the next packs go elsewhere.
+    pub(crate) fn leave_segments(&mut self, segments: &mut Segments) {
+        for state in &mut self.heads {
+            let may_leave = state.open.is_none() && state.current.is_some() && !state.leaves;
+            if may_leave
+                && state.parity.part().is_some()
+                && segments.get(state.current.segment).state() == SegmentState::Open
+            {
+                segments.set_state(state.current.segment, SegmentState::Sealed);
+                self.closed.extend(state.closed(segments));
+                state.leaves = true;
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use layout::{Entry, Geometry, Head, ParityForm, Rows, SegmentRow, SegmentUse, UN
 use space::{data_bytes_max, dense_bytes, host_floor_segments, with_ends};
 
 use crate::planted::{Planted, PlantedBug};
+use crate::state::accumulator::FillingId;
 pub(crate) use crate::state::claims::{Claim, Gain};
 use crate::state::pins::{Pin, Pins};
 use crate::state::rows::{Page, RowPages};
@@ -184,6 +185,14 @@ impl Segments {
     /// For changes of what is not part of a row.
     pub(crate) fn get_mut(&mut self, segment: u32) -> &mut Segment {
         self.table.get_mut(segment)
+    }
+
+    /// The parity of a filling is durable.
+    pub(crate) fn set_has_parity(&mut self, id: FillingId) {
+        let row = self.get(id.segment);
+        if row.generation == id.generation && row.state == SegmentState::Sealed && !row.has_parity {
+            self.row_mut(id.segment).has_parity = true;
+        }
     }
 
     /// For changes of the row.

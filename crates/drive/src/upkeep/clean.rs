@@ -160,8 +160,8 @@ impl<M: Media> Shared<M> {
         if again {
             // What stayed moves now.
             work.at = core.geometry().segment_offset(work.segment);
-            let Pass { thorough, scans, .. } = work.pass;
-            work.pass = Pass { as_is: true, thorough, scans, ..Pass::default() };
+            let Pass { thorough, scans, verifies, .. } = work.pass;
+            work.pass = Pass { as_is: true, thorough, scans, verifies, ..Pass::default() };
             work.found_to = 0;
             if core.is_at_hand(&work) {
                 work.pin = Some(core.segments.pin(work.segment));
@@ -175,7 +175,7 @@ impl<M: Media> Shared<M> {
                 // The header of a pack may be damaged, and not what is in the pack.
                 work.at = core.geometry().segment_offset(work.segment);
                 let Pass { as_is, thorough, .. } = work.pass;
-                work.pass = Pass { as_is, thorough, scans: true, ..Pass::default() };
+                work.pass = Pass { as_is, thorough, scans: true, verifies: true, ..Pass::default() };
                 core.cleaning = Some(work);
                 return Ok(Cleaned::Part);
             }
@@ -453,6 +453,10 @@ impl Core {
 
     /// After a checkpoint, which may have freed the current segment: releases it then.
     pub(crate) fn review_cleaning(&mut self) {
+        // A pin would keep what was freed.
+        let begun = self.emptying.work.take();
+        self.emptying.work = begun.filter(|work| work.pin.is_none() || self.is_at_hand(work));
+        self.forget_worn();
         if let Some(work) = self.cleaning.take() {
             if self.is_at_hand(&work) {
                 self.cleaning = Some(work);

@@ -35,7 +35,9 @@ pub(crate) enum Wanted {
     Nothing,
     Checkpoint,
     Clean,
-    /// To move what lives in a bad segment.
+    /// To move what lives on pages that were made again.
+    MoveRepaired,
+    /// To move what lives in a bad segment, or one that lost pages.
     Empty,
     LoadOverlays,
     /// To account what died under leaves that are not loaded.
@@ -72,6 +74,9 @@ impl Core {
             || (free <= critical && dead > 0)
         {
             return Wanted::Checkpoint;
+        }
+        if self.moves_repaired() {
+            return Wanted::MoveRepaired;
         }
         if self.segment_to_empty().is_some() {
             return Wanted::Empty;
@@ -224,6 +229,7 @@ impl<M: Media> Drive<M> {
                     Cleaned::Part => {}
                 }
             }
+            Wanted::MoveRepaired => shared.move_repaired().await?,
             Wanted::Empty => shared.empty_step().await?,
             Wanted::Account => return Ok(shared.account().await),
             Wanted::Discard => return Ok(shared.discard_some()),
@@ -269,6 +275,8 @@ impl<M: Media> Drive<M> {
             (changed, core.full_backing.due(core.ticks))
         };
         self.0.write_out_again(again);
+        self.0.write_parity_in_background();
+        self.0.make_parity_in_background();
         if changed {
             self.0.progress.notify(usize::MAX);
         }

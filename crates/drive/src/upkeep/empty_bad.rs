@@ -1,4 +1,5 @@
-//! Bad segments are emptied: a place that takes no write may soon not be readable either.
+//! Bad segments are emptied: a place that takes no write may soon not be readable either. So are those that lost
+//! pages: what else lives there has no spare any more.
 //!
 //! Moving takes free segments and gives none back, and it lowers the limit by what moves: the live data of a
 //! bad segment takes room that nothing else could have. So it is done while there is enough of both, a
@@ -10,6 +11,7 @@ use media::Media;
 
 use crate::error::Error;
 use crate::shared::Shared;
+use crate::state::accumulator::FillingId;
 use crate::state::cleaning::{Cleaning, Pass};
 use crate::state::core::Core;
 use crate::state::emptying::Left;
@@ -22,7 +24,8 @@ const ROOM_LEFT_SEGMENTS: u64 = 2;
 impl Core {
     /// Returns the bad segment to be emptied now, if there is one.
     pub(crate) fn segment_to_empty(&self) -> Option<u32> {
-        if self.segments.bad_count() == 0 || self.is_short() || !self.segments.has_stock(Claim::Ordinary) {
+        let has_any = self.segments.bad_count() > 0 || !self.parity.worn.is_empty();
+        if !has_any || self.is_short() || !self.segments.has_stock(Claim::Ordinary) {
             return None;
         }
         let room = self.room_units().saturating_sub(ROOM_LEFT_SEGMENTS * self.segments.segment_units());
@@ -32,17 +35,31 @@ impl Core {
                 && !self.log.has_open_pack_in(*segment)
                 && self.emptying.is_due(*segment, now, checkpoint)
         };
-        let candidates = self.segments.bad_with_live().filter(may_be);
+        let candidates = self.segments.bad_with_live().chain(self.worn_with_live()).filter(may_be);
         // One that was begun comes to its end first.
         let begun = self.emptying.work.as_ref().map(|work| work.segment);
         candidates.min_by_key(|segment| (Some(*segment) != begun, self.segments.get(*segment).live_units()))
     }
 
+    /// Segments that lost pages, in which something lives.
+    fn worn_with_live(&self) -> impl Iterator<Item = u32> {
+        let has_live = |id: &&FillingId| {
+            let row = self.segments.get(id.segment);
+            row.generation() == id.generation
+                && row.state() == SegmentState::Sealed
+                && row.live_units() > 0
+                && row.unwritten == 0
+        };
+        self.parity.worn.iter().filter(has_live).map(|id| id.segment)
+    }
+
     fn take_emptying(&mut self) -> Option<Cleaning> {
         let segment = self.segment_to_empty()?;
-        let begun = self.emptying.work.take().filter(|work| work.segment == segment);
+        let generation = self.segments.get(segment).generation();
+        let is_same = |work: &Cleaning| (work.segment, work.generation) == (segment, generation);
+        let begun = self.emptying.work.take().filter(is_same);
         Some(begun.unwrap_or_else(|| {
-            let row = self.segments.get(segment);
+            let row = *self.segments.get(segment);
             tracing::debug!(segment, live_units = row.live_units(), "emptying a bad segment");
             Cleaning {
                 segment,
@@ -50,11 +67,11 @@ impl Core {
                 at: self.geometry().segment_offset(segment),
                 found_to: 0,
                 window: None,
-                pass: Pass { must_leave: true, scans: true, ..Pass::default() },
+                pass: Pass { must_leave: true, scans: true, verifies: true, ..Pass::default() },
                 stuck: false,
                 is_new: false,
-                // It is never freed.
-                pin: None,
+                // A bad one is never freed.
+                pin: (row.state() == SegmentState::Sealed).then(|| self.segments.pin(segment)),
             }
         }))
     }
@@ -62,14 +79,26 @@ impl Core {
     /// A bad segment was read to its end, or there is no room to move what comes next.
     fn end_emptying(&mut self, work: &Cleaning, is_whole: bool) {
         let row = self.segments.get(work.segment);
-        let (units, bad) = (row.live_units(), row.state() == SegmentState::Bad);
+        let is_its = row.generation() == work.generation;
+        let may_hold = matches!(row.state(), SegmentState::Bad | SegmentState::Sealed) && is_its;
+        let units = row.live_units();
         tracing::debug!(segment = work.segment, left_units = units, is_whole, "bad segment emptied");
-        if units == 0 || !bad {
+        if units == 0 || !may_hold {
+            self.forget_worn();
             return;
         }
         let lost = is_whole && !work.pass.unreadable && u64::from(units) > work.pass.left_units;
         let left = if lost { Left::Lost } else { Left::Some };
         self.emptying.put_off(work.segment, left, self.ticks, self.log.checkpoint());
+    }
+
+    /// Forgets segments that lost pages and have been emptied.
+    pub(crate) fn forget_worn(&mut self) {
+        let segments = &self.segments;
+        self.parity.worn.retain(|id| {
+            let row = segments.get(id.segment);
+            row.generation() == id.generation && row.live_units() > 0 && row.state() == SegmentState::Sealed
+        });
     }
 }
 

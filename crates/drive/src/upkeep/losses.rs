@@ -23,7 +23,7 @@ impl<M: Media> Shared<M> {
             at,
             found_to: 0,
             window: None,
-            pass: Pass { scans: true, ..Pass::default() },
+            pass: Pass { scans: true, verifies: true, ..Pass::default() },
             stuck: false,
             is_new: false,
             // It is pinned by the work itself.

@@ -24,6 +24,7 @@ impl Core {
             && self.is_idle()
             && self.log.is_at_rest()
             && !self.maintaining
+            && !self.parity.is_busy()
             && !self.map_shrink.waits(self.ticks)
             && self.pace().writers.is_none()
             && self.wanted() == Wanted::Nothing
@@ -34,7 +35,8 @@ impl Core {
 impl<M: Media> Shared<M> {
     fn begins_rest(&self) -> bool {
         let mut core = self.core();
-        if self.structure.is_wanted(u64::MAX) || !core.may_rest() {
+        let owes_parity = self.accumulators.complete_count() > 0;
+        if self.structure.is_wanted(u64::MAX) || owes_parity || !core.may_rest() {
             return false;
         }
         self.has_room.store(core.has_room(), Ordering::Relaxed);

@@ -3,6 +3,7 @@
 
 use media::{IoBuf, Media};
 
+use crate::medium::repair::Then;
 use crate::shared::Shared;
 use crate::state::cleaning::{Cleaning, Pass, Window};
 use crate::state::found_record::{Filling, FoundRecord, RECORD_BYTES_MAX, find_all};
@@ -49,7 +50,13 @@ impl<M: Media> Shared<M> {
     /// Reads a part of a segment; zeros stand for pages that cannot be read, and the pass notes that there
     /// are some. Returns nothing if none can be read.
     async fn read_window(&self, at: u64, len: usize, pass: &mut Pass) -> Option<IoBuf> {
-        if let Ok((bytes, _)) = self.read_range(at, len).await {
+        if let Ok((bytes, _)) = self.read_range_then(at, len, Then::Moving).await {
+            if pass.verifies
+                && let Some((made, _)) =
+                    self.repaired_in_part(at, at + len as u64, Some(&bytes), Then::Moving).await
+            {
+                return Some(made);
+            }
             return Some(bytes);
         }
         pass.failed_reads += 1;
@@ -62,7 +69,8 @@ impl<M: Media> Shared<M> {
                 for from in (piece..piece + piece_len).step_by(step) {
                     let read = match pass.failed_reads < FAILED_READS_MAX {
                         true => {
-                            self.read_range(at + from as u64, step.min(piece + piece_len - from)).await.ok()
+                            let len = step.min(piece + piece_len - from);
+                            self.read_range_then(at + from as u64, len, Then::Moving).await.ok()
                         }
                         false => None,
                     };

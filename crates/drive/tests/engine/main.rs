@@ -70,6 +70,7 @@ mod missing_newest;
 mod offload;
 mod owner;
 mod panics;
+mod parity;
 mod read_cache;
 mod recovery_memory;
 mod resize;

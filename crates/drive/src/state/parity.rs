@@ -1,0 +1,109 @@
+//! What the drive knows of its parity: which fillings have it, which wait for it, and what was repaired.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::medium::repair::Then;
+use crate::state::accumulator::FillingId;
+
+/// With more repairs in this time, the backing is failing: moving whole segments to it would wear it out.
+const REPAIRS_MAX: usize = 256;
+/// An hour, in ticks of ten milliseconds.
+const REPAIRS_TICKS: u64 = 360_000;
+/// Ticks before records that could not be moved are tried again.
+const MOVE_AGAIN_TICKS: u64 = 100;
+
+/// See the module's description.
+#[derive(Default)]
+pub(crate) struct ParityState {
+    /// A task writes parity of complete fillings. There is one at most.
+    pub(crate) is_writing: bool,
+    /// A task makes parity of fillings of earlier runs. There is one at most.
+    pub(crate) is_making: bool,
+    /// Nothing waits for a good moment any more: the drive is being closed.
+    pub(crate) is_hurried: bool,
+    /// Fillings whose parity was written, and no sync begun since.
+    written: Vec<FillingId>,
+    /// The same, and a sync is in progress that was begun later.
+    syncing: Vec<FillingId>,
+    /// Fillings of earlier runs for which it is not known whether they have parity.
+    pub(crate) to_make: BTreeSet<FillingId>,
+    /// Pages that were made again and whose records are still there.
+    to_move: BTreeMap<FillingId, BTreeSet<u32>>,
+    /// Fillings that lost pages: what else lives there has no spare any more, and moves too.
+    pub(crate) worn: BTreeSet<FillingId>,
+    move_at_tick: u64,
+    /// Ticks of the latest repairs.
+    repairs: VecDeque<u64>,
+    pub(crate) repaired_pages: u64,
+    pub(crate) lost_pages: u64,
+    pub(crate) parity_written_bytes: u64,
+    /// Place of the page repaired last, and of the one that could not be.
+    pub(crate) last_repaired: Option<u64>,
+    pub(crate) last_lost: Option<u64>,
+}
+
+impl ParityState {
+    /// The parity of a filling was written.
+    pub(crate) fn written(&mut self, id: FillingId) {
+        self.written.push(id);
+    }
+
+    /// Returns whether parity was written that no sync covers yet.
+    pub(crate) fn is_written(&self) -> bool {
+        !self.written.is_empty()
+    }
+
+    /// A sync is issued.
+    pub(crate) fn sync_begins(&mut self) {
+        self.syncing.append(&mut self.written);
+    }
+
+    /// It succeeded. Returns the fillings whose parity is durable.
+    pub(crate) fn synced(&mut self) -> Vec<FillingId> {
+        std::mem::take(&mut self.syncing)
+    }
+
+    /// Number of fillings of earlier runs whose parity is not there, or not yet known to be.
+    pub(crate) fn uncovered_count(&self) -> u32 {
+        self.to_make.len() as u32 + u32::from(self.is_making)
+    }
+
+    /// Something is to be done in the background.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.is_writing || self.is_making || !self.to_make.is_empty() || !self.to_move.is_empty()
+    }
+
+    /// Pages were made again.
+    pub(crate) fn repaired(&mut self, id: FillingId, pages: &[u32], then: Then, now: u64) {
+        self.repaired_pages += pages.len() as u64;
+        if then == Then::Move {
+            self.to_move.entry(id).or_default().extend(pages);
+        }
+        self.repairs.extend(pages.iter().map(|_| now));
+        while self.repairs.len() > REPAIRS_MAX {
+            self.repairs.pop_front();
+        }
+    }
+
+    /// Returns whether the backing loses so much that only single records are worth moving.
+    pub(crate) fn is_failing(&self, now: u64) -> bool {
+        self.repairs.len() == REPAIRS_MAX
+            && self.repairs.front().is_some_and(|first| now.saturating_sub(*first) < REPAIRS_TICKS)
+    }
+
+    /// Returns whether records on repaired pages are to be moved now.
+    pub(crate) fn moves(&self, now: u64) -> bool {
+        !self.to_move.is_empty() && now >= self.move_at_tick
+    }
+
+    /// Takes repaired pages of a filling.
+    pub(crate) fn take_moves(&mut self) -> Option<(FillingId, BTreeSet<u32>)> {
+        self.to_move.pop_first()
+    }
+
+    /// There was no room to move them.
+    pub(crate) fn put_off(&mut self, id: FillingId, pages: BTreeSet<u32>, now: u64) {
+        self.to_move.entry(id).or_default().extend(pages);
+        self.move_at_tick = now + MOVE_AGAIN_TICKS;
+    }
+}

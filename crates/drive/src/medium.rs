@@ -1,3 +1,4 @@
+pub(crate) mod cover;
 pub(crate) mod decode;
 pub(crate) mod durability;
 pub(crate) mod fetched;

@@ -5,21 +5,14 @@
 //! impossible, whatever parity holds: what is made counts only if its checksum is in the list, and the record
 //! on it only if its own holds.
 
-use std::collections::BTreeMap;
-
-use layout::parity::parity_mask;
-use layout::{PAGE_BYTES, ParityIndex, ParityShape};
+use layout::PAGE_BYTES;
 use media::{IoBuf, Media};
 
-use crate::planted::PlantedBug;
+use crate::medium::cover::{Cover, Of};
 use crate::shared::Shared;
-use crate::state::accumulator::{FillingId, mask, xor};
+use crate::state::accumulator::FillingId;
 
 const PAGE: u32 = PAGE_BYTES as u32;
-/// With more groups to be made again than one in so many, a filling is read once, front to back.
-const WHOLE_PART: usize = 8;
-/// Bytes read at once then.
-const WINDOW_PAGES: u32 = 256;
 
 /// What follows a repair.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -28,24 +21,6 @@ pub(crate) enum Then {
     Move,
     /// Nothing: whoever reads them is moving it.
     Moving,
-}
-
-/// What the pages of a filling are made again from.
-enum Cover {
-    /// It is of this run, and its parity is in memory.
-    Memory(ParityShape),
-    /// It is on the medium.
-    Medium(ParityIndex, ParityShape),
-}
-
-/// A group of which one page is made again.
-struct Work {
-    /// The page of the filling.
-    bad: u32,
-    /// XOR of the parity and of members so far.
-    sum: Vec<u8>,
-    /// Members to be added, with their checksums.
-    members: Vec<(u32, u32)>,
 }
 
 impl<M: Media> Shared<M> {
@@ -82,7 +57,8 @@ impl<M: Media> Shared<M> {
             (id, offset / PAGE, core.geometry().segment_offset(segment))
         };
         let pages = ((end - start) / PAGE_BYTES as u64) as u32;
-        let cover = self.cover_of(id).await?;
+        let log_id = self.core().superblock.log_id();
+        let cover = self.cover_of(id, &log_id).await?;
         let mut buf = IoBuf::zeroed((end - start) as usize);
         let mut bad = Vec::new();
         for page in 0..pages {
@@ -92,9 +68,9 @@ impl<M: Media> Shared<M> {
                     buf[range.clone()].copy_from_slice(&have[range.clone()]);
                     true
                 }
-                None => self.read_page(start + u64::from(page * PAGE), &mut buf[range.clone()]).await,
+                None => cover.read_page(first + page, &mut buf[range.clone()]).await,
             };
-            let expected = self.sum_of(&cover, id, first + page);
+            let expected = cover.sum(first + page);
             let is_right = read && expected.is_none_or(|sum| crc32c::crc32c(&buf[range]) == sum);
             match is_right {
                 true => {}
@@ -106,7 +82,7 @@ impl<M: Media> Shared<M> {
             // As it was written, so something else is wrong; or it can be read now.
             return have.is_none().then_some((buf, true));
         }
-        let made = self.make_again(id, position, &cover, &bad).await;
+        let made = cover.make_again(&bad).await;
         let mut core = self.core();
         let row = core.segments.get(id.segment);
         if row.generation() != id.generation {
@@ -140,142 +116,22 @@ impl<M: Media> Shared<M> {
         Some((buf, lost.is_empty()))
     }
 
-    async fn cover_of(&self, id: FillingId) -> Option<Cover> {
+    /// What parity needs to know of this drive.
+    pub(crate) fn of<'a>(&'a self, log_id: &'a [u8; 16]) -> Of<'a, M> {
+        let (geometry, tag) = {
+            let mut core = self.core();
+            core.mark_unchanged();
+            (*core.geometry(), core.log.tag())
+        };
+        let (media, read_bytes, planted) = (&*self.media, &self.media_read_bytes, self.planted);
+        Of { media, geometry, log_id, tag, read_bytes, planted }
+    }
+
+    async fn cover_of<'a>(&'a self, id: FillingId, log_id: &'a [u8; 16]) -> Option<Cover<'a, M>> {
         if let Some(accumulator) = self.accumulators.get(id) {
-            return Some(Cover::Memory(*accumulator.lock().shape()));
+            return Some(self.of(log_id).in_memory(id, accumulator));
         }
-        self.read_index(id).await.map(|(index, shape)| Cover::Medium(index, shape))
-    }
-
-    /// The checksum of a page; `None` if it is no member.
-    fn sum_of(&self, cover: &Cover, id: FillingId, page: u32) -> Option<u32> {
-        match cover {
-            Cover::Memory(_) => self.accumulators.get(id)?.lock().sum(page),
-            Cover::Medium(index, _) => index.pages.get(page as usize).copied(),
-        }
-    }
-
-    async fn read_page(&self, position: u64, to: &mut [u8]) -> bool {
-        let (buf, read) = self.media.read(position, IoBuf::pooled(PAGE_BYTES)).await;
-        Self::count(&self.media_read_bytes, PAGE_BYTES as u64);
-        if read.is_ok() {
-            to.copy_from_slice(&buf);
-        }
-        read.is_ok()
-    }
-
-    /// Makes pages again, as far as that can be done.
-    async fn make_again(
-        &self,
-        id: FillingId,
-        position: u64,
-        cover: &Cover,
-        bad: &[u32],
-    ) -> BTreeMap<u32, Vec<u8>> {
-        let (Cover::Memory(shape) | Cover::Medium(_, shape)) = cover;
-        let mut groups: BTreeMap<u32, Option<Work>> = BTreeMap::new();
-        for page in bad {
-            let group = shape.group_of(*page);
-            if let Some(known) = groups.get_mut(&group) {
-                // Two of one group.
-                *known = None;
-                continue;
-            }
-            let work = self.begin_group(id, position, cover, *page).await;
-            groups.insert(group, work);
-        }
-        let mut works: Vec<Work> = groups.into_values().flatten().collect();
-        if works.len() * WHOLE_PART > shape.groups() as usize && works.len() > 1 {
-            works = self.add_members_in_order(position, shape, works).await;
-        } else {
-            let mut done = Vec::new();
-            for mut work in works {
-                if self.add_members(position, &mut work).await {
-                    done.push(work);
-                }
-            }
-            works = done;
-        }
-        let is_right = |work: &Work| {
-            self.sum_of(cover, id, work.bad) == Some(crc32c::crc32c(&work.sum))
-                || self.planted.has(PlantedBug::RepairUnverified)
-        };
-        works.into_iter().filter(is_right).map(|work| (work.bad, work.sum)).collect()
-    }
-
-    /// Begins with the parity of the group of a page. Nothing if that is lost too.
-    async fn begin_group(&self, id: FillingId, position: u64, cover: &Cover, bad: u32) -> Option<Work> {
-        let (mut sum, mut members) = match cover {
-            Cover::Memory(shape) => self.accumulators.get(id)?.lock().group(shape.group_of(bad)),
-            Cover::Medium(index, shape) => {
-                let group = shape.group_of(bad);
-                let offset = shape.parity_offset(group);
-                let mut page = vec![0; PAGE_BYTES];
-                let read = self.read_page(position + u64::from(offset), &mut page).await;
-                let expected = index.parity.get(group as usize);
-                if !read || expected != Some(&crc32c::crc32c(&page)) {
-                    return None;
-                }
-                let tag = self.core().log.tag();
-                mask(&mut page, parity_mask(tag, id.segment, id.generation, offset));
-                let members = shape.members(group, index.end());
-                let members = members.map(|page| (page, index.pages[page as usize]));
-                (page, members.collect())
-            }
-        };
-        sum.truncate(PAGE_BYTES);
-        members.retain(|(page, _)| *page != bad);
-        Some(Work { bad, sum, members })
-    }
-
-    /// Adds the members of a group. Returns false if one of them is lost.
-    async fn add_members(&self, position: u64, work: &mut Work) -> bool {
-        let mut page = vec![0; PAGE_BYTES];
-        for (member, expected) in &work.members {
-            let read = self.read_page(position + u64::from(member * PAGE), &mut page).await;
-            if !read || crc32c::crc32c(&page) != *expected {
-                return false;
-            }
-            xor(&mut work.sum, &page);
-        }
-        true
-    }
-
-    /// The same for many groups, in the order of the pages. Returns those of which no member is lost.
-    async fn add_members_in_order(&self, position: u64, shape: &ParityShape, works: Vec<Work>) -> Vec<Work> {
-        let mut works: BTreeMap<u32, Work> =
-            works.into_iter().map(|work| (shape.group_of(work.bad), work)).collect();
-        let members = works.values().flat_map(|work| work.members.iter().copied());
-        let sums: BTreeMap<u32, u32> = members.collect();
-        let end = sums.keys().last().map_or(0, |last| last + 1);
-        let mut from = 0;
-        while from < end {
-            let count = WINDOW_PAGES.min(end - from);
-            let at = position + u64::from(from * PAGE);
-            let (window, read) = self.media.read(at, IoBuf::pooled((count * PAGE) as usize)).await;
-            Self::count(&self.media_read_bytes, u64::from(count * PAGE));
-            for (page, expected) in sums.range(from..from + count) {
-                let mut alone = vec![0; PAGE_BYTES];
-                let range = ((page - from) * PAGE) as usize..((page - from + 1) * PAGE) as usize;
-                let bytes = match read.is_ok() {
-                    true => Some(&window[range]),
-                    false => {
-                        let read = self.read_page(position + u64::from(page * PAGE), &mut alone).await;
-                        read.then_some(&alone[..])
-                    }
-                };
-                let group = shape.group_of(*page);
-                match bytes.filter(|bytes| crc32c::crc32c(bytes) == *expected) {
-                    Some(bytes) => {
-                        if let Some(work) = works.get_mut(&group) {
-                            xor(&mut work.sum, bytes);
-                        }
-                    }
-                    None => _ = works.remove(&group),
-                }
-            }
-            from += count;
-        }
-        works.into_values().collect()
+        let form = self.core().segments.get(id.segment).parity();
+        self.of(log_id).on_medium(id, Some(form)).await
     }
 }

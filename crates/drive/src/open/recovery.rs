@@ -478,10 +478,16 @@ impl Core {
 
     /// Says which packs of the log had to be mended.
     fn note_mended(&mut self, packs: &[MendedPack]) {
-        for MendedPack { sequence, position, .. } in packs {
-            self.note(format!(
-                "a bit had flipped in the headers of pack {sequence} at byte {position} of the backing; it is mended"
-            ));
+        for MendedPack { sequence, position, is_remade, .. } in packs {
+            self.counters.corrected_reads_count += u64::from(*is_remade);
+            self.note(match is_remade {
+                true => format!(
+                    "pack {sequence} at byte {position} of the backing was damaged; it was made again from parity"
+                ),
+                false => format!(
+                    "a bit had flipped in the headers of pack {sequence} at byte {position} of the backing; it is mended"
+                ),
+            });
         }
     }
 

@@ -18,6 +18,7 @@ use crate::medium::load::Bounds;
 use crate::planted::{Planted, PlantedBug};
 
 mod mending;
+mod remade;
 mod vouching;
 
 pub(crate) use mending::MendedPack;
@@ -112,6 +113,8 @@ struct Parsed {
     payloads: Payloads,
     /// What the medium should hold, if its headers had to be mended.
     mended: Option<Arc<IoBuf>>,
+    /// That was made again from parity.
+    is_remade: bool,
 }
 
 /// State of a pack's payloads. A crash leaves packs that are not whole, and so does a medium that lost data
@@ -154,6 +157,8 @@ struct Cursor {
     next: Peeked,
     /// Part of the current segment: offset in the segment, bytes.
     window: Option<(u32, u32, IoBuf)>,
+    /// The window could not be read, and was made again from parity.
+    is_remade: bool,
 }
 
 /// Reads the log after checkpoints.
@@ -190,6 +195,7 @@ impl<'a, M: Media> Reader<'a, M> {
             promised: Vec::from_iter(Some(position.next).filter(|next| next.is_some())),
             next: Peeked::NotYet,
             window: None,
+            is_remade: false,
         };
         Reader {
             media,
@@ -237,7 +243,10 @@ impl<'a, M: Media> Reader<'a, M> {
                     let Peeked::Pack(pack) = std::mem::take(&mut self.cursors[i].next) else {
                         return Ok(tail);
                     };
-                    pack
+                    match if is_whole { None } else { self.remade(wanted).await } {
+                        Some(remade) => remade,
+                        None => pack,
+                    }
                 }
                 None => match self.missing(checkpoint, wanted, &mut durable, &mut tail).await? {
                     Some(pack) => pack,
@@ -276,6 +285,13 @@ impl<'a, M: Media> Reader<'a, M> {
         }
         let proof = self.vouched(checkpoint, wanted, Seek::Any, &mut tail.goes_on).await?;
         let Some(Proof { why, durable: proven }) = proof else { return Ok(None) };
+        if let Some(proven) = proven
+            && let Some(pack) = self.remade(wanted).await
+        {
+            *durable = proven.max(*durable);
+            tail.goes_on = false;
+            return Ok(Some(pack));
+        }
         if let Some(proven) = proven.filter(|_| !self.planted.has(PlantedBug::FlippedHeaderRefused))
             && let Some(pack) = self.mended(wanted).await
         {
@@ -368,20 +384,24 @@ impl<'a, M: Media> Reader<'a, M> {
         if self.geometry.is_far(segment.segment) {
             return Ok(None);
         }
-        let Some(header) = self.header_at(i, segment.segment, offset).await? else { return Ok(None) };
+        let Some(header) = self.header_at(i, segment, offset).await? else { return Ok(None) };
         let end = u64::from(offset) + u64::from(header.len);
         if end > u64::from(header.parity.room_bytes(self.geometry.segment_bytes))
             || header.len as usize > PACK_HARD_BYTES
         {
             return Ok(None);
         }
-        self.cover(i, segment.segment, offset, header.len).await?;
+        self.cover(i, segment, offset, header.len).await?;
         let Some((_, from, window)) = &self.cursors[i].window else { return Ok(None) };
         let bytes = &window[(offset - from) as usize..];
         if self.planted.has(PlantedBug::IgnoreTornPack) && header.generation == segment.generation {
             return Ok(Some(parse_unchecked(bytes, header, &self.bounds)));
         }
-        Ok(self.parse(i, segment, offset, bytes))
+        let pack = self.parse(i, segment, offset, bytes);
+        Ok(match self.cursors[i].is_remade {
+            true => pack.map(|pack| pack.made_again(bytes)),
+            false => pack,
+        })
     }
 
     /// Returns the pack at a place of a head's segment with which `bytes` begins, if its headers are right.
@@ -413,18 +433,34 @@ impl<'a, M: Media> Reader<'a, M> {
         }
         let header = decoded.ok().filter(|header| header.head == self.cursors[i].head)?;
         let crc = crc32c::crc32c(&bytes[..header.len as usize]);
-        Some(Parsed { header, position: start, crc, changes, held, malformed, payloads, mended: None })
+        Some(Parsed {
+            header,
+            position: start,
+            crc,
+            changes,
+            held,
+            malformed,
+            payloads,
+            mended: None,
+            is_remade: false,
+        })
     }
 
     /// Returns the header of what may be a pack.
-    async fn header_at(&mut self, i: usize, segment: u32, offset: u32) -> Result<Option<PackHeader>, Error> {
+    async fn header_at(
+        &mut self,
+        i: usize,
+        segment: NextSegment,
+        offset: u32,
+    ) -> Result<Option<PackHeader>, Error> {
         self.cover(i, segment, offset, PACK_HEADER_BYTES as u32).await?;
         let Some((_, from, window)) = &self.cursors[i].window else { return Ok(None) };
         Ok(PackHeader::decode(&window[(offset - from) as usize..]).ok())
     }
 
     /// Makes a cursor's window cover a range of a segment.
-    async fn cover(&mut self, i: usize, segment: u32, offset: u32, len: u32) -> Result<(), Error> {
+    async fn cover(&mut self, i: usize, filling: NextSegment, offset: u32, len: u32) -> Result<(), Error> {
+        let segment = filling.segment;
         if let Some((of, from, window)) = &self.cursors[i].window
             && *of == segment
             && *from <= offset
@@ -442,14 +478,22 @@ impl<'a, M: Media> Reader<'a, M> {
             result.map(|()| buf).map_err(|e| Error::io("reading the log", start, &e))
         };
         let first = if self.has_unreadable == Some(segment) { needed } else { window };
-        let buf = match read(first).await {
+        let read = match read(first).await {
             // A page further on that cannot be read may be free.
             Err(_) if first > needed => {
                 self.has_unreadable = Some(segment);
-                read(needed).await?
+                read(needed).await
             }
-            read => read?,
+            read => read,
         };
+        let (buf, is_remade) = match read {
+            Ok(buf) => (buf, false),
+            Err(error) => match self.pages_again(filling, offset, needed as u32).await {
+                Some(buf) if buf.len() == needed => (buf, true),
+                _ => return Err(error),
+            },
+        };
+        self.cursors[i].is_remade = is_remade;
         self.cursors[i].window = Some((segment, offset, buf));
         Ok(())
     }
@@ -464,7 +508,8 @@ impl Tail {
         self.places.push(PackPlace { position: pack.position, len: pack.header.len, crc: pack.crc });
         let (sequence, position) = (pack.header.sequence, pack.position);
         if let Some(buf) = pack.mended {
-            self.mended.push(MendedPack { at: self.places.len() - 1, sequence, position, buf });
+            let (at, is_remade) = (self.places.len() - 1, pack.is_remade);
+            self.mended.push(MendedPack { at, sequence, position, buf, is_remade });
         }
         if let Payloads::DataLost(records) = pack.payloads {
             self.damaged.push(DamagedPack { sequence, position, records });
@@ -564,5 +609,6 @@ fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed 
         malformed: false,
         payloads: Payloads::Whole,
         mended: None,
+        is_remade: false,
     }
 }

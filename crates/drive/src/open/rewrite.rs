@@ -203,9 +203,23 @@ async fn rewrite_packs<M: Media>(
 async fn read_again<M: Media>(media: &M, packs: &[PackPlace], mended: &[MendedPack]) -> Result<IoBuf, Error> {
     let len = packs.iter().map(|pack| pack.len as usize).sum();
     let start = packs.first().map_or(0, |pack| pack.position);
-    let mut buf = read_pages(media, start, len).await?;
+    let remade = |pack: &PackPlace| mended.iter().find(|it| it.is_remade && it.position == pack.position);
+    // Those may not be readable.
+    let reads_each = packs.iter().any(|pack| remade(pack).is_some());
+    let mut buf = match reads_each {
+        false => read_pages(media, start, len).await?,
+        true => IoBuf::zeroed(len),
+    };
     for pack in packs {
         let at = (pack.position - start) as usize;
+        if let Some(right) = remade(pack) {
+            buf[at..at + pack.len as usize].copy_from_slice(&right.buf);
+            continue;
+        }
+        if reads_each {
+            let read = read_pages(media, pack.position, pack.len as usize).await?;
+            buf[at..at + pack.len as usize].copy_from_slice(&read);
+        }
         if crc32c::crc32c(&buf[at..at + pack.len as usize]) != pack.crc {
             let position = pack.position;
             return Err(Error::Io(format!(

@@ -4,8 +4,8 @@
 
 use std::sync::Arc;
 
+use layout::ParityShape;
 use layout::pack::{PACK_HEADER_BYTES, PackAddress, PackHeader, decode_pack};
-use layout::{ParityIndex, ParityShape};
 use media::{IoBuf, Media};
 use space::PACK_HARD_BYTES;
 
@@ -253,39 +253,13 @@ impl<M: Media> Shared<M> {
 
     /// Returns whether the parity of a filling of an earlier run is there.
     async fn has_index(&self, id: FillingId) -> bool {
-        let found = self.read_index(id).await;
-        let last = self.core().segments.get(id.segment).last_sequence();
-        found.is_some_and(|(index, _)| index.last_sequence == last)
-    }
-
-    /// Reads the index of a filling that is not written any more: one of its copies is enough.
-    pub(crate) async fn read_index(&self, id: FillingId) -> Option<(ParityIndex, ParityShape)> {
-        let (geometry, form, log_id) = {
+        let (log_id, form, last) = {
             let core = self.core();
             let row = core.segments.get(id.segment);
-            if row.generation() != id.generation {
-                return None;
-            }
-            (*core.geometry(), row.parity(), core.superblock.log_id())
+            (core.superblock.log_id(), row.parity(), row.last_sequence())
         };
-        let shape = ParityShape::new(geometry.segment_bytes, form)?;
-        for offset in shape.index_offsets() {
-            let at = geometry.segment_offset(id.segment) + u64::from(offset);
-            let (buf, read) = self.media.read(at, IoBuf::pooled(shape.index_bytes())).await;
-            let found = read.ok().and_then(|()| ParityIndex::decode(&buf, geometry.segment_bytes).ok());
-            let is_its = |index: &ParityIndex| {
-                let of_generation =
-                    index.generation == id.generation || self.planted.has(PlantedBug::ParityOfAnother);
-                index.log_id == log_id && index.segment == id.segment && of_generation
-            };
-            if let Some((index, found_shape)) = found
-                && is_its(&index)
-                && found_shape == shape
-            {
-                return Some((index, shape));
-            }
-        }
-        None
+        let found = self.of(&log_id).read_index(id, Some(form)).await;
+        found.is_some_and(|(index, _)| index.last_sequence == last)
     }
 
     /// Reads a filling of an earlier run up to its last pack, and adds up its parity. Nothing if a page of it

@@ -271,3 +271,39 @@ fn parity_takes_room_that_is_accounted_for() {
     assert!(forms.is_sorted_by(|more, less| more > less), "{forms:?}");
     assert!(forms[2] * 100 > forms[0] * 93, "{forms:?}");
 }
+
+/// Packs of the newest log are lost, in a segment that was full before a crash: made again if their loss is
+/// proved, or if they cannot be read.
+#[test]
+fn lost_packs_of_the_log_are_made_again() {
+    for unreadable in [true, false] {
+        let mut host = Host::new(ParityForm::Part32);
+        let drive = host.open();
+        host.write(&drive, 0..100);
+        host.tasks.run(drive.checkpoint()).expect("checkpoint");
+        // More than a segment, and then something that vouches for it.
+        for block in 100..900 {
+            host.versions[block as usize] += 1;
+            let data = contents(block, host.versions[block as usize]);
+            host.tasks.run(drive.write(block * BLOCK, &data, block % 100 == 99)).expect("write");
+        }
+        for _ in 0..50 {
+            host.tasks.turn();
+        }
+        drop(drive);
+        let segments = host.segments();
+        assert!(segments.len() >= 2, "{}", segments.len());
+        for (segment, index) in segments {
+            let run = u64::from(host.shape().groups().min(index.end()));
+            let start = host.geometry.segment_offset(segment) + u64::from(index.end() / 2) / 2 * PAGE;
+            match unreadable {
+                true => host.media.lost.lock().push(start..start + run * PAGE),
+                false => host.overwrite(start, &random(9, (run * PAGE) as usize)),
+            }
+        }
+        let drive = host.open();
+        host.media.lost.lock().clear();
+        host.assert_whole(&drive);
+        assert!(drive.status().counters.corrected_reads_count > 0, "{:?}", drive.status().notes);
+    }
+}

@@ -13,7 +13,7 @@ use super::{Parsed, Peeked, Reader};
 /// Bytes that are read of what may be a pack: as many as the largest has, or fewer if not all can be read.
 const READS: [usize; 3] = [PACK_HARD_BYTES, 64 << 10, PAGE_BYTES];
 
-/// A pack as it was before a bit of a header flipped.
+/// A pack as it was before it was damaged.
 #[derive(Clone, Debug)]
 pub(crate) struct MendedPack {
     /// Its number among the packs that were found.
@@ -21,6 +21,8 @@ pub(crate) struct MendedPack {
     pub(crate) sequence: u64,
     pub(crate) position: u64,
     pub(crate) buf: Arc<IoBuf>,
+    /// It was made again from parity, perhaps because it cannot be read.
+    pub(crate) is_remade: bool,
 }
 
 impl<M: Media> Reader<'_, M> {
@@ -53,7 +55,7 @@ impl<M: Media> Reader<'_, M> {
     ) -> Option<Parsed> {
         let room = (self.geometry.segment_bytes - offset) as usize;
         for len in READS {
-            if self.cover(i, segment.segment, offset, len.min(room) as u32).await.is_ok() {
+            if self.cover(i, segment, offset, len.min(room) as u32).await.is_ok() {
                 break;
             }
         }

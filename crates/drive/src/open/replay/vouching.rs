@@ -166,7 +166,9 @@ impl<M: Media> Reader<'_, M> {
         offset: u32,
         missing: u64,
     ) -> Result<Option<PackHeader>, Error> {
-        let Some(header) = self.header_at(0, segment, offset).await? else { return Ok(None) };
+        // Of no known filling: nothing is made again.
+        let any = NextSegment { segment, generation: 0 };
+        let Some(header) = self.header_at(0, any, offset).await? else { return Ok(None) };
         if header.uuid != self.uuid || header.sequence < missing {
             return Ok(None);
         }
@@ -181,7 +183,7 @@ impl<M: Media> Reader<'_, M> {
         segment: NextSegment,
         offset: u32,
     ) -> Result<Option<Parsed>, Error> {
-        match self.header_at(i, segment.segment, offset).await? {
+        match self.header_at(i, segment, offset).await? {
             Some(header) if header.uuid == self.uuid && header.generation == segment.generation => {
                 self.pack_at(i, segment, offset).await
             }

@@ -1,0 +1,240 @@
+//! What the pages of a filling can be made again from: the others of their groups, parity, and the list of
+//! checksums, on the medium or in memory.
+//!
+//! Wrong data is impossible, whatever parity holds: what is made counts only if its checksum is in the list.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use layout::parity::parity_mask;
+use layout::{Geometry, PAGE_BYTES, ParityForm, ParityIndex, ParityShape};
+use media::{IoBuf, Media};
+
+use crate::planted::{Planted, PlantedBug};
+use crate::state::accumulator::{Accumulator, FillingId, mask, xor};
+use crate::sync::{AtomicU64, Mutex, Ordering};
+
+const PAGE: u32 = PAGE_BYTES as u32;
+/// With more groups to be made again than one in so many, a filling is read once, front to back.
+const WHOLE_PART: usize = 8;
+/// Bytes read at once then.
+const WINDOW_PAGES: u32 = 256;
+
+/// A drive and its medium, as far as parity needs to know them.
+pub(crate) struct Of<'a, M> {
+    pub(crate) media: &'a M,
+    pub(crate) geometry: Geometry,
+    pub(crate) log_id: &'a [u8; 16],
+    /// See [`drive_tag`](layout::pack::drive_tag).
+    pub(crate) tag: u32,
+    /// Counts what is read.
+    pub(crate) read_bytes: &'a AtomicU64,
+    pub(crate) planted: Planted,
+}
+
+/// What the pages of a filling are made again from.
+pub(crate) struct Cover<'a, M> {
+    of: Of<'a, M>,
+    id: FillingId,
+    shape: ParityShape,
+    from: From,
+}
+
+enum From {
+    /// The filling is of this run, and its parity is in memory.
+    Memory(Arc<Mutex<Accumulator>>),
+    /// It is on the medium.
+    Medium(ParityIndex),
+}
+
+/// A group of which one page is made again.
+struct Work {
+    /// The page of the filling.
+    bad: u32,
+    /// XOR of the parity and of members so far.
+    sum: Vec<u8>,
+    /// Members to be added, with their checksums.
+    members: Vec<(u32, u32)>,
+}
+
+impl<M> Clone for Of<'_, M> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<M> Copy for Of<'_, M> {}
+
+impl<'a, M: Media> Of<'a, M> {
+    /// The cover of a filling whose parity is in memory.
+    pub(crate) fn in_memory(self, id: FillingId, accumulator: Arc<Mutex<Accumulator>>) -> Cover<'a, M> {
+        let shape = *accumulator.lock().shape();
+        Cover { of: self, id, shape, from: From::Memory(accumulator) }
+    }
+
+    /// The cover of a filling whose parity is on the medium, if it is. Without its form, it is looked for
+    /// where each form has it.
+    pub(crate) async fn on_medium(self, id: FillingId, form: Option<ParityForm>) -> Option<Cover<'a, M>> {
+        let (index, shape) = self.read_index(id, form).await?;
+        Some(Cover { of: self, id, shape, from: From::Medium(index) })
+    }
+
+    /// Reads the index of a filling that is not written any more: one of its copies is enough.
+    pub(crate) async fn read_index(
+        self,
+        id: FillingId,
+        form: Option<ParityForm>,
+    ) -> Option<(ParityIndex, ParityShape)> {
+        let is_wanted = |shape: &ParityShape| form.is_none_or(|form| form == shape.form());
+        let all = ParityForm::ALL.map(|form| ParityShape::new(self.geometry.segment_bytes, form));
+        let shapes = || all.iter().flatten().filter(|shape| is_wanted(shape));
+        // The last copy is at the same place, whatever the form.
+        let last = shapes().next().map(|shape| (shape.index_offsets()[1], shape.index_bytes()));
+        let firsts = shapes().map(|shape| (shape.index_offsets()[0], shape.index_bytes()));
+        for (offset, bytes) in firsts.chain(last) {
+            let at = self.geometry.segment_offset(id.segment) + u64::from(offset);
+            let (buf, read) = self.media.read(at, IoBuf::pooled(bytes)).await;
+            let Ok(()) = read else { continue };
+            let Ok((index, shape)) = ParityIndex::decode(&buf, self.geometry.segment_bytes) else { continue };
+            let of_filling =
+                index.generation == id.generation || self.planted.has(PlantedBug::ParityOfAnother);
+            if index.log_id == *self.log_id && index.segment == id.segment && of_filling && is_wanted(&shape)
+            {
+                return Some((index, shape));
+            }
+        }
+        None
+    }
+}
+
+impl<M: Media> Cover<'_, M> {
+    /// The checksum of a page; `None` if it is no member.
+    pub(crate) fn sum(&self, page: u32) -> Option<u32> {
+        match &self.from {
+            From::Memory(accumulator) => accumulator.lock().sum(page),
+            From::Medium(index) => index.pages.get(page as usize).copied(),
+        }
+    }
+
+    fn position(&self) -> u64 {
+        self.of.geometry.segment_offset(self.id.segment)
+    }
+
+    /// Reads a page of the segment.
+    pub(crate) async fn read_page(&self, page: u32, to: &mut [u8]) -> bool {
+        let at = self.position() + u64::from(page * PAGE);
+        let (buf, read) = self.of.media.read(at, IoBuf::pooled(PAGE_BYTES)).await;
+        self.of.read_bytes.fetch_add(PAGE_BYTES as u64, Ordering::Relaxed);
+        if read.is_ok() {
+            to.copy_from_slice(&buf);
+        }
+        read.is_ok()
+    }
+
+    /// Makes pages again, as far as that can be done.
+    pub(crate) async fn make_again(&self, bad: &[u32]) -> BTreeMap<u32, Vec<u8>> {
+        let shape = &self.shape;
+        let mut groups: BTreeMap<u32, Option<Work>> = BTreeMap::new();
+        for page in bad {
+            let group = shape.group_of(*page);
+            if let Some(known) = groups.get_mut(&group) {
+                // Two of one group.
+                *known = None;
+                continue;
+            }
+            let work = self.begin_group(*page).await;
+            groups.insert(group, work);
+        }
+        let mut works: Vec<Work> = groups.into_values().flatten().collect();
+        if works.len() * WHOLE_PART > shape.groups() as usize && works.len() > 1 {
+            works = self.add_members_in_order(works).await;
+        } else {
+            let mut done = Vec::new();
+            for mut work in works {
+                if self.add_members(&mut work).await {
+                    done.push(work);
+                }
+            }
+            works = done;
+        }
+        let is_right = |work: &Work| {
+            self.sum(work.bad) == Some(crc32c::crc32c(&work.sum))
+                || self.of.planted.has(PlantedBug::RepairUnverified)
+        };
+        works.into_iter().filter(is_right).map(|work| (work.bad, work.sum)).collect()
+    }
+
+    /// Begins with the parity of the group of a page. Nothing if that is lost too.
+    async fn begin_group(&self, bad: u32) -> Option<Work> {
+        let group = self.shape.group_of(bad);
+        let (sum, mut members) = match &self.from {
+            From::Memory(accumulator) => accumulator.lock().group(group),
+            From::Medium(index) => {
+                let offset = self.shape.parity_offset(group);
+                let mut page = vec![0; PAGE_BYTES];
+                let read = self.read_page(offset / PAGE, &mut page).await;
+                if !read || index.parity.get(group as usize) != Some(&crc32c::crc32c(&page)) {
+                    return None;
+                }
+                let FillingId { segment, generation } = self.id;
+                mask(&mut page, parity_mask(self.of.tag, segment, generation, offset));
+                let members = self.shape.members(group, index.end());
+                (page, members.map(|page| (page, index.pages[page as usize])).collect())
+            }
+        };
+        members.retain(|(page, _)| *page != bad);
+        Some(Work { bad, sum, members })
+    }
+
+    /// Adds the members of a group. Returns false if one of them is lost.
+    async fn add_members(&self, work: &mut Work) -> bool {
+        let mut page = vec![0; PAGE_BYTES];
+        for (member, expected) in &work.members {
+            let read = self.read_page(*member, &mut page).await;
+            if !read || crc32c::crc32c(&page) != *expected {
+                return false;
+            }
+            xor(&mut work.sum, &page);
+        }
+        true
+    }
+
+    /// The same for many groups, in the order of the pages. Returns those of which no member is lost.
+    async fn add_members_in_order(&self, works: Vec<Work>) -> Vec<Work> {
+        let shape = &self.shape;
+        let mut works: BTreeMap<u32, Work> =
+            works.into_iter().map(|work| (shape.group_of(work.bad), work)).collect();
+        let members = works.values().flat_map(|work| work.members.iter().copied());
+        let sums: BTreeMap<u32, u32> = members.collect();
+        let end = sums.keys().last().map_or(0, |last| last + 1);
+        let mut from = 0;
+        while from < end {
+            let count = WINDOW_PAGES.min(end - from);
+            let at = self.position() + u64::from(from * PAGE);
+            let (window, read) = self.of.media.read(at, IoBuf::pooled((count * PAGE) as usize)).await;
+            self.of.read_bytes.fetch_add(u64::from(count * PAGE), Ordering::Relaxed);
+            for (page, expected) in sums.range(from..from + count) {
+                let mut alone = vec![0; PAGE_BYTES];
+                let range = ((page - from) * PAGE) as usize..((page - from + 1) * PAGE) as usize;
+                let bytes = match read.is_ok() {
+                    true => Some(&window[range]),
+                    false => {
+                        let read = self.read_page(*page, &mut alone).await;
+                        read.then_some(&alone[..])
+                    }
+                };
+                let group = shape.group_of(*page);
+                match bytes.filter(|bytes| crc32c::crc32c(bytes) == *expected) {
+                    Some(bytes) => {
+                        if let Some(work) = works.get_mut(&group) {
+                            xor(&mut work.sum, bytes);
+                        }
+                    }
+                    None => _ = works.remove(&group),
+                }
+            }
+            from += count;
+        }
+        works.into_values().collect()
+    }
+}

@@ -1,0 +1,94 @@
+//! Packs of the log that are made again from the parity of their filling.
+//!
+//! Parity never lengthens a log: a pack that a crash may have taken stays missing, even if parity could make it.
+//! One is made again only if its pages cannot be read, or if something proves that it was durable.
+
+use std::sync::Arc;
+
+use layout::PAGE_BYTES;
+use layout::pack::{HEADS, NextSegment, drive_tag};
+use media::{IoBuf, Media};
+use space::PACK_HARD_BYTES;
+
+use super::{Parsed, Peeked, Reader};
+use crate::medium::cover::Of;
+use crate::state::accumulator::FillingId;
+use crate::sync::AtomicU64;
+
+const PAGE: u32 = PAGE_BYTES as u32;
+
+impl<M: Media> Reader<'_, M> {
+    /// Returns the missing pack, if it is in one of the places where the log may go on and can be made again.
+    /// It must be known to have been durable.
+    pub(super) async fn remade(&mut self, missing: u64) -> Option<Parsed> {
+        for i in 0..HEADS {
+            let cursor = &self.cursors[i];
+            let mut places = vec![(cursor.current, cursor.offset)];
+            places.extend(cursor.promised.iter().map(|promised| (*promised, 0)));
+            for (segment, offset) in places {
+                let exists =
+                    segment.segment < self.geometry.segments() && !self.geometry.is_far(segment.segment);
+                if !exists || offset >= self.geometry.segment_bytes {
+                    continue;
+                }
+                let len = (self.geometry.segment_bytes - offset).min(PACK_HARD_BYTES as u32);
+                let Some(bytes) = self.pages_again(segment, offset, len).await else { continue };
+                let parsed = self.parse(i, segment, offset, &bytes);
+                let its = |pack: &Parsed| pack.header.sequence == missing && pack.is_whole();
+                if let Some(pack) = parsed.filter(its) {
+                    self.cursors[i].next = Peeked::NotYet;
+                    return Some(pack.made_again(&bytes));
+                }
+            }
+        }
+        None
+    }
+
+    /// Returns pages of a filling as they were written, if some can be made again and the others read; fewer
+    /// than asked for if the filling ends before.
+    pub(super) async fn pages_again(&self, segment: NextSegment, offset: u32, len: u32) -> Option<IoBuf> {
+        if !self.bounds.uses_parity || segment.generation == 0 {
+            return None;
+        }
+        let of = Of {
+            media: self.media,
+            geometry: self.geometry,
+            log_id: &self.uuid,
+            tag: drive_tag(&self.uuid),
+            read_bytes: &AtomicU64::new(0),
+            planted: self.planted,
+        };
+        let id = FillingId { segment: segment.segment, generation: segment.generation };
+        let cover = of.on_medium(id, None).await?;
+        let first = offset / PAGE;
+        let members = (first..first + len / PAGE).take_while(|page| cover.sum(*page).is_some()).count();
+        let mut buf = IoBuf::zeroed(members * PAGE_BYTES);
+        let mut bad = Vec::new();
+        for (page, bytes) in (first..).zip(buf.chunks_exact_mut(PAGE_BYTES)) {
+            let read = cover.read_page(page, bytes).await;
+            if !read || cover.sum(page) != Some(crc32c::crc32c(bytes)) {
+                bad.push(page);
+            }
+        }
+        let made = cover.make_again(&bad).await;
+        if bad.is_empty() || made.len() < bad.len() {
+            return None;
+        }
+        for (page, bytes) in made {
+            let at = (page - first) as usize * PAGE_BYTES;
+            buf[at..at + PAGE_BYTES].copy_from_slice(&bytes);
+        }
+        Some(buf)
+    }
+}
+
+impl Parsed {
+    /// It is not on the medium as `bytes` begin: those were made again.
+    pub(super) fn made_again(mut self, bytes: &[u8]) -> Parsed {
+        let mut buf = IoBuf::zeroed(self.header.len as usize);
+        buf.copy_from_slice(&bytes[..self.header.len as usize]);
+        self.mended = Some(Arc::new(buf));
+        self.is_remade = true;
+        self
+    }
+}

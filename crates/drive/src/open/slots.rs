@@ -281,14 +281,14 @@ pub(crate) async fn read_copy<M: Media>(
         return Ok(CopyRead { checkpoint: None, summary, is_blank });
     };
     let read = read_whole(media, offset, segments).await?;
-    let blocks = superblock.logical_capacity_bytes / BLOCK_BYTES as u64;
+    let (live_blocks_max, fill_blocks_max) =
+        Checkpoint::counted_max(superblock.logical_capacity_bytes / BLOCK_BYTES as u64);
     let valid = |found: &Checkpoint| {
         found.uuid == superblock.log_id()
             && found.number % 2 == slot as u64
             && (1..NUMBER_LIMIT).contains(&found.number)
-            // What a change to a leaf not loaded replaced still counts: at most twice the capacity.
-            && found.live_blocks <= 2 * blocks + 2 * layout::NODE_ENTRIES as u64
-            && found.fill_blocks <= 2 * blocks
+            && found.live_blocks <= live_blocks_max
+            && found.fill_blocks <= fill_blocks_max
             && found.validate(&geometry).is_ok()
     };
     let grown = |mut found: Checkpoint| {

@@ -28,8 +28,8 @@ enum WindowRead {
 }
 
 impl<M: Media> Shared<M> {
-    /// Reads the next window of a segment, and finds the records in it. Skips what cannot be read. If too many
-    /// reads fail, the rest of the window is left to the next call.
+    /// Reads the next window of a segment, and finds the records in it. Skips what cannot be read. If too
+    /// many reads fail, the rest of the window is left to the next call.
     pub(crate) async fn next_window(&self, work: &mut Cleaning, end: u64) {
         let (start, tag, uuid) = {
             let core = self.core();

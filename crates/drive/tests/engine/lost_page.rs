@@ -224,7 +224,8 @@ fn what_can_be_read_of_a_bad_segment_moves_out_and_attempts_come_to_an_end() {
 #[test]
 fn few_reads_fail_in_one_step_and_the_next_goes_on_where_it_was() {
     // Pages of two windows; or the whole segment.
-    for pages in [vec![3..4, 5..6, 40..41, 170..172, 300..301, 600..601, 701..702], vec![0..1024]] {
+    let scattered = [3..4, 5..6, 40..41, 170..172, 300..301, 600..601, 701..702];
+    for pages in [scattered.to_vec(), std::iter::once(0..1024).collect()] {
         let (media, tasks) = new_drive(4 << 20);
         let drive = tasks.open(&media, |_| {});
         (0..300).for_each(|block| write(&tasks, &drive, block, 1));

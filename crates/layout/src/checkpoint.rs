@@ -1,4 +1,5 @@
-//! Checkpoints: a durable root of the map and the state of every segment. Two slots, two copies each.
+//! Checkpoints: a durable root of the map and the state of every segment. Two slots, two copies each, and a
+//! third far from the start.
 
 use crate::bytes::{put, u32_at, u64_at};
 use crate::entry::CLASSES;
@@ -8,7 +9,7 @@ use crate::pack::HEADS;
 use crate::page::PageKind;
 use crate::table::{self, encode_page, table_crc, table_pages};
 use crate::table_reader::TableReader;
-use crate::{DecodeError, Entry, NextSegment, PAGE_BYTES, Rows, UNIT_BYTES};
+use crate::{DecodeError, Entry, NODE_ENTRIES, NextSegment, PAGE_BYTES, Rows, UNIT_BYTES};
 
 const PAGE: PageKind = PageKind { what: WHAT, magic: *b"PUMICHKP", crc_at: 8 };
 const WHAT: &str = "checkpoint";
@@ -62,6 +63,12 @@ impl Mix {
     pub fn remove_record(&mut self, entry: Entry) {
         let units = &mut self.units[entry.class()];
         *units = units.saturating_sub(entry.units().into());
+    }
+
+    /// None above what [`Checkpoint::validate`] takes.
+    fn clamped(self) -> Mix {
+        let least = |count: u64| count.min(HELD_MAX);
+        Mix { blocks: self.blocks.map(least), units: self.units.map(least) }
     }
 }
 
@@ -370,6 +377,22 @@ impl Checkpoint {
             return bad("a count that no drive comes to");
         }
         Ok(())
+    }
+
+    /// Most live blocks, and most fills, that a checkpoint of a drive with so many blocks may count: what a
+    /// change to a leaf not loaded replaced still counts, so it is twice as many as there are, and twice the
+    /// drive's own.
+    pub fn counted_max(blocks: u64) -> (u64, u64) {
+        (2 * blocks + 2 * NODE_ENTRIES as u64, 2 * blocks)
+    }
+
+    /// Limits what is counted of a drive with so many blocks to what a checkpoint may count: what lost leaves
+    /// led to counts for good, without any bound.
+    pub fn clamp_counted(&mut self, blocks: u64) {
+        let (live_blocks, fill_blocks) = Checkpoint::counted_max(blocks);
+        self.live_blocks = self.live_blocks.min(live_blocks);
+        self.fill_blocks = self.fill_blocks.min(fill_blocks);
+        self.mix = self.mix.clamped();
     }
 
     /// Reads what a header page says about its checkpoint, once its checksum holds. The table may still be

@@ -114,6 +114,12 @@ impl Superblock {
         (1..=WIPES_MAX).find(|wipes| self.log_id_of(self.incarnation.wrapping_add(*wipes)) == *id)
     }
 
+    /// Returns whether this is the id of any incarnation of the drive.
+    pub fn has_log(&self, id: &[u8; 16]) -> bool {
+        // The number of wipes changes the first half only.
+        id[8..] == self.uuid[8..]
+    }
+
     /// Returns whether what rows and packs say of parity counts.
     pub fn uses_parity(&self) -> bool {
         self.geometry.parity != ParityForm::None || self.features.read_only_compatible & Features::PARITY != 0

@@ -151,6 +151,11 @@ impl SimMedia {
         self.state.lock().bad.len()
     }
 
+    /// The page that holds this byte cannot be read until it is written again.
+    pub fn lose_page(&self, byte: u64) {
+        self.state.lock().sticky.insert(byte / PAGE_BYTES as u64);
+    }
+
     /// Number of pages that cannot be read, however often that is tried.
     pub fn unreadable_pages(&self) -> usize {
         self.state.lock().sticky.len()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use codec::Policy;
 use drive::ReadCache;
-use layout::Geometry;
+use layout::{Geometry, ParityForm};
 use media::{SimGhosts, SimRng};
 
 use crate::content::{Filler, SECTOR_BYTES};
@@ -104,6 +104,8 @@ pub struct Config {
     pub is_roomy: bool,
     /// True if superblock and checkpoints have copies far from the start, if there is room for them.
     pub far_copies: bool,
+    /// What segments set apart for parity.
+    pub parity: ParityForm,
     zones: Vec<Zone>,
     /// Ranges written in each round: first sector and length in sectors, of whole blocks.
     pub rounds: Vec<(u64, u64)>,
@@ -178,6 +180,7 @@ impl Config {
             switches: false,
             is_roomy: false,
             far_copies: false,
+            parity: ParityForm::None,
             zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
             rounds: zones::draw_rounds(rng, logical_bytes.max(physical_bytes)),
             groups: zones::draw_groups(rng, logical_bytes),
@@ -409,9 +412,16 @@ impl Config {
         self.far_copies = SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
     }
 
+    /// Gives three quarters of the drives parity. Drawn from a separate generator.
+    pub fn draw_parity(&mut self, seed: u64) {
+        const OF_ITS_OWN: u64 = 0x9a21_7e5d_0b3c_48f1;
+        self.parity = ParityForm::ALL[SimRng::new(seed ^ OF_ITS_OWN).index(4)];
+    }
+
     /// Returns the sizes of the drive when it is created.
     pub(crate) fn geometry(&self) -> Option<Geometry> {
         let geometry = Geometry::without_far(self.physical_bytes, Some(self.segment_bytes)).ok()?;
+        let geometry = Geometry { parity: self.parity, ..geometry };
         if self.far_copies { geometry.with_far().ok() } else { Some(geometry) }
     }
 

@@ -12,6 +12,7 @@ mod liveness;
 mod looking;
 mod memory;
 mod opening;
+mod pages;
 mod scattered;
 mod sliced;
 mod space;
@@ -148,6 +149,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         config.draw_structure(seed);
         config.draw_switches(seed);
         config.draw_far(seed);
+        config.draw_parity(seed);
     }
     let config = Arc::new(config);
     if verbose {

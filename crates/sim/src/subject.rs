@@ -267,7 +267,7 @@ impl Subject for Drive<Backing> {
             endurance_bytes: 0,
             keep_allocated: false,
             far_copies: Some(config.far_copies),
-            parity: layout::ParityForm::None,
+            parity: config.parity,
         };
         Ok(Drive::<SimMedia>::create(media, &options).await?)
     }

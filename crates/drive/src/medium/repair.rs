@@ -47,6 +47,52 @@ impl<M: Media> Shared<M> {
         have: Option<&IoBuf>,
         then: Then,
     ) -> Option<(IoBuf, bool)> {
+        let behind = {
+            let mut core = self.core();
+            core.mark_unchanged();
+            let (segment, _) = core.geometry().locate(start)?;
+            core.geometry().segment_offset(segment) + u64::from(self.segment_bytes)
+        };
+        if end <= behind {
+            return self.repaired_in_segment(start, end, have, then).await;
+        }
+        // One read may be for records in neighbouring segments.
+        let mut whole = IoBuf::zeroed((end - start) as usize);
+        let (mut is_whole, mut is_new) = (true, false);
+        let (mut from, mut to) = (start, behind);
+        while from < end {
+            let range = (from - start) as usize..(to - start) as usize;
+            let part = have.map(|have| {
+                let mut part = IoBuf::zeroed(range.len());
+                part.copy_from_slice(&have[range.clone()]);
+                part
+            });
+            match (self.repaired_in_segment(from, to, part.as_ref(), then).await, &part) {
+                (Some((made, part_is_whole)), _) => {
+                    is_new = true;
+                    is_whole &= part_is_whole;
+                    whole[range].copy_from_slice(&made);
+                }
+                (None, Some(part)) => whole[range].copy_from_slice(part),
+                (None, None) => {
+                    let (buf, read) = self.media.read(from, IoBuf::pooled(range.len())).await;
+                    read.ok()?;
+                    whole[range].copy_from_slice(&buf);
+                }
+            }
+            (from, to) = (to, end.min(to + u64::from(self.segment_bytes)));
+        }
+        is_new.then_some((whole, is_whole))
+    }
+
+    /// The same, within one segment.
+    async fn repaired_in_segment(
+        &self,
+        start: u64,
+        end: u64,
+        have: Option<&IoBuf>,
+        then: Then,
+    ) -> Option<(IoBuf, bool)> {
         let (id, first, position) = {
             let mut core = self.core();
             core.mark_unchanged();

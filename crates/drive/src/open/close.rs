@@ -44,13 +44,15 @@ impl<M: Media> Drive<M> {
         // Requests in flight may write meanwhile. A drive that never comes to rest opens as after a crash.
         for _ in 0..CLEAN_CHECKPOINTS_MAX {
             self.0.write_closing_checkpoint().await?;
-            let core = self.0.core();
-            if core.log.host_is_behind(core.checkpoints.cut_committed) {
+            let (is_last, is_kept) = {
+                let core = self.0.core();
                 let is_kept = core.may_discard() && core.segments.kept_for_fallback_count() > 0;
+                (core.log.host_is_behind(core.checkpoints.cut_committed), is_kept)
+            };
+            if is_last {
                 if is_kept && std::mem::take(&mut gives_back) {
                     continue;
                 }
-                drop(core);
                 return self.0.end().await;
             }
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use codec::CodecId;
+use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{
     Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, Rows, SegmentRow, Superblock,
 };
@@ -24,6 +25,11 @@ impl<M: Media> Drive<M> {
     /// [`Error::Invalid`] for impossible sizes; nothing was written then.
     pub async fn create(media: &M, options: &CreateOptions) -> Result<(), Error> {
         let geometry = options.validate(media.size_bytes())?;
+        let geometry = match options.far_copies {
+            Some(true) => geometry,
+            _ if takes_far_copies(media, &geometry).await? => geometry,
+            _ => Geometry { far: None, ..geometry },
+        };
         let (codec_policy, codec_level) = policy_numbers(options.codec);
         let superblock = Superblock {
             uuid: options.uuid,
@@ -51,8 +57,12 @@ impl<M: Media> Drive<M> {
             write(media, place, blank.clone()).await?;
         }
         // Nor may far copies of what was here before be taken for those of this drive when it lost its start.
-        for place in left_behind(media, geometry.physical_size_bytes).await? {
-            write(media, place, blank.clone()).await?;
+        for place in left_behind(media, geometry.physical_size_bytes).await {
+            match write(media, place, blank.clone()).await {
+                // It will be refused as a second drive, or for what the segments hold by then.
+                Err(Error::Io(error)) => tracing::warn!("what may be a copy of another drive stays: {error}"),
+                written => written?,
+            }
         }
         sync(media).await?;
         let checkpoint = empty_checkpoint(&superblock, 1, blank_rows(&geometry));
@@ -69,6 +79,27 @@ impl<M: Media> Drive<M> {
         }
         sync(media).await
     }
+}
+
+/// Returns whether the medium takes far copies. They are not worth failing for.
+async fn takes_far_copies<M: Media>(media: &M, geometry: &Geometry) -> Result<bool, Error> {
+    let Some(far) = geometry.far else { return Ok(true) };
+    let blank = Arc::new(IoBuf::zeroed(PAGE_BYTES));
+    let slots = [0, 1].map(|slot| geometry.checkpoint_offset(slot, SUPERBLOCK_COPIES));
+    for place in slots.into_iter().chain([Geometry::far_superblock_offset(far)]) {
+        let written = async {
+            write(media, place, blank.clone()).await?;
+            sync(media).await
+        };
+        match written.await {
+            Err(Error::Io(error)) => {
+                tracing::warn!("the drive gets no far copies: {error}");
+                return Ok(false);
+            }
+            written => written?,
+        }
+    }
+    Ok(true)
 }
 
 /// Rows of a drive without contents.

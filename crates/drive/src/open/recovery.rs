@@ -51,8 +51,12 @@ impl<M: Media> Drive<M> {
     /// from the log (see [`OpenOptions::accept_damage`]), [`Error::Corrupt`] if something else is missing;
     /// [`Error::Io`] if something that is needed cannot be read.
     pub async fn open(media: Arc<M>, options: OpenOptions) -> Result<Drive<M>, Error> {
-        let FoundSuperblock { superblock, bad_copy, start_lost } = find_superblock(&*media).await?;
-        must_hold(&*media, &superblock)?;
+        let found = find_superblock(&*media).await?;
+        must_hold(&*media, &found.superblock)?;
+        if !options.read_only {
+            found.must_be_last()?;
+        }
+        let FoundSuperblock { superblock, bad_copy, start_lost, far_unread } = found;
         let policy = policy_of(superblock.codec_policy, superblock.codec_level)?;
         let superblock_corrected = bad_copy.is_some();
         let mut found = read_checkpoint(&*media, &superblock).await.map_err(|error| match &bad_copy {
@@ -64,6 +68,7 @@ impl<M: Media> Drive<M> {
         if !accepts {
             must_be_newest(&found, bad_copy)?;
             if start_lost {
+                must_be_last(&found)?;
                 must_be_here(&*media, &superblock, &found.checkpoint).await?;
             }
         }
@@ -127,6 +132,11 @@ impl<M: Media> Drive<M> {
             core.recovered.start_lost = true;
             let note = note_of(&core.superblock, !core.mode.is_read_only());
             core.note(note);
+            if let Some(unread) = far_unread {
+                core.note(format!(
+                    "the superblock of a newer drive may be in a place that cannot be read: {unread}"
+                ));
+            }
         }
         core.note_rewritten(rewritten, &checkpoint, &tail.places)?;
         if core.mode.is_read_only() {
@@ -298,6 +308,24 @@ fn must_be_newest(found: &NewestCheckpoint, bad_copy: Option<Error>) -> Result<(
         (_, Some(why)) => Err(Error::Corrupt(format!("the newest superblock is missing: {why}"))),
         _ => Ok(()),
     }
+}
+
+/// Refuses checkpoints beside which another drive was made, or this one wiped, if the start that would tell
+/// is lost.
+fn must_be_last(found: &NewestCheckpoint) -> Result<(), Error> {
+    if let Some(at) = found.of_another {
+        return Err(Error::Corrupt(format!(
+            "the start is lost, and a checkpoint of another drive is at byte {at:#x}: another drive was made here since"
+        )));
+    }
+    if found.wiped {
+        return Err(Error::Corrupt(
+            "the start is lost, and with it the superblock of a wipe that began: the drive may have been wiped, and \
+             written since; wipe it again"
+                .into(),
+        ));
+    }
+    Ok(())
 }
 
 /// Returns whether the log after a checkpoint, or what cannot be read of it, suggests that there is a newer
@@ -478,14 +506,18 @@ impl Core {
 
     /// Says which packs of the log had to be mended.
     fn note_mended(&mut self, packs: &[MendedPack]) {
+        let then = match self.mode.is_read_only() {
+            true => "it was read as it was before; opening the drive for writing mends it",
+            false => "it is mended",
+        };
         for MendedPack { sequence, position, is_remade, .. } in packs {
             self.counters.corrected_reads_count += u64::from(*is_remade);
             self.note(match is_remade {
                 true => format!(
-                    "pack {sequence} at byte {position} of the backing was damaged; it was made again from parity"
+                    "pack {sequence} at byte {position} of the backing was damaged, and made again from parity"
                 ),
                 false => format!(
-                    "a bit had flipped in the headers of pack {sequence} at byte {position} of the backing; it is mended"
+                    "a bit had flipped in the headers of pack {sequence} at byte {position} of the backing; {then}"
                 ),
             });
         }
@@ -505,8 +537,8 @@ impl Core {
         for offset in offsets {
             self.note_copy(offset, false);
             self.note(format!(
-                "a copy of {what} is missing, damaged or outdated, at byte {offset:#x} of the backing; the other copy \
-                 is used{remedy}"
+                "a copy of {what} is missing, damaged or outdated, at byte {offset:#x} of the backing; another copy is \
+                 used{remedy}"
             ));
         }
     }

@@ -1,7 +1,7 @@
 //! Growing a drive while it is in use: its logical capacity, or its physical size.
 //!
-//! Nothing moves. The superblock is the commit: both copies are written one after the other, each made
-//! durable before the next, so that one of them is always whole. What was added is used only when both are. A
+//! Nothing moves. The superblock is the commit: its copies are written one after the other, each made durable
+//! before the next, so that one of them is always whole. What was added is used only when all were written. A
 //! power cut leaves the old size or the new one.
 
 use std::sync::atomic::Ordering;

@@ -44,6 +44,8 @@ pub(crate) struct NewestCheckpoint {
     pub(crate) outdated: Option<String>,
     /// A wipe began and may have been completed.
     pub(crate) wiped: bool,
+    /// See [`Copies`].
+    pub(crate) of_another: Option<u64>,
     /// One of its copies could not be read, or is bad although the drive was closed after it.
     pub(crate) corrected: bool,
     /// Contents of the places of checkpoints.
@@ -105,7 +107,7 @@ pub(crate) async fn read_checkpoint<M: Media>(
     media: &M,
     superblock: &Superblock,
 ) -> Result<NewestCheckpoint, Error> {
-    let Copies { found, mut unread, mut unread_places, shown, outdated, wipes_ahead, durable } =
+    let Copies { found, mut unread, mut unread_places, shown, outdated, wipes_ahead, durable, of_another } =
         read_copies(media, superblock).await;
     let none = || {
         match wipes_ahead {
@@ -156,6 +158,7 @@ pub(crate) async fn read_checkpoint<M: Media>(
         hidden: !shown[other],
         outdated,
         wiped: wipes_ahead > 0,
+        of_another,
         corrected,
         table,
         is_durable: durable == newest,
@@ -189,6 +192,9 @@ pub(crate) struct Copies {
     /// Latest incarnation in them, counted from that of the superblock: of wipes that began and may have been
     /// completed.
     pub(crate) wipes_ahead: u64,
+    /// Place of a checkpoint of another drive. Creating a drive overwrites all of them: that one was made
+    /// since.
+    pub(crate) of_another: Option<u64>,
     /// Highest number among the valid ones that are noted to be durable.
     durable: u64,
 }
@@ -214,6 +220,9 @@ pub(crate) async fn read_copies<M: Media>(media: &M, superblock: &Superblock) ->
                 "the superblock found is its version {}, but checkpoint {} was written with version {}",
                 superblock.update, newer.number, newer.superblock_update
             ));
+        }
+        if summary.is_some_and(|s| !superblock.has_log(&s.uuid)) {
+            copies.of_another = Some(superblock.geometry.checkpoint_offset(slot, copy));
         }
         let wipes = summary.filter(|s| !is_ours(s)).and_then(|s| superblock.wipes_until(&s.uuid));
         copies.wipes_ahead = copies.wipes_ahead.max(wipes.unwrap_or(0));
@@ -281,14 +290,14 @@ pub(crate) async fn read_copy<M: Media>(
         return Ok(CopyRead { checkpoint: None, summary, is_blank });
     };
     let read = read_whole(media, offset, segments).await?;
-    let blocks = superblock.logical_capacity_bytes / BLOCK_BYTES as u64;
+    let (live_blocks_max, fill_blocks_max) =
+        Checkpoint::counted_max(superblock.logical_capacity_bytes / BLOCK_BYTES as u64);
     let valid = |found: &Checkpoint| {
         found.uuid == superblock.log_id()
             && found.number % 2 == slot as u64
             && (1..NUMBER_LIMIT).contains(&found.number)
-            // What a change to a leaf not loaded replaced still counts: at most twice the capacity.
-            && found.live_blocks <= 2 * blocks + 2 * layout::NODE_ENTRIES as u64
-            && found.fill_blocks <= 2 * blocks
+            && found.live_blocks <= live_blocks_max
+            && found.fill_blocks <= fill_blocks_max
             && found.validate(&geometry).is_ok()
     };
     let grown = |mut found: Checkpoint| {

@@ -16,6 +16,23 @@ pub(crate) struct FoundSuperblock {
     pub(crate) bad_copy: Option<Error>,
     /// No copy at the start was found: the far one is all there is.
     pub(crate) start_lost: bool,
+    /// Why a place where the superblock of a newer drive may be cannot be read, if the start is lost.
+    pub(crate) far_unread: Option<Error>,
+}
+
+impl FoundSuperblock {
+    /// Refuses to write to a drive that may not be the last one made here.
+    pub(crate) fn must_be_last(&self) -> Result<(), Error> {
+        let Some(unread) = &self.far_unread else { return Ok(()) };
+        let unread = match unread {
+            Error::Io(why) => why.clone(),
+            other => other.to_string(),
+        };
+        Err(Error::Io(format!(
+            "{unread}; the start is lost, and the superblock of a newer drive may be there: open the drive read-only, \
+             or copy the backing to another one, as far as it can be read"
+        )))
+    }
 }
 
 /// Returns the superblock, and what is wrong with a copy of it.
@@ -55,10 +72,11 @@ pub(crate) async fn find_superblock<M: Media>(media: &M) -> Result<FoundSuperblo
         Some(near) => with_far_copy(media, near, bad).await,
         // Both copies are wrong.
         None => match find_far(media).await? {
-            Some(superblock) => Ok(FoundSuperblock {
+            Some((superblock, far_unread)) => Ok(FoundSuperblock {
                 superblock,
                 bad_copy: Some(bad.unwrap_or(Error::NotADrive)),
                 start_lost: true,
+                far_unread,
             }),
             None => Err(bad.unwrap_or(Error::NotADrive)),
         },
@@ -88,7 +106,7 @@ async fn with_far_copy<M: Media>(
             Err(error) => bad_copy = Some(error),
         }
     }
-    Ok(FoundSuperblock { superblock, bad_copy, start_lost: false })
+    Ok(FoundSuperblock { superblock, bad_copy, start_lost: false, far_unread: None })
 }
 
 /// A copy of the superblock that is not the newest one.

@@ -113,17 +113,16 @@ impl<M: Media> Drive<M> {
     /// [`Error::Invalid`] for impossible options, [`Error::NotADrive`], [`Error::Io`] if neither place of a
     /// checkpoint can be read; nothing was changed then.
     pub async fn wipe(media: &M, options: WipeOptions) -> Result<Wiped, Error> {
-        let FoundSuperblock { mut superblock, bad_copy, start_lost } = find_superblock(media).await?;
-        if start_lost {
-            return Err(Error::Invalid(
-                "the start of the drive is lost: open it for writing, which restores the start, then wipe it"
-                    .into(),
-            ));
-        }
-        options.must_mean(&superblock)?;
-        must_hold(media, &superblock)?;
-        must_allow_writing(&superblock)?;
+        let found = find_superblock(media).await?;
+        options.must_mean(&found.superblock)?;
+        must_hold(media, &found.superblock)?;
+        must_allow_writing(&found.superblock)?;
+        found.must_be_last()?;
+        let FoundSuperblock { mut superblock, bad_copy, start_lost, .. } = found;
         let copies = read_copies(media, &superblock).await;
+        if start_lost {
+            must_be_wiped_without_start(&copies)?;
+        }
         if let Some(unread @ Error::Io(_)) =
             bad_copy.filter(|_| copies.outdated.is_some() || copies.wipes_ahead > 0)
         {
@@ -218,6 +217,19 @@ impl<M: Media> Drive<M> {
         }
         let _ = progress(end - start, end - start);
         Ok(true)
+    }
+}
+
+/// Refuses to wipe a drive without its start if that can be restored, or belonged to another drive. One that
+/// began to be wiped does not open any more: only a wipe helps.
+fn must_be_wiped_without_start(copies: &Copies) -> Result<(), Error> {
+    let refused = |why: &str| Err(Error::Invalid(format!("the start of the drive is lost{why}")));
+    match copies.of_another {
+        Some(_) => refused(", and another drive was made here since: create a new one"),
+        None if copies.wipes_ahead == 0 => {
+            refused(": open it for writing, which restores the start, then wipe it")
+        }
+        None => Ok(()),
     }
 }
 

@@ -20,6 +20,8 @@ const RANGE_BLOCKS_MAX: u64 = 1 << 16;
 struct Exchange {
     taken: u64,
     freed: u64,
+    /// What dies in segments that are set aside gives no room: the limit falls by it.
+    freed_aside: u64,
     /// It maps blocks that were unmapped.
     adds: bool,
 }
@@ -108,11 +110,13 @@ impl Core {
         if self.taken_units() + units <= limit(units) {
             return Some(units);
         }
-        let Exchange { taken, freed, adds } = exchange();
+        let Exchange { taken, freed, freed_aside, adds } = exchange();
         let more = taken.saturating_sub(freed);
+        // A file system must be able to write its journal and superblock wherever they lie.
+        let aside = if taken <= SMALL_UNITS { freed_aside } else { 0 };
         // Data of one kind takes a little more or less. A part of what is kept for rewriting the map provides
         // for that. The rest stays, however many such writes come.
-        let as_compressible = !adds && more <= freed / 16 + 4;
+        let as_compressible = !adds && more.saturating_sub(aside) <= (freed + aside) / 16 + 4;
         let limit = match as_compressible {
             true => self.limit_units() + self.map_churn_units(self.map.dirty_bytes()) / OVERWRITES_PART,
             false => limit(more),
@@ -129,11 +133,12 @@ impl Core {
             each.fold(Exchange { taken: map, ..Exchange::default() }, |sum, one| Exchange {
                 taken: sum.taken + one.taken,
                 freed: sum.freed + one.freed,
+                freed_aside: sum.freed_aside + one.freed_aside,
                 adds: sum.adds || one.adds,
             })
         };
         let fits = match batches {
-            [] => self.fits(units, || Exchange { taken: units, freed: 0, adds: true }),
+            [] => self.fits(units, || Exchange { taken: units, adds: true, ..Exchange::default() }),
             _ => self.fits(units, exchange),
         };
         self.reserved_units += fits.unwrap_or(0);
@@ -151,14 +156,18 @@ impl Core {
             let near = begun.iter().rev().take(1 + layout::entry::FRAME_BLOCKS_MAX as usize);
             near.into_iter().any(|item| block < item.blocks().1 && !item.leaves_out(block))
         };
-        let (mut new_blocks, mut freed) = (0, 0);
+        let (mut new_blocks, mut freed, mut freed_aside) = (0, 0, 0);
         for item in &batch.items {
             let (first, end) = item.blocks();
             let maps = !matches!(item, Item::Range { entry, .. } if entry.is_unmapped());
             for block in (first..end.min(first + RANGE_BLOCKS_MAX)).filter(|block| !item.leaves_out(*block)) {
                 match self.map.peek(block) {
                     Slot::Known(entry) if entry.is_record() => {
-                        freed += u64::from(self.freed_by(block, entry, is_covered));
+                        let units = u64::from(self.freed_by(block, entry, is_covered));
+                        match self.segments.get(self.segments.of(entry)).is_set_aside() {
+                            true => freed_aside += units,
+                            false => freed += units,
+                        }
                     }
                     Slot::Known(entry) if !entry.is_unmapped() => {}
                     _ => new_blocks += u64::from(maps),
@@ -166,7 +175,7 @@ impl Core {
             }
         }
         let taken = batch.data_units() + (new_blocks * PAIR_BYTES).div_ceil(UNIT_BYTES as u64);
-        Exchange { taken, freed, adds: new_blocks > 0 }
+        Exchange { taken, freed, freed_aside, adds: new_blocks > 0 }
     }
 
     /// Returns what a record frees if the covered blocks are replaced: at the first of its live blocks,
@@ -176,8 +185,6 @@ impl Core {
         let has = |other: &u64| self.map.peek(*other) == Slot::Known(entry);
         let live = || (first..first + entry.blocks()).filter(has);
         let whole = live().next() == Some(block) && live().all(is_covered);
-        // What dies in a segment that is set aside gives no room: the limit falls by it.
-        let is_lost = self.segments.get(self.segments.of(entry)).is_set_aside();
-        if whole && !is_lost { entry.units() } else { 0 }
+        if whole { entry.units() } else { 0 }
     }
 }

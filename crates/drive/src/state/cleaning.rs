@@ -34,6 +34,8 @@ pub(crate) struct Pass {
     pub(crate) needed: Vec<u16>,
     /// Number of times that the number of records handled at once was halved.
     pub(crate) halved: u32,
+    /// The next window, if it cannot be read as a whole and is read in pieces.
+    pub(crate) pieces: Option<Pieces>,
 }
 
 impl Pass {
@@ -41,6 +43,29 @@ impl Pass {
     pub(crate) fn of_everything() -> Pass {
         Pass { must_move: true, ..Pass::default() }
     }
+}
+
+/// A window as far as it was read in pieces.
+pub(crate) struct Pieces {
+    /// Zeros where it cannot be read.
+    pub(crate) bytes: IoBuf,
+    /// Bytes of it that are done.
+    pub(crate) done: usize,
+    /// Up to this byte of it, single pages are read.
+    pub(crate) pages_until: usize,
+    /// Nothing of it could be read.
+    pub(crate) is_empty: bool,
+    /// Pages of it cannot be read.
+    pub(crate) has_holes: bool,
+}
+
+/// Live records of a segment that were not found in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Losses {
+    None,
+    Some,
+    /// Not all of it can be read.
+    Unread,
 }
 
 /// A segment that is partly cleaned. It belongs to the state of the drive and not of a future, so that

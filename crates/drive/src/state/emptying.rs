@@ -7,6 +7,9 @@ use crate::state::cleaning::Cleaning;
 
 /// Ticks before another attempt: after the first one, and at most.
 const TICKS: (u64, u64) = (10, 100_000);
+/// Ticks before another attempt to move what is lost: overwriting and TRIM may have left less of it, and a
+/// disk may read again what it could not.
+const LOST_TICKS: u64 = 10 * TICKS.1;
 
 /// See the module's description.
 #[derive(Default)]
@@ -32,7 +35,7 @@ pub(crate) enum Left {
     /// What another attempt may move: map nodes after the next checkpoint, what could not be read just now,
     /// or what there was no room for.
     Some,
-    /// What cannot be read: another attempt would be in vain.
+    /// What was not found where it should be: another attempt is most likely in vain.
     Lost,
 }
 
@@ -48,7 +51,7 @@ impl Emptying {
         let ticks = (before * 2).clamp(TICKS.0, TICKS.1);
         let until_tick = match left {
             Left::Some => now + ticks,
-            Left::Lost => u64::MAX,
+            Left::Lost => now + LOST_TICKS,
         };
         self.tried.insert(segment, Tried { checkpoint, until_tick, ticks });
     }
@@ -70,6 +73,7 @@ mod tests {
         emptying.put_off(7, Left::Some, 15, 2);
         assert_eq!([34, 35].map(|now| emptying.is_due(7, now, 3)), [false, true]);
         emptying.put_off(7, Left::Lost, 35, 3);
-        assert!(!emptying.is_due(7, u64::MAX - 1, 100));
+        let due = [34 + LOST_TICKS, 35 + LOST_TICKS].map(|now| emptying.is_due(7, now, 100));
+        assert_eq!(due, [false, true]);
     }
 }

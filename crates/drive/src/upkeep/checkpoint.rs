@@ -13,7 +13,8 @@ use layout::record::RECORD_HEADER_BYTES;
 use layout::superblock::SUPERBLOCK_COPIES;
 use layout::table::page_of;
 use layout::{
-    Checkpoint, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader, RecordKind, Rows, SegmentUse,
+    BLOCK_BYTES, Checkpoint, Entry, Head, LEAF_LEVEL, NODE_ENTRIES, NodeId, RecordHeader, RecordKind, Rows,
+    SegmentUse,
 };
 use media::Media;
 
@@ -234,7 +235,7 @@ impl Core {
         }
         // Segments to which nodes were written after the cut are found by roll-forward. Their rows stay as
         // they were, but their contents count from now on.
-        let header = Checkpoint {
+        let mut header = Checkpoint {
             uuid: self.superblock.log_id(),
             number: progress.number,
             sequence: progress.sequence,
@@ -257,6 +258,7 @@ impl Core {
             scrub: self.scrub,
             rows: Rows::default(),
         };
+        header.clamp_counted(self.superblock.logical_capacity_bytes / BLOCK_BYTES as u64);
         let writing = self.table.begin_writing(&header, &self.segments);
         self.checkpoints.in_progress = Some(progress);
         Some(writing)

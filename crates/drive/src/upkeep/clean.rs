@@ -13,7 +13,7 @@ use crate::medium::load::Bounds;
 use crate::planted::PlantedBug;
 use crate::shared::{Shared, yield_now};
 use crate::state::batch::{Batch, sum};
-use crate::state::cleaning::{Cleaning, Pass, Window};
+use crate::state::cleaning::{Cleaning, Losses, Pass, Window};
 use crate::state::core::Core;
 use crate::state::found_record::FoundRecord;
 use crate::state::log::Appender;
@@ -111,14 +111,23 @@ impl<M: Media> Shared<M> {
             let geometry = *self.core().geometry();
             geometry.segment_offset(work.segment) + u64::from(geometry.segment_bytes)
         };
-        if work.is_new && self.core().may_meet_losses() && self.holds_losses(&work, end).await {
-            if self.core().set_aside_damaged(&work) {
-                Self::count(&self.corrupt_records, 1);
+        if std::mem::take(&mut work.is_new) && self.core().may_meet_losses() {
+            match self.look_for_losses(&work, end).await {
+                Losses::None => {}
+                Losses::Some => {
+                    if self.core().set_aside_damaged(&work) {
+                        Self::count(&self.corrupt_records, 1);
+                    }
+                    // Nothing was moved in vain: there are others.
+                    return Ok(Cleaned::Part);
+                }
+                // That was enough for one step.
+                Losses::Unread => {
+                    self.core().cleaning = Some(work);
+                    return Ok(Cleaned::Part);
+                }
             }
-            // Nothing was moved in vain: there are others.
-            return Ok(Cleaned::Part);
         }
-        work.is_new = false;
         if work.window.is_none() {
             self.next_window(&mut work, end).await;
         }

@@ -6,16 +6,16 @@ use layout::RecordKind;
 use media::Media;
 
 use crate::shared::{Shared, yield_now};
-use crate::state::cleaning::{Cleaning, Pass};
+use crate::state::cleaning::{Cleaning, Losses, Pass};
 use crate::state::core::Core;
 use crate::state::found_record::FoundRecord;
 use crate::state::map::Missing;
 use crate::upkeep::clean::RECORDS_A_BATCH;
 
 impl<M: Media> Shared<M> {
-    /// Returns whether the segment at hand holds live records that were not found in it. Not if the medium
-    /// returned an error: another attempt may succeed.
-    pub(crate) async fn holds_losses(&self, work: &Cleaning, end: u64) -> bool {
+    /// Returns whether the segment at hand holds live records that were not found in it, as far as the medium
+    /// returns no error: another attempt may succeed then.
+    pub(crate) async fn look_for_losses(&self, work: &Cleaning, end: u64) -> Losses {
         let Cleaning { segment, generation, at, .. } = *work;
         let mut look = Cleaning {
             segment,
@@ -32,14 +32,16 @@ impl<M: Media> Shared<M> {
         let mut live_units = 0;
         while look.at < end {
             self.next_window(&mut look, end).await;
-            let Some(window) = look.window.take().filter(|_| !look.pass.unreadable) else { return false };
+            let Some(window) = look.window.take().filter(|_| !look.pass.unreadable) else {
+                return Losses::Unread;
+            };
             for batch in window.found.chunks(RECORDS_A_BATCH) {
                 live_units += loop {
                     let counted = self.core().live_units_of(batch, &look.pass);
                     match counted {
                         Ok(units) => break units,
                         Err(missing) if self.load_for(missing, &mut look.pass).await => {}
-                        Err(_) => return false,
+                        Err(_) => return Losses::Unread,
                     }
                 };
                 yield_now().await;
@@ -48,7 +50,10 @@ impl<M: Media> Shared<M> {
         }
         // What dies meanwhile was counted, perhaps.
         let core = self.core();
-        core.is_at_hand(work) && u64::from(core.segments.get(work.segment).live_units()) > live_units
+        match core.is_at_hand(work) && u64::from(core.segments.get(work.segment).live_units()) > live_units {
+            true => Losses::Some,
+            false => Losses::None,
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use media::{IoBuf, Media};
 
 use crate::medium::repair::Then;
 use crate::shared::Shared;
-use crate::state::cleaning::{Cleaning, Pass, Window};
+use crate::state::cleaning::{Cleaning, Pass, Pieces, Window};
 use crate::state::found_record::{Filling, FoundRecord, RECORD_BYTES_MAX, find_all};
 
 /// Bytes of a segment read at once.
@@ -16,18 +16,34 @@ const PIECE_BYTES: usize = 64 << 10;
 /// Reads of one segment that may fail, after which whole windows are skipped: a disk may take seconds for
 /// each.
 const FAILED_READS_MAX: u32 = 32;
+/// Reads that may fail in one step: whoever needs the right to maintenance waits for it.
+const FAILED_READS_A_STEP: u32 = 4;
+
+/// A window of a segment.
+enum WindowRead {
+    Done(IoBuf),
+    /// None of it can be read.
+    Nothing,
+    /// Some of it is left to the next step.
+    Part,
+}
 
 impl<M: Media> Shared<M> {
-    /// Reads the next window of a segment, and finds the records in it. Skips what cannot be read.
+    /// Reads the next window of a segment, and finds the records in it. Skips what cannot be read. If too
+    /// many reads fail, the rest of the window is left to the next call.
     pub(crate) async fn next_window(&self, work: &mut Cleaning, end: u64) {
         let (start, tag, uuid) = {
             let core = self.core();
             (core.geometry().segment_offset(work.segment), core.log.tag(), core.superblock.log_id())
         };
         let len = (WINDOW_BYTES as u64).min(end - work.at) as usize;
-        let Some(bytes) = self.read_window(work.at, len, &mut work.pass).await else {
-            work.at += len as u64;
-            return;
+        let bytes = match self.read_window(work.at, len, &mut work.pass).await {
+            WindowRead::Done(bytes) => bytes,
+            WindowRead::Nothing => {
+                work.at += len as u64;
+                return;
+            }
+            WindowRead::Part => return,
         };
         let filling = Filling { tag, uuid: &uuid, segment: work.segment, generation: work.generation };
         let mut found = Vec::new();
@@ -48,47 +64,59 @@ impl<M: Media> Shared<M> {
     }
 
     /// Reads a part of a segment; zeros stand for pages that cannot be read, and the pass notes that there
-    /// are some. Returns nothing if none can be read.
-    async fn read_window(&self, at: u64, len: usize, pass: &mut Pass) -> Option<IoBuf> {
-        if let Ok((bytes, _)) = self.read_range_then(at, len, Then::Moving).await {
-            if pass.verifies
-                && let Some((made, _)) =
-                    self.repaired_in_part(at, at + len as u64, Some(&bytes), Then::Moving).await
-            {
-                return Some(made);
+    /// are some. What was read is in the pass if the step ends before all of it was tried.
+    async fn read_window(&self, at: u64, len: usize, pass: &mut Pass) -> WindowRead {
+        let mut failed = 0;
+        let mut pieces = match pass.pieces.take() {
+            Some(pieces) => pieces,
+            None => {
+                if let Ok((bytes, _)) = self.read_range_then(at, len, Then::Moving).await {
+                    return WindowRead::Done(self.verified(at, bytes, pass).await);
+                }
+                (pass.failed_reads, failed) = (pass.failed_reads + 1, 1);
+                let bytes = IoBuf::zeroed(len);
+                Pieces { bytes, done: 0, pages_until: 0, is_empty: true, has_holes: false }
             }
-            return Some(bytes);
-        }
-        pass.failed_reads += 1;
-        let mut bytes = IoBuf::zeroed(len);
-        let (mut is_empty, mut has_holes) = (true, false);
-        for piece in (0..len).step_by(PIECE_BYTES) {
-            let piece_len = PIECE_BYTES.min(len - piece);
-            for step in [PIECE_BYTES, layout::PAGE_BYTES] {
-                let mut failed = false;
-                for from in (piece..piece + piece_len).step_by(step) {
-                    let read = match pass.failed_reads < FAILED_READS_MAX {
-                        true => {
-                            let len = step.min(piece + piece_len - from);
-                            self.read_range_then(at + from as u64, len, Then::Moving).await.ok()
-                        }
-                        false => None,
-                    };
-                    if let Some((read, _)) = read {
-                        bytes[from..from + read.len()].copy_from_slice(&read);
-                        is_empty = false;
-                    } else {
-                        pass.failed_reads += 1;
-                        failed = true;
+        };
+        while pieces.done < len {
+            if failed == FAILED_READS_A_STEP {
+                pass.pieces = Some(pieces);
+                return WindowRead::Part;
+            }
+            let from = pieces.done;
+            let is_page = from < pieces.pages_until;
+            let step = if is_page { layout::PAGE_BYTES } else { PIECE_BYTES.min(len - from) };
+            let may_read = pass.failed_reads < FAILED_READS_MAX;
+            let read = match may_read {
+                true => self.read_range_then(at + from as u64, step, Then::Moving).await.ok(),
+                false => None,
+            };
+            match read {
+                Some((read, _)) => {
+                    pieces.bytes[from..from + step].copy_from_slice(&read);
+                    pieces.is_empty = false;
+                    pieces.done += step;
+                }
+                None => {
+                    pass.failed_reads += 1;
+                    failed += u32::from(may_read);
+                    match is_page {
+                        true => (pieces.has_holes, pieces.done) = (true, from + step),
+                        false => pieces.pages_until = from + step,
                     }
                 }
-                if !failed {
-                    break;
-                }
-                has_holes |= step < PIECE_BYTES;
             }
         }
-        pass.unreadable |= has_holes;
-        (!is_empty).then_some(bytes)
+        pass.unreadable |= pieces.has_holes;
+        if pieces.is_empty { WindowRead::Nothing } else { WindowRead::Done(pieces.bytes) }
+    }
+
+    /// What was read of a segment, as it was written, as far as parity tells and the pass asks for that.
+    async fn verified(&self, at: u64, bytes: IoBuf, pass: &Pass) -> IoBuf {
+        if !pass.verifies {
+            return bytes;
+        }
+        let made = self.repaired_in_part(at, at + bytes.len() as u64, Some(&bytes), Then::Moving).await;
+        made.map_or(bytes, |(made, _)| made)
     }
 }

@@ -22,6 +22,8 @@ pub struct Faulty {
     pub unreadable: Mutex<Vec<Range<u64>>>,
     /// Reads that touch one of these ranges fail.
     pub lost: Mutex<Vec<Range<u64>>>,
+    /// Pages of these ranges can be read again once they were written, as on most disks.
+    pub heals: AtomicBool,
     /// Reads that begin in one of these ranges fail by turns, beginning with the next one if it is set.
     pub flaky: Mutex<Vec<(Range<u64>, bool)>>,
     /// Writes that touch one of these ranges fail.
@@ -51,6 +53,7 @@ impl Faulty {
             fail_reads: AtomicBool::new(false),
             unreadable: Mutex::default(),
             lost: Mutex::default(),
+            heals: AtomicBool::new(false),
             flaky: Mutex::default(),
             unwritable: Mutex::default(),
             attempts: Mutex::default(),
@@ -66,6 +69,15 @@ impl Faulty {
             syncs: AtomicU64::new(0),
             discards: AtomicU64::new(0),
         }
+    }
+
+    /// A backing with these contents.
+    pub fn holding(contents: Vec<u8>) -> Faulty {
+        let media = Faulty::new(contents.len() as u64);
+        let mut buf = IoBuf::zeroed(contents.len());
+        buf.copy_from_slice(&contents);
+        crate::common::run(media.memory.write(0, Arc::new(buf))).expect("write");
+        media
     }
 
     /// Bytes that were written and not discarded since, in pieces of 256 KiB.
@@ -137,7 +149,14 @@ impl Media for Faulty {
         if self.full.load(SeqCst) {
             return Err(io::ErrorKind::StorageFull.into());
         }
-        is_outside(&self.unwritable, range)?;
+        is_outside(&self.unwritable, range.clone())?;
+        if self.heals.load(SeqCst) {
+            let mut lost = self.lost.lock();
+            let rest = lost
+                .iter()
+                .flat_map(|it| [it.start..it.end.min(range.start), it.start.max(range.end)..it.end]);
+            *lost = rest.filter(|rest| !rest.is_empty()).collect();
+        }
         self.memory.write(offset, buf).await
     }
 

@@ -14,26 +14,26 @@ use image::Image;
 use layout::{Geometry, PAGE_BYTES, Superblock};
 use media::{IoBuf, Media, MemoryMedia};
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 const KIB: u64 = 1 << 10;
-const BLOCK: u64 = 4096;
-const SIZE: u64 = 64 * MIB;
+pub(crate) const BLOCK: u64 = 4096;
+pub(crate) const SIZE: u64 = 64 * MIB;
 /// Where far copies begin on a drive of this size.
-const FAR: u64 = 32 * MIB;
+pub(crate) const FAR: u64 = 32 * MIB;
 const BLOCKS: u64 = 400;
 
-fn options(physical: u64) -> CreateOptions {
+pub(crate) fn options(physical: u64) -> CreateOptions {
     CreateOptions { far_copies: Some(true), ..create_options(physical, SIZE) }
 }
 
-fn created(physical: u64, backing: u64) -> (Arc<MemoryMedia>, Drive<Erased>) {
+pub(crate) fn created(physical: u64, backing: u64) -> (Arc<MemoryMedia>, Drive<Erased>) {
     let media = Arc::new(MemoryMedia::new(backing));
     run(Drive::create(&*media, &options(physical))).expect("create");
     let drive = open(&media, 1);
     (media, drive)
 }
 
-fn write(drive: &Drive<Erased>, round: u64) {
+pub(crate) fn write(drive: &Drive<Erased>, round: u64) {
     for block in 0..BLOCKS {
         let bytes = random(round * BLOCKS + block, BLOCK as usize);
         run(drive.write(block * BLOCK, &bytes, false)).expect("write");
@@ -41,7 +41,7 @@ fn write(drive: &Drive<Erased>, round: u64) {
     run(drive.flush()).expect("flush");
 }
 
-fn assert_holds(drive: &Drive<Erased>, round: u64, what: &str) {
+pub(crate) fn assert_holds(drive: &Drive<Erased>, round: u64, what: &str) {
     let mut read = vec![0; BLOCK as usize];
     for block in 0..BLOCKS {
         run(drive.read(block * BLOCK, &mut read)).unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -49,32 +49,32 @@ fn assert_holds(drive: &Drive<Erased>, round: u64, what: &str) {
     }
 }
 
-fn put(media: &MemoryMedia, offset: u64, bytes: &[u8]) {
+pub(crate) fn put(media: &MemoryMedia, offset: u64, bytes: &[u8]) {
     let mut buf = IoBuf::zeroed(bytes.len());
     buf.copy_from_slice(bytes);
     run(media.write(offset, Arc::new(buf))).expect("write");
 }
 
-fn get(media: &MemoryMedia, offset: u64, len: u64) -> Vec<u8> {
+pub(crate) fn get(media: &MemoryMedia, offset: u64, len: u64) -> Vec<u8> {
     let (buf, result) = run(media.read(offset, IoBuf::zeroed(len as usize)));
     result.expect("read");
     buf.to_vec()
 }
 
-fn lose(media: &MemoryMedia, len: u64) {
+pub(crate) fn lose(media: &MemoryMedia, len: u64) {
     put(media, 0, &vec![0; len as usize]);
 }
 
-fn try_open(media: &Arc<MemoryMedia>) -> Result<Drive<Erased>, Error> {
+pub(crate) fn try_open(media: &Arc<MemoryMedia>) -> Result<Drive<Erased>, Error> {
     run(Drive::open(erased(media.clone()), OpenOptions::new(77, spawner())))
 }
 
-fn look(media: &Arc<MemoryMedia>) -> Result<Drive<Erased>, Error> {
+pub(crate) fn look(media: &Arc<MemoryMedia>) -> Result<Drive<Erased>, Error> {
     let options = OpenOptions { read_only: true, ..OpenOptions::new(9, spawner()) };
     run(Drive::open(erased(media.clone()), options))
 }
 
-fn refused(media: &Arc<MemoryMedia>) -> String {
+pub(crate) fn refused(media: &Arc<MemoryMedia>) -> String {
     let before = get(media, 0, media.size_bytes());
     let why = match (try_open(media), look(media)) {
         (Err(why), Err(looking)) => {
@@ -92,7 +92,7 @@ fn is_whole(state: &CopyState) -> bool {
 }
 
 /// Numbers of whole copies of superblock and checkpoints.
-fn whole_copies(media: &MemoryMedia) -> (usize, usize) {
+pub(crate) fn whole_copies(media: &MemoryMedia) -> (usize, usize) {
     let (superblocks, checkpoints) = run(find_copies(media));
     let count = |copies: &[drive::CopyFound]| copies.iter().filter(|copy| is_whole(&copy.state)).count();
     (count(&superblocks), count(&checkpoints))

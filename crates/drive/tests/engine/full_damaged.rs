@@ -2,6 +2,7 @@
 //! it frees can be written.
 
 use crate::common;
+use crate::faulty;
 use crate::image;
 
 use std::collections::BTreeSet;
@@ -10,6 +11,7 @@ use std::sync::Arc;
 use codec::testdata::random;
 use common::{Erased, create_options, maintain, open, run};
 use drive::{CreateOptions, Drive, Error};
+use faulty::{Faulty, Tasks};
 use image::Image;
 use layout::RecordKind;
 use media::MemoryMedia;
@@ -87,4 +89,49 @@ fn trim_has_room_after_overwrites_have_met_all_the_damage() {
         run(drive.close()).expect("close");
         open(&media, 3);
     }
+}
+
+/// As a file system does with its journal. What is set aside is lost room, so it is not for ever.
+#[test]
+fn some_blocks_of_a_bad_segment_can_be_overwritten_on_a_full_drive() {
+    let (media, tasks) = (Arc::new(Faulty::new(PHYSICAL)), Tasks::default());
+    let create = CreateOptions { segment_bytes: Some(1 << 20), ..create_options(PHYSICAL, 2 * PHYSICAL) };
+    tasks.run(Drive::create(&*media, &create)).expect("create");
+    let drive = tasks.open(&media, |_| {});
+    let write = |block: u64, version: u64| {
+        let bytes = random(block + version * 100_000, BLOCK as usize);
+        tasks.run(drive.write(block * BLOCK, &bytes, false))
+    };
+    (0..150).for_each(|block| write(block, 0).expect("write"));
+    tasks.run(drive.flush()).expect("flush");
+    let image = Image::of_any(&media);
+    let geometry = image.geometry();
+    let home = geometry.locate(image.newest(RecordKind::Data, 149).position).expect("in a segment").0;
+    let start = geometry.segment_offset(home);
+    media.unwritable.lock().push(start + 200 * BLOCK..start + 201 * BLOCK);
+    (150..400).for_each(|block| write(block, 0).expect("write"));
+    tasks.run(drive.flush()).expect("flush");
+    let blocks = (400..2 * PHYSICAL / BLOCK).find(|block| write(*block, 0).is_err()).expect("it is full");
+    assert_eq!(drive.status().segments_bad_count, 1);
+    tasks.run(drive.flush()).expect("flush");
+    let records = Image::of_any(&media).records(RecordKind::Data);
+    let is_there = |block: &u64| {
+        let newest = records.iter().rfind(|record| record.header.block == *block).expect("written");
+        geometry.locate(newest.position).is_some_and(|(segment, _)| segment == home)
+    };
+    let there: Vec<u64> = (0..150).filter(is_there).collect();
+    let done: Vec<u64> = there.iter().copied().filter(|block| write(*block, 1).is_ok()).collect();
+    assert!((5..there.len()).contains(&done.len()), "{} of {}", done.len(), there.len());
+    assert_eq!(write(blocks, 1), Err(Error::NoSpace));
+    tasks.run(drive.flush()).expect("flush");
+    // Neither cleaning nor TRIM lacks the room that they took.
+    for version in 2..5 {
+        (400..1400).for_each(|block| write(block, version).expect("in place, elsewhere"));
+        while tasks.run(drive.maintain()).expect("maintain") {}
+    }
+    for first in (0..blocks).step_by(16) {
+        tasks.run(drive.trim(first * BLOCK, 8 * BLOCK, false)).expect("trim");
+    }
+    tasks.run(drive.close()).expect("close");
+    tasks.open(&media, |_| {});
 }

@@ -115,6 +115,6 @@ fn a_lost_copy_has_a_remedy_only_where_the_drive_can_be_opened_for_writing() {
         let notes = drive.status().notes;
         let is_lost = |note: &&String| note.starts_with("a copy of the superblock is missing");
         let note = notes.iter().find(is_lost).expect("a note");
-        assert!(note.ends_with("; the other copy is used"), "{note}");
+        assert!(note.ends_with("; another copy is used"), "{note}");
     }
 }

@@ -219,3 +219,46 @@ fn what_can_be_read_of_a_bad_segment_moves_out_and_attempts_come_to_an_end() {
         assert_eq!(drive.status().segments_bad_count, 1);
     }
 }
+
+/// A disk may take seconds for each, and requests that need room wait for the step.
+#[test]
+fn few_reads_fail_in_one_step_and_the_next_goes_on_where_it_was() {
+    // Pages of two windows; or the whole segment.
+    let scattered = [3..4, 5..6, 40..41, 170..172, 300..301, 600..601, 701..702];
+    for pages in [scattered.to_vec(), std::iter::once(0..1024).collect()] {
+        let (media, tasks) = new_drive(4 << 20);
+        let drive = tasks.open(&media, |_| {});
+        (0..300).for_each(|block| write(&tasks, &drive, block, 1));
+        tasks.run(drive.flush()).expect("flush");
+        let image = Image::of_any(&media);
+        let geometry = image.geometry();
+        let home = geometry.locate(image.newest(RecordKind::Data, 299).position).expect("in a segment").0;
+        let home = segment(&geometry, home);
+        media.unwritable.lock().push(home.start + 800 * BLOCK..home.start + 801 * BLOCK);
+        (300..2000).for_each(|block| write(&tasks, &drive, block, 1));
+        tasks.run(drive.flush()).expect("flush");
+        assert_eq!(drive.status().segments_bad_count, 1);
+        let records = Image::of_any(&media).records(RecordKind::Data);
+        let lost = |pages: &Range<u64>| home.start + pages.start * BLOCK..home.start + pages.end * BLOCK;
+        let lost: Vec<Range<u64>> = pages.iter().map(lost).collect();
+        media.lost.lock().clone_from(&lost);
+        let failed = || drive.status().counters.read_errors_count;
+        let (mut most, before) = (0, failed());
+        for _ in 0..400 {
+            let before = failed();
+            tasks.run(drive.maintain()).expect("maintain");
+            most = most.max(failed() - before);
+            drive.tick();
+            tasks.turn();
+        }
+        assert!(most <= 4 && failed() - before > 4, "{pages:?}: {most} of {}", failed() - before);
+        *media.lost.lock() = vec![home.clone()];
+        let gone: BTreeSet<u64> = lost.iter().flat_map(|lost| blocks_on(&records, lost)).collect();
+        for block in 0..2000 {
+            match gone.contains(&block) {
+                false => assert!(read(&tasks, &drive, block) == Ok(contents(block, 1)), "{pages:?}: {block}"),
+                true => assert!(read(&tasks, &drive, block).is_err(), "{pages:?}: {block}"),
+            }
+        }
+    }
+}

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
+use std::process::Command;
 
 use crate::common::server::text;
 use crate::common::{Drive, fails, fails_with, needs, succeed};
@@ -87,12 +88,31 @@ fn what_lay_in_lost_segments_is_lost_and_named() {
     if !needs(&["qemu-io"]) {
         return;
     }
-    let drive = written(&["--size", "10G"]);
+    let drive = Drive::create(&["--size", "10G"]);
     let path = text(&drive.path());
-    lose(&drive, 0, 8 * MIB);
+    let random = drive.file("random");
+    std::fs::write(&random, codec::testdata::random(1, 16 << 20)).expect("written");
+    let server = drive.serve(&[]);
+    let write = format!("write -s {random} 0 16M");
+    succeed("qemu-io", &["-f", "raw", "-c", &write, "-c", "flush", server.uri()]);
+    assert!(server.stop().success());
+    lose(&drive, 0, 4 * MIB);
     let run = drive.pumice(&["check", &path, "--deep"]);
-    assert!(run.code != Some(0) && run.stderr.lines().count() == 1, "{run:?}");
+    assert_eq!(run.code, Some(1), "{run:?}");
+    let named = |line: &&str| line.starts_with("fault: ") && line.contains("record of ");
+    assert!(run.stdout.lines().filter(named).count() > 10, "{run:?}");
+    // The rest is there.
+    let server = drive.serve(&[]);
+    let reads = |at: &str| {
+        let mut read = Command::new("qemu-io");
+        read.args(["-f", "raw", "-c", &format!("read {at} 64k"), server.uri()]);
+        let read = read.output().expect("it runs");
+        !String::from_utf8_lossy(&[read.stdout, read.stderr].concat()).contains("failed")
+    };
+    assert_eq!([reads("0"), reads("15M")], [false, true]);
+    assert!(server.stop().success());
     // With the far copies, everything is.
+    lose(&drive, 0, 4 * MIB);
     lose(&drive, 8 << 30, MIB);
     fails_with(3, &drive.pumice(&["check", &path]), &["not a Pumice drive"]);
     fails(&drive.pumice(&["serve", &path]), &["not a Pumice drive"]);

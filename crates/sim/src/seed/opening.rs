@@ -62,6 +62,7 @@ impl<S: Subject> Run<S> {
         let mut cuts = 0;
         let mut errors = 0;
         self.perhaps_lose_start()?;
+        self.perhaps_lose_pages()?;
         loop {
             self.perhaps_look()?;
             let hidden = self.hide_copies()?;

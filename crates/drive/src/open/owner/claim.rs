@@ -40,6 +40,7 @@ impl Claim {
         let found = find_superblock(media).await?;
         must_hold(media, &found.superblock)?;
         must_allow_writing(&found.superblock)?;
+        found.must_be_last()?;
         // With the start, the mark of an owner was lost.
         let may_be_owned = found.start_lost;
         self.claim(media, found.superblock.uuid, may_be_owned, around).await
@@ -68,7 +69,14 @@ impl Claim {
     ) -> Result<Owner, Error> {
         let lease = Lease::new(self.clock.clone());
         let mut since = lease.now();
-        let mut pages = Pages::read(media).await?;
+        let mut waited = false;
+        let mut pages = match Pages::read(media).await {
+            Err(unread @ Error::Io(_)) if may_be_owned => {
+                waited = true;
+                self.renew_pages(media, uuid, &lease, unread, around).await?
+            }
+            pages => pages?,
+        };
         let is_asked = matches!(self.way(&pages, around)?, NextStep::Challenge);
         if is_asked || may_be_owned && pages.mark.is_none() {
             (pages, since) = self.challenge(media, uuid, &lease, &pages, around).await?;
@@ -77,7 +85,7 @@ impl Claim {
         let sequence = pages.mark.as_ref().map_or(0, |mark| mark.sequence) + 1;
         let mark = OwnerPage { sequence, ..self.page(Role::Mark, uuid, around) };
         write_page(media, &mark).await?;
-        let is_prompt = lease.now() - since <= self.pace.prompt_ns;
+        let is_prompt = !waited && lease.now() - since <= self.pace.prompt_ns;
         // Others may have written a mark meanwhile, and be at work by now: as long as a lease lasts, if it
         // took so long.
         let pause = if is_prompt { self.pace.settle_ns } else { self.pace.wait_ns };
@@ -158,6 +166,32 @@ impl Claim {
                 return Ok((pages, since));
             }
         }
+    }
+
+    /// Without the start, owner pages that cannot be read are written anew: most disks can read what was
+    /// written again. Whoever has the drive cannot read its mark either, and has lost its lease after the
+    /// wait; or it can, and finds another mark there. Returns the pages.
+    async fn renew_pages<M: Media>(
+        &self,
+        media: &M,
+        uuid: [u8; 16],
+        lease: &Lease,
+        unread: Error,
+        around: &dyn Surroundings,
+    ) -> Result<Pages, Error> {
+        tracing::info!("the marks of an owner are lost with the start, and cannot be read: {unread}");
+        let challenge = self.page(Role::Challenge, uuid, around);
+        write_page(media, &challenge).await.map_err(texts::start_unusable)?;
+        sleep(around, lease, self.pace.wait_ns).await;
+        // They can be read again: somebody may have answered.
+        if let Ok(pages) = Pages::read(media).await {
+            return Ok(pages);
+        }
+        for role in [Role::Mark, Role::Answer] {
+            let page = OwnerPage { in_force: false, ..self.page(role, uuid, around) };
+            write_page(media, &page).await.map_err(texts::start_unusable)?;
+        }
+        Pages::read(media).await.map_err(texts::start_unusable)
     }
 
     async fn withdraw<M: Media>(

@@ -51,6 +51,15 @@ pub(super) fn not_asked(mark: &OwnerPage, fate: &Fate) -> Error {
     })
 }
 
+/// The start cannot be read, and writing it does not help.
+pub(super) fn start_unusable(error: Error) -> Error {
+    let Error::Io(why) = error else { return error };
+    Error::Io(format!(
+        "{why}; the start of the backing cannot be read, nor written again, and the mark of an owner has to be there: \
+         open the drive read-only, or copy the backing to another one, as far as it can be read"
+    ))
+}
+
 /// The process that has the drive answered a challenge.
 pub(super) fn answered(mark: &OwnerPage) -> Error {
     Error::Owned(format!("open in {}, which is at work; stop it first", who(mark)))

@@ -34,7 +34,10 @@ impl<M: Media> Reader<'_, M> {
             let mut places = vec![(cursor.current, cursor.offset)];
             places.extend(cursor.promised.iter().map(|promised| (*promised, 0)));
             for (segment, offset) in places {
-                if segment.segment >= self.geometry.segments() || offset >= self.geometry.segment_bytes {
+                if segment.segment >= self.geometry.segments()
+                    || self.geometry.is_far(segment.segment)
+                    || offset >= self.geometry.segment_bytes
+                {
                     continue;
                 }
                 if let Some(pack) = self.mended_at(i, segment, offset, missing).await {

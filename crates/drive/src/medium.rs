@@ -4,6 +4,7 @@ pub(crate) mod durability;
 pub(crate) mod fetched;
 pub(crate) mod live_sample;
 pub(crate) mod load;
+pub(crate) mod parity_out;
 pub(crate) mod plan;
 pub(crate) mod read;
 pub(crate) mod record_fault;

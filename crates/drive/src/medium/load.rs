@@ -9,11 +9,11 @@ use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::medium::record_fault::RecordFault;
-use crate::medium::repair::Then;
 use crate::shared::Shared;
 use crate::state::core::Core;
 use crate::state::map::Missing;
 use crate::state::node::Form;
+use crate::state::parity::Then;
 use crate::state::pins::Pin;
 
 /// Returns the mask of a record's place.

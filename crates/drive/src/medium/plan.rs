@@ -8,11 +8,11 @@ use media::{IoBuf, Media};
 
 use crate::error::Error;
 use crate::medium::load::Fetch;
-use crate::medium::repair::Then;
 use crate::planted::PlantedBug;
 use crate::shared::Shared;
 use crate::state::core::Core;
 use crate::state::log::InMemory;
+use crate::state::parity::Then;
 use crate::state::segments::SegmentState;
 
 const BLOCK: u64 = BLOCK_BYTES as u64;

@@ -1,5 +1,5 @@
-//! Repair: pages that cannot be read, or are not as they were written, are made again from the others of their
-//! groups and parity.
+//! Repair: pages that cannot be read, or are not as they were written, are made again from the others of
+//! their groups and parity.
 //!
 //! Reads cost nothing for it when all is well: everything here hangs on their error branches. Wrong data is
 //! impossible, whatever parity holds: what is made counts only if its checksum is in the list, and the record
@@ -11,22 +11,14 @@ use media::{IoBuf, Media};
 use crate::medium::cover::{Cover, Of};
 use crate::shared::Shared;
 use crate::state::accumulator::FillingId;
+use crate::state::parity::Then;
 
 const PAGE: u32 = PAGE_BYTES as u32;
 
-/// What follows a repair.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Then {
-    /// What lives on these pages is to be moved.
-    Move,
-    /// Nothing: whoever reads them is moving it.
-    Moving,
-}
-
 impl<M: Media> Shared<M> {
-    /// Returns whole pages from `start` to `end` of the backing, as they were written. `have`: as they were
-    /// read, if they could be. Nothing if they were right, or cannot all be made again. The caller keeps their
-    /// segment from being written again.
+    /// Returns whole pages from `start` to `end` of the backing as they were written. `have`: as they were
+    /// read, if they could be. Nothing if they were right, or cannot all be made again. The caller keeps
+    /// their segment from being written again.
     pub(crate) async fn repaired(
         &self,
         start: u64,

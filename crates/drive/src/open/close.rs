@@ -53,17 +53,17 @@ impl<M: Media> Drive<M> {
                 if is_kept && std::mem::take(&mut gives_back) {
                     continue;
                 }
-                return self.0.end().await;
+                return self.0.finish_closing().await;
             }
         }
         self.0.write_checkpoint().await?;
-        self.0.end().await
+        self.0.finish_closing().await
     }
 }
 
 impl<M: Media> Shared<M> {
     /// Everything is durable but the parity of what the heads filled: the next opening finds it.
-    async fn end(self: &Arc<Self>) -> Result<(), Error> {
+    async fn finish_closing(self: &Arc<Self>) -> Result<(), Error> {
         self.finish_parity().await;
         let is_written = self.core().parity.is_written();
         let synced = if is_written { self.sync_once().await } else { Ok(()) };

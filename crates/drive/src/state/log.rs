@@ -1,5 +1,6 @@
 //! The log: three heads to which packs are appended, in one order.
 
+mod closed;
 mod failed;
 mod in_memory;
 mod memory;
@@ -22,7 +23,7 @@ pub use self::memory::MEMORY_SHAPE;
 use self::memory::PackMemory;
 pub(crate) use self::publish::Appender;
 use crate::planted::{Planted, PlantedBug};
-use crate::state::accumulator::{Closed, FillingId};
+use crate::state::accumulator::Closed;
 use crate::state::rules::first_broken;
 use crate::state::segments::{Claim, SegmentState, Segments};
 
@@ -80,15 +81,6 @@ impl HeadState {
         self.room = self.parity.room_bytes(geometry.segment_bytes);
         self.offset = 0;
         self.leaves = false;
-    }
-
-    /// The filling that the head leaves, if it has parity and anything in it.
-    fn closed(&self, segments: &Segments) -> Option<Closed> {
-        let NextSegment { segment, generation } = self.current;
-        let last_sequence = segments.get(segment).last_sequence();
-        let id = FillingId { segment, generation };
-        let has_any = self.parity.part().is_some() && self.offset > 0;
-        has_any.then_some(Closed { id, form: self.parity, end: self.offset, last_sequence })
     }
 }
 
@@ -574,30 +566,6 @@ impl Log {
     pub(crate) fn seal_all(&mut self, segments: &mut Segments) {
         for head in Head::ALL {
             self.seal(head, segments);
-        }
-    }
-
-    /// Fillings to which nothing is added any more, since the last call.
-    pub(crate) fn take_closed(&mut self) -> Vec<Closed> {
-        std::mem::take(&mut self.closed)
-    }
-
-    pub(crate) fn has_closed(&self) -> bool {
-        !self.closed.is_empty()
-    }
-
-    /// All heads leave their segments: the next packs go elsewhere.
-    pub(crate) fn leave_segments(&mut self, segments: &mut Segments) {
-        for state in &mut self.heads {
-            let may_leave = state.open.is_none() && state.current.is_some() && !state.leaves;
-            if may_leave
-                && state.parity.part().is_some()
-                && segments.get(state.current.segment).state() == SegmentState::Open
-            {
-                segments.set_state(state.current.segment, SegmentState::Sealed);
-                self.closed.extend(state.closed(segments));
-                state.leaves = true;
-            }
         }
     }
 

@@ -2,7 +2,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use crate::medium::repair::Then;
 use crate::state::accumulator::FillingId;
 
 /// With more repairs in this time, the backing is failing: moving whole segments to it would wear it out.
@@ -11,6 +10,15 @@ const REPAIRS_MAX: usize = 256;
 const REPAIRS_TICKS: u64 = 360_000;
 /// Ticks before records that could not be moved are tried again.
 const MOVE_AGAIN_TICKS: u64 = 100;
+
+/// What follows a repair.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Then {
+    /// What lives on these pages is to be moved.
+    Move,
+    /// Nothing: whoever reads them is moving it.
+    Moving,
+}
 
 /// See the module's description.
 #[derive(Default)]

@@ -1,5 +1,5 @@
-//! Bad segments are emptied: a place that takes no write may soon not be readable either. So are those that lost
-//! pages: what else lives there has no spare any more.
+//! Bad segments are emptied: a place that takes no write may soon not be readable either. So are those that
+//! lost pages: what else lives there has no spare any more.
 //!
 //! Moving takes free segments and gives none back, and it lowers the limit by what moves: the live data of a
 //! bad segment takes room that nothing else could have. So it is done while there is enough of both, a

@@ -11,13 +11,13 @@ use media::Media;
 use space::PACK_HARD_BYTES;
 
 use crate::error::Error;
-use crate::medium::repair::Then;
 use crate::planted::PlantedBug;
 use crate::shared::Shared;
 use crate::state::accumulator::FillingId;
 use crate::state::cleaning::Pass;
 use crate::state::core::Core;
 use crate::state::found_record::{Filling, FoundRecord, RECORD_BYTES_MAX, find_all};
+use crate::state::parity::Then;
 use crate::state::segments::Claim;
 
 const PAGE: u64 = PAGE_BYTES as u64;

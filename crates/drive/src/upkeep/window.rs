@@ -3,10 +3,10 @@
 
 use media::{IoBuf, Media};
 
-use crate::medium::repair::Then;
 use crate::shared::Shared;
 use crate::state::cleaning::{Cleaning, Pass, Pieces, Window};
 use crate::state::found_record::{Filling, FoundRecord, RECORD_BYTES_MAX, find_all};
+use crate::state::parity::Then;
 
 /// Bytes of a segment read at once.
 const WINDOW_BYTES: usize = 2 << 20;

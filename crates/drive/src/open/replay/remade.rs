@@ -1,7 +1,7 @@
 //! Packs of the log that are made again from the parity of their filling.
 //!
-//! Parity never lengthens a log: a pack that a crash may have taken stays missing, even if parity could make it.
-//! One is made again only if its pages cannot be read, or if something proves that it was durable.
+//! Parity never lengthens a log: a pack that a crash may have taken stays missing, even if parity could make
+//! it. One is made again only if its pages cannot be read, or if something proves that it was durable.
 
 use std::sync::Arc;
 

@@ -16,8 +16,8 @@ pub fn map_growth_bytes(blocks: u64, map_bytes: u64) -> u64 {
 }
 
 /// Returns the bytes kept free for rewriting the map, in addition to the reserve, on a drive of `count`
-/// segments, `room_bytes` of each for packs, with a map of `map_bytes`, of which `upper_bytes` are nodes above
-/// the leaves.
+/// segments, `room_bytes` of each for packs, with a map of `map_bytes`, of which `upper_bytes` are nodes
+/// above the leaves.
 ///
 /// Moving or trimming the small records of one segment changes a leaf for each of them, and all nodes above:
 /// on a small drive, nearly all of the map. The replaced nodes are dead but scattered, so they take space

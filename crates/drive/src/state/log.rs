@@ -1,7 +1,7 @@
 //! The log: three heads to which packs are appended, in one order.
 
-mod closed;
 mod failed;
+mod filling;
 mod in_memory;
 mod memory;
 mod publish;
@@ -72,16 +72,6 @@ struct HeadState {
     leaves: bool,
     /// Nothing names the current segment: see [`Log::advance`].
     is_unannounced: bool,
-}
-
-impl HeadState {
-    /// The head begins to fill its current segment.
-    fn begin(&mut self, segments: &Segments, geometry: &Geometry) {
-        self.parity = segments.get(self.current.segment).parity();
-        self.room = self.parity.room_bytes(geometry.segment_bytes);
-        self.offset = 0;
-        self.leaves = false;
-    }
 }
 
 /// Fit of a batch into the log.

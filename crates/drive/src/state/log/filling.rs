@@ -1,5 +1,6 @@
-//! Fillings that heads leave: their parity can go out.
+//! Fillings of segments that heads begin and leave. What is left gets its parity.
 
+use layout::Geometry;
 use layout::pack::NextSegment;
 
 use super::{HeadState, Log};
@@ -7,6 +8,14 @@ use crate::state::accumulator::{Closed, FillingId};
 use crate::state::segments::{SegmentState, Segments};
 
 impl HeadState {
+    /// The head begins to fill its current segment.
+    pub(super) fn begin(&mut self, segments: &Segments, geometry: &Geometry) {
+        self.parity = segments.get(self.current.segment).parity();
+        self.room = self.parity.room_bytes(geometry.segment_bytes);
+        self.offset = 0;
+        self.leaves = false;
+    }
+
     /// The filling that the head leaves, if it has parity and anything in it.
     pub(super) fn closed(&self, segments: &Segments) -> Option<Closed> {
         let NextSegment { segment, generation } = self.current;

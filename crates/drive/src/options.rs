@@ -70,10 +70,13 @@ impl CreateOptions {
                 exact_size(backing_bytes)
             )));
         }
+        let segment_bytes = self.segment_bytes;
+        let segment_bytes =
+            segment_bytes.or_else(|| Geometry::segment_bytes_for_parity(physical, self.parity));
         let geometry = match self.far_copies {
-            None => Geometry::new(physical, self.segment_bytes),
-            Some(false) => Geometry::without_far(physical, self.segment_bytes),
-            Some(true) => Geometry::without_far(physical, self.segment_bytes).and_then(Geometry::with_far),
+            None => Geometry::new(physical, segment_bytes),
+            Some(false) => Geometry::without_far(physical, segment_bytes),
+            Some(true) => Geometry::without_far(physical, segment_bytes).and_then(Geometry::with_far),
         };
         let geometry = Geometry { parity: self.parity, ..geometry.map_err(invalid)? };
         validate_capacity(self.logical_capacity_bytes).map_err(invalid)?;

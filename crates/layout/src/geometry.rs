@@ -16,6 +16,11 @@ pub const MIN_SEGMENT_BYTES: u32 = 512 * 1024;
 pub const MAX_SEGMENT_BYTES: u32 = 256 * 1024 * 1024;
 /// Segments of the largest new drives, unless others are asked for.
 const LARGEST_USUAL_SEGMENT_BYTES: u32 = 64 << 20;
+/// Segments of new drives with parity that would otherwise have smaller ones, and that have room for many: all
+/// of a lost pack of 256 KiB is then made again with each form.
+const PARITY_SEGMENT_BYTES: u32 = 16 << 20;
+/// New drives of this size and more have room for many such segments.
+const PARITY_SEGMENT_FROM_BYTES: u64 = 16 << 30;
 /// Most segments, after growth.
 const MAX_SEGMENTS: u32 = 1 << 26;
 /// Most bytes of the backing in use.
@@ -48,12 +53,7 @@ impl Geometry {
         physical_size_bytes: u64,
         segment_bytes: Option<u32>,
     ) -> Result<Geometry, DecodeError> {
-        let segment_bytes = segment_bytes.unwrap_or(match physical_size_bytes >> 30 {
-            0 => 1 << 20,
-            1..256 => 4 << 20,
-            256..4096 => 16 << 20,
-            _ => LARGEST_USUAL_SEGMENT_BYTES,
-        });
+        let segment_bytes = segment_bytes.unwrap_or_else(|| usual_segment_bytes(physical_size_bytes));
         // Multiplied before it is divided: what is left over of a segment grows fourfold too. No bytes in a
         // segment are refused below.
         let max_segments =
@@ -64,6 +64,26 @@ impl Geometry {
         let geometry = Geometry { physical_size_bytes, segment_bytes, max_segments, far, parity };
         geometry.validate()?;
         Ok(geometry)
+    }
+
+    /// Returns the segment size of a new drive for which none was asked for, if parity makes a difference.
+    pub fn segment_bytes_for_parity(physical_size_bytes: u64, parity: ParityForm) -> Option<u32> {
+        let by_size = match physical_size_bytes {
+            PARITY_SEGMENT_FROM_BYTES.. => usual_segment_bytes(physical_size_bytes).max(PARITY_SEGMENT_BYTES),
+            _ => return None,
+        };
+        parity.part().map(|_| by_size)
+    }
+
+    /// As [`Geometry::new`], for a drive with parity of this form.
+    pub fn with_parity(
+        physical_size_bytes: u64,
+        segment_bytes: Option<u32>,
+        parity: ParityForm,
+    ) -> Result<Geometry, DecodeError> {
+        let segment_bytes =
+            segment_bytes.or_else(|| Geometry::segment_bytes_for_parity(physical_size_bytes, parity));
+        Ok(Geometry { parity, ..Geometry::new(physical_size_bytes, segment_bytes)? })
     }
 
     /// The largest physical size of a new drive, in bytes: it may still grow fourfold.
@@ -164,6 +184,16 @@ impl Geometry {
             && self.locate(entry.position_bytes()).is_some_and(|(segment, offset)| {
                 offset as usize + entry.len_bytes() <= self.segment_bytes as usize && !self.is_far(segment)
             })
+    }
+}
+
+/// Segments of a new drive without parity, unless others are asked for.
+fn usual_segment_bytes(physical_size_bytes: u64) -> u32 {
+    match physical_size_bytes >> 30 {
+        0 => 1 << 20,
+        1..256 => 4 << 20,
+        256..4096 => 16 << 20,
+        _ => LARGEST_USUAL_SEGMENT_BYTES,
     }
 }
 

@@ -35,7 +35,7 @@ pub use memory::RunMemory;
 pub use node::{LEAF_LEVEL, NODE_ENTRIES, NodeId, ROOT};
 pub use owner::OwnerPage;
 pub use pack::{Head, NextSegment, PackHeader};
-pub use parity::{ParityForm, ParityIndex, ParityShape};
+pub use parity::{ParityForm, ParityIndex, ParityShape, ParseParityError};
 pub use record::{RecordHeader, RecordKind};
 pub use row::{SegmentRow, SegmentUse};
 pub use rows::Rows;

@@ -12,8 +12,10 @@
 //! G is odd: strides of a power of two, such as chunks of a RAID or erase blocks, do not hit a group twice.
 //! Neighbours are in different groups, so that up to G lost pages in a row are one in each.
 
+use std::fmt;
 use std::iter::StepBy;
 use std::ops::Range;
+use std::str::FromStr;
 
 use crate::bytes::{put, u32_at, u64_at};
 use crate::limits::SEQUENCE_LIMIT;
@@ -45,6 +47,9 @@ pub enum ParityForm {
 }
 
 impl ParityForm {
+    /// What a new drive has unless another form is asked for.
+    pub const OF_NEW_DRIVES: ParityForm = ParityForm::None;
+
     /// All forms, in the order of their numbers.
     pub const ALL: [ParityForm; 4] =
         [ParityForm::None, ParityForm::Part32, ParityForm::Part64, ParityForm::Part16];
@@ -67,6 +72,30 @@ impl ParityForm {
     /// Bytes of a segment that packs may fill.
     pub fn room_bytes(self, segment_bytes: u32) -> u32 {
         ParityShape::new(segment_bytes, self).map_or(segment_bytes, |shape| shape.room_bytes())
+    }
+}
+
+impl fmt::Display for ParityForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            ParityForm::None => "none",
+            ParityForm::Part32 => "1/32",
+            ParityForm::Part64 => "1/64",
+            ParityForm::Part16 => "1/16",
+        })
+    }
+}
+
+/// A text that names no form of parity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected 1/64, 1/32, 1/16 or none")]
+pub struct ParseParityError;
+
+impl FromStr for ParityForm {
+    type Err = ParseParityError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        Self::ALL.into_iter().find(|form| form.to_string() == text).ok_or(ParseParityError)
     }
 }
 

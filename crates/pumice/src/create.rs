@@ -10,8 +10,8 @@ use ::scan::MapNeeds;
 use ::scan::plan::safe_capacity_bytes;
 use anyhow::{Context, Result, anyhow, bail};
 use drive::CreateOptions;
-use layout::Geometry;
 use layout::geometry::{OWN_FIRST_BLOCK, validate_capacity};
+use layout::{Geometry, ParityForm};
 use media::{Allocation, Direct, FileMedia, Media, exact_size};
 use service::{IoChoice, Prepare, run_here};
 use status::{CapacityPlan, Fit, path_text, shown};
@@ -46,6 +46,9 @@ pub(crate) struct Args {
     /// Codec: auto, lz4, zstd, zstd:LEVEL, deflate, deflate:LEVEL or none
     #[arg(long, default_value = "auto")]
     codec: codec::Policy,
+    /// Parity that repairs lost pages, as a share of the drive: 1/64, 1/32, 1/16 or none
+    #[arg(long, value_name = "FORM", default_value_t = ParityForm::OF_NEW_DRIVES)]
+    parity: ParityForm,
     /// Rated endurance of the backing (TBW), such as 600TB; status then shows the share used
     #[arg(long, value_name = "TBW", value_parser = endurance)]
     endurance: Option<Size>,
@@ -152,7 +155,7 @@ fn prepare(media: FileMedia, backing: Backing) -> Prepare {
 
 /// Returns a warning if not all data fits into the capacity.
 fn needs_ratio(options: &CreateOptions) -> Result<Option<String>> {
-    let geometry = Geometry::new(options.physical_size_bytes, options.segment_bytes)?;
+    let geometry = Geometry::with_parity(options.physical_size_bytes, options.segment_bytes, options.parity)?;
     let limit = ::scan::limit_bytes(&geometry, MapNeeds::default());
     let plan = CapacityPlan::new(options.logical_capacity_bytes, limit, None);
     let needs = needs(options.logical_capacity_bytes, &plan);
@@ -187,6 +190,7 @@ fn print(args: &Args, options: &CreateOptions, warning: Option<&str>) -> Result<
             "physical_size_bytes": options.physical_size_bytes,
             "sector_bytes": options.sector_bytes,
             "codec": options.codec.to_string(),
+            "parity": options.parity.to_string(),
             "endurance_bytes": Some(options.endurance_bytes).filter(|bytes| *bytes > 0),
             "preallocated": options.keep_allocated,
             "warning": warning,
@@ -194,12 +198,16 @@ fn print(args: &Args, options: &CreateOptions, warning: Option<&str>) -> Result<
     }
     writeln!(
         crate::output::stdout(),
-        "{}: a drive of {} logical on {} physical, {}-byte sectors, codec {}",
+        "{}: a drive of {} logical on {} physical, {}-byte sectors, codec {}{}",
         shown(&args.path),
         human::bytes(options.logical_capacity_bytes),
         human::bytes(options.physical_size_bytes),
         options.sector_bytes,
         options.codec,
+        match options.parity {
+            ParityForm::None => String::new(),
+            form => format!(", parity {form}"),
+        },
     )?;
     Ok(())
 }
@@ -353,8 +361,10 @@ fn options(args: &Args, media: &FileMedia) -> Result<CreateOptions> {
         // Powers of 1000 are rarely a multiple of the block size.
         logical_capacity_bytes: match args.capacity {
             Some(capacity) => capacity.0 / BLOCK * BLOCK,
-            None => safe_capacity_bytes(&Geometry::new(physical, segment_bytes(args)?)?)
-                .min(OWN_FIRST_BLOCK * BLOCK),
+            None => {
+                let geometry = Geometry::with_parity(physical, segment_bytes(args)?, args.parity)?;
+                safe_capacity_bytes(&geometry).min(OWN_FIRST_BLOCK * BLOCK)
+            }
         },
         sector_bytes: args.sector.parse()?,
         segment_bytes: segment_bytes(args)?,
@@ -363,7 +373,7 @@ fn options(args: &Args, media: &FileMedia) -> Result<CreateOptions> {
         endurance_bytes: args.endurance.map_or(0, |endurance| endurance.0),
         keep_allocated: args.preallocate,
         far_copies: None,
-        parity: layout::ParityForm::None,
+        parity: args.parity,
         created_unix_seconds: status::unix_seconds_now(),
     };
     options.validate(media.size_bytes()).map_err(|error| anyhow!("{path}: {error}"))?;
@@ -398,6 +408,7 @@ mod tests {
             capacity: None,
             sector: "512".into(),
             codec: codec::Policy::default(),
+            parity: ParityForm::None,
             endurance: None,
             preallocate: false,
             force: true,

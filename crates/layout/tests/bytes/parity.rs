@@ -2,7 +2,9 @@
 
 use layout::pack::{PackAddress, decode_pack, drive_tag};
 use layout::parity::parity_mask;
-use layout::{DecodeError, Head, NextSegment, PAGE_BYTES, PackHeader, ParityForm, ParityIndex, ParityShape};
+use layout::{
+    DecodeError, Geometry, Head, NextSegment, PAGE_BYTES, PackHeader, ParityForm, ParityIndex, ParityShape,
+};
 use proptest::prelude::*;
 
 fn shape(segment_bytes: u32, form: ParityForm) -> ParityShape {
@@ -65,6 +67,35 @@ fn each_page_of_a_filling_is_in_one_group() {
             assert!(shape.members(group, end).all(|page| shape.group_of(page) == group));
             assert_eq!(shape.members(group, end).next().is_some(), group < shape.groups_used(end));
         }
+    }
+}
+
+/// A whole lost pack of 256 KiB is made again on new drives with room for larger segments.
+#[test]
+fn new_drives_with_parity_have_segments_that_cover_a_pack() {
+    let segment_bytes = |gib: u64, form| {
+        Geometry::with_parity(gib << 30, None, form).expect("a geometry").segment_bytes >> 20
+    };
+    for (gib, without, with) in
+        [(1, 4, 4), (15, 4, 4), (16, 4, 16), (255, 4, 16), (256, 16, 16), (4096, 64, 64)]
+    {
+        assert_eq!(segment_bytes(gib, ParityForm::None), without, "{gib} GiB");
+        for form in [ParityForm::Part32, ParityForm::Part64, ParityForm::Part16] {
+            assert_eq!(segment_bytes(gib, form), with, "{gib} GiB, {form}");
+        }
+    }
+    let asked_for = Geometry::with_parity(16 << 30, Some(1 << 20), ParityForm::Part32).expect("a geometry");
+    assert_eq!((asked_for.segment_bytes, asked_for.parity), (1 << 20, ParityForm::Part32));
+}
+
+#[test]
+fn forms_are_read_as_they_are_written() {
+    for form in ParityForm::ALL {
+        assert_eq!(form.to_string().parse(), Ok(form));
+    }
+    for text in ["", "1/8", "32", "None", " 1/32"] {
+        let error = text.parse::<ParityForm>().expect_err(text);
+        assert_eq!(error.to_string(), "expected 1/64, 1/32, 1/16 or none");
     }
 }
 

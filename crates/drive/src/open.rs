@@ -9,6 +9,7 @@ pub(crate) mod replay;
 pub(crate) mod resize;
 pub(crate) mod rewrite;
 pub(crate) mod set_codec;
+mod set_parity;
 pub(crate) mod slots;
 pub(crate) mod superblocks;
 pub(crate) mod whole;

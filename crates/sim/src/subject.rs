@@ -458,7 +458,7 @@ impl Subject for Drive<Backing> {
             segment_bytes: status.segment_bytes.into(),
             segments: status.segments_count.into(),
             size_bytes: status.physical_size_bytes,
-            reserve_bytes: status.physical_reserve_bytes,
+            reserve_bytes: status.physical_reserve_bytes + status.physical_parity_bytes,
             free_segments: status.segments_free_count.into(),
             fixed_bytes: status.physical_fixed_bytes,
         })

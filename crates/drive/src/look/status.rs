@@ -103,6 +103,8 @@ pub struct Status {
     pub physical_reclaimable_bytes: u64,
     /// In free segments, beyond the reserve.
     pub physical_free_bytes: u64,
+    /// Set apart for parity in segments, by the form of new fillings.
+    pub physical_parity_bytes: u64,
     /// Space that host data may not fill: for cleaning, the heads of the log, and what TRIM may add to the
     /// map.
     pub physical_reserve_bytes: u64,
@@ -217,7 +219,10 @@ impl<M: Media> Drive<M> {
         let free_segments = u64::from(segments.free_count()) * segment_bytes;
         let limit = core.shown_limit_units() * unit;
         let set_aside = segments.set_aside_units() * unit;
-        let reserve = all.saturating_sub(set_aside + limit);
+        let beyond = all.saturating_sub(set_aside + limit);
+        // What lives in fillings without parity may exceed the room of new ones.
+        let parity = u64::from(segments.count()) * u64::from(geometry.segment_bytes - geometry.room_bytes());
+        let parity = parity.min(beyond);
         let (damaged, bad) = segments.set_aside_counts();
         let reclaimable = all.saturating_sub(free_segments + live);
         let fill_blocks = core.map.fill_blocks.saturating_sub(core.map.own.fills);
@@ -247,7 +252,8 @@ impl<M: Media> Drive<M> {
             physical_repackable_bytes: segments.repackable_units() * unit,
             physical_reclaimable_bytes: reclaimable.min(room - free),
             physical_free_bytes: free,
-            physical_reserve_bytes: reserve,
+            physical_parity_bytes: parity,
+            physical_reserve_bytes: beyond - parity,
             physical_fixed_bytes: geometry.physical_size_bytes - all + set_aside,
             compression_ratio: ratio(logical_used, live),
             waf: ratio(core.counters.physical_written_bytes, core.counters.host_written_bytes),

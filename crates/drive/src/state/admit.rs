@@ -29,14 +29,22 @@ struct Exchange {
 impl Core {
     /// Largest number of live units on the drive.
     pub(crate) fn limit_units(&self) -> u64 {
-        self.segments
-            .limit_units()
-            .saturating_sub(self.map_growth_units() + self.map_churn_units(self.map.dirty_bytes()))
+        self.segments.limit_units().saturating_sub(self.kept_for_map_units())
+    }
+
+    fn kept_for_map_units(&self) -> u64 {
+        self.map_growth_units() + self.map_churn_units(self.map.dirty_bytes())
     }
 
     /// Largest number of live units after writes of any size.
     pub(crate) fn open_limit_units(&self) -> u64 {
-        self.limit_units() - kept_for_small(self.limit_units())
+        self.open_limit_units_of(self.segments.limit_units())
+    }
+
+    /// The same if the segments had this limit.
+    pub(crate) fn open_limit_units_of(&self, of_segments: u64) -> u64 {
+        let limit = of_segments.saturating_sub(self.kept_for_map_units());
+        limit - kept_for_small(limit)
     }
 
     /// Limit that the status reports. It is that of writes of any size, and what data and map have taken
@@ -90,7 +98,7 @@ impl Core {
 
     /// Space taken, and kept free for the map.
     pub(crate) fn claimed_units(&self) -> u64 {
-        self.taken_units() + self.map_growth_units() + self.map_churn_units(self.map.dirty_bytes())
+        self.taken_units() + self.kept_for_map_units()
     }
 
     /// Rest of the limit.

@@ -117,7 +117,7 @@ impl Segments {
         self.set_geometry(self.geometry);
     }
 
-    /// Adds the segments of a drive that has grown, as free.
+    /// Adds the segments of a drive that has grown, as free; or other rooms of fillings count from now on.
     pub(crate) fn grow(&mut self, geometry: Geometry) {
         let before = self.count();
         self.set_geometry(geometry);
@@ -239,9 +239,9 @@ impl Segments {
         row.live_units += units;
         row.filled_units = row.filled_units.saturating_add(units);
         self.live_units += u64::from(units);
-        let full = self.segment_units();
         let row = self.get(segment);
-        debug_assert!(u64::from(row.live_units) <= full, "segment {segment} holds more than it has room for");
+        let room = row.parity.room_bytes(self.geometry.segment_bytes) / UNIT_BYTES as u32;
+        debug_assert!(row.live_units <= room, "segment {segment} holds more than it has room for");
         if row.state == SegmentState::Sealed {
             self.note_death(segment);
         }
@@ -479,6 +479,18 @@ impl Segments {
     /// Largest number of live units in the segments.
     pub(crate) fn limit_units(&self) -> u64 {
         (self.data_bytes_max / UNIT_BYTES as u64).saturating_sub(self.set_aside_units())
+    }
+
+    /// The same with other segments of the same number.
+    pub(crate) fn limit_units_with(&self, geometry: &Geometry) -> u64 {
+        let most = data_bytes_max(self.count(), geometry.room_bytes());
+        (most / UNIT_BYTES as u64).saturating_sub(self.set_aside_units())
+    }
+
+    /// Segments will be those of another geometry: what is taken in has room in both.
+    pub(crate) fn lower_limit(&mut self, geometry: &Geometry) {
+        let most = data_bytes_max(self.count(), geometry.room_bytes());
+        self.data_bytes_max = self.data_bytes_max.min(most);
     }
 
     /// What packs may take of a segment that is filled now.

@@ -78,6 +78,7 @@ mod resize;
 mod rest;
 mod scattered;
 mod scrub;
+mod set_parity;
 mod settle;
 mod sizes;
 mod space;

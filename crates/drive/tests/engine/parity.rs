@@ -262,9 +262,13 @@ fn parity_takes_room_that_is_accounted_for() {
         let sum = status.physical_used_bytes
             + status.physical_reclaimable_bytes
             + status.physical_free_bytes
+            + status.physical_parity_bytes
             + status.physical_reserve_bytes
             + status.physical_fixed_bytes;
         assert_eq!(sum, status.physical_size_bytes, "{form:?}");
+        let shape = ParityShape::new(SEGMENT, form);
+        let part = shape.map_or(0, |shape| u64::from(SEGMENT - shape.room_bytes()));
+        assert_eq!(status.physical_parity_bytes, u64::from(status.segments_count) * part, "{form:?}");
         drive.space().1
     };
     let forms = [ParityForm::None, ParityForm::Part64, ParityForm::Part32, ParityForm::Part16].map(limit);

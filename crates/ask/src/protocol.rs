@@ -12,6 +12,7 @@
 //! - `{"set-capacity": {"bytes": N}}`
 //! - `{"set-size": {"bytes": N, "preallocate": false}}`
 //! - `{"set-codec": {"codec": "zstd:3"}}`
+//! - `{"set-parity": {"parity": "1/32"}}`
 //! - `{"start-scrub": {"bytes_per_second": N}}`, `"stop-scrub"`
 //! - `{"erase": {"sector_bytes": 4096, "logical_capacity_bytes": N, "only_if_empty": true}}`, all three
 //!   optional
@@ -59,6 +60,11 @@ pub enum Change {
     SetCodec {
         /// In the form of `pumice create --codec`.
         codec: String,
+    },
+    /// Parity of new data.
+    SetParity {
+        /// In the form of `pumice create --parity`.
+        parity: String,
     },
     /// Starts a scrub, or changes the rate of the running one.
     StartScrub {

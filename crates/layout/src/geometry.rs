@@ -16,8 +16,8 @@ pub const MIN_SEGMENT_BYTES: u32 = 512 * 1024;
 pub const MAX_SEGMENT_BYTES: u32 = 256 * 1024 * 1024;
 /// Segments of the largest new drives, unless others are asked for.
 const LARGEST_USUAL_SEGMENT_BYTES: u32 = 64 << 20;
-/// Segments of new drives with parity that would otherwise have smaller ones, and that have room for many: all
-/// of a lost pack of 256 KiB is then made again with each form.
+/// Segments of new drives with parity that would otherwise have smaller ones, and that have room for many:
+/// all of a lost pack of 256 KiB is then made again at 1/32 and 1/16.
 const PARITY_SEGMENT_BYTES: u32 = 16 << 20;
 /// New drives of this size and more have room for many such segments.
 const PARITY_SEGMENT_FROM_BYTES: u64 = 16 << 30;

@@ -38,6 +38,7 @@ mod scan;
 mod serve;
 mod served;
 mod set_codec;
+mod set_parity;
 mod settle;
 mod sfx;
 mod signatures;
@@ -103,6 +104,8 @@ enum Command {
     SetSize(resize::SizeArgs),
     /// Change the codec for future writes
     SetCodec(set_codec::Args),
+    /// Change the parity of future writes
+    SetParity(set_parity::Args),
     /// Recompress stored data now
     Settle(settle::Args),
     /// Train compression dictionaries now
@@ -160,6 +163,7 @@ fn run<A: Into<OsString> + Clone>(arguments: impl IntoIterator<Item = A>) -> Exi
         Command::SetCapacity(args) => resize::set_capacity(&args),
         Command::SetSize(args) => resize::set_size(&args),
         Command::SetCodec(args) => set_codec::run(&args),
+        Command::SetParity(args) => set_parity::run(&args),
         Command::Settle(args) => settle::run(&args),
         Command::Train(args) => train::run(&args),
         Command::Wipe(args) => wipe::wipe(&args),

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use ::scan::Interval;
 use ::scan::plan::{Input, Plan, Policy, plan};
 use anyhow::{Context, Result, anyhow, bail};
+use layout::ParityForm;
 use media::exact_size;
 use report::Table;
 use serde_json::{Value, json};
@@ -38,6 +39,9 @@ pub(crate) struct Args {
     /// Memory for the map, as --map-cache of `pumice serve`
     #[arg(long, value_name = "SIZE", default_value = "128M")]
     map_cache: Size,
+    /// Parity, as --parity of `pumice create`: 1/64, 1/32, 1/16 or none
+    #[arg(long, value_name = "FORM", default_value_t = ParityForm::OF_NEW_DRIVES)]
+    parity: ParityForm,
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -101,8 +105,12 @@ impl Args {
 
 pub(crate) fn run(args: &Args) -> Result<()> {
     let source = args.source()?;
-    let input =
-        Input { ratio: source.ratio, physical_bytes: args.physical.0, map_cache_bytes: args.map_cache.0 };
+    let input = Input {
+        ratio: source.ratio,
+        physical_bytes: args.physical.0,
+        map_cache_bytes: args.map_cache.0,
+        parity: args.parity,
+    };
     let policies = args.policy.map_or(Policy::ALL.to_vec(), |policy| vec![policy]);
     let plans: Vec<Plan> =
         policies.into_iter().map(|policy| plan(&input, policy)).collect::<Result<_, _>>().map_err(
@@ -157,6 +165,9 @@ fn text(source: &Source, plans: &[Plan]) -> String {
         let kept = if p.document.keep_defaults { " (defaults)" } else { "" };
         format!("{}{kept}", bytes(p.document.advertised_bytes))
     });
+    if first.physical_parity_bytes > 0 {
+        row(&format!("parity {}", first.parity), &|p| bytes(p.physical_parity_bytes));
+    }
     row("physical used when it is full", &|p| bytes(p.physical_used_full_bytes));
     row("over-provisioning left", &|p| percent(p.over_provisioning));
     row("write amplification when full", &|p| format!("{:.2}", p.waf.total));

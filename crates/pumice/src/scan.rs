@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use ::scan::{NbdTlsFiles, Options, Population, Report, S3Options, WalkOptions};
 use anyhow::{Context, Result, bail};
 use codec::Policy;
+use layout::ParityForm;
 
 use crate::output::Output;
 use crate::output::print_json;
@@ -47,6 +48,9 @@ pub(crate) struct Args {
     /// Codec of the predicted drive, as --codec of `pumice create`
     #[arg(long, default_value = "auto")]
     codec: Policy,
+    /// Parity of the predicted drive, as --parity of `pumice create`: 1/64, 1/32, 1/16 or none
+    #[arg(long, value_name = "FORM", default_value_t = ParityForm::OF_NEW_DRIVES)]
+    parity: ParityForm,
     /// Codecs to compare: auto, lz4, zstd:LEVEL, deflate:LEVEL, none
     #[arg(
         long,
@@ -131,6 +135,7 @@ impl Args {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         Options {
             codec: self.codec,
+            parity: self.parity,
             compare: self.compare.clone(),
             rival_codecs: self.rival_codecs.clone(),
             confidence: self.confidence,

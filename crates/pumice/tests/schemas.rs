@@ -332,6 +332,7 @@ fn changes_of_a_drive() -> Outcome {
     let created: Value = serde_json::from_str(&created.stdout)?;
     assert_eq!((created["sector_bytes"].as_u64(), created["codec"].as_str()), (Some(4096), Some("zstd:3")));
     valid("set-codec", &json(&["set-codec", &path, "lz4"]));
+    valid("set-parity", &json(&["set-parity", &path, "1/32"]));
     let capacity = json(&["set-capacity", &path, "2G"]);
     valid("resize", &capacity);
     let capacity: Value = serde_json::from_str(&capacity.stdout)?;

@@ -1,7 +1,7 @@
 //! Options of a scan.
 
 use codec::Policy;
-use layout::BLOCK_BYTES;
+use layout::{BLOCK_BYTES, ParityForm};
 
 use crate::estimate::Design;
 use crate::layouts::{Rival, UNIT_BYTES_MAX, rivals};
@@ -14,6 +14,8 @@ const BLOCK: u64 = BLOCK_BYTES as u64;
 pub struct Options {
     /// Codec of the drive to predict.
     pub codec: Policy,
+    /// Parity of the drive to predict.
+    pub parity: ParityForm,
     /// Codecs to compare with that of the drive.
     pub compare: Vec<Policy>,
     /// Codecs of the rival layouts.
@@ -74,6 +76,7 @@ impl Default for Options {
     fn default() -> Self {
         Options {
             codec: Policy::Auto,
+            parity: ParityForm::OF_NEW_DRIVES,
             compare: CODECS_DEFAULT.to_vec(),
             rival_codecs: RIVAL_CODECS_DEFAULT.to_vec(),
             confidence: 0.95,

@@ -224,6 +224,7 @@ impl Outcome<'_> {
         });
         PredictedDrive::new(&Evidence {
             codec: self.options.codec.to_string(),
+            parity: self.options.parity,
             blocks: self.blocks(),
             fills: self.share(
                 |blocks| blocks.zeros.or(&blocks.fills),

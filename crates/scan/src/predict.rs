@@ -6,7 +6,9 @@
 //! `layout`, payloads from `codec`, map nodes from the encoder that writes them, the reserve from `space`.
 
 use layout::record::RECORD_HEADER_BYTES;
-use layout::{BLOCK_BYTES, Entry, Geometry, LEAF_LEVEL, NODE_ENTRIES, PAGE_BYTES, ROOT, UNIT_BYTES};
+use layout::{
+    BLOCK_BYTES, Entry, Geometry, LEAF_LEVEL, NODE_ENTRIES, PAGE_BYTES, ParityForm, ROOT, UNIT_BYTES,
+};
 use serde::{Deserialize, Serialize};
 use space::{data_bytes_max, kept_for_small, map_churn_bytes, map_growth_bytes};
 
@@ -51,6 +53,10 @@ pub struct PredictedDrive {
     pub pack_overhead_bytes: u64,
     /// Smallest physical size of a drive that holds the data.
     pub physical_size_bytes: Interval,
+    /// Part of the estimated physical size that segments set apart for parity (`--parity` of
+    /// `pumice create`).
+    #[serde(default)]
+    pub physical_parity_bytes: u64,
     /// Part of the estimated physical size that host data cannot fill.
     pub physical_reserve_bytes: u64,
     /// Part of the estimated physical size for the superblock, checkpoints and the remainder.
@@ -60,6 +66,7 @@ pub struct PredictedDrive {
 /// Results of the measurement: sums if everything was read, else intervals for means over blocks.
 pub(crate) struct Evidence {
     pub(crate) codec: String,
+    pub(crate) parity: ParityForm,
     /// Number of blocks written.
     pub(crate) blocks: u64,
     /// Share of blocks that are fills.
@@ -119,14 +126,17 @@ impl PredictedDrive {
         let growth_bytes = map_growth_bytes(evidence.blocks.saturating_sub(fills), bytes);
         let needs = MapNeeds { blocks: evidence.blocks, bytes, growth_bytes };
         let size = |used: f64| {
-            smallest_drive(used as u64, needs).map_or(0.0, |drive| drive.physical_size_bytes as f64)
+            smallest_drive(used as u64, needs, evidence.parity)
+                .map_or(0.0, |drive| drive.physical_size_bytes as f64)
         };
         let sizes = Interval { estimate: size(used.estimate), low: size(used.low), high: size(used.high) };
-        let drive = smallest_drive(used.estimate as u64, needs)?;
+        let drive = smallest_drive(used.estimate as u64, needs, evidence.parity)?;
         let segments = drive.segments();
-        let all = u64::from(segments) * u64::from(drive.segment_bytes) - drive.far_segments_bytes();
-        let reserve = all - limit_bytes(&drive, needs);
-        let fixed = drive.physical_size_bytes - all;
+        let all = u64::from(segments) * u64::from(drive.segment_bytes);
+        let far = far_room_bytes(&drive);
+        let parity = u64::from(segments) * u64::from(drive.segment_bytes - drive.room_bytes());
+        let reserve = (all - far - limit_bytes(&drive, needs)).saturating_sub(parity);
+        let fixed = drive.physical_size_bytes - all + far;
         let packs = (records.estimate as u64).div_ceil(PACK_BYTES);
         Some(PredictedDrive {
             codec: evidence.codec.clone(),
@@ -143,6 +153,7 @@ impl PredictedDrive {
             // The last page of a pack is half full on average.
             pack_overhead_bytes: packs * (layout::pack::PACK_HEADER_BYTES as u64 + PAGE_BYTES as u64 / 2),
             physical_size_bytes: sizes,
+            physical_parity_bytes: parity,
             physical_reserve_bytes: reserve,
             physical_fixed_bytes: fixed,
         })
@@ -169,22 +180,28 @@ pub struct MapNeeds {
     pub growth_bytes: u64,
 }
 
+/// What packs could fill of the segments that hold the far copies.
+fn far_room_bytes(geometry: &Geometry) -> u64 {
+    geometry.far_segments().len() as u64 * u64::from(geometry.room_bytes())
+}
+
 /// Returns the number of live bytes that a drive with such a map can hold.
 pub fn limit_bytes(geometry: &Geometry, map: MapNeeds) -> u64 {
     let segments = geometry.segments();
-    let data = data_bytes_max(segments, geometry.room_bytes()).saturating_sub(geometry.far_segments_bytes());
+    let data = data_bytes_max(segments, geometry.room_bytes()).saturating_sub(far_room_bytes(geometry));
     let upper = space::upper_bytes(map.blocks, map.blocks, map.bytes);
     let churn = map_churn_bytes(segments, geometry.room_bytes(), map.bytes, upper);
     let limit = data.saturating_sub(map.growth_bytes + churn);
     limit - kept_for_small(limit / UNIT_BYTES as u64) * UNIT_BYTES as u64
 }
 
-/// Returns the smallest drive, in whole MiB, that holds this number of live bytes with such a map. Returns
-/// `None` if no drive is large enough.
-pub fn smallest_drive(used_bytes: u64, map: MapNeeds) -> Option<Geometry> {
+/// Returns the smallest drive, in whole MiB, that holds this number of live bytes with such a map and this
+/// parity. Returns `None` if no drive is large enough.
+pub fn smallest_drive(used_bytes: u64, map: MapNeeds, parity: ParityForm) -> Option<Geometry> {
     const STEP: u64 = 1 << 20;
     let fits = |mib: u64| {
-        Geometry::new(mib * STEP, None).is_ok_and(|geometry| limit_bytes(&geometry, map) >= used_bytes)
+        Geometry::with_parity(mib * STEP, None, parity)
+            .is_ok_and(|geometry| limit_bytes(&geometry, map) >= used_bytes)
     };
     let mut high = (used_bytes / STEP + 1).max(16);
     while !fits(high) {
@@ -197,7 +214,7 @@ pub fn smallest_drive(used_bytes: u64, map: MapNeeds) -> Option<Geometry> {
         let middle = low + (high - low) / 2;
         if fits(middle) { high = middle } else { low = middle }
     }
-    Geometry::new(high * STEP, None).ok()
+    Geometry::with_parity(high * STEP, None, parity).ok()
 }
 
 /// Bytes of the record of a node with this number of children, if none of them is a fill.
@@ -316,7 +333,8 @@ mod tests {
     #[test]
     fn the_smallest_drive_is_the_smallest() {
         for used in [0, 1 << 20, 100 << 20, 10 << 30, 3 << 40] {
-            let drive = smallest_drive(used, MapNeeds::default()).expect("a drive");
+            let none = ParityForm::None;
+            let drive = smallest_drive(used, MapNeeds::default(), none).expect("a drive");
             assert!(limit_bytes(&drive, MapNeeds::default()) >= used);
             let smaller = Geometry::new(drive.physical_size_bytes - (1 << 20), None);
             assert!(
@@ -324,6 +342,25 @@ mod tests {
                 "{used}"
             );
         }
-        assert!(smallest_drive(u64::MAX / 2, MapNeeds::default()).is_none());
+        assert!(smallest_drive(u64::MAX / 2, MapNeeds::default(), ParityForm::None).is_none());
+    }
+
+    #[test]
+    fn parity_makes_the_smallest_drive_larger_by_its_share() {
+        for used in [100_u64 << 20, 10 << 30, 3 << 40] {
+            let size = |form| {
+                let drive = smallest_drive(used, MapNeeds::default(), form).expect("a drive");
+                assert!(limit_bytes(&drive, MapNeeds::default()) >= used);
+                drive.physical_size_bytes as f64
+            };
+            let none = size(ParityForm::None);
+            for (form, part) in
+                [(ParityForm::Part64, 64.0), (ParityForm::Part32, 32.0), (ParityForm::Part16, 16.0)]
+            {
+                let more = size(form) / none - 1.0;
+                // Small drives have whole reserve segments, and 16 MiB ones from 16 GiB on.
+                assert!((0.9 / part..2.0 / part + 0.02).contains(&more), "{used} {form}: {more}");
+            }
+        }
     }
 }

@@ -31,7 +31,7 @@ pub use admission::throttle::{
 pub use answer::Answer;
 pub use control::admin::AdminSocket;
 pub use control::changes::{
-    MayChange, Prepare, SpaceAfterWipe, Wipe, create, set_capacity, set_codec, set_size, wipe,
+    MayChange, Prepare, SpaceAfterWipe, Wipe, create, set_capacity, set_codec, set_parity, set_size, wipe,
 };
 pub use error::{PrepareError, ServiceError};
 pub use serving::down::DownDrive;

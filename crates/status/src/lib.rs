@@ -31,8 +31,8 @@ pub use events::{EventCount, EventsReport, RecentEvent};
 pub use path_text::{Shown, as_text, parse_path, path_text, shown, uri_path};
 pub use recently_written::RecentlyWritten;
 pub use report::{
-    CacheReport, CleaningReport, CopyReport, ErrorReport, RecoveryReport, ScrubsReport, StatusAnswer,
-    StatusReport, TimeToFull, WearReport,
+    CacheReport, CleaningReport, CopyReport, ErrorReport, ParityReport, RecoveryReport, ScrubsReport,
+    StatusAnswer, StatusReport, TimeToFull, WearReport,
 };
 pub use server::{
     BucketReport, KindReport, LatencyReport, OffloadReport, ReadCacheReport, RequestReport, ScrubReport,

@@ -66,6 +66,8 @@ pub struct StatusReport {
     pub physical_repackable_bytes: u64,
     pub physical_reclaimable_bytes: u64,
     pub physical_free_bytes: u64,
+    /// Set apart for parity in segments.
+    pub physical_parity_bytes: u64,
     pub physical_reserve_bytes: u64,
     pub physical_fixed_bytes: u64,
     /// Freed space is not discarded in the backing.
@@ -102,6 +104,7 @@ pub struct StatusReport {
     pub map_cache: CacheReport,
     pub cleaning: CleaningReport,
     pub errors: ErrorReport,
+    pub parity: ParityReport,
     pub recovery: RecoveryReport,
     pub scrubs: ScrubsReport,
     /// Served drives with the same id.
@@ -157,13 +160,42 @@ pub struct ErrorReport {
     pub read_errors_count: u64,
     pub write_errors_count: u64,
     pub corrupt_records_count: u64,
-    /// Reads of a superblock or checkpoint that the other copy served.
+    /// Reads of a superblock or checkpoint that the other copy served, and those repaired by parity.
     pub corrected_reads_count: u64,
     /// Copies of superblock and checkpoints that did not take what was last written to them; 0 again once
     /// they do. On a drive not open for writing: those of the superblock and the newest checkpoint that were
     /// not found.
     pub copies_not_taken_count: u32,
     pub unclean_opens_count: u64,
+}
+
+/// Parity in segments, and what was repaired by it since the drive was opened.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct ParityReport {
+    /// Share of each segment that new data sets apart for it, in the form of `pumice create --parity`; empty
+    /// if the server does not know of parity.
+    pub form: String,
+    /// Segments written before the opening whose parity is not there yet, or not yet known to be.
+    pub segments_uncovered_count: u32,
+    pub repaired_pages_count: u64,
+    /// Pages that could not be repaired, counted at each attempt.
+    pub lost_pages_count: u64,
+    pub written_bytes: u64,
+    /// Place on the backing of the page repaired last.
+    pub last_repaired_byte: Option<u64>,
+    /// Place on the backing of the page last found that could not be repaired.
+    pub last_lost_byte: Option<u64>,
+    /// So many pages were repaired lately that the backing seems to fail.
+    pub backing_failing: bool,
+}
+
+impl ParityReport {
+    /// Returns whether new data gets parity.
+    pub fn is_on(&self) -> bool {
+        !matches!(self.form.as_str(), "" | "none")
+    }
 }
 
 /// Wear of the backing.

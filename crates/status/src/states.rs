@@ -241,6 +241,12 @@ states! {
         BadSegment = "bad-segment",
         /// A segment holds records that cannot be read, and was set aside.
         DamagedSegment = "damaged-segment",
+        /// Pages that were lost or wrong were repaired by parity.
+        PageRepaired = "page-repaired",
+        /// Pages are lost that parity cannot repair.
+        PageLost = "page-lost",
+        /// So many pages were repaired lately that the backing seems to fail.
+        BackingFailing = "backing-failing",
         /// The backing is shorter than the drive.
         BackingTruncated = "backing-truncated",
         /// The backing has the length of the drive again.

@@ -56,6 +56,8 @@ pub(super) const SINGLES: &[Single] = singles! {
     Gauge "pumice_physical_available_bytes" "Physical space available for data: free and reclaimable (limit less \
         used); none of it while the backing is full."
         = |d| Some(d.physical_available_bytes as f64);
+    Gauge "pumice_physical_parity_bytes" "Physical space set apart for parity in segments."
+        = |d| Some(d.physical_parity_bytes as f64);
     Gauge "pumice_physical_reserve_bytes"
         "Physical space reserved for cleaning, the log and growth of the map."
         = |d| Some(d.physical_reserve_bytes as f64);
@@ -148,8 +150,21 @@ pub(super) const SINGLES: &[Single] = singles! {
         = |d| Some(d.errors.write_errors_count as f64);
     Counter "pumice_corrupt_records_total" "Corrupt records met by reads."
         = |d| Some(d.errors.corrupt_records_count as f64);
-    Counter "pumice_corrected_reads_total" "Reads of a superblock or checkpoint corrected from the other copy."
+    Counter "pumice_corrected_reads_total" "Reads of a superblock or checkpoint corrected from the other copy, and \
+        reads repaired by parity."
         = |d| Some(d.errors.corrected_reads_count as f64);
+    Counter "pumice_parity_repaired_pages_total" "Pages of 4 KiB repaired by parity, since the drive was opened."
+        = |d| Some(d.parity.repaired_pages_count as f64);
+    Counter "pumice_parity_lost_pages_total" "Pages of 4 KiB that parity could not repair, counted at each attempt, \
+        since the drive was opened."
+        = |d| Some(d.parity.lost_pages_count as f64);
+    Gauge "pumice_parity_segments_uncovered" "Number of segments with parity that is not written yet, or not yet \
+        found, after an opening."
+        = |d| Some(f64::from(d.parity.segments_uncovered_count));
+    Counter "pumice_parity_written_bytes_total" "Bytes of parity written to the backing, since the drive was opened."
+        = |d| Some(d.parity.written_bytes as f64);
+    Gauge "pumice_backing_failing" "1 while more than 256 pages were repaired by parity within an hour."
+        = |d| Some(f64::from(u8::from(d.parity.backing_failing)));
     Counter "pumice_unclean_opens_total" "Times the drive was opened after an unclean shutdown."
         = |d| Some(d.errors.unclean_opens_count as f64);
     Counter "pumice_opens_total" "Times the drive was opened for writing." = |d| Some(d.opens_count as f64);

@@ -58,6 +58,8 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("server.training.gain_before", "of one training"),
     ("server.training.sample_blocks_count", "of one training"),
     ("server.training.unix_seconds", "of one training"),
+    ("parity.last_lost_byte", "a place on the backing; an event names it"),
+    ("parity.last_repaired_byte", "a place on the backing; an event names it"),
     ("recovery.clean", "of one opening; pumice_unclean_opens_total counts them"),
     ("recovery.log_bytes", "of one opening"),
     ("recovery.packs_count", "of one opening"),

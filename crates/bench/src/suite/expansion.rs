@@ -1,7 +1,7 @@
 //! Hyperscalers, figure 21: drives that advertise more than they have, full of data that compresses, under
 //! random overwrites; against the write amplification and the speed that `pumice plan` expects.
 
-use scan::plan::{self, Input, Policy, document_row, expected_waf};
+use scan::plan::{self, Input, ParityForm, Policy, document_row, expected_waf};
 
 use super::{Conclusions, Plan, Planned, Seen};
 use crate::documents::statement;
@@ -22,6 +22,8 @@ const FAIR_BYTES: u64 = 256 << 20;
 const FITS: [(f64, u8, &str); 2] = [(1.5, 34, "hs21-150"), (2.0, 50, "hs21-200")];
 /// SNIA's data, for write amplification and speed: about 2.4:1 on a drive.
 const DATA: Data = Data::Compressible(60);
+/// Of the drives that are made for it.
+const PARITY: ParityForm = ParityForm::OF_NEW_DRIVES;
 const FACTORS: [f64; 3] = [1.0, 1.5, 2.0];
 const OVERWRITE: &str = "overwrite, steady";
 /// Share by which a factor may be beyond a policy that is named beside it.
@@ -64,7 +66,7 @@ pub(super) fn scenes(plan: &Plan<'_>) -> Result<Planned> {
 /// The least ratio of data that fills drives of this size and expansion, by the limit of live data that a
 /// plan has.
 fn least_ratio(physical_bytes: u64, expansion: f64) -> Option<f64> {
-    let input = Input { ratio: expansion, physical_bytes, map_cache_bytes: MAP_CACHE_BYTES };
+    let input = Input { ratio: expansion, physical_bytes, map_cache_bytes: MAP_CACHE_BYTES, parity: PARITY };
     let limit = plan::plan(&input, Policy::Capacity).ok()?.physical_limit_bytes;
     Some(physical_bytes as f64 * expansion / limit as f64)
 }
@@ -94,7 +96,7 @@ fn policy_of(factor: f64, ratio: f64, physical_bytes: u64) -> String {
 
 /// The document's three policies for data of a ratio, beside those of `pumice plan`.
 fn policies(ratio: f64, physical_bytes: u64) -> String {
-    let input = Input { ratio, physical_bytes, map_cache_bytes: MAP_CACHE_BYTES };
+    let input = Input { ratio, physical_bytes, map_cache_bytes: MAP_CACHE_BYTES, parity: PARITY };
     let each = Policy::ALL.map(|policy| {
         let defaults =
             if document_row(policy, ratio, physical_bytes).keep_defaults { ", its defaults" } else { "" };
@@ -114,8 +116,12 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
     let ratio = |factor: f64| seen.run.ratio(&scene_name(factor), OVERWRITE, seen.drive);
     let expected = |factor: f64| {
         let physical_bytes = seen.run.size_bytes;
-        let input =
-            Input { ratio: ratio(factor)?.median(), physical_bytes, map_cache_bytes: MAP_CACHE_BYTES };
+        let input = Input {
+            ratio: ratio(factor)?.median(),
+            physical_bytes,
+            map_cache_bytes: MAP_CACHE_BYTES,
+            parity: PARITY,
+        };
         expected_waf(&input, (physical_bytes as f64 * factor) as u64).ok().map(|waf| waf.total)
     };
     let mut conclusions = Conclusions::default();

@@ -1,8 +1,8 @@
 //! Changing what segments set apart for parity while a drive is in use.
 //!
-//! Nothing moves: it holds for fillings that begin from then on, and cleaning takes the older ones along. The
-//! superblock is the commit, as when a drive grows: the first filling of another form comes when it is durable
-//! and a checkpoint names it.
+//! Nothing moves: it holds for fillings that begin from then on, and cleaning takes the older ones along.
+//! The superblock is the commit, as when a drive grows: the first filling of another form comes when it is
+//! durable and a checkpoint names it.
 
 use layout::{Features, Geometry, ParityForm, UNIT_BYTES};
 use media::{Media, exact_size};
@@ -36,9 +36,9 @@ impl Core {
 }
 
 impl<M: Media> Drive<M> {
-    /// Fillings of segments that begin from now on set apart what `form` says for parity. Parity of older ones
-    /// stays. The superblock stores the form; [`Features::PARITY`] stays once it was set, as rows of segments
-    /// keep the form of their last filling.
+    /// Fillings of segments that begin from now on set apart what `form` says for parity. Parity of older
+    /// ones stays. The superblock stores the form; [`Features::PARITY`] stays once it was set, as rows of
+    /// segments keep the form of their last filling.
     ///
     /// # Errors
     ///

@@ -101,7 +101,17 @@ mod tests {
 
     fn pack(sequence: u64) -> SealedPack {
         let buf = Arc::new(IoBuf::zeroed(4096));
-        SealedPack { sequence, head: Head::Host, segment: 0, position: 0, buf, is_announced: true }
+        SealedPack {
+            sequence,
+            head: Head::Host,
+            segment: 0,
+            position: 0,
+            buf,
+            is_announced: true,
+            generation: 0,
+            offset: 0,
+            parity: Default::default(),
+        }
     }
 
     #[test]

@@ -43,6 +43,22 @@ pub(crate) fn memory(bytes: &mut [u8]) {
     put(bytes, 12, crc);
 }
 
+/// An index of parity in a segment of this size, if its list is all there.
+pub(crate) fn parity_index(bytes: &mut [u8], segment_bytes: u32) {
+    bytes[..8].copy_from_slice(b"PUPARITY");
+    let (pages, form, end) = (segment_bytes / 4096, bytes[40], u32_at(bytes, 44));
+    let groups = match form {
+        1 => pages / 32 - 1,
+        2 => pages / 64 - 1,
+        3 => pages / 16 - 1,
+        _ => return,
+    };
+    let sums = u64::from(end) + u64::from(end.min(groups));
+    let Some(list) = bytes.get(128..).and_then(|list| list.get(..(sums * 4) as usize)) else { return };
+    let crc = crc32c::crc32c_append(crc32c::crc32c(&bytes[16..128]), list);
+    put(bytes, 12, crc);
+}
+
 /// A checkpoint: the pages of its table, if they are all there, then its header page.
 pub(crate) fn checkpoint(bytes: &mut [u8]) {
     let Some((header, table)) = bytes.split_at_mut_checked(4096) else { return };

@@ -13,6 +13,7 @@ mod memory;
 mod node;
 mod owner;
 mod pack;
+mod parity;
 mod record;
 mod superblock;
 
@@ -67,6 +68,33 @@ fn nodes() -> Vec<Vec<u8>> {
     })
 }
 
+/// Byte 1 of the magic number, by which the target chooses the size of the segment, means 1 MiB.
+fn parity_indexes() -> Vec<Vec<u8>> {
+    let forms = [layout::ParityForm::Part32, layout::ParityForm::Part64, layout::ParityForm::Part16];
+    let indexes = forms.into_iter().flat_map(|form| {
+        let shape = layout::ParityShape::new(1 << 20, form).expect("parity");
+        [0, 1, 40, shape.room_pages()].map(|end| {
+            let mut bytes = vec![0; shape.index_bytes()];
+            let index = layout::ParityIndex {
+                log_id: *b"sixteen bytes id",
+                segment: end,
+                generation: 7,
+                last_sequence: 1 + u64::from(end),
+                pages: (0..end).map(|page| page.wrapping_mul(0x9e37_79b9)).collect(),
+                parity: (0..shape.groups_used(end)).collect(),
+            };
+            index.encode(&shape, &mut bytes);
+            bytes
+        })
+    });
+    indexes.collect()
+}
+
+#[test]
+fn parity_target() {
+    fuzz("parity_target", &parity_indexes(), parity::run);
+}
+
 #[test]
 fn superblock_target() {
     fuzz("superblock_target", &superblocks(), superblock::run);
@@ -113,4 +141,5 @@ fn write_corpus() {
     harness::write_corpus("memory", &memories());
     harness::write_corpus("record", &records());
     harness::write_corpus("node", &nodes());
+    harness::write_corpus("parity", &parity_indexes());
 }

@@ -24,7 +24,7 @@ fn check(page: &[u8]) {
     let Ok(superblock) = Superblock::decode(page) else { return };
     assert_eq!(Superblock::decode(&superblock.encode()).as_ref(), Ok(&superblock));
     assert_eq!(page[72..80], [0; 8], "no incompatible feature is known");
-    assert_eq!(superblock.features.allow_writing(), page[112] <= 1 && page[113..120] == [0; 7]);
+    assert_eq!(superblock.features.allow_writing(), page[112] <= 3 && page[113..120] == [0; 7]);
     assert_eq!(superblock.encode()[112..132], page[112..132], "all bits are kept");
     let geometry = superblock.geometry;
     for segment in [0, geometry.segments() / 2, geometry.segments() - 1] {

@@ -1,4 +1,5 @@
-//! The drive itself: its state, and whether the data compresses well enough for its logical capacity.
+//! The drive itself: its state, its parity, and whether the data compresses well enough for its logical
+//! capacity.
 
 use attach::bridge::AttachmentState;
 use status::{CapacityPlan, DriveState, Fit, StatusReport};
@@ -15,7 +16,9 @@ pub(super) fn checks(patient: &Patient) -> Vec<Finding> {
             (None, _) => Finding::unknown("drive", "not looked at", "try again"),
         }];
     };
-    vec![state(status, patient.not_served), capacity_plan(status)]
+    let mut found = vec![state(status, patient.not_served), capacity_plan(status)];
+    found.extend(parity(status));
+    found
 }
 
 /// `not_served`: what its block device does, if it is attached without a server.
@@ -63,6 +66,56 @@ fn state(status: &StatusReport, not_served: Option<AttachmentState>) -> Finding 
         ),
         state => Finding::ok("drive", format!("{state}, no errors over its life")),
     }
+}
+
+/// Whether parity can do what it is for: everything has it, and what rots is found before a second page does.
+fn parity(status: &StatusReport) -> Option<Finding> {
+    let parity = &status.parity;
+    let check = "parity";
+    let (repaired, lost) = (parity.repaired_pages_count, parity.lost_pages_count);
+    if parity.backing_failing {
+        return Some(Finding::fail(
+            check,
+            format!("{repaired} pages repaired since it was opened, more than 256 of them within an hour"),
+            "the backing is failing: move the drive to another one",
+        ));
+    }
+    if lost > 0 {
+        return Some(Finding::fail(
+            check,
+            format!("{lost} reads met pages that cannot be repaired, {repaired} pages were"),
+            "pumice check --deep names what is lost; check the backing",
+        ));
+    }
+    if repaired > 0 {
+        return Some(Finding::warn(
+            check,
+            format!("{repaired} pages repaired since it was opened: the backing loses data"),
+            "watch whether it rises; check the backing, plan to replace it",
+        ));
+    }
+    if !parity.is_on() {
+        return None;
+    }
+    if parity.segments_uncovered_count > 0 {
+        return Some(Finding::warn(
+            check,
+            format!("{} segments have no parity yet", parity.segments_uncovered_count),
+            match status.server {
+                Some(_) => "the server makes it; look again in some minutes",
+                None => "pumice serve makes it",
+            },
+        ));
+    }
+    let is_served = status.server.is_some();
+    if is_served && status.scrubs.every_seconds.is_none() {
+        return Some(Finding::warn(
+            check,
+            format!("{} of each segment, no periodic scrub", parity.form),
+            "scrub, so that damage is repaired before there is more: --scrub-every 30d",
+        ));
+    }
+    Some(Finding::ok(check, format!("{} of each segment", parity.form)))
 }
 
 /// Compares the ratio that the logical capacity requires with the ratio of the data, without fills.
@@ -133,6 +186,39 @@ mod tests {
         assert!(verdict == Verdict::Unknown && text.contains("too little data"), "{text}");
         let (verdict, text) = of(3000, 30);
         assert!(verdict == Verdict::Ok, "{text}");
+    }
+
+    #[test]
+    fn what_threatens_parity_is_named() {
+        let of = |parity: status::ParityReport, every_seconds| {
+            let scrubs = status::ScrubsReport { every_seconds, ..Default::default() };
+            let server = Some(status::ServerReport::default());
+            let report = StatusReport { parity, scrubs, server, ..StatusReport::default() };
+            super::parity(&report).map(|finding| (finding.verdict, finding.cells().concat()))
+        };
+        let none = status::ParityReport { form: "none".into(), ..Default::default() };
+        let some = || status::ParityReport { form: "1/32".into(), ..Default::default() };
+        assert_eq!(of(none, None), None);
+        assert_eq!(of(some(), Some(1.0)).expect("a finding").0, Verdict::Ok);
+        let repaired = || status::ParityReport { repaired_pages_count: 3, ..some() };
+        for (parity, verdict, says) in [
+            (some(), Verdict::Warn, "--scrub-every"),
+            (
+                status::ParityReport { segments_uncovered_count: 2, ..some() },
+                Verdict::Warn,
+                "2 segments have no parity",
+            ),
+            (repaired(), Verdict::Warn, "3 pages repaired"),
+            (status::ParityReport { lost_pages_count: 1, ..repaired() }, Verdict::Fail, "cannot be repaired"),
+            (
+                status::ParityReport { backing_failing: true, ..repaired() },
+                Verdict::Fail,
+                "backing is failing",
+            ),
+        ] {
+            let (found, text) = of(parity, None).expect("a finding");
+            assert!(found == verdict && text.contains(says), "{text}");
+        }
     }
 
     #[test]

@@ -139,6 +139,9 @@ fn drive(report: &Report) -> Option<Section> {
     row("physical used", bytes_interval(&drive.physical_used_bytes));
     row("  of it map", bytes_interval(&drive.map_bytes));
     row("smallest drive", bytes_interval(&drive.physical_size_bytes));
+    if drive.physical_parity_bytes > 0 {
+        row("  of it parity", human::bytes(drive.physical_parity_bytes));
+    }
     row("  of it reserve", human::bytes(drive.physical_reserve_bytes));
     row("  of it fixed", human::bytes(drive.physical_fixed_bytes));
     row("ratio of that drive", ratio_interval(&drive.ratio_of_size));

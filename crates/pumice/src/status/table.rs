@@ -176,6 +176,7 @@ fn space(table: &mut Values, drive: &StatusReport) {
     table.bytes("  of it repackable", drive.physical_repackable_bytes);
     table.bytes("physical reclaimable", drive.physical_reclaimable_bytes);
     table.bytes("physical free", drive.physical_free_bytes);
+    table.bytes("physical parity", drive.physical_parity_bytes);
     table.bytes("physical reserve", drive.physical_reserve_bytes);
     table.bytes("physical fixed", drive.physical_fixed_bytes);
     table.row("freed space", if drive.keep_allocated { "kept" } else { "discarded" });
@@ -350,10 +351,36 @@ fn inside(table: &mut Values, drive: &StatusReport) {
     table.count("write errors", errors.write_errors_count);
     table.count("corrupt records", errors.corrupt_records_count);
     table.count("copies not taken", errors.copies_not_taken_count.into());
-    table.count("reads a copy served", errors.corrected_reads_count);
+    table.count("reads a copy or parity served", errors.corrected_reads_count);
     table.row("all records verified", scrubbed(drive));
+    parity(table, drive);
     table.count("openings", drive.opens_count);
     table.row("open for writing", human::duration(drive.power_on_seconds as f64));
+}
+
+fn parity(table: &mut Values, drive: &StatusReport) {
+    let parity = &drive.parity;
+    let form = match parity.form.as_str() {
+        "" => UNKNOWN,
+        form => form,
+    };
+    table.row("parity", form);
+    let has_any = parity.written_bytes > 0 || parity.repaired_pages_count + parity.lost_pages_count > 0;
+    if !parity.is_on() && parity.segments_uncovered_count == 0 && !has_any {
+        return;
+    }
+    let at = |byte: Option<u64>| byte.map_or(String::new(), |byte| format!(", last at byte {byte}"));
+    table.bytes("  written since it was opened", parity.written_bytes);
+    table.count("  segments without", parity.segments_uncovered_count.into());
+    table
+        .row("  pages repaired", format!("{}{}", parity.repaired_pages_count, at(parity.last_repaired_byte)));
+    table.row(
+        "  pages that could not be",
+        format!("{}{}", parity.lost_pages_count, at(parity.last_lost_byte)),
+    );
+    if parity.backing_failing {
+        table.row("  the backing", "is failing: many pages were repaired lately");
+    }
 }
 
 /// Describes when all records were verified last.

@@ -168,6 +168,7 @@ fn two_processes_of_one_machine_are_told_apart_by_the_mark() -> Outcome {
         &["serve", &upper, "--nbd", &format!("unix:{}", drive.file("second"))][..],
         &["set-size", &upper, "128M"],
         &["set-codec", &upper, "lz4"],
+        &["set-parity", &upper, "1/32"],
         &["settle", &upper],
         &["wipe", &upper, "--yes"],
         &["format", &upper, "--sector", "4096", "--yes"],

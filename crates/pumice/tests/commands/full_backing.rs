@@ -64,6 +64,7 @@ fn on_a_full_filesystem(drive: &Drive, mounted: &str) -> Outcome {
         &["set-size", &path, "256M"],
         &["set-capacity", &path, "1G"],
         &["set-codec", &path, "lz4"],
+        &["set-parity", &path, "1/32"],
         &["settle", &path],
         &["train", &path],
     ] {

@@ -22,7 +22,8 @@ const COMMANDS: [(i32, &[&str]); 12] = [
     (1, &["sfx-nvme", "sfx", "change-cap", "-c", "50"]),
 ];
 /// As those, with an argument behind the path.
-const CHANGES: [[&str; 2]; 3] = [["set-capacity", "96M"], ["set-size", "128M"], ["set-codec", "lz4"]];
+const CHANGES: [[&str; 2]; 4] =
+    [["set-capacity", "96M"], ["set-size", "128M"], ["set-codec", "lz4"], ["set-parity", "1/32"]];
 
 /// Runs all commands with a path. Each must fail with one line that has all of `says`.
 fn all_fail(drive: &Drive, path: &str, says: &[&str]) {

@@ -75,7 +75,7 @@ fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
         (&long, "name too long"),
         ("short", "cut short"),
     ];
-    let commands: [&[&str]; 15] = [
+    let commands: [&[&str]; 16] = [
         &["status", "PATH"],
         &["status", "PATH", "--json"],
         &["capacity", "PATH"],
@@ -86,6 +86,7 @@ fn no_command_takes_for_a_drive_what_is_none() -> Outcome {
         &["set-capacity", "PATH", "1G"],
         &["set-size", "PATH", "64M"],
         &["set-codec", "PATH", "lz4"],
+        &["set-parity", "PATH", "1/16"],
         &["train", "PATH"],
         &["settle", "PATH"],
         &["settle", "PATH", "--json"],

@@ -29,11 +29,12 @@ fn what_was_done_is_done() -> Outcome {
     let other = drive.file("other");
     for json in [&[][..], &["--json"]] {
         let create = ["create", &other, "--size", "32M", "--force"];
-        let changes: [(&[&str], &str); 6] = [
+        let changes: [(&[&str], &str); 7] = [
             (&create, "created"),
             (&["set-capacity", &path, "100M"], "changed"),
             (&["set-size", &path, "64M"], "changed"),
             (&["set-codec", &path, "lz4"], "changed"),
+            (&["set-parity", &path, "1/64"], "changed"),
             (&["wipe", &path, "--yes"], "wiped"),
             (&["format", &path, "--sector", "512", "--yes"], "wiped"),
         ];

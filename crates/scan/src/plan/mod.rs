@@ -7,6 +7,7 @@ mod waf;
 use std::fmt;
 use std::str::FromStr;
 
+pub use layout::ParityForm;
 use layout::{BLOCK_BYTES, DecodeError, Geometry};
 use serde::{Deserialize, Serialize};
 
@@ -101,6 +102,15 @@ pub struct Input {
     pub physical_bytes: u64,
     /// Bytes of memory for the map cache.
     pub map_cache_bytes: u64,
+    /// Parity of the drive.
+    pub parity: ParityForm,
+}
+
+impl Input {
+    fn geometry(&self) -> Result<Geometry, DecodeError> {
+        let bytes = self.physical_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64;
+        Geometry::with_parity(bytes, None, self.parity)
+    }
 }
 
 /// A plan. Values are in bytes unless the name says otherwise.
@@ -112,6 +122,12 @@ pub struct Plan {
     pub ratio: f64,
     /// Physical size.
     pub physical_size_bytes: u64,
+    /// Share of each segment set apart for parity: `--parity` of `pumice create`.
+    #[serde(default)]
+    pub parity: String,
+    /// Part of the physical size that parity takes.
+    #[serde(default)]
+    pub physical_parity_bytes: u64,
     /// The document's settings.
     pub document: DocumentRow,
     /// Capacity to advertise: `--capacity` of `pumice create`.
@@ -176,7 +192,7 @@ const BALANCED_CLEANING_MAX: f64 = 1.0;
 /// # Errors
 /// Fails for a physical size that no drive can have.
 pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
-    let geometry = Geometry::new(input.physical_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, None)?;
+    let geometry = input.geometry()?;
     let limit = limit_bytes(&geometry, MapNeeds::default());
     // Growth of the map on a drive filled at a ratio. More live blocks allow more growth. Assuming a map of 0
     // bytes is conservative.
@@ -226,6 +242,9 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
         policy,
         ratio: input.ratio,
         physical_size_bytes: input.physical_bytes,
+        parity: input.parity.to_string(),
+        physical_parity_bytes: u64::from(geometry.segments())
+            * u64::from(geometry.segment_bytes - geometry.room_bytes()),
         document,
         logical_capacity_bytes: logical,
         differs_because: differs.then(|| difference(policy, &geometry)),
@@ -250,7 +269,7 @@ pub fn plan(input: &Input, policy: Policy) -> Result<Plan, DecodeError> {
 /// # Errors
 /// Fails for a physical size that no drive can have.
 pub fn expected_waf(input: &Input, logical_bytes: u64) -> Result<Waf, DecodeError> {
-    let geometry = Geometry::new(input.physical_bytes / BLOCK_BYTES as u64 * BLOCK_BYTES as u64, None)?;
+    let geometry = input.geometry()?;
     Ok(Waf::new(&waf::DriveModel {
         geometry: &geometry,
         ratio: input.ratio,
@@ -342,7 +361,24 @@ mod tests {
     }
 
     fn of(policy: Policy, ratio: f64, physical: u64) -> Plan {
-        plan(&Input { ratio, physical_bytes: physical, map_cache_bytes: 128 << 20 }, policy).expect("a drive")
+        with(policy, ratio, physical, ParityForm::None)
+    }
+
+    fn with(policy: Policy, ratio: f64, physical_bytes: u64, parity: ParityForm) -> Plan {
+        plan(&Input { ratio, physical_bytes, map_cache_bytes: 128 << 20, parity }, policy).expect("a drive")
+    }
+
+    #[test]
+    fn parity_leaves_less_to_advertise() {
+        let of = |form| with(Policy::Capacity, 2.0, 1 << 40, form);
+        let none = of(ParityForm::None);
+        assert_eq!((none.parity.as_str(), none.physical_parity_bytes), ("none", 0));
+        let some = of(ParityForm::Part32);
+        assert_eq!(some.parity, "1/32");
+        let share = some.physical_parity_bytes as f64 / (1_u64 << 40) as f64;
+        assert!((0.032..0.035).contains(&share), "{share}");
+        let less = some.logical_capacity_bytes as f64 / none.logical_capacity_bytes as f64;
+        assert!((0.96..0.97).contains(&less), "{less}");
     }
 
     #[test]
@@ -378,7 +414,12 @@ mod tests {
     #[test]
     fn a_plan_expects_what_its_capacity_leads_to() {
         let plan = of(Policy::Balanced, 2.4, 100 * GB);
-        let input = Input { ratio: 2.4, physical_bytes: 100 * GB, map_cache_bytes: 128 << 20 };
+        let input = Input {
+            ratio: 2.4,
+            physical_bytes: 100 * GB,
+            map_cache_bytes: 128 << 20,
+            parity: ParityForm::None,
+        };
         let full = expected_waf(&input, plan.logical_capacity_bytes).expect("a drive");
         assert!((full.total - plan.waf.total).abs() < 1e-6, "{full:?} {:?}", plan.waf);
         assert!(expected_waf(&input, plan.logical_capacity_bytes / 2).expect("a drive").total < full.total);
@@ -386,7 +427,8 @@ mod tests {
 
     #[test]
     fn a_size_that_no_drive_has_is_refused() {
-        let input = Input { ratio: 2.0, physical_bytes: 4096, map_cache_bytes: 128 << 20 };
+        let input =
+            Input { ratio: 2.0, physical_bytes: 4096, map_cache_bytes: 128 << 20, parity: ParityForm::None };
         assert!(plan(&input, Policy::Balanced).is_err());
     }
 }

@@ -331,6 +331,10 @@ async fn make(drive: &ServedDrive, change: &Change) -> Result<(), ServiceError> 
             let policy = codec.parse::<codec::Policy>()?;
             drive.set_codec(policy).await
         }
+        Change::SetParity { parity } => match parity.parse() {
+            Ok(form) => drive.set_parity(form).await,
+            Err(error) => Err(ServiceError::Refused(format!("parity '{parity}': {error}"))),
+        },
         Change::StartScrub { bytes_per_second: 0 } => {
             refused("rate must be greater than 0; stop-scrub stops a scrub")
         }

@@ -1,5 +1,5 @@
-//! Changes of a whole drive: capacity, size, codec, wipe. A drive that a server has open is changed through
-//! its admin socket. Any other is opened here.
+//! Changes of a whole drive: capacity, size, codec, parity, wipe. A drive that a server has open is changed
+//! through its admin socket. Any other is opened here.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use ask::{Change, change, find_served};
 use drive::{CreateOptions, Drive, Spawner, WipeOptions, WipeTarget, Wiped};
+use layout::ParityForm;
 use media::{AnyMedia, FileMedia, Lease, LeaseLost, Media};
 use status::StatusReport;
 use tokio::runtime::Handle;
@@ -67,6 +68,37 @@ pub fn set_codec(
         let before = inspect(path, false, spawner.clone()).await?.status().codec;
         let mut opened = open(path, &OpenSettings::default(), spawner, None).await?;
         let changed = opened.drive.set_codec(policy).await.map_err(failed);
+        let closed = opened.close().await.map_err(failed);
+        changed.and(closed)?;
+        Ok((before.to_string(), report_of(path, &opened).await))
+    })
+}
+
+/// Sets apart another share of new segments for parity, on the drive at `path`, served or not. Returns the
+/// previous form and the status afterwards.
+///
+/// # Errors
+///
+/// Errors of [`Drive::set_parity`], of opening a drive, and of reaching its server.
+pub fn set_parity(
+    path: &Path,
+    form: ParityForm,
+    spawner: Spawner,
+) -> Answer<'_, Result<(String, StatusReport), ServiceError>> {
+    Box::pin(async move {
+        if let Some(served) = find_served(path)?
+            && let Some(report) = change(path, &Change::SetParity { parity: form.to_string() })?
+        {
+            return Ok((served.parity.form, report));
+        }
+        let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
+        // Opening and closing a drive writes to it. A refused change must not.
+        let drive = inspect(path, false, spawner.clone()).await?;
+        drive.check_parity(form).map_err(failed)?;
+        let before = drive.status().parity.form;
+        drop(drive);
+        let mut opened = open(path, &OpenSettings::default(), spawner, None).await?;
+        let changed = opened.drive.set_parity(form).await.map_err(failed);
         let closed = opened.close().await.map_err(failed);
         changed.and(closed)?;
         Ok((before.to_string(), report_of(path, &opened).await))

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use ask::{MarkName, is_marked};
 use drive::{ReadCache, State, Trained};
 use host::file::absolute;
+use layout::ParityForm;
 use media::{Allocation, AnyMedia, Lease};
 use offload::Offload;
 use status::{EventKind, IoBackend, ReadCacheReport, RequestReport, ServerReport, StatusReport, shown};
@@ -301,6 +302,20 @@ impl ServedDrive {
             let before = self.gate.drive.status().codec;
             self.gate.drive.set_codec(policy).await.map_err(|source| self.failed(source))?;
             tracing::info!(drive = %shown(&self.path), %before, now = %policy, "codec");
+            Ok(())
+        })
+    }
+
+    /// Sets apart another share of new segments for parity.
+    ///
+    /// # Errors
+    ///
+    /// As for [`Drive::set_parity`].
+    pub fn set_parity(&self, form: ParityForm) -> Answer<'_, Result<(), ServiceError>> {
+        Box::pin(async move {
+            let before = self.gate.drive.status().parity.form;
+            self.gate.drive.set_parity(form).await.map_err(|source| self.failed(source))?;
+            tracing::info!(drive = %shown(&self.path), %before, now = %form, "parity");
             Ok(())
         })
     }

@@ -14,6 +14,10 @@ pub(crate) struct ErrorCounts {
     pub(crate) bad_segments: u64,
     /// Segments set aside because they hold records that cannot be read.
     pub(crate) damaged_segments: u64,
+    /// Pages repaired by parity since the drive was opened.
+    pub(crate) repaired_pages: u64,
+    /// Pages that parity could not repair since then.
+    pub(crate) lost_pages: u64,
 }
 
 impl ErrorCounts {
@@ -22,7 +26,9 @@ impl ErrorCounts {
     pub(crate) fn before_opening(status: &drive::Status) -> ErrorCounts {
         let now = ErrorCounts::from(status);
         let found = status.recovered.damaged_records_count;
-        ErrorCounts { corrupt_records: now.corrupt_records.saturating_sub(found), ..now }
+        let corrupt_records = now.corrupt_records.saturating_sub(found);
+        // What the opening has repaired, or could not, is new.
+        ErrorCounts { corrupt_records, repaired_pages: 0, lost_pages: 0, ..now }
     }
 }
 
@@ -32,6 +38,8 @@ impl From<&drive::Status> for ErrorCounts {
             corrupt_records: status.counters.corrupt_records_count,
             bad_segments: status.segments_bad_count.into(),
             damaged_segments: status.segments_damaged_count.into(),
+            repaired_pages: status.parity.repaired_pages_count,
+            lost_pages: status.parity.lost_pages_count,
         }
     }
 }

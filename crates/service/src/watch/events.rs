@@ -1,5 +1,6 @@
 //! Events of a drive, each reported once: levels of space in use, writes refused for lack of space, poison,
-//! corrupt records, segments set aside, a backing that was truncated, deleted or moved.
+//! corrupt records, repaired and lost pages, segments set aside, a backing that was truncated, deleted or
+//! moved.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -114,6 +115,11 @@ pub(crate) struct Seen {
     pub(crate) missing_bytes: u64,
     /// Where the backing is.
     pub(crate) place: BackingPlace,
+    /// Place on the backing of the page repaired last, and of the one last found to be lost.
+    pub(crate) last_repaired_byte: Option<u64>,
+    pub(crate) last_lost_byte: Option<u64>,
+    /// So many pages were repaired lately that the backing seems to fail.
+    pub(crate) backing_failing: bool,
     /// The reason, if the drive is poisoned.
     pub(crate) poisoned: Option<String>,
 }
@@ -146,6 +152,9 @@ pub(crate) struct Watcher {
     corrupt_records: Rising,
     bad_segments: Rising,
     damaged_segments: Rising,
+    repaired_pages: Rising,
+    lost_pages: Rising,
+    backing_failing: bool,
     truncated: bool,
     place: BackingPlace,
     poisoned: bool,
@@ -164,6 +173,9 @@ impl Watcher {
             corrupt_records: Rising::from(known.corrupt_records),
             bad_segments: Rising::from(known.bad_segments),
             damaged_segments: Rising::from(known.damaged_segments),
+            repaired_pages: Rising::from(known.repaired_pages),
+            lost_pages: Rising::from(known.lost_pages),
+            backing_failing: false,
             truncated: false,
             place: BackingPlace::InPlace,
             poisoned: false,
@@ -181,6 +193,7 @@ impl Watcher {
         self.check_levels(seen, &mut events);
         self.check_refusals(seen, &mut events);
         self.check_errors(seen, &mut events);
+        self.check_repairs(seen, &mut events);
         self.check_length(seen, &mut events);
         self.check_place(seen, &mut events);
         events
@@ -312,6 +325,39 @@ impl Watcher {
     }
 }
 
+/// The place of a page in words.
+fn at(byte: Option<u64>) -> String {
+    byte.map_or(String::new(), |byte| format!(", the last one at byte {byte} of the backing"))
+}
+
+impl Watcher {
+    fn check_repairs(&mut self, seen: &Seen, events: &mut Vec<Event>) {
+        if let Some(new) = self.repaired_pages.observe(seen.at, seen.errors.repaired_pages) {
+            let message = format!(
+                "pages of the backing that were lost or wrong were repaired by parity: {new} new, {} in all{}; nothing \
+                 is lost, what was on them is written elsewhere; check the backing (docs/how-to/backing-trouble.md)",
+                seen.errors.repaired_pages,
+                at(seen.last_repaired_byte)
+            );
+            events.push(seen.event(EventKind::PageRepaired, message));
+        }
+        if let Some(new) = self.lost_pages.observe(seen.at, seen.errors.lost_pages) {
+            let message = format!(
+                "pages of the backing are lost that parity cannot repair: {new}{}; {DAMAGE}",
+                at(seen.last_lost_byte)
+            );
+            events.push(seen.event(EventKind::PageLost, message));
+        }
+        if seen.backing_failing && !self.backing_failing {
+            let message = "more than 256 pages were repaired within an hour: the backing is failing; only what is on \
+                           such pages is moved, to spare it; move the drive to another backing \
+                           (docs/how-to/backing-trouble.md)";
+            events.push(seen.event(EventKind::BackingFailing, message.into()));
+        }
+        self.backing_failing = seen.backing_failing;
+    }
+}
+
 /// Counts and latest events.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
@@ -410,6 +456,30 @@ mod tests {
     }
 
     #[test]
+    fn repairs_are_reported_together_and_a_failing_backing_once() {
+        let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
+        let pages = |seconds, repaired_pages, lost_pages, backing_failing| Seen {
+            errors: ErrorCounts { repaired_pages, lost_pages, ..ErrorCounts::default() },
+            last_repaired_byte: Some(8192),
+            backing_failing,
+            ..seen(seconds)
+        };
+        let repaired = (EventKind::PageRepaired, None);
+        assert_eq!(kinds(&mut watcher, &pages(1, 0, 0, false)), []);
+        let events = watcher.observe(&pages(2, 3, 0, false));
+        assert_eq!(events.len(), 1);
+        assert!(
+            events[0].message.contains("3 new, 3 in all, the last one at byte 8192"),
+            "{}",
+            events[0].message
+        );
+        assert_eq!(kinds(&mut watcher, &pages(3, 9, 0, false)), [], "within a minute");
+        assert_eq!(kinds(&mut watcher, &pages(70, 9, 2, false)), [repaired, (EventKind::PageLost, None)]);
+        assert_eq!(kinds(&mut watcher, &pages(71, 9, 2, true)), [(EventKind::BackingFailing, None)]);
+        assert_eq!(kinds(&mut watcher, &pages(72, 9, 2, true)), []);
+    }
+
+    #[test]
     fn a_truncated_backing_is_reported_once_until_it_is_whole_again() {
         let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
         let missing = |missing_bytes| Seen { missing_bytes, ..seen(1) };
@@ -450,7 +520,12 @@ mod tests {
     #[test]
     fn whatever_is_wrong_the_event_says_what_to_do_while_the_drive_is_served() {
         let mut watcher = Watcher::new(WarnAt::default(), ErrorCounts::default());
-        let errors = ErrorCounts { corrupt_records: 1, bad_segments: 1, damaged_segments: 1 };
+        let errors = ErrorCounts {
+            corrupt_records: 1,
+            bad_segments: 1,
+            damaged_segments: 1,
+            ..ErrorCounts::default()
+        };
         let wrong = Seen {
             used_percent: 99.0,
             out_of_space: true,

@@ -251,6 +251,9 @@ impl Watched {
             errors: ErrorCounts::from(status),
             missing_bytes: memory.missing_bytes,
             place: memory.place,
+            last_repaired_byte: status.parity.last_repaired_byte,
+            last_lost_byte: status.parity.last_lost_byte,
+            backing_failing: status.parity.is_failing,
             poisoned: match &status.state {
                 State::Poisoned(why) => Some(why.clone()),
                 _ => None,
@@ -344,6 +347,7 @@ fn log(path: &Path, event: &Event) {
         EventKind::SpaceWarning
         | EventKind::WritesHeld
         | EventKind::BadSegment
+        | EventKind::PageRepaired
         | EventKind::BackingRestored
         | EventKind::BackingMoved
         | EventKind::Unknown => {
@@ -355,6 +359,8 @@ fn log(path: &Path, event: &Event) {
         | EventKind::Poisoned
         | EventKind::CorruptRecord
         | EventKind::DamagedSegment
+        | EventKind::PageLost
+        | EventKind::BackingFailing
         | EventKind::BackingTruncated
         | EventKind::BackingDeleted => {
             tracing::error!(%drive, event = name, used_percent = used, level_percent = level, "{message}");

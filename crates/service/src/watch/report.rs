@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use drive::{Drive, State, Status};
+use drive::{Drive, ParityStatus, State, Status};
 use layout::ScrubMark;
 use media::AnyMedia;
 use status::{
     BackingPlace, BackingReport, CacheReport, CleaningReport, CriticalWarning, DriveState, ErrorReport,
-    NoTime, RecentlyWritten, RecoveryReport, ScrubsReport, StatusReport, TimeToFull, Warning, WearReport,
-    WearSource, unix_seconds_now,
+    NoTime, ParityReport, RecentlyWritten, RecoveryReport, ScrubsReport, StatusReport, TimeToFull, Warning,
+    WearReport, WearSource, unix_seconds_now,
 };
 
 use crate::watch::backing::Prober;
@@ -23,10 +23,10 @@ const SERIAL_DIGITS: usize = 16;
 /// 207).
 const DATA_UNIT_BYTES: u64 = 512_000;
 
-/// Space that host data and map may fill: physical size without the reserve, fixed areas and the space lost
-/// in segments set aside. It is the sum of used, reclaimable and free space.
+/// Space that host data and map may fill: physical size without parity, the reserve, fixed areas and the
+/// space lost in segments set aside. It is the sum of used, reclaimable and free space.
 pub(crate) fn limit_bytes(status: &Status) -> u64 {
-    let kept = status.physical_reserve_bytes + status.physical_fixed_bytes;
+    let kept = status.physical_parity_bytes + status.physical_reserve_bytes + status.physical_fixed_bytes;
     status.physical_size_bytes.saturating_sub(kept)
 }
 
@@ -85,6 +85,7 @@ pub(crate) fn report(
         physical_repackable_bytes: status.physical_repackable_bytes,
         physical_reclaimable_bytes: status.physical_reclaimable_bytes,
         physical_free_bytes: status.physical_free_bytes,
+        physical_parity_bytes: status.physical_parity_bytes,
         physical_reserve_bytes: status.physical_reserve_bytes,
         physical_fixed_bytes: status.physical_fixed_bytes,
         keep_allocated,
@@ -146,6 +147,7 @@ pub(crate) fn report(
             copies_not_taken_count: status.copies_not_taken_count,
             unclean_opens_count: counters.unclean_opens_count,
         },
+        parity: parity(&status.parity),
         recovery: RecoveryReport {
             clean: status.recovered.clean,
             packs_count: status.recovered.packs_count,
@@ -159,6 +161,20 @@ pub(crate) fn report(
     };
     report.estimate();
     report
+}
+
+/// Reports what parity a drive has, and what was repaired by it.
+fn parity(status: &ParityStatus) -> ParityReport {
+    ParityReport {
+        form: status.form.to_string(),
+        segments_uncovered_count: status.uncovered_segments_count,
+        repaired_pages_count: status.repaired_pages_count,
+        lost_pages_count: status.lost_pages_count,
+        written_bytes: status.written_bytes,
+        last_repaired_byte: status.last_repaired_byte,
+        last_lost_byte: status.last_lost_byte,
+        backing_failing: status.is_failing,
+    }
 }
 
 /// Reports when the records of a drive were verified.
@@ -231,7 +247,9 @@ pub(crate) fn assess(report: &mut StatusReport, backing: BackingReport, warn_at:
         || report.errors.copies_not_taken_count > 0
         || report.backing.missing_bytes > 0
         || report.backing.place == BackingPlace::Deleted
-        || report.backing.unreliable();
+        || report.backing.unreliable()
+        || report.parity.lost_pages_count > 0
+        || report.parity.backing_failing;
     report.critical_warning = CriticalWarning::of(&[
         (Warning::Space, 100.0 * report.physical_used_ratio >= f64::from(warn_at.critical())),
         (Warning::Temperature, report.backing.too_hot()),

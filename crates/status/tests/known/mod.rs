@@ -115,6 +115,9 @@ pub(crate) fn known() -> StatusReport {
         run.reason = Some("x".into());
     }
     report.incarnation = Some(1);
+    report.parity.form = "1/32".into();
+    report.parity.last_repaired_byte = Some(1);
+    report.parity.last_lost_byte = Some(1);
     report.stored_compression_ratio = Some(1.0);
     report.expected_compression_ratio = Some(1.0);
     report.recently_written.window_seconds = Some(1.0);

@@ -27,6 +27,7 @@ mod odd_paths;
 mod offload;
 mod opening;
 mod other_file;
+mod parity;
 mod privileges;
 mod project;
 mod refusals;

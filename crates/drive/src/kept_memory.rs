@@ -40,6 +40,8 @@ pub enum Verdict {
     Over,
     /// It cannot be used, and what only it holds is lost. Nothing was written.
     Refused,
+    /// It proves that something durable is missing on the backing, and nothing else does. Nothing was written.
+    Contradicts,
     /// Three openings with it came to no end. It is tried again once it [has rested](KeptMemory::has_rested).
     Stuck,
 }

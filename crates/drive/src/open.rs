@@ -3,6 +3,7 @@ pub(crate) mod copies;
 pub(crate) mod create;
 pub(crate) mod far;
 pub(crate) mod left_memory;
+pub(crate) mod lost_end;
 pub(crate) mod owner;
 pub(crate) mod recovery;
 pub(crate) mod replay;

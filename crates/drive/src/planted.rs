@@ -67,6 +67,8 @@ pub enum PlantedBug {
     OtherRunTaken,
     /// An opening uses packs of a memory that the newest checkpoint has made unnecessary.
     CutOverlooked,
+    /// An opening does not believe a memory what was on the backing.
+    MemoryProvesNothing,
     /// An opening writes the packs of a memory before it knows whether the log leads to them.
     WrittenUnjudged,
     /// A sealed pack keeps the memory of an open one, and is counted by what it contains.

@@ -11,6 +11,7 @@
 //! 152  8  number of the newest sealed pack
 //! 160  8  1: something that was acknowledged is missing here
 //! 168  8  entropy of the run that used it on another backing, or 0
+//! 176  8  everything up to the pack with this number is durable; 0 of an older program
 //! then, from 4096 on, 64 bytes for each unit:
 //!   0  8  state: sequence number << 2 | kind
 //!   8  8  of the host's open pack: bytes used | records << 32
@@ -51,6 +52,9 @@ pub const LAPSED_AT: usize = 160;
 
 /// Offset of the entropy of the run that used the memory on another backing, or 0.
 pub const USED_ELSEWHERE_AT: usize = 168;
+
+/// Offset of the number up to which all packs are durable.
+pub const DURABLE_AT: usize = 176;
 
 /// State of a unit where nothing begins.
 pub const FREE: u64 = 0;
@@ -144,6 +148,8 @@ pub struct RunMemory<'a> {
     pub has_lapsed: bool,
     /// Entropy of the run that used it on another backing, or 0.
     pub used_elsewhere: u64,
+    /// Everything up to the pack with this number is durable. 0 of an older program.
+    pub durable: u64,
     /// In the order of their numbers, which are distinct.
     pub sealed: Vec<SealedInMemory<'a>>,
     /// The host's open pack, if it has records.
@@ -212,6 +218,7 @@ impl<'a> RunMemory<'a> {
             sequence: u64_at(b, SEQUENCE_AT),
             has_lapsed: u64_at(b, LAPSED_AT) != 0,
             used_elsewhere: u64_at(b, USED_ELSEWHERE_AT),
+            durable: u64_at(b, DURABLE_AT),
             sealed: Vec::new(),
             open: None,
         };

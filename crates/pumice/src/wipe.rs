@@ -140,8 +140,8 @@ pub(crate) fn erase(path: &Path, options: WipeOptions, how: &Erasing) -> Result<
     }
     if wiped.may_come_back {
         bail!(
-            "{}: wiped, but the backing took one copy of the superblock only: if that is lost, what was on it may come \
-             back",
+            "{}: wiped, but the backing did not take every copy of the superblock: if the others are lost, what was \
+             on it may come back",
             shown(path)
         );
     }

@@ -4,6 +4,9 @@
 //! would turn an older copy of a drive into a damaged one. So roll-forward reads the backing with the packs
 //! of the memory at their places, which lets it follow the log as if they had been written. A memory is used
 //! whole or refused.
+//!
+//! It also proves what was there: whatever it counts as sealed and does not hold any more was written to the
+//! backing, and the machine has not been restarted since. See [`Proven`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -31,10 +34,30 @@ pub(crate) struct LeftMemory {
     left: Left,
     /// Number of the newest pack that the log must reach.
     newest: u64,
+    proven: Proven,
+    /// Something that was acknowledged is missing in it.
+    has_lapsed: bool,
     pub(crate) packs: LeftPacks,
     /// `None` if the opening is for reading, or the memory is elsewhere.
     #[expect(dead_code, reason = "it is dropped when the opening ends")]
     attempt: Option<Attempt>,
+}
+
+/// What a memory says of the packs that it does not hold, by their numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Proven {
+    /// Everything up to this one was written.
+    pub(crate) written: u64,
+    /// Everything up to this one is durable.
+    pub(crate) durable: u64,
+}
+
+/// What was found among the memories.
+pub(crate) struct Found {
+    /// The one to use.
+    pub(crate) left: Option<LeftMemory>,
+    /// Why that of a run that had the drive on another backing is of no use here.
+    pub(crate) passed_over: Option<String>,
 }
 
 /// Packs of a memory, at their places.
@@ -46,18 +69,20 @@ pub(crate) struct LeftPacks {
 }
 
 impl LeftMemory {
-    /// Finds among the memories the one that the newest run of this drive left. `None` if there is none, or
-    /// if nothing of it is needed any more.
+    /// Finds among the memories the one that the newest run of this drive left. None if there is none, or if
+    /// nothing of it is needed any more.
     ///
     /// # Errors
     ///
-    /// [`Error::LeftMemory`] if one is there and must not be used, or if one is needed and there is none.
+    /// [`Error::LeftMemory`] if one is there and must not be used, or if one is needed and there is none;
+    /// [`Error::Damaged`] if one knows a durable checkpoint that is missing.
     pub(crate) fn find(
         options: &OpenOptions,
         superblock: &Superblock,
         checkpoint: &Checkpoint,
-    ) -> Result<Option<LeftMemory>, Error> {
+    ) -> Result<Found, Error> {
         let (mut refusal, mut elsewhere, mut own) = (None, None, None);
+        let (mut passed_over, mut damage) = (None, None);
         for left @ Left { memory: kept, is_elsewhere } in &options.left_memories {
             let judged = |verdict| {
                 if !is_elsewhere && (!options.read_only || verdict != Verdict::Over) {
@@ -108,6 +133,15 @@ impl LeftMemory {
                 // checkpoint of its run may be there, and be unreadable just now.
                 continue;
             }
+            if is_of_newest_run && memory.checkpoint > checkpoint.number && !is_elsewhere {
+                judged(Verdict::Contradicts);
+                damage = Some(format!(
+                    "the newest checkpoint found is {}, but the memory of the killed server knows checkpoint {}: the \
+                     backing is damaged, or an older copy",
+                    checkpoint.number, memory.checkpoint
+                ));
+                continue;
+            }
             match Self::of(left, &memory, superblock, checkpoint, options.planted) {
                 Ok(_) if memory.openings >= OPENINGS_MAX && !is_elsewhere && !kept.has_rested() => {
                     judged(Verdict::Stuck);
@@ -117,7 +151,7 @@ impl LeftMemory {
                 }
                 Ok(left) if *is_elsewhere => elsewhere = Some(left),
                 Ok(left) => own = Some((left, memory.openings)),
-                Err(_) if *is_elsewhere => {}
+                Err(why) if *is_elsewhere => passed_over = Some(why),
                 Err(why) => {
                     judged(Verdict::Refused);
                     refusal = Some(why);
@@ -126,17 +160,24 @@ impl LeftMemory {
         }
         if let Some((left, openings)) = own {
             if options.read_only {
-                return Ok(Some(left));
+                return Ok(Found { left: Some(left), passed_over: None });
             }
             let attempt =
                 Attempt::begin(&left.left.memory, openings).map_err(|error| left.not_written(&error))?;
-            return Ok(Some(LeftMemory { attempt: Some(attempt), ..left }));
+            let left = Some(LeftMemory { attempt: Some(attempt), ..left });
+            return Ok(Found { left, passed_over: None });
+        }
+        if let Some(damage) = damage {
+            return Err(Error::Damaged(damage));
         }
         let is_needed = options.needs_memory && !checkpoint.clean && !checkpoint.written_through;
         if refusal.is_none() && elsewhere.is_none() && is_needed {
             refusal = Some("the last server did not close the drive, and its memory is gone".to_owned());
         }
-        refusal.map_or(Ok(elsewhere), |why| Err(Error::LeftMemory(why)))
+        match refusal {
+            Some(why) => Err(Error::LeftMemory(why)),
+            None => Ok(Found { left: elsewhere, passed_over }),
+        }
     }
 
     /// Returns whether the newest run left a memory on this machine, and none was found.
@@ -163,9 +204,15 @@ impl LeftMemory {
             let (newest, cut) = (memory.newest(), checkpoint.sequence);
             return Err(format!("it ends with pack {newest}, the checkpoint is behind pack {cut}"));
         }
+        // What is not durable may be neither here nor there.
+        let durable_max = memory.sealed.iter().map(|pack| pack.header.durable).max().unwrap_or(0);
+        let durable = memory.durable.max(durable_max).min(memory.newest());
         if memory.has_lapsed {
-            return Err("it was too small for all that waited for the backing".into());
+            let proven = Proven { written: durable, durable };
+            let (left, newest, packs) = (left.clone(), memory.newest(), LeftPacks::default());
+            return Ok(LeftMemory { left, newest, proven, has_lapsed: true, packs, attempt: None });
         }
+        let proven = Proven { written: memory.newest(), durable };
         let geometry = superblock.geometry;
         let mut packs = BTreeMap::new();
         let mut unannounced = BTreeMap::new();
@@ -209,12 +256,22 @@ impl LeftMemory {
             return Err("two packs in it have one place".into());
         }
         let packs = LeftPacks { by_position: Arc::new(packs), unannounced };
-        Ok(LeftMemory { left: left.clone(), newest, packs, attempt: None })
+        Ok(LeftMemory { left: left.clone(), newest, proven, has_lapsed: false, packs, attempt: None })
     }
 
     /// Returns whether the memory may be passed over: it is of a run that had the drive on another backing.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.left.is_elsewhere
+    }
+
+    /// What the memory proves. Nothing with the planted mistake.
+    pub(crate) fn proven(&self, planted: Planted) -> Option<Proven> {
+        (!planted.has(PlantedBug::MemoryProvesNothing)).then_some(self.proven)
+    }
+
+    /// Nothing but the memory shows that something durable is missing.
+    pub(crate) fn contradicts(&self) {
+        self.left.memory.judged(Verdict::Contradicts);
     }
 
     /// Everything in the memory is on the backing, and the next checkpoint is that of this run. If it is of
@@ -256,6 +313,10 @@ impl LeftMemory {
     }
 
     fn taken(&self, tail: &Tail) -> Result<(), Error> {
+        if self.has_lapsed {
+            let why = "it was too small for all that waited for the backing";
+            return Err(Error::LeftMemory(why.into()));
+        }
         if tail.sequence < self.newest {
             return Err(Error::LeftMemory(format!(
                 "it ends with pack {}, the log on the backing leads to pack {}",

@@ -11,7 +11,8 @@ use crate::error::Error;
 use crate::medium::load::Bounds;
 use crate::medium::write_out::bad_segments_max;
 use crate::open::far::{must_be_here, note_of};
-use crate::open::left_memory::{LeftMemory, WithMemory, header_of};
+use crate::open::left_memory::{Found, LeftMemory, LeftPacks, Proven, WithMemory, header_of};
+use crate::open::lost_end::lost_end;
 use crate::open::replay::{DamagedPack, LoggedChange, MendedPack, PackPlace, Reader, Tail};
 use crate::open::rewrite::{Doubted, NotTaken, Rewritten, rewrite};
 use crate::open::slots::{NewestCheckpoint, find_successor, must_allow_writing, must_hold, read_checkpoint};
@@ -72,7 +73,11 @@ impl<M: Media> Drive<M> {
                 must_be_here(&*media, &superblock, &found.checkpoint).await?;
             }
         }
-        let (left, with_memory, tail) = read_with_memory(&media, &superblock, &found, &options).await?;
+        let LogRead { left, passed_over, with_memory, mut tail } =
+            read_with_memory(&media, &superblock, &found, &options).await?;
+        if start_lost && tail.damage.is_none() && left.is_none() {
+            tail.damage = lost_end(&*media, &superblock, &found, &tail).await;
+        }
         let forgets = options.planted.has(PlantedBug::OlderCheckpointAccepted);
         let unread = found.unread.take().filter(|_| !accepts && !forgets);
         if let Some(error) = unread.as_ref().filter(|_| may_be_older(&found, &tail)) {
@@ -120,6 +125,9 @@ impl<M: Media> Drive<M> {
         core.counters.opens_count += u64::from(!options.read_only);
         core.note_damaged(&tail.damaged);
         core.note_mended(&tail.mended);
+        if let Some(why) = passed_over {
+            core.note_passed_over(&why);
+        }
         if let Some(fault) = core.roll_forward(&checkpoint, tail.changes, recovery_bytes_max(&options))? {
             if !accepts {
                 return Err(unread.unwrap_or(Error::Corrupt(fault)));
@@ -213,37 +221,74 @@ impl<M: Media> Drive<M> {
     }
 }
 
+/// What was read of the log.
+struct LogRead<M> {
+    /// The memory that was used.
+    left: Option<LeftMemory>,
+    /// Why that of a run that had the drive on another backing was not.
+    passed_over: Option<String>,
+    with_memory: WithMemory<M>,
+    tail: Tail,
+}
+
 /// Reads the log, with the memory that the newest run left, if there is one.
 async fn read_with_memory<M: Media>(
     media: &Arc<M>,
     superblock: &Superblock,
     found: &NewestCheckpoint,
     options: &OpenOptions,
-) -> Result<(Option<LeftMemory>, WithMemory<M>, Tail), Error> {
+) -> Result<LogRead<M>, Error> {
     let accepts = options.read_only && options.accept_damage;
     // It may be of the checkpoint that could not be read.
     let refused = |error| found.unread.clone().unwrap_or(error);
-    let mut left = match LeftMemory::find(options, superblock, &found.checkpoint) {
-        Err(_) if accepts => None,
-        left => left.map_err(refused)?,
+    let with = |packs: LeftPacks| WithMemory { media: media.clone(), packs };
+    let (mut missed, mut contradicts) = (None, None);
+    let Found { mut left, mut passed_over } = match LeftMemory::find(options, superblock, &found.checkpoint) {
+        Err(error) if accepts => {
+            missed = Some(error).filter(|error| matches!(error, Error::Damaged(_)));
+            Found { left: None, passed_over: None }
+        }
+        found => found.map_err(refused)?,
     };
-    loop {
-        let packs = left.as_ref().map(|left| left.packs.clone()).unwrap_or_default();
-        let with_memory = WithMemory { media: media.clone(), packs };
+    if let Some(memory) = left.take() {
+        let with_memory = with(memory.packs.clone());
         if options.planted.has(PlantedBug::WrittenUnjudged) && !options.read_only {
             with_memory.write_all().await?;
         }
-        let tail = read_log(&with_memory, superblock, found, options.planted).await?;
-        match &left {
-            // The drive without it is all that is wanted.
-            Some(memory) if (accepts || memory.is_elsewhere()) && !memory.is_taken(&tail) => left = None,
-            Some(memory) if tail.damage.is_none() => {
-                memory.must_be_taken(&tail).map_err(refused)?;
-                return Ok((left, with_memory, tail));
+        let proven = memory.proven(options.planted);
+        let mut tail = read_log(&with_memory, superblock, found, (proven, options.planted)).await?;
+        let missing = tail.missed_by_memory.take().and_then(|missing| Some((missing, tail.damage.take()?)));
+        let is_durable = |missing| proven.is_some_and(|proven| missing <= proven.durable);
+        match missing {
+            None if tail.damage.is_some() && !accepts && !memory.is_elsewhere() => {
+                return Ok(LogRead { left: Some(memory), passed_over, with_memory, tail });
             }
-            _ => return Ok((left, with_memory, tail)),
+            None if memory.is_taken(&tail) => {
+                return Ok(LogRead { left: Some(memory), passed_over, with_memory, tail });
+            }
+            // The drive without it is all that is wanted.
+            _ if memory.is_elsewhere() => {
+                let why = missing.map(|(_, why)| why).or(tail.damage);
+                passed_over = Some(why.unwrap_or_else(|| "the log does not lead to its packs".into()));
+            }
+            missing => {
+                let damage = missing.filter(|(missing, _)| is_durable(*missing)).map(|(_, why)| why);
+                if !accepts && damage.is_none() {
+                    memory.must_be_taken(&tail).map_err(refused)?;
+                }
+                missed = damage
+                    .map(|why| Error::Damaged(format!("{why}: the backing is damaged, or an older copy")));
+                contradicts = Some(memory);
+            }
         }
     }
+    let with_memory = with(LeftPacks::default());
+    let mut tail = read_log(&with_memory, superblock, found, (None, options.planted)).await?;
+    if let Some(Error::Damaged(why)) = missed.filter(|_| tail.damage.is_none()) {
+        contradicts.iter().for_each(LeftMemory::contradicts);
+        tail.damage = Some(why);
+    }
+    Ok(LogRead { left: None, passed_over, with_memory, tail })
 }
 
 /// Reads the log after the checkpoint that was found, and what shows that a newer one is missing.
@@ -251,12 +296,12 @@ async fn read_log<M: Media>(
     media: &WithMemory<M>,
     superblock: &Superblock,
     found: &NewestCheckpoint,
-    planted: Planted,
+    (proven, planted): (Option<Proven>, Planted),
 ) -> Result<Tail, Error> {
     let checkpoint = &found.checkpoint;
     let mut reader = Reader::new(media, Bounds::of(superblock), checkpoint);
     reader.unannounced.clone_from(&media.packs.unannounced);
-    reader.planted = planted;
+    (reader.proven, reader.planted) = (proven, planted);
     let mut tail = reader.tail(checkpoint).await?;
     tracing::debug!(
         checkpoint = checkpoint.number,
@@ -521,6 +566,16 @@ impl Core {
                 ),
             });
         }
+    }
+
+    /// Says that what a killed server had acknowledged on another backing is not here.
+    fn note_passed_over(&mut self, why: &str) {
+        let note = format!(
+            "a server was killed that had this drive on another backing, and its memory does not fit this one, which \
+             is an older copy or damaged: {why}"
+        );
+        tracing::warn!("{note}");
+        self.note(note);
     }
 
     /// Notes copies that were not found. Opening for writing, where that is possible, writes the superblock

@@ -15,6 +15,7 @@ use space::PACK_HARD_BYTES;
 
 use crate::error::Error;
 use crate::medium::load::Bounds;
+use crate::open::left_memory::Proven;
 use crate::planted::{Planted, PlantedBug};
 
 mod mending;
@@ -72,6 +73,8 @@ pub(crate) struct Tail {
     pub(crate) bytes: u64,
     /// A pack is missing that was once durable: which one, and the proof.
     pub(crate) damage: Option<String>,
+    /// The proof is the word of a memory: which pack is missing.
+    pub(crate) missed_by_memory: Option<u64>,
     /// Packs of which data was damaged after they were durable.
     pub(crate) damaged: Vec<DamagedPack>,
     /// Packs in the headers of which a bit flipped after they were durable.
@@ -79,6 +82,8 @@ pub(crate) struct Tail {
     /// There are packs behind the first missing one. A crash leaves such a gap. So does a failed write of a
     /// pack: then a newer checkpoint replaced that pack before anything behind it was reported durable.
     pub(crate) goes_on: bool,
+    /// Places where the log may go on, behind all that was found: segments and offsets.
+    pub(crate) ends: Vec<(u32, u32)>,
 }
 
 /// A pack that was found. If it is read again with other contents, the medium showed something else before.
@@ -176,6 +181,8 @@ pub(crate) struct Reader<'a, M> {
     taken: u64,
     /// Segments that nothing in the log names, by the number of their first pack.
     pub(crate) unannounced: BTreeMap<u64, (Head, NextSegment)>,
+    /// What the memory of the newest run says.
+    pub(crate) proven: Option<Proven>,
     pub(crate) planted: Planted,
 }
 
@@ -207,6 +214,7 @@ impl<'a, M: Media> Reader<'a, M> {
             needed: checkpoint.durable,
             taken: checkpoint.sequence,
             unannounced: BTreeMap::new(),
+            proven: None,
             planted: Planted::default(),
         }
     }
@@ -214,6 +222,12 @@ impl<'a, M: Media> Reader<'a, M> {
     /// Reads from a checkpoint's cut on.
     pub(crate) async fn tail(mut self, checkpoint: &Checkpoint) -> Result<Tail, Error> {
         let mut tail = Tail { sequence: checkpoint.sequence, vouched: checkpoint.durable, ..Tail::default() };
+        self.read(checkpoint, &mut tail).await?;
+        tail.ends = self.ends();
+        Ok(tail)
+    }
+
+    async fn read(&mut self, checkpoint: &Checkpoint, tail: &mut Tail) -> Result<(), Error> {
         // Everything up to here was durable.
         let mut durable = checkpoint.durable;
         loop {
@@ -231,26 +245,26 @@ impl<'a, M: Media> Reader<'a, M> {
                     if !is_whole && durable < wanted && !self.planted.has(PlantedBug::TornPackTaken) {
                         match self.vouched(checkpoint, wanted, Seek::Newest, &mut tail.goes_on).await? {
                             Some(Proof { durable: Some(up_to), .. }) => durable = up_to,
-                            Some(Proof { why, durable: None }) => {
+                            Some(Proof { why, durable: None, .. }) => {
                                 tail.damage = Some(why);
-                                return Ok(tail);
+                                return Ok(());
                             }
-                            None => return Ok(tail),
+                            None => return Ok(()),
                         }
                         // That was about the packs behind this one.
                         tail.goes_on = false;
                     }
                     let Peeked::Pack(pack) = std::mem::take(&mut self.cursors[i].next) else {
-                        return Ok(tail);
+                        return Ok(());
                     };
                     match if is_whole { None } else { self.remade(wanted).await } {
                         Some(remade) => remade,
                         None => pack,
                     }
                 }
-                None => match self.missing(checkpoint, wanted, &mut durable, &mut tail).await? {
+                None => match self.missing(checkpoint, wanted, &mut durable, tail).await? {
                     Some(pack) => pack,
-                    None => return Ok(tail),
+                    None => return Ok(()),
                 },
             };
             self.taken = wanted;
@@ -260,11 +274,11 @@ impl<'a, M: Media> Reader<'a, M> {
                     "pack {wanted} knows checkpoint {}, the newest found is {}",
                     pack.header.checkpoint, checkpoint.number
                 ));
-                return Ok(tail);
+                return Ok(());
             }
             if pack.malformed {
                 tail.damage = Some(format!("pack {wanted} is whole, but tells what cannot be"));
-                return Ok(tail);
+                return Ok(());
             }
             tail.checkpoint_vouched |= pack.header.checkpoint == checkpoint.number;
             tail.take(pack);
@@ -284,7 +298,7 @@ impl<'a, M: Media> Reader<'a, M> {
             return Ok(None);
         }
         let proof = self.vouched(checkpoint, wanted, Seek::Any, &mut tail.goes_on).await?;
-        let Some(Proof { why, durable: proven }) = proof else { return Ok(None) };
+        let Some(Proof { why, durable: proven, is_of_memory }) = proof else { return Ok(None) };
         if let Some(proven) = proven
             && let Some(pack) = self.remade(wanted).await
         {
@@ -301,7 +315,21 @@ impl<'a, M: Media> Reader<'a, M> {
             return Ok(Some(pack));
         }
         tail.damage = Some(why);
+        tail.missed_by_memory = is_of_memory.then_some(wanted);
         Ok(None)
+    }
+
+    /// Returns where the heads may go on.
+    fn ends(&self) -> Vec<(u32, u32)> {
+        let mut ends = Vec::new();
+        for cursor in &self.cursors {
+            if cursor.current.is_some() && cursor.offset < cursor.room {
+                ends.push((cursor.current.segment, cursor.offset));
+            }
+            ends.extend(cursor.promised.iter().map(|next| (next.segment, 0)));
+        }
+        ends.retain(|(segment, _)| *segment < self.geometry.segments());
+        ends
     }
 
     /// Returns at which cursor the pack with this number is, and whether it is whole.

@@ -470,6 +470,11 @@ impl Log {
         self.geometry = geometry;
     }
 
+    /// Returns what a pack that is sealed now calls durable.
+    fn durable_told(&self) -> u64 {
+        self.durable.min(self.durable_max.unwrap_or(u64::MAX))
+    }
+
     /// Seals the open pack of a head, if there is one: it is numbered and put in the outbox.
     pub(crate) fn seal(&mut self, head: Head, segments: &mut Segments) {
         if head == Head::Host && std::mem::take(&mut self.cleaning_first) {
@@ -478,7 +483,7 @@ impl Log {
         let Some(mut open) = self.heads[head as usize].open.take() else { return };
         self.cleaning_first &= head != Head::Cleaning;
         self.sequence += 1;
-        let durable = self.durable.min(self.durable_max.unwrap_or(u64::MAX));
+        let durable = self.durable_told();
         assert!(durable < self.sequence, "a pack vouches for itself");
         self.vouched = durable;
         if open.records > 0 {

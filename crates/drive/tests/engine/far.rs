@@ -148,6 +148,42 @@ fn a_drive_that_lost_its_start_opens_whole_and_writes_it_again() {
     }
 }
 
+/// On a small drive the first segments, and so the newest log, may be lost with the start.
+#[test]
+fn a_start_that_takes_the_end_of_the_log_with_it_is_damage() {
+    let geometry = Geometry::without_far(SIZE, None).expect("sizes");
+    let first = geometry.segments_offset();
+    for closes in [false, true] {
+        let (media, drive) = created(SIZE, SIZE);
+        run(drive.write(0, &random(7, BLOCK as usize), false)).expect("write");
+        run(drive.flush()).expect("flush");
+        run(drive.checkpoint()).expect("checkpoint");
+        let image = Image::of(&media);
+        let before = image.packs().len();
+        run(drive.write(BLOCK, &random(8, BLOCK as usize), false)).expect("write");
+        run(drive.flush()).expect("flush");
+        let packs = image.packs();
+        let (last, header) = packs.last().expect("packs");
+        assert!(packs.len() > before && *last < first + MIB, "{packs:?}");
+        let end = last + u64::from(header.len);
+        if closes {
+            run(drive.close()).expect("close");
+        }
+        drop(drive);
+        lose(&media, end);
+        if closes {
+            // Nothing can have come after.
+            drop(look(&media).expect("a drive that was closed"));
+            continue;
+        }
+        let why = refused(&media);
+        assert!(why.contains("the newest log may have been in what is lost"), "{why}");
+        let accepts = OpenOptions { read_only: true, accept_damage: true, ..OpenOptions::new(9, spawner()) };
+        let drive = run(Drive::open(erased(media.clone()), accepts)).expect("what is left");
+        assert!(matches!(drive.status().state, drive::State::Damaged(_)), "{:?}", drive.status().state);
+    }
+}
+
 #[test]
 fn a_drive_without_far_copies_is_gone_with_its_start() {
     let media = Arc::new(MemoryMedia::new(SIZE));

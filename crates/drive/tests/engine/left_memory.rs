@@ -5,11 +5,12 @@ use std::io;
 use std::sync::Arc;
 
 use drive::{Drive, Error, KeptMemory, Left, MEMORY_SHAPE, OpenOptions, Verdict};
-use layout::memory::{CHECKPOINT_AT, LAPSED_AT, OPENINGS_AT};
+use layout::memory::{CHECKPOINT_AT, DURABLE_AT, LAPSED_AT, OPENINGS_AT};
 use media::{Arena, IoBuf, Media, MemoryMedia};
 use parking_lot::Mutex;
 
 use crate::common::{Erased, create_options, erased, run, spawner};
+use crate::image::Image;
 
 const BLOCK: u64 = 4096;
 const SIZE: u64 = 32 << 20;
@@ -125,6 +126,27 @@ fn killed() -> (Arc<MemoryMedia>, Arc<MemoryMedia>, Left) {
     (media, older, left)
 }
 
+/// Why a drive is damaged that lacks what a memory says was durable. Nothing is written, and whoever accepts
+/// the damage sees what is left.
+fn damaged(media: &Arc<MemoryMedia>, left: &Left) -> String {
+    let before = bytes(media);
+    let kept =
+        Arc::new(Kept { bytes: left.memory.bytes().expect("bytes").into(), verdict: Mutex::default() });
+    let Err(Error::Damaged(why)) = open(media, 2, &memory(), &lefts(&[&kept])).map(drop) else {
+        panic!("it was opened")
+    };
+    assert_eq!(*kept.verdict.lock(), Some(Verdict::Contradicts));
+    let mut options = OpenOptions { read_only: true, ..OpenOptions::new(2, spawner()) };
+    options.left_memories = lefts(&[&kept]);
+    let looked = run(Drive::open(erased(media.clone()), options.clone())).map(drop);
+    assert_eq!(looked, Err(Error::Damaged(why.clone())));
+    options.accept_damage = true;
+    let drive = run(Drive::open(erased(media.clone()), options)).expect("what is left");
+    assert!(matches!(drive.status().state, drive::State::Damaged(_)), "{:?}", drive.status().state);
+    assert!(before[..] == bytes(media)[..], "something was written");
+    why
+}
+
 fn refused(media: &Arc<MemoryMedia>, left: &Left) -> String {
     let before = bytes(media);
     let Err(Error::LeftMemory(why)) = open(media, 2, &memory(), std::slice::from_ref(left)).map(drop) else {
@@ -171,10 +193,25 @@ fn a_look_sees_it_and_writes_nothing() {
 #[test]
 fn an_older_copy_of_the_drive_is_not_written_to() {
     let (media, older, left) = killed();
-    let why = refused(&older, &left);
-    assert!(why.contains("the log on the backing"), "{why}");
+    let why = damaged(&older, &left);
+    assert!(why.contains("or an older copy"), "{why}");
     let drive = open(&media, 3, &memory(), &[left]).expect("opened");
     holds(&drive, 295..310, 3);
+}
+
+/// As a disk leaves it that lost its cache.
+#[test]
+fn a_backing_that_lacks_only_what_was_not_flushed_is_not_damaged() {
+    let (media, memory) = (new_media(), memory());
+    let drive = open(&media, 1, &memory, &[]).expect("opened");
+    write(&drive, 0..20, 1);
+    run(drive.flush()).expect("a flush");
+    let older = copy(&media);
+    // Several packs, of which all but the last are written.
+    write(&drive, 20..600, 1);
+    let why = refused(&older, &left(&memory));
+    assert!(why.contains("the log on the backing"), "{why}");
+    holds(&open(&media, 2, &self::memory(), &[left(&memory)]).expect("opened"), 0..600, 1);
 }
 
 #[test]
@@ -278,4 +315,97 @@ fn only_what_nobody_needs_is_over_and_only_what_stops_an_opening_is_refused() {
     run(again.close()).expect("closed");
     // A closed drive needs none.
     drop(open(&dead, 4, &self::memory(), &lefts(&[&broken])).expect("opened"));
+}
+
+/// A pack of blocks 0 to 19 that was flushed and that nothing on the backing calls durable: its place, and
+/// what a kill leaves. The memory holds block 20, which came later.
+fn flushed_last() -> (Arc<MemoryMedia>, u64, Left) {
+    let (media, memory) = (new_media(), memory());
+    let drive = open(&media, 1, &memory, &[]).expect("opened");
+    write(&drive, 0..20, 1);
+    run(drive.flush()).expect("a flush");
+    write(&drive, 20..21, 1);
+    let (pack, _) = Image::of(&media).packs().pop().expect("a pack");
+    (media, pack, left(&memory))
+}
+
+#[test]
+fn a_bit_that_flips_in_what_only_the_memory_vouches_for_is_mended() {
+    for at in [0, 8, 30, 60, 100, 112, 125] {
+        for (is_elsewhere, read_only) in [(false, false), (false, true), (true, false)] {
+            let (media, pack, left) = flushed_last();
+            let left = Left { is_elsewhere, ..left };
+            Image::of(&media).flip_bit(pack + at);
+            let options =
+                OpenOptions { left_memories: vec![left], read_only, ..OpenOptions::new(2, spawner()) };
+            let drive = run(Drive::open(erased(media.clone()), options));
+            let drive =
+                drive.unwrap_or_else(|error| panic!("byte {at}, {is_elsewhere}, {read_only}: {error}"));
+            holds(&drive, 0..21, 1);
+            let notes = drive.status().notes;
+            assert!(notes.iter().any(|note| note.contains("a bit had flipped")), "{notes:?}");
+            assert_eq!(run(drive.check(true)).expect("a check"), Vec::<String>::new());
+            if !read_only {
+                drop(drive);
+                holds(&open(&media, 3, &memory(), &[]).expect("opened"), 0..21, 1);
+            }
+        }
+    }
+}
+
+#[test]
+fn flushed_data_that_only_the_memory_misses_is_damage() {
+    let (media, pack, left) = flushed_last();
+    Image::of(&media).zero(pack, BLOCK as usize);
+    // Also of a memory that lacks something else.
+    let lapsed = with_word(&left, LAPSED_AT, 1);
+    for left in [&left, &lapsed] {
+        let why = damaged(&media, left);
+        assert!(why.contains("the memory of the killed server says everything up to"), "{why}");
+    }
+    // A memory that an older program wrote does not say what is durable.
+    let why = refused(&media, &with_word(&left, DURABLE_AT, 0));
+    assert!(why.contains("the log on the backing"), "{why}");
+}
+
+#[test]
+fn data_that_is_damaged_in_what_only_the_memory_vouches_for_is_all_that_is_lost() {
+    let (media, pack, left) = flushed_last();
+    Image::of(&media).flip_bit(pack + 3 * BLOCK);
+    let drive = open(&media, 2, &memory(), &[left]).expect("opened");
+    assert_eq!(drive.status().recovered.damaged_records_count, 1);
+    let mut back = vec![0; BLOCK as usize];
+    let lost = (0..21).filter(|block| run(drive.read(block * BLOCK, &mut back)).is_err()).count();
+    assert_eq!(lost, 1);
+    holds(&drive, 20..21, 1);
+}
+
+#[test]
+fn a_durable_checkpoint_that_is_missing_is_damage() {
+    let (media, memory) = (new_media(), memory());
+    let drive = open(&media, 1, &memory, &[]).expect("opened");
+    write(&drive, 0..20, 1);
+    run(drive.flush()).expect("a flush");
+    let older = copy(&media);
+    run(drive.checkpoint()).expect("a checkpoint");
+    write(&drive, 20..21, 1);
+    let why = damaged(&older, &left(&memory));
+    assert!(why.contains("knows checkpoint"), "{why}");
+}
+
+#[test]
+fn a_copy_says_what_it_lacks() {
+    let (media, older, left) = killed();
+    let elsewhere = Left { is_elsewhere: true, ..left };
+    let note = |drive: &Drive<Erased>| {
+        drive
+            .status()
+            .notes
+            .iter()
+            .any(|note| note.contains("another backing") && note.contains("older copy"))
+    };
+    let drive = open(&older, 2, &memory(), std::slice::from_ref(&elsewhere)).expect("opened");
+    assert!(note(&drive), "{:?}", drive.status().notes);
+    let drive = open(&media, 3, &memory(), &[elsewhere]).expect("opened");
+    assert!(!note(&drive), "{:?}", drive.status().notes);
 }

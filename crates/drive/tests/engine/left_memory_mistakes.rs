@@ -175,11 +175,26 @@ fn packs_written_before_they_are_judged() {
         let killed = life.kill();
         let before = bytes(&older);
         let refused = Life::open(older.clone(), 2, &[&killed.memory], planted).map(drop);
-        assert!(matches!(refused, Err(Error::LeftMemory(_))), "{refused:?}");
+        assert!(matches!(refused, Err(Error::Damaged(_))), "{refused:?}");
         match before[..] == bytes(&older)[..] {
             true => killed.open(planted)?.holds(30..50, 3),
             false => Err("something was written".into()),
         }
+    });
+}
+
+/// A bit flips in the header of the newest pack on the medium, which is flushed.
+#[test]
+fn a_memory_that_is_not_believed() {
+    is_found(PlantedBug::MemoryProvesNothing, |planted| {
+        let life = Life::new(planted);
+        life.write(0..8, 1);
+        life.flush();
+        let pack = life.media.attempts.lock().last().expect("a pack").start;
+        life.write(8..9, 1);
+        let killed = life.kill();
+        crate::image::Image::of_any(&killed.media).flip_bit(pack + 60);
+        killed.open(planted)?.holds(0..9, 1)
     });
 }
 

@@ -106,6 +106,11 @@ impl Memories {
         Some(lost)
     }
 
+    /// Returns whether one of them alone shows that the drive is damaged.
+    pub(crate) fn contradicts(&self) -> bool {
+        self.left.iter().any(|left| left.contradicts())
+    }
+
     fn hidden_dirs(&self) -> Option<String> {
         let dirs: Vec<String> = self.hidden.iter().map(|dir| shown(dir).to_string()).collect();
         (!dirs.is_empty()).then(|| format!("this user cannot read {}", dirs.join(", ")))
@@ -156,9 +161,12 @@ impl Memories {
                 forgotten.map_err(|error| refusal(format!("{why}; it cannot be renamed: {error}")))?;
             aside.push(shown(&forgotten).to_string());
         }
+        let which = match refused.iter().any(|left| left.contradicts()) {
+            true => "acknowledged writes are lost, also such that were flushed",
+            false => "acknowledged writes that were not flushed are lost",
+        };
         let lost = format!(
-            "acknowledged writes that were not flushed are lost: what the killed server left cannot be used: {why}; it \
-             is kept as {}",
+            "{which}: what the killed server left cannot be used: {why}; it is kept as {}",
             aside.join(" and ")
         );
         // A served drive has it as an event, too. What follows may fail, and commands have no events.

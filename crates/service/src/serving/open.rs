@@ -233,6 +233,16 @@ async fn open_with_memories(
                 }
                 Err(error) => error,
             },
+            Err(drive::Error::Damaged(why)) if memories.contradicts() => match forgets {
+                Forgets::All => {
+                    lost = Some(memories.forget(why, forgets)?);
+                    continue;
+                }
+                _ => {
+                    let why = format!("{why}; `pumice serve --forget-memory` opens an older copy as it is");
+                    ServiceError::Drive { path: path.to_path_buf(), source: drive::Error::Damaged(why) }
+                }
+            },
             Err(source) => match &**media {
                 AnyMedia::File(file) => failed(path, file, source),
                 AnyMedia::Memory(_) => ServiceError::Drive { path: path.to_path_buf(), source },

@@ -191,6 +191,7 @@ pub(crate) struct LeftFile {
     pub(crate) is_elsewhere: bool,
     is_refused: AtomicBool,
     is_stuck: AtomicBool,
+    contradicts: AtomicBool,
 }
 
 impl KeptMemory for LeftFile {
@@ -218,6 +219,7 @@ impl KeptMemory for LeftFile {
             Verdict::Over => self.remove(),
             Verdict::Refused => self.is_refused.store(true, Ordering::Relaxed),
             Verdict::Stuck => self.is_stuck.store(true, Ordering::Relaxed),
+            Verdict::Contradicts => self.contradicts.store(true, Ordering::Relaxed),
         }
     }
 }
@@ -228,8 +230,14 @@ impl LeftFile {
     }
 
     fn new(path: &Path, file: Result<File, String>, is_elsewhere: bool) -> LeftFile {
-        let (is_refused, is_stuck) = (AtomicBool::new(false), AtomicBool::new(false));
-        LeftFile { path: path.to_path_buf(), file, is_elsewhere, is_refused, is_stuck }
+        LeftFile {
+            path: path.to_path_buf(),
+            file,
+            is_elsewhere,
+            is_refused: AtomicBool::new(false),
+            is_stuck: AtomicBool::new(false),
+            contradicts: AtomicBool::new(false),
+        }
     }
 
     /// The memory at a path in a directory of another user, whose word does not count. `None` if it is gone.
@@ -305,7 +313,12 @@ impl LeftFile {
 
     /// Returns whether it has stopped an opening.
     pub(crate) fn is_refused(&self) -> bool {
-        self.is_refused.load(Ordering::Relaxed) || self.may_serve_later()
+        self.is_refused.load(Ordering::Relaxed) || self.may_serve_later() || self.contradicts()
+    }
+
+    /// Returns whether it alone shows that the drive is damaged.
+    pub(crate) fn contradicts(&self) -> bool {
+        self.contradicts.load(Ordering::Relaxed)
     }
 
     /// Returns whether it is whole, as far as is known: openings with it came to no end, or it cannot be

@@ -23,6 +23,8 @@ pub(super) struct Proof {
     /// If the medium lost the pack and nothing else is known to be lost: everything up to this number was
     /// durable. `None` if a newer checkpoint is lost, which may have made the pack unnecessary.
     pub(super) durable: Option<u64>,
+    /// A memory says so, and nothing on the backing was asked.
+    pub(super) is_of_memory: bool,
 }
 
 /// Which proof is looked for.
@@ -77,7 +79,19 @@ impl<M: Media> Reader<'_, M> {
                 "pack {missing} is missing or torn, but checkpoint {} says everything up to {} was durable",
                 checkpoint.number, checkpoint.durable
             );
-            return Ok(Some(Proof { why, durable: Some(checkpoint.durable) }));
+            return Ok(Some(Proof { why, durable: Some(checkpoint.durable), is_of_memory: false }));
+        }
+        if let Some(proven) = self.proven.filter(|proven| proven.written.max(proven.durable) >= missing) {
+            let (what, up_to) = match missing <= proven.durable {
+                true => ("durable", proven.durable),
+                false => ("written", proven.written),
+            };
+            let why = format!(
+                "pack {missing} is missing or torn, but the memory of the killed server says everything up to {up_to} \
+                 was {what}"
+            );
+            let durable = Some(proven.written.max(proven.durable));
+            return Ok(Some(Proof { why, durable, is_of_memory: true }));
         }
         let mut best = None;
         let mut places = Vec::new();
@@ -232,11 +246,12 @@ fn vouches(header: &PackHeader, checkpoint: &Checkpoint, missing: u64) -> Option
         let (pack, known) = (header.sequence, header.checkpoint);
         let newest = checkpoint.number;
         let why = format!("{gone}, and pack {pack} knows checkpoint {known}, the newest found is {newest}");
-        return Some(Proof { why, durable: None });
+        return Some(Proof { why, durable: None, is_of_memory: false });
     }
     let why = || {
         let (pack, durable) = (header.sequence, header.durable);
         format!("{gone}, but pack {pack} says everything up to {durable} was durable")
     };
-    (header.durable >= missing).then(|| Proof { why: why(), durable: Some(header.durable) })
+    let durable = Some(header.durable);
+    (header.durable >= missing).then(|| Proof { why: why(), durable, is_of_memory: false })
 }

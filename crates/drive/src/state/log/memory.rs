@@ -47,6 +47,7 @@ pub(super) struct PackMemory {
     /// The host's open pack.
     open: Option<OpenFill>,
     checkpoint: u64,
+    durable: u64,
     /// The memory was too small for a pack.
     overflowed: bool,
     has_lapsed: bool,
@@ -56,7 +57,15 @@ pub(super) struct PackMemory {
 impl PackMemory {
     /// Memory in `arena`, of which nothing is published.
     pub(super) fn new(arena: Arena, planted: Planted) -> PackMemory {
-        PackMemory { arena, open: None, checkpoint: 0, overflowed: false, has_lapsed: false, planted }
+        PackMemory {
+            arena,
+            open: None,
+            checkpoint: 0,
+            durable: 0,
+            overflowed: false,
+            has_lapsed: false,
+            planted,
+        }
     }
 
     /// Writes what the memory is of, and the newest pack and checkpoint before it.
@@ -137,12 +146,20 @@ impl PackMemory {
     }
 
     /// Publishes what a critical section has changed, which is left now: packs that were sealed in it, the
-    /// host's open pack, and the newest durable checkpoint.
-    pub(super) fn publish(&mut self, sealed: &[SealedPack], open: Option<OpenFill>, checkpoint: u64) {
+    /// host's open pack, the newest durable checkpoint, and up to which number all packs are durable.
+    pub(super) fn publish(
+        &mut self,
+        sealed: &[SealedPack],
+        open: Option<OpenFill>,
+        (checkpoint, durable): (u64, u64),
+    ) {
         self.publish_sealed(sealed);
         self.publish_open(open);
         self.publish_free();
         self.publish_checkpoint(checkpoint);
+        if std::mem::replace(&mut self.durable, durable) != durable {
+            self.arena.store(memory::DURABLE_AT, durable);
+        }
     }
 
     /// Publishes packs that were sealed, in rising order.

@@ -43,7 +43,7 @@ impl Log {
                 || self.kept.iter().any(|(_, buf)| is_outside(buf));
             self.memory.publish_lapse(is_missing);
         }
-        self.memory.publish(&self.outbox, self.open_fill(), self.checkpoint);
+        self.memory.publish(&self.outbox, self.open_fill(), (self.checkpoint, self.durable_told()));
     }
 
     pub(super) fn open_fill(&self) -> Option<OpenFill> {

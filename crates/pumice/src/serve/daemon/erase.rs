@@ -108,8 +108,8 @@ async fn wipe(erasure: &Erasure, stop: Shutdown) -> Result<()> {
     match wiped.may_come_back {
         false => Ok(()),
         true => Err(anyhow!(
-            "{path}: wiped, but the backing took one copy of the superblock only: if that is lost, what was on it may \
-             come back"
+            "{path}: wiped, but the backing did not take every copy of the superblock: if the others are lost, what \
+             was on it may come back"
         )),
     }
 }

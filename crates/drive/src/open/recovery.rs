@@ -134,8 +134,6 @@ impl<M: Media> Drive<M> {
             }
             core.mode.damaged(fault);
         }
-        core.note_lost_copies("the superblock", lost_superblocks);
-        core.note_lost_copies("the newest checkpoint", lost_checkpoints);
         if start_lost {
             core.recovered.start_lost = true;
             let note = note_of(&core.superblock, !core.mode.is_read_only());
@@ -146,6 +144,8 @@ impl<M: Media> Drive<M> {
                 ));
             }
         }
+        core.note_lost_copies("the superblock", lost_superblocks);
+        core.note_lost_copies("the newest checkpoint", lost_checkpoints);
         core.note_rewritten(rewritten, &checkpoint, &tail.places)?;
         if core.mode.is_read_only() {
             let mended = tail.mended.iter().map(|pack| (pack.position, pack.buf.clone()));

@@ -274,6 +274,51 @@ fn a_moved_drive_finds_its_memory_and_an_older_copy_does_not() -> Outcome {
     Ok(())
 }
 
+/// Place of the newest pack on the backing.
+fn newest_pack(drive: &Drive) -> io::Result<u64> {
+    let bytes = fs::read(drive.path())?;
+    let packs = bytes.chunks(4096).enumerate().filter(|(_, page)| page.starts_with(b"PACK"));
+    let sequence = |page: &[u8]| page[48..56].try_into().map_or(0, u64::from_le_bytes);
+    let newest = packs.max_by_key(|(_, page)| sequence(page)).expect("a pack");
+    Ok(newest.0 as u64 * 4096)
+}
+
+#[test]
+fn a_memory_shows_what_the_backing_lacks() -> Outcome {
+    let Some(drive) = drive(&["--size", "64M"]) else { return Ok(()) };
+    let path = text(&drive.path());
+    for mends in [true, false] {
+        let server = drive.serve(&[]);
+        let mut client = Client::connect(&server.socket())?;
+        assert_eq!((client.write(0, &block(0))?, client.flush()?), (0, 0));
+        let pack = newest_pack(&drive)?;
+        write_and_kill(&drive, server, 1..20)?;
+        let file = File::options().read(true).write(true).open(drive.path())?;
+        let mut page = [0; 4096];
+        if mends {
+            rustix::io::pread(&file, &mut page, pack)?;
+            page[60] ^= 8;
+        }
+        rustix::io::pwrite(&file, &page, pack)?;
+        if mends {
+            let server = drive.serve(&[]);
+            holds(&server, 0..20)?;
+            assert!(server.stop().success());
+            continue;
+        }
+        let refused = drive.pumice(&["serve", &path]);
+        fails(&refused, &["the log is damaged", "the memory of the killed server", "--forget-memory"]);
+        assert_eq!(files(&drive, ".memory").len(), 1, "it is not set aside");
+        let looked = drive.pumice(&["check", &path, "--accept-damage"]);
+        assert!(looked.stdout.contains("the memory of the killed server"), "{looked:?}");
+        let server = drive.serve(&["--forget-memory"]);
+        assert_eq!(files(&drive, ".forgotten").len(), 1);
+        assert!(server.stop().success());
+        assert!(drive.log().contains("also such that were flushed"), "{}", drive.log());
+    }
+    Ok(())
+}
+
 /// A runtime directory of this size.
 struct Small<'a>(&'a Drive);
 

@@ -20,7 +20,7 @@ use media::{Arena, IoBuf, Media};
 
 use crate::error::Error;
 use crate::kept_memory::{KeptMemory, Left, Verdict};
-use crate::open::replay::{PackPlace, Tail, was_free};
+use crate::open::replay::{PackPlace, Proven, Tail, was_free};
 use crate::options::OpenOptions;
 use crate::planted::{Planted, PlantedBug};
 
@@ -41,15 +41,6 @@ pub(crate) struct LeftMemory {
     /// `None` if the opening is for reading, or the memory is elsewhere.
     #[expect(dead_code, reason = "it is dropped when the opening ends")]
     attempt: Option<Attempt>,
-}
-
-/// What a memory says of the packs that it does not hold, by their numbers.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Proven {
-    /// Everything up to this one was written.
-    pub(crate) written: u64,
-    /// Everything up to this one is durable.
-    pub(crate) durable: u64,
 }
 
 /// What was found among the memories.

@@ -60,8 +60,8 @@ pub(crate) async fn lost_end<M: Media>(
         return None;
     }
     Some(format!(
-        "the start of the backing is lost, and nothing is left before byte {place:#x}, where the log goes on: the newest \
-         log may have been in what is lost"
+        "the start of the backing is lost, and nothing is left before byte {place:#x}, where the log goes on: the \
+         newest log may have been in what is lost"
     ))
 }
 

@@ -15,7 +15,6 @@ use space::PACK_HARD_BYTES;
 
 use crate::error::Error;
 use crate::medium::load::Bounds;
-use crate::open::left_memory::Proven;
 use crate::planted::{Planted, PlantedBug};
 
 mod mending;
@@ -84,6 +83,15 @@ pub(crate) struct Tail {
     pub(crate) goes_on: bool,
     /// Places where the log may go on, behind all that was found: segments and offsets.
     pub(crate) ends: Vec<(u32, u32)>,
+}
+
+/// What a memory says of the packs that it does not hold, by their numbers.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Proven {
+    /// Everything up to this one was written.
+    pub(crate) written: u64,
+    /// Everything up to this one is durable.
+    pub(crate) durable: u64,
 }
 
 /// A pack that was found. If it is read again with other contents, the medium showed something else before.

@@ -40,7 +40,7 @@ pub enum Verdict {
     Over,
     /// It cannot be used, and what only it holds is lost. Nothing was written.
     Refused,
-    /// It proves that something durable is missing on the backing, and nothing else does. Nothing was written.
+    /// It alone proves that something durable is missing on the backing. Nothing was written.
     Contradicts,
     /// Three openings with it came to no end. It is tried again once it [has rested](KeptMemory::has_rested).
     Stuck,

@@ -46,11 +46,12 @@ impl<S: Subject> Run<S> {
         let blocks = OVERWRITE_BLOCKS[self.brim.index(OVERWRITE_BLOCKS.len())];
         let upkeep = self.brim.below(3) as u32;
         let space = self.space()?;
-        let dead = dead_share(&space);
+        let room_bytes = u64::from(self.config.parity.room_bytes(self.config.segment_bytes));
+        let dead = dead_share(&space, room_bytes);
         let segment_bytes = space.segment_bytes as f64;
         let gained_max = if upkeep > 0 { GAINED_MAX.0 } else { GAINED_MAX.1 };
         // Twice what fits before cleaning begins.
-        let spare_bytes = space.segments * space.segment_bytes - space.used_bytes;
+        let spare_bytes = space.segments * room_bytes - space.used_bytes;
         let writes = (2 * spare_bytes / (blocks * BLOCK_BYTES)).clamp(WRITES.0, WRITES.1);
         let began = self.overwrites.written_bytes();
         for _ in 0..writes {
@@ -119,9 +120,9 @@ impl<S: Subject> Run<S> {
 }
 
 /// Returns d: see the top of the file.
-fn dead_share(space: &Space) -> f64 {
-    let Space { segments, used_bytes, segment_bytes, .. } = *space;
-    let live = used_bytes as f64 / segment_bytes as f64;
+fn dead_share(space: &Space, room_bytes: u64) -> f64 {
+    let Space { segments, used_bytes, .. } = *space;
+    let live = used_bytes as f64 / room_bytes as f64;
     let floor = (segments / 100).max(4);
     let left = segments.saturating_sub(live.ceil() as u64 + floor);
     let stock = (segments / 20).min(left / 4).max(3);

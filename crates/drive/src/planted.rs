@@ -19,14 +19,6 @@ pub enum PlantedBug {
     DamagedDataRefused,
     /// Recovery does not take a pack of which a bit flipped in a header, although it was durable.
     FlippedHeaderRefused,
-    /// A parity page is stored without its mask: an odd number of packs of one page add up to a pack.
-    ParityUnmasked,
-    /// A row says that parity is there before a sync has made it durable.
-    ParityPresentEarly,
-    /// Parity of an earlier filling of the segment counts.
-    ParityOfAnother,
-    /// What is made again by parity counts without a look at its checksum.
-    RepairUnverified,
     /// Records on pages that were made again stay where they are.
     RepairedNotMoved,
     /// Recovery takes a pack with lost payloads although nothing proves that it was durable.

@@ -10,7 +10,6 @@ use layout::parity::parity_mask;
 use layout::{Geometry, PAGE_BYTES, ParityForm, ParityIndex, ParityShape};
 use media::{IoBuf, Media};
 
-use crate::planted::{Planted, PlantedBug};
 use crate::state::accumulator::{Accumulator, FillingId, mask, xor};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -29,7 +28,6 @@ pub(crate) struct Of<'a, M> {
     pub(crate) tag: u32,
     /// Counts what is read.
     pub(crate) read_bytes: &'a AtomicU64,
-    pub(crate) planted: Planted,
 }
 
 /// What the pages of a filling are made again from.
@@ -96,9 +94,9 @@ impl<'a, M: Media> Of<'a, M> {
             let (buf, read) = self.media.read(at, IoBuf::pooled(bytes)).await;
             let Ok(()) = read else { continue };
             let Ok((index, shape)) = ParityIndex::decode(&buf, self.geometry.segment_bytes) else { continue };
-            let of_filling =
-                index.generation == id.generation || self.planted.has(PlantedBug::ParityOfAnother);
-            if index.log_id == *self.log_id && index.segment == id.segment && of_filling && is_wanted(&shape)
+            if index.log_id == *self.log_id
+                && (index.segment, index.generation) == (id.segment, id.generation)
+                && is_wanted(&shape)
             {
                 return Some((index, shape));
             }
@@ -157,10 +155,7 @@ impl<M: Media> Cover<'_, M> {
             }
             works = done;
         }
-        let is_right = |work: &Work| {
-            self.sum(work.bad) == Some(crc32c::crc32c(&work.sum))
-                || self.of.planted.has(PlantedBug::RepairUnverified)
-        };
+        let is_right = |work: &Work| self.sum(work.bad) == Some(crc32c::crc32c(&work.sum));
         works.into_iter().filter(is_right).map(|work| (work.bad, work.sum)).collect()
     }
 

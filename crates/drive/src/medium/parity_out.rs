@@ -8,7 +8,6 @@ use media::{IoBuf, Media};
 
 use crate::error::lacks_room;
 use crate::medium::write_out::bad_segments_max;
-use crate::planted::PlantedBug;
 use crate::shared::Shared;
 use crate::state::accumulator::FillingId;
 use crate::state::core::Core;
@@ -132,8 +131,7 @@ impl<M: Media> Shared<M> {
                 let core = self.core();
                 (core.superblock.log_id(), core.log.tag())
             };
-            let masked = !self.planted.has(PlantedBug::ParityUnmasked);
-            let pieces = accumulator.lock().pieces(log_id, tag, masked);
+            let pieces = accumulator.lock().pieces(log_id, tag);
             let bytes = pieces.iter().map(|(_, piece)| piece.len() as u64).sum::<u64>();
             let begun = accumulator.lock().written_pieces;
             let outcome = self.write_pieces(id, pieces, begun).await;
@@ -142,9 +140,6 @@ impl<M: Media> Shared<M> {
                 Outcome::Written => {
                     tracing::debug!(?id, bytes, "parity written");
                     core.parity.written(id);
-                    if self.planted.has(PlantedBug::ParityPresentEarly) {
-                        core.segments.set_has_parity(id);
-                    }
                     core.counters.physical_written_bytes += bytes;
                     core.parity.parity_written_bytes += bytes;
                 }

@@ -161,8 +161,8 @@ impl<M: Media> Shared<M> {
             core.mark_unchanged();
             (*core.geometry(), core.log.tag())
         };
-        let (media, read_bytes, planted) = (&*self.media, &self.media_read_bytes, self.planted);
-        Of { media, geometry, log_id, tag, read_bytes, planted }
+        let (media, read_bytes) = (&*self.media, &self.media_read_bytes);
+        Of { media, geometry, log_id, tag, read_bytes }
     }
 
     async fn cover_of<'a>(&'a self, id: FillingId, log_id: &'a [u8; 16]) -> Option<Cover<'a, M>> {

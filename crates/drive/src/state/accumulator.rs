@@ -97,7 +97,7 @@ impl Accumulator {
     }
 
     /// What is to be written for a complete filling: pieces, with their offsets in the segment.
-    pub(crate) fn pieces(&self, log_id: [u8; 16], tag: u32, masked: bool) -> Vec<(u32, IoBuf)> {
+    pub(crate) fn pieces(&self, log_id: [u8; 16], tag: u32) -> Vec<(u32, IoBuf)> {
         let Some((end, last_sequence)) = self.end.filter(|_| self.is_complete()) else {
             unreachable!("parity of {:?} is written before it is complete", self.id)
         };
@@ -109,9 +109,7 @@ impl Accumulator {
             let at = group as usize * PAGE_BYTES;
             let mut page = IoBuf::zeroed(PAGE_BYTES);
             page.copy_from_slice(&self.groups[at..at + PAGE_BYTES]);
-            if masked {
-                mask(&mut page, parity_mask(tag, segment, generation, offset));
-            }
+            mask(&mut page, parity_mask(tag, segment, generation, offset));
             sums.push(crc32c::crc32c(&page));
             parity.push((offset, page));
         }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use codec::testdata::random;
 use common::{Erased, create_options};
-use drive::{CreateOptions, Drive, Error};
+use drive::{CreateOptions, Drive, Error, Planted, PlantedBug};
 use faulty::{Faulty, Tasks};
 use layout::{Geometry, PAGE_BYTES, PackHeader, ParityForm, ParityIndex, ParityShape, Superblock};
 use media::{IoBuf, Media};
@@ -309,5 +309,36 @@ fn lost_packs_of_the_log_are_made_again() {
         host.media.lost.lock().clear();
         host.assert_whole(&drive);
         assert!(drive.status().counters.corrected_reads_count > 0, "{:?}", drive.status().notes);
+    }
+}
+
+/// The planted mistake: what was on repaired pages stays there, and the next opening finds it again.
+#[test]
+fn records_that_stay_on_repaired_pages_are_found_again() {
+    let repaired_again = |planted: Planted| {
+        let mut host = Host::new(ParityForm::Part32);
+        let drive = host.open();
+        host.write(&drive, 0..BLOCKS);
+        host.tasks.run(drive.close()).expect("close");
+        for (segment, _) in host.segments() {
+            let start = host.geometry.segment_offset(segment);
+            host.overwrite(start + 5 * PAGE, &random(5, PAGE_BYTES));
+        }
+        host.entropy += 1;
+        let entropy = host.entropy;
+        let drive = host.tasks.open(&host.media, |options| {
+            options.entropy = entropy;
+            options.planted = planted;
+        });
+        host.assert_whole(&drive);
+        host.settle(&drive);
+        host.tasks.run(drive.close()).expect("close");
+        let drive = host.open();
+        host.assert_whole(&drive);
+        drive.status().parity.repaired_pages_count
+    };
+    assert_eq!(repaired_again(Planted::default()), 0);
+    if Planted::IS_POSSIBLE {
+        assert!(repaired_again(Planted::new(Some(PlantedBug::RepairedNotMoved))) > 0);
     }
 }

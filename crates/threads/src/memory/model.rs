@@ -168,13 +168,14 @@ impl Core {
     /// Leaves the critical section, as the engine does.
     fn leave(&mut self, sealed: &[SealedPack]) {
         let fill = self.open.as_ref().map(|open| OpenFill {
+            parity: layout::ParityForm::None,
             unit: self.memory.unit_of(&open.buf).expect("in the arena"),
             segment: SEGMENT,
             offset: (self.sequence as u32 + 1) * PACK_HARD_BYTES as u32,
             used: PACK_HEADER_BYTES + open.records.len() * RECORD_BYTES,
             records: open.records.len() as u32,
         });
-        self.memory.publish(sealed, fill, 0);
+        self.memory.publish(sealed, fill, (0, 0));
     }
 }
 

@@ -306,15 +306,9 @@ fn a_memory_shows_what_the_backing_lacks() -> Outcome {
             assert!(server.stop().success());
             continue;
         }
-        let refused = drive.pumice(&["serve", &path]);
-        fails(&refused, &["the log is damaged", "the memory of the killed server", "--forget-memory"]);
+        // A pack behind it, on the backing or in the memory, may be what proves it.
+        fails(&drive.pumice(&["serve", &path]), &["the log is damaged", "durable"]);
         assert_eq!(files(&drive, ".memory").len(), 1, "it is not set aside");
-        let looked = drive.pumice(&["check", &path, "--accept-damage"]);
-        assert!(looked.stdout.contains("the memory of the killed server"), "{looked:?}");
-        let server = drive.serve(&["--forget-memory"]);
-        assert_eq!(files(&drive, ".forgotten").len(), 1);
-        assert!(server.stop().success());
-        assert!(drive.log().contains("also such that were flushed"), "{}", drive.log());
     }
     Ok(())
 }

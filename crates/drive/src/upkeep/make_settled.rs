@@ -66,6 +66,30 @@ impl<M: Media> Shared<M> {
     ) -> Result<Made, Error> {
         let fetched = self.fetch_blocks(first, expected.len()).await?;
         drop(pins);
+        let (made, corrupt, mut fetched) = self.make_of(first, expected, pick, fetched).await?;
+        let (made, corrupt) = match corrupt > 0 && self.repair_fetched(&mut fetched).await {
+            true => {
+                made.batch.give_back();
+                let (made, corrupt, _) = self.make_of(first, expected, pick, fetched).await?;
+                (made, corrupt)
+            }
+            false => (made, corrupt),
+        };
+        Self::count(&self.corrupt_records, corrupt);
+        if corrupt > 0 && matches!(pick, Pick::Needing(..)) {
+            return Err(Error::Corrupt("records that may need a dictionary of old cannot be read".into()));
+        }
+        Ok(made)
+    }
+
+    /// Compresses what was fetched. Returns also how many groups of it cannot be read, and what was fetched.
+    async fn make_of(
+        self: &Arc<Self>,
+        first: u64,
+        expected: &[Entry],
+        pick: &Pick,
+        fetched: Fetched,
+    ) -> Result<(Made, u64, Fetched), Error> {
         let maker = Maker {
             first,
             pick: pick.clone(),
@@ -90,14 +114,7 @@ impl<M: Media> Shared<M> {
             }
             (made, corrupt, fetched)
         });
-        let (made, corrupt, fetched) =
-            made.await.map_err(|_| Error::Io("compressing was given up".into()))?;
-        drop(fetched);
-        Self::count(&self.corrupt_records, corrupt);
-        if corrupt > 0 && matches!(pick, Pick::Needing(..)) {
-            return Err(Error::Corrupt("records that may need a dictionary of old cannot be read".into()));
-        }
-        Ok(made)
+        made.await.map_err(|_| Error::Io("compressing was given up".into()))
     }
 }
 

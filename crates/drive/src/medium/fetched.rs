@@ -30,8 +30,8 @@ impl<M: Media> Shared<M> {
         Ok(Fetched { plan, runs })
     }
 
-    /// Something that was fetched is not what it should be. Returns whether some of it was made again. Nothing
-    /// keeps its segments any more: what is in another filling by now is as wrong as before.
+    /// Something that was fetched is not what it should be. Returns whether some of it was made again.
+    /// Nothing keeps its segments any more: what is in another filling by now is as wrong as before.
     pub(crate) async fn repair_fetched(&self, fetched: &mut Fetched) -> bool {
         self.repair_runs(&mut fetched.runs).await
     }

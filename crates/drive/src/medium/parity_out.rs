@@ -148,7 +148,10 @@ impl<M: Media> Shared<M> {
                     self.accumulators.put_back(id);
                     continue;
                 }
-                Outcome::NoRoom => _ = core.parity.to_make.insert(id),
+                Outcome::NoRoom => {
+                    let now = core.ticks;
+                    core.parity.make_later(id, now);
+                }
                 Outcome::Failed(error) => core.parity_failed(id, &error),
                 Outcome::Unwanted => {}
             }

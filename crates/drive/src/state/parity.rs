@@ -10,6 +10,8 @@ const REPAIRS_MAX: usize = 256;
 const REPAIRS_TICKS: u64 = 360_000;
 /// Ticks before records that could not be moved are tried again.
 const MOVE_AGAIN_TICKS: u64 = 100;
+/// Ticks before parity is made again for which the backing had no room.
+const MAKE_AGAIN_TICKS: u64 = 1000;
 
 /// What follows a repair.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -40,6 +42,7 @@ pub(crate) struct ParityState {
     /// Fillings that lost pages: what else lives there has no spare any more, and moves too.
     pub(crate) worn: BTreeSet<FillingId>,
     move_at_tick: u64,
+    make_at_tick: u64,
     /// Ticks of the latest repairs.
     repairs: VecDeque<u64>,
     pub(crate) repaired_pages: u64,
@@ -107,6 +110,17 @@ impl ParityState {
     /// Takes repaired pages of a filling.
     pub(crate) fn take_moves(&mut self) -> Option<(FillingId, BTreeSet<u32>)> {
         self.to_move.pop_first()
+    }
+
+    /// Returns whether parity of fillings of earlier runs is to be made now.
+    pub(crate) fn makes(&self, now: u64) -> bool {
+        !self.to_make.is_empty() && !self.is_hurried && now >= self.make_at_tick
+    }
+
+    /// The backing had no room for the parity of a filling.
+    pub(crate) fn make_later(&mut self, id: FillingId, now: u64) {
+        self.to_make.insert(id);
+        self.make_at_tick = now + MAKE_AGAIN_TICKS;
     }
 
     /// There was no room to move them.

@@ -34,7 +34,7 @@ impl Core {
 
     fn take_to_make(&mut self) -> Option<(FillingId, Pin)> {
         while self.mode.writable().is_ok()
-            && !self.parity.is_hurried
+            && self.parity.makes(self.ticks)
             && let Some(id) = self.parity.to_make.pop_first()
         {
             if let Some(pin) = self.pin_filling(id).filter(|_| !self.segments.get(id.segment).has_parity()) {
@@ -51,12 +51,7 @@ impl<M: Media> Shared<M> {
         {
             let mut core = self.core();
             core.mark_unchanged();
-            let parity = &core.parity;
-            if parity.is_making
-                || parity.to_make.is_empty()
-                || parity.is_hurried
-                || core.full_backing.is_full()
-            {
+            if core.parity.is_making || !core.parity.makes(core.ticks) || core.full_backing.is_full() {
                 return;
             }
             core.parity.is_making = true;

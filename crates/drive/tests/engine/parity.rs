@@ -6,6 +6,7 @@ use crate::faulty;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
 use common::{Erased, create_options};
@@ -341,4 +342,30 @@ fn records_that_stay_on_repaired_pages_are_found_again() {
     if Planted::IS_POSSIBLE {
         assert!(repaired_again(Planted::new(Some(PlantedBug::RepairedNotMoved))) > 0);
     }
+}
+
+/// The backing has no room for parity: that is tried again now and then, and not all the time.
+#[test]
+fn parity_without_room_is_tried_again_later() {
+    let mut host = Host::new(ParityForm::Part32);
+    let drive = host.open();
+    host.write(&drive, 0..1200);
+    drop(drive);
+    let drive = host.open();
+    host.media.full.store(true, SeqCst);
+    let ticks = |count: u32| {
+        for _ in 0..count {
+            drive.tick();
+            host.tasks.turn();
+        }
+    };
+    ticks(20);
+    let before = host.media.attempts.lock().len();
+    ticks(500);
+    assert!(host.media.attempts.lock().len() <= before + 1, "it is left alone for a while");
+    assert!(drive.status().parity.uncovered_segments_count > 0);
+    host.media.full.store(false, SeqCst);
+    ticks(2000);
+    assert_eq!(drive.status().parity.uncovered_segments_count, 0);
+    host.assert_whole(&drive);
 }

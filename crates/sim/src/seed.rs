@@ -204,6 +204,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         vain: SimRng::new(seed ^ VAIN),
         echoing: SimRng::new(seed ^ ECHOING),
         losing: SimRng::new(seed ^ LOSING),
+        lost_start: None,
         memory: None,
         left_memories: Vec::new(),
         stray: Stray::default(),
@@ -295,6 +296,8 @@ struct Run<S> {
     echoing: SimRng,
     /// Generator for starts of the backing that are lost. It is separate too.
     losing: SimRng,
+    /// What was at the start of the backing, if that was lost and no opening has succeeded since.
+    lost_start: Option<Vec<u8>>,
     /// Memory of the present run.
     memory: Option<Arena>,
     /// Memories that killed runs left.

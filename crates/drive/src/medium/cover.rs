@@ -114,6 +114,60 @@ impl<M: Media> Cover<'_, M> {
         }
     }
 
+    /// The last pack of a filling whose parity is on the medium.
+    pub(crate) fn last_sequence(&self) -> Option<u64> {
+        match &self.from {
+            From::Memory(_) => None,
+            From::Medium(index) => Some(index.last_sequence),
+        }
+    }
+
+    /// Returns the pages of parity on the medium, and of the copies of its index, that are not as they were
+    /// written.
+    pub(crate) async fn bad_parity(&self) -> Vec<u32> {
+        let From::Medium(index) = &self.from else { return Vec::new() };
+        let mut copy = IoBuf::zeroed(self.shape.index_bytes());
+        index.encode(&self.shape, &mut copy);
+        let copies = self.shape.index_offsets().into_iter().flat_map(|offset| {
+            let pages = (offset / PAGE..).zip(copy.chunks_exact(PAGE_BYTES));
+            pages.map(|(page, bytes)| (page, crc32c::crc32c(bytes)))
+        });
+        let parity =
+            (0..).zip(&index.parity).map(|(group, sum)| (self.shape.parity_offset(group) / PAGE, *sum));
+        let sums: BTreeMap<u32, u32> = copies.chain(parity).collect();
+        let mut bad = Vec::new();
+        self.read_pages(&sums, |page, bytes| bad.extend(bytes.is_none().then_some(page))).await;
+        bad
+    }
+
+    /// Reads pages in their order, many at once. Of each, `each` gets the bytes, if they have its checksum.
+    pub(crate) async fn read_pages(
+        &self,
+        sums: &BTreeMap<u32, u32>,
+        mut each: impl FnMut(u32, Option<&[u8]>),
+    ) {
+        let mut rest = sums.keys().copied().peekable();
+        while let Some(from) = rest.peek().copied() {
+            let mut last = from;
+            while let Some(page) = rest.next_if(|page| *page < from + WINDOW_PAGES) {
+                last = page;
+            }
+            let len = (last + 1 - from) as usize * PAGE_BYTES;
+            let at = self.position() + u64::from(from * PAGE);
+            let (window, read) = self.of.media.read(at, IoBuf::pooled(len)).await;
+            self.of.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+            for (page, expected) in sums.range(from..=last) {
+                let mut alone = vec![0; PAGE_BYTES];
+                let begin = (page - from) as usize * PAGE_BYTES;
+                let bytes = match read.is_ok() {
+                    true => Some(&window[begin..begin + PAGE_BYTES]),
+                    false => self.read_page(*page, &mut alone).await.then_some(&alone[..]),
+                };
+                each(*page, bytes.filter(|bytes| crc32c::crc32c(bytes) == *expected));
+            }
+        }
+    }
+
     fn position(&self) -> u64 {
         self.of.geometry.segment_offset(self.id.segment)
     }
@@ -201,35 +255,18 @@ impl<M: Media> Cover<'_, M> {
             works.into_iter().map(|work| (shape.group_of(work.bad), work)).collect();
         let members = works.values().flat_map(|work| work.members.iter().copied());
         let sums: BTreeMap<u32, u32> = members.collect();
-        let end = sums.keys().last().map_or(0, |last| last + 1);
-        let mut from = 0;
-        while from < end {
-            let count = WINDOW_PAGES.min(end - from);
-            let at = self.position() + u64::from(from * PAGE);
-            let (window, read) = self.of.media.read(at, IoBuf::pooled((count * PAGE) as usize)).await;
-            self.of.read_bytes.fetch_add(u64::from(count * PAGE), Ordering::Relaxed);
-            for (page, expected) in sums.range(from..from + count) {
-                let mut alone = vec![0; PAGE_BYTES];
-                let range = ((page - from) * PAGE) as usize..((page - from + 1) * PAGE) as usize;
-                let bytes = match read.is_ok() {
-                    true => Some(&window[range]),
-                    false => {
-                        let read = self.read_page(*page, &mut alone).await;
-                        read.then_some(&alone[..])
+        let each = |page, bytes: Option<&[u8]>| {
+            let group = shape.group_of(page);
+            match bytes {
+                Some(bytes) => {
+                    if let Some(work) = works.get_mut(&group) {
+                        xor(&mut work.sum, bytes);
                     }
-                };
-                let group = shape.group_of(*page);
-                match bytes.filter(|bytes| crc32c::crc32c(bytes) == *expected) {
-                    Some(bytes) => {
-                        if let Some(work) = works.get_mut(&group) {
-                            xor(&mut work.sum, bytes);
-                        }
-                    }
-                    None => _ = works.remove(&group),
                 }
+                None => _ = works.remove(&group),
             }
-            from += count;
-        }
+        };
+        self.read_pages(&sums, each).await;
         works.into_values().collect()
     }
 }

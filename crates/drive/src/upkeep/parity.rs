@@ -71,7 +71,7 @@ impl<M: Media> Shared<M> {
                 next
             };
             let Some((id, _pin)) = next else { break };
-            if self.has_index(id).await {
+            if self.has_parity(id).await {
                 self.core().segments.set_has_parity(id);
             } else if let Some(made) = self.read_filling(id).await {
                 self.accumulators.insert(id, made);
@@ -90,15 +90,16 @@ impl<M: Media> Shared<M> {
         self.progress.notify(usize::MAX);
     }
 
-    /// Returns whether the parity of a filling of an earlier run is there.
-    async fn has_index(&self, id: FillingId) -> bool {
+    /// Returns whether the parity of a filling of an earlier run is there, all of it: the crash may have taken
+    /// some of its pieces.
+    async fn has_parity(&self, id: FillingId) -> bool {
         let (log_id, form, last) = {
             let core = self.core();
             let row = core.segments.get(id.segment);
             (core.superblock.log_id(), row.parity(), row.last_sequence())
         };
-        let found = self.of(&log_id).read_index(id, Some(form)).await;
-        found.is_some_and(|(index, _)| index.last_sequence == last)
+        let Some(cover) = self.of(&log_id).on_medium(id, Some(form)).await else { return false };
+        cover.last_sequence() == Some(last) && cover.bad_parity().await.is_empty()
     }
 
     /// Reads a filling of an earlier run up to its last pack, and adds up its parity. Nothing if a page of it

@@ -86,7 +86,13 @@ impl<S: Subject> Run<S> {
                     self.memory_refused(&why)?;
                     self.crash();
                 }
+                Ok(Err(error)) if self.end_is_in_doubt(&error) => {
+                    self.trace(|| format!("open refused: {error}"));
+                    self.bring_back_start()?;
+                    self.crash();
+                }
                 Ok(Ok(drive)) => {
+                    self.lost_start = None;
                     self.left_memories.clear();
                     self.stray.comes_back();
                     self.was_open = true;

@@ -125,6 +125,11 @@ async fn fillings(media: &SimMedia) -> Option<(Geometry, Vec<Whole>)> {
         let last = ParityShape::new(segment_bytes, ParityForm::Part32)?.index_offsets()[1];
         let found = ParityIndex::decode(&bytes[last as usize..], segment_bytes).ok();
         let found = found.filter(|(index, _)| index.log_id == log_id && index.segment == segment);
+        // A power cut may have taken the other copy.
+        let found = found.filter(|(_, shape)| {
+            let [first, last] = shape.index_offsets().map(|offset| offset as usize);
+            bytes[first..first + shape.index_bytes()] == bytes[last..last + shape.index_bytes()]
+        });
         let sum = |page: usize| crc32c::crc32c(&bytes[page * PAGE_BYTES..(page + 1) * PAGE_BYTES]);
         let is_whole = |(index, shape): &(ParityIndex, ParityShape)| {
             let parity_at = shape.parity_offset(0) as usize / PAGE_BYTES;

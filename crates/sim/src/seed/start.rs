@@ -6,7 +6,7 @@ use std::sync::Arc;
 use media::{IoBuf, Media};
 
 use super::{Run, Stop};
-use crate::Subject;
+use crate::{Error, Subject};
 
 /// One opening in this many is preceded by such a loss, in seeds with far copies.
 const ONE_IN: u64 = 4;
@@ -35,11 +35,36 @@ impl<S: Subject> Run<S> {
             false => "restart: part of the start of the backing is lost",
         });
         let media = self.media.clone();
-        let lost = async move {
-            media.write(0, Arc::new(IoBuf::zeroed(len as usize))).await?;
+        let read = async move { media.read(0, IoBuf::zeroed(len as usize)).await };
+        let (start, read) = self.do_now("read the start", read)?;
+        read.map_err(|error| Stop::Failed(format!("the start cannot be read: {error}")))?;
+        self.lost_start = (len > SUPERBLOCKS_END).then(|| start.to_vec());
+        self.overwrite_start(IoBuf::zeroed(len as usize))
+    }
+
+    fn overwrite_start(&mut self, bytes: IoBuf) -> Result<(), Stop> {
+        let media = self.media.clone();
+        let written = async move {
+            media.write(0, Arc::new(bytes)).await?;
             media.sync().await
         };
-        let lost = self.do_now("lose the start", lost)?;
-        lost.map_err(|error| Stop::Failed(format!("the start cannot be overwritten: {error}")))
+        let written = self.do_now("overwrite the start", written)?;
+        written.map_err(|error| Stop::Failed(format!("the start cannot be overwritten: {error}")))
+    }
+
+    /// Returns whether an opening may fail so. With the copies of the checkpoint in front of the first
+    /// segment, what tells where the log ends may be lost. The drive cannot know that no segment was.
+    pub(super) fn end_is_in_doubt(&self, error: &Error) -> bool {
+        self.lost_start.is_some()
+            && matches!(error, Error::Damaged(why) if why.contains("may have been in what is lost"))
+    }
+
+    /// Brings back what was lost at the start.
+    pub(super) fn bring_back_start(&mut self) -> Result<(), Stop> {
+        self.count("restart: refused, the end of the log may be lost");
+        let Some(start) = self.lost_start.take() else { return Ok(()) };
+        let mut bytes = IoBuf::zeroed(start.len());
+        bytes.copy_from_slice(&start);
+        self.overwrite_start(bytes)
     }
 }

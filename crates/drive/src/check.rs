@@ -7,6 +7,7 @@
 
 mod copies;
 mod own;
+mod places;
 mod records;
 mod report;
 mod runs;
@@ -152,6 +153,9 @@ impl<M: Media> Drive<M> {
             });
             walk.run(|_| {}).await?;
             pass.run(shared, extents).await;
+        }
+        if deep {
+            shared.examine_places(&mut report, &mut progress).await;
         }
         (report.faults, report.faults_count) = faults.into_parts();
         Ok(report)

@@ -24,6 +24,7 @@ use crate::state::heat::Heat;
 use crate::state::log::SealedPack;
 use crate::state::policy::{policy_numbers, policy_of};
 use crate::state::read_cache::CachedBlocks;
+use crate::state::repairs::Turns;
 use crate::state::sample::Sampler;
 use crate::state::structure::Structure;
 use crate::wait::wait_until;
@@ -63,6 +64,8 @@ pub(crate) struct Shared<M> {
     core: Mutex<Core>,
     /// Parity of the fillings of this run, until it is on the medium.
     pub(crate) accumulators: Accumulators,
+    /// Segments in which something is being repaired.
+    pub(crate) turns: Turns,
     /// A pack was written, a sync ended, a checkpoint was committed, or the drive was poisoned.
     pub(crate) progress: Event,
     /// A drive at rest has changed.
@@ -212,6 +215,7 @@ impl<M: Media> Shared<M> {
             structure: Structure::of(&core.superblock, options.planted),
             core: Mutex::new(core),
             accumulators: Accumulators::default(),
+            turns: Turns::default(),
             progress: Event::new(),
             roused: Event::new(),
             spawner: options.spawner.clone(),

@@ -129,7 +129,7 @@ async fn check(drive: &Drive<AnyMedia>, status: &Status, deep: bool) -> Result<C
     let bar = ProgressBar::no_length();
     bar.enable_steady_tick(PROGRESS_INTERVAL);
     progress::set_style(&bar, "{spinner} {pos} map nodes read, {elapsed}");
-    let mut records = false;
+    let (mut records, mut places) = (false, false);
     let options = CheckOptions { deep, ..CheckOptions::default() };
     let checked = drive
         .examine(options, |progress| match progress {
@@ -140,6 +140,13 @@ async fn check(drive: &Drive<AnyMedia>, status: &Status, deep: bool) -> Result<C
                     bar.set_length(total_bytes);
                 }
                 bar.set_position(done_bytes);
+            }
+            CheckProgress::Places { segment, segments_count } => {
+                if !std::mem::replace(&mut places, true) {
+                    progress::set_style(&bar, "segments with parity: {bar:40} {pos}/{len}, {elapsed}");
+                    bar.set_length(u64::from(segments_count));
+                }
+                bar.set_position(u64::from(segment));
             }
         })
         .await;

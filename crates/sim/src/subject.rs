@@ -404,7 +404,9 @@ impl Subject for Drive<Backing> {
         let step = self.scrub_step(block).await?;
         match step.faults.first() {
             None => {
-                Ok(PassStep { next_block: step.next_block.unwrap_or(0), was_useful: step.records_count > 0 })
+                let was_useful = step.records_count > 0 || step.read_bytes > 0;
+                let next_block = step.next_block.unwrap_or_else(|| self.scrub_begin().0);
+                Ok(PassStep { next_block, was_useful })
             }
             Some(fault) => Err(Error::FailedOrDamaged(fault.to_string())),
         }

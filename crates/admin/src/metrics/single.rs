@@ -155,8 +155,8 @@ pub(super) const SINGLES: &[Single] = singles! {
         = |d| Some(d.errors.corrected_reads_count as f64);
     Counter "pumice_parity_repaired_pages_total" "Pages of 4 KiB repaired by parity, since the drive was opened."
         = |d| Some(d.parity.repaired_pages_count as f64);
-    Counter "pumice_parity_lost_pages_total" "Pages of 4 KiB that parity could not repair, counted at each attempt, \
-        since the drive was opened."
+    Counter "pumice_parity_lost_pages_total" "Pages of 4 KiB that parity could not repair, since the drive was \
+        opened."
         = |d| Some(d.parity.lost_pages_count as f64);
     Gauge "pumice_parity_segments_uncovered" "Number of segments with parity that is not written yet, or not yet \
         found, after an opening."

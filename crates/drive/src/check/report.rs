@@ -26,6 +26,13 @@ pub enum CheckProgress {
         /// Total.
         total_bytes: u64,
     },
+    /// Segments with parity are being read by place.
+    Places {
+        /// The one read last.
+        segment: u32,
+        /// Segments on the drive.
+        segments_count: u32,
+    },
 }
 
 /// Everything that a check examined.
@@ -59,6 +66,10 @@ pub struct CheckReport {
     pub deep: bool,
     /// Number of whole ones.
     pub records_verified_count: u64,
+    /// Pages with parity, and of parity, that were read.
+    pub protected_pages_count: u64,
+    /// Number of those that are not as they were written. What cannot be made again is a fault of its own.
+    pub protected_pages_bad_count: u64,
     /// The first thousand faults.
     pub faults: Vec<Fault>,
     /// Number of all faults.

@@ -9,6 +9,7 @@ use crate::error::Error;
 use crate::medium::decode::verify_record;
 use crate::medium::load::Fetch;
 use crate::shared::{Drive, Shared};
+use crate::state::accumulator::FillingId;
 use crate::state::map::Missing;
 use device::ReadOnly;
 
@@ -18,7 +19,7 @@ const ABSENT_A_STEP: u64 = 1024;
 /// Result of a step.
 #[derive(Clone, Debug, Default)]
 pub struct ScrubStep {
-    /// First block of the next step; `None` after the last.
+    /// Position of the next step; `None` after the last.
     pub next_block: Option<u64>,
     /// Records verified and decompressed.
     pub records_count: u64,
@@ -47,9 +48,11 @@ impl<M: Media> Drive<M> {
         self.0.core().scrub = mark;
     }
 
-    /// Verifies at most 512 blocks from `block` on: reads their records, verifies checksums, addresses and
-    /// contents, and the map nodes on the path. Records that are not on the medium yet are skipped. The drive
-    /// may be in use: records that move meanwhile are verified where they were.
+    /// A step of a scrub, at a position: that of [`Drive::scrub_begin`], then what each step returns. Segments with
+    /// parity come first, and are read by place. Then the map is walked, at most 512 blocks a step. What is in
+    /// segments that were whole is not read again; of the rest the records are read, and their checksums, addresses
+    /// and contents verified. Records that are not on the medium yet are skipped. The drive may be in use: records
+    /// that move meanwhile are verified where they were.
     ///
     /// # Errors
     ///
@@ -58,6 +61,9 @@ impl<M: Media> Drive<M> {
         let shared = &self.0;
         if shared.core().mode.is_closed() {
             return Err(Error::ReadOnly(ReadOnly::Closed));
+        }
+        if let Some(step) = self.scrub_place(block).await {
+            return step;
         }
         let geometry = shared.superblock().geometry;
         let (mut records, next) = loop {
@@ -79,6 +85,9 @@ impl<M: Media> Drive<M> {
             }
         };
         let mut step = ScrubStep { next_block: shared.exists(next), ..ScrubStep::default() };
+        let looked_at = records.len();
+        shared.leave_out_verified(&mut records);
+        step.records_count += (looked_at - records.len()) as u64;
         records.sort_unstable_by_key(|(block, fetch)| (fetch.entry.position_bytes(), *block));
         let entries = records.iter().map(|(_, fetch)| fetch.entry);
         let mut runs = std::pin::pin!(shared.fetch_all(entries, &geometry));
@@ -135,6 +144,18 @@ impl<M: Media> Drive<M> {
 }
 
 impl<M: Media> Shared<M> {
+    /// Leaves out records in segments that this scrub has read by place.
+    fn leave_out_verified(&self, records: &mut Vec<(u64, Fetch)>) {
+        let mut core = self.core();
+        core.mark_unchanged();
+        let geometry = *core.geometry();
+        records.retain(|(_, fetch)| {
+            let Some((segment, _)) = geometry.locate(fetch.entry.position_bytes()) else { return true };
+            let generation = core.segments.get(segment).generation();
+            !core.parity.verified.has(FillingId { segment, generation })
+        });
+    }
+
     fn exists(&self, block: u64) -> Option<u64> {
         Some(block).filter(|block| *block < self.core().blocks())
     }

@@ -41,9 +41,9 @@ pub struct ParityStatus {
     pub form: ParityForm,
     /// Segments of earlier runs whose parity is not there, or not yet known to be.
     pub uncovered_segments_count: u32,
-    /// Pages that were made again.
+    /// Pages that were made again, and pages of parity that were found wrong.
     pub repaired_pages_count: u64,
-    /// Pages that could not be made again, counted at each attempt.
+    /// Pages that could not be made again.
     pub lost_pages_count: u64,
     /// Bytes of parity written.
     pub written_bytes: u64,

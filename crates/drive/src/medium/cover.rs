@@ -42,7 +42,7 @@ enum From {
     /// The filling is of this run, and its parity is in memory.
     Memory(Arc<Mutex<Accumulator>>),
     /// It is on the medium.
-    Medium(ParityIndex),
+    Medium(Arc<ParityIndex>),
 }
 
 /// A group of which one page is made again.
@@ -74,7 +74,12 @@ impl<'a, M: Media> Of<'a, M> {
     /// where each form has it.
     pub(crate) async fn on_medium(self, id: FillingId, form: Option<ParityForm>) -> Option<Cover<'a, M>> {
         let (index, shape) = self.read_index(id, form).await?;
-        Some(Cover { of: self, id, shape, from: From::Medium(index) })
+        Some(self.listed(id, shape, Arc::new(index)))
+    }
+
+    /// The same, with its index.
+    pub(crate) fn listed(self, id: FillingId, shape: ParityShape, index: Arc<ParityIndex>) -> Cover<'a, M> {
+        Cover { of: self, id, shape, from: From::Medium(index) }
     }
 
     /// Reads the index of a filling that is not written any more: one of its copies is enough.
@@ -114,12 +119,17 @@ impl<M: Media> Cover<'_, M> {
         }
     }
 
-    /// The last pack of a filling whose parity is on the medium.
-    pub(crate) fn last_sequence(&self) -> Option<u64> {
+    /// Its list of checksums, if that is on the medium.
+    pub(crate) fn index(&self) -> Option<Arc<ParityIndex>> {
         match &self.from {
             From::Memory(_) => None,
-            From::Medium(index) => Some(index.last_sequence),
+            From::Medium(index) => Some(index.clone()),
         }
+    }
+
+    /// The last pack of a filling whose parity is on the medium.
+    pub(crate) fn last_sequence(&self) -> Option<u64> {
+        self.index().map(|index| index.last_sequence)
     }
 
     /// Returns the pages of parity on the medium, and of the copies of its index, that are not as they were

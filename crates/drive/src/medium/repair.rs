@@ -4,14 +4,21 @@
 //! Reads cost nothing for it when all is well: everything here hangs on their error branches. Wrong data is
 //! impossible, whatever parity holds: what is made counts only if its checksum is in the list, and the record
 //! on it only if its own holds.
+//!
+//! A segment is repaired by one task at a time. What is made stays in memory until it has moved, and what cannot be
+//! made is asked for again at growing intervals: clients repeat reads that fail.
 
-use layout::PAGE_BYTES;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use layout::{PAGE_BYTES, ParityShape};
 use media::{IoBuf, Media};
 
 use crate::medium::cover::{Cover, Of};
 use crate::shared::Shared;
 use crate::state::accumulator::FillingId;
 use crate::state::parity::Then;
+use crate::wait::wait_until;
 
 const PAGE: u32 = PAGE_BYTES as u32;
 
@@ -94,64 +101,119 @@ impl<M: Media> Shared<M> {
             let id = FillingId { segment, generation: row.generation() };
             (id, offset / PAGE, core.geometry().segment_offset(segment))
         };
-        let pages = ((end - start) / PAGE_BYTES as u64) as u32;
+        let _turn = self.turn(id.segment).await;
         let log_id = self.core().superblock.log_id();
         let cover = self.cover_of(id, &log_id).await?;
         let mut buf = IoBuf::zeroed((end - start) as usize);
         let mut bad = Vec::new();
-        for page in 0..pages {
-            let range = (page * PAGE) as usize..((page + 1) * PAGE) as usize;
+        let mut remembers = false;
+        for (page, bytes) in (first..).zip(buf.chunks_exact_mut(PAGE_BYTES)) {
+            if let Some(made) = self.repairs_made(id, page) {
+                remembers = true;
+                bytes.copy_from_slice(&made);
+                continue;
+            }
+            let at = (page - first) as usize * PAGE_BYTES;
             let read = match have {
                 Some(have) => {
-                    buf[range.clone()].copy_from_slice(&have[range.clone()]);
+                    bytes.copy_from_slice(&have[at..at + PAGE_BYTES]);
                     true
                 }
-                None => cover.read_page(first + page, &mut buf[range.clone()]).await,
+                None => cover.read_page(page, bytes).await,
             };
-            let expected = cover.sum(first + page);
-            let is_right = read && expected.is_none_or(|sum| crc32c::crc32c(&buf[range]) == sum);
-            match is_right {
-                true => {}
-                false if expected.is_none() => return None,
-                false => bad.push(first + page),
+            match cover.sum(page) {
+                Some(expected) if read && crc32c::crc32c(bytes) == expected => {}
+                Some(_) => bad.push(page),
+                None if read => {}
+                None => return None,
             }
         }
         if bad.is_empty() {
+            if remembers {
+                self.core().counters.corrected_reads_count += 1;
+            }
             // As it was written, so something else is wrong; or it can be read now.
-            return have.is_none().then_some((buf, true));
+            return (remembers || have.is_none()).then_some((buf, true));
         }
-        let made = cover.make_again(&bad).await;
-        let mut core = self.core();
-        let row = core.segments.get(id.segment);
-        if row.generation() != id.generation {
+        let due = {
+            let core = self.core();
+            let is_due = |page: &u32| !core.parity.repairs.is_lost(id, *page, core.ticks);
+            bad.iter().copied().filter(is_due).collect::<Vec<u32>>()
+        };
+        let made = cover.make_again(&due).await;
+        if !self.keep_made(id, &cover, &due, &made, then) {
             return None;
         }
-        let place = |page: &u32| position + u64::from(page * PAGE);
-        let lost: Vec<u32> = bad.iter().copied().filter(|page| !made.contains_key(page)).collect();
-        let made_pages: Vec<u32> = made.keys().copied().collect();
-        let now = core.ticks;
-        if let Some(last) = made_pages.last() {
-            core.parity.last_repaired = Some(place(last));
-            core.parity.repaired(id, &made_pages, then, now);
-            core.counters.corrected_reads_count += 1;
+        let (made_count, lost_count) = (made.len(), bad.len() - made.len());
+        if !due.is_empty() {
+            let first = position + u64::from(due[0] * PAGE);
+            tracing::warn!(
+                segment = id.segment,
+                made = made_count,
+                lost = lost_count,
+                first,
+                "pages of the backing are not as they were written"
+            );
         }
-        if let Some(last) = lost.last() {
-            core.parity.lost_pages += lost.len() as u64;
-            core.parity.last_lost = Some(place(last));
-        }
-        drop(core);
-        tracing::warn!(
-            segment = id.segment,
-            made = made_pages.len(),
-            lost = lost.len(),
-            first = place(&bad[0]),
-            "pages of the backing are not as they were written"
-        );
         for (page, bytes) in made {
             let at = ((page - first) * PAGE) as usize;
             buf[at..at + PAGE_BYTES].copy_from_slice(&bytes);
         }
-        Some((buf, lost.is_empty()))
+        Some((buf, lost_count == 0))
+    }
+
+    /// Remembers what was made again of the pages that were tried, and what was not. Returns false if the
+    /// filling is gone.
+    fn keep_made(
+        &self,
+        id: FillingId,
+        cover: &Cover<'_, M>,
+        tried: &[u32],
+        made: &BTreeMap<u32, Vec<u8>>,
+        then: Then,
+    ) -> bool {
+        let mut core = self.core();
+        let core = &mut *core;
+        let position = core.geometry().segment_offset(id.segment);
+        let place = |page: u32| position + u64::from(page * PAGE);
+        let is_there = |id: FillingId| core.segments.get(id.segment).generation() == id.generation;
+        if !is_there(id) {
+            return false;
+        }
+        core.parity.repairs.retain(is_there);
+        let now = core.ticks;
+        let index = cover.index();
+        for page in tried {
+            match made.get(page) {
+                Some(bytes) => {
+                    core.parity.repairs.keep(id, index.clone(), *page, bytes);
+                    core.parity.last_repaired = Some(place(*page));
+                }
+                None if core.parity.repairs.failed(id, *page, now) => {
+                    core.parity.lost_pages += 1;
+                    core.parity.last_lost = Some(place(*page));
+                }
+                None => {}
+            }
+        }
+        if !made.is_empty() {
+            let pages: Vec<u32> = made.keys().copied().collect();
+            core.parity.repaired(id, &pages, then, now);
+            core.counters.corrected_reads_count += 1;
+        }
+        true
+    }
+
+    fn repairs_made(&self, id: FillingId, page: u32) -> Option<Arc<[u8]>> {
+        let mut core = self.core();
+        core.mark_unchanged();
+        core.parity.repairs.made(id, page)
+    }
+
+    /// Waits for the turn to repair pages of a segment. What another repair makes there is remembered.
+    async fn turn(&self, segment: u32) -> Turn<'_, M> {
+        wait_until(&self.progress, || self.turns.take(segment).then_some(())).await;
+        Turn { shared: self, segment }
     }
 
     /// What parity needs to know of this drive.
@@ -169,7 +231,26 @@ impl<M: Media> Shared<M> {
         if let Some(accumulator) = self.accumulators.get(id) {
             return Some(self.of(log_id).in_memory(id, accumulator));
         }
-        let form = self.core().segments.get(id.segment).parity();
-        self.of(log_id).on_medium(id, Some(form)).await
+        let (form, index) = {
+            let core = self.core();
+            (core.segments.get(id.segment).parity(), core.parity.repairs.index(id))
+        };
+        match index.zip(ParityShape::new(self.segment_bytes, form)) {
+            Some((index, shape)) => Some(self.of(log_id).listed(id, shape, index)),
+            None => self.of(log_id).on_medium(id, Some(form)).await,
+        }
+    }
+}
+
+/// The right to repair pages of a segment.
+struct Turn<'a, M> {
+    shared: &'a Shared<M>,
+    segment: u32,
+}
+
+impl<M> Drop for Turn<'_, M> {
+    fn drop(&mut self) {
+        self.shared.turns.give_back(self.segment);
+        self.shared.progress.notify(usize::MAX);
     }
 }

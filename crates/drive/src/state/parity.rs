@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::state::accumulator::FillingId;
+use crate::state::repairs::Repairs;
+use crate::state::verified::Verified;
 
 /// With more repairs in this time, the backing is failing: moving whole segments to it would wear it out.
 const REPAIRS_MAX: usize = 256;
@@ -43,8 +45,10 @@ pub(crate) struct ParityState {
     pub(crate) worn: BTreeSet<FillingId>,
     move_at_tick: u64,
     make_at_tick: u64,
+    pub(crate) repairs: Repairs,
+    pub(crate) verified: Verified,
     /// Ticks of the latest repairs.
-    repairs: VecDeque<u64>,
+    repaired_at: VecDeque<u64>,
     pub(crate) repaired_pages: u64,
     pub(crate) lost_pages: u64,
     pub(crate) parity_written_bytes: u64,
@@ -86,20 +90,33 @@ impl ParityState {
 
     /// Pages were made again.
     pub(crate) fn repaired(&mut self, id: FillingId, pages: &[u32], then: Then, now: u64) {
-        self.repaired_pages += pages.len() as u64;
+        self.count_repairs(pages.len(), now);
         if then == Then::Move {
             self.to_move.entry(id).or_default().extend(pages);
         }
-        self.repairs.extend(pages.iter().map(|_| now));
-        while self.repairs.len() > REPAIRS_MAX {
-            self.repairs.pop_front();
+    }
+
+    /// So many pages of parity, or of its index, are not as they were written: the filling has no spare for some of
+    /// its groups.
+    pub(crate) fn spares_lost(&mut self, id: FillingId, pages: usize, now: u64) {
+        if !self.is_failing(now) {
+            self.worn.insert(id);
+        }
+        self.count_repairs(pages, now);
+    }
+
+    fn count_repairs(&mut self, pages: usize, now: u64) {
+        self.repaired_pages += pages as u64;
+        self.repaired_at.extend(std::iter::repeat_n(now, pages));
+        while self.repaired_at.len() > REPAIRS_MAX {
+            self.repaired_at.pop_front();
         }
     }
 
     /// Returns whether the backing loses so much that only single records are worth moving.
     pub(crate) fn is_failing(&self, now: u64) -> bool {
-        self.repairs.len() == REPAIRS_MAX
-            && self.repairs.front().is_some_and(|first| now.saturating_sub(*first) < REPAIRS_TICKS)
+        self.repaired_at.len() == REPAIRS_MAX
+            && self.repaired_at.front().is_some_and(|first| now.saturating_sub(*first) < REPAIRS_TICKS)
     }
 
     /// Returns whether records on repaired pages are to be moved now.

@@ -154,6 +154,7 @@ impl<M: Media> Shared<M> {
     /// Before the drive is closed: nothing waits for a good moment any more, and what heads have left or
     /// leave now gets its parity. Returns once it is written.
     pub(crate) async fn finish_parity(self: &Arc<Self>) {
+        let hurry = Hurry(self);
         {
             let mut core = self.core();
             let core = &mut *core;
@@ -164,5 +165,17 @@ impl<M: Media> Shared<M> {
         self.progress.notify(usize::MAX);
         self.write_parity_in_background();
         self.wait_for(|core| (!core.parity.is_writing && !core.parity.is_making).then_some(())).await;
+        std::mem::forget(hurry);
+    }
+}
+
+/// Ends the hurry if closing is given up.
+struct Hurry<'a, M: Media>(&'a Shared<M>);
+
+impl<M: Media> Drop for Hurry<'_, M> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.0.core().parity.is_hurried = false;
+        }
     }
 }

@@ -17,6 +17,8 @@ mod image;
 mod kinds;
 #[path = "../common/later.rs"]
 mod later;
+#[path = "../common/protected.rs"]
+mod protected;
 #[path = "../common/sparse.rs"]
 mod sparse;
 #[path = "../common/stored.rs"]
@@ -78,6 +80,7 @@ mod resize;
 mod rest;
 mod scattered;
 mod scrub;
+mod scrub_places;
 mod set_parity;
 mod settle;
 mod sizes;

@@ -150,6 +150,15 @@ impl Checked {
             report.records_count,
             human::bytes(report.records_bytes)
         )?;
+        if report.protected_pages_count > 0 {
+            let state = match report.protected_pages_bad_count {
+                0 => "all as they were written".to_string(),
+                bad => format!(
+                    "{bad} not as they were written: a scrub while it is served (--deep) makes them again"
+                ),
+            };
+            writeln!(out, "parity: {} pages read by place, {state}", report.protected_pages_count)?;
+        }
         writeln!(out, "fills: {} blocks of zeros or one repeated word", report.fills_count)?;
         for fault in &report.faults {
             writeln!(out, "fault: {fault}")?;
@@ -182,6 +191,8 @@ impl Checked {
             "records_count": report.records_count,
             "records_bytes": report.records_bytes,
             "records_verified_count": report.records_verified_count,
+            "protected_pages_count": report.protected_pages_count,
+            "protected_pages_bad_count": report.protected_pages_bad_count,
             "fills_count": report.fills_count,
             "faults_count": report.faults_count,
             "faults": report.faults.iter().map(fault).collect::<Vec<_>>(),

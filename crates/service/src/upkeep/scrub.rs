@@ -1,5 +1,5 @@
-//! Scrubbing a served drive at once, as a user asks: every record is read and verified in the background, at
-//! a limited rate. `periodic` does the same by itself, spread over days.
+//! Scrubbing a served drive at once, as a user asks: every record, and every page with parity, is read and verified
+//! in the background, at a limited rate. `periodic` does the same by itself, spread over days.
 
 pub(crate) mod periodic;
 
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 
 use crate::workers::pause::rest_unless_stopped;
 
-/// Default rate, in bytes of records per second: little compared with what a disk can do.
+/// Default rate, in bytes per second: little compared with what a disk can do.
 pub const DEFAULT_SCRUB_BYTES_PER_SECOND: u64 = 64 << 20;
 /// Faults that are kept as text. All are counted.
 const FAULTS_MAX: usize = 100;
@@ -49,14 +49,13 @@ impl Scrubber {
             report.bytes_per_second = bytes_per_second;
             return;
         }
-        let status = self.drive.status();
+        let (_, total_bytes) = self.drive.scrub_begin();
         *report = Some(ScrubReport {
             state: ScrubState::Running,
             started_unix_seconds: unix_seconds_now(),
             finished_unix_seconds: None,
             bytes_per_second,
-            // Approximately the live records: the map's own are few.
-            total_bytes: status.physical_used_bytes,
+            total_bytes,
             ..ScrubReport::default()
         });
         let (sender, stopped) = watch::channel(false);
@@ -82,7 +81,7 @@ async fn scrub(
     report: Arc<Mutex<Option<ScrubReport>>>,
     mut stopped: watch::Receiver<bool>,
 ) {
-    let mut next = Some(0);
+    let mut next = Some(drive.scrub_begin().0);
     let mut state = ScrubState::Finished;
     while let Some(block) = next {
         let begun = Instant::now();

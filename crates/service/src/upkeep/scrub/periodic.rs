@@ -32,7 +32,7 @@ enum Next {
     Rest(Duration),
 }
 
-/// Decides by the time, in seconds since 1970, and the space that records take.
+/// Decides by the time, in seconds since 1970, and about what a scrub reads.
 fn next(mark: &ScrubMark, every: Duration, now: u64, total_bytes: u64) -> Next {
     let every = every.as_secs_f64();
     let rest_until = |due: f64| match due - now as f64 {
@@ -66,13 +66,13 @@ pub(crate) async fn scrub_periodically<M: Media>(
 ) {
     loop {
         let mark = drive.scrub_mark();
-        let (used_bytes, _) = drive.space();
-        let pause = match next(&mark, every, unix_seconds_now(), used_bytes) {
+        let (first, total_bytes) = drive.scrub_begin();
+        let pause = match next(&mark, every, unix_seconds_now(), total_bytes) {
             Next::Rest(pause) => pause,
             Next::Begin => {
                 drive.set_scrub_mark(ScrubMark {
                     begun_unix_seconds: unix_seconds_now().max(1),
-                    next_block: 0,
+                    next_block: first,
                     read_bytes: 0,
                     faults_count: 0,
                     ..mark

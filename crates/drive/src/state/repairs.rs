@@ -1,0 +1,148 @@
+//! What repairs leave in memory: pages that were made again, until what lives there has moved, and pages that
+//! could not be, until they are due to be tried again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use layout::ParityIndex;
+
+use crate::state::accumulator::FillingId;
+use crate::sync::Mutex;
+
+/// Most pages that are kept: a mebibyte.
+const MADE_MAX: usize = 256;
+/// Most pages that are known to be lost. What is beyond is tried at every read.
+const LOST_MAX: usize = 4096;
+/// Ticks of ten milliseconds before a lost page is tried again for the first time; then twice as many.
+const AGAIN_TICKS: u64 = 100;
+/// An hour.
+const AGAIN_TICKS_MAX: u64 = 360_000;
+
+/// Pages of one filling that were made again.
+#[derive(Default)]
+struct Made {
+    /// Its list of checksums on the medium.
+    index: Option<Arc<ParityIndex>>,
+    pages: BTreeMap<u32, Arc<[u8]>>,
+}
+
+/// A page that could not be made again.
+struct Lost {
+    again_at_tick: u64,
+    wait_ticks: u64,
+}
+
+/// Segments in which a repair is in progress. Others that need one there wait, and are answered from memory.
+#[derive(Default)]
+pub(crate) struct Turns(Mutex<BTreeSet<u32>>);
+
+impl Turns {
+    /// Takes the turn of a segment, unless somebody has it.
+    pub(crate) fn take(&self, segment: u32) -> bool {
+        self.0.lock().insert(segment)
+    }
+
+    pub(crate) fn give_back(&self, segment: u32) {
+        self.0.lock().remove(&segment);
+    }
+}
+
+/// See the module's description.
+#[derive(Default)]
+pub(crate) struct Repairs {
+    made: BTreeMap<FillingId, Made>,
+    made_count: usize,
+    lost: BTreeMap<(FillingId, u32), Lost>,
+}
+
+impl Repairs {
+    /// The list of checksums of a filling, if it was needed lately.
+    pub(crate) fn index(&self, id: FillingId) -> Option<Arc<ParityIndex>> {
+        self.made.get(&id)?.index.clone()
+    }
+
+    /// A page of a filling, if it was made again lately.
+    pub(crate) fn made(&self, id: FillingId, page: u32) -> Option<Arc<[u8]>> {
+        self.made.get(&id)?.pages.get(&page).cloned()
+    }
+
+    /// Keeps a page that was made again. Beyond the limit it takes the place of all of another filling.
+    pub(crate) fn keep(&mut self, id: FillingId, index: Option<Arc<ParityIndex>>, page: u32, bytes: &[u8]) {
+        self.lost.remove(&(id, page));
+        while self.made_count >= MADE_MAX {
+            let other = self.made.keys().copied().find(|other| *other != id).unwrap_or(id);
+            self.forget_made(other);
+        }
+        let made = self.made.entry(id).or_default();
+        made.index = index;
+        self.made_count += usize::from(made.pages.insert(page, bytes.into()).is_none());
+    }
+
+    /// Returns whether a page is known to be lost, and not due to be tried again.
+    pub(crate) fn is_lost(&self, id: FillingId, page: u32, now: u64) -> bool {
+        self.lost.get(&(id, page)).is_some_and(|lost| now < lost.again_at_tick)
+    }
+
+    /// A page could not be made again. Returns whether that is new.
+    pub(crate) fn failed(&mut self, id: FillingId, page: u32, now: u64) -> bool {
+        let known = self.lost.get(&(id, page)).map(|lost| lost.wait_ticks);
+        let wait_ticks = known.map_or(AGAIN_TICKS, |wait| (2 * wait).min(AGAIN_TICKS_MAX));
+        if known.is_some() || self.lost.len() < LOST_MAX {
+            self.lost.insert((id, page), Lost { again_at_tick: now + wait_ticks, wait_ticks });
+        }
+        known.is_none()
+    }
+
+    fn forget_made(&mut self, id: FillingId) {
+        self.made_count -= self.made.remove(&id).map_or(0, |made| made.pages.len());
+    }
+
+    /// Forgets fillings that are not there any more.
+    pub(crate) fn retain(&mut self, is_there: impl Fn(FillingId) -> bool) {
+        let gone: Vec<FillingId> = self.made.keys().copied().filter(|id| !is_there(*id)).collect();
+        gone.into_iter().for_each(|id| self.forget_made(id));
+        self.lost.retain(|(id, _), _| is_there(*id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ID: FillingId = FillingId { segment: 3, generation: 7 };
+
+    #[test]
+    fn what_is_lost_is_tried_again_at_growing_intervals() {
+        let mut repairs = Repairs::default();
+        let mut now = 0;
+        assert!(repairs.failed(ID, 5, now), "new");
+        for wait in [100, 200, 400] {
+            assert!(repairs.is_lost(ID, 5, now + wait - 1));
+            now += wait;
+            assert!(!repairs.is_lost(ID, 5, now), "due");
+            assert!(!repairs.failed(ID, 5, now), "known");
+        }
+        for _ in 0..20 {
+            repairs.failed(ID, 5, now);
+        }
+        assert!(!repairs.is_lost(ID, 5, now + AGAIN_TICKS_MAX));
+        repairs.keep(ID, None, 5, &[1]);
+        assert!(!repairs.is_lost(ID, 5, now), "made again");
+    }
+
+    #[test]
+    fn so_many_pages_are_kept_and_no_more() {
+        let mut repairs = Repairs::default();
+        let other = FillingId { segment: 4, ..ID };
+        (0..200).for_each(|page| repairs.keep(ID, None, page, &[page as u8]));
+        (0..100).for_each(|page| repairs.keep(other, None, page, &[page as u8]));
+        assert!(repairs.made(ID, 9).is_none(), "the other filling took its place");
+        assert_eq!(repairs.made(other, 99).as_deref(), Some(&[99][..]));
+        (0..300).for_each(|page| repairs.keep(other, None, page, &[page as u8]));
+        assert!(repairs.made.values().map(|made| made.pages.len()).sum::<usize>() <= MADE_MAX);
+        assert_eq!(repairs.made_count, repairs.made.values().map(|made| made.pages.len()).sum());
+        repairs.retain(|id| id != other);
+        assert!(repairs.made(other, 299).is_none());
+        assert_eq!(repairs.made_count, 0);
+    }
+}

@@ -1,0 +1,148 @@
+//! Scrubs and deep checks of segments with parity: by place, dead pages, parity and its index, too.
+
+use std::collections::BTreeSet;
+
+use codec::testdata::random;
+use drive::{CheckOptions, Drive, Fault};
+use layout::{PAGE_BYTES, ParityForm};
+
+use crate::common::Erased;
+use crate::protected::{BLOCKS, Host, PAGE};
+
+/// What a scrub has read, verified and found.
+struct Scrubbed {
+    read_bytes: u64,
+    records_count: u64,
+    faults: Vec<Fault>,
+}
+
+fn scrub(host: &Host, drive: &Drive<Erased>) -> Scrubbed {
+    let mut sum = Scrubbed { read_bytes: 0, records_count: 0, faults: Vec::new() };
+    let mut next = Some(drive.scrub_begin().0);
+    while let Some(position) = next {
+        let step = host.tasks.run(drive.scrub_step(position)).expect("a step");
+        sum.read_bytes += step.read_bytes;
+        sum.records_count += step.records_count;
+        sum.faults.extend(step.faults);
+        next = step.next_block;
+    }
+    sum
+}
+
+/// A drive with what was overwritten in it, opened again.
+fn used(form: ParityForm) -> (Host, Drive<Erased>) {
+    let mut host = Host::new(form);
+    let drive = host.open();
+    host.write(&drive, 0..BLOCKS);
+    host.write(&drive, 700..900);
+    host.tasks.run(drive.close()).expect("close");
+    let drive = host.open();
+    (host, drive)
+}
+
+/// Pages that no record of a block overlaps any more.
+fn damage_dead(host: &Host, drive: &Drive<Erased>) -> u64 {
+    let whole = host.read(drive);
+    assert!(whole.is_empty());
+    // Blocks 700 to 899 were written next to each other, and again elsewhere.
+    let mut damaged = 0;
+    for (segment, index) in host.segments() {
+        let start = host.geometry.segment_offset(segment);
+        let page = u64::from(index.end()) / 2;
+        let before = host.page(start + page * PAGE);
+        host.overwrite(start + page * PAGE, &random(page, PAGE_BYTES));
+        let repaired = drive.status().parity.repaired_pages_count;
+        let is_dead = host.read(drive).is_empty() && drive.status().parity.repaired_pages_count == repaired;
+        match is_dead {
+            true => damaged += 1,
+            false => host.overwrite(start + page * PAGE, &before),
+        }
+    }
+    damaged
+}
+
+#[test]
+fn a_sound_drive_is_read_once() {
+    for form in [ParityForm::Part32, ParityForm::Part16, ParityForm::None] {
+        let (host, drive) = used(form);
+        let sum = scrub(&host, &drive);
+        assert_eq!(sum.faults, vec![], "{form:?}");
+        assert_eq!(sum.records_count, BLOCKS, "{form:?}");
+        let live = drive.status().physical_used_bytes;
+        assert!(sum.read_bytes >= live * 9 / 10 && sum.read_bytes < live * 5 / 4, "{}", sum.read_bytes);
+        assert_eq!(drive.status().parity.repaired_pages_count, 0);
+    }
+}
+
+/// Dead pages, parity and either copy of its index: what lives in the segment moves to where it has a spare.
+#[test]
+fn what_no_read_would_find_is_found_and_moved() {
+    for lost in 0..5 {
+        let (host, drive) = used(ParityForm::Part32);
+        let shape = host.shape();
+        let [first, last] = shape.index_offsets();
+        let mut count = 0;
+        if lost == 0 {
+            count = damage_dead(&host, &drive);
+            assert!(count > 0, "there are dead pages");
+        } else {
+            for (segment, _) in host.segments() {
+                let start = host.geometry.segment_offset(segment);
+                let places =
+                    [vec![], vec![first], vec![last], vec![first, last], vec![shape.parity_offset(1)]];
+                for place in &places[lost] {
+                    host.overwrite(start + u64::from(*place), &random(1, PAGE_BYTES));
+                    count += 1;
+                }
+            }
+        }
+        let report =
+            host.tasks.run(drive.examine(CheckOptions { deep: true, ..CheckOptions::default() }, |_| {}));
+        let report = report.expect("check");
+        assert_eq!(report.faults, vec![], "case {lost}");
+        // Segments in which nothing lives are not looked at.
+        assert!((1..=count).contains(&report.protected_pages_bad_count), "case {lost}");
+        assert_eq!(scrub(&host, &drive).faults, vec![], "case {lost}");
+        assert!(drive.status().parity.repaired_pages_count > 0, "case {lost}");
+        let worn = host.segments();
+        host.settle(&drive);
+        host.tasks.run(drive.checkpoint()).expect("checkpoint");
+        assert!(host.segments() != worn, "case {lost}: nothing moved");
+        let sum = scrub(&host, &drive);
+        assert_eq!((sum.faults, sum.records_count), (vec![], BLOCKS), "case {lost}");
+        host.tasks.run(drive.close()).expect("close");
+        let mut host = host;
+        let drive = host.open();
+        host.assert_whole(&drive);
+        let before = drive.status().parity.repaired_pages_count;
+        scrub(&host, &drive);
+        assert_eq!(drive.status().parity.repaired_pages_count, before, "case {lost}: all of it has moved");
+    }
+}
+
+/// Beyond cover: each record that is lost is a fault, once, and no other.
+#[test]
+fn what_cannot_be_made_again_is_a_fault() {
+    let (host, drive) = used(ParityForm::Part32);
+    let groups = u64::from(host.shape().groups());
+    let mut lost = Vec::new();
+    for (segment, _) in host.segments() {
+        let start = host.geometry.segment_offset(segment);
+        let pages = [10, 10 + groups, 30].map(|page| start + page * PAGE);
+        let before = pages.map(|at| host.page(at));
+        pages.iter().for_each(|at| host.overwrite(*at, &random(*at, PAGE_BYTES)));
+        lost = host.read(&drive);
+        if !lost.is_empty() {
+            break;
+        }
+        // Nothing lives there.
+        pages.iter().zip(&before).for_each(|(at, bytes)| host.overwrite(*at, bytes));
+    }
+    let faults = scrub(&host, &drive).faults;
+    assert!((1..=6).contains(&lost.len()), "{lost:?}");
+    let count = lost.len();
+    let named: Vec<u64> =
+        faults.iter().filter_map(|fault| Some(fault.logical_offset_bytes? / 4096)).collect();
+    assert_eq!(named.into_iter().collect::<BTreeSet<u64>>(), lost.into_iter().collect());
+    assert_eq!(faults.len(), count);
+}

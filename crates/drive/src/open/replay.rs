@@ -421,6 +421,10 @@ impl<'a, M: Media> Reader<'a, M> {
             return Ok(None);
         }
         let Some(header) = self.header_at(i, segment, offset).await? else { return Ok(None) };
+        // The rest of a pack of an earlier filling need not be readable.
+        if header.generation != segment.generation {
+            return Ok(None);
+        }
         let end = u64::from(offset) + u64::from(header.len);
         if end > u64::from(header.parity.room_bytes(self.geometry.segment_bytes))
             || header.len as usize > PACK_HARD_BYTES

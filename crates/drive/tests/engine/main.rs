@@ -88,6 +88,7 @@ mod space;
 mod stalled;
 mod stored_drives;
 mod stuck;
+mod unreadable_next;
 mod unreadable_start;
 mod vouched;
 mod wipe;

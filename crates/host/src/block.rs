@@ -63,6 +63,38 @@ fn numbers_above_in(folder: &Path, devices: &Path) -> Vec<String> {
     numbers
 }
 
+/// A part of a disk: a partition, or all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PartOfDisk {
+    /// Number of the disk, `MAJOR:MINOR`.
+    pub disk: String,
+    /// Kernel name of the part: `loop0p1`.
+    pub name: String,
+    /// First byte on the disk.
+    pub start_bytes: u64,
+    /// Length.
+    pub len_bytes: u64,
+}
+
+/// Returns where a block device, by its number `MAJOR:MINOR`, is on its disk. A device that is made of others
+/// (device mapper, RAID) counts as a disk. `None` if sysfs does not show it, as of file systems with numbers
+/// of their own.
+pub fn part_of_disk(root: &Root, number: &str) -> Option<PartOfDisk> {
+    // Sectors of sysfs, whatever those of the disk are.
+    const SECTOR_BYTES: u64 = 512;
+    let folder = fs::canonicalize(root.path("sys/dev/block").join(number)).ok()?;
+    let text = |name: &str| fs::read_to_string(folder.join(name)).ok().map(|it| it.trim().to_string());
+    let bytes = |name: &str| text(name)?.parse::<u64>().ok()?.checked_mul(SECTOR_BYTES);
+    let is_partition = folder.join("partition").exists();
+    Some(PartOfDisk {
+        // The folder of a partition is in that of its disk.
+        disk: text(if is_partition { "../dev" } else { "dev" })?,
+        name: folder.file_name()?.to_str()?.to_string(),
+        start_bytes: if is_partition { bytes("start")? } else { 0 },
+        len_bytes: bytes("size")?,
+    })
+}
+
 /// Path of a device node for a kernel name.
 pub fn node(name: &str) -> PathBuf {
     Path::new("/dev").join(name)
@@ -89,6 +121,9 @@ mod tests {
             ("devices/loop0/loop0p10/dev", "259:1\n"),
             ("devices/loop0/loop0p2/partition", "2\n"),
             ("devices/loop0/loop0p2/dev", "259:0\n"),
+            ("devices/loop0/loop0p2/start", "2048\n"),
+            ("devices/loop0/loop0p2/size", "8\n"),
+            ("devices/loop0/size", "4096\n"),
             ("devices/loop0/loop0p2/holders/dm-0/.", ""),
             ("block/dm-0/dev", "253:0\n"),
             ("block/dm-0/holders/dm-1/.", ""),
@@ -107,6 +142,16 @@ mod tests {
         let mut above = numbers_above_in(&at("7:0"), &at("block"));
         above.sort();
         assert_eq!(above, ["253:0", "253:1", "259:0", "259:1", "7:0"]);
+        fs::create_dir_all(at("sys/dev/block"))?;
+        symlink(at("devices/loop0/loop0p2"), at("sys/dev/block/259:0"))?;
+        symlink(at("devices/loop0"), at("sys/dev/block/7:0"))?;
+        let part = |name: &str, start_bytes, len_bytes| {
+            Some(PartOfDisk { disk: "7:0".into(), name: name.into(), start_bytes, len_bytes })
+        };
+        let root = Root::new(folder.path());
+        assert_eq!(part_of_disk(&root, "259:0"), part("loop0p2", 1 << 20, 4096));
+        assert_eq!(part_of_disk(&root, "7:0"), part("loop0", 0, 2 << 20));
+        assert_eq!(part_of_disk(&root, "0:35"), None);
         assert!(partitions_in(&at("none")).is_empty() && partitions(&at("devices")).is_empty());
         Ok(())
     }

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | [`mounts`] | which file systems are mounted, and where |
 //! | [`disks`] | which disks are under a file or device |
+//! | [`extents`] | where on its device a file is |
 //! | [`loops`] | which file is under a loop device |
 //! | [`groups`] | how much memory and processor time the control groups of a process allow |
 //! | [`block`] | which partitions a device has, and what is made of it |
@@ -27,6 +28,7 @@ extern crate self as host;
 
 pub mod block;
 pub mod disks;
+pub mod extents;
 pub mod file;
 pub mod foreign;
 pub mod groups;

@@ -9,6 +9,8 @@ use crate::Root;
 pub struct Mount {
     /// `MAJOR:MINOR`.
     pub device: String,
+    /// The directory of the file system that is mounted: `/` unless it is a part of it, as with bind mounts.
+    pub root: PathBuf,
     /// Mount point.
     pub point: PathBuf,
     /// Type of the file system.
@@ -49,6 +51,7 @@ fn parse(line: &str) -> Option<Mount> {
     let options = [*mount.get(5)?, filesystem.get(2).copied().unwrap_or_default()];
     Some(Mount {
         device: (*mount.get(2)?).to_string(),
+        root: unescape(mount.get(3)?).into(),
         point: unescape(mount.get(4)?).into(),
         kind: (*filesystem.first()?).to_string(),
         source: unescape(filesystem.get(1)?),
@@ -85,7 +88,7 @@ mod tests {
         let line =
             "36 35 98:0 /mnt1 /mnt\\040two rw,noatime master:1 - ext4 /dev/root rw,discard,errors=continue";
         let mount = parse(line).ok_or("no mount")?;
-        assert_eq!(mount.point, Path::new("/mnt two"));
+        assert_eq!((&*mount.root, &*mount.point), (Path::new("/mnt1"), Path::new("/mnt two")));
         assert_eq!(
             (mount.device.as_str(), mount.kind.as_str(), mount.source.as_str()),
             ("98:0", "ext4", "/dev/root")
@@ -100,6 +103,7 @@ mod tests {
     fn the_innermost_mount_counts() {
         let mount = |point: &str| Mount {
             device: "1:1".into(),
+            root: "/".into(),
             point: point.into(),
             kind: "ext4".into(),
             source: "x".into(),

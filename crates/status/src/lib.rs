@@ -35,8 +35,8 @@ pub use report::{
     StatusAnswer, StatusReport, TimeToFull, WearReport,
 };
 pub use server::{
-    BucketReport, KindReport, LatencyReport, OffloadReport, ReadCacheReport, RequestReport, ScrubReport,
-    ServerReport,
+    BucketReport, KindReport, LOST_RANGES_MAX, LatencyReport, LostRange, OffloadReport, ReadCacheReport,
+    RequestReport, ScrubReport, ServerReport,
 };
 pub use states::{
     BackingKind, BackingPlace, DriveState, EventKind, IoBackend, LiveKind, NoTime, RunState, SampleSource,

@@ -1,5 +1,7 @@
 //! The part of a status report that only a served drive has: server, requests, latencies and tasks.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::compression::{SettlingReport, SurveyReport, TrainingReport};
@@ -67,6 +69,40 @@ pub struct ScrubReport {
     pub faults_count: u64,
     /// The first hundred, each with logical address, segment and place.
     pub faults: Vec<String>,
+    /// Logical bytes of hosts that cannot be read, as far as the scrub has come.
+    pub lost_bytes: u64,
+    /// Where they are, in order: the first [`LOST_RANGES_MAX`] ranges. Adjacent ones are one.
+    pub lost_ranges: Vec<LostRange>,
+}
+
+/// Most ranges of lost bytes listed. All are counted.
+pub const LOST_RANGES_MAX: usize = 1000;
+
+/// Logical bytes of a drive that cannot be read.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct LostRange {
+    pub logical_offset_bytes: u64,
+    pub logical_len_bytes: u64,
+}
+
+impl ScrubReport {
+    /// Adds bytes behind all that were added before.
+    pub fn lose(&mut self, range: Range<u64>) {
+        let len = range.end - range.start;
+        self.lost_bytes += len;
+        let end = |it: &LostRange| it.logical_offset_bytes + it.logical_len_bytes;
+        let is_full = self.lost_ranges.len() >= LOST_RANGES_MAX;
+        match self.lost_ranges.last_mut() {
+            Some(last) if end(last) == range.start => last.logical_len_bytes += len,
+            _ if is_full => {}
+            _ => {
+                let offset = range.start;
+                self.lost_ranges.push(LostRange { logical_offset_bytes: offset, logical_len_bytes: len });
+            }
+        }
+    }
 }
 
 /// Latencies of successful requests.

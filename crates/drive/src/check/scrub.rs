@@ -1,7 +1,9 @@
 //! Verification of a drive's records while it is in use, in steps.
 
+use std::ops::Range;
+
 use futures::stream::StreamExt;
-use layout::{LEAF_LEVEL, NODE_ENTRIES, NodeId, ScrubMark};
+use layout::{BLOCK_BYTES, Entry, LEAF_LEVEL, NODE_ENTRIES, NodeId, ScrubMark};
 use media::Media;
 
 use super::report::Fault;
@@ -12,6 +14,9 @@ use crate::shared::{Drive, Shared};
 use crate::state::accumulator::FillingId;
 use crate::state::map::Missing;
 use device::ReadOnly;
+
+/// Bytes of a block.
+const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Empty leaves skipped in one step.
 const ABSENT_A_STEP: u64 = 1024;
@@ -27,12 +32,37 @@ pub struct ScrubStep {
     pub read_bytes: u64,
     /// Faults of the records, or of the map on the path to them.
     pub faults: Vec<Fault>,
+    /// Logical bytes of hosts that are lost by them, in order. A fault names all blocks of its frame; blocks
+    /// of it that were overwritten since are not among these.
+    pub lost: Vec<Range<u64>>,
+}
+
+/// A record to verify.
+struct Target {
+    /// The first block of the record.
+    first: u64,
+    /// A bit for each block from there on that the map leads to. A record has at most eight blocks.
+    live: u64,
+    fetch: Fetch,
+}
+
+impl Target {
+    /// The first of its live blocks.
+    fn block(&self) -> u64 {
+        self.first + u64::from(self.live.trailing_zeros())
+    }
+
+    /// The bytes of each live block.
+    fn lost(&self) -> impl Iterator<Item = Range<u64>> {
+        let blocks = (0..u64::BITS).filter(|at| self.live >> at & 1 == 1);
+        blocks.map(|at| (self.first + u64::from(at)) * BLOCK).map(|start| start..start + BLOCK)
+    }
 }
 
 /// Result of one lookup in the map.
 enum Looked {
     /// Records on the medium, and where the next lookup begins.
-    Records(Vec<(u64, Fetch)>, u64),
+    Records(Vec<Target>, u64),
     Missing(Missing),
 }
 
@@ -77,8 +107,10 @@ impl<M: Media> Drive<M> {
                 let after = (id.index + 1) * ((NODE_ENTRIES as u64) << (9 * u32::from(id.level)));
                 let blocks = shared.core().blocks();
                 let fault = Fault::of_node(&geometry, blocks, id, position, &error.to_string());
+                let lost = fault.logical_offset_bytes.zip(fault.logical_len_bytes);
                 return Ok(ScrubStep {
                     next_block: shared.exists(after),
+                    lost: lost.map(|(offset, len)| offset..offset + len).into_iter().collect(),
                     faults: vec![fault],
                     ..ScrubStep::default()
                 });
@@ -88,20 +120,19 @@ impl<M: Media> Drive<M> {
         let looked_at = records.len();
         shared.leave_out_verified(&mut records);
         step.records_count += (looked_at - records.len()) as u64;
-        records.sort_unstable_by_key(|(block, fetch)| (fetch.entry.position_bytes(), *block));
-        let entries = records.iter().map(|(_, fetch)| fetch.entry);
+        records.sort_unstable_by_key(|it| (it.fetch.entry.position_bytes(), it.block()));
+        let entries = records.iter().map(|it| it.fetch.entry);
         let mut runs = std::pin::pin!(shared.fetch_all(entries, &geometry));
         while let Some(fetched) = runs.next().await {
-            for (block, fetch) in &records[fetched.items.clone()] {
+            for target in &records[fetched.items.clone()] {
+                let (block, fetch) = (target.block(), &target.fetch);
                 let (position, len) = (fetch.entry.position_bytes(), fetch.entry.len_bytes());
                 let verified = match fetched.bytes_of(fetch.entry) {
-                    Some(bytes) => {
-                        verify_record(&shared.dictionaries, *block, bytes, fetch.entry, fetch.mask)
-                    }
+                    Some(bytes) => verify_record(&shared.dictionaries, block, bytes, fetch.entry, fetch.mask),
                     None => match shared.read_range(position, len).await {
                         Ok((buf, at)) => verify_record(
                             &shared.dictionaries,
-                            *block,
+                            block,
                             &buf[at..at + len],
                             fetch.entry,
                             fetch.mask,
@@ -113,7 +144,7 @@ impl<M: Media> Drive<M> {
                     Err(why) => match shared.reread(position, len).await {
                         Some((buf, at)) => verify_record(
                             &shared.dictionaries,
-                            *block,
+                            block,
                             &buf[at..at + len],
                             fetch.entry,
                             fetch.mask,
@@ -128,29 +159,31 @@ impl<M: Media> Drive<M> {
                     Err(why) => {
                         Shared::<M>::count(&shared.corrupt_records, 1);
                         let known = &shared.dictionaries;
-                        step.faults.push(Fault::of_record(
-                            &geometry,
-                            known,
-                            *block,
-                            fetch.entry,
-                            &why.to_string(),
-                        ));
+                        let fault = Fault::of_record(&geometry, known, block, fetch.entry, &why.to_string());
+                        if fault.logical_offset_bytes.is_some() {
+                            step.lost.extend(target.lost());
+                        }
+                        step.faults.push(fault);
                     }
                 }
             }
         }
+        // Records were read in the order of their places.
+        step.lost.sort_unstable_by_key(|range| range.start);
         Ok(step)
     }
 }
 
 impl<M: Media> Shared<M> {
     /// Leaves out records in segments that this scrub has read by place.
-    fn leave_out_verified(&self, records: &mut Vec<(u64, Fetch)>) {
+    fn leave_out_verified(&self, records: &mut Vec<Target>) {
         let mut core = self.core();
         core.mark_unchanged();
         let geometry = *core.geometry();
-        records.retain(|(_, fetch)| {
-            let Some((segment, _)) = geometry.locate(fetch.entry.position_bytes()) else { return true };
+        records.retain(|target| {
+            let Some((segment, _)) = geometry.locate(target.fetch.entry.position_bytes()) else {
+                return true;
+            };
             let generation = core.segments.get(segment).generation();
             !core.parity.verified.has(FillingId { segment, generation })
         });
@@ -177,18 +210,24 @@ impl<M: Media> Shared<M> {
             return Looked::Records(Vec::new(), first);
         }
         let until = blocks.min((first / NODE_ENTRIES as u64 + 1) * NODE_ENTRIES as u64);
-        let mut found = Vec::new();
-        let each = |block, entry: layout::Entry| {
+        let mut found: Vec<(u64, u64, Entry)> = Vec::new();
+        let each = |block, entry: Entry| {
+            if !entry.is_record() {
+                return;
+            }
+            let first = entry.first_block(block);
+            let bit = 1 << (block - first);
             // A frame is verified once, for the first of its blocks.
-            let again = found.last().is_some_and(|(at, last)| *last == entry && entry.joins(*at, block));
-            if entry.is_record() && !again {
-                found.push((block, entry));
+            match found.last_mut().filter(|(at, _, last)| *last == entry && entry.joins(*at, block)) {
+                Some((_, live, _)) => *live |= bit,
+                None => found.push((first, bit, entry)),
             }
         };
         if let Err(missing) = core.map.lookup(first, (until - first) as usize, each) {
             return Looked::Missing(missing);
         }
-        found.retain(|(_, entry)| core.log.in_memory(*entry).is_none());
-        Looked::Records(found.into_iter().map(|(block, entry)| (block, core.fetch(entry))).collect(), until)
+        found.retain(|(_, _, entry)| core.log.in_memory(*entry).is_none());
+        let target = |(first, live, entry)| Target { first, live, fetch: core.fetch(entry) };
+        Looked::Records(found.into_iter().map(target).collect(), until)
     }
 }

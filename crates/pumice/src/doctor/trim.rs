@@ -132,6 +132,7 @@ mod tests {
     fn the_timer_trims_what_fstab_lists_or_else_all() {
         let mount = Mount {
             device: "7:0".into(),
+            root: "/".into(),
             point: "/srv/a b".into(),
             kind: "ext4".into(),
             source: "/dev/loop0".into(),

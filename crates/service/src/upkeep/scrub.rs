@@ -107,6 +107,9 @@ async fn scrub(
                 }
                 report.faults_count += 1;
             }
+            for range in step.lost {
+                report.lose(range);
+            }
             debug_assert!(report.faults.len() as u64 <= report.faults_count, "every listed fault is counted");
             debug_assert!(report.read_bytes <= report.total_bytes, "the total is at least what was read");
             debug_assert!(report.bytes_per_second > 0, "the rate was checked at the start");

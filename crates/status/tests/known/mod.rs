@@ -27,7 +27,11 @@ pub(crate) fn sample() -> StatusReport {
         read: KindReport { buckets: vec![BucketReport::default()], ..KindReport::default() },
         ..LatencyReport::default()
     };
-    let scrub = ScrubReport { faults: vec![String::new()], ..ScrubReport::default() };
+    let scrub = ScrubReport {
+        faults: vec![String::new()],
+        lost_ranges: vec![status::LostRange::default()],
+        ..ScrubReport::default()
+    };
     let events = EventsReport {
         warn_at_percent: vec![80],
         counts: vec![EventCount::default()],

@@ -1,5 +1,5 @@
-//! Extents of files: where on its device a file system keeps them (FIEMAP, `Documentation/filesystems/fiemap.rst`
-//! of Linux).
+//! Extents of files: where on its device a file system keeps them (`Documentation/filesystems/fiemap.rst` of
+//! Linux).
 
 #[allow(unsafe_code)]
 mod fiemap;

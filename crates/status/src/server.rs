@@ -208,3 +208,20 @@ pub struct OffloadReport {
     /// Batches that the processor compressed because too many were waiting.
     pub queue_full_count: u64,
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn adjacent_lost_bytes_are_one_range_and_all_are_counted() {
+        let mut report = ScrubReport::default();
+        [0..10, 10..20, 30..40].into_iter().for_each(|range| report.lose(range));
+        let range = |offset, len| LostRange { logical_offset_bytes: offset, logical_len_bytes: len };
+        assert_eq!((&*report.lost_ranges, report.lost_bytes), (&[range(0, 20), range(30, 10)][..], 30));
+        (0..2000).for_each(|at| report.lose(100 + 2 * at..101 + 2 * at));
+        assert_eq!((report.lost_ranges.len(), report.lost_bytes), (LOST_RANGES_MAX, 2030));
+        report.lose(5000..5001);
+        assert_eq!(report.lost_ranges.last(), Some(&range(100 + 2 * 997, 1)), "not adjacent to the last one");
+    }
+}

@@ -12,7 +12,7 @@ use crate::common::{Outcome, fails, in_time, needs, succeed};
 
 /// Writes a table of one partition, from 1 MiB on, of 64 MiB. Returns whether this kernel reads it;
 /// otherwise, the partition is made by hand.
-fn partition(node: &str) -> Outcome<bool> {
+pub(crate) fn partition(node: &str) -> Outcome<bool> {
     let mut sector = [0; 512];
     sector[446 + 4] = 0x83;
     sector[446 + 8..][..4].copy_from_slice(&2048_u32.to_le_bytes());

@@ -14,6 +14,7 @@ mod any_range;
 mod attach;
 mod attach_again;
 mod attach_configured;
+mod attach_files;
 mod attach_holders;
 mod attach_host;
 mod attach_others;

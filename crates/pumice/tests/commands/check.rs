@@ -113,6 +113,13 @@ fn a_lost_copy_of_the_superblock_is_a_fault() -> Outcome {
 }
 
 #[test]
+fn a_closed_drive_has_no_files() {
+    let drive = Drive::create(&["--size", "64M"]);
+    let run = drive.pumice(&["check", "--deep", "--files", &text(&drive.path())]);
+    fails_with(3, &run, &["not being served", "attach and mount it"]);
+}
+
+#[test]
 fn what_cannot_be_opened_is_described_as_far_as_it_goes() -> Outcome {
     let drive = Drive::create(&["--size", "64M"]);
     let file = std::fs::File::options().write(true).open(drive.path())?;
@@ -134,8 +141,11 @@ fn what_cannot_be_opened_is_described_as_far_as_it_goes() -> Outcome {
 fn a_served_drive_is_only_scrubbed() {
     let drive = Drive::create(&["--size", "64M"]);
     let _server = drive.serve(&[]);
-    let run = drive.pumice(&["check", &text(&drive.path())]);
-    fails_with(3, &run, &["serves it; --deep"]);
+    let path = text(&drive.path());
+    fails_with(3, &drive.pumice(&["check", &path]), &["serves it; --deep"]);
+    for arguments in [&["check", &path, "--files"][..], &["check", &path, "--deep", "--files"]] {
+        fails_with(3, &drive.pumice(arguments), &["no block device is known to be it", "--files=MOUNT"]);
+    }
 }
 
 #[test]

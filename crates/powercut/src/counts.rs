@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::disk::LossCounts;
+
 /// Counts over all drives.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Counts {
@@ -68,6 +70,22 @@ pub struct Counts {
     pub fio_verified: u64,
     /// Number of times the power was cut while fio wrote and verified.
     pub fio_interrupted: u64,
+    /// Pages that the disk lost within the cover of parity.
+    pub losses: LossCounts,
+    /// Pages that servers repaired: those that they read.
+    pub repaired_pages: u64,
+    /// Times that everything was read while the disk lost pages and clients wrote.
+    pub sweeps: u64,
+    /// Pages that the disk lost beyond the cover of parity, at the end of stories.
+    pub beyond: LossCounts,
+    /// Drives that lost these.
+    pub beyond_drives: u64,
+    /// Of these, drives that refused to open.
+    pub beyond_refused: u64,
+    /// Reads that failed on them.
+    pub beyond_errors: u64,
+    /// Faults that checks found on them.
+    pub beyond_faults: u64,
     /// Drives with a violation.
     pub failures: u64,
 }
@@ -107,11 +125,19 @@ impl Counts {
             (&mut self.fio_filled, other.fio_filled),
             (&mut self.fio_verified, other.fio_verified),
             (&mut self.fio_interrupted, other.fio_interrupted),
+            (&mut self.repaired_pages, other.repaired_pages),
+            (&mut self.sweeps, other.sweeps),
+            (&mut self.beyond_drives, other.beyond_drives),
+            (&mut self.beyond_refused, other.beyond_refused),
+            (&mut self.beyond_errors, other.beyond_errors),
+            (&mut self.beyond_faults, other.beyond_faults),
             (&mut self.failures, other.failures),
         ];
         for (mine, theirs) in pairs {
             *mine += theirs;
         }
+        self.losses.add(&other.losses);
+        self.beyond.add(&other.beyond);
     }
 }
 
@@ -172,6 +198,18 @@ impl fmt::Display for Counts {
             "fio:          {} ranges filled and flushed, verified {} times after a restart; {} cuts while it wrote and \
              verified",
             self.fio_filled, self.fio_verified, self.fio_interrupted
+        )?;
+        writeln!(out, "lost pages:   {}", self.losses)?;
+        writeln!(
+            out,
+            "repaired:     {} pages by servers; everything read {} times meanwhile",
+            self.repaired_pages, self.sweeps
+        )?;
+        writeln!(out, "beyond cover: {}", self.beyond)?;
+        writeln!(
+            out,
+            "              on {} drives: {} did not open, {} reads failed, checks found {} faults",
+            self.beyond_drives, self.beyond_refused, self.beyond_errors, self.beyond_faults
         )?;
         write!(out, "failures:     {}", self.failures)
     }

@@ -13,25 +13,31 @@
 //! 4. **Failed sync** ([`Disk::fail_sync`]). It returns EIO. The writes it covered are kept, lost or torn as
 //!    at a power cut, and the next sync succeeds. Reads of the disk return the actual content, or
 //!    ([`Stale::Shown`]) what was written. Caches above the disk return what was written.
+//! 5. **Lost pages** ([`Disk::lose_pages`]). A page holds zeros, garbage, what it held before, what is on
+//!    another one, one wrong bit, or cannot be read until it is written again.
 //!
 //! A disk without power fails every request, or makes it wait until [`Disk::release`].
 
 mod damage;
+mod fillings;
 mod image;
+mod loss;
 mod trigger;
 
+use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use media::SimRng;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 pub use image::{Image, PAGE_BYTES, SECTOR_BYTES};
+pub use loss::{Chooser, Extent, Kind, LossCounts};
 pub use trigger::{Trigger, When};
 
 use image::{Change, Page};
 use trigger::Event;
 
-/// The disk fails the request: it has no power, or the sync was made to fail.
+/// The disk fails the request: it has no power, the sync was made to fail, or a page cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failed;
 
@@ -92,6 +98,10 @@ struct DiskState {
     live: Image,
     /// Content after a power cut, except for changes in the journal.
     durable: Image,
+    /// What each page held before it was last written.
+    past: Image,
+    /// Pages that cannot be read.
+    unreadable: BTreeSet<u64>,
     /// Completed changes that no completed sync covers, in the order of completion, with their numbers.
     journal: Vec<(u64, Change)>,
     /// Changes that were received and have not completed.
@@ -128,6 +138,8 @@ impl Disk {
             rng,
             live: Image::empty(pages),
             durable: Image::empty(pages),
+            past: Image::empty(pages),
+            unreadable: BTreeSet::new(),
             journal: Vec::new(),
             in_flight: Vec::new(),
             next: 0,
@@ -168,11 +180,16 @@ impl Disk {
     /// Reads whole pages.
     ///
     /// # Errors
-    /// If the disk has no power.
+    /// If the disk has no power, or one of the pages cannot be read.
     pub fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, Failed> {
         let state = self.state.lock();
         let state = self.with_power(state)?;
-        Ok(state.live.read(offset, len))
+        let first = offset / PAGE_BYTES as u64;
+        let end = (offset + len as u64).div_ceil(PAGE_BYTES as u64);
+        match state.unreadable.range(first..end).next() {
+            Some(_) => Err(Failed),
+            None => Ok(state.live.read(offset, len)),
+        }
     }
 
     /// Writes whole pages.
@@ -208,6 +225,11 @@ impl Disk {
             state.counts.discards += u64::from(change.is_discard);
             if !change.is_discard {
                 state.counts.written_bytes += (change.pages.len() * PAGE_BYTES) as u64;
+            }
+            for (at, _) in &change.pages {
+                state.unreadable.remove(at);
+                let before = state.live.page(*at).cloned();
+                state.past.set(*at, before);
             }
             state.live.apply(&change);
             // Numbered in the order of completion, not of arrival.

@@ -27,7 +27,7 @@ struct Arguments {
     /// Drives at most; each is cut some dozen times.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     stories: u64,
-    /// Modes of the drives, in turn: direct, cache, fsyncgate, stale-disk, kills, attached.
+    /// Modes of the drives, in turn: direct, cache, fsyncgate, stale-disk, kills, attached, parity.
     #[arg(long, value_delimiter = ',', default_value = "direct,cache,fsyncgate,stale-disk")]
     modes: Vec<Mode>,
     /// The program to test.
@@ -109,7 +109,13 @@ fn main() -> ExitCode {
         if last.elapsed() > REPORT_EVERY {
             *last = Instant::now();
             let seconds = started.elapsed().as_secs();
-            println!("{} power cuts in {seconds} s, {} failures", counts.cuts, counts.failures);
+            println!(
+                "{} power cuts, {} pages lost, {} repaired in {seconds} s, {} failures",
+                counts.cuts,
+                counts.losses.pages(),
+                counts.repaired_pages,
+                counts.failures
+            );
         }
     });
     let report = match report {

@@ -20,12 +20,22 @@ pub enum Mode {
     /// Direct I/O, below a loop device of `pumice attach`: power cuts, and kills and restarts of the server
     /// under clients that go on, kills of the keeper, and of both. Each kill of a server counts as a cut.
     Attached,
+    /// Direct I/O, a drive with parity: as `Direct`, and the disk loses pages all the time, within what parity
+    /// covers.
+    Parity,
 }
 
 impl Mode {
     /// All modes.
-    pub const ALL: [Mode; 6] =
-        [Mode::Direct, Mode::Cache, Mode::Fsyncgate, Mode::StaleDisk, Mode::Kills, Mode::Attached];
+    pub const ALL: [Mode; 7] = [
+        Mode::Direct,
+        Mode::Cache,
+        Mode::Fsyncgate,
+        Mode::StaleDisk,
+        Mode::Kills,
+        Mode::Attached,
+        Mode::Parity,
+    ];
 
     /// Name on the command line.
     pub fn name(self) -> &'static str {
@@ -36,6 +46,7 @@ impl Mode {
             Mode::StaleDisk => "stale-disk",
             Mode::Kills => "kills",
             Mode::Attached => "attached",
+            Mode::Parity => "parity",
         }
     }
 

@@ -3,6 +3,7 @@
 mod attached;
 mod check;
 mod lives;
+mod losses;
 mod memory;
 mod shape;
 
@@ -23,6 +24,7 @@ use crate::mode::Mode;
 use crate::mount::Mounted;
 use crate::server::{LIMIT, Program};
 use attached::Attached;
+use losses::{Losses, Repairs};
 use memory::Memory;
 use shape::Shape;
 
@@ -69,7 +71,7 @@ pub struct Ending {
 /// If FUSE or something else is missing.
 pub fn run(setting: &Setting, folder: &Path) -> io::Result<Ending> {
     let mut rng = SimRng::new(setting.seed);
-    let shape = Shape::draw(setting.mode, &mut rng);
+    let shape = Shape::draw(setting, &mut rng);
     let stale = if setting.mode == Mode::StaleDisk { Stale::Shown } else { Stale::Hidden };
     let disk = Arc::new(Disk::new(shape.config.physical_bytes, shape.pace, stale, rng.fork()));
     let point = folder.join("mnt");
@@ -95,6 +97,8 @@ pub fn run(setting: &Setting, folder: &Path) -> io::Result<Ending> {
         attached: None,
         rewriters,
         memory,
+        losses: None,
+        repairs: None,
         counts: Counts { drives: 1, ..Counts::default() },
     };
     let failure = match setting.mode {
@@ -124,12 +128,17 @@ struct Story {
     attached: Option<Attached>,
     rewriters: Vec<Arc<Rewriter>>,
     memory: Memory,
+    losses: Option<Losses>,
+    repairs: Option<Repairs>,
     counts: Counts,
 }
 
 impl Story {
     fn lives(&mut self) -> Result<()> {
         self.create()?;
+        if self.setting.mode == Mode::Parity {
+            self.begin_losses()?;
+        }
         let mut end = LifeEnd::Closed;
         let cuts_max = self.setting.cuts_max.min(self.shape.cuts);
         loop {
@@ -148,7 +157,8 @@ impl Story {
             end = self.live()?;
         }
         self.close()?;
-        self.check("at the end")
+        self.check("at the end")?;
+        self.end_losses()
     }
 
     fn note(&self, what: &str) {
@@ -173,6 +183,7 @@ impl Story {
             format!("--sector={}", config.sector_bytes),
             format!("--segment={}", config.segment_bytes),
             format!("--codec={}", config.codec),
+            format!("--parity={}", self.shape.parity),
         ];
         self.program.run(&arguments)?;
         if self.setting.lies {
@@ -254,6 +265,7 @@ impl Story {
             .map_err(|error| error.at(format!("after the restart ({end:?})")))?;
         self.verifier.oracle.lock().resolve(end)?;
         self.fio.verify(&socket)?;
+        self.ask_for_repairs()?;
         if self.rng.chance(1, 8) { self.scrub() } else { Ok(()) }
     }
 
@@ -352,6 +364,7 @@ impl Story {
 
     fn total(&self) -> Counts {
         let (disk, clients) = (self.disk.counts(), self.verifier.counts());
+        let losses = self.losses.as_ref().map(Losses::counts).unwrap_or_default();
         Counts {
             cuts: disk.cuts,
             failed_syncs: disk.failed_syncs,
@@ -366,6 +379,8 @@ impl Story {
             refusals: clients.refusals,
             errors: clients.errors,
             rewrites: clients.rewrites,
+            losses,
+            repaired_pages: self.repairs.as_ref().map_or(0, Repairs::repaired),
             fio_filled: self.fio.filled,
             fio_verified: self.fio.verified,
             ..self.counts

@@ -26,6 +26,11 @@ impl Page {
     pub(super) fn bytes(&self) -> &[u8; PAGE_BYTES] {
         &self.0
     }
+
+    /// Returns whether both are the same bytes in memory.
+    pub(super) fn is(&self, other: &Page) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// A write or a discard. `None` means zeros.
@@ -42,6 +47,10 @@ pub struct Image(Vec<Option<Page>>);
 impl Image {
     pub(super) fn empty(pages: usize) -> Image {
         Image(vec![None; pages])
+    }
+
+    pub(super) fn len_pages(&self) -> u64 {
+        self.0.len() as u64
     }
 
     pub(super) fn page(&self, at: u64) -> Option<&Page> {

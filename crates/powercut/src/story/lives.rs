@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use sim::oracle::LifeEnd;
 
 use super::Story;
+use super::losses::Sweeps;
 use crate::client::{Load, Plan};
 use crate::disk::{Action, Trigger, When};
 use crate::error::{Error, Result};
@@ -12,6 +13,8 @@ use crate::mode::Mode;
 
 /// Longest life once all clients work.
 const LIFE_MS_MAX: u64 = 800;
+/// The same while pages are lost, so that losses are noticed and lost places written again.
+const LIFE_WITH_LOSSES_MS_MAX: u64 = 3000;
 /// Most occurrences of an event that are skipped, as a power of two.
 const SKIP_BITS: u64 = 9;
 /// Longest time that a server runs on without power.
@@ -49,6 +52,7 @@ impl Story {
         let busy = if busy { Some(self.fio.be_busy(&socket, &mut self.rng)?) } else { None };
         let load = Load::start(&socket, plan, &self.shape.config, &self.verifier, &mut self.rng);
         let load = load.map_err(Error::system("clients cannot connect"))?;
+        let sweeps = self.begin_sweeps();
         let fill = if fill { Some(self.fio.fill(&socket, &mut self.rng)?) } else { None };
         // Half of the fills run to their end.
         let fill = match fill {
@@ -60,6 +64,7 @@ impl Story {
             other => other,
         };
         let ended = self.end_life(end, load);
+        self.counts.sweeps += sweeps.map_or(0, Sweeps::end);
         if let Some(job) = fill {
             // The fill counts if it succeeded before the cut, and otherwise the content is unknown.
             self.fio.filled(job, || true)?;
@@ -83,7 +88,7 @@ impl Story {
         let failing = match self.setting.mode {
             Mode::Fsyncgate | Mode::StaleDisk => 30,
             Mode::Kills | Mode::Attached => 0,
-            Mode::Direct | Mode::Cache => 8,
+            Mode::Direct | Mode::Cache | Mode::Parity => 8,
         };
         if self.setting.mode == Mode::Kills && rng.chance(3, 4) {
             return End::Kill(trigger);
@@ -102,7 +107,8 @@ impl Story {
     }
 
     fn end_life(&mut self, end: End, load: Load) -> Result<LifeEnd> {
-        let limit = Duration::from_millis(1 + self.rng.below(LIFE_MS_MAX));
+        let ms_max = if self.losses.is_some() { LIFE_WITH_LOSSES_MS_MAX } else { LIFE_MS_MAX };
+        let limit = Duration::from_millis(1 + self.rng.below(ms_max));
         match end {
             End::Cut(trigger) => {
                 self.draw_silence();

@@ -2,11 +2,19 @@
 
 use std::sync::Arc;
 
+use layout::ParityForm;
 use media::SimRng;
 
+use super::Setting;
 use crate::disk::Pace;
 use crate::mode::Mode;
 use crate::mount::Cache;
+
+/// Segment sizes of drives with parity, in KiB.
+const PARITY_SEGMENTS_KIB: [u32; 16] =
+    [512, 512, 512, 512, 1024, 1024, 1024, 1024, 1024, 2048, 2048, 2048, 4096, 4096, 8192, 16384];
+/// Fewest segments of these, with the space that does not make up a whole one.
+const PARITY_SEGMENTS_MIN: u64 = 26;
 
 /// Configuration drawn from the seed at the beginning.
 #[derive(Clone, Debug)]
@@ -14,6 +22,7 @@ pub(super) struct Shape {
     /// Configuration of the drive and workload of its clients, drawn by the simulator.
     pub(super) config: Arc<sim::Config>,
     pub(super) cache: Cache,
+    pub(super) parity: ParityForm,
     pub(super) pace: Pace,
     /// `uring` or `plain`. `plain` with the page cache, because kernels have lost requests of io_uring there:
     /// the server waits for ever for a request that never reached the FUSE file system (seen with Linux
@@ -26,11 +35,20 @@ pub(super) struct Shape {
 }
 
 impl Shape {
-    pub(super) fn draw(mode: Mode, rng: &mut SimRng) -> Shape {
-        let config = sim::Config::draw(rng, false);
+    pub(super) fn draw(setting: &Setting, rng: &mut SimRng) -> Shape {
+        let mode = setting.mode;
+        let mut config = sim::Config::draw(rng, false);
+        let mut parity = ParityForm::None;
+        if mode == Mode::Parity {
+            let forms = [ParityForm::Part32, ParityForm::Part64, ParityForm::Part16];
+            parity = forms[(setting.seed % forms.len() as u64) as usize];
+            config.segment_bytes = PARITY_SEGMENTS_KIB[rng.index(PARITY_SEGMENTS_KIB.len())] << 10;
+            let segments = PARITY_SEGMENTS_MIN + rng.skewed(5);
+            config.physical_bytes = segments * u64::from(config.segment_bytes) + 4096 * rng.below(64);
+        }
         let through = [Cache::WriteThrough, Cache::WriteBack][rng.index(2)];
         let cache = match mode {
-            Mode::Direct | Mode::StaleDisk | Mode::Kills | Mode::Attached => Cache::None,
+            Mode::Direct | Mode::StaleDisk | Mode::Kills | Mode::Attached | Mode::Parity => Cache::None,
             Mode::Cache | Mode::Fsyncgate => through,
         };
         let pace = [
@@ -54,6 +72,6 @@ impl Shape {
             Cache::None => "--direct=on".to_string(),
             _ => format!("--direct={}", if off { "off" } else { "auto" }),
         });
-        Shape { config: Arc::new(config), cache, pace, io, arguments, cuts: 6 + rng.below(10) }
+        Shape { config: Arc::new(config), cache, parity, pace, io, arguments, cuts: 6 + rng.below(10) }
     }
 }

@@ -124,7 +124,7 @@ soak-fio: deps build
 
 # Power cuts under the released program: make power-cuts CUTS=500 MODES=direct,cache (see docs/explanation/power-cuts.md).
 CUTS ?= 500
-MODES ?= direct,cache,fsyncgate,stale-disk,kills,attached
+MODES ?= direct,cache,fsyncgate,stale-disk,kills,attached,parity
 power-cuts: deps
 	scripts/power-cuts.sh --cuts $(CUTS) --modes $(MODES)
 

@@ -76,6 +76,8 @@ pub struct Counts {
     pub repaired_pages: u64,
     /// Times that everything was read while the disk lost pages and clients wrote.
     pub sweeps: u64,
+    /// Openings that failed because a page was lost between two reads of it, and were repeated.
+    pub opened_again: u64,
     /// Pages that the disk lost beyond the cover of parity, at the end of stories.
     pub beyond: LossCounts,
     /// Drives that lost these.
@@ -127,6 +129,7 @@ impl Counts {
             (&mut self.fio_interrupted, other.fio_interrupted),
             (&mut self.repaired_pages, other.repaired_pages),
             (&mut self.sweeps, other.sweeps),
+            (&mut self.opened_again, other.opened_again),
             (&mut self.beyond_drives, other.beyond_drives),
             (&mut self.beyond_refused, other.beyond_refused),
             (&mut self.beyond_errors, other.beyond_errors),
@@ -202,8 +205,8 @@ impl fmt::Display for Counts {
         writeln!(out, "lost pages:   {}", self.losses)?;
         writeln!(
             out,
-            "repaired:     {} pages by servers; everything read {} times meanwhile",
-            self.repaired_pages, self.sweeps
+            "repaired:     {} pages by servers; everything read {} times meanwhile; {} openings repeated",
+            self.repaired_pages, self.sweeps, self.opened_again
         )?;
         writeln!(out, "beyond cover: {}", self.beyond)?;
         writeln!(

@@ -63,6 +63,19 @@ fn nothing_durable_is_lost_on_a_disk_that_shows_what_a_failed_sync_lost() -> Out
 }
 
 #[test]
+fn nothing_durable_is_lost_where_the_disk_loses_pages_that_parity_covers() -> Outcome {
+    let folder = tempfile::tempdir()?;
+    let Some(report) = cut(folder.path(), 5, &[Mode::Parity], false)? else { return Ok(()) };
+    eprintln!("{}", report.counts);
+    if let Some(failure) = report.failures.first() {
+        let kept = folder.keep();
+        panic!("seed {}: {}\nkept: {}", failure.seed, failure.why, kept.display());
+    }
+    assert!(report.counts.losses.pages() > 0 && report.counts.repaired_pages > 0, "{:?}", report.counts);
+    Ok(())
+}
+
+#[test]
 fn nothing_acknowledged_is_lost_by_kills() -> Outcome {
     let folder = tempfile::tempdir()?;
     let Some(report) = cut(folder.path(), 12, &[Mode::Kills], false)? else { return Ok(()) };

@@ -3,7 +3,9 @@
 //! Parity covers a loss only if the drive can know that the filling was durable: otherwise lost pages and a
 //! torn end of the log are the same. So a filling counts if nothing of its segment is being changed, both
 //! copies of its index are durable and the same, every page that was not taken here has its checksum, and
-//! what is in segments without parity, or in a checkpoint, vouches for its last pack.
+//! what is in segments without parity, or in a checkpoint, vouches for its last pack. The newest checkpoint
+//! has it in use, or it is newer: what is in a free segment is of no use, and an opening fails if it cannot
+//! read the page at which the log may go on.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -66,9 +68,18 @@ pub(super) struct Finder {
     sums: Vec<Option<(Page, u32)>>,
     /// Newest pack that is known to be durable. It only grows: what vouched for it was durable.
     durable: u64,
+    /// The newest checkpoint.
+    checkpoint: Option<Checkpoint>,
+    /// Pages of segments with fillings in use.
+    used: Vec<std::ops::Range<u64>>,
 }
 
 impl Finder {
+    /// Returns whether a page is of a filling in use, as of the last look.
+    pub(super) fn is_used(&self, page: u64) -> bool {
+        self.used.iter().any(|pages| pages.contains(&page))
+    }
+
     /// Returns the fillings. `image` is durable; `changing` are pages with changes that are not. Forgets what
     /// was taken from fillings that are no more.
     pub(super) fn find(
@@ -84,6 +95,7 @@ impl Finder {
         let log_id = superblock.log_id();
         self.look_at_checkpoints(image, &geometry, &log_id);
         let pages = u64::from(geometry.segment_bytes) / PAGE;
+        self.used.clear();
         let (mut found, mut others, mut seen) = (Vec::new(), Vec::new(), BTreeSet::new());
         for segment in 0..geometry.segments() {
             let first = geometry.segment_offset(segment) / PAGE;
@@ -91,7 +103,11 @@ impl Finder {
             seen.extend(index.iter().map(|(index, _)| (segment, index.generation)));
             let filling = index.and_then(|(index, shape)| self.filling(image, first, &index, shape, taken));
             match filling {
-                Some(filling) if changing.range(first..first + pages).next().is_none() => found.push(filling),
+                Some(filling) if self.is_in_use(&filling) => {
+                    self.used.push(first..first + pages);
+                    let is_changing = changing.range(first..first + pages).next().is_some();
+                    found.extend(Some(filling).filter(|_| !is_changing));
+                }
                 Some(_) => {}
                 None => others.push((segment, first)),
             }
@@ -108,14 +124,29 @@ impl Finder {
     }
 
     fn look_at_checkpoints(&mut self, image: &Image, geometry: &Geometry, log_id: &[u8; 16]) {
+        self.checkpoint = None;
         for slot in 0..2 {
             for copy in 0..2 {
                 let at = geometry.checkpoint_offset(slot, copy);
                 let area = image.read(at, geometry.checkpoint_area_bytes() as usize);
                 let found = Checkpoint::decode(&area).ok().filter(|found| found.uuid == *log_id);
-                self.durable = self.durable.max(found.map_or(0, |found| found.durable));
+                let Some(found) = found else { continue };
+                self.durable = self.durable.max(found.durable);
+                if self.checkpoint.as_ref().is_none_or(|newest| newest.number < found.number) {
+                    self.checkpoint = Some(found);
+                }
             }
         }
+    }
+
+    /// Returns whether a filling holds data, as far as the newest checkpoint knows. A segment is filled again
+    /// only after the checkpoint that freed it.
+    fn is_in_use(&self, filling: &Filling) -> bool {
+        let Some(checkpoint) = &self.checkpoint else { return false };
+        let (segment, generation) = filling.id;
+        let row = checkpoint.rows.get(segment as usize);
+        let holds_data = row.is_some_and(|row| row.generation == generation && row.live_units > 0);
+        holds_data || filling.last_sequence > checkpoint.sequence
     }
 
     fn look_at_packs(&mut self, bytes: &[u8], segment: u32, uuid: &[u8; 16]) {

@@ -110,12 +110,24 @@ pub struct Chooser {
     finder: Finder,
     taken: Taken,
     counts: LossCounts,
+    notes: Vec<String>,
 }
 
 impl Chooser {
     /// Creates one that has lost nothing.
     pub fn new(rng: SimRng) -> Chooser {
-        Chooser { rng, finder: Finder::default(), taken: Taken::new(), counts: LossCounts::default() }
+        Chooser {
+            rng,
+            finder: Finder::default(),
+            taken: Taken::new(),
+            counts: LossCounts::default(),
+            notes: Vec::new(),
+        }
+    }
+
+    /// What was lost since the last call, a line for each filling.
+    pub fn take_notes(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.notes)
     }
 
     /// Takes over what another one has lost.
@@ -131,10 +143,20 @@ impl Chooser {
 }
 
 impl Disk {
+    /// Lets pages that cannot be read hold garbage instead, unless they are of a filling in use: an opening
+    /// refuses a drive if the page at which its log may go on cannot be read, whether or not it does.
+    pub fn settle_unreadable(&self, chooser: &mut Chooser) {
+        let mut state = self.state.lock();
+        let changing = state.changing();
+        if chooser.finder.find(&state.durable, &changing, &mut chooser.taken).is_some() {
+            state.unreadable.retain(|page| chooser.finder.is_used(*page));
+        }
+    }
+
     /// Loses pages of fillings: of one in `part`, on average. Nothing else happens to the disk meanwhile.
     pub fn lose_pages(&self, chooser: &mut Chooser, extent: Extent, part: u64) {
         let mut state = self.state.lock();
-        let Chooser { rng, finder, taken, counts } = chooser;
+        let Chooser { rng, finder, taken, counts, notes } = chooser;
         let changing = state.changing();
         let Some(fillings) = finder.find(&state.durable, &changing, taken) else { return };
         for filling in fillings {
@@ -149,10 +171,12 @@ impl Disk {
             // What fails together often fails the same way.
             let of_all = rng.chance(1, 2).then(|| Kind::ALL[rng.index(Kind::ALL.len())]);
             let taken = taken.entry(filling.id).or_default();
+            let mut note = format!("segment {}, generation {}, loses", filling.id.0, filling.id.1);
             for page in &pages {
                 let kind = of_all.unwrap_or_else(|| Kind::ALL[rng.index(Kind::ALL.len())]);
                 let kind = state.lose(filling.first + u64::from(*page), kind, rng);
                 taken.insert(*page);
+                note += &format!(" {page}: {},", kind.name());
                 counts.kinds[Kind::ALL.iter().position(|other| *other == kind).unwrap_or_default()] += 1;
                 match filling.group_of(*page) {
                     None => counts.of_index += 1,
@@ -160,6 +184,7 @@ impl Disk {
                     Some(_) => counts.of_parity += 1,
                 }
             }
+            notes.push(note);
             counts.runs += u64::from(is_run && pages.len() > 1);
             counts.fillings += u64::from(!pages.is_empty());
         }

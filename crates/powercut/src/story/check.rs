@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 impl Story {
     /// Runs a check of a drive that is not served. It must find no fault.
     pub(super) fn check(&mut self, when: &str) -> Result<()> {
+        self.settle_losses();
         let file = self.file().display().to_string();
         let arguments = ["check".to_string(), file, "--deep".to_string(), "--json".to_string()];
         match self.program.run(&arguments) {

@@ -34,7 +34,7 @@ pub(super) struct Losses {
 
 impl Losses {
     /// Begins to lose pages.
-    pub(super) fn begin(disk: Arc<Disk>, mut rng: SimRng) -> Losses {
+    pub(super) fn begin(disk: Arc<Disk>, program: Program, mut rng: SimRng) -> Losses {
         let chooser = Arc::new(Mutex::new(Chooser::new(rng.fork())));
         let is_over = Arc::new(AtomicBool::new(false));
         let pause_ms_max = PAUSES_MS_MAX[rng.index(PAUSES_MS_MAX.len())];
@@ -44,10 +44,18 @@ impl Losses {
             while !is_over_too.load(Ordering::SeqCst) {
                 thread::sleep(Duration::from_millis(1 + rng.below(pause_ms_max)));
                 let part = if is_gentle { PARTS[PARTS.len() - 1] } else { PARTS[rng.index(PARTS.len())] };
-                disk.lose_pages(&mut of_thread.lock(), Extent::Covered, part);
+                let mut chooser = of_thread.lock();
+                disk.lose_pages(&mut chooser, Extent::Covered, part);
+                // Failure to write the log is no reason to stop.
+                chooser.take_notes().iter().for_each(|note| _ = program.note(note));
             }
         });
         Losses { chooser, is_over, thread: Some(thread) }
+    }
+
+    /// Before the drive is opened: see [`Disk::settle_unreadable`].
+    pub(super) fn settle(&self, disk: &Disk) {
+        disk.settle_unreadable(&mut self.chooser.lock());
     }
 
     /// Ends the losses.
@@ -200,7 +208,7 @@ impl Story {
     pub(super) fn begin_losses(&mut self) -> Result<()> {
         let repairs = Repairs::new(&self.program, &self.file(), &self.verifier);
         self.repairs = Some(repairs.map_err(Error::system("cannot make a folder"))?);
-        self.losses = Some(Losses::begin(self.disk.clone(), self.rng.fork()));
+        self.losses = Some(Losses::begin(self.disk.clone(), self.program.clone(), self.rng.fork()));
         Ok(())
     }
 
@@ -209,6 +217,13 @@ impl Story {
         let repairs = self.repairs.clone()?;
         let sector_bytes = self.shape.config.sector_bytes;
         Some(Sweeps::begin(repairs, self.program.socket(), sector_bytes, self.rng.fork()))
+    }
+
+    /// Before the drive is opened, in the mode for it: pages of segments that are not in use can be read.
+    pub(super) fn settle_losses(&self) {
+        if let Some(losses) = self.losses.as_ref().filter(|_| !self.setting.strict) {
+            losses.settle(&self.disk);
+        }
     }
 
     /// Asks the server for its repairs, in the mode for it.
@@ -234,6 +249,7 @@ impl Story {
         let mut beyond = Chooser::new(self.rng.fork());
         beyond.continue_after(&mut chooser.lock());
         self.disk.lose_pages(&mut beyond, Extent::Beyond, part);
+        beyond.take_notes().iter().for_each(|note| self.note(note));
         self.counts.beyond = beyond.counts();
         self.counts.beyond_drives = 1;
         self.read_damaged()

@@ -64,6 +64,7 @@ mod left_memory;
 mod left_memory_mistakes;
 mod left_out;
 mod lost_copies;
+mod lost_gap;
 mod lost_leaf;
 mod lost_page;
 mod make_drives;

@@ -76,7 +76,7 @@ pub struct Counts {
     pub repaired_pages: u64,
     /// Times that everything was read while the disk lost pages and clients wrote.
     pub sweeps: u64,
-    /// Openings that failed because a page was lost between two reads of it, and were repeated.
+    /// Openings that failed while pages were lost, and were repeated without losses.
     pub opened_again: u64,
     /// Pages that the disk lost beyond the cover of parity, at the end of stories.
     pub beyond: LossCounts,

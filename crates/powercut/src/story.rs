@@ -212,6 +212,7 @@ impl Story {
                 self.note("a sync fails while it opens");
                 self.disk.fail_sync(self.rng.below(3));
             }
+            let lost_before = self.lost_pages();
             let server = self.program.serve(&self.file(), &self.shape.arguments);
             let mut server = server.map_err(Error::system("cannot start the server"))?;
             let disk = self.disk.clone();
@@ -241,11 +242,14 @@ impl Story {
                 }
                 Readiness::Serves if self.disk.is_powered() => {
                     self.counts.recoveries += 1;
+                    if let Some(losses) = &self.losses {
+                        losses.pause(false);
+                    }
                     return Ok(());
                 }
                 // A page was lost between two reads of it.
-                Readiness::Ended(_) if self.losses_excuse(&logged) => {
-                    self.note("a page was lost while it opened");
+                Readiness::Ended(_) if self.losses_excuse(lost_before) => {
+                    self.note("pages were lost while it opened; again without losses");
                     self.server = None;
                     self.counts.opened_again += 1;
                 }
@@ -263,11 +267,17 @@ impl Story {
         }
     }
 
-    /// Returns whether pages lost while a server opened the drive excuse that it did not.
-    fn losses_excuse(&self, logged: &str) -> bool {
-        self.losses.is_some()
-            && !self.setting.strict
-            && logged.contains("a write was lost; open the drive again")
+    /// Pages lost so far, within the cover of parity.
+    fn lost_pages(&self) -> u64 {
+        self.losses.as_ref().map_or(0, |losses| losses.counts().pages())
+    }
+
+    /// Returns whether a drive may not have opened because pages were lost meanwhile. If so, nothing is lost
+    /// until it has opened.
+    fn losses_excuse(&self, lost_before: u64) -> bool {
+        let Some(losses) = self.losses.as_ref().filter(|_| !self.setting.strict) else { return false };
+        losses.pause(true);
+        self.lost_pages() > lost_before
     }
 
     /// Compares everything that was ever written with the oracle, and lets fio verify its data.

@@ -184,7 +184,7 @@ impl Disk {
                     Some(_) => counts.of_parity += 1,
                 }
             }
-            notes.push(note);
+            notes.extend(Some(note).filter(|_| !pages.is_empty()));
             counts.runs += u64::from(is_run && pages.len() > 1);
             counts.fillings += u64::from(!pages.is_empty());
         }

@@ -29,6 +29,7 @@ const SWEEP_PAUSE_MS_MAX: u64 = 60;
 pub(super) struct Losses {
     chooser: Arc<Mutex<Chooser>>,
     is_over: Arc<AtomicBool>,
+    is_paused: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -39,18 +40,29 @@ impl Losses {
         let is_over = Arc::new(AtomicBool::new(false));
         let pause_ms_max = PAUSES_MS_MAX[rng.index(PAUSES_MS_MAX.len())];
         let is_gentle = rng.chance(1, 5);
-        let (of_thread, is_over_too) = (chooser.clone(), is_over.clone());
+        let is_paused = Arc::new(AtomicBool::new(false));
+        let (of_thread, is_over_too, is_paused_too) = (chooser.clone(), is_over.clone(), is_paused.clone());
         let thread = thread::spawn(move || {
             while !is_over_too.load(Ordering::SeqCst) {
                 thread::sleep(Duration::from_millis(1 + rng.below(pause_ms_max)));
                 let part = if is_gentle { PARTS[PARTS.len() - 1] } else { PARTS[rng.index(PARTS.len())] };
                 let mut chooser = of_thread.lock();
+                if is_paused_too.load(Ordering::SeqCst) {
+                    continue;
+                }
                 disk.lose_pages(&mut chooser, Extent::Covered, part);
                 // Failure to write the log is no reason to stop.
                 chooser.take_notes().iter().for_each(|note| _ = program.note(note));
             }
         });
-        Losses { chooser, is_over, thread: Some(thread) }
+        Losses { chooser, is_over, is_paused, thread: Some(thread) }
+    }
+
+    /// Begins or ends a pause, in which nothing is lost.
+    pub(super) fn pause(&self, is_paused: bool) {
+        // Not in the middle of a loss.
+        let _chooser = self.chooser.lock();
+        self.is_paused.store(is_paused, Ordering::SeqCst);
     }
 
     /// Before the drive is opened: see [`Disk::settle_unreadable`].

@@ -20,8 +20,8 @@ pub enum Mode {
     /// Direct I/O, below a loop device of `pumice attach`: power cuts, and kills and restarts of the server
     /// under clients that go on, kills of the keeper, and of both. Each kill of a server counts as a cut.
     Attached,
-    /// Direct I/O, a drive with parity: as `Direct`, and the disk loses pages all the time, within what parity
-    /// covers.
+    /// Direct I/O, a drive with parity: as `Direct`, and the disk loses pages all the time, within what
+    /// parity covers.
     Parity,
 }
 

@@ -1,5 +1,5 @@
-//! One read of the medium may be for records on both sides of the parity of a segment: pages there that cannot
-//! be read cost nothing.
+//! One read of the medium may be for records on both sides of the parity of a segment: pages there that
+//! cannot be read cost nothing.
 
 use crate::common;
 use crate::faulty;

@@ -176,8 +176,12 @@ impl<M: Media> Shared<M> {
     /// copies of the index are lost.
     async fn look_at_part(&self, id: FillingId, part: u32) -> Option<Found> {
         let log_id = self.superblock().log_id();
-        let form = self.core().segments.get(id.segment).parity();
-        let cover = self.of(&log_id).on_medium(id, Some(form)).await?;
+        let (form, last) = {
+            let core = self.core();
+            let row = core.segments.get(id.segment);
+            (row.parity(), row.last_sequence())
+        };
+        let cover = self.of(&log_id).on_medium(id, Some(form), Some(last)).await?;
         let index = cover.index()?;
         let end = index.end().min((part + 1) * PART_PAGES);
         let pages = part * PART_PAGES..end;

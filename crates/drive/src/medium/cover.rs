@@ -71,9 +71,14 @@ impl<'a, M: Media> Of<'a, M> {
     }
 
     /// The cover of a filling whose parity is on the medium, if it is. Without its form, it is looked for
-    /// where each form has it.
-    pub(crate) async fn on_medium(self, id: FillingId, form: Option<ParityForm>) -> Option<Cover<'a, M>> {
-        let (index, shape) = self.read_index(id, form).await?;
+    /// where each form has it. `last_pack`: its last pack, if that is known.
+    pub(crate) async fn on_medium(
+        self,
+        id: FillingId,
+        form: Option<ParityForm>,
+        last_pack: Option<u64>,
+    ) -> Option<Cover<'a, M>> {
+        let (index, shape) = self.read_index(id, form, last_pack).await?;
         Some(self.listed(id, shape, Arc::new(index)))
     }
 
@@ -82,11 +87,13 @@ impl<'a, M: Media> Of<'a, M> {
         Cover { of: self, id, shape, from: From::Medium(index) }
     }
 
-    /// Reads the index of a filling that is not written any more: one of its copies is enough.
-    pub(crate) async fn read_index(
+    /// Reads the index of a filling that is not written any more: one of its copies is enough. A copy that ends
+    /// with another pack is of parity that was made before a crash took the end of the filling.
+    async fn read_index(
         self,
         id: FillingId,
         form: Option<ParityForm>,
+        last_pack: Option<u64>,
     ) -> Option<(ParityIndex, ParityShape)> {
         let is_wanted = |shape: &ParityShape| form.is_none_or(|form| form == shape.form());
         let all = ParityForm::ALL.map(|form| ParityShape::new(self.geometry.segment_bytes, form));
@@ -102,6 +109,7 @@ impl<'a, M: Media> Of<'a, M> {
             if index.log_id == *self.log_id
                 && (index.segment, index.generation) == (id.segment, id.generation)
                 && is_wanted(&shape)
+                && last_pack.is_none_or(|last| last == index.last_sequence)
             {
                 return Some((index, shape));
             }

@@ -233,13 +233,14 @@ impl<M: Media> Shared<M> {
         if let Some(accumulator) = self.accumulators.get(id) {
             return Some(self.of(log_id).in_memory(id, accumulator));
         }
-        let (form, index) = {
+        let (form, last, index) = {
             let core = self.core();
-            (core.segments.get(id.segment).parity(), core.parity.repairs.index(id))
+            let row = core.segments.get(id.segment);
+            (row.parity(), row.last_sequence(), core.parity.repairs.index(id))
         };
         match index.zip(ParityShape::new(self.segment_bytes, form)) {
             Some((index, shape)) => Some(self.of(log_id).listed(id, shape, index)),
-            None => self.of(log_id).on_medium(id, Some(form)).await,
+            None => self.of(log_id).on_medium(id, Some(form), Some(last)).await,
         }
     }
 }

@@ -98,8 +98,10 @@ impl<M: Media> Shared<M> {
             let row = core.segments.get(id.segment);
             (core.superblock.log_id(), row.parity(), row.last_sequence())
         };
-        let Some(cover) = self.of(&log_id).on_medium(id, Some(form)).await else { return false };
-        cover.last_sequence() == Some(last) && cover.bad_parity().await.is_empty()
+        match self.of(&log_id).on_medium(id, Some(form), Some(last)).await {
+            Some(cover) => cover.bad_parity().await.is_empty(),
+            None => false,
+        }
     }
 
     /// Reads a filling of an earlier run up to its last pack, and adds up its parity. Nothing if a page of it

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
 use drive::{Planted, PlantedBug};
-use layout::{PAGE_BYTES, ParityForm, ParityShape};
+use layout::{PAGE_BYTES, ParityForm, ParityIndex, ParityShape};
 
 use crate::protected::{BLOCK, BLOCKS, Host, PAGE, SEGMENT, contents};
 
@@ -341,4 +341,28 @@ fn a_page_is_made_again_once() {
     let a_group = 20 * PAGE;
     let first = read_bytes[0] - before.physical_read_bytes;
     assert!(read_bytes[3] - read_bytes[2] + a_group < first, "{read_bytes:?}");
+}
+
+/// A filling whose parity was made twice, because a crash took its end: a copy of the index that was not written
+/// the second time names other pages. The other copy is right.
+#[test]
+fn an_outdated_copy_of_the_index_harms_nobody() {
+    for copy in 0..2 {
+        let mut host = Host::new(ParityForm::Part32);
+        let drive = host.open();
+        host.write(&drive, 0..BLOCKS);
+        host.tasks.run(drive.close()).expect("close");
+        let shape = host.shape();
+        let (segment, index) = host.segments().into_iter().next().expect("a segment with parity");
+        let mut outdated = ParityIndex { last_sequence: index.last_sequence + 3, ..index };
+        outdated.parity.iter_mut().for_each(|sum| *sum ^= 1);
+        let mut bytes = vec![0; shape.index_bytes()];
+        outdated.encode(&shape, &mut bytes);
+        let start = host.geometry.segment_offset(segment);
+        host.overwrite(start + u64::from(shape.index_offsets()[copy]), &bytes);
+        host.overwrite(start + 5 * PAGE, &[9; PAGE_BYTES]);
+        let drive = host.open();
+        host.assert_whole(&drive);
+        assert!(drive.status().parity.repaired_pages_count > 0, "copy {copy}");
+    }
 }

@@ -58,7 +58,7 @@ impl<M: Media> Reader<'_, M> {
             read_bytes: &AtomicU64::new(0),
         };
         let id = FillingId { segment: segment.segment, generation: segment.generation };
-        let cover = of.on_medium(id, None).await?;
+        let cover = of.on_medium(id, None, None).await?;
         let first = offset / PAGE;
         let members = (first..first + len / PAGE).take_while(|page| cover.sum(*page).is_some()).count();
         let mut buf = IoBuf::zeroed(members * PAGE_BYTES);

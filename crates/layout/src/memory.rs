@@ -12,6 +12,7 @@
 //! 160  8  1: something that was acknowledged is missing here
 //! 168  8  entropy of the run that used it on another backing, or 0
 //! 176  8  everything up to the pack with this number is durable; 0 of an older program
+//! 184  8  1: a sync failed, so what is not durable may be missing on the backing, too
 //! then, from 4096 on, 64 bytes for each unit:
 //!   0  8  state: sequence number << 2 | kind
 //!   8  8  of the host's open pack: bytes used | records << 32
@@ -55,6 +56,9 @@ pub const USED_ELSEWHERE_AT: usize = 168;
 
 /// Offset of the number up to which all packs are durable.
 pub const DURABLE_AT: usize = 176;
+
+/// Offset of the word that is 1 once a sync of the backing has failed.
+pub const SYNC_FAILED_AT: usize = 184;
 
 /// State of a unit where nothing begins.
 pub const FREE: u64 = 0;
@@ -150,6 +154,8 @@ pub struct RunMemory<'a> {
     pub used_elsewhere: u64,
     /// Everything up to the pack with this number is durable. 0 of an older program.
     pub durable: u64,
+    /// A sync failed: what is not durable may be missing on the backing, too.
+    pub sync_failed: bool,
     /// In the order of their numbers, which are distinct.
     pub sealed: Vec<SealedInMemory<'a>>,
     /// The host's open pack, if it has records.
@@ -219,6 +225,7 @@ impl<'a> RunMemory<'a> {
             has_lapsed: u64_at(b, LAPSED_AT) != 0,
             used_elsewhere: u64_at(b, USED_ELSEWHERE_AT),
             durable: u64_at(b, DURABLE_AT),
+            sync_failed: u64_at(b, SYNC_FAILED_AT) != 0,
             sealed: Vec::new(),
             open: None,
         };

@@ -140,6 +140,12 @@ impl Fio {
         Ok(is_filled)
     }
 
+    /// The last fill may not have been flushed.
+    pub fn forget_fill(&mut self) {
+        self.quiet = None;
+        self.filled -= 1;
+    }
+
     /// Verifies the quiet range, if it is filled.
     ///
     /// # Errors

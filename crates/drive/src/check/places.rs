@@ -1,5 +1,6 @@
-//! Segments with parity are read by place: every page that was written, dead or alive, parity, and both copies of its
-//! index. A page that is not as it was written takes the spare of its group, whatever lives on it.
+//! Segments with parity are read by place: every page that was written, dead or alive, parity, and both
+//! copies of its index. A page that is not as it was written takes the spare of its group, whatever lives on
+//! it.
 //!
 //! A scrub begins with them. Their records are then known to be whole, and are not read again.
 
@@ -172,8 +173,8 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Reads a part of a filling with parity on the medium; with the last one, parity and its index. Nothing if both
-    /// copies of the index are lost.
+    /// Reads a part of a filling with parity on the medium; with the last one, parity and its index. Nothing
+    /// if both copies of the index are lost.
     async fn look_at_part(&self, id: FillingId, part: u32) -> Option<Found> {
         let log_id = self.superblock().log_id();
         let (form, last) = {
@@ -206,8 +207,8 @@ impl<M: Media> Shared<M> {
         offsets.map(|offset| offset / PAGE_BYTES as u32).collect()
     }
 
-    /// Pages of parity or of its index are not as they were written. What lives in the segment moves to where it has
-    /// a spare.
+    /// Pages of parity or of its index are not as they were written. What lives in the segment moves to where
+    /// it has a spare.
     fn spares_lost(&self, id: FillingId, pages: &[u32]) {
         let Some(first) = pages.first() else { return };
         let mut core = self.core();

@@ -78,11 +78,11 @@ impl<M: Media> Drive<M> {
         self.0.core().scrub = mark;
     }
 
-    /// A step of a scrub, at a position: that of [`Drive::scrub_begin`], then what each step returns. Segments with
-    /// parity come first, and are read by place. Then the map is walked, at most 512 blocks a step. What is in
-    /// segments that were whole is not read again; of the rest the records are read, and their checksums, addresses
-    /// and contents verified. Records that are not on the medium yet are skipped. The drive may be in use: records
-    /// that move meanwhile are verified where they were.
+    /// A step of a scrub, at a position: that of [`Drive::scrub_begin`], then what each step returns.
+    /// Segments with parity come first, and are read by place. Then the map is walked, at most 512 blocks a
+    /// step. What is in segments that were whole is not read again; of the rest the records are read, and
+    /// their checksums, addresses and contents verified. Records that are not on the medium yet are skipped.
+    /// The drive may be in use: records that move meanwhile are verified where they were.
     ///
     /// # Errors
     ///

@@ -87,8 +87,8 @@ impl<'a, M: Media> Of<'a, M> {
         Cover { of: self, id, shape, from: From::Medium(index) }
     }
 
-    /// Reads the index of a filling that is not written any more: one of its copies is enough. A copy that ends
-    /// with another pack is of parity that was made before a crash took the end of the filling.
+    /// Reads the index of a filling that is not written any more: one of its copies is enough. A copy that
+    /// ends with another pack is of parity that was made before a crash took the end of the filling.
     async fn read_index(
         self,
         id: FillingId,

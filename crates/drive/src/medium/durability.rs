@@ -128,6 +128,7 @@ impl<M: Media> Shared<M> {
                 }
                 Err(error) => {
                     core.counters.write_errors_count += 1;
+                    core.log.sync_failed();
                     core.mode.poison(format!("a sync of the backing failed: {error}"));
                 }
             }

@@ -5,8 +5,8 @@
 //! impossible, whatever parity holds: what is made counts only if its checksum is in the list, and the record
 //! on it only if its own holds.
 //!
-//! A segment is repaired by one task at a time. What is made stays in memory until it has moved, and what cannot be
-//! made is asked for again at growing intervals: clients repeat reads that fail.
+//! A segment is repaired by one task at a time. What is made stays in memory until it has moved, and what
+//! cannot be made is asked for again at growing intervals: clients repeat reads that fail.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -6,7 +6,8 @@
 //! whole or refused.
 //!
 //! It also proves what was there: whatever it counts as sealed and does not hold any more was written to the
-//! backing, and the machine has not been restarted since. See [`Proven`].
+//! backing, and the machine has not been restarted since. After a failed sync that proves nothing. See
+//! [`Proven`].
 
 use std::collections::BTreeMap;
 use std::io;
@@ -203,7 +204,9 @@ impl LeftMemory {
             let (left, newest, packs) = (left.clone(), memory.newest(), LeftPacks::default());
             return Ok(LeftMemory { left, newest, proven, has_lapsed: true, packs, attempt: None });
         }
-        let proven = Proven { written: memory.newest(), durable };
+        // After a failed sync, the backing may have lost what was written and not durable.
+        let written = if memory.sync_failed { durable } else { memory.newest() };
+        let proven = Proven { written, durable };
         let geometry = superblock.geometry;
         let mut packs = BTreeMap::new();
         let mut unannounced = BTreeMap::new();

@@ -96,8 +96,8 @@ impl ParityState {
         }
     }
 
-    /// So many pages of parity, or of its index, are not as they were written: the filling has no spare for some of
-    /// its groups.
+    /// So many pages of parity, or of its index, are not as they were written: the filling has no spare for
+    /// some of its groups.
     pub(crate) fn spares_lost(&mut self, id: FillingId, pages: usize, now: u64) {
         if !self.is_failing(now) {
             self.worn.insert(id);

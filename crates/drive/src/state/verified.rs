@@ -1,4 +1,5 @@
-//! Fillings that the scrub in progress has read by place and found whole: it does not read their records again.
+//! Fillings that the scrub in progress has read by place and found whole: it does not read their records
+//! again.
 
 use std::collections::BTreeSet;
 

@@ -90,8 +90,8 @@ impl<M: Media> Shared<M> {
         self.progress.notify(usize::MAX);
     }
 
-    /// Returns whether the parity of a filling of an earlier run is there, all of it: the crash may have taken
-    /// some of its pieces.
+    /// Returns whether the parity of a filling of an earlier run is there, all of it: the crash may have
+    /// taken some of its pieces.
     async fn has_parity(&self, id: FillingId) -> bool {
         let (log_id, form, last) = {
             let core = self.core();

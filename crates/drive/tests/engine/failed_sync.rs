@@ -11,8 +11,9 @@ use std::sync::atomic::Ordering::SeqCst;
 use caching::Caching;
 use codec::testdata::{fio_like, random};
 use common::{Erased, create_options, erased, run, spawner};
-use drive::{CreateOptions, Drive, Error, OpenOptions, WipeOptions};
-use media::{IoBuf, Media};
+use drive::{CreateOptions, Drive, Error, MEMORY_SHAPE, OpenOptions, WipeOptions};
+use layout::memory::SYNC_FAILED_AT;
+use media::{Arena, IoBuf, Media};
 
 const BLOCK: u64 = 4096;
 const PHYSICAL: u64 = 13 << 20;
@@ -351,4 +352,20 @@ fn an_opening_that_fails_tells_whether_a_checkpoint_may_name_it() {
         }
     }
     assert!(before > 0 && unnamed > 0 && named > 0, "{before}, {unnamed}, {named}");
+}
+
+/// A memory says that a sync failed, before any request hears of it.
+#[test]
+fn a_memory_tells_of_a_failed_sync() {
+    let life = Life::until(9);
+    let media = life.media.fork();
+    let memory = Arena::private(MEMORY_SHAPE).expect("an arena");
+    let options = OpenOptions { memory: Some(memory.clone()), ..OpenOptions::new(7, spawner()) };
+    let drive = run(Drive::open(erased(media.clone()), options)).expect("opened");
+    let word = || u64::from_le_bytes(memory.bytes()[SYNC_FAILED_AT..][..8].try_into().expect("a word"));
+    run(drive.write(0, &contents(0, 2), true)).expect("a write");
+    assert_eq!(word(), 0);
+    media.failing_sync.store(media.syncs.load(SeqCst), SeqCst);
+    run(drive.write(0, &contents(0, 3), true)).expect_err("its sync fails");
+    assert_eq!(word(), 1);
 }

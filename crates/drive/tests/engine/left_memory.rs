@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use drive::{Drive, Error, KeptMemory, Left, MEMORY_SHAPE, OpenOptions, Verdict};
-use layout::memory::{CHECKPOINT_AT, DURABLE_AT, LAPSED_AT, OPENINGS_AT};
+use layout::memory::{CHECKPOINT_AT, DURABLE_AT, LAPSED_AT, OPENINGS_AT, SYNC_FAILED_AT};
 use media::{Arena, IoBuf, Media, MemoryMedia};
 use parking_lot::Mutex;
 
@@ -378,6 +378,30 @@ fn data_that_is_damaged_in_what_only_the_memory_vouches_for_is_all_that_is_lost(
     let lost = (0..21).filter(|block| run(drive.read(block * BLOCK, &mut back)).is_err()).count();
     assert_eq!(lost, 1);
     holds(&drive, 20..21, 1);
+}
+
+/// A failed sync may lose what was written before it. The memory does not prove that it was there, and what
+/// was durable before stays as it was.
+#[test]
+fn what_a_failed_sync_has_torn_replaces_nothing() {
+    let (media, memory) = (new_media(), memory());
+    let drive = open(&media, 1, &memory, &[]).expect("opened");
+    write(&drive, 0..20, 1);
+    run(drive.flush()).expect("a flush");
+    let durable = u64::from_le_bytes(memory.bytes()[DURABLE_AT..][..8].try_into().expect("a word"));
+    write(&drive, 0..20, 2);
+    run(drive.flush()).expect("a flush");
+    write(&drive, 20..21, 1);
+    let (pack, _) = Image::of(&media).packs().pop().expect("a pack");
+    // As if the second flush had failed.
+    let written = with_word(&left(&memory), DURABLE_AT, durable);
+    let failed = with_word(&written, SYNC_FAILED_AT, 1);
+    Image::of(&media).flip_bit(pack + 3 * BLOCK);
+    let why = refused(&media, &failed);
+    assert!(why.contains("the log on the backing"), "{why}");
+    let drive = open(&media, 3, &self::memory(), &[]).expect("opened");
+    assert_eq!(drive.status().recovered.damaged_records_count, 0);
+    holds(&drive, 0..20, 1);
 }
 
 #[test]

@@ -343,8 +343,8 @@ fn a_page_is_made_again_once() {
     assert!(read_bytes[3] - read_bytes[2] + a_group < first, "{read_bytes:?}");
 }
 
-/// A filling whose parity was made twice, because a crash took its end: a copy of the index that was not written
-/// the second time names other pages. The other copy is right.
+/// A filling whose parity was made twice, because a crash took its end: a copy of the index that was not
+/// written the second time names other pages. The other copy is right.
 #[test]
 fn an_outdated_copy_of_the_index_harms_nobody() {
     for copy in 0..2 {

@@ -70,14 +70,17 @@ pub(super) struct Finder {
     durable: u64,
     /// The newest checkpoint.
     checkpoint: Option<Checkpoint>,
-    /// Pages of segments with fillings in use.
-    used: Vec<std::ops::Range<u64>>,
+    /// Fillings in use, and the pages of their segments.
+    used: Vec<(FillingId, std::ops::Range<u64>)>,
 }
 
 impl Finder {
-    /// Returns whether a page is of a filling in use, as of the last look.
-    pub(super) fn is_used(&self, page: u64) -> bool {
-        self.used.iter().any(|pages| pages.contains(&page))
+    /// Returns whether a page was taken from a filling in use, as of the last look.
+    pub(super) fn is_taken(&self, page: u64, taken: &Taken) -> bool {
+        let in_filling = self.used.iter().find(|(_, pages)| pages.contains(&page));
+        in_filling.is_some_and(|(id, pages)| {
+            taken.get(id).is_some_and(|taken| taken.contains(&((page - pages.start) as u32)))
+        })
     }
 
     /// Returns the fillings. `image` is durable; `changing` are pages with changes that are not. Forgets what
@@ -104,7 +107,7 @@ impl Finder {
             let filling = index.and_then(|(index, shape)| self.filling(image, first, &index, shape, taken));
             match filling {
                 Some(filling) if self.is_in_use(&filling) => {
-                    self.used.push(first..first + pages);
+                    self.used.push((filling.id, first..first + pages));
                     let is_changing = changing.range(first..first + pages).next().is_some();
                     found.extend(Some(filling).filter(|_| !is_changing));
                 }

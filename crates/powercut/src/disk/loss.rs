@@ -143,13 +143,13 @@ impl Chooser {
 }
 
 impl Disk {
-    /// Lets pages that cannot be read hold garbage instead, unless they are of a filling in use: an opening
-    /// refuses a drive if the page at which its log may go on cannot be read, whether or not it does.
+    /// Lets pages that cannot be read hold garbage instead, unless they were lost of a filling in use: an
+    /// opening refuses a drive if the page at which its log may go on cannot be read, whether or not it does.
     pub fn settle_unreadable(&self, chooser: &mut Chooser) {
         let mut state = self.state.lock();
         let changing = state.changing();
         if chooser.finder.find(&state.durable, &changing, &mut chooser.taken).is_some() {
-            state.unreadable.retain(|page| chooser.finder.is_used(*page));
+            state.unreadable.retain(|page| chooser.finder.is_taken(*page, &chooser.taken));
         }
     }
 

@@ -48,6 +48,11 @@ impl Memory {
         self.is_kept = self.is_possible && is_promised;
     }
 
+    /// A server ended by itself and could not close the drive: nothing is promised.
+    pub(super) fn server_ended(&mut self) {
+        self.is_kept = false;
+    }
+
     /// Returns whether the next server has what the last one acknowledged.
     pub(super) fn is_kept(&self) -> bool {
         self.is_kept

@@ -1,5 +1,5 @@
-//! Scrubbing a served drive at once, as a user asks: every record, and every page with parity, is read and verified
-//! in the background, at a limited rate. `periodic` does the same by itself, spread over days.
+//! Scrubbing a served drive at once, as a user asks: every record, and every page with parity, is read and
+//! verified in the background, at a limited rate. `periodic` does the same by itself, spread over days.
 
 pub(crate) mod periodic;
 

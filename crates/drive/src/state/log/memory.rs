@@ -145,6 +145,11 @@ impl PackMemory {
         }
     }
 
+    /// A sync failed: what was written before it may be gone.
+    pub(super) fn publish_failed_sync(&self) {
+        self.arena.store(memory::SYNC_FAILED_AT, 1);
+    }
+
     /// Publishes what a critical section has changed, which is left now: packs that were sealed in it, the
     /// host's open pack, the newest durable checkpoint, and up to which number all packs are durable.
     pub(super) fn publish(

@@ -19,6 +19,12 @@ impl Log {
         self.durable = self.durable.max(self.synced.min(before_gap));
     }
 
+    /// A sync failed. What was written and is not durable may be on the medium or not, and no later sync
+    /// tells.
+    pub(crate) fn sync_failed(&self) {
+        self.memory.publish_failed_sync();
+    }
+
     /// Every pack up to this one was written and synced, except those that the medium did not take.
     pub(crate) fn synced_up_to(&self) -> u64 {
         self.synced

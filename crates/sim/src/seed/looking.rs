@@ -42,7 +42,7 @@ impl<S: Subject> Run<S> {
                 self.look_at_all()?;
             }
             Err(Error::LeftMemory(why)) => self.memory_refused(&why)?,
-            Err(error) if self.end_is_in_doubt(&error) => self.count("read-only: refused, start lost"),
+            Err(error) if self.end_is_in_doubt(&error, false) => self.count("read-only: refused, start lost"),
             Err(error) => {
                 self.count("read-only: refused");
                 // A full backing, and pages that accept no writes, are no excuse.

@@ -86,7 +86,7 @@ impl<S: Subject> Run<S> {
                     self.memory_refused(&why)?;
                     self.crash();
                 }
-                Ok(Err(error)) if self.end_is_in_doubt(&error) => {
+                Ok(Err(error)) if self.end_is_in_doubt(&error, hidden) => {
                     self.trace(|| format!("open refused: {error}"));
                     self.bring_back_start()?;
                     self.crash();

@@ -53,9 +53,10 @@ impl<S: Subject> Run<S> {
     }
 
     /// Returns whether an opening may fail so. With the copies of the checkpoint in front of the first
-    /// segment, what tells where the log ends may be lost. The drive cannot know that no segment was.
-    pub(super) fn end_is_in_doubt(&self, error: &Error) -> bool {
-        self.lost_start.is_some()
+    /// segment, what tells where the log ends may be lost. The drive cannot know that no segment was. The
+    /// same if copies cannot be read just now.
+    pub(super) fn end_is_in_doubt(&self, error: &Error, hidden: bool) -> bool {
+        (self.lost_start.is_some() || hidden)
             && matches!(error, Error::Damaged(why) if why.contains("may have been in what is lost"))
     }
 

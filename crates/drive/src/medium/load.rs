@@ -122,10 +122,20 @@ impl<M: Media> Shared<M> {
         len: usize,
         then: Then,
     ) -> Result<(IoBuf, usize), Error> {
-        let start = position / PAGE_BYTES as u64 * PAGE_BYTES as u64;
-        let end = (position + len as u64).next_multiple_of(PAGE_BYTES as u64);
-        let buf = IoBuf::pooled((end - start) as usize);
-        let (buf, result) = self.media.read(start, buf).await;
+        match self.read_as_is(position, len).await {
+            Err(error) => {
+                let (start, end) = pages_around(position, len);
+                let repaired = self.repaired(start, end, None, then).await;
+                repaired.map(|buf| (buf, (position - start) as usize)).ok_or(error)
+            }
+            read => read,
+        }
+    }
+
+    /// The same, without repair.
+    pub(crate) async fn read_as_is(&self, position: u64, len: usize) -> Result<(IoBuf, usize), Error> {
+        let (start, end) = pages_around(position, len);
+        let (buf, result) = self.media.read(start, IoBuf::pooled((end - start) as usize)).await;
         match result {
             Ok(()) => {
                 assert_eq!(buf.len() as u64, end - start, "a medium returns the buffer that it was given");
@@ -134,10 +144,7 @@ impl<M: Media> Shared<M> {
             }
             Err(error) => {
                 Self::count(&self.read_errors, 1);
-                match self.repaired(start, end, None, then).await {
-                    Some(buf) => Ok((buf, (position - start) as usize)),
-                    None => Err(Error::io("reading", start, &error)),
-                }
+                Err(Error::io("reading", start, &error))
             }
         }
     }
@@ -145,8 +152,7 @@ impl<M: Media> Shared<M> {
     /// The record at a place was not what it should be. Returns what [`Shared::read_range`] would if the
     /// medium had kept what was written there, if that can be made again and differs.
     pub(crate) async fn reread(&self, position: u64, len: usize) -> Option<(IoBuf, usize)> {
-        let start = position / PAGE_BYTES as u64 * PAGE_BYTES as u64;
-        let end = (position + len as u64).next_multiple_of(PAGE_BYTES as u64);
+        let (start, end) = pages_around(position, len);
         let (have, read) = self.media.read(start, IoBuf::pooled((end - start) as usize)).await;
         let have = read.is_ok().then_some(have);
         let buf = self.repaired(start, end, have.as_ref(), Then::Move).await?;
@@ -241,4 +247,10 @@ pub(crate) fn try_decode_node(
         None => Ok(entries),
         Some((slot, entry)) => Err(RecordFault::Entry { slot, entry: *entry }),
     }
+}
+
+/// The whole pages around `[position, position + len)`.
+fn pages_around(position: u64, len: usize) -> (u64, u64) {
+    let page = PAGE_BYTES as u64;
+    (position / page * page, (position + len as u64).next_multiple_of(page))
 }

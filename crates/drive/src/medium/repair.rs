@@ -245,7 +245,7 @@ impl<M: Media> Shared<M> {
     }
 }
 
-/// The right to repair pages of a segment.
+/// The right to repair pages of a segment. Whoever has it must go on being polled.
 struct Turn<'a, M> {
     shared: &'a Shared<M>,
     segment: u32,

@@ -146,3 +146,37 @@ fn what_cannot_be_made_again_is_a_fault() {
     assert_eq!(named.into_iter().collect::<BTreeSet<u64>>(), lost.into_iter().collect());
     assert_eq!(faults.len(), count);
 }
+
+/// Pages of one segment that cannot be read, and others that are wrong.
+#[test]
+fn unreadable_and_wrong_pages_of_one_segment_are_repaired() {
+    for with_records in [false, true] {
+        let (host, drive) = used(ParityForm::Part16);
+        let groups = u64::from(host.shape().groups());
+        for (segment, index) in host.segments() {
+            let start = host.geometry.segment_offset(segment);
+            let end = u64::from(index.end());
+            for group in 0..groups.min(end) {
+                let page = Some(group + groups * (group % 12)).filter(|page| *page < end).unwrap_or(group);
+                let at = start + page * PAGE;
+                match group % 2 {
+                    0 => host.media.lost.lock().push(at..at + PAGE),
+                    _ => host.overwrite(at, &random(at, PAGE_BYTES)),
+                }
+            }
+        }
+        if with_records {
+            // From the first block on: segments are not read by place before.
+            let mut next = Some(0);
+            while let Some(position) = next {
+                let step = host.tasks.run(drive.scrub_step(position)).expect("a step");
+                assert_eq!(step.faults, vec![]);
+                next = step.next_block;
+            }
+        } else {
+            assert_eq!(scrub(&host, &drive).faults, vec![]);
+        }
+        host.assert_whole(&drive);
+        assert!(drive.status().parity.repaired_pages_count > 0);
+    }
+}

@@ -83,12 +83,13 @@ impl<M: Media> Drive<M> {
         core.mark_unchanged();
         let segments = core.segments.count() - core.segments.free_count();
         let live_bytes = core.segments.live_units() * layout::UNIT_BYTES as u64;
-        match core.geometry().parity.part() {
-            Some(_) => {
+        // Also if new fillings have none: those of before have it.
+        match core.superblock.uses_parity() {
+            true => {
                 let segment_bytes = u64::from(core.geometry().segment_bytes);
                 (Place { segment: 0, part: 0 }.position(), u64::from(segments) * segment_bytes)
             }
-            None => (0, live_bytes),
+            false => (0, live_bytes),
         }
     }
 

@@ -36,6 +36,8 @@ pub(crate) struct Cover<'a, M> {
     id: FillingId,
     shape: ParityShape,
     from: From,
+    /// Pages that were made again lately: on the medium they are still as they were found.
+    made: BTreeMap<u32, Arc<[u8]>>,
 }
 
 enum From {
@@ -67,7 +69,7 @@ impl<'a, M: Media> Of<'a, M> {
     /// The cover of a filling whose parity is in memory.
     pub(crate) fn in_memory(self, id: FillingId, accumulator: Arc<Mutex<Accumulator>>) -> Cover<'a, M> {
         let shape = *accumulator.lock().shape();
-        Cover { of: self, id, shape, from: From::Memory(accumulator) }
+        Cover { of: self, id, shape, from: From::Memory(accumulator), made: BTreeMap::new() }
     }
 
     /// The cover of a filling whose parity is on the medium, if it is. Without its form, it is looked for
@@ -84,7 +86,7 @@ impl<'a, M: Media> Of<'a, M> {
 
     /// The same, with its index.
     pub(crate) fn listed(self, id: FillingId, shape: ParityShape, index: Arc<ParityIndex>) -> Cover<'a, M> {
-        Cover { of: self, id, shape, from: From::Medium(index) }
+        Cover { of: self, id, shape, from: From::Medium(index), made: BTreeMap::new() }
     }
 
     /// Reads the index of a filling that is not written any more: one of its copies is enough. A copy that
@@ -115,6 +117,13 @@ impl<'a, M: Media> Of<'a, M> {
             }
         }
         None
+    }
+}
+
+impl<M> Cover<'_, M> {
+    /// The same, with pages that were made again lately.
+    pub(crate) fn with_made(self, made: BTreeMap<u32, Arc<[u8]>>) -> Self {
+        Cover { made, ..self }
     }
 }
 
@@ -177,7 +186,7 @@ impl<M: Media> Cover<'_, M> {
             for (page, expected) in sums.range(from..=last) {
                 let mut alone = vec![0; PAGE_BYTES];
                 let begin = (page - from) as usize * PAGE_BYTES;
-                let bytes = match read.is_ok() {
+                let bytes = match read.is_ok() && !self.made.contains_key(page) {
                     true => Some(&window[begin..begin + PAGE_BYTES]),
                     false => self.read_page(*page, &mut alone).await.then_some(&alone[..]),
                 };
@@ -192,6 +201,10 @@ impl<M: Media> Cover<'_, M> {
 
     /// Reads a page of the segment.
     pub(crate) async fn read_page(&self, page: u32, to: &mut [u8]) -> bool {
+        if let Some(made) = self.made.get(&page) {
+            to.copy_from_slice(made);
+            return true;
+        }
         let at = self.position() + u64::from(page * PAGE);
         let (buf, read) = self.of.media.read(at, IoBuf::pooled(PAGE_BYTES)).await;
         self.of.read_bytes.fetch_add(PAGE_BYTES as u64, Ordering::Relaxed);

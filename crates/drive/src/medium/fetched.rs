@@ -1,14 +1,17 @@
 //! Data read for background work. It is decoded later, on a thread where that disturbs nobody.
 
+use std::ops::Range;
+
 use layout::record::decode_record;
 use layout::{BLOCK_BYTES, Entry, RecordHeader};
 use media::Media;
 
 use crate::error::Error;
 use crate::medium::decode::decode_data;
-use crate::medium::plan::{Plan, Runs};
+use crate::medium::plan::{Plan, Runs, Source};
 use crate::shared::Shared;
 use crate::state::dictionaries::Dictionaries;
+use crate::state::pins::Pin;
 
 /// More would delay requests at the medium.
 const READS_AT_ONCE: usize = 4;
@@ -31,9 +34,35 @@ impl<M: Media> Shared<M> {
     }
 
     /// Something that was fetched is not what it should be. Returns whether some of it was made again.
-    /// Nothing keeps its segments any more: what is in another filling by now is as wrong as before.
     pub(crate) async fn repair_fetched(&self, fetched: &mut Fetched) -> bool {
-        self.repair_runs(&mut fetched.runs).await
+        let mut is_new = false;
+        for run in &mut fetched.runs {
+            let start = run.0 - run.2 as u64;
+            let range = start..start + run.1.len() as u64;
+            // Nothing has kept its segments: they may have been filled again.
+            let Some(_pins) = self.pin_again(&fetched.plan, range) else { continue };
+            is_new |= self.repair_run(run).await;
+        }
+        is_new
+    }
+
+    /// Pins the segments of the records of a plan in a range, if all of these are still there.
+    fn pin_again(&self, plan: &Plan, range: Range<u64>) -> Option<Vec<Pin>> {
+        let mut core = self.core();
+        let mut pins = Vec::new();
+        for source in &plan.sources {
+            let Source::Media(fetch) = source else { continue };
+            if !range.contains(&fetch.entry.position_bytes()) {
+                continue;
+            }
+            let segment = core.segments.of(fetch.entry);
+            let row = core.segments.get(segment);
+            if row.generation() != fetch.generation || row.live_units() == 0 {
+                return None;
+            }
+            pins.push(core.segments.pin(segment));
+        }
+        Some(pins)
     }
 }
 

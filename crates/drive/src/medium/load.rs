@@ -155,7 +155,8 @@ impl<M: Media> Shared<M> {
         let (start, end) = pages_around(position, len);
         let (have, read) = self.media.read(start, IoBuf::pooled((end - start) as usize)).await;
         let have = read.is_ok().then_some(have);
-        let buf = self.repaired(start, end, have.as_ref(), Then::Move).await?;
+        // Or it was wrong on its way only.
+        let buf = self.repaired(start, end, have.as_ref(), Then::Move).await.or(have)?;
         Some((buf, (position - start) as usize))
     }
 

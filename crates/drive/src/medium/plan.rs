@@ -228,16 +228,17 @@ impl<M: Media> Shared<M> {
     /// A record in what was fetched is not what it should be. Returns whether something of it was made again.
     pub(crate) async fn repair_runs(&self, runs: &mut Runs) -> bool {
         let mut is_new = false;
-        for (position, bytes, at) in runs {
-            let start = *position - *at as u64;
-            if let Some(made) =
-                self.repaired(start, start + bytes.len() as u64, Some(bytes), Then::Move).await
-            {
-                *bytes = made;
-                is_new = true;
-            }
+        for run in runs {
+            is_new |= self.repair_run(run).await;
         }
         is_new
+    }
+
+    /// The same, for one run.
+    pub(crate) async fn repair_run(&self, (position, bytes, at): &mut (u64, IoBuf, usize)) -> bool {
+        let start = *position - *at as u64;
+        let made = self.repaired(start, start + bytes.len() as u64, Some(bytes), Then::Move).await;
+        made.map(|made| *bytes = made).is_some()
     }
 }
 

@@ -21,6 +21,8 @@ use crate::state::parity::Then;
 use crate::wait::wait_until;
 
 const PAGE: u32 = PAGE_BYTES as u32;
+/// Pages of one read that may fail, for work in the background.
+const FAILED_READS_MAX: u32 = 4;
 
 impl<M: Media> Shared<M> {
     /// Returns whole pages from `start` to `end` of the backing as they were written. `have`: as they were
@@ -105,11 +107,11 @@ impl<M: Media> Shared<M> {
         let log_id = self.core().superblock.log_id();
         let cover = self.cover_of(id, &log_id).await?;
         let mut buf = IoBuf::zeroed((end - start) as usize);
-        let mut bad = Vec::new();
-        let mut remembers = false;
+        let (mut bad, mut remembered) = (Vec::new(), Vec::new());
+        let mut failed_reads = 0;
         for (page, bytes) in (first..).zip(buf.chunks_exact_mut(PAGE_BYTES)) {
             if let Some(made) = self.repairs_made(id, page) {
-                remembers = true;
+                remembered.push(page);
                 bytes.copy_from_slice(&made);
                 continue;
             }
@@ -119,8 +121,17 @@ impl<M: Media> Shared<M> {
                     bytes.copy_from_slice(&have[at..at + PAGE_BYTES]);
                     true
                 }
-                None => cover.read_page(page, bytes).await,
+                None if self.is_lost(id, page) => false,
+                None => {
+                    let read = cover.read_page(page, bytes).await;
+                    failed_reads += u32::from(!read);
+                    read
+                }
             };
+            // A disk may take seconds for each. Smaller parts of this are asked for then.
+            if failed_reads > FAILED_READS_MAX && then == Then::Moving {
+                return None;
+            }
             match cover.sum(page) {
                 Some(expected) if read && crc32c::crc32c(bytes) == expected => {}
                 Some(_) => bad.push(page),
@@ -130,18 +141,18 @@ impl<M: Media> Shared<M> {
                 None => return None,
             }
         }
-        if bad.is_empty() {
-            if remembers {
-                self.core().counters.corrected_reads_count += 1;
+        if !remembered.is_empty() {
+            let mut core = self.core();
+            core.counters.corrected_reads_count += u64::from(bad.is_empty());
+            if then == Then::Move {
+                core.parity.move_again(id, &remembered);
             }
-            // As it was written, so something else is wrong; or it can be read now.
-            return (remembers || have.is_none()).then_some((buf, true));
         }
-        let due = {
-            let core = self.core();
-            let is_due = |page: &u32| !core.parity.repairs.is_lost(id, *page, core.ticks);
-            bad.iter().copied().filter(is_due).collect::<Vec<u32>>()
-        };
+        if bad.is_empty() {
+            // As it was written, so something else is wrong; or it can be read now.
+            return (!remembered.is_empty() || have.is_none()).then_some((buf, true));
+        }
+        let due: Vec<u32> = bad.iter().copied().filter(|page| !self.is_lost(id, *page)).collect();
         let made = cover.make_again(&due).await;
         if !self.keep_made(id, &cover, &due, &made, then) {
             return None;
@@ -184,11 +195,11 @@ impl<M: Media> Shared<M> {
         }
         core.parity.repairs.retain(is_there);
         let now = core.ticks;
-        let index = cover.index();
+        core.parity.repairs.keep_index(id, cover.index());
         for page in tried {
             match made.get(page) {
                 Some(bytes) => {
-                    core.parity.repairs.keep(id, index.clone(), *page, bytes);
+                    core.parity.repairs.keep(id, *page, bytes);
                     core.parity.last_repaired = Some(place(*page));
                 }
                 None if core.parity.repairs.failed(id, *page, now) => {
@@ -204,6 +215,13 @@ impl<M: Media> Shared<M> {
             core.counters.corrected_reads_count += 1;
         }
         true
+    }
+
+    /// Returns whether a page is known to be lost, and not due to be tried again.
+    fn is_lost(&self, id: FillingId, page: u32) -> bool {
+        let mut core = self.core();
+        core.mark_unchanged();
+        core.parity.repairs.is_lost(id, page, core.ticks)
     }
 
     fn repairs_made(&self, id: FillingId, page: u32) -> Option<Arc<[u8]>> {
@@ -231,17 +249,19 @@ impl<M: Media> Shared<M> {
 
     async fn cover_of<'a>(&'a self, id: FillingId, log_id: &'a [u8; 16]) -> Option<Cover<'a, M>> {
         if let Some(accumulator) = self.accumulators.get(id) {
-            return Some(self.of(log_id).in_memory(id, accumulator));
+            let made = self.core().parity.repairs.all_made(id);
+            return Some(self.of(log_id).in_memory(id, accumulator).with_made(made));
         }
-        let (form, last, index) = {
+        let (form, last, index, made) = {
             let core = self.core();
-            let row = core.segments.get(id.segment);
-            (row.parity(), row.last_sequence(), core.parity.repairs.index(id))
+            let (row, repairs) = (core.segments.get(id.segment), &core.parity.repairs);
+            (row.parity(), row.last_sequence(), repairs.index(id), repairs.all_made(id))
         };
-        match index.zip(ParityShape::new(self.segment_bytes, form)) {
-            Some((index, shape)) => Some(self.of(log_id).listed(id, shape, index)),
-            None => self.of(log_id).on_medium(id, Some(form), Some(last)).await,
-        }
+        let cover = match index.zip(ParityShape::new(self.segment_bytes, form)) {
+            Some((index, shape)) => self.of(log_id).listed(id, shape, index),
+            None => self.of(log_id).on_medium(id, Some(form), Some(last)).await?,
+        };
+        Some(cover.with_made(made))
     }
 }
 

@@ -40,6 +40,11 @@ pub(crate) enum Left {
 }
 
 impl Emptying {
+    /// Nothing lives in a segment any more: its next filling is tried like any other.
+    pub(crate) fn forget(&mut self, segment: u32) {
+        self.tried.remove(&segment);
+    }
+
     /// Returns whether a segment may be tried now, with this newest checkpoint.
     pub(crate) fn is_due(&self, segment: u32, now: u64, checkpoint: u64) -> bool {
         self.tried.get(&segment).is_none_or(|tried| now >= tried.until_tick && checkpoint > tried.checkpoint)

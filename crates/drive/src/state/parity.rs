@@ -99,10 +99,19 @@ impl ParityState {
     /// So many pages of parity, or of its index, are not as they were written: the filling has no spare for
     /// some of its groups.
     pub(crate) fn spares_lost(&mut self, id: FillingId, pages: usize, now: u64) {
+        // Found before, and still there.
+        if self.worn.contains(&id) {
+            return;
+        }
         if !self.is_failing(now) {
             self.worn.insert(id);
         }
         self.count_repairs(pages, now);
+    }
+
+    /// Pages that were made again before were asked for once more: what lives on them has not moved.
+    pub(crate) fn move_again(&mut self, id: FillingId, pages: &[u32]) {
+        self.to_move.entry(id).or_default().extend(pages);
     }
 
     fn count_repairs(&mut self, pages: usize, now: u64) {

@@ -11,6 +11,8 @@ use crate::sync::Mutex;
 
 /// Most pages that are kept: a mebibyte.
 const MADE_MAX: usize = 256;
+/// Most fillings of which the list of checksums is kept.
+const INDEXES_MAX: usize = 64;
 /// Most pages that are known to be lost. What is beyond is tried at every read.
 const LOST_MAX: usize = 4096;
 /// Ticks of ten milliseconds before a lost page is tried again for the first time; then twice as many.
@@ -66,16 +68,32 @@ impl Repairs {
         self.made.get(&id)?.pages.get(&page).cloned()
     }
 
+    /// Pages of a filling that were made again lately.
+    pub(crate) fn all_made(&self, id: FillingId) -> BTreeMap<u32, Arc<[u8]>> {
+        self.made.get(&id).map(|made| made.pages.clone()).unwrap_or_default()
+    }
+
+    /// Keeps the list of checksums of a filling in which something is wrong.
+    pub(crate) fn keep_index(&mut self, id: FillingId, index: Option<Arc<ParityIndex>>) {
+        if self.made.len() >= INDEXES_MAX && !self.made.contains_key(&id) {
+            self.forget_another_than(id);
+        }
+        self.made.entry(id).or_default().index = index;
+    }
+
     /// Keeps a page that was made again. Beyond the limit it takes the place of all of another filling.
-    pub(crate) fn keep(&mut self, id: FillingId, index: Option<Arc<ParityIndex>>, page: u32, bytes: &[u8]) {
+    pub(crate) fn keep(&mut self, id: FillingId, page: u32, bytes: &[u8]) {
         self.lost.remove(&(id, page));
         while self.made_count >= MADE_MAX {
-            let other = self.made.keys().copied().find(|other| *other != id).unwrap_or(id);
-            self.forget_made(other);
+            self.forget_another_than(id);
         }
         let made = self.made.entry(id).or_default();
-        made.index = index;
         self.made_count += usize::from(made.pages.insert(page, bytes.into()).is_none());
+    }
+
+    fn forget_another_than(&mut self, id: FillingId) {
+        let other = self.made.keys().copied().find(|other| *other != id).unwrap_or(id);
+        self.forget_made(other);
     }
 
     /// Returns whether a page is known to be lost, and not due to be tried again.
@@ -83,14 +101,15 @@ impl Repairs {
         self.lost.get(&(id, page)).is_some_and(|lost| now < lost.again_at_tick)
     }
 
-    /// A page could not be made again. Returns whether that is new.
+    /// A page could not be made again. Returns whether that is new, as far as is known.
     pub(crate) fn failed(&mut self, id: FillingId, page: u32, now: u64) -> bool {
         let known = self.lost.get(&(id, page)).map(|lost| lost.wait_ticks);
         let wait_ticks = known.map_or(AGAIN_TICKS, |wait| (2 * wait).min(AGAIN_TICKS_MAX));
-        if known.is_some() || self.lost.len() < LOST_MAX {
+        let is_kept = known.is_some() || self.lost.len() < LOST_MAX;
+        if is_kept {
             self.lost.insert((id, page), Lost { again_at_tick: now + wait_ticks, wait_ticks });
         }
-        known.is_none()
+        is_kept && known.is_none()
     }
 
     fn forget_made(&mut self, id: FillingId) {
@@ -126,7 +145,7 @@ mod tests {
             repairs.failed(ID, 5, now);
         }
         assert!(!repairs.is_lost(ID, 5, now + AGAIN_TICKS_MAX));
-        repairs.keep(ID, None, 5, &[1]);
+        repairs.keep(ID, 5, &[1]);
         assert!(!repairs.is_lost(ID, 5, now), "made again");
     }
 
@@ -134,11 +153,11 @@ mod tests {
     fn so_many_pages_are_kept_and_no_more() {
         let mut repairs = Repairs::default();
         let other = FillingId { segment: 4, ..ID };
-        (0..200).for_each(|page| repairs.keep(ID, None, page, &[page as u8]));
-        (0..100).for_each(|page| repairs.keep(other, None, page, &[page as u8]));
+        (0..200).for_each(|page| repairs.keep(ID, page, &[page as u8]));
+        (0..100).for_each(|page| repairs.keep(other, page, &[page as u8]));
         assert!(repairs.made(ID, 9).is_none(), "the other filling took its place");
         assert_eq!(repairs.made(other, 99).as_deref(), Some(&[99][..]));
-        (0..300).for_each(|page| repairs.keep(other, None, page, &[page as u8]));
+        (0..300).for_each(|page| repairs.keep(other, page, &[page as u8]));
         assert!(repairs.made.values().map(|made| made.pages.len()).sum::<usize>() <= MADE_MAX);
         assert_eq!(repairs.made_count, repairs.made.values().map(|made| made.pages.len()).sum());
         repairs.retain(|id| id != other);

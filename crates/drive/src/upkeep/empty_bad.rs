@@ -84,6 +84,7 @@ impl Core {
         let units = row.live_units();
         tracing::debug!(segment = work.segment, left_units = units, is_whole, "bad segment emptied");
         if units == 0 || !may_hold {
+            self.emptying.forget(work.segment);
             self.forget_worn();
             return;
         }
@@ -97,7 +98,11 @@ impl Core {
         let segments = &self.segments;
         self.parity.worn.retain(|id| {
             let row = segments.get(id.segment);
-            row.generation() == id.generation && row.live_units() > 0 && row.state() == SegmentState::Sealed
+            // One that is still being filled is emptied once it is full.
+            let is_there = matches!(row.state(), SegmentState::Sealed | SegmentState::Open);
+            row.generation() == id.generation
+                && is_there
+                && (row.live_units() > 0 || row.state() == SegmentState::Open)
         });
     }
 }

@@ -46,11 +46,12 @@ impl<M: Media> Shared<M> {
             return Ok(());
         }
         while let Some(run) = first_run(&pages) {
-            if !self.move_run(id, start, room, run.clone()).await? {
+            let moved = self.move_run(id, start, room, run.clone()).await;
+            if !matches!(moved, Ok(true)) {
                 let mut core = self.core();
                 let now = core.ticks;
                 core.parity.put_off(id, pages, now);
-                return Ok(());
+                return moved.map(drop);
             }
             pages.retain(|page| !run.contains(&u64::from(*page)));
         }

@@ -35,7 +35,7 @@ impl Core {
 impl<M: Media> Shared<M> {
     fn begins_rest(&self) -> bool {
         let mut core = self.core();
-        let owes_parity = self.accumulators.complete_count() > 0;
+        let owes_parity = self.accumulators.complete_count() > 0 && core.mode.writable().is_ok();
         if self.structure.is_wanted(u64::MAX) || owes_parity || !core.may_rest() {
             return false;
         }

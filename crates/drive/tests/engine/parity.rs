@@ -366,3 +366,34 @@ fn an_outdated_copy_of_the_index_harms_nobody() {
         assert!(drive.status().parity.repaired_pages_count > 0, "copy {copy}");
     }
 }
+
+/// Two pages of a group are lost one after the other: the first is in memory, and makes the second again.
+#[test]
+fn a_page_in_memory_makes_another_again() {
+    for unreadable in [false, true] {
+        let mut host = Host::new(ParityForm::Part32);
+        let drive = host.open();
+        host.write(&drive, 0..BLOCKS);
+        host.tasks.run(drive.close()).expect("close");
+        let groups = u64::from(host.shape().groups());
+        let segments = host.segments();
+        let drive = host.open();
+        for round in 0..2 {
+            for (segment, _) in &segments {
+                let at = host.geometry.segment_offset(*segment) + (5 + round * groups) * PAGE;
+                match unreadable {
+                    true => host.media.lost.lock().push(at..at + PAGE),
+                    false => host.overwrite(at, &random(at, PAGE_BYTES)),
+                }
+            }
+            assert_eq!(host.read(&drive), Vec::<u64>::new(), "round {round}");
+        }
+        assert_eq!(drive.status().parity.lost_pages_count, 0);
+        host.settle(&drive);
+        host.tasks.run(drive.close()).expect("close");
+        host.media.lost.lock().clear();
+        let drive = host.open();
+        host.assert_whole(&drive);
+        assert_eq!(drive.status().parity.repaired_pages_count, 0, "all of it has moved");
+    }
+}

@@ -180,3 +180,20 @@ fn unreadable_and_wrong_pages_of_one_segment_are_repaired() {
         assert!(drive.status().parity.repaired_pages_count > 0);
     }
 }
+
+/// New fillings have no parity any more: a scrub begins anew all the same, and reads what an earlier one has
+/// read.
+#[test]
+fn a_scrub_after_parity_was_given_up_reads_everything() {
+    let (host, drive) = used(ParityForm::Part32);
+    assert_eq!(scrub(&host, &drive).faults, vec![]);
+    host.tasks.run(drive.set_parity(ParityForm::None)).expect("no parity");
+    let groups = u64::from(host.shape().groups());
+    for (segment, _) in host.segments() {
+        let start = host.geometry.segment_offset(segment);
+        [10, 10 + groups]
+            .iter()
+            .for_each(|page| host.overwrite(start + page * PAGE, &random(*page, PAGE_BYTES)));
+    }
+    assert!(!scrub(&host, &drive).faults.is_empty());
+}

@@ -85,6 +85,7 @@ pub(super) fn hits(lost: &Lost, on_drive: &Range<u64>, extent: &Extent) -> Vec<H
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "these are lists of ranges")]
 mod tests {
     use super::*;
 

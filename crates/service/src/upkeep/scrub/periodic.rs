@@ -13,7 +13,7 @@ use media::Media;
 use status::{shown, unix_seconds_now};
 use tokio::sync::watch;
 
-use super::DEFAULT_SCRUB_BYTES_PER_SECOND;
+use super::{DEFAULT_SCRUB_BYTES_PER_SECOND, pause_after};
 use crate::workers::pause::rest_unless_stopped;
 
 /// Share of the period in which a scrub verifies everything. The rest is for times without a server.
@@ -102,7 +102,7 @@ pub(crate) async fn scrub_periodically<M: Media>(
                     }
                 });
                 let least = step.read_bytes as f64 / DEFAULT_SCRUB_BYTES_PER_SECOND as f64;
-                Duration::from_secs_f64(least).saturating_sub(since.elapsed())
+                pause_after(Duration::from_secs_f64(least), since.elapsed())
             }
         };
         if rest_unless_stopped(pause, &mut stopped).await {

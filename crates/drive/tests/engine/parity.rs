@@ -305,7 +305,7 @@ fn what_is_lost_is_tried_again_later() {
     let count = drive.status().parity.lost_pages_count;
     let reads = || drive.status().counters.physical_read_bytes;
     let before = reads();
-    assert_eq!(host.tasks.run(drive.read(lost[0] * BLOCK, &mut [0; BLOCK as usize])).is_err(), true);
+    assert!(host.tasks.run(drive.read(lost[0] * BLOCK, &mut [0; BLOCK as usize])).is_err());
     assert!(reads() - before < 8 * PAGE, "its group is not read: {}", reads() - before);
     // The disk reads them again, as disks do now and then.
     host.media.lost.lock().clear();

@@ -66,7 +66,8 @@ fn a_page_of_an_earlier_filling_that_cannot_be_read_does_not_keep_the_drive_from
     drop(drive);
     let start = geometry.segment_offset(next.segment);
     let opens = |lost: u64| {
-        *media.lost.lock() = vec![start + lost * PAGE..start + (lost + 1) * PAGE];
+        let page = start + lost * PAGE..start + (lost + 1) * PAGE;
+        *media.lost.lock() = Vec::from([page]);
         let options = OpenOptions { read_only: true, ..OpenOptions::new(5, tasks.spawner()) };
         let drive = tasks.run(Drive::open(common::erased(media.clone()), options))?;
         let mut read = vec![0; (TOGETHER * BLOCK) as usize];

@@ -169,6 +169,7 @@ pub(super) fn not_served(path: &Path) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::single_range_in_vec_init, reason = "these are lists of ranges")]
 mod tests {
     use host::extents::Holds;
     use overlap::Hit;

@@ -104,7 +104,7 @@ impl Tally {
 fn joined(one: &Part, next: &Part) -> Option<Part> {
     match (one, next) {
         (Part::Bytes(one), Part::Bytes(next)) => {
-            (one.end == next.start).then(|| Part::Bytes(one.start..next.end))
+            (one.end == next.start).then_some(Part::Bytes(one.start..next.end))
         }
         (Part::Unused, Part::Unused) | (Part::Directory, Part::Directory) => Some(one.clone()),
         _ => None,

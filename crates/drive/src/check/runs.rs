@@ -79,8 +79,9 @@ impl<M: Media> Shared<M> {
 
     async fn fetch_run(&self, run: Run) -> Fetched {
         let pin = self.core().segments.pin(run.segment);
-        // If it fails, each record is read alone, so that only unreadable ones are missed. Nothing is repaired
-        // here: these reads stand still while what others have read is verified, and a repair holds its turn.
+        // If it fails, each record is read alone, so that only unreadable ones are missed. Nothing is
+        // repaired here: these reads stand still while what others have read is verified, and a repair holds
+        // its turn.
         let bytes = self.read_as_is(run.position, run.len).await.ok();
         Fetched { items: run.items, position: run.position, bytes, _pin: pin }
     }

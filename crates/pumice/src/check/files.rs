@@ -114,7 +114,10 @@ impl Found {
             })
         };
         let ranges = |ranges: &[Range<u64>]| {
-            let range = |it: &Range<u64>| json!({ "logical_offset_bytes": it.start, "logical_len_bytes": it.end - it.start });
+            let range = |it: &Range<u64>| {
+                let (start, len) = (it.start, it.end - it.start);
+                json!({ "logical_offset_bytes": start, "logical_len_bytes": len })
+            };
             ranges.iter().map(range).collect::<Vec<_>>()
         };
         let tally = &self.tally;

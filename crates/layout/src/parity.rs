@@ -48,7 +48,7 @@ pub enum ParityForm {
 
 impl ParityForm {
     /// What a new drive has unless another form is asked for.
-    pub const OF_NEW_DRIVES: ParityForm = ParityForm::None;
+    pub const OF_NEW_DRIVES: ParityForm = ParityForm::Part32;
 
     /// All forms, in the order of their numbers.
     pub const ALL: [ParityForm; 4] =

@@ -158,6 +158,7 @@ impl<M: Media> Drive<M> {
                     Ok(_) => step.records_count += 1,
                     Err(why) => {
                         Shared::<M>::count(&shared.corrupt_records, 1);
+                        shared.count_lost(fetch.entry);
                         let known = &shared.dictionaries;
                         let fault = Fault::of_record(&geometry, known, block, fetch.entry, &why.to_string());
                         if fault.logical_offset_bytes.is_some() {

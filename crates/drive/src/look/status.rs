@@ -192,7 +192,7 @@ impl Core {
         let state = &self.parity;
         ParityStatus {
             form: self.geometry().parity,
-            uncovered_segments_count: state.uncovered_count(),
+            uncovered_segments_count: state.uncovered_count(|id| self.lives(id)),
             repaired_pages_count: state.repaired_pages,
             lost_pages_count: state.lost_pages,
             written_bytes: state.parity_written_bytes,

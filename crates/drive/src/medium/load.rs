@@ -172,6 +172,10 @@ impl<M: Media> Shared<M> {
             Ok(()) => core.lost.found(missing.id),
             Err(error) => core.lost.failed(missing.id, now, error),
         }
+        drop(core);
+        if loaded.is_err() {
+            self.count_lost(missing.image);
+        }
         loaded
     }
 
@@ -251,7 +255,7 @@ pub(crate) fn try_decode_node(
 }
 
 /// The whole pages around `[position, position + len)`.
-fn pages_around(position: u64, len: usize) -> (u64, u64) {
+pub(crate) fn pages_around(position: u64, len: usize) -> (u64, u64) {
     let page = PAGE_BYTES as u64;
     (position / page * page, (position + len as u64).next_multiple_of(page))
 }

@@ -16,6 +16,8 @@ use crate::state::segments::SegmentState;
 
 /// With more complete fillings, their parity goes out even while a flush waits.
 const COMPLETE_MAX: usize = 1;
+/// Complete fillings whose parity is kept in memory until it is written. That of others is made later.
+const WAITING_MAX: usize = 8;
 
 /// What became of writing the parity of a filling.
 enum Outcome {
@@ -32,10 +34,20 @@ enum Outcome {
 impl Core {
     /// Pins a filling if something lives in it.
     pub(crate) fn pin_filling(&mut self, id: FillingId) -> Option<Pin> {
+        self.lives(id).then(|| self.segments.pin(id.segment))
+    }
+
+    /// Returns whether something lives in a filling that is not set aside.
+    pub(crate) fn lives(&self, id: FillingId) -> bool {
         let row = self.segments.get(id.segment);
         let is_there = row.generation() == id.generation && row.live_units() > 0;
-        let is_there = is_there && matches!(row.state(), SegmentState::Open | SegmentState::Sealed);
-        is_there.then(|| self.segments.pin(id.segment))
+        is_there && matches!(row.state(), SegmentState::Open | SegmentState::Sealed)
+    }
+
+    /// A filling stays without parity.
+    pub(crate) fn give_up_parity(&mut self, id: FillingId) {
+        let segments = &self.segments;
+        self.parity.give_up(id, |id| segments.get(id.segment).generation() == id.generation);
     }
 
     /// A flush waits for the medium.
@@ -53,17 +65,25 @@ impl Core {
     /// The medium did not take parity. Its segment is set aside as after any failed write, unless there are
     /// too many: what lives there stays readable.
     fn parity_failed(&mut self, id: FillingId, error: &std::io::Error) {
+        // The drive was taken over: no place is bad for that.
+        if self.mode.poison_reason() == Some(&*error.to_string()) {
+            return;
+        }
         self.counters.write_errors_count += 1;
         let row = self.segments.get(id.segment);
         let (_, bad) = self.segments.set_aside_counts();
         let is_sealed = row.generation() == id.generation && row.state() == SegmentState::Sealed;
-        if is_sealed && bad < bad_segments_max(self.segments.count()) {
-            self.note(format!(
-                "segment {} takes no writes and is not used any more: writing its parity failed: {error}",
-                id.segment
-            ));
-            self.segments.set_aside(id.segment, SegmentState::Bad);
-        }
+        let then = match is_sealed && bad < bad_segments_max(self.segments.count()) {
+            true => {
+                self.segments.set_aside(id.segment, SegmentState::Bad);
+                "takes no writes and is not used any more"
+            }
+            false => {
+                self.give_up_parity(id);
+                "has no parity"
+            }
+        };
+        self.note(format!("segment {} {then}: writing its parity failed: {error}", id.segment));
     }
 }
 
@@ -102,9 +122,14 @@ impl<M: Media> Shared<M> {
         if self.accumulators.complete_count() == 0 {
             return;
         }
+        let surplus = self.accumulators.take_surplus(WAITING_MAX);
         {
             let mut core = self.core();
-            core.mark_unchanged();
+            if surplus.is_empty() {
+                core.mark_unchanged();
+            }
+            let now = core.ticks;
+            surplus.into_iter().for_each(|id| core.parity.make_later(id, now));
             if core.parity.is_writing || !self.may_write_parity(&core) {
                 return;
             }

@@ -211,18 +211,53 @@ impl<M: Media> Shared<M> {
         let runs = runs_of(&plan.sources);
         let mut fetched: Runs = Vec::with_capacity(runs.len());
         if let [run] = &runs[..] {
-            let (bytes, at) = self.read_range(run.position, run.len).await?;
-            fetched.push((run.position, bytes, at));
+            self.take_run(plan, run, &mut fetched, self.read_range(run.position, run.len).await).await?;
             return Ok(fetched);
         }
         for some in runs.chunks(at_once) {
             let reads = some.iter().map(|run| self.read_range(run.position, run.len));
             for (run, result) in some.iter().zip(join_all(reads).await) {
-                let (bytes, at) = result?;
-                fetched.push((run.position, bytes, at));
+                self.take_run(plan, run, &mut fetched, result).await?;
             }
         }
         Ok(fetched)
+    }
+
+    /// Adds what was read. If that failed, its records are read one by one: what is lost may be between them.
+    async fn take_run(
+        &self,
+        plan: &Plan,
+        run: &Run,
+        fetched: &mut Runs,
+        result: Result<(IoBuf, usize), Error>,
+    ) -> Result<(), Error> {
+        let error = match result {
+            Ok((bytes, at)) => {
+                fetched.push((run.position, bytes, at));
+                return Ok(());
+            }
+            Err(error) => error,
+        };
+        let mut places = places_of(&plan.sources);
+        places.retain(|(position, _)| (run.position..run.position + run.len as u64).contains(position));
+        places.dedup();
+        if places.len() == 1 {
+            return Err(error);
+        }
+        for (position, len) in places {
+            let (bytes, at) = self.read_range(position, len as usize).await?;
+            fetched.push((position, bytes, at));
+        }
+        Ok(())
+    }
+
+    /// A host does not get what a plan says. Counts what is lost of it.
+    pub(crate) fn count_lost_of(&self, plan: &Plan) {
+        for source in &plan.sources {
+            if let Source::Media(fetch) = source {
+                self.count_lost(fetch.entry);
+            }
+        }
     }
 
     /// A record in what was fetched is not what it should be. Returns whether something of it was made again.
@@ -237,13 +272,14 @@ impl<M: Media> Shared<M> {
     /// The same, for one run.
     pub(crate) async fn repair_run(&self, (position, bytes, at): &mut (u64, IoBuf, usize)) -> bool {
         let start = *position - *at as u64;
-        let made = self.repaired(start, start + bytes.len() as u64, Some(bytes), Then::Move).await;
-        made.map(|made| *bytes = made).is_some()
+        // What cannot be made again may be between the records.
+        let made = self.repaired_in_part(start, start + bytes.len() as u64, Some(bytes), Then::Move).await;
+        made.map(|(made, _)| *bytes = made).is_some()
     }
 }
 
-/// Returns the reads of the medium for all records of a plan, in rising order.
-fn runs_of(sources: &[Source]) -> Vec<Run> {
+/// Returns the places of records that are read from the medium, in rising order.
+fn places_of(sources: &[Source]) -> Vec<(u64, u64)> {
     let place = |source: &Source| match source {
         Source::Media(fetch) => Some((fetch.entry.position_bytes(), fetch.entry.len_bytes() as u64)),
         _ => None,
@@ -252,8 +288,13 @@ fn runs_of(sources: &[Source]) -> Vec<Run> {
     if !places.is_sorted() {
         places.sort_unstable();
     }
+    places
+}
+
+/// Returns the reads of the medium for all records of a plan, in rising order.
+fn runs_of(sources: &[Source]) -> Vec<Run> {
     let mut runs: Vec<Run> = Vec::new();
-    for (position, len) in places {
+    for (position, len) in places_of(sources) {
         match runs.last_mut() {
             Some(run)
                 if position <= run.position + run.len as u64 + GAP_MAX_BYTES

@@ -74,7 +74,13 @@ impl<M: Media> Shared<M> {
         caching: Caching,
     ) -> Result<(), Error> {
         self.take_kept(offset, buf, &mut plan, caching);
-        let mut runs = self.fetch_runs(&plan, usize::MAX).await?;
+        let mut runs = match self.fetch_runs(&plan, usize::MAX).await {
+            Ok(runs) => runs,
+            Err(error) => {
+                self.count_lost_of(&plan);
+                return Err(error);
+            }
+        };
         let mut decode =
             |part: &Part, record: &[u8], fetch: &Fetch, out: &mut [u8]| match (fetch.keep, caching) {
                 (true, _) => self.decode_and_keep(part, record, fetch, out, caching),
@@ -89,6 +95,7 @@ impl<M: Media> Shared<M> {
         }
         if filled.is_err() {
             Self::count(&self.corrupt_records, 1);
+            self.count_lost_of(&plan);
         }
         filled
     }

@@ -11,10 +11,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use layout::{PAGE_BYTES, ParityShape};
+use layout::{Entry, PAGE_BYTES, ParityShape};
 use media::{IoBuf, Media};
 
 use crate::medium::cover::{Cover, Of};
+use crate::medium::load::pages_around;
 use crate::shared::Shared;
 use crate::state::accumulator::FillingId;
 use crate::state::parity::Then;
@@ -202,11 +203,7 @@ impl<M: Media> Shared<M> {
                     core.parity.repairs.keep(id, *page, bytes);
                     core.parity.last_repaired = Some(place(*page));
                 }
-                None if core.parity.repairs.failed(id, *page, now) => {
-                    core.parity.lost_pages += 1;
-                    core.parity.last_lost = Some(place(*page));
-                }
-                None => {}
+                None => core.parity.repairs.failed(id, *page, now),
             }
         }
         if !made.is_empty() {
@@ -215,6 +212,24 @@ impl<M: Media> Shared<M> {
             core.counters.corrected_reads_count += 1;
         }
         true
+    }
+
+    /// A record that lives cannot be read. Counts the pages on which it is that cannot be made again, each
+    /// once.
+    pub(crate) fn count_lost(&self, entry: Entry) {
+        let (start, end) = pages_around(entry.position_bytes(), entry.len_bytes());
+        let mut core = self.core();
+        core.mark_unchanged();
+        let core = &mut *core;
+        let Some((segment, offset)) = core.geometry().locate(start) else { return };
+        let id = FillingId { segment, generation: core.segments.get(segment).generation() };
+        let places = (start..end).step_by(PAGE_BYTES);
+        for (page, place) in (offset / PAGE..).zip(places) {
+            if core.parity.repairs.is_newly_lost(id, page) {
+                core.parity.lost_pages += 1;
+                core.parity.last_lost = Some(place);
+            }
+        }
     }
 
     /// Returns whether a page is known to be lost, and not due to be tried again.

@@ -228,6 +228,15 @@ impl Accumulators {
         self.0.lock().complete.len()
     }
 
+    /// Forgets the complete ones that came last, beyond so many that wait, and returns them.
+    pub(crate) fn take_surplus(&self, most: usize) -> Vec<FillingId> {
+        let mut inner = self.0.lock();
+        let kept = most.min(inner.complete.len());
+        let surplus: Vec<FillingId> = inner.complete.drain(kept..).collect();
+        surplus.iter().for_each(|id| _ = inner.open.remove(id));
+        surplus
+    }
+
     pub(crate) fn remove(&self, id: FillingId) {
         self.0.lock().open.remove(&id);
     }

@@ -39,6 +39,8 @@ pub(crate) struct ParityState {
     syncing: Vec<FillingId>,
     /// Fillings of earlier runs for which it is not known whether they have parity.
     pub(crate) to_make: BTreeSet<FillingId>,
+    /// Fillings that get none: the medium did not take it, or a page of them is lost.
+    pub(crate) given_up: BTreeSet<FillingId>,
     /// Pages that were made again and whose records are still there.
     to_move: BTreeMap<FillingId, BTreeSet<u32>>,
     /// Fillings that lost pages: what else lives there has no spare any more, and moves too.
@@ -78,9 +80,16 @@ impl ParityState {
         std::mem::take(&mut self.syncing)
     }
 
-    /// Number of fillings of earlier runs whose parity is not there, or not yet known to be.
-    pub(crate) fn uncovered_count(&self) -> u32 {
-        self.to_make.len() as u32 + u32::from(self.is_making)
+    /// Number of fillings whose parity is not there, or not yet known to be. `lives`: something lives there.
+    pub(crate) fn uncovered_count(&self, lives: impl Fn(FillingId) -> bool) -> u32 {
+        let given_up = self.given_up.iter().filter(|id| lives(**id)).count();
+        (self.to_make.len() + given_up) as u32 + u32::from(self.is_making)
+    }
+
+    /// A filling gets no parity.
+    pub(crate) fn give_up(&mut self, id: FillingId, is_there: impl Fn(FillingId) -> bool) {
+        self.given_up.retain(|id| is_there(*id));
+        self.given_up.insert(id);
     }
 
     /// Something is to be done in the background.

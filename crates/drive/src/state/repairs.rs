@@ -32,6 +32,8 @@ struct Made {
 struct Lost {
     again_at_tick: u64,
     wait_ticks: u64,
+    /// A record is on it, and that was counted.
+    is_counted: bool,
 }
 
 /// Segments in which a repair is in progress. Others that need one there wait, and are answered from memory.
@@ -101,15 +103,21 @@ impl Repairs {
         self.lost.get(&(id, page)).is_some_and(|lost| now < lost.again_at_tick)
     }
 
-    /// A page could not be made again. Returns whether that is new, as far as is known.
-    pub(crate) fn failed(&mut self, id: FillingId, page: u32, now: u64) -> bool {
-        let known = self.lost.get(&(id, page)).map(|lost| lost.wait_ticks);
-        let wait_ticks = known.map_or(AGAIN_TICKS, |wait| (2 * wait).min(AGAIN_TICKS_MAX));
-        let is_kept = known.is_some() || self.lost.len() < LOST_MAX;
-        if is_kept {
-            self.lost.insert((id, page), Lost { again_at_tick: now + wait_ticks, wait_ticks });
+    /// A page could not be made again.
+    pub(crate) fn failed(&mut self, id: FillingId, page: u32, now: u64) {
+        let known = self.lost.get(&(id, page));
+        let wait_ticks = known.map_or(AGAIN_TICKS, |lost| (2 * lost.wait_ticks).min(AGAIN_TICKS_MAX));
+        let is_counted = known.is_some_and(|lost| lost.is_counted);
+        if known.is_some() || self.lost.len() < LOST_MAX {
+            let lost = Lost { again_at_tick: now + wait_ticks, wait_ticks, is_counted };
+            self.lost.insert((id, page), lost);
         }
-        is_kept && known.is_none()
+    }
+
+    /// Returns whether a page is known to be lost, and was not counted before. It counts from now on.
+    pub(crate) fn is_newly_lost(&mut self, id: FillingId, page: u32) -> bool {
+        let lost = self.lost.get_mut(&(id, page));
+        lost.is_some_and(|lost| !std::mem::replace(&mut lost.is_counted, true))
     }
 
     fn forget_made(&mut self, id: FillingId) {
@@ -134,12 +142,14 @@ mod tests {
     fn what_is_lost_is_tried_again_at_growing_intervals() {
         let mut repairs = Repairs::default();
         let mut now = 0;
-        assert!(repairs.failed(ID, 5, now), "new");
+        repairs.failed(ID, 5, now);
+        assert!(repairs.is_newly_lost(ID, 5));
         for wait in [100, 200, 400] {
             assert!(repairs.is_lost(ID, 5, now + wait - 1));
             now += wait;
             assert!(!repairs.is_lost(ID, 5, now), "due");
-            assert!(!repairs.failed(ID, 5, now), "known");
+            repairs.failed(ID, 5, now);
+            assert!(!repairs.is_newly_lost(ID, 5), "known");
         }
         for _ in 0..20 {
             repairs.failed(ID, 5, now);

@@ -84,7 +84,9 @@ impl<M: Media> Shared<M> {
                 .await;
             } else {
                 // What can be read of it is safer elsewhere.
-                self.core().parity.worn.insert(id);
+                let mut core = self.core();
+                core.give_up_parity(id);
+                core.parity.worn.insert(id);
             }
         }
         self.progress.notify(usize::MAX);

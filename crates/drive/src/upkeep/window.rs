@@ -108,7 +108,10 @@ impl<M: Media> Shared<M> {
             }
         }
         pass.unreadable |= pieces.has_holes;
-        if pieces.is_empty { WindowRead::Nothing } else { WindowRead::Done(pieces.bytes) }
+        match pieces.is_empty {
+            true => WindowRead::Nothing,
+            false => WindowRead::Done(self.verified(at, pieces.bytes, pass).await),
+        }
     }
 
     /// What was read of a segment, as it was written, as far as parity tells and the pass asks for that.

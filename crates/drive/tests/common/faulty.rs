@@ -41,6 +41,8 @@ pub struct Faulty {
     pub hold_writes: AtomicBool,
     pub hold_syncs: AtomicBool,
     pub hold_reads: AtomicBool,
+    /// Writes that touch one of these ranges wait.
+    pub held: Mutex<Vec<Range<u64>>>,
     pub writes: AtomicU64,
     pub syncs: AtomicU64,
     pub discards: AtomicU64,
@@ -65,6 +67,7 @@ impl Faulty {
             hold_writes: AtomicBool::new(false),
             hold_syncs: AtomicBool::new(false),
             hold_reads: AtomicBool::new(false),
+            held: Mutex::default(),
             writes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             discards: AtomicU64::new(0),
@@ -145,6 +148,11 @@ impl Media for Faulty {
         let range = offset..offset + buf.len() as u64;
         self.attempts.lock().push(range.clone());
         held(&self.hold_writes).await;
+        std::future::poll_fn(|_| match is_outside(&self.held, range.clone()) {
+            Ok(()) => Poll::Ready(()),
+            Err(_) => Poll::Pending,
+        })
+        .await;
         fails(&self.fail_writes)?;
         if self.full.load(SeqCst) {
             return Err(io::ErrorKind::StorageFull.into());

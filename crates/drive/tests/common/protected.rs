@@ -111,6 +111,13 @@ impl Host {
         used.filter_map(|segment| Some((segment, index(segment)?))).collect()
     }
 
+    /// Where parity and its index are in each segment.
+    pub(crate) fn parity_places(&self) -> Vec<Range<u64>> {
+        let room = u64::from(self.shape().room_bytes());
+        let starts = (0..self.geometry.segments()).map(|segment| self.geometry.segment_offset(segment));
+        starts.map(|start| start + room..start + u64::from(SEGMENT)).collect()
+    }
+
     pub(crate) fn shape(&self) -> ParityShape {
         ParityShape::new(SEGMENT, self.geometry.parity).expect("parity")
     }

@@ -259,6 +259,44 @@ fn parity_without_room_is_tried_again_later() {
     host.assert_whole(&drive);
 }
 
+/// The medium is slow to take parity: no flush waits for it, and only that of some fillings waits in memory.
+/// The rest is made later.
+#[test]
+fn parity_that_waits_takes_bounded_memory() {
+    let mut host = Host::new(ParityForm::Part32);
+    let drive = host.open();
+    *host.media.held.lock() = host.parity_places();
+    host.write(&drive, 0..BLOCKS);
+    host.write(&drive, 0..BLOCKS);
+    let waiting = drive.status().parity.uncovered_segments_count;
+    assert!(waiting >= 3, "{waiting}");
+    host.assert_whole(&drive);
+    host.media.held.lock().clear();
+    (0..10).for_each(|_| host.settle(&drive));
+    assert_eq!(drive.status().parity.uncovered_segments_count, 0);
+    host.tasks.run(drive.close()).expect("close");
+    for (segment, _) in host.segments() {
+        host.overwrite(host.geometry.segment_offset(segment) + 2 * PAGE, &random(2, PAGE_BYTES));
+    }
+    let drive = host.open();
+    host.assert_whole(&drive);
+}
+
+/// The medium takes no parity at all: segments are set aside up to a limit, and the others count as
+/// uncovered.
+#[test]
+fn parity_that_is_not_taken_is_counted() {
+    let mut host = Host::new(ParityForm::Part32);
+    let drive = host.open();
+    *host.media.unwritable.lock() = host.parity_places();
+    host.write(&drive, 0..BLOCKS);
+    host.write(&drive, 0..BLOCKS);
+    let status = drive.status();
+    assert!(status.parity.uncovered_segments_count > 0, "{:?}", status.notes);
+    assert!(status.notes.iter().any(|note| note.contains("has no parity")), "{:?}", status.notes);
+    host.assert_whole(&drive);
+}
+
 /// A crash may take some pieces of parity: an index alone does not show that the rest is there.
 #[test]
 fn parity_that_a_crash_took_in_part_is_made_again() {

@@ -1,13 +1,14 @@
 //! Scrubs and deep checks of segments with parity: by place, dead pages, parity and its index, too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use codec::testdata::random;
 use drive::{CheckOptions, Drive, Fault};
-use layout::{PAGE_BYTES, ParityForm};
+use layout::{PAGE_BYTES, ParityForm, RecordKind};
 
 use crate::common::Erased;
-use crate::protected::{BLOCKS, Host, PAGE};
+use crate::image::{Image, OnMedia};
+use crate::protected::{BLOCK, BLOCKS, Host, PAGE};
 
 /// What a scrub has read, verified and found.
 struct Scrubbed {
@@ -40,22 +41,24 @@ fn used(form: ParityForm) -> (Host, Drive<Erased>) {
     (host, drive)
 }
 
-/// Pages that no record of a block overlaps any more.
-fn damage_dead(host: &Host, drive: &Drive<Erased>) -> u64 {
+/// Damages pages that no record of a block overlaps any more, so many of one group in a segment.
+fn damage_dead(host: &Host, drive: &Drive<Erased>, of_a_group: u64) -> u64 {
     let whole = host.read(drive);
     assert!(whole.is_empty());
     // Blocks 700 to 899 were written next to each other, and again elsewhere.
     let mut damaged = 0;
     for (segment, index) in host.segments() {
         let start = host.geometry.segment_offset(segment);
-        let page = u64::from(index.end()) / 2;
-        let before = host.page(start + page * PAGE);
-        host.overwrite(start + page * PAGE, &random(page, PAGE_BYTES));
+        let groups = u64::from(host.shape().groups());
+        let pages = (0..of_a_group).map(|n| start + (u64::from(index.end()) / 2 + n * groups) * PAGE);
+        let pages: Vec<u64> = pages.collect();
+        let before: Vec<_> = pages.iter().map(|page| host.page(*page)).collect();
+        pages.iter().for_each(|page| host.overwrite(*page, &random(*page, PAGE_BYTES)));
         let repaired = drive.status().parity.repaired_pages_count;
         let is_dead = host.read(drive).is_empty() && drive.status().parity.repaired_pages_count == repaired;
         match is_dead {
-            true => damaged += 1,
-            false => host.overwrite(start + page * PAGE, &before),
+            true => damaged += of_a_group,
+            false => pages.iter().zip(&before).for_each(|(page, before)| host.overwrite(*page, before)),
         }
     }
     damaged
@@ -83,7 +86,7 @@ fn what_no_read_would_find_is_found_and_moved() {
         let [first, last] = shape.index_offsets();
         let mut count = 0;
         if lost == 0 {
-            count = damage_dead(&host, &drive);
+            count = damage_dead(&host, &drive, 1);
             assert!(count > 0, "there are dead pages");
         } else {
             for (segment, _) in host.segments() {
@@ -117,6 +120,51 @@ fn what_no_read_would_find_is_found_and_moved() {
         let before = drive.status().parity.repaired_pages_count;
         scrub(&host, &drive);
         assert_eq!(drive.status().parity.repaired_pages_count, before, "case {lost}: all of it has moved");
+    }
+}
+
+/// Beyond cover, but nothing lives there: nothing is lost.
+#[test]
+fn dead_pages_that_cannot_be_made_again_are_no_loss() {
+    let (host, drive) = used(ParityForm::Part32);
+    assert!(damage_dead(&host, &drive, 2) > 0, "there are dead pages");
+    // It has tried pages that live, too.
+    let before = drive.status().parity.lost_pages_count;
+    let sum = scrub(&host, &drive);
+    assert_eq!((sum.faults, sum.records_count), (vec![], BLOCKS));
+    assert_eq!(drive.status().parity.lost_pages_count, before);
+}
+
+/// Records on both sides of pages that are lost: one read for both does not fail for what is between.
+#[test]
+fn lost_pages_between_two_records_harm_neither() {
+    for form in [ParityForm::Part32, ParityForm::None] {
+        let mut host = Host::new(form);
+        let drive = host.open();
+        host.write(&drive, 0..BLOCKS);
+        (0..BLOCKS).step_by(6).for_each(|first| host.write(&drive, first..first + 3));
+        host.tasks.run(drive.close()).expect("close");
+        let image = Image::of_any(&host.media);
+        let records = image.records(RecordKind::Data);
+        // The newest of each block comes last.
+        let newest: BTreeMap<u64, &OnMedia> =
+            records.iter().map(|record| (record.header.block, record)).collect();
+        let pages_of = |record: &OnMedia| {
+            let end = record.payload() + u64::from(record.header.payload_len);
+            (record.position / PAGE..end.div_ceil(PAGE)).map(|page| page * PAGE)
+        };
+        let live: BTreeSet<u64> = newest.values().flat_map(|record| pages_of(record)).collect();
+        let written: BTreeSet<u64> = records.iter().flat_map(pages_of).collect();
+        let drive = host.open();
+        let dead: Vec<u64> = written.difference(&live).copied().collect();
+        assert!(dead.len() > 400, "{}", dead.len());
+        host.media.lost.lock().extend(dead.iter().map(|page| *page..page + PAGE));
+        let mut bytes = vec![0; 60 * BLOCK as usize];
+        for first in (0..BLOCKS).step_by(60) {
+            host.tasks.run(drive.read(first * BLOCK, &mut bytes)).expect("read");
+        }
+        assert_eq!(drive.status().parity.lost_pages_count, 0);
+        host.assert_whole(&drive);
     }
 }
 

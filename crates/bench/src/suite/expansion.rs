@@ -16,7 +16,7 @@ use crate::value::{Value, over, shown};
 /// and nothing beyond it, so that size stands for the flash.
 const FLASH: f64 = 1.2;
 /// Least size of drives that are filled to the brim: the reserve of smaller ones does not grow less.
-const FAIR_BYTES: u64 = 256 << 20;
+const FAIR_BYTES: u64 = 512 << 20;
 /// Factors of the document, and data of just that ratio: the share of zeros in percent, so that 1 / (1 -
 /// share) is at least the factor.
 const FITS: [(f64, u8, &str); 2] = [(1.5, 34, "hs21-150"), (2.0, 50, "hs21-200")];
@@ -155,7 +155,7 @@ pub(super) fn conclude(seen: &Seen<'_>) -> Conclusions {
         let scene = fit_name(factor);
         if seen.run.size_bytes < FAIR_BYTES {
             let why =
-                "the reserve of drives below 256 MiB is a larger share than that of others: --size 256M";
+                "the reserve of drives below 512 MiB is a larger share than that of others: --size 512M";
             conclusions.findings.push(Finding::untested(statement(name), why));
             continue;
         }

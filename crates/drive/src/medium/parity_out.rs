@@ -16,8 +16,6 @@ use crate::state::segments::SegmentState;
 
 /// With more complete fillings, their parity goes out even while a flush waits.
 const COMPLETE_MAX: usize = 1;
-/// Complete fillings whose parity is kept in memory until it is written. That of others is made later.
-const WAITING_MAX: usize = 8;
 
 /// What became of writing the parity of a filling.
 enum Outcome {
@@ -122,14 +120,13 @@ impl<M: Media> Shared<M> {
         if self.accumulators.complete_count() == 0 {
             return;
         }
-        let surplus = self.accumulators.take_surplus(WAITING_MAX);
+        let surplus = self.accumulators.take_surplus();
         {
             let mut core = self.core();
             if surplus.is_empty() {
                 core.mark_unchanged();
             }
-            let now = core.ticks;
-            surplus.into_iter().for_each(|id| core.parity.make_later(id, now));
+            core.parity.dropped.extend(surplus);
             if core.parity.is_writing || !self.may_write_parity(&core) {
                 return;
             }

@@ -5,13 +5,13 @@
 //! at the place where the log goes on are then no end of it.
 //!
 //! The stretch ends before anything that is left. So the log is known to end where it seems to if something
-//! that must be in front of that place is there: the near copies of the checkpoint, a segment in use, packs
-//! before the place in the same segment. Without any, the end is in doubt.
+//! that must be in front of that place is there: the near copies of the checkpoint, packs of the log, a segment
+//! in use, anything before the place in the same segment. Without any, the end is in doubt.
 
 use layout::{PAGE_BYTES, SegmentUse, Superblock};
 use media::{IoBuf, Media};
 
-use crate::open::replay::Tail;
+use crate::open::replay::{PackPlace, Tail};
 use crate::open::slots::NewestCheckpoint;
 
 /// Bytes read at once.
@@ -39,6 +39,12 @@ pub(crate) async fn lost_end<M: Media>(
     let (own_begins, offset) = tail.ends.iter().map(of_end).min()?;
     let place = own_begins + u64::from(offset);
     let room = u64::from(geometry.segment_bytes - offset);
+    // What was made again from parity is not there.
+    let is_there =
+        |pack: &PackPlace| !tail.mended.iter().any(|it| it.is_remade() && it.position == pack.position);
+    if tail.places.iter().any(|pack| pack.position < place && is_there(pack)) {
+        return None;
+    }
     // Also if what lies there is of an earlier filling.
     if holds_anything(media, own_begins, place + room.min(PAGE_BYTES as u64)).await {
         return None;

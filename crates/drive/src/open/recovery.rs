@@ -555,9 +555,12 @@ impl Core {
             true => "it was read as it was before; opening the drive for writing mends it",
             false => "it is mended",
         };
-        for MendedPack { sequence, position, is_remade, .. } in packs {
-            self.counters.corrected_reads_count += u64::from(*is_remade);
-            self.note(match is_remade {
+        for pack @ MendedPack { sequence, position, remade_pages, .. } in packs {
+            if pack.is_remade() {
+                self.counters.corrected_reads_count += 1;
+                self.parity.repaired_at_opening(*remade_pages, *position);
+            }
+            self.note(match pack.is_remade() {
                 true => format!(
                     "pack {sequence} at byte {position} of the backing was damaged, and made again from parity"
                 ),

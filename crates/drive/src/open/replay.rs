@@ -126,8 +126,8 @@ struct Parsed {
     payloads: Payloads,
     /// What the medium should hold, if its headers had to be mended.
     mended: Option<Arc<IoBuf>>,
-    /// That was made again from parity.
-    is_remade: bool,
+    /// Pages of that which were made again from parity.
+    remade_pages: u64,
 }
 
 /// State of a pack's payloads. A crash leaves packs that are not whole, and so does a medium that lost data
@@ -170,8 +170,8 @@ struct Cursor {
     next: Peeked,
     /// Part of the current segment: offset in the segment, bytes.
     window: Option<(u32, u32, IoBuf)>,
-    /// The window could not be read, and was made again from parity.
-    is_remade: bool,
+    /// The window could not be read. These pages of it were made again from parity.
+    remade: Vec<u32>,
 }
 
 /// Reads the log after checkpoints.
@@ -210,7 +210,7 @@ impl<'a, M: Media> Reader<'a, M> {
             promised: Vec::from_iter(Some(position.next).filter(|next| next.is_some())),
             next: Peeked::NotYet,
             window: None,
-            is_remade: false,
+            remade: Vec::new(),
         };
         Reader {
             media,
@@ -438,9 +438,10 @@ impl<'a, M: Media> Reader<'a, M> {
             return Ok(Some(parse_unchecked(bytes, header, &self.bounds)));
         }
         let pack = self.parse(i, segment, offset, bytes);
-        Ok(match self.cursors[i].is_remade {
-            true => pack.map(|pack| pack.made_again(bytes)),
-            false => pack,
+        let remade = &self.cursors[i].remade;
+        Ok(match remade.is_empty() {
+            true => pack,
+            false => pack.map(|pack| pack.made_again(bytes, remade)),
         })
     }
 
@@ -482,7 +483,7 @@ impl<'a, M: Media> Reader<'a, M> {
             malformed,
             payloads,
             mended: None,
-            is_remade: false,
+            remade_pages: 0,
         })
     }
 
@@ -526,14 +527,14 @@ impl<'a, M: Media> Reader<'a, M> {
             }
             read => read,
         };
-        let (buf, is_remade) = match read {
-            Ok(buf) => (buf, false),
+        let (buf, remade) = match read {
+            Ok(buf) => (buf, Vec::new()),
             Err(error) => match self.pages_again(filling, offset, needed as u32).await {
-                Some(buf) if buf.len() == needed => (buf, true),
+                Some((buf, remade)) if buf.len() == needed => (buf, remade),
                 _ => return Err(error),
             },
         };
-        self.cursors[i].is_remade = is_remade;
+        self.cursors[i].remade = remade;
         self.cursors[i].window = Some((segment, offset, buf));
         Ok(())
     }
@@ -548,8 +549,8 @@ impl Tail {
         self.places.push(PackPlace { position: pack.position, len: pack.header.len, crc: pack.crc });
         let (sequence, position) = (pack.header.sequence, pack.position);
         if let Some(buf) = pack.mended {
-            let (at, is_remade) = (self.places.len() - 1, pack.is_remade);
-            self.mended.push(MendedPack { at, sequence, position, buf, is_remade });
+            let (at, remade_pages) = (self.places.len() - 1, pack.remade_pages);
+            self.mended.push(MendedPack { at, sequence, position, buf, remade_pages });
         }
         if let Payloads::DataLost(records) = pack.payloads {
             self.damaged.push(DamagedPack { sequence, position, records });
@@ -649,6 +650,6 @@ fn parse_unchecked(bytes: &[u8], header: PackHeader, bounds: &Bounds) -> Parsed 
         malformed: false,
         payloads: Payloads::Whole,
         mended: None,
-        is_remade: false,
+        remade_pages: 0,
     }
 }

@@ -203,7 +203,7 @@ async fn rewrite_packs<M: Media>(
 async fn read_again<M: Media>(media: &M, packs: &[PackPlace], mended: &[MendedPack]) -> Result<IoBuf, Error> {
     let len = packs.iter().map(|pack| pack.len as usize).sum();
     let start = packs.first().map_or(0, |pack| pack.position);
-    let remade = |pack: &PackPlace| mended.iter().find(|it| it.is_remade && it.position == pack.position);
+    let remade = |pack: &PackPlace| mended.iter().find(|it| it.is_remade() && it.position == pack.position);
     // Those may not be readable.
     let reads_each = packs.iter().any(|pack| remade(pack).is_some());
     let mut buf = match reads_each {

@@ -12,6 +12,10 @@ use crate::sync::Mutex;
 /// Parity is written in pieces of this size: a flush that comes meanwhile waits for one of them at most.
 const PIECE_BYTES: usize = 128 << 10;
 
+/// Complete fillings that wait for their parity to be written, at most, and their memory.
+const WAITING_MAX: usize = 32;
+const WAITING_BYTES_MAX: usize = 16 << 20;
+
 /// A filling of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct FillingId {
@@ -71,6 +75,11 @@ impl Accumulator {
             xor(&mut self.groups[at..at + PAGE_BYTES], bytes);
             self.added += 1;
         }
+    }
+
+    /// Memory that it takes.
+    fn bytes(&self) -> usize {
+        self.groups.len() + std::mem::size_of_val(&self.sums[..])
     }
 
     /// Nothing is added behind these pages any more.
@@ -228,10 +237,16 @@ impl Accumulators {
         self.0.lock().complete.len()
     }
 
-    /// Forgets the complete ones that came last, beyond so many that wait, and returns them.
-    pub(crate) fn take_surplus(&self, most: usize) -> Vec<FillingId> {
+    /// Forgets the complete ones that came last, if too many wait, and returns them.
+    pub(crate) fn take_surplus(&self) -> Vec<FillingId> {
         let mut inner = self.0.lock();
-        let kept = most.min(inner.complete.len());
+        let mut bytes = 0;
+        let of = |id: &FillingId| inner.open.get(id).map_or(0, |accumulator| accumulator.lock().bytes());
+        let is_kept = |id: &&FillingId| {
+            bytes += of(id);
+            bytes <= WAITING_BYTES_MAX
+        };
+        let kept = inner.complete.iter().take(WAITING_MAX).take_while(is_kept).count();
         let surplus: Vec<FillingId> = inner.complete.drain(kept..).collect();
         surplus.iter().for_each(|id| _ = inner.open.remove(id));
         surplus

@@ -39,6 +39,8 @@ pub(crate) struct ParityState {
     syncing: Vec<FillingId>,
     /// Fillings of earlier runs for which it is not known whether they have parity.
     pub(crate) to_make: BTreeSet<FillingId>,
+    /// Fillings of this run whose parity took too much memory.
+    pub(crate) dropped: VecDeque<FillingId>,
     /// Fillings that get none: the medium did not take it, or a page of them is lost.
     pub(crate) given_up: BTreeSet<FillingId>,
     /// Pages that were made again and whose records are still there.
@@ -82,8 +84,8 @@ impl ParityState {
 
     /// Number of fillings whose parity is not there, or not yet known to be. `lives`: something lives there.
     pub(crate) fn uncovered_count(&self, lives: impl Fn(FillingId) -> bool) -> u32 {
-        let given_up = self.given_up.iter().filter(|id| lives(**id)).count();
-        (self.to_make.len() + given_up) as u32 + u32::from(self.is_making)
+        let others = self.dropped.iter().chain(&self.given_up).filter(|id| lives(**id)).count();
+        (self.to_make.len() + others) as u32 + u32::from(self.is_making)
     }
 
     /// A filling gets no parity.
@@ -94,7 +96,7 @@ impl ParityState {
 
     /// Something is to be done in the background.
     pub(crate) fn is_busy(&self) -> bool {
-        self.is_writing || self.is_making || !self.to_make.is_empty() || !self.to_move.is_empty()
+        self.is_writing || self.is_making || self.owes() || !self.to_move.is_empty()
     }
 
     /// Pages were made again.
@@ -116,6 +118,12 @@ impl ParityState {
             self.worn.insert(id);
         }
         self.count_repairs(pages, now);
+    }
+
+    /// Pages of a pack were made again at the opening, and are written where they were.
+    pub(crate) fn repaired_at_opening(&mut self, pages: u64, pack: u64) {
+        self.count_repairs(pages as usize, 0);
+        self.last_repaired = Some(pack);
     }
 
     /// Pages that were made again before were asked for once more: what lives on them has not moved.
@@ -147,9 +155,23 @@ impl ParityState {
         self.to_move.pop_first()
     }
 
-    /// Returns whether parity of fillings of earlier runs is to be made now.
+    /// Fillings wait for their parity to be made.
+    fn owes(&self) -> bool {
+        !self.dropped.is_empty() || !self.to_make.is_empty()
+    }
+
+    /// Returns whether parity of fillings is to be made from the medium now. Those of earlier runs may be
+    /// many: a drive that is being closed does not wait for them.
     pub(crate) fn makes(&self, now: u64) -> bool {
-        !self.to_make.is_empty() && !self.is_hurried && now >= self.make_at_tick
+        !self.dropped.is_empty() || !self.to_make.is_empty() && !self.is_hurried && now >= self.make_at_tick
+    }
+
+    /// Takes a filling whose parity is to be made now.
+    pub(crate) fn take_to_make(&mut self, now: u64) -> Option<FillingId> {
+        match self.makes(now) {
+            true => self.dropped.pop_front().or_else(|| self.to_make.pop_first()),
+            false => None,
+        }
     }
 
     /// The backing had no room for the parity of a filling.

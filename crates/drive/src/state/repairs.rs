@@ -103,6 +103,13 @@ impl Repairs {
         self.lost.get(&(id, page)).is_some_and(|lost| now < lost.again_at_tick)
     }
 
+    /// Returns whether pages of a segment are known to be lost.
+    pub(crate) fn has_lost(&self, segment: u32) -> bool {
+        let first = FillingId { segment, generation: 0 };
+        let after = FillingId { segment: segment + 1, generation: 0 };
+        self.lost.range((first, 0)..(after, 0)).next().is_some()
+    }
+
     /// A page could not be made again.
     pub(crate) fn failed(&mut self, id: FillingId, page: u32, now: u64) {
         let known = self.lost.get(&(id, page));

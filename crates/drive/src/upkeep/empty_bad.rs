@@ -1,9 +1,9 @@
 //! Bad segments are emptied: a place that takes no write may soon not be readable either. So are those that
 //! lost pages: what else lives there has no spare any more.
 //!
-//! Moving takes free segments and gives none back, and it lowers the limit by what moves: the live data of a
-//! bad segment takes room that nothing else could have. So it is done while there is enough of both, a
-//! segment at a time.
+//! Moving out of a bad segment takes free segments and gives none back, and it lowers the limit by what moves:
+//! the live data of a bad segment takes room that nothing else could have. So it is done while there is enough
+//! of both, a segment at a time. One that lost pages is freed by it, and needs free segments only.
 
 use std::sync::Arc;
 
@@ -31,7 +31,9 @@ impl Core {
         let room = self.room_units().saturating_sub(ROOM_LEFT_SEGMENTS * self.segments.segment_units());
         let (now, checkpoint) = (self.ticks, self.log.checkpoint());
         let may_be = |segment: &u32| {
-            u64::from(self.segments.get(*segment).live_units()) <= room
+            let row = self.segments.get(*segment);
+            let is_freed = row.state() == SegmentState::Sealed && !self.parity.repairs.has_lost(*segment);
+            (is_freed || u64::from(row.live_units()) <= room)
                 && !self.log.has_open_pack_in(*segment)
                 && self.emptying.is_due(*segment, now, checkpoint)
         };

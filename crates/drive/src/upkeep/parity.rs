@@ -1,4 +1,5 @@
-//! Parity is made for fillings that a crash left without.
+//! Parity is made from the medium for fillings that a crash left without, and for those whose parity was
+//! dropped from memory because too much of it waited.
 
 use std::sync::Arc;
 
@@ -34,8 +35,7 @@ impl Core {
 
     fn take_to_make(&mut self) -> Option<(FillingId, Pin)> {
         while self.mode.writable().is_ok()
-            && self.parity.makes(self.ticks)
-            && let Some(id) = self.parity.to_make.pop_first()
+            && let Some(id) = self.parity.take_to_make(self.ticks)
         {
             if let Some(pin) = self.pin_filling(id).filter(|_| !self.segments.get(id.segment).has_parity()) {
                 return Some((id, pin));
@@ -46,7 +46,7 @@ impl Core {
 }
 
 impl<M: Media> Shared<M> {
-    /// Makes the parity of fillings of earlier runs, unless that is being done.
+    /// Makes the parity of fillings that have none, unless that is being done.
     pub(crate) fn make_parity_in_background(self: &Arc<Self>) {
         {
             let mut core = self.core();
@@ -62,6 +62,12 @@ impl<M: Media> Shared<M> {
 
     async fn make_parity(self: Arc<Self>) {
         loop {
+            // What is in memory comes first. What is made here would be dropped again otherwise.
+            self.wait_for(|core| {
+                let is_idle = self.accumulators.complete_count() == 0 && !core.parity.is_writing;
+                (is_idle || core.mode.writable().is_err()).then_some(())
+            })
+            .await;
             let next = {
                 let mut core = self.core();
                 let next = core.take_to_make();
@@ -168,6 +174,7 @@ impl<M: Media> Shared<M> {
         self.close_fillings();
         self.progress.notify(usize::MAX);
         self.write_parity_in_background();
+        self.make_parity_in_background();
         self.wait_for(|core| (!core.parity.is_writing && !core.parity.is_making).then_some(())).await;
         std::mem::forget(hurry);
     }

@@ -32,9 +32,13 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn new(parity: ParityForm) -> Host {
-        let (media, tasks) = (Arc::new(Faulty::new(PHYSICAL)), Tasks::default());
+        Host::with_physical(parity, PHYSICAL)
+    }
+
+    pub(crate) fn with_physical(parity: ParityForm, physical: u64) -> Host {
+        let (media, tasks) = (Arc::new(Faulty::new(physical)), Tasks::default());
         let options =
-            CreateOptions { segment_bytes: Some(SEGMENT), parity, ..create_options(PHYSICAL, 64 << 20) };
+            CreateOptions { segment_bytes: Some(SEGMENT), parity, ..create_options(physical, 64 << 20) };
         tasks.run(Drive::create(&*media, &options)).expect("create");
         let (page, _) = tasks.run(media.read(0, IoBuf::zeroed(4096)));
         let geometry = Superblock::decode(&page).expect("superblock").geometry;
@@ -71,7 +75,7 @@ impl Host {
     /// Reads everything. Returns the blocks that cannot be read; what is read is right.
     pub(crate) fn read(&self, drive: &Drive<Erased>) -> Vec<u64> {
         let mut lost = Vec::new();
-        for block in 0..BLOCKS {
+        for block in 0..self.versions.len() as u64 {
             let mut bytes = vec![0; BLOCK as usize];
             match self.tasks.run(drive.read(block * BLOCK, &mut bytes)) {
                 Ok(()) if self.versions[block as usize] == 0 => assert!(bytes.iter().all(|b| *b == 0)),

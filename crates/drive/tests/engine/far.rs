@@ -184,6 +184,28 @@ fn a_start_that_takes_the_end_of_the_log_with_it_is_damage() {
     }
 }
 
+/// Nothing of the log is lost, and no checkpoint names a segment yet: packs in front of the place where the
+/// log goes on show it.
+#[test]
+fn a_start_that_takes_nothing_of_the_log_is_no_damage() {
+    let first = Geometry::without_far(SIZE, None).expect("sizes").segments_offset();
+    for blocks in [1, 100, 300, 600, 1000] {
+        let (media, drive) = created(SIZE, SIZE);
+        for block in 0..blocks {
+            run(drive.write(block * BLOCK, &random(block, BLOCK as usize), false)).expect("write");
+        }
+        run(drive.flush()).expect("flush");
+        drop(drive);
+        lose(&media, first);
+        let drive = try_open(&media).unwrap_or_else(|error| panic!("{blocks} blocks: {error}"));
+        let mut read = vec![0; BLOCK as usize];
+        for block in 0..blocks {
+            run(drive.read(block * BLOCK, &mut read)).expect("read");
+            assert!(read == random(block, BLOCK as usize), "block {block} of {blocks}");
+        }
+    }
+}
+
 #[test]
 fn a_drive_without_far_copies_is_gone_with_its_start() {
     let media = Arc::new(MemoryMedia::new(SIZE));

@@ -199,7 +199,42 @@ fn lost_packs_of_the_log_are_made_again() {
         host.media.lost.lock().clear();
         host.assert_whole(&drive);
         assert!(drive.status().counters.corrected_reads_count > 0, "{:?}", drive.status().notes);
+        let parity = drive.status().parity;
+        assert!(parity.repaired_pages_count > 0 && parity.last_repaired_byte.is_some());
     }
+}
+
+/// A full drive: what lost pages is moved to where it has a spare, because that frees as much as it takes.
+#[test]
+fn a_full_drive_moves_what_lost_pages() {
+    let mut host = Host::with_physical(ParityForm::Part32, 28 << 20);
+    let drive = host.open();
+    let record = BLOCK + layout::record::RECORD_HEADER_BYTES as u64;
+    let full = drive.space().1 / record * 92 / 100;
+    host.versions.resize(full as usize, 0);
+    host.write(&drive, 0..full - 20);
+    host.write(&drive, full / 3..full / 2);
+    host.tasks.run(drive.close()).expect("close");
+    let groups = u64::from(host.shape().groups());
+    let before = host.segments();
+    let lose = |host: &Host, segment: u32, page: u64| {
+        host.overwrite(host.geometry.segment_offset(segment) + page * PAGE, &random(page, PAGE_BYTES));
+    };
+    before.iter().for_each(|(segment, _)| lose(&host, *segment, 5));
+    let drive = host.open();
+    host.assert_whole(&drive);
+    (0..5).for_each(|_| host.settle(&drive));
+    host.tasks.run(drive.close()).expect("close");
+    // Another page of the same groups, where the same filling is still in use.
+    for (segment, index) in host.segments() {
+        let is_same =
+            |(before, of): &(u32, ParityIndex)| *before == segment && of.generation == index.generation;
+        if before.iter().any(is_same) {
+            lose(&host, segment, 5 + groups);
+        }
+    }
+    let drive = host.open();
+    host.assert_whole(&drive);
 }
 
 /// The planted mistake: what was on repaired pages stays there, and the next opening finds it again.
@@ -260,26 +295,29 @@ fn parity_without_room_is_tried_again_later() {
 }
 
 /// The medium is slow to take parity: no flush waits for it, and only that of some fillings waits in memory.
-/// The rest is made later.
+/// The rest is made from the medium, before the drive is closed at the latest.
 #[test]
 fn parity_that_waits_takes_bounded_memory() {
-    let mut host = Host::new(ParityForm::Part32);
-    let drive = host.open();
-    *host.media.held.lock() = host.parity_places();
-    host.write(&drive, 0..BLOCKS);
-    host.write(&drive, 0..BLOCKS);
-    let waiting = drive.status().parity.uncovered_segments_count;
-    assert!(waiting >= 3, "{waiting}");
-    host.assert_whole(&drive);
-    host.media.held.lock().clear();
-    (0..10).for_each(|_| host.settle(&drive));
-    assert_eq!(drive.status().parity.uncovered_segments_count, 0);
-    host.tasks.run(drive.close()).expect("close");
-    for (segment, _) in host.segments() {
-        host.overwrite(host.geometry.segment_offset(segment) + 2 * PAGE, &random(2, PAGE_BYTES));
+    for closes_at_once in [false, true] {
+        let mut host = Host::new(ParityForm::Part32);
+        host.versions.resize(11_000, 0);
+        let drive = host.open();
+        *host.media.held.lock() = host.parity_places();
+        host.write(&drive, 0..11_000);
+        let waiting = drive.status().parity.uncovered_segments_count;
+        assert!(waiting >= 5, "{waiting}");
+        host.media.held.lock().clear();
+        if !closes_at_once {
+            (0..5).for_each(|_| host.settle(&drive));
+            assert_eq!(drive.status().parity.uncovered_segments_count, 0);
+        }
+        host.tasks.run(drive.close()).expect("close");
+        for (segment, _) in host.segments() {
+            host.overwrite(host.geometry.segment_offset(segment) + 2 * PAGE, &random(2, PAGE_BYTES));
+        }
+        let drive = host.open();
+        host.assert_whole(&drive);
     }
-    let drive = host.open();
-    host.assert_whole(&drive);
 }
 
 /// The medium takes no parity at all: segments are set aside up to a limit, and the others count as

@@ -108,7 +108,7 @@ fn files_of_ext4_on_a_partition() -> Outcome {
     if !usable() || !needs(&["blockdev", "addpart"]) {
         return Ok(());
     }
-    let it = Attached::create(&["--size", "256M", "--codec", "none"]);
+    let it = Attached::create(&["--size", "256M", "--codec", "none", "--parity", "none"]);
     let node = it.attach(&[]);
     partition(&node)?;
     let first = format!("{node}p1");
@@ -127,7 +127,7 @@ fn files_of_xfs() -> Outcome {
     if !usable() {
         return Ok(());
     }
-    let it = Attached::create(&["--size", "512M", "--codec", "none"]);
+    let it = Attached::create(&["--size", "512M", "--codec", "none", "--parity", "none"]);
     let node = it.attach(&[]);
     succeed("mkfs.xfs", &["-q", &node]);
     let point = it.mount(&node);

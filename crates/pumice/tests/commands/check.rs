@@ -7,7 +7,7 @@ use crate::common::{Drive, Outcome, fails_with, needs, sample, succeed};
 
 /// Returns a closed drive with 16 MiB of data.
 fn filled() -> Drive {
-    let drive = Drive::create(&["--size", "64M"]);
+    let drive = Drive::create(&["--size", "64M", "--parity", "none"]);
     let data = drive.file("data");
     std::fs::write(&data, sample(1, 16 << 20)).expect("written");
     let server = drive.serve(&[]);
@@ -165,7 +165,7 @@ fn a_served_drive_is_scrubbed_while_it_is_used() {
     if !needs(&["qemu-io"]) {
         return;
     }
-    let drive = Drive::create(&["--size", "64M", "--codec", "none"]);
+    let drive = Drive::create(&["--size", "64M", "--codec", "none", "--parity", "none"]);
     let path = text(&drive.path());
     fails_with(3, &drive.pumice(&["check", &path, "--stop"]), &["the drive is not being served"]);
     std::fs::write(drive.file("random"), codec::testdata::random(5, 1 << 20)).expect("write");

@@ -209,7 +209,7 @@ fn damage_that_an_opening_meets_in_the_log_is_reported() {
     if !needs(&["qemu-io"]) {
         return;
     }
-    let drive = Drive::create(&["--size", "64M", "--capacity", "128M"]);
+    let drive = Drive::create(&["--size", "64M", "--capacity", "128M", "--parity", "none"]);
     let random = random_file(&drive, 1);
     let write = format!("write -s {random} 0 1M");
     // What is flushed later says that the first was durable.

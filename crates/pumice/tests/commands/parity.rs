@@ -53,7 +53,7 @@ fn the_form_changes_with_and_without_a_server() {
     if !needs(&["nbdcopy"]) {
         return;
     }
-    let drive = Drive::create(&["--size", "64M", "--capacity", "32M"]);
+    let drive = Drive::create(&["--size", "64M", "--capacity", "32M", "--parity", "none"]);
     let path = text(&drive.path());
     let answer = json(&drive, &["set-parity", &path, "1/64", "--json"]);
     assert_eq!((&answer["parity_before"], &answer["parity"]), (&"none".into(), &"1/64".into()));
@@ -84,7 +84,7 @@ fn a_drive_without_room_for_parity_stays_as_it_is() -> Outcome {
     if !needs(&["nbdcopy"]) {
         return Ok(());
     }
-    let drive = Drive::create_as_given(&["--size", "64M"]);
+    let drive = Drive::create_as_given(&["--size", "64M", "--parity", "none"]);
     let path = text(&drive.path());
     let capacity = drive.status()["logical_capacity_bytes"].as_u64().expect("a number");
     let server = drive.serve(&[]);

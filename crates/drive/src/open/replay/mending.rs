@@ -21,8 +21,14 @@ pub(crate) struct MendedPack {
     pub(crate) sequence: u64,
     pub(crate) position: u64,
     pub(crate) buf: Arc<IoBuf>,
-    /// It was made again from parity, perhaps because it cannot be read.
-    pub(crate) is_remade: bool,
+    /// Pages of it that were made again from parity, perhaps because they cannot be read.
+    pub(crate) remade_pages: u64,
+}
+
+impl MendedPack {
+    pub(crate) fn is_remade(&self) -> bool {
+        self.remade_pages > 0
+    }
 }
 
 impl<M: Media> Reader<'_, M> {

@@ -32,12 +32,12 @@ impl<M: Media> Reader<'_, M> {
                     continue;
                 }
                 let len = (self.geometry.segment_bytes - offset).min(PACK_HARD_BYTES as u32);
-                let Some(bytes) = self.pages_again(segment, offset, len).await else { continue };
+                let Some((bytes, remade)) = self.pages_again(segment, offset, len).await else { continue };
                 let parsed = self.parse(i, segment, offset, &bytes);
                 let its = |pack: &Parsed| pack.header.sequence == missing && pack.is_whole();
                 if let Some(pack) = parsed.filter(its) {
                     self.cursors[i].next = Peeked::NotYet;
-                    return Some(pack.made_again(&bytes));
+                    return Some(pack.made_again(&bytes, &remade));
                 }
             }
         }
@@ -45,8 +45,13 @@ impl<M: Media> Reader<'_, M> {
     }
 
     /// Returns pages of a filling as they were written, if some can be made again and the others read; fewer
-    /// than asked for if the filling ends before.
-    pub(super) async fn pages_again(&self, segment: NextSegment, offset: u32, len: u32) -> Option<IoBuf> {
+    /// than asked for if the filling ends before. Also returns which were made again, counted from the offset.
+    pub(super) async fn pages_again(
+        &self,
+        segment: NextSegment,
+        offset: u32,
+        len: u32,
+    ) -> Option<(IoBuf, Vec<u32>)> {
         if !self.bounds.uses_parity || segment.generation == 0 {
             return None;
         }
@@ -73,21 +78,25 @@ impl<M: Media> Reader<'_, M> {
         if bad.is_empty() || made.len() < bad.len() {
             return None;
         }
+        let mut remade = Vec::new();
         for (page, bytes) in made {
             let at = (page - first) as usize * PAGE_BYTES;
             buf[at..at + PAGE_BYTES].copy_from_slice(&bytes);
+            remade.push(page - first);
         }
-        Some(buf)
+        Some((buf, remade))
     }
 }
 
 impl Parsed {
-    /// It is not on the medium as `bytes` begin: those were made again.
-    pub(super) fn made_again(mut self, bytes: &[u8]) -> Parsed {
+    /// It is not on the medium as `bytes` begin: these pages of them were made again.
+    pub(super) fn made_again(mut self, bytes: &[u8], pages: &[u32]) -> Parsed {
         let mut buf = IoBuf::zeroed(self.header.len as usize);
         buf.copy_from_slice(&bytes[..self.header.len as usize]);
         self.mended = Some(Arc::new(buf));
-        self.is_remade = true;
+        let its = |page: &&u32| **page * PAGE < self.header.len;
+        // One that is whole by itself is in a window that could not be read.
+        self.remade_pages = pages.iter().filter(its).count().max(1) as u64;
         self
     }
 }

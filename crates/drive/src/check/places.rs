@@ -62,12 +62,14 @@ struct Found {
 }
 
 impl Core {
-    /// Pins the first filling with parity from a segment on. Otherwise returns where to go on looking.
-    fn pin_protected(&mut self, from: u32) -> Result<(FillingId, Pin), Option<u32>> {
+    /// Pins the first filling from a segment on that has parity; or one that may have it, as after a crash, if
+    /// that is asked for. Otherwise returns where to go on looking.
+    fn pin_protected(&mut self, from: u32, maybe: bool) -> Result<(FillingId, Pin), Option<u32>> {
         let (count, until) = (self.segments.count(), from.saturating_add(LOOKED_AT_A_STEP));
         for segment in from..until.min(count) {
             let row = self.segments.get(segment);
-            if row.has_parity() && row.live_units() > 0 && row.state() == SegmentState::Sealed {
+            let is_wanted = row.has_parity() || maybe && row.parity().part().is_some();
+            if is_wanted && row.live_units() > 0 && row.state() == SegmentState::Sealed {
                 let id = FillingId { segment, generation: row.generation() };
                 return Ok((id, self.segments.pin(segment)));
             }
@@ -103,7 +105,7 @@ impl<M: Media> Drive<M> {
             if position == (Place { segment: 0, part: 0 }.position()) {
                 core.parity.verified.begin();
             }
-            core.pin_protected(place.segment)
+            core.pin_protected(place.segment, false)
         };
         let blocks = ScrubStep { next_block: Some(0), ..ScrubStep::default() };
         let (id, _pin) = match pinned {
@@ -147,7 +149,7 @@ impl<M: Media> Shared<M> {
     ) {
         let mut from = Some(0);
         while let Some(segment) = from {
-            let pinned = self.core().pin_protected(segment);
+            let pinned = self.core().pin_protected(segment, true);
             let (id, _pin) = match pinned {
                 Ok(pinned) => pinned,
                 Err(next) => {
@@ -156,13 +158,20 @@ impl<M: Media> Shared<M> {
                 }
             };
             from = Some(id.segment + 1);
+            // A crash may have taken all of it, or some.
+            let is_known = self.core().segments.get(id.segment).has_parity();
             for part in 0.. {
                 let Some(found) = self.look_at_part(id, part).await else {
-                    report.protected_pages_bad_count += self.index_pages(id).len() as u64;
+                    if is_known {
+                        report.protected_pages_bad_count += self.index_pages(id).len() as u64;
+                    }
                     break;
                 };
                 report.protected_pages_count += found.read_pages;
-                report.protected_pages_bad_count += (found.bad.len() + found.bad_parity.len()) as u64;
+                report.protected_pages_bad_count += found.bad.len() as u64;
+                if is_known {
+                    report.protected_pages_bad_count += found.bad_parity.len() as u64;
+                }
                 if found.is_last {
                     break;
                 }
@@ -215,7 +224,7 @@ impl<M: Media> Shared<M> {
         let mut core = self.core();
         let first = core.geometry().segment_offset(id.segment) + u64::from(*first) * PAGE_BYTES as u64;
         let now = core.ticks;
-        core.parity.spares_lost(id, pages.len(), now);
+        core.parity.spares_lost(id, pages, now);
         core.parity.last_repaired = Some(first);
         drop(core);
         tracing::warn!(segment = id.segment, pages = pages.len(), first, "parity is not as it was written");

@@ -27,6 +27,8 @@ impl Core {
     fn begin_sync(&mut self) -> u64 {
         assert!(!self.syncs.in_progress, "two syncs at a time");
         self.syncs.in_progress = true;
+        // Unless some of it is still on its way.
+        self.parity.has_moved &= !self.log.is_written();
         self.log.sync_begins();
         self.parity.sync_begins();
         self.log.written()
@@ -36,6 +38,13 @@ impl Core {
     /// again: what no pack calls durable. Returns the same as [`Core::begin_sync`].
     pub(crate) fn begin_due_sync(&mut self) -> Option<u64> {
         let is_due = self.log.unsynced_bytes() >= self.checkpoints.interval_bytes / UNSYNCED_PART;
+        (is_due && !self.syncs.in_progress && !self.mode.is_poisoned()).then(|| self.begin_sync())
+    }
+
+    /// What was moved off repaired pages is written: begins a sync. Returns the same as
+    /// [`Core::begin_sync`].
+    pub(crate) fn begin_sync_of_moves(&mut self) -> Option<u64> {
+        let is_due = self.parity.has_moved && self.log.is_written();
         (is_due && !self.syncs.in_progress && !self.mode.is_poisoned()).then(|| self.begin_sync())
     }
 }

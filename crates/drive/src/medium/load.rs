@@ -126,6 +126,9 @@ impl<M: Media> Shared<M> {
             Err(error) => {
                 let (start, end) = pages_around(position, len);
                 let repaired = self.repaired(start, end, None, then).await;
+                if repaired.is_none() {
+                    Self::count(&self.read_errors, 1);
+                }
                 repaired.map(|buf| (buf, (position - start) as usize)).ok_or(error)
             }
             read => read,
@@ -142,10 +145,7 @@ impl<M: Media> Shared<M> {
                 Self::count(&self.media_read_bytes, end - start);
                 Ok((buf, (position - start) as usize))
             }
-            Err(error) => {
-                Self::count(&self.read_errors, 1);
-                Err(Error::io("reading", start, &error))
-            }
+            Err(error) => Err(Error::io("reading", start, &error)),
         }
     }
 

@@ -222,9 +222,18 @@ impl<M: Media> Shared<M> {
         core.mark_unchanged();
         let core = &mut *core;
         let Some((segment, offset)) = core.geometry().locate(start) else { return };
-        let id = FillingId { segment, generation: core.segments.get(segment).generation() };
+        let row = core.segments.get(segment);
+        let id = FillingId { segment, generation: row.generation() };
+        let first = offset / PAGE;
+        let pages = first..first + ((end - start) / u64::from(PAGE)) as u32;
+        // Without an index nobody knows which page it is.
+        if row.parity().part().is_some()
+            && !pages.clone().any(|page| core.parity.repairs.is_known_lost(id, page))
+        {
+            core.parity.repairs.failed(id, first, core.ticks);
+        }
         let places = (start..end).step_by(PAGE_BYTES);
-        for (page, place) in (offset / PAGE..).zip(places) {
+        for (page, place) in pages.zip(places) {
             if core.parity.repairs.is_newly_lost(id, page) {
                 core.parity.lost_pages += 1;
                 core.parity.last_lost = Some(place);

@@ -3,10 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::state::accumulator::FillingId;
-use crate::state::repairs::Repairs;
+use crate::state::repairs::{News, Repairs};
 use crate::state::verified::Verified;
 
-/// With more repairs in this time, the backing is failing: moving whole segments to it would wear it out.
+/// With repairs at more places in this time, the backing is failing: moving whole segments to it would wear it
+/// out.
 const REPAIRS_MAX: usize = 256;
 /// An hour, in ticks of ten milliseconds.
 const REPAIRS_TICKS: u64 = 360_000;
@@ -49,9 +50,12 @@ pub(crate) struct ParityState {
     pub(crate) worn: BTreeSet<FillingId>,
     move_at_tick: u64,
     make_at_tick: u64,
+    /// Records were moved off repaired pages, and no sync begun since: what lost a page is not to be needed
+    /// after a crash.
+    pub(crate) has_moved: bool,
     pub(crate) repairs: Repairs,
     pub(crate) verified: Verified,
-    /// Ticks of the latest repairs.
+    /// Ticks of the latest repairs at places of their own.
     repaired_at: VecDeque<u64>,
     pub(crate) repaired_pages: u64,
     pub(crate) lost_pages: u64,
@@ -96,20 +100,20 @@ impl ParityState {
 
     /// Something is to be done in the background.
     pub(crate) fn is_busy(&self) -> bool {
-        self.is_writing || self.is_making || self.owes() || !self.to_move.is_empty()
+        self.is_writing || self.is_making || self.owes() || self.has_moved || !self.to_move.is_empty()
     }
 
     /// Pages were made again.
     pub(crate) fn repaired(&mut self, id: FillingId, pages: &[u32], then: Then, now: u64) {
-        self.count_repairs(pages.len(), now);
+        self.count_repairs(id, pages, now);
         if then == Then::Move {
             self.to_move.entry(id).or_default().extend(pages);
         }
     }
 
-    /// So many pages of parity, or of its index, are not as they were written: the filling has no spare for
+    /// These pages of parity, or of its index, are not as they were written: the filling has no spare for
     /// some of its groups.
-    pub(crate) fn spares_lost(&mut self, id: FillingId, pages: usize, now: u64) {
+    pub(crate) fn spares_lost(&mut self, id: FillingId, pages: &[u32], now: u64) {
         // Found before, and still there.
         if self.worn.contains(&id) {
             return;
@@ -117,12 +121,13 @@ impl ParityState {
         if !self.is_failing(now) {
             self.worn.insert(id);
         }
-        self.count_repairs(pages, now);
+        self.count_repairs(id, pages, now);
     }
 
     /// Pages of a pack were made again at the opening, and are written where they were.
     pub(crate) fn repaired_at_opening(&mut self, pages: u64, pack: u64) {
-        self.count_repairs(pages as usize, 0);
+        self.repaired_pages += pages;
+        self.repaired_at.push_back(0);
         self.last_repaired = Some(pack);
     }
 
@@ -131,9 +136,14 @@ impl ParityState {
         self.to_move.entry(id).or_default().extend(pages);
     }
 
-    fn count_repairs(&mut self, pages: usize, now: u64) {
-        self.repaired_pages += pages as u64;
-        self.repaired_at.extend(std::iter::repeat_n(now, pages));
+    fn count_repairs(&mut self, id: FillingId, pages: &[u32], now: u64) {
+        for page in pages {
+            let news = self.repairs.note(id, *page);
+            self.repaired_pages += u64::from(news != News::Nothing);
+            if news == News::Place {
+                self.repaired_at.push_back(now);
+            }
+        }
         while self.repaired_at.len() > REPAIRS_MAX {
             self.repaired_at.pop_front();
         }

@@ -15,6 +15,8 @@ const MADE_MAX: usize = 256;
 const INDEXES_MAX: usize = 64;
 /// Most pages that are known to be lost. What is beyond is tried at every read.
 const LOST_MAX: usize = 4096;
+/// Most pages that are known to have been made again. What is beyond counts again if it is made again.
+const KNOWN_MAX: usize = 1 << 16;
 /// Ticks of ten milliseconds before a lost page is tried again for the first time; then twice as many.
 const AGAIN_TICKS: u64 = 100;
 /// An hour.
@@ -26,6 +28,17 @@ struct Made {
     /// Its list of checksums on the medium.
     index: Option<Arc<ParityIndex>>,
     pages: BTreeMap<u32, Arc<[u8]>>,
+}
+
+/// What is new about a page that was made again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum News {
+    /// It was made again before.
+    Nothing,
+    /// The page is, but one next to it was made again, too.
+    Page,
+    /// Nothing near it was made again before.
+    Place,
 }
 
 /// A page that could not be made again.
@@ -56,6 +69,8 @@ impl Turns {
 pub(crate) struct Repairs {
     made: BTreeMap<FillingId, Made>,
     made_count: usize,
+    /// Pages that were made again since their filling was written.
+    known: BTreeSet<(FillingId, u32)>,
     lost: BTreeMap<(FillingId, u32), Lost>,
 }
 
@@ -83,6 +98,20 @@ impl Repairs {
         self.made.entry(id).or_default().index = index;
     }
 
+    /// Notes that a page was made again. Returns what is new about it.
+    pub(crate) fn note(&mut self, id: FillingId, page: u32) -> News {
+        let is_known = |page: u32| self.known.contains(&(id, page));
+        let news = match is_known(page) {
+            true => News::Nothing,
+            false if is_known(page + 1) || page > 0 && is_known(page - 1) => News::Page,
+            false => News::Place,
+        };
+        if self.known.len() < KNOWN_MAX {
+            self.known.insert((id, page));
+        }
+        news
+    }
+
     /// Keeps a page that was made again. Beyond the limit it takes the place of all of another filling.
     pub(crate) fn keep(&mut self, id: FillingId, page: u32, bytes: &[u8]) {
         self.lost.remove(&(id, page));
@@ -101,6 +130,11 @@ impl Repairs {
     /// Returns whether a page is known to be lost, and not due to be tried again.
     pub(crate) fn is_lost(&self, id: FillingId, page: u32, now: u64) -> bool {
         self.lost.get(&(id, page)).is_some_and(|lost| now < lost.again_at_tick)
+    }
+
+    /// Returns whether a page could not be made again when that was last tried.
+    pub(crate) fn is_known_lost(&self, id: FillingId, page: u32) -> bool {
+        self.lost.contains_key(&(id, page))
     }
 
     /// Returns whether pages of a segment are known to be lost.
@@ -135,6 +169,7 @@ impl Repairs {
     pub(crate) fn retain(&mut self, is_there: impl Fn(FillingId) -> bool) {
         let gone: Vec<FillingId> = self.made.keys().copied().filter(|id| !is_there(*id)).collect();
         gone.into_iter().for_each(|id| self.forget_made(id));
+        self.known.retain(|(id, _)| is_there(*id));
         self.lost.retain(|(id, _), _| is_there(*id));
     }
 }
@@ -164,6 +199,16 @@ mod tests {
         assert!(!repairs.is_lost(ID, 5, now + AGAIN_TICKS_MAX));
         repairs.keep(ID, 5, &[1]);
         assert!(!repairs.is_lost(ID, 5, now), "made again");
+    }
+
+    #[test]
+    fn a_page_counts_once_and_a_run_is_one_place() {
+        let mut repairs = Repairs::default();
+        let seen = [5, 6, 7, 4, 9, 6, 8, 0].map(|page| repairs.note(ID, page));
+        use News::{Nothing, Page, Place};
+        assert_eq!(seen, [Place, Page, Page, Page, Place, Nothing, Page, Place]);
+        repairs.retain(|_| false);
+        assert_eq!(repairs.note(ID, 5), Place, "another filling");
     }
 
     #[test]

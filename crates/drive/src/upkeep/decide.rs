@@ -261,7 +261,7 @@ impl<M: Media> Drive<M> {
     /// written, and a drive without requests for fifty ticks counts as idle. A drive at rest needs none
     /// ([`Drive::rest`]).
     pub fn tick(&self) {
-        let (changed, again) = {
+        let (changed, again, due) = {
             let mut core = self.0.core();
             let core = &mut *core;
             core.ticks += 1;
@@ -272,8 +272,11 @@ impl<M: Media> Drive<M> {
             }
             core.log.tick(&mut core.segments);
             self.0.has_room.store(core.has_room(), Ordering::Relaxed);
-            (changed, core.full_backing.due(core.ticks))
+            (changed, core.full_backing.due(core.ticks), core.begin_sync_of_moves())
         };
+        if let Some(mark) = due {
+            self.0.sync_in_background(mark);
+        }
         self.0.write_out_again(again);
         self.0.write_parity_in_background();
         self.0.make_parity_in_background();

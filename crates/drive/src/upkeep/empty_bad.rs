@@ -84,6 +84,7 @@ impl Core {
         let is_its = row.generation() == work.generation;
         let may_hold = matches!(row.state(), SegmentState::Bad | SegmentState::Sealed) && is_its;
         let units = row.live_units();
+        self.parity.has_moved |= row.state() == SegmentState::Sealed;
         tracing::debug!(segment = work.segment, left_units = units, is_whole, "bad segment emptied");
         if units == 0 || !may_hold {
             self.emptying.forget(work.segment);

@@ -57,6 +57,7 @@ impl<M: Media> Shared<M> {
         }
         drop(pin);
         let mut core = self.core();
+        core.parity.has_moved = true;
         if !core.parity.is_failing(core.ticks) {
             core.parity.worn.insert(id);
         }

@@ -22,7 +22,7 @@ impl Core {
         }
         !ticks_are_needed
             && self.is_idle()
-            && self.log.is_at_rest()
+            && self.log.is_at_rest(&self.segments)
             && !self.maintaining
             && !self.parity.is_busy()
             && !self.map_shrink.waits(self.ticks)

@@ -144,7 +144,7 @@ pub(super) const SINGLES: &[Single] = singles! {
         = |d| read_cache(d, |cache| cache.hits_count);
     Counter "pumice_read_cache_misses_total" "Blocks that the read cache did not have, since the drive was opened."
         = |d| read_cache(d, |cache| cache.misses_count);
-    Counter "pumice_backing_read_errors_total" "Failed reads of the backing."
+    Counter "pumice_backing_read_errors_total" "Reads of the backing that failed and that parity did not repair."
         = |d| Some(d.errors.read_errors_count as f64);
     Counter "pumice_backing_write_errors_total" "Failed writes to the backing."
         = |d| Some(d.errors.write_errors_count as f64);
@@ -163,7 +163,7 @@ pub(super) const SINGLES: &[Single] = singles! {
         = |d| Some(f64::from(d.parity.segments_uncovered_count));
     Counter "pumice_parity_written_bytes_total" "Bytes of parity written to the backing, since the drive was opened."
         = |d| Some(d.parity.written_bytes as f64);
-    Gauge "pumice_backing_failing" "1 while more than 256 pages were repaired by parity within an hour."
+    Gauge "pumice_backing_failing" "1 after repairs by parity at more than 256 places within an hour."
         = |d| Some(f64::from(u8::from(d.parity.backing_failing)));
     Counter "pumice_unclean_opens_total" "Times the drive was opened after an unclean shutdown."
         = |d| Some(d.errors.unclean_opens_count as f64);

@@ -76,7 +76,7 @@ fn parity(status: &StatusReport) -> Option<Finding> {
     if parity.backing_failing {
         return Some(Finding::fail(
             check,
-            format!("{repaired} pages repaired since it was opened, more than 256 of them within an hour"),
+            format!("{repaired} pages repaired since it was opened, at more than 256 places within an hour"),
             "the backing is failing: move the drive to another one",
         ));
     }

@@ -205,11 +205,14 @@ async fn read_again<M: Media>(media: &M, packs: &[PackPlace], mended: &[MendedPa
     let start = packs.first().map_or(0, |pack| pack.position);
     let remade = |pack: &PackPlace| mended.iter().find(|it| it.is_remade() && it.position == pack.position);
     // Those may not be readable.
-    let reads_each = packs.iter().any(|pack| remade(pack).is_some());
-    let mut buf = match reads_each {
-        false => read_pages(media, start, len).await?,
-        true => IoBuf::zeroed(len),
+    let whole = match packs.iter().any(|pack| remade(pack).is_some()) {
+        false => Some(read_pages(media, start, len).await),
+        true => None,
     };
+    // Nor may the place of one that is in a memory, next to others that are not.
+    let whole = whole.filter(|whole| whole.is_ok() || packs.len() < 2).transpose()?;
+    let reads_each = whole.is_none();
+    let mut buf = whole.unwrap_or_else(|| IoBuf::zeroed(len));
     for pack in packs {
         let at = (pack.position - start) as usize;
         if let Some(right) = remade(pack) {

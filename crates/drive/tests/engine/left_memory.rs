@@ -3,13 +3,16 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::SeqCst;
 
 use drive::{Drive, Error, KeptMemory, Left, MEMORY_SHAPE, OpenOptions, Verdict};
 use layout::memory::{CHECKPOINT_AT, DURABLE_AT, LAPSED_AT, OPENINGS_AT, SYNC_FAILED_AT};
+use layout::{Head, PAGE_BYTES, PackHeader};
 use media::{Arena, IoBuf, Media, MemoryMedia};
 use parking_lot::Mutex;
 
 use crate::common::{Erased, create_options, erased, run, spawner};
+use crate::faulty::Faulty;
 use crate::image::Image;
 
 const BLOCK: u64 = 4096;
@@ -212,6 +215,27 @@ fn a_backing_that_lacks_only_what_was_not_flushed_is_not_damaged() {
     let why = refused(&older, &left(&memory));
     assert!(why.contains("the log on the backing"), "{why}");
     holds(&open(&media, 2, &self::memory(), &[left(&memory)]).expect("opened"), 0..600, 1);
+}
+
+/// The place of the open pack was never written, and what it held before cannot be read any more.
+#[test]
+fn places_of_packs_in_the_memory_need_not_be_readable() {
+    let (media, _, left) = killed();
+    let bytes = bytes(&media);
+    let packs = bytes.chunks_exact(PAGE_BYTES).zip(0..).filter_map(|(page, at)| {
+        let header = PackHeader::decode(page).ok()?;
+        (header.head == Head::Host)
+            .then_some((header.sequence, at * PAGE_BYTES as u64 + u64::from(header.len)))
+    });
+    let (_, behind) = packs.max().expect("a pack of the host");
+    let faulty = Arc::new(Faulty::holding(bytes.to_vec()));
+    faulty.lost.lock().push(behind..behind + PAGE_BYTES as u64);
+    faulty.heals.store(true, SeqCst);
+    let mut options = OpenOptions::new(2, spawner());
+    (options.memory, options.left_memories) = (Some(memory()), vec![left]);
+    let drive = run(Drive::open(erased(faulty), options)).expect("opened");
+    holds(&drive, 295..310, 3);
+    holds(&drive, 20..295, 2);
 }
 
 #[test]

@@ -37,6 +37,9 @@
 //!     stays readable.
 //! 12. **Lost range.** Everything durable in a range as long as a segment turns into zeros or garbage, or is
 //!     unreadable until it is written again.
+//! 13. **Lost page** that whoever tests a drive chooses ([`SimMedia::lose_page`],
+//!     [`SimMedia::replace_page`]): it holds something else, or is unreadable until it is written or
+//!     discarded. It counts as no other fault, so it excuses nothing by itself.
 //!
 //! A power cut tears writes into sectors of 512 bytes, or into whole pages on some backings
 //! ([`SimMedia::tearing`]).
@@ -53,6 +56,7 @@ mod fate;
 mod faults;
 mod ghosts;
 mod held;
+mod lost;
 mod order;
 mod rng;
 mod state;
@@ -149,11 +153,6 @@ impl SimMedia {
     /// Number of pages that accept no writes.
     pub fn bad_pages(&self) -> usize {
         self.state.lock().bad.len()
-    }
-
-    /// The page that holds this byte cannot be read until it is written again.
-    pub fn lose_page(&self, byte: u64) {
-        self.state.lock().sticky.insert(byte / PAGE_BYTES as u64);
     }
 
     /// Number of pages that cannot be read, however often that is tried.

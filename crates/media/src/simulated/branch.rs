@@ -37,6 +37,7 @@ impl State {
             past: self.past.clone(),
             sticky: self.sticky.clone(),
             hidden: self.hidden.clone(),
+            lost: self.lost.clone(),
             in_flight: in_flight.collect(),
             answers: Default::default(),
             next_id: self.next_id,

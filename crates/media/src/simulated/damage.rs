@@ -243,7 +243,7 @@ impl State {
     }
 
     /// Changes a page in the durable and the visible content. Further faults may strike it.
-    fn replace(&mut self, at: u64, content: Content) {
+    pub(super) fn replace(&mut self, at: u64, content: Content) {
         match content {
             Some(page) => {
                 self.live.insert(at, page.clone());

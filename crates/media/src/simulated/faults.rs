@@ -93,6 +93,8 @@ pub struct MediaCounts {
     pub bad_copy_errors: u64,
     /// Occurrences of fault 12.
     pub lost_ranges: u64,
+    /// Reads that failed because of fault 13.
+    pub lost_reads: u64,
 }
 
 impl MediaCounts {

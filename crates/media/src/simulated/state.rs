@@ -105,6 +105,8 @@ pub(super) struct State {
     pub(super) past: VecDeque<Past>,
     pub(super) sticky: BTreeSet<u64>,
     pub(super) hidden: BTreeSet<u64>,
+    /// Pages of fault 13 that cannot be read.
+    pub(super) lost: BTreeSet<u64>,
     pub(super) in_flight: Vec<InFlight>,
     pub(super) answers: BTreeMap<u64, Answer>,
     pub(super) next_id: u64,
@@ -206,6 +208,10 @@ impl State {
             self.counts.read_errors += 1;
             return Err(io::Error::from_raw_os_error(5));
         }
+        if self.lost.range(first..first + count).next().is_some() {
+            self.counts.lost_reads += 1;
+            return Err(io::Error::from_raw_os_error(5));
+        }
         for (at, out) in (first..).zip(buf.chunks_exact_mut(PAGE_BYTES)) {
             match self.live.get(&at) {
                 Some(page) => out.copy_from_slice(&page[..]),
@@ -276,6 +282,7 @@ impl State {
             return Err(io::Error::from(ErrorKind::Unsupported));
         }
         self.counts.discards += 1;
+        self.find_again(offset, len);
         let pages = self.discarded(offset, len);
         self.apply(pages, self.syncs, Fate::Whole);
         Ok(())
@@ -341,6 +348,7 @@ impl State {
             }
             let content = self.blend(self.live.get(&at).cloned(), content, fate);
             self.ghosts.remove(&at);
+            self.lost.remove(&at);
             match content.clone() {
                 Some(page) => self.live.insert(at, page),
                 None => self.live.remove(&at),

@@ -28,6 +28,7 @@ pub use check::{
 pub use device::{ReadOnly, Zeroes};
 pub use error::Error;
 pub use kept_memory::{KeptMemory, Left, Verdict};
+pub use look::covered::Covered;
 pub use look::status::{Composition, ParityStatus, State, Status};
 pub use look::survey::{Survey, Surveyed};
 pub use open::owner::{Claim, Fate, Owner, OwnerFound, Pace, Sleep, Surroundings, find_owner};

@@ -1,2 +1,3 @@
+pub(crate) mod covered;
 pub(crate) mod status;
 pub(crate) mod survey;

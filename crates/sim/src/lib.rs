@@ -44,6 +44,7 @@ mod rivals;
 pub mod rounds;
 pub mod seed;
 pub mod served;
+mod strikes;
 mod subject;
 mod switch;
 mod tested;

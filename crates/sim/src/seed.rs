@@ -42,6 +42,7 @@ use crate::maintenance::maintenance;
 use crate::oracle::{LifeEnd, Oracle, Violation};
 use crate::report::Report;
 use crate::rounds::{mender, painter};
+use crate::strikes::Strikes;
 use crate::{Bug, Config, Counts, Style, Subject, World, panics};
 use memory::{Moment, Stray};
 
@@ -57,6 +58,8 @@ const BRIM: u64 = 0xb219_f0ff_b219_f0ff;
 const VAIN: u64 = 0xc105_ed00_c105_ed00;
 /// Changes the seed for the generator [`Run::losing`].
 const LOSING: u64 = 0x1057_57a2_7105_757a;
+/// Changes the seed for the generator [`Run::striking`].
+const STRIKING: u64 = 0x5721_4e57_5721_4e57;
 /// Changes the seed for the generator [`Run::echoing`].
 const ECHOING: u64 = 0x0ec4_01ec_0ec4_01ec;
 /// Changes the seed for the generator [`Run::remembering`].
@@ -204,6 +207,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         vain: SimRng::new(seed ^ VAIN),
         echoing: SimRng::new(seed ^ ECHOING),
         losing: SimRng::new(seed ^ LOSING),
+        striking: SimRng::new(seed ^ STRIKING),
         lost_start: None,
         memory: None,
         left_memories: Vec::new(),
@@ -296,6 +300,8 @@ struct Run<S> {
     echoing: SimRng,
     /// Generator for starts of the backing that are lost. It is separate too.
     losing: SimRng,
+    /// Generator for pages that are lost while the drive runs. It is separate too.
+    striking: SimRng,
     /// What was at the start of the backing, if that was lost and no opening has succeeded since.
     lost_start: Option<Vec<u8>>,
     /// Memory of the present run.
@@ -410,6 +416,9 @@ impl<S: Subject> Run<S> {
         world.before = self.before.clone();
         world.capacity = self.capacity.clone();
         world.overwrites = self.overwrites.clone();
+        if self.may_lose_pages() {
+            world.strikes = Mutex::new(Strikes::new(self.striking.fork(), self.config.segment_bytes));
+        }
         world.annex_bytes = self.ledger.mapped_blocks() * BLOCK_BYTES + self.config.shared_bytes();
         let world = Arc::new(world);
         for number in 0..self.config.clients {

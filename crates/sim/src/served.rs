@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use codec::Policy;
-use drive::{Drive, Fault, Settle, Spawner, Zeroes};
+use drive::{Covered, Drive, Fault, Settle, Spawner, Zeroes};
 use futures::lock::Mutex as AsyncMutex;
 use media::{SimMedia, SimRng};
 use nbd::{Access, Export, Peer, Presence, ServerConfig, ShutdownTrigger, serve_connection};
@@ -381,6 +381,10 @@ impl Subject for Served {
 
     fn damaged_segments(&self) -> u64 {
         self.drive.damaged_segments()
+    }
+
+    fn covered(&self) -> Vec<Covered> {
+        self.drive.covered()
     }
 
     fn space(&self) -> Option<Space> {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use codec::Policy;
 use device::ExtentKind;
 use drive::{
-    CheckOptions, CreateOptions, Drive, Fault, Left, OpenOptions, Settle, Spawner, WipeOptions, Zeroes,
+    CheckOptions, Covered, CreateOptions, Drive, Fault, Left, OpenOptions, Settle, Spawner, WipeOptions,
+    Zeroes,
 };
 use media::{Arena, SimMedia};
 use offload::Offload;
@@ -233,6 +234,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn damaged_segments(&self) -> u64 {
         0
     }
+    /// Fillings that are covered by parity now.
+    fn covered(&self) -> Vec<Covered> {
+        Vec::new()
+    }
     /// Space that it reports. [`Subject::HAS_SPACE`] is false for subjects that do not support it.
     fn space(&self) -> Option<Space> {
         None
@@ -451,6 +456,10 @@ impl Subject for Drive<Backing> {
         self.status().segments_damaged_count.into()
     }
 
+    fn covered(&self) -> Vec<Covered> {
+        self.covered()
+    }
+
     fn space(&self) -> Option<Space> {
         let status = self.status();
         Some(Space {
@@ -478,6 +487,7 @@ impl Subject for Drive<Backing> {
             ("drive: pages moved by cleaning", counters.cleaning_written_bytes / 4096),
             ("drive: bytes discarded", counters.discarded_bytes),
             ("drive: corrupt records met", counters.corrupt_records_count),
+            ("drive: pages made again from parity", status.parity.repaired_pages_count),
             ("drive: map nodes loaded", status.map_loads_count),
             ("drive: map nodes evicted", status.map_evictions_count),
             ("drive: reads out of kept frames", status.frame_hits_count),

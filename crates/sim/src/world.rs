@@ -15,6 +15,7 @@ use crate::doing::Doing;
 use crate::excuses::Struck;
 use crate::executor::Pulse;
 use crate::oracle::{Oracle, Violation};
+use crate::strikes::Strikes;
 use crate::{Config, Counts, Error, Subject, panics};
 
 /// Number of beats after which a drive must have reacted to a failed sync.
@@ -43,6 +44,8 @@ pub struct World<S> {
     pub capacity: Arc<AtomicU64>,
     /// Refuses writes to the backing for lack of space.
     pub overwrites: Arc<Overwrites>,
+    /// Loses pages between steps.
+    pub(crate) strikes: Mutex<Strikes>,
     verbose: bool,
     failure: Mutex<Option<String>>,
     progress: AtomicU64,
@@ -84,6 +87,7 @@ impl<S: Subject> World<S> {
             overwrites: Arc::default(),
             annex_bytes: 0,
             before: MediaCounts::default(),
+            strikes: Mutex::new(Strikes::none()),
             verbose,
             failure: Mutex::new(None),
             progress: AtomicU64::new(0),
@@ -285,6 +289,22 @@ impl<S: Subject> World<S> {
         .await;
     }
 
+    /// Loses pages, in some cases.
+    fn perhaps_strike(&self) {
+        let mut strikes = self.strikes.lock();
+        if !strikes.is_due() {
+            return;
+        }
+        // The planned panic is for what the drive does.
+        let armed = panics::arm(None);
+        let covered = self.subject.covered();
+        panics::arm(armed);
+        for what in strikes.strike(&self.media, &covered) {
+            self.trace(|| what);
+            self.count("life: pages within the cover of parity are lost");
+        }
+    }
+
     fn ring(&self) {
         std::mem::take(&mut *self.bell.lock()).into_iter().for_each(Waker::wake);
     }
@@ -301,6 +321,7 @@ impl<S: Subject> Pulse for World<S> {
         if idle || now.is_multiple_of(self.config.beats_per_tick) {
             self.subject.tick();
         }
+        self.perhaps_strike();
         self.ring();
     }
 

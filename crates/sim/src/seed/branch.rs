@@ -78,6 +78,7 @@ impl<S: Subject> Run<S> {
             vain: self.vain.fork(),
             echoing: self.echoing.fork(),
             losing: self.losing.fork(),
+            striking: self.striking.fork(),
             lost_start: self.lost_start.clone(),
         }
     }

@@ -43,6 +43,9 @@ impl<S: Subject> Run<S> {
             }
             Err(Error::LeftMemory(why)) => self.memory_refused(&why)?,
             Err(error) if self.end_is_in_doubt(&error, false) => self.count("read-only: refused, start lost"),
+            Err(error) if self.end_is_unreadable(&error)? => {
+                self.count("read-only: refused, the log may go on in a page that was lost");
+            }
             Err(error) => {
                 self.count("read-only: refused");
                 // A full backing, and pages that accept no writes, are no excuse.

@@ -216,12 +216,23 @@ impl<S: Subject> Run<S> {
     }
 
     /// Generators that a copy forks: the rest of a seed does not depend on how many copies are killed.
-    fn generators(&self) -> [SimRng; 6] {
-        [&self.hiding, &self.looking, &self.hanging, &self.brim, &self.vain, &self.echoing].map(SimRng::clone)
+    fn generators(&self) -> [SimRng; 8] {
+        let these = [&self.hiding, &self.looking, &self.hanging, &self.brim, &self.vain, &self.echoing];
+        let [hiding, looking, hanging, brim, vain, echoing] = these.map(SimRng::clone);
+        [hiding, looking, hanging, brim, vain, echoing, self.losing.clone(), self.striking.clone()]
     }
 
-    fn restore(&mut self, generators: [SimRng; 6]) {
-        [self.hiding, self.looking, self.hanging, self.brim, self.vain, self.echoing] = generators;
+    fn restore(&mut self, generators: [SimRng; 8]) {
+        [
+            self.hiding,
+            self.looking,
+            self.hanging,
+            self.brim,
+            self.vain,
+            self.echoing,
+            self.losing,
+            self.striking,
+        ] = generators;
     }
 }
 

@@ -112,6 +112,10 @@ impl<S: Subject> Run<S> {
                     self.drive = Some(drive);
                     return Ok(());
                 }
+                Ok(Err(error)) if self.end_is_unreadable(&error)? => {
+                    self.count("restart: refused, the log may go on in a page that was lost");
+                    self.crash();
+                }
                 Ok(Err(error)) => {
                     self.trace(|| format!("open failed: {error}"));
                     errors += 1;

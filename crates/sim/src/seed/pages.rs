@@ -6,11 +6,13 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use layout::pack::{PackAddress, PackHeader, decode_pack};
-use layout::{Checkpoint, Geometry, PAGE_BYTES, ParityForm, ParityIndex, ParityShape, Superblock};
+use layout::{
+    Checkpoint, Geometry, PAGE_BYTES, ParityForm, ParityIndex, ParityShape, SegmentUse, Superblock,
+};
 use media::{IoBuf, Media, SimMedia};
 
 use super::{Run, Stop};
-use crate::Subject;
+use crate::{Error, Subject};
 
 /// One opening in this many is preceded by such a loss, in seeds with parity.
 const ONE_IN: u64 = 3;
@@ -24,13 +26,34 @@ struct Whole {
 }
 
 impl<S: Subject> Run<S> {
+    /// Returns whether parity covers what is lost: other faults may have taken what is needed.
+    pub(super) fn may_lose_pages(&self) -> bool {
+        let is_quiet = !self.config.does_damage() && self.config.trouble.bad_copy.is_none();
+        self.config.parity != ParityForm::None && is_quiet
+    }
+
+    /// Returns whether an opening may fail so: it cannot read a page at which the log may go on, which was lost
+    /// with an earlier filling of its segment. Then the page can be read again.
+    pub(super) fn end_is_unreadable(&mut self, error: &Error) -> Result<bool, Stop> {
+        let at = place_in_log(error).filter(|at| self.media.lost_pages().contains(at));
+        let Some((at, geometry)) = at.zip(self.config.geometry()) else { return Ok(false) };
+        // It may have grown.
+        let geometry = Geometry { physical_size_bytes: self.config.backing_bytes, ..geometry };
+        let media = self.media.clone();
+        let place = async move { is_in_no_filling(&media, &geometry, at).await };
+        let is_so = self.do_now("look at the place of a page", place)?;
+        if is_so {
+            self.media.find_page(at);
+        }
+        Ok(is_so)
+    }
+
     /// Loses pages, in some cases.
     pub(super) fn perhaps_lose_pages(&mut self) -> Result<(), Stop> {
         if self.config.parity == ParityForm::None || !self.losing.chance(1, ONE_IN) {
             return Ok(());
         }
-        // Other faults may have taken what is needed.
-        if self.config.does_damage() || self.config.trouble.bad_copy.is_some() {
+        if !self.may_lose_pages() {
             return Ok(());
         }
         let media = self.media.clone();
@@ -93,6 +116,42 @@ impl<S: Subject> Run<S> {
         }
         Ok(())
     }
+}
+
+/// Where the newest log was being read when that failed, in bytes.
+fn place_in_log(error: &Error) -> Option<u64> {
+    let Error::Io(why) = error else { return None };
+    let (_, place) = why.split_once("reading the log at byte 0x")?;
+    u64::from_str_radix(place.split(' ').next()?, 16).ok()
+}
+
+/// Returns whether a place is in no filling that is in use, as far as the newest checkpoint tells.
+async fn is_in_no_filling(media: &SimMedia, geometry: &Geometry, at: u64) -> bool {
+    let mut newest: Option<Checkpoint> = None;
+    for place in [0, 1].into_iter().flat_map(|slot| geometry.checkpoint_places(slot)) {
+        let area = read(media, place, geometry.checkpoint_area_bytes() as usize).await;
+        let found = area.and_then(|area| Checkpoint::decode(&area).ok());
+        newest = found.into_iter().chain(newest).max_by_key(|found| found.number);
+    }
+    let Some((checkpoint, (segment, offset))) = newest.zip(geometry.locate(at)) else { return false };
+    let Some(row) = checkpoint.rows.get(segment as usize) else { return false };
+    let start = geometry.segment_offset(segment);
+    for shape in ParityForm::ALL.map(|form| ParityShape::new(geometry.segment_bytes, form)).iter().flatten() {
+        for copy in shape.index_offsets() {
+            let bytes = read(media, start + u64::from(copy), shape.index_bytes()).await;
+            let index = bytes.and_then(|bytes| ParityIndex::decode(&bytes, geometry.segment_bytes).ok());
+            let Some((index, _)) = index.filter(|(index, _)| index.log_id == checkpoint.uuid) else {
+                continue;
+            };
+            let is_in_use = row.usage == SegmentUse::Used && row.generation == index.generation;
+            if u64::from(index.end()) <= u64::from(offset) / PAGE {
+                return true;
+            }
+            // What is newer than the checkpoint can be made again.
+            return !is_in_use && index.last_sequence <= checkpoint.sequence;
+        }
+    }
+    true
 }
 
 async fn read(media: &SimMedia, at: u64, len: usize) -> Option<IoBuf> {

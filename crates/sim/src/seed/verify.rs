@@ -231,6 +231,7 @@ impl<S: Subject> Run<S> {
     /// Checks that the drive is either wiped or unchanged.
     fn resolve_wipe(&mut self, wiping: Wiping, end: LifeEnd) -> Result<(), Stop> {
         let is_empty = self.drive.as_ref().is_some_and(S::is_empty);
+        self.media.begin_log();
         self.trace(|| format!("resolving after a wipe, {wiping:?}: empty is {is_empty}"));
         match (wiping, is_empty) {
             (Wiping::Done, false) => {

@@ -71,7 +71,7 @@ impl<M: Media> Drive<M> {
                 core.superblock = superblock;
             }
             let geometry = *core.geometry();
-            core.segments.grow(geometry);
+            core.segments.set_room(geometry);
         }
         // Writers may have been waiting for space.
         shared.progress.notify(usize::MAX);

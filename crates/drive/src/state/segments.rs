@@ -104,11 +104,18 @@ impl Segments {
         self.discards.grow(count);
         self.pages.resize(count as usize);
         self.pins.grow(count);
+        self.set_room(geometry);
+        self.floors = [host_floor_segments(count), 2, 0];
+    }
+
+    /// Takes over how much of a segment packs may fill: nothing else of the geometry has changed.
+    pub(crate) fn set_room(&mut self, geometry: Geometry) {
+        let count = geometry.segments();
+        self.geometry = geometry;
         self.data_bytes_max = match self.planted.has(PlantedBug::ReserveForgotten) {
             true => u64::from(count.saturating_sub(2 * HEADS as u32)) * u64::from(geometry.room_bytes()),
             false => data_bytes_max(count, geometry.room_bytes()),
         };
-        self.floors = [host_floor_segments(count), 2, 0];
     }
 
     /// Plants a mistake.

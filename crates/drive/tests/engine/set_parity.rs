@@ -254,3 +254,23 @@ fn a_change_that_cannot_be_written_is_none() {
     assert_eq!(drive.status().parity.form, ParityForm::None);
     host.assert_whole(&drive);
 }
+
+/// A checkpoint was given up, or the backing had no room for the rest of it: the next change that fails is no
+/// worse than any other.
+#[test]
+fn a_change_may_fail_while_a_checkpoint_is_unfinished() {
+    for polls in 1..24 {
+        let mut host = Host::new(ParityForm::None);
+        let drive = host.open();
+        (0..20).for_each(|chunk| assert!(host.write(&drive, chunk)));
+        host.media.hold_syncs.store(true, SeqCst);
+        assert!(host.tasks.give_up(drive.checkpoint(), polls).is_none(), "{polls}");
+        host.media.hold_syncs.store(false, SeqCst);
+        host.media.full.store(true, SeqCst);
+        assert!(host.set(&drive, ParityForm::Part16).is_err(), "{polls}");
+        host.media.full.store(false, SeqCst);
+        host.set(&drive, ParityForm::Part16).expect("a change");
+        (20..40).for_each(|chunk| assert!(host.write(&drive, chunk)));
+        host.assert_whole(&drive);
+    }
+}

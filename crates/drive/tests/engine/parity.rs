@@ -554,3 +554,28 @@ fn a_page_in_memory_makes_another_again() {
         assert_eq!(drive.status().parity.repaired_pages_count, 0, "all of it has moved");
     }
 }
+
+/// No flush waits for parity: the medium takes packs, and holds what is written behind their room.
+#[test]
+fn no_flush_waits_for_parity() {
+    let mut host = Host::new(ParityForm::Part32);
+    let drive = host.open();
+    let behind = host.parity_places();
+    host.media.held.lock().extend(behind.iter().cloned());
+    let flushed = |host: &Host| host.tasks.give_up(drive.flush(), 10_000).expect("an answer").expect("flush");
+    // More than two segments: the parity of the first is being written, that of the next one waits.
+    host.write(&drive, 0..700);
+    for _ in 0..50 {
+        host.tasks.turn();
+    }
+    let attempts = |host: &Host| behind.iter().map(|part| host.media.attempts_at(part)).sum::<usize>();
+    assert!(attempts(&host) > 0, "parity is written");
+    flushed(&host);
+    host.write(&drive, 0..100);
+    flushed(&host);
+    assert!(host.segments().is_empty(), "none of it is on the medium");
+    host.media.held.lock().clear();
+    host.settle(&drive);
+    assert!(!host.segments().is_empty());
+    host.assert_whole(&drive);
+}

@@ -83,7 +83,7 @@ async fn change_or_read<S: Subject>(world: &World<S>, rng: &mut SimRng, host: us
             world.oracle.lock().refuse_bytes(host);
             world.set_full(true);
         }
-        Some(Err(error)) => world.judge(name, &error),
+        Some(Err(error)) => world.judge_at(name, world.config.shared_sectors(), &error),
         None => {}
     }
 }
@@ -105,7 +105,7 @@ async fn read<S: Subject>(world: &World<S>, rng: &mut SimRng, host: usize, range
             let result = world.oracle.lock().read_bytes(host, range.start, &values);
             world.hold(result);
         }
-        Some(Err(error)) => world.judge(Doing::ReadBytes, &error),
+        Some(Err(error)) => world.judge_at(Doing::ReadBytes, world.config.shared_sectors(), &error),
         None => {}
     }
 }

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use layout::ParityForm;
 use media::SimRng;
 
 use crate::content::SECTOR_BYTES;
@@ -37,6 +38,7 @@ pub async fn client<S: Subject>(world: Arc<World<S>>, mut rng: SimRng) {
             48..72 => read(&world, &mut rng).await,
             72..79 => zero(&world, &mut rng, Kind::Trim).await,
             79..86 => zero(&world, &mut rng, Kind::Zeroes).await,
+            92 | 93 if world.config.changes_parity => change_parity(&world, &mut rng).await,
             86..94 => flush(&world, &mut rng).await,
             94..96 if world.config.backing_bytes > world.config.physical_bytes => {
                 grow(&world, &mut rng).await
@@ -89,6 +91,22 @@ pub(crate) async fn change_codec<S: Subject>(world: &World<S>, rng: &mut SimRng)
     match result {
         Some(Ok(())) => world.count("op: change of codec"),
         Some(Err(error)) => world.judge(Doing::ChangeOfCodec, &error),
+        None => {}
+    }
+}
+
+/// Changes what segments set apart for parity. A drive that holds too much for the other form refuses.
+pub(crate) async fn change_parity<S: Subject>(world: &World<S>, rng: &mut SimRng) {
+    let form = ParityForm::ALL[rng.index(ParityForm::ALL.len())];
+    let work = world.subject.set_parity(form);
+    let result = perhaps(world, rng, world.config.drops, "op: change of parity given up", work).await;
+    world.trace(|| format!("parity {form}: {result:?}"));
+    match result {
+        Some(Ok(())) => world.count("op: change of parity"),
+        Some(Err(Error::Invalid(why))) if why.contains("leaves room for") => {
+            world.count("op: change of parity, refused");
+        }
+        Some(Err(error)) => world.judge(Doing::ChangeOfParity, &error),
         None => {}
     }
 }

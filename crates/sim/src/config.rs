@@ -106,6 +106,10 @@ pub struct Config {
     pub far_copies: bool,
     /// What segments set apart for parity.
     pub parity: ParityForm,
+    /// True if that is changed while the drive is in use.
+    pub changes_parity: bool,
+    /// True if pages are lost also beyond the cover of parity.
+    pub loses_data: bool,
     zones: Vec<Zone>,
     /// Ranges written in each round: first sector and length in sectors, of whole blocks.
     pub rounds: Vec<(u64, u64)>,
@@ -181,6 +185,8 @@ impl Config {
             is_roomy: false,
             far_copies: false,
             parity: ParityForm::None,
+            changes_parity: false,
+            loses_data: false,
             zones: zones::draw_zones(rng, style, physical_bytes, logical_bytes),
             rounds: zones::draw_rounds(rng, logical_bytes.max(physical_bytes)),
             groups: zones::draw_groups(rng, logical_bytes),
@@ -213,6 +219,11 @@ impl Config {
     /// Bytes of the blocks that hosts of bytes share, if there are any.
     pub(crate) fn shared_bytes(&self) -> u64 {
         if self.has_bytes { SHARED_BYTES as u64 } else { 0 }
+    }
+
+    /// The same as sectors: the first, and their number.
+    pub(crate) fn shared_sectors(&self) -> (u64, u64) {
+        (self.shared_offset() / SECTOR_BYTES as u64, self.shared_bytes() / SECTOR_BYTES as u64)
     }
 
     /// Logical capacity: the range of clients, the annex, a leaf for hosts of bytes, and on most drives part
@@ -412,10 +423,20 @@ impl Config {
         self.far_copies = SimRng::new(seed ^ OF_ITS_OWN).chance(1, 2);
     }
 
-    /// Gives three quarters of the drives parity. Drawn from a separate generator.
+    /// Gives three quarters of the drives parity, changes its form on some while they are in use, and loses
+    /// more of some than it covers. Drawn from a separate generator.
     pub fn draw_parity(&mut self, seed: u64) {
         const OF_ITS_OWN: u64 = 0x9a21_7e5d_0b3c_48f1;
-        self.parity = ParityForm::ALL[SimRng::new(seed ^ OF_ITS_OWN).index(4)];
+        let rng = &mut SimRng::new(seed ^ OF_ITS_OWN);
+        self.parity = ParityForm::ALL[rng.index(4)];
+        self.changes_parity = (self.style != Style::Large || self.is_troubled) && rng.chance(1, 4);
+        let is_quiet = !self.does_damage() && self.trouble.bad_copy.is_none();
+        self.loses_data = is_quiet && self.style != Style::Large && rng.chance(1, 4);
+    }
+
+    /// Returns whether some fillings may have parity.
+    pub(crate) fn may_have_parity(&self) -> bool {
+        self.parity != ParityForm::None || self.changes_parity
     }
 
     /// Returns the sizes of the drive when it is created.

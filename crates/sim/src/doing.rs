@@ -29,6 +29,8 @@ pub enum Doing {
     Growth,
     #[strum(to_string = "change of codec")]
     ChangeOfCodec,
+    #[strum(to_string = "change of parity")]
+    ChangeOfParity,
     Maintain,
     Clean,
     Checkpoint,
@@ -61,6 +63,7 @@ impl Doing {
                 | Doing::Checkpoint
                 | Doing::Growth
                 | Doing::ChangeOfCodec
+                | Doing::ChangeOfParity
         );
         !needs_none
     }

@@ -5,6 +5,7 @@
 //! | --- | --- |
 //! | corrupt, damaged, no drive, for what needs no data of hosts | durable data was changed, and not only that of hosts; or a sync failed in this life |
 //! | corrupt, damaged, no drive, for the rest | durable data was changed; or a sync failed in this life, which loses written data |
+//! | i/o, for what needs data of hosts | such data was lost beyond the cover of parity |
 //! | i/o, for a request that only reads | a read that failed in this life |
 //! | i/o | any operation of the backing that failed in this life |
 //! | failed or damaged, which is all that a server says | what excuses i/o, or corrupt |
@@ -16,6 +17,9 @@
 //! An opening reads some data twice. So damage to any in this life excuses an i/o error of it, and damage to
 //! more than data of hosts always does. So does a page that ceases to show what a failed sync had lost. After
 //! the opening that excuses nothing.
+//!
+//! Pages lost within the cover of parity excuse nothing. Of what was lost beyond it, the simulator knows the
+//! blocks: requests that need none of them are judged as if it had not happened.
 //!
 //! Errors about lack of space on the drive are judged elsewhere.
 
@@ -38,6 +42,8 @@ pub(crate) struct Struck {
     pub(crate) damaged_beyond_data: bool,
     /// Durable data was changed in this life.
     damaged_now: bool,
+    /// Pages with data of hosts were lost beyond the cover of parity, in this life or earlier.
+    lost_data: bool,
     /// Some pages cannot be read, however often that is tried.
     pub(crate) unreadable: bool,
     /// Counts of this life, except `writes_ever_failed`.
@@ -65,6 +71,7 @@ impl Struck {
         Struck {
             damaged: now.damage() > 0,
             damaged_beyond_data: now.damage_beyond_data() > 0,
+            lost_data: now.lost_data > 0,
             damaged_now: now.damage() > before.damage(),
             unreadable: media.unreadable_pages() > 0,
             reads_failed: now.read_errors - before.read_errors,
@@ -78,6 +85,17 @@ impl Struck {
         }
     }
 
+    /// The same for a request that needs no block which was lost beyond the cover of parity.
+    pub(crate) fn sparing(self, counts: &MediaCounts) -> Struck {
+        let damaged = counts.damage() > counts.lost_data;
+        Struck { damaged, lost_data: false, ..self }
+    }
+
+    /// Returns whether nothing but data of hosts was lost, beyond the cover of parity.
+    pub(crate) fn lost_data_only(&self, counts: &MediaCounts) -> bool {
+        self.lost_data && counts.damage() == counts.lost_data
+    }
+
     /// Returns whether the faults excuse this error of a drive that is open or being opened.
     pub(crate) fn excuses(&self, doing: Doing, error: &Error) -> bool {
         let reads_only = doing.reads_only();
@@ -89,6 +107,7 @@ impl Struck {
                 let [failed, damaged] = [Error::Io, Error::Damaged].map(|of| of(String::new()));
                 self.excuses(doing, &failed) || self.excuses(doing, &damaged)
             }
+            Error::Io(_) if self.lost_data && doing.needs_data() => true,
             Error::Io(_) if reads_only => self.reads_failed > 0,
             Error::Io(_) => self.reads_failed + self.writes_failed + self.syncs_failed + self.found_full > 0,
             Error::ReadOnly(_) | Error::NotPermitted => !reads_only && self.may_give_up(),
@@ -102,7 +121,7 @@ impl Struck {
     pub(crate) fn excuses_at_rest(&self, doing: Doing, error: &Error) -> bool {
         match error {
             Error::Damaged(_) => self.may_miss(doing),
-            Error::Io(_) => self.unreadable,
+            Error::Io(_) => self.unreadable || self.lost_data && doing.needs_data(),
             Error::FailedOrDamaged(_) => self.unreadable || self.may_miss(doing),
             Error::ReadOnly(_) | Error::NotPermitted => self.may_give_up(),
             _ => false,

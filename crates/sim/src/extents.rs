@@ -22,7 +22,7 @@ pub(crate) async fn ask_range<S: Subject>(world: &World<S>, rng: &mut SimRng, fi
     world.trace(|| format!("extents of {count} sectors at {first}: {result:?}"));
     let runs = match result {
         None => return,
-        Some(Err(error)) => return world.judge(Doing::Extents, &error),
+        Some(Err(error)) => return world.judge_at(Doing::Extents, (first, count), &error),
         Some(Ok(runs)) => runs,
     };
     let sum: u64 = runs.iter().map(|(len, _)| len).sum();

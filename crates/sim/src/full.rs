@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use media::SimRng;
 
-use crate::client::read;
+use crate::client::{change_parity, read};
 use crate::content::{Filler, SECTOR_BYTES};
 use crate::executor::yield_now;
 use crate::oracle::{ATOMIC_BYTES_MAX, Kind};
@@ -85,6 +85,7 @@ async fn use_full<S: Subject>(world: &World<S>, rng: &mut SimRng, written: &mut 
             zero_once(world, rng, Kind::Trim, first, count).await;
             world.count("full: trim of a part");
         }
+        12 if world.config.changes_parity => change_parity(world, rng).await,
         12 => yield_now().await,
         13 => return 0,
         _ => {

@@ -63,7 +63,7 @@ pub(crate) async fn write_once<S: Subject>(
     content::fill(&mut data, first, write, filler);
     let offset = first * SECTOR_BYTES as u64;
     world.trace(|| format!("write #{write}: {count} sectors at {first}, {filler:?}, fua {fua}"));
-    let began = Began::now(world);
+    let began = Began::now(world, (first, count));
     let request = world.subject.write(offset, &data, fua);
     let result = perhaps(world, rng, world.config.drops, "op: write given up", request).await;
     conclude(world, Doing::Write, write, fua, &began, result.as_ref());
@@ -90,7 +90,7 @@ pub(crate) async fn zero_once<S: Subject>(
     let write = world.oracle.lock().begin_write(kind, first, count, Filler::Zero);
     world.trace(|| format!("{kind:?} #{write}: {count} sectors at {first}, fua {fua}, unmap {unmap}"));
     let (offset, len) = (first * SECTOR_BYTES as u64, count * SECTOR_BYTES as u64);
-    let began = Began::now(world);
+    let began = Began::now(world, (first, count));
     let (name, result) = if kind == Kind::Trim {
         world.count("op: trim");
         let request = world.subject.trim(offset, len, fua);
@@ -116,11 +116,13 @@ pub(crate) async fn zero_once<S: Subject>(
 struct Began {
     poisoned: bool,
     bad_segments: u64,
+    /// What it is for: first sector and number of sectors.
+    sectors: (u64, u64),
 }
 
 impl Began {
-    fn now<S: Subject>(world: &World<S>) -> Began {
-        Began { poisoned: world.is_poisoned(), bad_segments: world.subject.bad_segments() }
+    fn now<S: Subject>(world: &World<S>, sectors: (u64, u64)) -> Began {
+        Began { poisoned: world.is_poisoned(), bad_segments: world.subject.bad_segments(), sectors }
     }
 }
 
@@ -162,7 +164,7 @@ fn conclude<S: Subject>(
             if *error == Error::ConnectionLost {
                 world.lose(write);
             }
-            world.judge(name, error);
+            world.judge_at(name, began.sectors, error);
         }
     }
 }
@@ -196,6 +198,6 @@ pub(crate) async fn read_range<S: Subject>(world: &World<S>, rng: &mut SimRng, f
             let result = world.oracle.lock().end_read(&reading, &data);
             world.hold(result);
         }
-        Err(error) => world.judge(Doing::Read, &error),
+        Err(error) => world.judge_at(Doing::Read, (first, count), &error),
     }
 }

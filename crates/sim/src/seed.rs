@@ -21,6 +21,7 @@ mod troubled;
 mod upper;
 mod verify;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
@@ -208,6 +209,8 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         echoing: SimRng::new(seed ^ ECHOING),
         losing: SimRng::new(seed ^ LOSING),
         striking: SimRng::new(seed ^ STRIKING),
+        lost_blocks: Arc::default(),
+        was_killed: false,
         lost_start: None,
         memory: None,
         left_memories: Vec::new(),
@@ -302,6 +305,10 @@ struct Run<S> {
     losing: SimRng,
     /// Generator for pages that are lost while the drive runs. It is separate too.
     striking: SimRng,
+    /// The last crash was a kill: what no sync covers is still shown.
+    was_killed: bool,
+    /// Blocks whose records were lost beyond the cover of parity.
+    lost_blocks: Arc<Mutex<BTreeSet<u64>>>,
     /// What was at the start of the backing, if that was lost and no opening has succeeded since.
     lost_start: Option<Vec<u8>>,
     /// Memory of the present run.
@@ -417,8 +424,9 @@ impl<S: Subject> Run<S> {
         world.capacity = self.capacity.clone();
         world.overwrites = self.overwrites.clone();
         if self.may_lose_pages() {
-            world.strikes = Mutex::new(Strikes::new(self.striking.fork(), self.config.segment_bytes));
+            world.strikes = Mutex::new(Strikes::new(self.striking.fork(), &self.config, self.was_killed));
         }
+        world.lost_blocks = self.lost_blocks.clone();
         world.annex_bytes = self.ledger.mapped_blocks() * BLOCK_BYTES + self.config.shared_bytes();
         let world = Arc::new(world);
         for number in 0..self.config.clients {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use codec::Policy;
 use drive::{Covered, Drive, Fault, Settle, Spawner, Zeroes};
 use futures::lock::Mutex as AsyncMutex;
+use layout::ParityForm;
 use media::{SimMedia, SimRng};
 use nbd::{Access, Export, Peer, Presence, ServerConfig, ShutdownTrigger, serve_connection};
 use parking_lot::Mutex;
@@ -336,6 +337,10 @@ impl Subject for Served {
 
     async fn set_codec(&self, policy: Policy) -> Result<(), Error> {
         Ok(self.drive.set_codec(policy).await?)
+    }
+
+    async fn set_parity(&self, form: ParityForm) -> Result<(), Error> {
+        Ok(self.drive.set_parity(form).await?)
     }
 
     async fn extents(&self, offset: u64, len: u64) -> Result<Vec<(u64, bool)>, Error> {

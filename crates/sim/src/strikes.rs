@@ -1,18 +1,30 @@
 //! Loss of pages while the drive runs, between any two steps, within what parity covers: of each group of a
 //! filling one page at most. It excuses nothing: the drive makes them again, and moves what lives there.
 //!
+//! In some seeds more is lost, up to whole fillings, where nothing but data of hosts is. It excuses errors of
+//! the blocks that were written there, and no others.
+//!
 //! A group is struck again only if its segment was filled again: what was repaired is not rewritten in place.
+
+mod beyond;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use drive::Covered;
-use layout::{PAGE_BYTES, ParityIndex, ParityShape};
+use layout::pack::drive_tag;
+use layout::parity::parity_mask;
+use layout::{Geometry, PAGE_BYTES, ParityIndex, ParityShape};
 use media::{SimMedia, SimRng};
 
+use crate::Config;
+
 const PAGE: u64 = PAGE_BYTES as u64;
+type Page = Arc<[u8; PAGE_BYTES]>;
 /// One beat in so many brings a strike, by seed; 0: none.
 const ONE_BEAT_IN: [u64; 4] = [0, 8, 32, 128];
+/// One strike in so many goes beyond what parity covers, where that may be.
+const BEYOND_ONE_IN: u64 = 4;
 /// Most fillings of one strike.
 const FILLINGS_MAX: u64 = 4;
 
@@ -21,6 +33,18 @@ pub(crate) struct Strikes {
     rng: SimRng,
     one_beat_in: u64,
     segment_bytes: u32,
+    /// Places of checkpoints, if more may be lost than parity covers.
+    beyond: Option<Geometry>,
+    /// What an earlier process has written, and no sync covers, counts as durable: the next sync will.
+    may_be_unsynced: bool,
+}
+
+/// What a strike has lost.
+pub(crate) struct Lost {
+    pub(crate) segment: u32,
+    pub(crate) pages: BTreeSet<u32>,
+    /// Blocks with records that cannot be made again.
+    pub(crate) blocks: BTreeSet<u64>,
 }
 
 /// What becomes of lost pages.
@@ -44,12 +68,19 @@ pub(crate) struct Found {
 
 impl Strikes {
     pub(crate) fn none() -> Strikes {
-        Strikes { rng: SimRng::new(0), one_beat_in: 0, segment_bytes: 0 }
+        Strikes {
+            rng: SimRng::new(0),
+            one_beat_in: 0,
+            segment_bytes: 0,
+            beyond: None,
+            may_be_unsynced: false,
+        }
     }
 
-    pub(crate) fn new(mut rng: SimRng, segment_bytes: u32) -> Strikes {
+    pub(crate) fn new(mut rng: SimRng, config: &Config, may_be_unsynced: bool) -> Strikes {
         let one_beat_in = ONE_BEAT_IN[rng.index(ONE_BEAT_IN.len())];
-        Strikes { rng, one_beat_in, segment_bytes }
+        let beyond = config.geometry().filter(|_| config.loses_data);
+        Strikes { rng, one_beat_in, segment_bytes: config.segment_bytes, beyond, may_be_unsynced }
     }
 
     /// Returns whether a strike is due.
@@ -57,8 +88,41 @@ impl Strikes {
         self.one_beat_in > 0 && self.rng.chance(1, self.one_beat_in)
     }
 
-    /// Strikes some of these fillings. Returns what became of them, for the trace.
-    pub(crate) fn strike(&mut self, media: &SimMedia, covered: &[Covered]) -> Vec<String> {
+    /// Looks at one of these fillings. Returns why it is not covered as its row says.
+    pub(crate) fn verify(&mut self, media: &SimMedia, covered: &[Covered]) -> Option<String> {
+        let filling = covered.get(self.rng.index(covered.len().max(1)))?;
+        let Covered { segment, .. } = filling;
+        let read = |at| match self.may_be_unsynced {
+            true => media.shown_page(at),
+            false => media.durable_page(at),
+        };
+        let Some((index, shape, _)) = read_index(&read, filling, self.segment_bytes) else {
+            return Some(format!(
+                "the row of segment {segment} says that its parity is there, and it is not"
+            ));
+        };
+        let found = groups_of(&read, filling, &index, &shape);
+        let is_wrong = |group: u32| {
+            let offset = shape.parity_offset(group);
+            let members = shape.members(group, index.end()).map(|page| page * PAGE_BYTES as u32);
+            let mut sum = [0; PAGE_BYTES];
+            for at in members.chain([offset]) {
+                let page =
+                    read(filling.position + u64::from(at)).unwrap_or_else(|| Arc::new([0; PAGE_BYTES]));
+                sum.iter_mut().zip(page.iter()).for_each(|(sum, byte)| *sum ^= byte);
+            }
+            let mask = parity_mask(drive_tag(&index.log_id), *segment, filling.generation, offset);
+            sum[..4].iter_mut().zip(mask.to_le_bytes()).for_each(|(sum, byte)| *sum ^= byte);
+            sum != [0; PAGE_BYTES]
+        };
+        let mut intact = (0..).zip(&found).filter_map(|(group, is_intact)| is_intact.then_some(group));
+        intact
+            .find(|group| is_wrong(*group))
+            .map(|group| format!("the parity of group {group} of segment {segment} is not that of its pages"))
+    }
+
+    /// Strikes some of these fillings.
+    pub(crate) fn strike(&mut self, media: &SimMedia, covered: &[Covered]) -> Vec<Lost> {
         let mut struck = Vec::new();
         if covered.is_empty() {
             return struck;
@@ -66,12 +130,16 @@ impl Strikes {
         for _ in 0..1 + self.rng.below(FILLINGS_MAX) {
             let filling = covered[self.rng.index(covered.len())];
             let Some(found) = find(media, &filling, self.segment_bytes) else { continue };
-            let pages = choose(&mut self.rng, &found);
+            let beyond = match self.beyond.filter(|_| self.rng.chance(1, BEYOND_ONE_IN)) {
+                Some(geometry) => beyond::choose(&mut self.rng, media, &geometry, &filling, &found),
+                None => None,
+            };
+            let (pages, blocks) = beyond.unwrap_or_else(|| (choose(&mut self.rng, &found), BTreeSet::new()));
             if pages.is_empty() {
                 continue;
             }
             self.lose(media, filling.position, &pages);
-            struck.push(format!("pages of segment {} are lost: {pages:?}", filling.segment));
+            struck.push(Lost { segment: filling.segment, pages, blocks });
         }
         struck
     }
@@ -102,8 +170,23 @@ impl Strikes {
 
 /// Looks at a filling. Nothing if the log could end in it as far as the medium tells, or its index is gone.
 pub(crate) fn find(media: &SimMedia, filling: &Covered, segment_bytes: u32) -> Option<Found> {
+    let read = |at| media.durable_page(at);
+    let (index, shape, is_listed_twice) = read_index(&read, filling, segment_bytes)?;
+    if index.last_sequence > media.called_durable() {
+        return None;
+    }
+    let is_intact = groups_of(&read, filling, &index, &shape);
+    Some(Found { is_intact, is_listed_twice, index, shape })
+}
+
+/// Reads the index of a filling. Returns also whether both copies are right.
+fn read_index(
+    read: &impl Fn(u64) -> Option<Page>,
+    filling: &Covered,
+    segment_bytes: u32,
+) -> Option<(ParityIndex, ParityShape, bool)> {
     let shape = ParityShape::new(segment_bytes, filling.form)?;
-    let page = |page: u32| media.durable_page(filling.position + u64::from(page) * PAGE);
+    let page = |page: u32| read(filling.position + u64::from(page) * PAGE);
     let index_pages = (shape.index_bytes() / PAGE_BYTES) as u32;
     let copies = shape.index_offsets().map(|offset| {
         let first = offset / PAGE_BYTES as u32;
@@ -113,21 +196,26 @@ pub(crate) fn find(media: &SimMedia, filling: &Covered, segment_bytes: u32) -> O
     });
     let bytes = copies.iter().flatten().next()?;
     let (index, _) = ParityIndex::decode(bytes, segment_bytes).ok()?;
-    if index.last_sequence > media.called_durable() {
-        return None;
-    }
-    let is_right = |at: u32, sum: u32| is_as(page(at), sum);
-    let groups = shape.groups_used(index.end());
-    let intact = |group: u32| {
+    Some((index, shape, copies.iter().all(Option::is_some)))
+}
+
+/// Returns of each group whether it is as it was written.
+fn groups_of(
+    read: &impl Fn(u64) -> Option<Page>,
+    filling: &Covered,
+    index: &ParityIndex,
+    shape: &ParityShape,
+) -> Vec<bool> {
+    let is_right = |at: u32, sum: u32| is_as(read(filling.position + u64::from(at) * PAGE), sum);
+    let is_intact = |group: u32| {
         let parity = shape.parity_offset(group) / PAGE_BYTES as u32;
         is_right(parity, index.parity[group as usize])
             && shape.members(group, index.end()).all(|at| is_right(at, index.pages[at as usize]))
     };
-    let is_intact = (0..groups).map(intact).collect();
-    Some(Found { is_intact, is_listed_twice: copies.iter().all(Option::is_some), index, shape })
+    (0..shape.groups_used(index.end())).map(is_intact).collect()
 }
 
-fn is_as(page: Option<Arc<[u8; PAGE_BYTES]>>, sum: u32) -> bool {
+fn is_as(page: Option<Page>, sum: u32) -> bool {
     page.is_some_and(|page| crc32c::crc32c(&page[..]) == sum)
 }
 

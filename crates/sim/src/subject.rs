@@ -9,6 +9,7 @@ use drive::{
     CheckOptions, Covered, CreateOptions, Drive, Fault, Left, OpenOptions, Settle, Spawner, WipeOptions,
     Zeroes,
 };
+use layout::ParityForm;
 use media::{Arena, SimMedia};
 use offload::Offload;
 
@@ -169,6 +170,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     }
     /// Sets the compression policy.
     fn set_codec(&self, _policy: Policy) -> impl Future<Output = Result<(), Error>> + Send {
+        std::future::ready(Ok(()))
+    }
+    /// Sets what new fillings of segments set apart for parity.
+    fn set_parity(&self, _form: ParityForm) -> impl Future<Output = Result<(), Error>> + Send {
         std::future::ready(Ok(()))
     }
     /// Returns the extents from an offset on: length in bytes, and whether it reads as zeros. Empty if the
@@ -398,6 +403,10 @@ impl Subject for Drive<Backing> {
 
     async fn set_codec(&self, policy: Policy) -> Result<(), Error> {
         Ok(self.set_codec(policy).await?)
+    }
+
+    async fn set_parity(&self, form: ParityForm) -> Result<(), Error> {
+        Ok(self.set_parity(form).await?)
     }
 
     async fn extents(&self, offset: u64, len: u64) -> Result<Vec<(u64, bool)>, Error> {

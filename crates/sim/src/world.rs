@@ -1,7 +1,8 @@
 //! State that the clients of one life of a drive share.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Poll, Waker};
@@ -11,11 +12,13 @@ use media::{MediaCounts, SimMedia, SimRng};
 use parking_lot::Mutex;
 
 use crate::backing::Overwrites;
+use crate::content::SECTOR_BYTES;
 use crate::doing::Doing;
 use crate::excuses::Struck;
 use crate::executor::Pulse;
+use crate::ledger::BLOCK_BYTES;
 use crate::oracle::{Oracle, Violation};
-use crate::strikes::Strikes;
+use crate::strikes::{Lost, Strikes};
 use crate::{Config, Counts, Error, Subject, panics};
 
 /// Number of beats after which a drive must have reacted to a failed sync.
@@ -44,6 +47,8 @@ pub struct World<S> {
     pub capacity: Arc<AtomicU64>,
     /// Refuses writes to the backing for lack of space.
     pub overwrites: Arc<Overwrites>,
+    /// Blocks whose records were lost beyond the cover of parity. Shared by all lives of the drive.
+    pub(crate) lost_blocks: Arc<Mutex<BTreeSet<u64>>>,
     /// Loses pages between steps.
     pub(crate) strikes: Mutex<Strikes>,
     verbose: bool,
@@ -87,6 +92,7 @@ impl<S: Subject> World<S> {
             overwrites: Arc::default(),
             annex_bytes: 0,
             before: MediaCounts::default(),
+            lost_blocks: Arc::default(),
             strikes: Mutex::new(Strikes::none()),
             verbose,
             failure: Mutex::new(None),
@@ -221,9 +227,13 @@ impl<S: Subject> World<S> {
     /// Returns whether a correct drive may return this error, given the faults of its backing. NoSpace is not
     /// judged here.
     pub fn excuses(&self, doing: Doing, error: &Error) -> bool {
+        self.excuses_of(Struck::of(&self.media, &self.overwrites, &self.before), doing, error)
+    }
+
+    fn excuses_of(&self, struck: Struck, doing: Doing, error: &Error) -> bool {
         let closed = *error == Error::ReadOnly(ReadOnly::Closed) && self.closing.load(Ordering::Relaxed);
         let poisoned = panics::has_struck() && matches!(error, Error::ReadOnly(ReadOnly::Poisoned(_)));
-        closed || poisoned || Struck::of(&self.media, &self.overwrites, &self.before).excuses(doing, error)
+        closed || poisoned || struck.excuses(doing, error)
     }
 
     /// Returns whether segments may have been set aside, or cannot be cleaned because they are unreadable. A
@@ -238,8 +248,31 @@ impl<S: Subject> World<S> {
         Struck::counts(&self.media, &self.overwrites).full_errors > 0
     }
 
+    /// The same for a request that needs these sectors and nothing else.
+    fn excuses_at(&self, doing: Doing, (first, count): (u64, u64), error: &Error) -> bool {
+        let struck = Struck::of(&self.media, &self.overwrites, &self.before);
+        let is_lost = self.lost_blocks.lock().range(blocks_of(first, count)).next().is_some();
+        let struck = if is_lost { struck } else { struck.sparing(&self.media.counts()) };
+        self.excuses_of(struck, doing, error)
+    }
+
+    /// Counts an error of a request for some sectors, and fails if nothing excuses it.
+    pub fn judge_at(&self, doing: Doing, sectors: (u64, u64), error: &Error) {
+        self.count_error(error);
+        if !self.excuses_at(doing, sectors, error) {
+            self.fail(format!("{doing} of {sectors:?} failed, and nothing excuses it: {error}"));
+        }
+    }
+
     /// Counts an error, and fails if nothing excuses it.
     pub fn judge(&self, doing: Doing, error: &Error) {
+        self.count_error(error);
+        if !self.excuses(doing, error) {
+            self.fail(format!("{doing} failed, and nothing excuses it: {error}"));
+        }
+    }
+
+    fn count_error(&self, error: &Error) {
         self.count(match error {
             Error::Invalid(_) => "error: invalid",
             Error::NoSpace => "error: no space",
@@ -252,9 +285,6 @@ impl<S: Subject> World<S> {
             Error::ConnectionLost => "error: connection lost",
             _ => "error: another",
         });
-        if !self.excuses(doing, error) {
-            self.fail(format!("{doing} failed, and nothing excuses it: {error}"));
-        }
     }
 
     /// Records that the connection of a write was lost.
@@ -299,15 +329,31 @@ impl<S: Subject> World<S> {
         let armed = panics::arm(None);
         let covered = self.subject.covered();
         panics::arm(armed);
-        for what in strikes.strike(&self.media, &covered) {
-            self.trace(|| what);
-            self.count("life: pages within the cover of parity are lost");
+        if let Some(why) = strikes.verify(&self.media, &covered) {
+            self.fail(why);
+        }
+        for struck in strikes.strike(&self.media, &covered) {
+            let Lost { segment, pages, blocks } = struck;
+            self.trace(|| format!("pages of segment {segment} are lost: {pages:?}, and blocks {blocks:?}"));
+            if blocks.is_empty() {
+                self.count("life: pages within the cover of parity are lost");
+                continue;
+            }
+            self.count("life: pages beyond the cover of parity are lost");
+            self.media.note_lost_data();
+            self.lost_blocks.lock().extend(blocks);
         }
     }
 
     fn ring(&self) {
         std::mem::take(&mut *self.bell.lock()).into_iter().for_each(Waker::wake);
     }
+}
+
+/// Blocks of some sectors.
+pub(crate) fn blocks_of(first: u64, count: u64) -> RangeInclusive<u64> {
+    let sectors = BLOCK_BYTES / SECTOR_BYTES as u64;
+    first / sectors..=(first + count.max(1) - 1) / sectors
 }
 
 impl<S: Subject> Pulse for World<S> {

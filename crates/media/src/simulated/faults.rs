@@ -95,17 +95,20 @@ pub struct MediaCounts {
     pub lost_ranges: u64,
     /// Reads that failed because of fault 13.
     pub lost_reads: u64,
+    /// Occurrences of fault 13 that whoever caused them reported to have lost data of users, and nothing else
+    /// ([`SimMedia::note_lost_data`](super::SimMedia::note_lost_data)).
+    pub lost_data: u64,
 }
 
 impl MediaCounts {
     /// Number of times that durable data was changed.
     pub fn damage(&self) -> u64 {
-        self.rotten_sectors + self.misdirected_writes + self.lost_ranges
+        self.rotten_sectors + self.misdirected_writes + self.lost_ranges + self.lost_data
     }
 
     /// The same without those that are known to have changed nothing but data of users.
     pub fn damage_beyond_data(&self) -> u64 {
-        self.damage() - self.rotten_data
+        self.damage() - self.rotten_data - self.lost_data
     }
 
     /// Number of operations that failed because of any fault, except bad pages whose content has another

@@ -19,6 +19,11 @@ impl SimMedia {
         self.state.lock().replace(byte / PAGE, Some(Arc::new(content)));
     }
 
+    /// Pages that were lost held data of users that nothing can make again, and nothing else.
+    pub fn note_lost_data(&self) {
+        self.state.lock().counts.lost_data += 1;
+    }
+
     /// Pages that cannot be read, by their first bytes.
     pub fn lost_pages(&self) -> Vec<u64> {
         self.state.lock().lost.iter().map(|at| at * PAGE).collect()
@@ -38,6 +43,13 @@ impl SimMedia {
         let is_there = state.live.get(&at).is_some_and(|live| Arc::ptr_eq(live, durable));
         let is_right = is_there && !state.lost.contains(&at) && !state.is_written(at);
         is_right.then(|| durable.clone())
+    }
+
+    /// The same, durable or not.
+    pub fn shown_page(&self, byte: u64) -> Option<Arc<[u8; PAGE_BYTES]>> {
+        let state = self.state.lock();
+        let at = byte / PAGE;
+        state.live.get(&at).filter(|_| !state.lost.contains(&at)).cloned()
     }
 
     /// What the page that holds this byte held before, if it was replaced lately.

@@ -78,6 +78,8 @@ impl<S: Subject> Run<S> {
             vain: self.vain.fork(),
             echoing: self.echoing.fork(),
             losing: self.losing.fork(),
+            was_killed: self.was_killed,
+            lost_blocks: Arc::new(Mutex::new(self.lost_blocks.lock().clone())),
             striking: self.striking.fork(),
             lost_start: self.lost_start.clone(),
         }

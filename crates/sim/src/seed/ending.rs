@@ -98,6 +98,7 @@ impl<S: Subject> Run<S> {
             });
         }
         self.leave_memory(kill);
+        self.was_killed = kill;
         self.media = Arc::new(if kill { self.media.kill() } else { self.media.power_cut() });
         self.overwrites.forget();
         self.before = Struck::counts(&self.media, &self.overwrites);

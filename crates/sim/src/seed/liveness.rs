@@ -34,7 +34,11 @@ impl<S: Subject> Run<S> {
         }
         let mut why = None;
         for attempt in 0..ATTEMPTS_MAX {
-            if self.is_damaged() || self.is_unreadable() || self.stays_full {
+            let struck = self.struck();
+            if struck.damaged && !struck.lost_data_only(&self.media.counts())
+                || self.is_unreadable()
+                || self.stays_full
+            {
                 return Ok(());
             }
             if attempt > 0 {

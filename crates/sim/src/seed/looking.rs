@@ -77,7 +77,7 @@ impl<S: Subject> Run<S> {
     }
 
     fn look_at_all(&mut self) -> Result<(), Stop> {
-        if !self.config.is_faulty() && self.unreadable.is_empty() {
+        if !self.config.is_faulty() && self.unreadable.is_empty() && !self.is_damaged() {
             self.check_but_copies()?;
         }
         self.observe_all()?;

@@ -29,7 +29,7 @@ impl<S: Subject> Run<S> {
     /// Returns whether parity covers what is lost: other faults may have taken what is needed.
     pub(super) fn may_lose_pages(&self) -> bool {
         let is_quiet = !self.config.does_damage() && self.config.trouble.bad_copy.is_none();
-        self.config.parity != ParityForm::None && is_quiet
+        self.config.may_have_parity() && is_quiet
     }
 
     /// Returns whether an opening may fail so: it cannot read a page at which the log may go on, which was lost
@@ -50,10 +50,7 @@ impl<S: Subject> Run<S> {
 
     /// Loses pages, in some cases.
     pub(super) fn perhaps_lose_pages(&mut self) -> Result<(), Stop> {
-        if self.config.parity == ParityForm::None || !self.losing.chance(1, ONE_IN) {
-            return Ok(());
-        }
-        if !self.may_lose_pages() {
+        if !self.may_lose_pages() || !self.losing.chance(1, ONE_IN) {
             return Ok(());
         }
         let media = self.media.clone();

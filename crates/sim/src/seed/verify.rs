@@ -10,6 +10,7 @@ use crate::doing::Doing;
 use crate::excuses::Struck;
 use crate::ledger::{BLOCK_BYTES, Ledger};
 use crate::oracle::LifeEnd;
+use crate::world::blocks_of;
 use crate::{Error, Opening, Subject};
 
 /// Bytes read back at a time after a restart.
@@ -175,7 +176,7 @@ impl<S: Subject> Run<S> {
         let sector = SECTOR_BYTES as u64;
         match self.read(first / sector, count / sector)? {
             Ok(values) => self.oracle.lock().observe_bytes(&values),
-            Err(error) => self.excuse(Doing::ReadBytes, &error)?,
+            Err(error) => self.excuse_at(Doing::ReadBytes, self.config.shared_sectors(), &error)?,
         }
         Ok(())
     }
@@ -261,7 +262,7 @@ impl<S: Subject> Run<S> {
                 Ok(data) => self.oracle.lock().observe(at, count, Some(&data))?,
                 Err(error) => {
                     self.count("restart: block unreadable");
-                    self.excuse(Doing::Read, &error)?;
+                    self.excuse_at(Doing::Read, (at, count), &error)?;
                     self.oracle.lock().observe(at, count, None)?;
                 }
             }
@@ -275,6 +276,19 @@ impl<S: Subject> Run<S> {
             Ok(())
         } else {
             Err(Stop::Failed(format!("{doing}: nothing excuses this error: {error}")))
+        }
+    }
+
+    /// The same for a request that needs these sectors and nothing else.
+    fn excuse_at(&self, doing: Doing, (first, count): (u64, u64), error: &Error) -> Result<(), Stop> {
+        let is_lost = self.lost_blocks.lock().range(blocks_of(first, count)).next().is_some();
+        let struck = if is_lost { self.struck() } else { self.struck().sparing(&self.media.counts()) };
+        match struck.excuses_at_rest(doing, error) {
+            true => Ok(()),
+            false => {
+                let why = format!("{doing} of ({first}, {count}): nothing excuses this error: {error}");
+                Err(Stop::Failed(why))
+            }
         }
     }
 

@@ -189,7 +189,8 @@ async fn fillings(media: &SimMedia) -> Option<(Geometry, Vec<Whole>)> {
         let sum = |page: usize| crc32c::crc32c(&bytes[page * PAGE_BYTES..(page + 1) * PAGE_BYTES]);
         let is_whole = |(index, shape): &(ParityIndex, ParityShape)| {
             let parity_at = shape.parity_offset(0) as usize / PAGE_BYTES;
-            index.pages.iter().enumerate().all(|(page, expected)| sum(page) == *expected)
+            is_durable(media, start, index, shape)
+                && index.pages.iter().enumerate().all(|(page, expected)| sum(page) == *expected)
                 && index
                     .parity
                     .iter()
@@ -215,6 +216,18 @@ async fn fillings(media: &SimMedia) -> Option<(Geometry, Vec<Whole>)> {
             }
         }
     }
+    // What a killed process has written may be lost yet.
+    let durable = durable.min(media.called_durable());
     whole.retain(|filling| filling.index.last_sequence <= durable);
     Some((geometry, whole))
+}
+
+/// Returns whether no power cut can take anything of a filling and its parity.
+fn is_durable(media: &SimMedia, start: u64, index: &ParityIndex, shape: &ParityShape) -> bool {
+    let page = PAGE_BYTES as u32;
+    let copies =
+        shape.index_offsets().map(|at| at / page..at / page + (shape.index_bytes() / PAGE_BYTES) as u32);
+    let parity = (0..shape.groups_used(index.end())).map(|group| shape.parity_offset(group) / page);
+    let pages = (0..index.end()).chain(copies.into_iter().flatten()).chain(parity);
+    pages.into_iter().all(|at| media.durable_page(start + u64::from(at) * PAGE).is_some())
 }

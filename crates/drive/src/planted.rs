@@ -2,7 +2,7 @@
 
 use strum::{EnumIter, IntoStaticStr};
 
-/// Mistakes that the simulator must find.
+/// Mistakes that the simulator must find, except those that [tests](PlantedBug::is_shown_by_tests) show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum PlantedBug {
@@ -21,6 +21,22 @@ pub enum PlantedBug {
     FlippedHeaderRefused,
     /// Records on pages that were made again stay where they are.
     RepairedNotMoved,
+    /// Records on pages that were made again move as if nobody had overwritten them meanwhile.
+    OverwrittenMoved,
+    /// Parity of an earlier filling of a segment counts as that of the present one.
+    ParityOfOtherFilling,
+    /// Parity is added to the other pages of its group with its mask.
+    ParityUnmasked,
+    /// Pages behind the end of a filling count as members of groups.
+    PagesBehindEndAdded,
+    /// Parity counts as there when it was written, without a sync.
+    ParityTrustedUnsynced,
+    /// A pack is added twice to the parity of its filling.
+    PackAddedTwice,
+    /// An opening makes a pack again although nothing proves that it was durable.
+    TornTailRemade,
+    /// A filling may be freed, and its segment filled again, while its parity is written.
+    ParityUnpinned,
     /// Recovery takes a pack with lost payloads although nothing proves that it was durable.
     TornPackTaken,
     /// TRIM changes the map but leaves no record in the log.
@@ -104,6 +120,14 @@ pub enum PlantedBug {
     FarCopyForgotten,
     /// The blocks that a request merges are compared in one critical section, and replaced in the next.
     ComparedEarly,
+}
+
+impl PlantedBug {
+    /// Returns whether tests of the engine show it, and the simulator cannot: no data is lost by it, or hardly
+    /// ever.
+    pub fn is_shown_by_tests(self) -> bool {
+        matches!(self, PlantedBug::TornTailRemade | PlantedBug::ParityUnpinned)
+    }
 }
 
 /// The mistake that a drive makes, if any. A released build without the feature `planted-bugs` has none, and

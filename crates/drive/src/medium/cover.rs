@@ -10,6 +10,7 @@ use layout::parity::parity_mask;
 use layout::{Geometry, PAGE_BYTES, ParityForm, ParityIndex, ParityShape};
 use media::{IoBuf, Media};
 
+use crate::planted::{Planted, PlantedBug};
 use crate::state::accumulator::{Accumulator, FillingId, mask, xor};
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
@@ -28,6 +29,7 @@ pub(crate) struct Of<'a, M> {
     pub(crate) tag: u32,
     /// Counts what is read.
     pub(crate) read_bytes: &'a AtomicU64,
+    pub(crate) planted: Planted,
 }
 
 /// What the pages of a filling are made again from.
@@ -108,10 +110,12 @@ impl<'a, M: Media> Of<'a, M> {
             let (buf, read) = self.media.read(at, IoBuf::pooled(bytes)).await;
             let Ok(()) = read else { continue };
             let Ok((index, shape)) = ParityIndex::decode(&buf, self.geometry.segment_bytes) else { continue };
+            let is_of_it =
+                index.generation == id.generation && last_pack.is_none_or(|last| last == index.last_sequence);
             if index.log_id == *self.log_id
-                && (index.segment, index.generation) == (id.segment, id.generation)
+                && index.segment == id.segment
                 && is_wanted(&shape)
-                && last_pack.is_none_or(|last| last == index.last_sequence)
+                && (is_of_it || self.planted.has(PlantedBug::ParityOfOtherFilling))
             {
                 return Some((index, shape));
             }
@@ -257,13 +261,30 @@ impl<M: Media> Cover<'_, M> {
                     return None;
                 }
                 let FillingId { segment, generation } = self.id;
-                mask(&mut page, parity_mask(self.of.tag, segment, generation, offset));
+                if !self.of.planted.has(PlantedBug::ParityUnmasked) {
+                    mask(&mut page, parity_mask(self.of.tag, segment, generation, offset));
+                }
                 let members = self.shape.members(group, index.end());
                 (page, members.map(|page| (page, index.pages[page as usize])).collect())
             }
         };
         members.retain(|(page, _)| *page != bad);
+        let mut sum = sum;
+        if self.of.planted.has(PlantedBug::PagesBehindEndAdded) {
+            self.add_behind_end(group, &mut sum).await;
+        }
         Some(Work { bad, sum, members })
+    }
+
+    /// The planted mistake: adds a page of earlier fillings.
+    async fn add_behind_end(&self, group: u32, sum: &mut [u8]) {
+        let mut all = self.shape.members(group, self.shape.room_pages());
+        if let Some(behind) = all.find(|page| self.sum(*page).is_none()) {
+            let mut page = vec![0; PAGE_BYTES];
+            if self.read_page(behind, &mut page).await {
+                xor(sum, &page);
+            }
+        }
     }
 
     /// Adds the members of a group. Returns false if one of them is lost.

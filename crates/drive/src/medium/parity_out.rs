@@ -8,6 +8,7 @@ use media::{IoBuf, Media};
 
 use crate::error::lacks_room;
 use crate::medium::write_out::bad_segments_max;
+use crate::planted::PlantedBug;
 use crate::shared::Shared;
 use crate::state::accumulator::FillingId;
 use crate::state::core::Core;
@@ -162,6 +163,9 @@ impl<M: Media> Shared<M> {
                 Outcome::Written => {
                     tracing::debug!(?id, bytes, "parity written");
                     core.parity.written(id);
+                    if self.planted.has(PlantedBug::ParityTrustedUnsynced) {
+                        core.segments.set_has_parity(id);
+                    }
                     core.counters.physical_written_bytes += bytes;
                     core.parity.parity_written_bytes += bytes;
                 }
@@ -188,7 +192,8 @@ impl<M: Media> Shared<M> {
             let mut core = self.core();
             (core.pin_filling(id), core.geometry().segment_offset(id.segment))
         };
-        let Some(_pin) = pin else { return Outcome::Unwanted };
+        let Some(pin) = pin else { return Outcome::Unwanted };
+        let _pin = (!self.planted.has(PlantedBug::ParityUnpinned)).then_some(pin);
         for (number, (offset, piece)) in pieces.into_iter().enumerate().skip(begun) {
             {
                 let core = self.core();

@@ -6,6 +6,7 @@ use layout::ParityShape;
 use media::{IoBuf, Media};
 
 use crate::error::{Error, lacks_room};
+use crate::planted::PlantedBug;
 use crate::shared::Shared;
 use crate::state::accumulator::FillingId;
 use crate::state::core::Core;
@@ -52,6 +53,9 @@ impl<M: Media> Shared<M> {
             && let Some(shape) = self.parity_shape(&pack)
         {
             let id = FillingId { segment: pack.segment, generation: pack.generation };
+            if self.planted.has(PlantedBug::PackAddedTwice) {
+                self.accumulators.add(id, shape, pack.offset, &pack.buf);
+            }
             if self.accumulators.add(id, shape, pack.offset, &pack.buf) {
                 self.write_parity_in_background();
             }

@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use codec::testdata::random;
-use drive::{CreateOptions, Drive, Error};
+use drive::{CreateOptions, Drive, Error, Planted};
 use layout::{Geometry, PAGE_BYTES, PackHeader, ParityForm, ParityIndex, ParityShape, Superblock};
 use media::{IoBuf, Media};
 
@@ -47,9 +47,17 @@ impl Host {
     }
 
     pub(crate) fn open(&mut self) -> Drive<Erased> {
+        self.open_with(Planted::default())
+    }
+
+    /// Opens it with a planted mistake.
+    pub(crate) fn open_with(&mut self, planted: Planted) -> Drive<Erased> {
         self.entropy += 1;
         let entropy = self.entropy;
-        self.tasks.open(&self.media, |options| options.entropy = entropy)
+        self.tasks.open(&self.media, |options| {
+            options.entropy = entropy;
+            options.planted = planted;
+        })
     }
 
     pub(crate) fn write(&mut self, drive: &Drive<Erased>, blocks: Range<u64>) {

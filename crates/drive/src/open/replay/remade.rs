@@ -61,6 +61,7 @@ impl<M: Media> Reader<'_, M> {
             log_id: &self.uuid,
             tag: drive_tag(&self.uuid),
             read_bytes: &AtomicU64::new(0),
+            planted: self.planted,
         };
         let id = FillingId { segment: segment.segment, generation: segment.generation };
         let cover = of.on_medium(id, None, None).await?;

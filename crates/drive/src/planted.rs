@@ -123,8 +123,8 @@ pub enum PlantedBug {
 }
 
 impl PlantedBug {
-    /// Returns whether tests of the engine show it, and the simulator cannot: no data is lost by it, or hardly
-    /// ever.
+    /// Returns whether tests of the engine show it, and the simulator cannot: no data is lost by it, or
+    /// hardly ever.
     pub fn is_shown_by_tests(self) -> bool {
         matches!(self, PlantedBug::TornTailRemade | PlantedBug::ParityUnpinned)
     }

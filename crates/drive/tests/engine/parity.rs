@@ -575,8 +575,8 @@ fn no_flush_waits_for_parity() {
     host.assert_whole(&drive);
 }
 
-/// What a power cut took from the end of the log stays missing, although the parity of its segment survived and
-/// could make it again. With the planted mistake it comes back.
+/// What a power cut took from the end of the log stays missing, although the parity of its segment survived
+/// and could make it again. With the planted mistake it comes back.
 #[test]
 fn parity_does_not_lengthen_a_log() {
     let survivors = |planted: Planted| {
@@ -611,8 +611,8 @@ fn parity_does_not_lengthen_a_log() {
     }
 }
 
-/// A segment is not filled again while its parity is on the way to the medium, also if nothing lives there any
-/// more. With the planted mistake it is.
+/// A segment is not filled again while its parity is on the way to the medium, also if nothing lives there
+/// any more. With the planted mistake it is.
 #[test]
 fn a_segment_is_not_filled_again_while_its_parity_is_written() {
     let fills = |planted: Planted| {

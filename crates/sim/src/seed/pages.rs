@@ -32,8 +32,8 @@ impl<S: Subject> Run<S> {
         self.config.may_have_parity() && is_quiet
     }
 
-    /// Returns whether an opening may fail so: it cannot read a page at which the log may go on, which was lost
-    /// with an earlier filling of its segment. Then the page can be read again.
+    /// Returns whether an opening may fail so: it cannot read a page at which the log may go on, which was
+    /// lost with an earlier filling of its segment. Then the page can be read again.
     pub(super) fn end_is_unreadable(&mut self, error: &Error) -> Result<bool, Stop> {
         let at = place_in_log(error).filter(|at| self.media.lost_pages().contains(at));
         let Some((at, geometry)) = at.zip(self.config.geometry()) else { return Ok(false) };

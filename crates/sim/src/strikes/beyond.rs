@@ -1,6 +1,6 @@
 //! Losses that nothing can make again: two pages of a group, a page and its parity, a long run, a whole
-//! filling. Only in fillings of which an opening needs nothing, and only pages on which nothing is but data of
-//! hosts: what becomes of the rest is known then.
+//! filling. Only in fillings of which an opening needs nothing, and only pages on which nothing is but data
+//! of hosts: what becomes of the rest is known then.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -621,7 +621,7 @@ fn a_segment_is_not_filled_again_while_its_parity_is_written() {
         let segment = 0;
         let start = host.geometry.segment_offset(segment);
         let room = start + u64::from(host.shape().room_bytes());
-        host.media.stuck.lock().push(room..start + u64::from(SEGMENT));
+        host.media.held.lock().push(room..start + u64::from(SEGMENT));
         host.write(&drive, 0..400);
         assert!(host.media.attempts_at(&(room..room + PAGE)) > 0, "its parity is written");
         let before = host.media.attempts_at(&(start..start + PAGE));
@@ -631,7 +631,7 @@ fn a_segment_is_not_filled_again_while_its_parity_is_written() {
             host.tasks.run(drive.checkpoint()).expect("checkpoint");
         }
         let after = host.media.attempts_at(&(start..start + PAGE));
-        host.media.stuck.lock().clear();
+        host.media.held.lock().clear();
         host.settle(&drive);
         host.assert_whole(&drive);
         after - before

@@ -2,7 +2,7 @@
 
 use strum::{EnumIter, IntoStaticStr};
 
-/// Mistakes that the simulator must find, except those that [tests](PlantedBug::is_shown_by_tests) show.
+/// Mistakes that the simulator must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, EnumIter, IntoStaticStr)]
 #[strum(serialize_all = "kebab-case")]
 pub enum PlantedBug {
@@ -120,14 +120,6 @@ pub enum PlantedBug {
     FarCopyForgotten,
     /// The blocks that a request merges are compared in one critical section, and replaced in the next.
     ComparedEarly,
-}
-
-impl PlantedBug {
-    /// Returns whether tests of the engine show it, and the simulator cannot: no data is lost by it, or
-    /// hardly ever.
-    pub fn is_shown_by_tests(self) -> bool {
-        matches!(self, PlantedBug::TornTailRemade | PlantedBug::ParityUnpinned)
-    }
 }
 
 /// The mistake that a drive makes, if any. A released build without the feature `planted-bugs` has none, and

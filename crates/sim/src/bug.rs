@@ -17,10 +17,9 @@ pub enum Bug {
 }
 
 impl Bug {
-    /// All planted mistakes that it can find.
+    /// All planted mistakes.
     pub fn all() -> impl Iterator<Item = Bug> {
-        let found = PlantedBug::iter().filter(|bug| !bug.is_shown_by_tests());
-        found.map(Bug::Drive).chain([Bug::FuaForgotten, Bug::FenceBlind, Bug::LeaseCheckedEarly])
+        PlantedBug::iter().map(Bug::Drive).chain([Bug::FuaForgotten, Bug::FenceBlind, Bug::LeaseCheckedEarly])
     }
 
     /// Name on the command line.

@@ -224,20 +224,15 @@ impl<M: Media> Shared<M> {
         let Some((segment, offset)) = core.geometry().locate(start) else { return };
         let row = core.segments.get(segment);
         let id = FillingId { segment, generation: row.generation() };
+        // Without parity none of this is its business.
+        if row.parity().part().is_none() {
+            return;
+        }
         let first = offset / PAGE;
         let pages = first..first + ((end - start) / u64::from(PAGE)) as u32;
-        // Without an index nobody knows which page it is.
-        if row.parity().part().is_some()
-            && !pages.clone().any(|page| core.parity.repairs.is_known_lost(id, page))
-        {
-            core.parity.repairs.failed(id, first, core.ticks);
-        }
-        let places = (start..end).step_by(PAGE_BYTES);
-        for (page, place) in pages.zip(places) {
-            if core.parity.repairs.is_newly_lost(id, page) {
-                core.parity.lost_pages += 1;
-                core.parity.last_lost = Some(place);
-            }
+        for page in core.parity.repairs.newly_lost(id, pages) {
+            core.parity.lost_pages += 1;
+            core.parity.last_lost = Some(start + u64::from((page - first) * PAGE));
         }
     }
 

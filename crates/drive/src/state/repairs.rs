@@ -2,6 +2,7 @@
 //! could not be, until they are due to be tried again.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use layout::ParityIndex;
@@ -45,8 +46,6 @@ pub(crate) enum News {
 struct Lost {
     again_at_tick: u64,
     wait_ticks: u64,
-    /// A record is on it, and that was counted.
-    is_counted: bool,
 }
 
 /// Segments in which a repair is in progress. Others that need one there wait, and are answered from memory.
@@ -72,6 +71,8 @@ pub(crate) struct Repairs {
     /// Pages that were made again since their filling was written.
     known: BTreeSet<(FillingId, u32)>,
     lost: BTreeMap<(FillingId, u32), Lost>,
+    /// Lost pages with a record that was asked for.
+    counted: BTreeSet<(FillingId, u32)>,
 }
 
 impl Repairs {
@@ -115,6 +116,7 @@ impl Repairs {
     /// Keeps a page that was made again. Beyond the limit it takes the place of all of another filling.
     pub(crate) fn keep(&mut self, id: FillingId, page: u32, bytes: &[u8]) {
         self.lost.remove(&(id, page));
+        self.counted.remove(&(id, page));
         while self.made_count >= MADE_MAX {
             self.forget_another_than(id);
         }
@@ -132,11 +134,6 @@ impl Repairs {
         self.lost.get(&(id, page)).is_some_and(|lost| now < lost.again_at_tick)
     }
 
-    /// Returns whether a page could not be made again when that was last tried.
-    pub(crate) fn is_known_lost(&self, id: FillingId, page: u32) -> bool {
-        self.lost.contains_key(&(id, page))
-    }
-
     /// Returns whether pages of a segment are known to be lost.
     pub(crate) fn has_lost(&self, segment: u32) -> bool {
         let first = FillingId { segment, generation: 0 };
@@ -148,17 +145,20 @@ impl Repairs {
     pub(crate) fn failed(&mut self, id: FillingId, page: u32, now: u64) {
         let known = self.lost.get(&(id, page));
         let wait_ticks = known.map_or(AGAIN_TICKS, |lost| (2 * lost.wait_ticks).min(AGAIN_TICKS_MAX));
-        let is_counted = known.is_some_and(|lost| lost.is_counted);
         if known.is_some() || self.lost.len() < LOST_MAX {
-            let lost = Lost { again_at_tick: now + wait_ticks, wait_ticks, is_counted };
-            self.lost.insert((id, page), lost);
+            self.lost.insert((id, page), Lost { again_at_tick: now + wait_ticks, wait_ticks });
         }
     }
 
-    /// Returns whether a page is known to be lost, and was not counted before. It counts from now on.
-    pub(crate) fn is_newly_lost(&mut self, id: FillingId, page: u32) -> bool {
-        let lost = self.lost.get_mut(&(id, page));
-        lost.is_some_and(|lost| !std::mem::replace(&mut lost.is_counted, true))
+    /// A record on these pages cannot be read. Returns those that are lost and did not count before: those
+    /// that could not be made again, or the first one, if nobody knows which it is.
+    pub(crate) fn newly_lost(&mut self, id: FillingId, pages: Range<u32>) -> Vec<u32> {
+        let mut lost: Vec<u32> = pages.clone().filter(|page| self.lost.contains_key(&(id, *page))).collect();
+        if lost.is_empty() {
+            lost.push(pages.start);
+        }
+        lost.retain(|page| self.counted.len() < LOST_MAX && self.counted.insert((id, *page)));
+        lost
     }
 
     fn forget_made(&mut self, id: FillingId) {
@@ -171,6 +171,7 @@ impl Repairs {
         gone.into_iter().for_each(|id| self.forget_made(id));
         self.known.retain(|(id, _)| is_there(*id));
         self.lost.retain(|(id, _), _| is_there(*id));
+        self.counted.retain(|(id, _)| is_there(*id));
     }
 }
 
@@ -185,13 +186,13 @@ mod tests {
         let mut repairs = Repairs::default();
         let mut now = 0;
         repairs.failed(ID, 5, now);
-        assert!(repairs.is_newly_lost(ID, 5));
+        assert_eq!(repairs.newly_lost(ID, 4..7), [5]);
         for wait in [100, 200, 400] {
             assert!(repairs.is_lost(ID, 5, now + wait - 1));
             now += wait;
             assert!(!repairs.is_lost(ID, 5, now), "due");
             repairs.failed(ID, 5, now);
-            assert!(!repairs.is_newly_lost(ID, 5), "known");
+            assert!(repairs.newly_lost(ID, 4..7).is_empty(), "known");
         }
         for _ in 0..20 {
             repairs.failed(ID, 5, now);

@@ -29,6 +29,8 @@ pub(crate) struct Of<'a, M> {
     pub(crate) tag: u32,
     /// Counts what is read.
     pub(crate) read_bytes: &'a AtomicU64,
+    /// Counts pages that cannot be read.
+    pub(crate) failed_reads: Option<&'a AtomicU64>,
     pub(crate) planted: Planted,
 }
 
@@ -91,6 +93,12 @@ impl<'a, M: Media> Of<'a, M> {
         Cover { of: self, id, shape, from: From::Medium(index), made: BTreeMap::new() }
     }
 
+    fn count_failed_read(&self) {
+        if let Some(count) = self.failed_reads {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Reads the index of a filling that is not written any more: one of its copies is enough. A copy that
     /// ends with another pack is of parity that was made before a crash took the end of the filling.
     async fn read_index(
@@ -108,7 +116,10 @@ impl<'a, M: Media> Of<'a, M> {
         for (offset, bytes) in firsts.chain(last) {
             let at = self.geometry.segment_offset(id.segment) + u64::from(offset);
             let (buf, read) = self.media.read(at, IoBuf::pooled(bytes)).await;
-            let Ok(()) = read else { continue };
+            let Ok(()) = read else {
+                self.count_failed_read();
+                continue;
+            };
             let Ok((index, shape)) = ParityIndex::decode(&buf, self.geometry.segment_bytes) else { continue };
             let is_of_it =
                 index.generation == id.generation && last_pack.is_none_or(|last| last == index.last_sequence);
@@ -212,8 +223,9 @@ impl<M: Media> Cover<'_, M> {
         let at = self.position() + u64::from(page * PAGE);
         let (buf, read) = self.of.media.read(at, IoBuf::pooled(PAGE_BYTES)).await;
         self.of.read_bytes.fetch_add(PAGE_BYTES as u64, Ordering::Relaxed);
-        if read.is_ok() {
-            to.copy_from_slice(&buf);
+        match read {
+            Ok(()) => to.copy_from_slice(&buf),
+            Err(_) => self.of.count_failed_read(),
         }
         read.is_ok()
     }

@@ -263,7 +263,7 @@ impl<M: Media> Shared<M> {
             (*core.geometry(), core.log.tag())
         };
         let (media, read_bytes) = (&*self.media, &self.media_read_bytes);
-        Of { media, geometry, log_id, tag, read_bytes, planted: self.planted }
+        Of { media, geometry, log_id, tag, read_bytes, failed_reads: None, planted: self.planted }
     }
 
     async fn cover_of<'a>(&'a self, id: FillingId, log_id: &'a [u8; 16]) -> Option<Cover<'a, M>> {

@@ -72,6 +72,8 @@ pub(crate) struct Tail {
     pub(crate) bytes: u64,
     /// A pack is missing that was once durable: which one, and the proof.
     pub(crate) damage: Option<String>,
+    /// It might be there if pages could be read that cannot be read now.
+    pub(crate) lacks_reads: bool,
     /// The proof is the word of a memory: which pack is missing.
     pub(crate) missed_by_memory: Option<u64>,
     /// Packs of which data was damaged after they were durable.
@@ -191,6 +193,8 @@ pub(crate) struct Reader<'a, M> {
     pub(crate) unannounced: BTreeMap<u64, (Head, NextSegment)>,
     /// What the memory of the newest run says.
     pub(crate) proven: Option<Proven>,
+    /// Parity could make something again only if pages could be read that cannot be read now.
+    lacks_reads: bool,
     pub(crate) planted: Planted,
 }
 
@@ -223,6 +227,7 @@ impl<'a, M: Media> Reader<'a, M> {
             taken: checkpoint.sequence,
             unannounced: BTreeMap::new(),
             proven: None,
+            lacks_reads: false,
             planted: Planted::default(),
         }
     }
@@ -326,6 +331,7 @@ impl<'a, M: Media> Reader<'a, M> {
             return Ok(Some(pack));
         }
         tail.damage = Some(why);
+        tail.lacks_reads = self.lacks_reads;
         tail.missed_by_memory = is_of_memory.then_some(wanted);
         Ok(None)
     }

@@ -13,7 +13,7 @@ use space::PACK_HARD_BYTES;
 use super::{Parsed, Peeked, Reader};
 use crate::medium::cover::Of;
 use crate::state::accumulator::FillingId;
-use crate::sync::AtomicU64;
+use crate::sync::{AtomicU64, Ordering};
 
 const PAGE: u32 = PAGE_BYTES as u32;
 
@@ -47,7 +47,7 @@ impl<M: Media> Reader<'_, M> {
     /// Returns pages of a filling as they were written, if some can be made again and the others read; fewer
     /// than asked for if the filling ends before. Also returns which were made again, counted from the offset.
     pub(super) async fn pages_again(
-        &self,
+        &mut self,
         segment: NextSegment,
         offset: u32,
         len: u32,
@@ -55,14 +55,28 @@ impl<M: Media> Reader<'_, M> {
         if !self.bounds.uses_parity || segment.generation == 0 {
             return None;
         }
+        let (uuid, failed_reads) = (self.uuid, AtomicU64::new(0));
         let of = Of {
             media: self.media,
             geometry: self.geometry,
-            log_id: &self.uuid,
-            tag: drive_tag(&self.uuid),
+            log_id: &uuid,
+            tag: drive_tag(&uuid),
             read_bytes: &AtomicU64::new(0),
+            failed_reads: Some(&failed_reads),
             planted: self.planted,
         };
+        let again = self.pages_of(of, segment, offset, len).await;
+        self.lacks_reads |= again.is_none() && failed_reads.load(Ordering::Relaxed) > 0;
+        again
+    }
+
+    async fn pages_of(
+        &self,
+        of: Of<'_, M>,
+        segment: NextSegment,
+        offset: u32,
+        len: u32,
+    ) -> Option<(IoBuf, Vec<u32>)> {
         let id = FillingId { segment: segment.segment, generation: segment.generation };
         let cover = of.on_medium(id, None, None).await?;
         let first = offset / PAGE;

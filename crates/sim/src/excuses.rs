@@ -131,6 +131,10 @@ impl Struck {
     /// The same for an opening that failed.
     pub(crate) fn excuses_opening(&self, error: &Error) -> bool {
         match error {
+            // It says that trying again may help.
+            Error::Damaged(why) if why.ends_with("cannot be read now") => {
+                self.reads_failed > 0 || self.may_miss(Doing::Open)
+            }
             Error::Damaged(_) => self.may_miss(Doing::Open),
             Error::NoSpace => self.found_full > 0,
             // Data that is read twice may be damaged in between, or be gone.

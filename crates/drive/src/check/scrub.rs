@@ -10,6 +10,7 @@ use super::report::Fault;
 use crate::error::Error;
 use crate::medium::decode::verify_record;
 use crate::medium::load::Fetch;
+use crate::medium::record_fault::RecordFault;
 use crate::shared::{Drive, Shared};
 use crate::state::accumulator::FillingId;
 use crate::state::map::Missing;
@@ -158,7 +159,7 @@ impl<M: Media> Drive<M> {
                     Ok(_) => step.records_count += 1,
                     Err(why) => {
                         Shared::<M>::count(&shared.corrupt_records, 1);
-                        shared.count_lost(fetch.entry);
+                        shared.count_lost(fetch.entry, !matches!(why, RecordFault::Read(_)));
                         let known = &shared.dictionaries;
                         let fault = Fault::of_record(&geometry, known, block, fetch.entry, &why.to_string());
                         if fault.logical_offset_bytes.is_some() {

@@ -11,7 +11,7 @@ use crate::state::segments::SegmentState;
 pub struct Covered {
     /// Its segment.
     pub segment: u32,
-    /// How often that was filled.
+    /// Number of that filling, drawn at random.
     pub generation: u32,
     /// Where it begins on the backing, in bytes.
     pub position: u64,

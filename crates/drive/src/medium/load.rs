@@ -173,8 +173,8 @@ impl<M: Media> Shared<M> {
             Err(error) => core.lost.failed(missing.id, now, error),
         }
         drop(core);
-        if loaded.is_err() {
-            self.count_lost(missing.image);
+        if let Err(error) = &loaded {
+            self.count_lost(missing.image, matches!(error, Error::Corrupt(_)));
         }
         loaded
     }

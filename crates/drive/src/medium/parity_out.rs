@@ -43,6 +43,13 @@ impl Core {
         is_there && matches!(row.state(), SegmentState::Open | SegmentState::Sealed)
     }
 
+    /// The parity of these is not in memory any more, and is made later.
+    fn drop_parity(&mut self, ids: Vec<FillingId>) {
+        let kept: Vec<FillingId> = self.parity.dropped.drain(..).chain(ids).collect();
+        let lives: Vec<FillingId> = kept.into_iter().filter(|id| self.lives(*id)).collect();
+        self.parity.dropped.extend(lives);
+    }
+
     /// A filling stays without parity.
     pub(crate) fn give_up_parity(&mut self, id: FillingId) {
         let segments = &self.segments;
@@ -124,10 +131,10 @@ impl<M: Media> Shared<M> {
         let surplus = self.accumulators.take_surplus();
         {
             let mut core = self.core();
-            if surplus.is_empty() {
-                core.mark_unchanged();
+            match surplus.is_empty() {
+                true => core.mark_unchanged(),
+                false => core.drop_parity(surplus),
             }
-            core.parity.dropped.extend(surplus);
             if core.parity.is_writing || !self.may_write_parity(&core) {
                 return;
             }

@@ -251,12 +251,16 @@ impl<M: Media> Shared<M> {
         Ok(())
     }
 
-    /// A host does not get what a plan says. Counts what is lost of it.
-    pub(crate) fn count_lost_of(&self, plan: &Plan) {
-        for source in &plan.sources {
-            if let Source::Media(fetch) = source {
-                self.count_lost(fetch.entry);
-            }
+    /// A host does not get what a plan says. Counts what is lost of it. `is_wrong`: all was read, and some of it
+    /// is not as it was written.
+    pub(crate) fn count_lost_of(&self, plan: &Plan, is_wrong: bool) {
+        let media = plan.sources.iter().filter_map(|source| match source {
+            Source::Media(fetch) => Some(fetch.entry),
+            _ => None,
+        });
+        let entries: Vec<Entry> = media.collect();
+        for entry in &entries {
+            self.count_lost(*entry, is_wrong && entries.len() == 1);
         }
     }
 

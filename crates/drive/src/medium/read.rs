@@ -77,7 +77,7 @@ impl<M: Media> Shared<M> {
         let mut runs = match self.fetch_runs(&plan, usize::MAX).await {
             Ok(runs) => runs,
             Err(error) => {
-                self.count_lost_of(&plan);
+                self.count_lost_of(&plan, false);
                 return Err(error);
             }
         };
@@ -95,7 +95,7 @@ impl<M: Media> Shared<M> {
         }
         if filled.is_err() {
             Self::count(&self.corrupt_records, 1);
-            self.count_lost_of(&plan);
+            self.count_lost_of(&plan, true);
         }
         filled
     }

@@ -214,26 +214,25 @@ impl<M: Media> Shared<M> {
         true
     }
 
-    /// A record that lives cannot be read. Counts the pages on which it is that cannot be made again, each
-    /// once.
-    pub(crate) fn count_lost(&self, entry: Entry) {
+    /// A record that lives was asked for, and something was not to be read. Counts those of its pages that cannot
+    /// be made again, each once. `is_wrong`: it was read alone, and is not as it was written.
+    pub(crate) fn count_lost(&self, entry: Entry, is_wrong: bool) {
         let (start, end) = pages_around(entry.position_bytes(), entry.len_bytes());
         let mut core = self.core();
+        let located = core.geometry().locate(start).filter(|(segment, _)| {
+            // Without parity none of this is its business.
+            core.segments.get(*segment).parity().part().is_some()
+        });
+        if let Some((segment, offset)) = located {
+            let id = FillingId { segment, generation: core.segments.get(segment).generation() };
+            let first = offset / PAGE;
+            let pages = first..first + ((end - start) / u64::from(PAGE)) as u32;
+            for page in core.parity.repairs.newly_lost(id, pages, is_wrong) {
+                core.parity.lost_pages += 1;
+                core.parity.last_lost = Some(start + u64::from((page - first) * PAGE));
+            }
+        }
         core.mark_unchanged();
-        let core = &mut *core;
-        let Some((segment, offset)) = core.geometry().locate(start) else { return };
-        let row = core.segments.get(segment);
-        let id = FillingId { segment, generation: row.generation() };
-        // Without parity none of this is its business.
-        if row.parity().part().is_none() {
-            return;
-        }
-        let first = offset / PAGE;
-        let pages = first..first + ((end - start) / u64::from(PAGE)) as u32;
-        for page in core.parity.repairs.newly_lost(id, pages) {
-            core.parity.lost_pages += 1;
-            core.parity.last_lost = Some(start + u64::from((page - first) * PAGE));
-        }
     }
 
     /// Returns whether a page is known to be lost, and not due to be tried again.

@@ -329,13 +329,7 @@ fn may_be_older(found: &NewestCheckpoint, tail: &Tail) -> bool {
 fn read_only(tail: &Tail, options: &OpenOptions) -> Result<Option<ReadOnly>, Error> {
     match &tail.damage {
         None => Ok(options.read_only.then_some(ReadOnly::Requested)),
-        Some(damage) if !options.read_only || !options.accept_damage => Err(match tail.lacks_reads {
-            // A disk reads them now and then.
-            true => {
-                Error::Io(format!("{damage}; parity may have it, but needs pages that cannot be read now"))
-            }
-            false => Error::Damaged(damage.clone()),
-        }),
+        Some(damage) if !options.read_only || !options.accept_damage => Err(Error::Damaged(damage.clone())),
         Some(damage) => {
             let why = format!("the log is damaged: {damage}; writes after it are lost");
             Ok(Some(ReadOnly::Damaged(why)))

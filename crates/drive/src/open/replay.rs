@@ -72,8 +72,6 @@ pub(crate) struct Tail {
     pub(crate) bytes: u64,
     /// A pack is missing that was once durable: which one, and the proof.
     pub(crate) damage: Option<String>,
-    /// It might be there if pages could be read that cannot be read now.
-    pub(crate) lacks_reads: bool,
     /// The proof is the word of a memory: which pack is missing.
     pub(crate) missed_by_memory: Option<u64>,
     /// Packs of which data was damaged after they were durable.
@@ -315,6 +313,7 @@ impl<'a, M: Media> Reader<'a, M> {
             return Ok(self.remade(wanted).await);
         }
         let Some(Proof { why, durable: proven, is_of_memory }) = proof else { return Ok(None) };
+        self.lacks_reads = false;
         if let Some(proven) = proven
             && let Some(pack) = self.remade(wanted).await
         {
@@ -330,8 +329,11 @@ impl<'a, M: Media> Reader<'a, M> {
             tail.goes_on = false;
             return Ok(Some(pack));
         }
-        tail.damage = Some(why);
-        tail.lacks_reads = self.lacks_reads;
+        // A disk reads them now and then.
+        tail.damage = Some(match self.lacks_reads {
+            true => format!("{why}; parity may have it, but needs pages that cannot be read now"),
+            false => why,
+        });
         tail.missed_by_memory = is_of_memory.then_some(wanted);
         Ok(None)
     }

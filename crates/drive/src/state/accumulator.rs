@@ -165,6 +165,19 @@ struct Inner {
     complete: VecDeque<FillingId>,
 }
 
+impl Inner {
+    /// Number of complete ones, from the first on, that are within both limits.
+    fn within(&self, most: usize, most_bytes: usize) -> usize {
+        let mut bytes = 0;
+        let of = |id: &FillingId| self.open.get(id).map_or(0, |accumulator| accumulator.lock().bytes());
+        let is_within = |id: &&FillingId| {
+            bytes += of(id);
+            bytes <= most_bytes
+        };
+        self.complete.iter().take(most).take_while(is_within).count()
+    }
+}
+
 impl Accumulators {
     /// Adds a pack that was written. Returns whether that completes its filling.
     pub(crate) fn add(&self, id: FillingId, shape: ParityShape, offset: u32, bytes: &[u8]) -> bool {
@@ -202,7 +215,7 @@ impl Accumulators {
         self.0.lock().open.entry(id).or_insert_with(new).clone()
     }
 
-    /// Takes up a filling of an earlier run that was read again.
+    /// Takes up a filling that was read again.
     pub(crate) fn insert(&self, id: FillingId, accumulator: Accumulator) {
         let mut inner = self.0.lock();
         let is_complete = accumulator.is_complete();
@@ -237,19 +250,19 @@ impl Accumulators {
         self.0.lock().complete.len()
     }
 
-    /// Forgets the complete ones that came last, if too many wait, and returns them.
+    /// Forgets the complete ones that came last, if too many wait, and returns them. The first one stays.
     pub(crate) fn take_surplus(&self) -> Vec<FillingId> {
         let mut inner = self.0.lock();
-        let mut bytes = 0;
-        let of = |id: &FillingId| inner.open.get(id).map_or(0, |accumulator| accumulator.lock().bytes());
-        let is_kept = |id: &&FillingId| {
-            bytes += of(id);
-            bytes <= WAITING_BYTES_MAX
-        };
-        let kept = inner.complete.iter().take(WAITING_MAX).take_while(is_kept).count();
+        let kept = inner.within(WAITING_MAX, WAITING_BYTES_MAX).max(1).min(inner.complete.len());
         let surplus: Vec<FillingId> = inner.complete.drain(kept..).collect();
         surplus.iter().for_each(|id| _ = inner.open.remove(id));
         surplus
+    }
+
+    /// Returns whether so few wait that others may be made from the medium.
+    pub(crate) fn few_wait(&self) -> bool {
+        let inner = self.0.lock();
+        inner.within(WAITING_MAX / 4, WAITING_BYTES_MAX / 4) == inner.complete.len()
     }
 
     pub(crate) fn remove(&self, id: FillingId) {
@@ -259,5 +272,30 @@ impl Accumulators {
     /// Forgets fillings that are not wanted any more.
     pub(crate) fn retain(&self, mut wanted: impl FnMut(FillingId) -> bool) {
         self.0.lock().open.retain(|id, _| wanted(*id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whatever the form: one that waits alone is never dropped, or it would be made for ever.
+    #[test]
+    fn the_first_one_that_waits_stays() {
+        for form in [ParityForm::Part64, ParityForm::Part32, ParityForm::Part16] {
+            for bits in 20..29 {
+                let shape = ParityShape::new(1 << bits, form).expect("a shape");
+                let all = Accumulators::default();
+                for segment in 0..3 {
+                    let id = FillingId { segment, generation: 1 };
+                    let mut made = Accumulator::new(id, shape);
+                    made.close(0, 1);
+                    all.insert(id, made);
+                    let dropped = all.take_surplus();
+                    assert!(segment > 0 || dropped.is_empty(), "{form}, {bits} bits: {dropped:?}");
+                }
+                assert!(all.complete_count() >= 1);
+            }
+        }
     }
 }

@@ -30,8 +30,12 @@ pub(crate) enum Then {
 pub(crate) struct ParityState {
     /// A task writes parity of complete fillings. There is one at most.
     pub(crate) is_writing: bool,
-    /// A task makes parity of fillings of earlier runs. There is one at most.
+    /// A task makes parity from the medium. There is one at most.
     pub(crate) is_making: bool,
+    /// The filling for which it does.
+    pub(crate) making: Option<FillingId>,
+    /// So many more are made although the drive is being closed.
+    pub(crate) makes_at_close: u32,
     /// Nothing waits for a good moment any more: the drive is being closed.
     pub(crate) is_hurried: bool,
     /// Fillings whose parity was written, and no sync begun since.
@@ -89,7 +93,7 @@ impl ParityState {
     /// Number of fillings whose parity is not there, or not yet known to be. `lives`: something lives there.
     pub(crate) fn uncovered_count(&self, lives: impl Fn(FillingId) -> bool) -> u32 {
         let others = self.dropped.iter().chain(&self.given_up).filter(|id| lives(**id)).count();
-        (self.to_make.len() + others) as u32 + u32::from(self.is_making)
+        (self.to_make.len() + others) as u32 + u32::from(self.making.is_some())
     }
 
     /// A filling gets no parity.
@@ -127,7 +131,9 @@ impl ParityState {
     /// Pages of a pack were made again at the opening, and are written where they were.
     pub(crate) fn repaired_at_opening(&mut self, pages: u64, pack: u64) {
         self.repaired_pages += pages;
-        self.repaired_at.push_back(0);
+        if self.repaired_at.len() < REPAIRS_MAX {
+            self.repaired_at.push_back(0);
+        }
         self.last_repaired = Some(pack);
     }
 
@@ -151,7 +157,7 @@ impl ParityState {
 
     /// Returns whether the backing loses so much that only single records are worth moving.
     pub(crate) fn is_failing(&self, now: u64) -> bool {
-        self.repaired_at.len() == REPAIRS_MAX
+        self.repaired_at.len() >= REPAIRS_MAX
             && self.repaired_at.front().is_some_and(|first| now.saturating_sub(*first) < REPAIRS_TICKS)
     }
 
@@ -170,18 +176,22 @@ impl ParityState {
         !self.dropped.is_empty() || !self.to_make.is_empty()
     }
 
-    /// Returns whether parity of fillings is to be made from the medium now. Those of earlier runs may be
-    /// many: a drive that is being closed does not wait for them.
+    /// Returns whether parity of fillings is to be made from the medium now. A drive that is being closed does
+    /// not wait for many.
     pub(crate) fn makes(&self, now: u64) -> bool {
-        !self.dropped.is_empty() || !self.to_make.is_empty() && !self.is_hurried && now >= self.make_at_tick
+        match self.is_hurried {
+            true => !self.dropped.is_empty() && self.makes_at_close > 0,
+            false => !self.dropped.is_empty() || !self.to_make.is_empty() && now >= self.make_at_tick,
+        }
     }
 
     /// Takes a filling whose parity is to be made now.
     pub(crate) fn take_to_make(&mut self, now: u64) -> Option<FillingId> {
-        match self.makes(now) {
-            true => self.dropped.pop_front().or_else(|| self.to_make.pop_first()),
-            false => None,
+        if !self.makes(now) {
+            return None;
         }
+        self.makes_at_close = self.makes_at_close.saturating_sub(1);
+        self.dropped.pop_front().or_else(|| self.to_make.pop_first())
     }
 
     /// The backing had no room for the parity of a filling.

@@ -17,7 +17,7 @@ const INDEXES_MAX: usize = 64;
 /// Most pages that are known to be lost. What is beyond is tried at every read.
 const LOST_MAX: usize = 4096;
 /// Most pages that are known to have been made again. What is beyond counts again if it is made again.
-const KNOWN_MAX: usize = 1 << 16;
+const KNOWN_MAX: usize = 1 << 13;
 /// Ticks of ten milliseconds before a lost page is tried again for the first time; then twice as many.
 const AGAIN_TICKS: u64 = 100;
 /// An hour.
@@ -134,11 +134,9 @@ impl Repairs {
         self.lost.get(&(id, page)).is_some_and(|lost| now < lost.again_at_tick)
     }
 
-    /// Returns whether pages of a segment are known to be lost.
-    pub(crate) fn has_lost(&self, segment: u32) -> bool {
-        let first = FillingId { segment, generation: 0 };
-        let after = FillingId { segment: segment + 1, generation: 0 };
-        self.lost.range((first, 0)..(after, 0)).next().is_some()
+    /// Returns whether pages of a filling are known to be lost.
+    pub(crate) fn has_lost(&self, id: FillingId) -> bool {
+        self.lost.range((id, 0)..=(id, u32::MAX)).next().is_some()
     }
 
     /// A page could not be made again.
@@ -150,11 +148,11 @@ impl Repairs {
         }
     }
 
-    /// A record on these pages cannot be read. Returns those that are lost and did not count before: those
-    /// that could not be made again, or the first one, if nobody knows which it is.
-    pub(crate) fn newly_lost(&mut self, id: FillingId, pages: Range<u32>) -> Vec<u32> {
+    /// A record on these pages cannot be read. Returns those that could not be made again and did not count
+    /// before. `or_first`: if nobody knows of any, because the index is lost, too, it is the first one.
+    pub(crate) fn newly_lost(&mut self, id: FillingId, pages: Range<u32>, or_first: bool) -> Vec<u32> {
         let mut lost: Vec<u32> = pages.clone().filter(|page| self.lost.contains_key(&(id, *page))).collect();
-        if lost.is_empty() {
+        if lost.is_empty() && or_first {
             lost.push(pages.start);
         }
         lost.retain(|page| self.counted.len() < LOST_MAX && self.counted.insert((id, *page)));
@@ -186,13 +184,13 @@ mod tests {
         let mut repairs = Repairs::default();
         let mut now = 0;
         repairs.failed(ID, 5, now);
-        assert_eq!(repairs.newly_lost(ID, 4..7), [5]);
+        assert_eq!(repairs.newly_lost(ID, 4..7, false), [5]);
         for wait in [100, 200, 400] {
             assert!(repairs.is_lost(ID, 5, now + wait - 1));
             now += wait;
             assert!(!repairs.is_lost(ID, 5, now), "due");
             repairs.failed(ID, 5, now);
-            assert!(repairs.newly_lost(ID, 4..7).is_empty(), "known");
+            assert!(repairs.newly_lost(ID, 4..7, false).is_empty(), "known");
         }
         for _ in 0..20 {
             repairs.failed(ID, 5, now);

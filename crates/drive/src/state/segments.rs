@@ -124,7 +124,7 @@ impl Segments {
         self.set_geometry(self.geometry);
     }
 
-    /// Adds the segments of a drive that has grown, as free; or other rooms of fillings count from now on.
+    /// Adds the segments of a drive that has grown, as free.
     pub(crate) fn grow(&mut self, geometry: Geometry) {
         let before = self.count();
         self.set_geometry(geometry);

@@ -3,7 +3,8 @@
 //!
 //! Moving out of a bad segment takes free segments and gives none back, and it lowers the limit by what moves:
 //! the live data of a bad segment takes room that nothing else could have. So it is done while there is enough
-//! of both, a segment at a time. One that lost pages is freed by it, and needs free segments only.
+//! of both, a segment at a time. One that lost pages, and of which all can be made again, is freed by it, and
+//! needs free segments only.
 
 use std::sync::Arc;
 
@@ -32,7 +33,10 @@ impl Core {
         let (now, checkpoint) = (self.ticks, self.log.checkpoint());
         let may_be = |segment: &u32| {
             let row = self.segments.get(*segment);
-            let is_freed = row.state() == SegmentState::Sealed && !self.parity.repairs.has_lost(*segment);
+            let id = FillingId { segment: *segment, generation: row.generation() };
+            let is_freed = row.state() == SegmentState::Sealed
+                && !self.parity.repairs.has_lost(id)
+                && !self.parity.given_up.contains(&id);
             (is_freed || u64::from(row.live_units()) <= room)
                 && !self.log.has_open_pack_in(*segment)
                 && self.emptying.is_due(*segment, now, checkpoint)

@@ -18,6 +18,10 @@ use crate::state::segments::SegmentState;
 const WINDOW_BYTES: u32 = 2 << 20;
 const _: () = assert!(WINDOW_BYTES as usize >= PACK_HARD_BYTES && PACK_HARD_BYTES > PACK_HEADER_BYTES);
 
+/// Fillings whose parity was dropped from memory and is made before the drive is closed. The next opening
+/// makes that of the others.
+const MADE_AT_CLOSE_MAX: u32 = 32;
+
 impl Core {
     /// After an opening: every filling of which no checkpoint says that its parity is there has to be looked
     /// at.
@@ -62,18 +66,16 @@ impl<M: Media> Shared<M> {
 
     async fn make_parity(self: Arc<Self>) {
         loop {
-            // What is in memory comes first. What is made here would be dropped again otherwise.
+            // What is made here would be dropped again otherwise.
             self.wait_for(|core| {
-                let is_idle = self.accumulators.complete_count() == 0 && !core.parity.is_writing;
-                (is_idle || core.mode.writable().is_err()).then_some(())
+                (self.accumulators.few_wait() || core.mode.writable().is_err()).then_some(())
             })
             .await;
             let next = {
                 let mut core = self.core();
                 let next = core.take_to_make();
-                if next.is_none() {
-                    core.parity.is_making = false;
-                }
+                core.parity.making = next.as_ref().map(|(id, _)| *id);
+                core.parity.is_making = next.is_some();
                 next
             };
             let Some((id, _pin)) = next else { break };
@@ -92,13 +94,15 @@ impl<M: Media> Shared<M> {
                 // What can be read of it is safer elsewhere.
                 let mut core = self.core();
                 core.give_up_parity(id);
-                core.parity.worn.insert(id);
+                if !core.parity.is_failing(core.ticks) {
+                    core.parity.worn.insert(id);
+                }
             }
         }
         self.progress.notify(usize::MAX);
     }
 
-    /// Returns whether the parity of a filling of an earlier run is there, all of it: the crash may have
+    /// Returns whether the parity of a filling is there, all of it: the crash may have
     /// taken some of its pieces.
     async fn has_parity(&self, id: FillingId) -> bool {
         let (log_id, form, last) = {
@@ -112,7 +116,7 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Reads a filling of an earlier run up to its last pack, and adds up its parity. Nothing if a page of it
+    /// Reads a filling up to its last pack, and adds up its parity. Nothing if a page of it
     /// cannot be read or is not as it was written.
     async fn read_filling(&self, id: FillingId) -> Option<Accumulator> {
         let (geometry, form, log_id, last) = {
@@ -169,6 +173,7 @@ impl<M: Media> Shared<M> {
             let mut core = self.core();
             let core = &mut *core;
             core.parity.is_hurried = true;
+            core.parity.makes_at_close = MADE_AT_CLOSE_MAX;
             core.log.leave_segments(&mut core.segments);
         }
         self.close_fillings();

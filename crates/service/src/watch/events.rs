@@ -349,8 +349,8 @@ impl Watcher {
             events.push(seen.event(EventKind::PageLost, message));
         }
         if seen.backing_failing && !self.backing_failing {
-            let message = "more than 256 pages were repaired within an hour: the backing is failing; only what is on \
-                           such pages is moved, to spare it; move the drive to another backing \
+            let message = "repairs were needed at more than 256 places within an hour: the backing is failing; only \
+                           what is on repaired pages is moved, to spare it; move the drive to another backing \
                            (docs/how-to/backing-trouble.md)";
             events.push(seen.event(EventKind::BackingFailing, message.into()));
         }

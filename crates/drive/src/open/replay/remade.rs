@@ -11,7 +11,7 @@ use media::{IoBuf, Media};
 use space::PACK_HARD_BYTES;
 
 use super::{Parsed, Peeked, Reader};
-use crate::medium::cover::Of;
+use crate::medium::cover::{Cover, Of};
 use crate::state::accumulator::FillingId;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -65,20 +65,15 @@ impl<M: Media> Reader<'_, M> {
             failed_reads: Some(&failed_reads),
             planted: self.planted,
         };
-        let again = self.pages_of(of, segment, offset, len).await;
+        let id = FillingId { segment: segment.segment, generation: segment.generation };
+        let cover = of.on_medium(id, None, None).await?;
+        failed_reads.store(0, Ordering::Relaxed);
+        let again = Self::pages_of(cover, offset, len).await;
         self.lacks_reads |= again.is_none() && failed_reads.load(Ordering::Relaxed) > 0;
         again
     }
 
-    async fn pages_of(
-        &self,
-        of: Of<'_, M>,
-        segment: NextSegment,
-        offset: u32,
-        len: u32,
-    ) -> Option<(IoBuf, Vec<u32>)> {
-        let id = FillingId { segment: segment.segment, generation: segment.generation };
-        let cover = of.on_medium(id, None, None).await?;
+    async fn pages_of(cover: Cover<'_, M>, offset: u32, len: u32) -> Option<(IoBuf, Vec<u32>)> {
         let first = offset / PAGE;
         let members = (first..first + len / PAGE).take_while(|page| cover.sum(*page).is_some()).count();
         let mut buf = IoBuf::zeroed(members * PAGE_BYTES);

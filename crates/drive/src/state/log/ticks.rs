@@ -41,13 +41,22 @@ impl Log {
         let host = &self.heads[Head::Host as usize];
         let may_advance = || host.current.is_some() && !host.leaves && host.next.is_some() && host.announced;
         self.durable > self.vouched
-            && (self.fits(Head::Host, 0) || segments.has_stock(Claim::Ordinary) && may_advance())
+            && (self.fits(self.vouching_head(), 0) || segments.has_stock(Claim::Ordinary) && may_advance())
+    }
+
+    /// The head that vouches: cleaning's if no host has written in this run.
+    fn vouching_head(&self) -> Head {
+        match self.heads[Head::Host as usize].current.is_some() {
+            true => Head::Host,
+            false => Head::Cleaning,
+        }
     }
 
     fn vouch(&mut self, segments: &mut Segments) {
-        if self.fits(Head::Host, 0) || self.advance(Head::Host, Claim::Ordinary, segments).is_ok() {
-            self.open_pack(Head::Host);
-            self.seal(Head::Host, segments);
+        let by = self.vouching_head();
+        if self.fits(by, 0) || self.advance(by, Claim::Ordinary, segments).is_ok() {
+            self.open_pack(by);
+            self.seal(by, segments);
         }
     }
 }

@@ -33,8 +33,13 @@ impl<S: Subject> Run<S> {
     }
 
     /// Returns whether an opening may fail so: it cannot read a page at which the log may go on, which was
-    /// lost with an earlier filling of its segment. Then the page can be read again.
+    /// lost with an earlier filling of its segment; or one on which another drive may be, after the start was
+    /// lost. Then the page can be read again.
     pub(super) fn end_is_unreadable(&mut self, error: &Error) -> Result<bool, Stop> {
+        if let Some(at) = place_of_another(error).filter(|at| self.media.lost_pages().contains(at)) {
+            self.media.find_page(at);
+            return Ok(true);
+        }
         let at = place_in_log(error).filter(|at| self.media.lost_pages().contains(at));
         let Some((at, geometry)) = at.zip(self.config.geometry()) else { return Ok(false) };
         // It may have grown.
@@ -113,6 +118,14 @@ impl<S: Subject> Run<S> {
         }
         Ok(())
     }
+}
+
+/// Where a superblock of another drive may be that cannot be read, in bytes.
+fn place_of_another(error: &Error) -> Option<u64> {
+    let Error::Io(why) = error else { return None };
+    let (_, place) =
+        why.split_once("reading at byte 0x").filter(|_| why.contains("of a newer drive may be there"))?;
+    u64::from_str_radix(place.split(' ').next()?, 16).ok()
 }
 
 /// Where the newest log was being read when that failed, in bytes.

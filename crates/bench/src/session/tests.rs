@@ -164,7 +164,7 @@ fn a_drive_that_was_not_filled_is_no_proof() {
         let mut series = Series { scene, step, target, samples: vec![sample], ..Series::default() };
         series.summarize();
         let left_out = left_out.iter().map(|line| line.to_string()).collect();
-        let mut run = Run { size_bytes: 256 << 20, left_out, series: vec![series], ..Run::default() };
+        let mut run = Run { size_bytes: 512 << 20, left_out, series: vec![series], ..Run::default() };
         suite.conclude(&mut run, &[], &options, &options.targets);
         run.findings.into_iter().find(|it| it.statement == "hs21-150").expect("a finding").verdict
     };

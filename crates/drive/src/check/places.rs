@@ -62,8 +62,8 @@ struct Found {
 }
 
 impl Core {
-    /// Pins the first filling from a segment on that has parity; or one that may have it, as after a crash, if
-    /// that is asked for. Otherwise returns where to go on looking.
+    /// Pins the first filling from a segment on that has parity; or one that may have it, as after a crash,
+    /// if that is asked for. Otherwise returns where to go on looking.
     fn pin_protected(&mut self, from: u32, maybe: bool) -> Result<(FillingId, Pin), Option<u32>> {
         let (count, until) = (self.segments.count(), from.saturating_add(LOOKED_AT_A_STEP));
         for segment in from..until.min(count) {

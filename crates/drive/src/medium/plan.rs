@@ -251,8 +251,8 @@ impl<M: Media> Shared<M> {
         Ok(())
     }
 
-    /// A host does not get what a plan says. Counts what is lost of it. `is_wrong`: all was read, and some of it
-    /// is not as it was written.
+    /// A host does not get what a plan says. Counts what is lost of it. `is_wrong`: all was read, and some of
+    /// it is not as it was written.
     pub(crate) fn count_lost_of(&self, plan: &Plan, is_wrong: bool) {
         let media = plan.sources.iter().filter_map(|source| match source {
             Source::Media(fetch) => Some(fetch.entry),

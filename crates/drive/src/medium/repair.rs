@@ -214,8 +214,8 @@ impl<M: Media> Shared<M> {
         true
     }
 
-    /// A record that lives was asked for, and something was not to be read. Counts those of its pages that cannot
-    /// be made again, each once. `is_wrong`: it was read alone, and is not as it was written.
+    /// A record that lives was asked for, and something was not to be read. Counts those of its pages that
+    /// cannot be made again, each once. `is_wrong`: it was read alone, and is not as it was written.
     pub(crate) fn count_lost(&self, entry: Entry, is_wrong: bool) {
         let (start, end) = pages_around(entry.position_bytes(), entry.len_bytes());
         let mut core = self.core();

@@ -5,8 +5,8 @@
 //! at the place where the log goes on are then no end of it.
 //!
 //! The stretch ends before anything that is left. So the log is known to end where it seems to if something
-//! that must be in front of that place is there: the near copies of the checkpoint, packs of the log, a segment
-//! in use, anything before the place in the same segment. Without any, the end is in doubt.
+//! that must be in front of that place is there: the near copies of the checkpoint, packs of the log, a
+//! segment in use, anything before the place in the same segment. Without any, the end is in doubt.
 
 use layout::{PAGE_BYTES, SegmentUse, Superblock};
 use media::{IoBuf, Media};

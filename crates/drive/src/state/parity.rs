@@ -6,8 +6,8 @@ use crate::state::accumulator::FillingId;
 use crate::state::repairs::{News, Repairs};
 use crate::state::verified::Verified;
 
-/// With repairs at more places in this time, the backing is failing: moving whole segments to it would wear it
-/// out.
+/// With repairs at more places in this time, the backing is failing: moving whole segments to it would wear
+/// it out.
 const REPAIRS_MAX: usize = 256;
 /// An hour, in ticks of ten milliseconds.
 const REPAIRS_TICKS: u64 = 360_000;
@@ -176,8 +176,8 @@ impl ParityState {
         !self.dropped.is_empty() || !self.to_make.is_empty()
     }
 
-    /// Returns whether parity of fillings is to be made from the medium now. A drive that is being closed does
-    /// not wait for many.
+    /// Returns whether parity of fillings is to be made from the medium now. A drive that is being closed
+    /// does not wait for many.
     pub(crate) fn makes(&self, now: u64) -> bool {
         match self.is_hurried {
             true => !self.dropped.is_empty() && self.makes_at_close > 0,

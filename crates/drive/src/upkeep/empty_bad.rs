@@ -1,10 +1,10 @@
 //! Bad segments are emptied: a place that takes no write may soon not be readable either. So are those that
 //! lost pages: what else lives there has no spare any more.
 //!
-//! Moving out of a bad segment takes free segments and gives none back, and it lowers the limit by what moves:
-//! the live data of a bad segment takes room that nothing else could have. So it is done while there is enough
-//! of both, a segment at a time. One that lost pages, and of which all can be made again, is freed by it, and
-//! needs free segments only.
+//! Moving out of a bad segment takes free segments and gives none back, and it lowers the limit by what
+//! moves: the live data of a bad segment takes room that nothing else could have. So it is done while there
+//! is enough of both, a segment at a time. One that lost pages, and of which all can be made again, is freed
+//! by it, and needs free segments only.
 
 use std::sync::Arc;
 

@@ -69,7 +69,7 @@ fn data_that_compresses_too_little_for_the_capacity_is_warned_of() {
     assert_eq!(run.code, Some(0));
     // An idle drive writes a checkpoint, so the map may be included or not.
     let ratio = ["1.00:1", "0.99:1"].iter().any(|ratio| run.stderr.contains(&format!("has shown {ratio}")));
-    let enough = ["109", "110"].iter().any(|mib| run.stderr.contains(&format!("enough for {mib}.")));
+    let enough = ["104", "105", "106"].iter().any(|mib| run.stderr.contains(&format!("enough for {mib}.")));
     assert!(ratio && enough, "{run:?}");
 }
 

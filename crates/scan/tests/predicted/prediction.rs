@@ -190,7 +190,9 @@ fn the_smallest_drive_takes_the_data_and_a_smaller_one_does_not() {
     let told = predicted(&report).clone();
     let fits = |physical: u64| {
         let media = Arc::new(MemoryMedia::new(physical));
-        run(Drive::create(&*media, &create_options(physical, 64 * MIB))).expect("create");
+        let parity = Options::default().parity;
+        let options = CreateOptions { parity, ..create_options(physical, 64 * MIB) };
+        run(Drive::create(&*media, &options)).expect("create");
         let drive = open(&media, 1);
         let done = bytes.chunks(256 << 10).enumerate().try_for_each(|(i, piece)| {
             run(drive.write((i << 18) as u64, piece, false))?;

@@ -45,7 +45,8 @@ impl<M: Media> Reader<'_, M> {
     }
 
     /// Returns pages of a filling as they were written, if some can be made again and the others read; fewer
-    /// than asked for if the filling ends before. Also returns which were made again, counted from the offset.
+    /// than asked for if the filling ends before. Also returns which were made again, counted from the
+    /// offset.
     pub(super) async fn pages_again(
         &mut self,
         segment: NextSegment,

@@ -35,8 +35,8 @@ impl Log {
         self.heads.iter().all(|head| head.open.is_none())
     }
 
-    /// Returns whether no pack states the present durable number, and one could. At the end of its segment the
-    /// host goes on to the next one for it, unless others may need that more.
+    /// Returns whether no pack states the present durable number, and one could. At the end of its segment
+    /// the host goes on to the next one for it, unless others may need that more.
     fn owes_durable_number(&self, segments: &Segments) -> bool {
         let host = &self.heads[Head::Host as usize];
         let may_advance = || host.current.is_some() && !host.leaves && host.next.is_some() && host.announced;

@@ -102,8 +102,8 @@ impl<M: Media> Shared<M> {
         self.progress.notify(usize::MAX);
     }
 
-    /// Returns whether the parity of a filling is there, all of it: the crash may have
-    /// taken some of its pieces.
+    /// Returns whether the parity of a filling is there, all of it: a crash may have taken some of its
+    /// pieces.
     async fn has_parity(&self, id: FillingId) -> bool {
         let (log_id, form, last) = {
             let core = self.core();
@@ -116,8 +116,8 @@ impl<M: Media> Shared<M> {
         }
     }
 
-    /// Reads a filling up to its last pack, and adds up its parity. Nothing if a page of it
-    /// cannot be read or is not as it was written.
+    /// Reads a filling up to its last pack, and adds up its parity. Nothing if a page of it cannot be read or
+    /// is not as it was written.
     async fn read_filling(&self, id: FillingId) -> Option<Accumulator> {
         let (geometry, form, log_id, last) = {
             let core = self.core();

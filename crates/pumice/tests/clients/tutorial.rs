@@ -277,7 +277,6 @@ impl Machine {
         }
         let before = command.starts_with("rm -r").then(|| self.available());
         let run = self.shell(&self.here(command));
-        eprintln!("## {command}\n{}{}", run.stdout, run.stderr); // TEMP
         // What this machine lacks is no mistake of the page.
         let may_fail = command.starts_with("pumice doctor");
         assert!(run.code == Some(0) || (may_fail && run.code == Some(1)), "{command}: {run:?}");

@@ -35,6 +35,16 @@ impl Host {
         Host::with_physical(parity, PHYSICAL)
     }
 
+    /// One that was filled and closed.
+    pub(crate) fn filled(parity: ParityForm) -> Host {
+        let mut host = Host::new(parity);
+        let drive = host.open();
+        host.write(&drive, 0..BLOCKS);
+        host.tasks.run(drive.close()).expect("close");
+        drop(drive);
+        host
+    }
+
     pub(crate) fn with_physical(parity: ParityForm, physical: u64) -> Host {
         let (media, tasks) = (Arc::new(Faulty::new(physical)), Tasks::default());
         let options =

@@ -14,10 +14,7 @@ use crate::protected::{BLOCK, BLOCKS, Host, PAGE, SEGMENT, contents};
 #[test]
 fn a_closed_drive_is_covered_whole() {
     for form in [ParityForm::Part32, ParityForm::Part64, ParityForm::Part16] {
-        let mut host = Host::new(form);
-        let drive = host.open();
-        host.write(&drive, 0..BLOCKS);
-        host.tasks.run(drive.close()).expect("close");
+        let mut host = Host::filled(form);
         let segments = host.segments();
         assert!(segments.len() > 8, "{form:?}: {}", segments.len());
         for (segment, index) in segments {
@@ -38,10 +35,7 @@ fn a_closed_drive_is_covered_whole() {
 #[test]
 fn lost_pages_within_cover_are_made_again() {
     for (form, round) in [(ParityForm::Part32, 0), (ParityForm::Part32, 1), (ParityForm::Part16, 2)] {
-        let mut host = Host::new(form);
-        let drive = host.open();
-        host.write(&drive, 0..BLOCKS);
-        host.tasks.run(drive.close()).expect("close");
+        let mut host = Host::filled(form);
         let run = if round == 0 { 1 } else { u64::from(host.shape().groups()) };
         for (segment, index) in host.segments() {
             let end = u64::from(index.end());
@@ -106,10 +100,7 @@ fn fillings_of_a_run_that_crashed_get_their_parity() {
 /// Two pages of one group are lost: an error for what is on them, and nothing else.
 #[test]
 fn what_is_beyond_cover_is_an_error() {
-    let mut host = Host::new(ParityForm::Part32);
-    let drive = host.open();
-    host.write(&drive, 0..BLOCKS);
-    host.tasks.run(drive.close()).expect("close");
+    let mut host = Host::filled(ParityForm::Part32);
     let groups = u64::from(host.shape().groups());
     let (segment, _) = host.segments()[2];
     let start = host.geometry.segment_offset(segment);
@@ -126,10 +117,7 @@ fn what_is_beyond_cover_is_an_error() {
 /// The parity itself, or an index, is damaged: what it covers is not.
 #[test]
 fn damaged_parity_harms_nobody() {
-    let mut host = Host::new(ParityForm::Part32);
-    let drive = host.open();
-    host.write(&drive, 0..BLOCKS);
-    host.tasks.run(drive.close()).expect("close");
+    let mut host = Host::filled(ParityForm::Part32);
     let shape = host.shape();
     for (n, (segment, _)) in host.segments().into_iter().enumerate() {
         let start = host.geometry.segment_offset(segment);
@@ -240,10 +228,7 @@ fn a_flush_at_the_end_of_a_segment_is_vouched_for() {
 /// Neither copy of an index is left: what is lost counts all the same.
 #[test]
 fn what_is_lost_with_both_indexes_counts() {
-    let mut host = Host::new(ParityForm::Part32);
-    let drive = host.open();
-    host.write(&drive, 0..BLOCKS);
-    host.tasks.run(drive.close()).expect("close");
+    let mut host = Host::filled(ParityForm::Part32);
     let (segment, _) = host.segments()[2];
     let start = host.geometry.segment_offset(segment);
     for offset in host.shape().index_offsets() {
@@ -262,10 +247,7 @@ fn what_is_lost_with_both_indexes_counts() {
 /// More pages than are kept in memory: each counts once, and a run is one event.
 #[test]
 fn pages_count_once() {
-    let mut host = Host::new(ParityForm::Part16);
-    let drive = host.open();
-    host.write(&drive, 0..BLOCKS);
-    host.tasks.run(drive.close()).expect("close");
+    let mut host = Host::filled(ParityForm::Part16);
     let mut lost = 0;
     for (segment, index) in host.segments() {
         let run = host.shape().groups().min(index.end());
@@ -319,10 +301,7 @@ fn a_full_drive_moves_what_lost_pages() {
 #[test]
 fn records_that_stay_on_repaired_pages_are_found_again() {
     let repaired_again = |planted: Planted| {
-        let mut host = Host::new(ParityForm::Part32);
-        let drive = host.open();
-        host.write(&drive, 0..BLOCKS);
-        host.tasks.run(drive.close()).expect("close");
+        let mut host = Host::filled(ParityForm::Part32);
         for (segment, _) in host.segments() {
             let start = host.geometry.segment_offset(segment);
             host.overwrite(start + 5 * PAGE, &random(5, PAGE_BYTES));
@@ -442,10 +421,7 @@ fn parity_that_a_crash_took_in_part_is_made_again() {
 /// What cannot be made again is not tried at every read, but after a while it is.
 #[test]
 fn what_is_lost_is_tried_again_later() {
-    let mut host = Host::new(ParityForm::Part32);
-    let drive = host.open();
-    host.write(&drive, 0..BLOCKS);
-    host.tasks.run(drive.close()).expect("close");
+    let mut host = Host::filled(ParityForm::Part32);
     let groups = u64::from(host.shape().groups());
     let (segment, _) = host.segments()[2];
     let start = host.geometry.segment_offset(segment);
@@ -473,10 +449,7 @@ fn what_is_lost_is_tried_again_later() {
 /// A page that was made again is answered from memory until what lives on it has moved.
 #[test]
 fn a_page_is_made_again_once() {
-    let mut host = Host::new(ParityForm::Part32);
-    let drive = host.open();
-    host.write(&drive, 0..BLOCKS);
-    host.tasks.run(drive.close()).expect("close");
+    let mut host = Host::filled(ParityForm::Part32);
     let (segment, _) = host.segments()[2];
     let start = host.geometry.segment_offset(segment);
     host.media.lost.lock().push(start + 5 * PAGE..start + 6 * PAGE);
@@ -500,10 +473,7 @@ fn a_page_is_made_again_once() {
 #[test]
 fn an_outdated_copy_of_the_index_harms_nobody() {
     for copy in 0..2 {
-        let mut host = Host::new(ParityForm::Part32);
-        let drive = host.open();
-        host.write(&drive, 0..BLOCKS);
-        host.tasks.run(drive.close()).expect("close");
+        let mut host = Host::filled(ParityForm::Part32);
         let shape = host.shape();
         let (segment, index) = host.segments().into_iter().next().expect("a segment with parity");
         let mut outdated = ParityIndex { last_sequence: index.last_sequence + 3, ..index };
@@ -523,10 +493,7 @@ fn an_outdated_copy_of_the_index_harms_nobody() {
 #[test]
 fn a_page_in_memory_makes_another_again() {
     for unreadable in [false, true] {
-        let mut host = Host::new(ParityForm::Part32);
-        let drive = host.open();
-        host.write(&drive, 0..BLOCKS);
-        host.tasks.run(drive.close()).expect("close");
+        let mut host = Host::filled(ParityForm::Part32);
         let groups = u64::from(host.shape().groups());
         let segments = host.segments();
         let drive = host.open();

@@ -225,6 +225,35 @@ fn a_flush_at_the_end_of_a_segment_is_vouched_for() {
     assert!(ends_there > 0, "no pack ended there");
 }
 
+/// A head's packs fill the room of its segment when the server is killed. What cannot be read behind them is
+/// parity, where the log does not go on.
+#[test]
+fn parity_behind_the_end_of_the_log_need_not_be_readable() {
+    let mut host = Host::new(ParityForm::Part32);
+    let drive = host.open();
+    let image = Image::of_any(&host.media);
+    let room = host.shape().room_bytes();
+    host.write(&drive, 0..20);
+    // A page for each of these.
+    let tiny = BLOCKS * BLOCK;
+    let full = (0..=255).find_map(|value| {
+        host.tasks.run(drive.write(tiny, &[value; 5], true)).expect("write");
+        let headers = image.packs().into_iter().map(|(_, header)| header);
+        let newest = headers.max_by_key(|header| header.sequence);
+        newest.filter(|header| header.offset + header.len == room).map(|header| (header, value))
+    });
+    let (full, value) = full.expect("no pack ends there");
+    drop(drive);
+    let start = host.geometry.segment_offset(full.segment);
+    let parity = start + u64::from(room)..start + u64::from(host.geometry.segment_bytes);
+    host.media.lost.lock().push(parity);
+    let drive = host.open();
+    host.assert_whole(&drive);
+    let mut bytes = [0; 5];
+    host.tasks.run(drive.read(tiny, &mut bytes)).expect("read");
+    assert_eq!(bytes, [value; 5]);
+}
+
 /// Neither copy of an index is left: what is lost counts all the same.
 #[test]
 fn what_is_lost_with_both_indexes_counts() {

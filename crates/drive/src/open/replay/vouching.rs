@@ -96,7 +96,10 @@ impl<M: Media> Reader<'_, M> {
         let mut best = None;
         let mut places = Vec::new();
         for (i, cursor) in self.cursors.iter().enumerate() {
-            places.push((i, cursor.current, cursor.offset, Ground::Log));
+            // Behind its packs there is parity, and no place for one.
+            if cursor.offset < cursor.room {
+                places.push((i, cursor.current, cursor.offset, Ground::Log));
+            }
             places.extend(cursor.promised.iter().map(|promised| (i, *promised, 0, Ground::Log)));
         }
         if self.vouched_behind(checkpoint, missing, seek, &mut best).await {

@@ -61,6 +61,25 @@ struct Work {
     members: Vec<(u32, u32)>,
 }
 
+/// Pages that were read together.
+struct Window {
+    from: u32,
+    /// `None` if that failed.
+    buf: Option<IoBuf>,
+}
+
+/// Divides pages into windows: returns the first and the last page of each.
+fn windows(sums: &BTreeMap<u32, u32>) -> Vec<(u32, u32)> {
+    let mut windows: Vec<(u32, u32)> = Vec::new();
+    for page in sums.keys() {
+        match windows.last_mut() {
+            Some((from, last)) if *page < *from + WINDOW_PAGES => *last = *page,
+            _ => windows.push((*page, *page)),
+        }
+    }
+    windows
+}
+
 impl<M> Clone for Of<'_, M> {
     fn clone(&self) -> Self {
         *self
@@ -188,26 +207,37 @@ impl<M: Media> Cover<'_, M> {
         sums: &BTreeMap<u32, u32>,
         mut each: impl FnMut(u32, Option<&[u8]>),
     ) {
-        let mut rest = sums.keys().copied().peekable();
-        while let Some(from) = rest.peek().copied() {
-            let mut last = from;
-            while let Some(page) = rest.next_if(|page| *page < from + WINDOW_PAGES) {
-                last = page;
-            }
-            let len = (last + 1 - from) as usize * PAGE_BYTES;
-            let at = self.position() + u64::from(from * PAGE);
-            let (window, read) = self.of.media.read(at, IoBuf::pooled(len)).await;
-            self.of.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        for (from, last) in windows(sums) {
+            let window = self.read_window(from, last).await;
             for (page, expected) in sums.range(from..=last) {
                 let mut alone = vec![0; PAGE_BYTES];
-                let begin = (page - from) as usize * PAGE_BYTES;
-                let bytes = match read.is_ok() && !self.made.contains_key(page) {
-                    true => Some(&window[begin..begin + PAGE_BYTES]),
-                    false => self.read_page(*page, &mut alone).await.then_some(&alone[..]),
-                };
-                each(*page, bytes.filter(|bytes| crc32c::crc32c(bytes) == *expected));
+                each(*page, self.page_of(&window, *page, *expected, &mut alone).await);
             }
         }
+    }
+
+    async fn read_window(&self, from: u32, last: u32) -> Window {
+        let len = (last + 1 - from) as usize * PAGE_BYTES;
+        let at = self.position() + u64::from(from * PAGE);
+        let (buf, read) = self.of.media.read(at, IoBuf::pooled(len)).await;
+        self.of.read_bytes.fetch_add(len as u64, Ordering::Relaxed);
+        Window { from, buf: read.is_ok().then_some(buf) }
+    }
+
+    /// Returns a page of a window, if it has this checksum. If the window could not be read, reads it alone.
+    async fn page_of<'b>(
+        &self,
+        window: &'b Window,
+        page: u32,
+        expected: u32,
+        alone: &'b mut [u8],
+    ) -> Option<&'b [u8]> {
+        let begin = (page - window.from) as usize * PAGE_BYTES;
+        let bytes = match &window.buf {
+            Some(buf) if !self.made.contains_key(&page) => &buf[begin..begin + PAGE_BYTES],
+            _ => self.read_page(page, alone).await.then_some(&*alone)?,
+        };
+        (crc32c::crc32c(bytes) == expected).then_some(bytes)
     }
 
     fn position(&self) -> u64 {
@@ -319,18 +349,23 @@ impl<M: Media> Cover<'_, M> {
             works.into_iter().map(|work| (shape.group_of(work.bad), work)).collect();
         let members = works.values().flat_map(|work| work.members.iter().copied());
         let sums: BTreeMap<u32, u32> = members.collect();
-        let each = |page, bytes: Option<&[u8]>| {
-            let group = shape.group_of(page);
-            match bytes {
-                Some(bytes) => {
-                    if let Some(work) = works.get_mut(&group) {
-                        xor(&mut work.sum, bytes);
-                    }
-                }
-                None => _ = works.remove(&group),
+        for (from, last) in windows(&sums) {
+            let is_wanted = |page: &u32| works.contains_key(&shape.group_of(*page));
+            if !sums.range(from..=last).any(|(page, _)| is_wanted(page)) {
+                continue;
             }
-        };
-        self.read_pages(&sums, each).await;
+            let window = self.read_window(from, last).await;
+            for (page, expected) in sums.range(from..=last) {
+                let group = shape.group_of(*page);
+                // What is lost is not read on: a disk may take seconds to fail.
+                let Some(work) = works.get_mut(&group) else { continue };
+                let mut alone = vec![0; PAGE_BYTES];
+                match self.page_of(&window, *page, *expected, &mut alone).await {
+                    Some(bytes) => xor(&mut work.sum, bytes),
+                    None => _ = works.remove(&group),
+                }
+            }
+        }
         works.into_values().collect()
     }
 }

@@ -43,6 +43,7 @@ pub struct Faulty {
     pub hold_reads: AtomicBool,
     /// Writes that touch one of these ranges wait.
     pub held: Mutex<Vec<Range<u64>>>,
+    pub failed_reads: AtomicU64,
     pub writes: AtomicU64,
     pub syncs: AtomicU64,
     pub discards: AtomicU64,
@@ -68,6 +69,7 @@ impl Faulty {
             hold_syncs: AtomicBool::new(false),
             hold_reads: AtomicBool::new(false),
             held: Mutex::default(),
+            failed_reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
             discards: AtomicU64::new(0),
@@ -139,7 +141,10 @@ impl Media for Faulty {
         };
         match fails(&self.fail_reads).and_then(|()| readable()).and_then(|()| by_turns(&self.flaky, offset)) {
             Ok(()) => self.memory.read(offset, buf).await,
-            Err(error) => (buf, Err(error)),
+            Err(error) => {
+                self.failed_reads.fetch_add(1, SeqCst);
+                (buf, Err(error))
+            }
         }
     }
 

@@ -293,6 +293,25 @@ fn pages_count_once() {
     }
 }
 
+/// All pages of a segment but its parity are lost. For a record, one page of each of its groups is asked for
+/// beside its own: a disk may take seconds for each that fails.
+#[test]
+fn what_is_lost_is_not_read_on() {
+    let mut host = Host::filled(ParityForm::Part32);
+    let (segment, index) = host.segments().swap_remove(2);
+    let start = host.geometry.segment_offset(segment);
+    let drive = host.open();
+    host.media.lost.lock().push(start..start + u64::from(index.end()) * PAGE);
+    let asked = || host.media.failed_reads.load(SeqCst);
+    let mut most = 0;
+    for block in 0..BLOCKS {
+        let (before, mut bytes) = (asked(), vec![0; BLOCK as usize]);
+        let _ = host.tasks.run(drive.read(block * BLOCK, &mut bytes));
+        most = most.max(asked() - before);
+    }
+    assert!((1..20).contains(&most), "{most}");
+}
+
 /// A full drive: what lost pages is moved to where it has a spare, because that frees as much as it takes.
 #[test]
 fn a_full_drive_moves_what_lost_pages() {

@@ -6,8 +6,8 @@
 #   --smoke   one OSD, a minute: what `make test` runs
 #
 # KEEP=1 leaves the cluster for a look after a failure. SEED: of the bits that are flipped. STAGES: only these, of
-# ways_to_protect taken_back_by_hand full_and_deleted full_and_protected full_and_not_protected kills a_lost_drive flipped_bits stopped_and_started;
-# the three about what is still there after faults need `kills` before them. PATIENCE: all limits of time are multiplied by it [3].
+# ways_to_protect taken_back_by_hand full_and_deleted full_and_protected full_and_not_protected kills a_lost_drive mended_bits flipped_bits
+# stopped_and_started; the four about what is still there after faults need `kills` before them. PATIENCE: all limits of time are multiplied by it [3].
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 . "$here/lab/worker.sh"
@@ -125,7 +125,7 @@ else
     basics 6 --image 512M --size 512M --serve '--throttle-at 70 --throttle-floor 1M' || exit 1
     check "the pool with one copy is removed" without_one_copy
     objects
-    for stage in ${STAGES:-ways_to_protect taken_back_by_hand full_and_deleted full_and_protected full_and_not_protected kills a_lost_drive flipped_bits stopped_and_started}; do
+    for stage in ${STAGES:-ways_to_protect taken_back_by_hand full_and_deleted full_and_protected full_and_not_protected kills a_lost_drive mended_bits flipped_bits stopped_and_started}; do
         "$stage"
     done
 fi

@@ -114,16 +114,56 @@ repaired_and_scrubbed() {
     return 1
 }
 
+drive_status() { "$PUMICE" status --json "$LAB_DIR/drives/osd.$1" | jq -e ".drives[0]$2"; }
+# What a killed server left without parity has been read again.
+is_covered() { drive_status "$1" '.parity.segments_uncovered_count == 0'; }
+segment_bytes() { drive_status "$1" .segment_bytes; }
+# How far the next page is that has the same parity as one.
+group_bytes() { drive_status "$1" ' | (.segment_bytes / 4096 / 32 - 1) * 4096'; }
+# Flips bits of the drive of an OSD that is stopped: osd_bits OSD COUNT [ARGUMENTS]
+osd_bits() {
+    # Not where the drive keeps its own tables, of which it has more copies.
+    /usr/bin/python3 -B "$here/lab/flip_bits.py" "$LAB_DIR/drives/osd.$1" "$2" "$seed" --from $((32 << 20)) "${@:3}" >"$work/flipped"
+}
+# Stops an OSD. Nothing of its drive is in memory then.
+stopped_with_nothing_in_memory() {
+    # RocksDB's log would be hit first, and then the OSD cannot start.
+    ceph tell "osd.$1" compact >/dev/null
+    local server
+    server=$(attachment "$1" '.server_pid // empty') && [ -n "$server" ] || return 1
+    lab osd stop "$1" && lab drive kill "$1" && within 30 has_another_server "$1" "$server" && within 60 is_covered "$1"
+}
+
+# Within what parity covers: Ceph does not notice.
+mended_bits() {
+    local osd
+    osd=$(osds_of | sed -n 2p)
+    check "osd.$osd is stopped; all of its drive has parity" stopped_with_nothing_in_memory "$osd"
+    check "40 bits of osd.$osd's drive are flipped" osd_bits "$osd" 40 --spread "$(segment_bytes "$osd")"
+    check "osd.$osd starts" osd_runs "$osd"
+    check "a deep scrub finds nothing" finds_nothing
+    check "the drive has mended pages" drive_status "$osd" '.parity.repaired_pages_count > 0'
+    echo "        mended pages: $(drive_status "$osd" .parity.repaired_pages_count)"
+    check "the drive has lost none" drive_status "$osd" '.parity.lost_pages_count == 0'
+    check "a scrub of the drive mends the rest" timeout 200 "$PUMICE" check --deep --rate 1G "$LAB_DIR/drives/osd.$osd"
+    check "PUMICE_CORRUPT is not raised" cleared PUMICE_CORRUPT
+    check "RBD: every acknowledged byte is there" still_there
+    check "RGW: the hashes are right" s3 check
+    check "HEALTH_OK" within 120 is_healthy
+}
+osd_runs() { lab osd start "$1" && within 60 all_running; }
+finds_nothing() {
+    local bad
+    deep_scrub && bad=$(inconsistent) && [ -z "$bad" ]
+}
+
+# Beyond that, as two pages with the same parity are hit: Ceph repairs.
 flipped_bits() {
     local osd
     osd=$(osds_of | sed -n 2p)
-    # RocksDB's log would be hit first, and then the OSD cannot start.
-    ceph tell "osd.$osd" compact >/dev/null
-    # Not where the drive keeps its own tables, of which it has two copies.
-    /usr/bin/python3 -B "$here/lab/flip_bits.py" "$LAB_DIR/drives/osd.$osd" 40 "$seed" $((32 << 20)) >"$work/flipped"
-    # What is in the memory of either would hide it.
-    lab osd stop "$osd" && lab drive kill "$osd" || failures=$((failures + 1))
-    check "40 bits of osd.$osd's drive are flipped; it starts, or is built anew" started_or_rebuilt "$osd"
+    check "osd.$osd is stopped" stopped_with_nothing_in_memory "$osd"
+    check "40 times two bits of osd.$osd's drive are flipped" osd_bits "$osd" 40 --pair "$(group_bytes "$osd")"
+    check "osd.$osd starts, or is built anew" started_or_rebuilt "$osd"
     check "a deep scrub" deep_scrub
     echo "        inconsistent placement groups: $(inconsistent | wc -l)"
     if [ ! -e "$work/rebuilt" ]; then check "PUMICE_CORRUPT is raised" within 30 raised PUMICE_CORRUPT; fi
@@ -136,9 +176,7 @@ flipped_bits() {
     check "HEALTH_OK" within 120 is_healthy
 }
 started_or_rebuilt() {
-    if lab osd start "$1" && within 60 all_running; then
-        return
-    fi
+    if osd_runs "$1"; then return; fi
     touch "$work/rebuilt"
     rebuilt "$1"
 }

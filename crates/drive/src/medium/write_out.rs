@@ -38,6 +38,14 @@ impl<M: Media> Shared<M> {
     }
 
     async fn write_pack(self: Arc<Self>, pack: SealedPack, again: bool) {
+        let id = FillingId { segment: pack.segment, generation: pack.generation };
+        let shape = ParityShape::new(self.segment_bytes, pack.parity);
+        if let Some(shape) = shape {
+            self.accumulators.begin(id, shape, pack.offset, &pack.buf);
+            if self.planted.has(PlantedBug::PackAddedTwice) {
+                self.accumulators.begin(id, shape, pack.offset, &pack.buf);
+            }
+        }
         let result = self.media.write(pack.position, pack.buf.clone()).await;
         tracing::debug!(
             sequence = pack.sequence,
@@ -49,16 +57,8 @@ impl<M: Media> Shared<M> {
             "pack written"
         );
         // Before the copy in memory goes.
-        if result.is_ok()
-            && let Some(shape) = self.parity_shape(&pack)
-        {
-            let id = FillingId { segment: pack.segment, generation: pack.generation };
-            if self.planted.has(PlantedBug::PackAddedTwice) {
-                self.accumulators.add(id, shape, pack.offset, &pack.buf);
-            }
-            if self.accumulators.add(id, shape, pack.offset, &pack.buf) {
-                self.write_parity_in_background();
-            }
+        if shape.is_some() && self.accumulators.finish(id, pack.offset, result.is_ok()) {
+            self.write_parity_in_background();
         }
         let (due, has_closed) = {
             let mut core = self.core();
@@ -91,10 +91,6 @@ impl<M: Media> Shared<M> {
         if let Some(mark) = due {
             self.sync_in_background(mark);
         }
-    }
-
-    fn parity_shape(&self, pack: &SealedPack) -> Option<ParityShape> {
-        ParityShape::new(self.segment_bytes, pack.parity)
     }
 
     /// Writes outside the log, one at a time and each to completion, even if the request that needs it is

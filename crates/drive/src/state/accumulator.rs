@@ -1,6 +1,8 @@
 //! Parity of a filling while it is written: it adds up pack by pack, in any order, outside the drive's lock.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::iter;
+use std::ops::Range;
 use std::sync::Arc;
 
 use layout::parity::parity_mask;
@@ -9,8 +11,12 @@ use media::IoBuf;
 
 use crate::sync::Mutex;
 
-/// Parity is written in pieces of this size: a flush that comes meanwhile waits for one of them at most.
+/// Parity is written in pieces of about this size: a flush that comes meanwhile waits for one at most.
 const PIECE_BYTES: usize = 128 << 10;
+
+const PAGE: u32 = PAGE_BYTES as u32;
+/// Bytes of a parity page that are masked.
+const MASKED_BYTES: usize = size_of::<u32>();
 
 /// Complete fillings that wait for their parity to be written, at most, and their memory.
 const WAITING_MAX: usize = 32;
@@ -38,14 +44,26 @@ pub(crate) struct Accumulator {
     id: FillingId,
     shape: ParityShape,
     /// XOR of the pages of each group, one after the other.
-    groups: Vec<u8>,
-    /// Checksums by page; `None`: it was not added.
+    groups: IoBuf,
+    /// Which of them have pages. The others hold anything.
+    begun: Vec<bool>,
+    /// Packs that are being written, by their first page. They are in the groups already: before a pack is
+    /// written it is in the processor's cache, and later it is not.
+    pending: BTreeMap<u32, Pending>,
+    /// Checksums by page; `None`: it was not written.
     sums: Vec<Option<u32>>,
-    added: u32,
+    written: u32,
     /// Pages of the filling and its last pack, once that is known.
     end: Option<(u32, u64)>,
     /// Pieces of its parity that were written.
     pub(crate) written_pieces: usize,
+}
+
+/// A pack that is being written.
+struct Pending {
+    buf: Arc<IoBuf>,
+    /// Checksums of its pages.
+    sums: Vec<u32>,
 }
 
 impl Accumulator {
@@ -53,9 +71,11 @@ impl Accumulator {
         Accumulator {
             id,
             shape,
-            groups: vec![0; shape.groups() as usize * PAGE_BYTES],
+            groups: IoBuf::pooled(shape.groups() as usize * PAGE_BYTES),
+            begun: vec![false; shape.groups() as usize],
+            pending: BTreeMap::new(),
             sums: vec![None; shape.room_pages() as usize],
-            added: 0,
+            written: 0,
             end: None,
             written_pieces: 0,
         }
@@ -67,42 +87,91 @@ impl Accumulator {
 
     /// Adds whole pages at an offset, which were written. Each is added once.
     pub(crate) fn add(&mut self, offset: u32, bytes: &[u8]) {
-        let first = offset as usize / PAGE_BYTES;
-        for (page, bytes) in (first..).zip(bytes.chunks_exact(PAGE_BYTES)) {
-            let before = self.sums[page].replace(crc32c::crc32c(bytes));
+        let sums = self.add_to_groups(offset, bytes);
+        self.take(offset, sums);
+    }
+
+    /// Adds a pack that is about to be written.
+    fn begin(&mut self, offset: u32, buf: Arc<IoBuf>) {
+        let sums = self.add_to_groups(offset, &buf);
+        let before = self.pending.insert(offset / PAGE, Pending { buf, sums });
+        assert!(before.is_none(), "a pack at {offset} of {:?} is written twice at a time", self.id);
+    }
+
+    /// Writing it came to an end. Returns whether it was the last of a complete filling.
+    fn finish(&mut self, offset: u32, is_written: bool) -> bool {
+        let Some(Pending { buf, sums }) = self.pending.remove(&(offset / PAGE)) else { return false };
+        if is_written {
+            self.take(offset, sums);
+        } else {
+            // Adding it again takes it out.
+            self.add_to_groups(offset, &buf);
+        }
+        is_written && self.is_complete()
+    }
+
+    /// Returns the checksums of the pages.
+    fn add_to_groups(&mut self, offset: u32, bytes: &[u8]) -> Vec<u32> {
+        let pages = (offset / PAGE..).zip(bytes.chunks_exact(PAGE_BYTES));
+        let add = |(page, bytes): (u32, &[u8])| {
+            let group = self.shape.group_of(page) as usize;
+            let sum = &mut self.groups[group * PAGE_BYTES..(group + 1) * PAGE_BYTES];
+            match std::mem::replace(&mut self.begun[group], true) {
+                true => xor(sum, bytes),
+                false => sum.copy_from_slice(bytes),
+            }
+            crc32c::crc32c(bytes)
+        };
+        pages.map(add).collect()
+    }
+
+    fn take(&mut self, offset: u32, sums: Vec<u32>) {
+        for (page, sum) in (offset as usize / PAGE_BYTES..).zip(sums) {
+            let before = self.sums[page].replace(sum);
             assert!(before.is_none(), "page {page} of {:?} was added twice", self.id);
-            let at = self.shape.group_of(page as u32) as usize * PAGE_BYTES;
-            xor(&mut self.groups[at..at + PAGE_BYTES], bytes);
-            self.added += 1;
+            self.written += 1;
         }
     }
 
     /// Memory that it takes.
     fn bytes(&self) -> usize {
-        self.groups.len() + std::mem::size_of_val(&self.sums[..])
+        self.groups.capacity() + std::mem::size_of_val(&self.sums[..])
     }
 
     /// Nothing is added behind these pages any more.
     pub(crate) fn close(&mut self, end: u32, last_sequence: u64) {
-        self.end = Some((end / PAGE_BYTES as u32, last_sequence));
+        self.end = Some((end / PAGE, last_sequence));
     }
 
-    /// Returns whether all of its pages were added.
+    /// Returns whether all of its pages were written.
     pub(crate) fn is_complete(&self) -> bool {
-        self.end.is_some_and(|(end, _)| end == self.added)
+        self.end.is_some_and(|(end, _)| end == self.written)
     }
 
-    /// The checksum of a page; `None` if it was not added.
+    /// The checksum of a page; `None` if it was not written.
     pub(crate) fn sum(&self, page: u32) -> Option<u32> {
         self.sums.get(page as usize).copied().flatten()
     }
 
-    /// The XOR of the added members of a group, and these members with their checksums.
+    /// The XOR of the members of a group that were written, and these members with their checksums.
     pub(crate) fn group(&self, group: u32) -> (Vec<u8>, Vec<(u32, u32)>) {
-        let at = group as usize * PAGE_BYTES;
         let members = self.shape.members(group, self.shape.room_pages());
         let members = members.filter_map(|page| self.sum(page).map(|sum| (page, sum)));
-        (self.groups[at..at + PAGE_BYTES].to_vec(), members.collect())
+        let mut sum = match self.begun[group as usize] {
+            true => self.parity(group).to_vec(),
+            false => vec![0; PAGE_BYTES],
+        };
+        for (first, pack) in &self.pending {
+            let pages = (*first..).zip(pack.buf.chunks_exact(PAGE_BYTES));
+            let of_group = pages.filter(|(page, _)| self.shape.group_of(*page) == group);
+            of_group.for_each(|(_, bytes)| xor(&mut sum, bytes));
+        }
+        (sum, members.collect())
+    }
+
+    fn parity(&self, group: u32) -> &[u8] {
+        let at = group as usize * PAGE_BYTES;
+        &self.groups[at..at + PAGE_BYTES]
     }
 
     /// What is to be written for a complete filling: pieces, with their offsets in the segment.
@@ -111,37 +180,57 @@ impl Accumulator {
             unreachable!("parity of {:?} is written before it is complete", self.id)
         };
         let FillingId { segment, generation } = self.id;
-        let mut parity: Vec<(u32, IoBuf)> = Vec::new();
-        let mut sums = Vec::new();
-        for group in 0..self.shape.groups_used(end) {
-            let offset = self.shape.parity_offset(group);
-            let at = group as usize * PAGE_BYTES;
-            let mut page = IoBuf::zeroed(PAGE_BYTES);
-            page.copy_from_slice(&self.groups[at..at + PAGE_BYTES]);
-            mask(&mut page, parity_mask(tag, segment, generation, offset));
-            sums.push(crc32c::crc32c(&page));
-            parity.push((offset, page));
-        }
+        let shape = &self.shape;
+        let used = shape.groups_used(end);
+        let mask_of = |group| parity_mask(tag, segment, generation, shape.parity_offset(group));
+        let stored_sum = |group| {
+            let (first, rest) = self.parity(group).split_at(MASKED_BYTES);
+            let mut masked = [0; MASKED_BYTES];
+            masked.copy_from_slice(first);
+            mask(&mut masked, mask_of(group));
+            crc32c::crc32c_append(crc32c::crc32c(&masked), rest)
+        };
         let pages = self.sums[..end as usize].iter().map(|sum| sum.unwrap_or_default()).collect();
-        let list = ParityIndex { log_id, segment, generation, last_sequence, pages, parity: sums };
-        let mut index = IoBuf::zeroed(self.shape.index_bytes());
-        list.encode(&self.shape, &mut index);
-        let [first, last] = self.shape.index_offsets();
-        let mut front = IoBuf::zeroed(index.len() + parity.len() * PAGE_BYTES);
-        front[..index.len()].copy_from_slice(&index);
-        for (offset, page) in &parity {
-            let at = (offset - first) as usize;
-            front[at..at + PAGE_BYTES].copy_from_slice(page);
-        }
+        let parity = (0..used).map(stored_sum).collect();
+        let list = ParityIndex { log_id, segment, generation, last_sequence, pages, parity };
+        let mut index = IoBuf::pooled(shape.index_bytes());
+        list.encode(shape, &mut index);
+
+        let [first, last] = shape.index_offsets();
+        let index_bytes = index.len() as u32;
+        let write_page = |offset: u32, to: &mut [u8]| {
+            let of_copy = |copy: u32| offset.checked_sub(copy).filter(|at| *at < index_bytes);
+            match of_copy(first).or_else(|| of_copy(last)) {
+                Some(at) => to.copy_from_slice(&index[at as usize..at as usize + PAGE_BYTES]),
+                None => {
+                    let group = (offset - first - index_bytes) / PAGE;
+                    to.copy_from_slice(self.parity(group));
+                    mask(to, mask_of(group));
+                }
+            }
+        };
+        let parity_end = first + index_bytes + used * PAGE;
+        // Pages of groups without members may lie before the last copy.
+        let back = (parity_end < last).then_some(last..last + index_bytes);
+        let front = first..if back.is_some() { parity_end } else { last + index_bytes };
         let mut pieces = Vec::new();
-        for (number, bytes) in front.chunks(PIECE_BYTES).enumerate() {
-            let mut piece = IoBuf::zeroed(bytes.len());
-            piece.copy_from_slice(bytes);
-            pieces.push((first + (number * PIECE_BYTES) as u32, piece));
+        for range in iter::once(front).chain(back).flat_map(divided) {
+            let mut piece = IoBuf::pooled(range.len());
+            for (offset, page) in range.clone().step_by(PAGE_BYTES).zip(piece.chunks_exact_mut(PAGE_BYTES)) {
+                write_page(offset, page);
+            }
+            pieces.push((range.start, piece));
         }
-        pieces.push((last, index));
         pieces
     }
+}
+
+/// Divides a range of whole pages into pieces of about the same size.
+fn divided(range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
+    let pages = range.len() / PAGE_BYTES;
+    let count = (range.len() / PIECE_BYTES).max(1);
+    let bytes = (pages.div_ceil(count) * PAGE_BYTES) as u32;
+    range.clone().step_by(bytes as usize).map(move |from| from..range.end.min(from + bytes))
 }
 
 /// Adds a page to another.
@@ -151,7 +240,7 @@ pub(crate) fn xor(to: &mut [u8], page: &[u8]) {
 
 /// Masks a parity page, or undoes that.
 pub(crate) fn mask(page: &mut [u8], mask: u32) {
-    xor(&mut page[..4], &mask.to_le_bytes());
+    xor(&mut page[..MASKED_BYTES], &mask.to_le_bytes());
 }
 
 /// The fillings of this run whose parity is not on the medium yet.
@@ -179,14 +268,15 @@ impl Inner {
 }
 
 impl Accumulators {
-    /// Adds a pack that was written. Returns whether that completes its filling.
-    pub(crate) fn add(&self, id: FillingId, shape: ParityShape, offset: u32, bytes: &[u8]) -> bool {
-        let accumulator = self.of(id, shape);
-        let is_complete = {
-            let mut accumulator = accumulator.lock();
-            accumulator.add(offset, bytes);
-            accumulator.is_complete()
-        };
+    /// Adds a pack that is about to be written. It counts once [`finish`](Self::finish) says that it was.
+    pub(crate) fn begin(&self, id: FillingId, shape: ParityShape, offset: u32, buf: &Arc<IoBuf>) {
+        self.of(id, shape).lock().begin(offset, buf.clone());
+    }
+
+    /// Writing a pack came to an end. Returns whether that completes its filling.
+    pub(crate) fn finish(&self, id: FillingId, offset: u32, is_written: bool) -> bool {
+        let Some(accumulator) = self.get(id) else { return false };
+        let is_complete = accumulator.lock().finish(offset, is_written);
         if is_complete {
             self.0.lock().complete.push_back(id);
         }
@@ -297,5 +387,43 @@ mod tests {
                 assert!(all.complete_count() >= 1);
             }
         }
+    }
+
+    /// A pack that is being written is no member yet, and one that failed is none.
+    #[test]
+    fn packs_are_members_once_they_are_written() {
+        let shape = ParityShape::new(1 << 20, ParityForm::Part32).expect("a shape");
+        let mut made = Accumulator::new(FillingId { segment: 0, generation: 1 }, shape);
+        let of = |value: u8| {
+            let mut buf = IoBuf::pooled(PAGE_BYTES);
+            buf.fill(value);
+            Arc::new(buf)
+        };
+        // All in one group.
+        let [first, second, third] = [0, 1, 2].map(|number| number * shape.groups() * PAGE);
+        let found = |made: &Accumulator| {
+            let (sum, members) = made.group(0);
+            assert!(sum.iter().all(|byte| *byte == sum[0]), "{sum:?}");
+            (sum[0], members.len())
+        };
+        made.begin(first, of(1));
+        assert_eq!(found(&made), (0, 0));
+        made.finish(first, true);
+        made.begin(second, of(2));
+        made.begin(third, of(4));
+        assert_eq!(found(&made), (1, 1));
+        made.finish(third, false);
+        assert_eq!(found(&made), (1, 1));
+        made.finish(second, true);
+        assert_eq!(found(&made), (3, 2));
+        assert_eq!(made.sum(third / PAGE), None);
+        made.close(third + PAGE, 1);
+        made.begin(third, of(4));
+        assert!(!made.finish(third, false));
+        made.begin(third, of(4));
+        assert_eq!(found(&made), (3, 2));
+        made.finish(third, true);
+        assert_eq!(found(&made), (7, 3));
+        assert_eq!(made.sum(third / PAGE), Some(crc32c::crc32c(&of(4))));
     }
 }

@@ -76,6 +76,8 @@ impl<M: Media> Drive<M> {
         let mut report = CheckReport { deep, ..CheckReport::default() };
         let mut faults = Faults::default();
         let geometry = shared.superblock().geometry;
+        // Pages that could not be made again when they were last asked for.
+        shared.core().parity.repairs.ask_again();
         copies::examine(&*shared.media, &mut report, &mut faults).await;
         if let Some(fault) = self.damage_in_log(deep) {
             faults.push(fault);

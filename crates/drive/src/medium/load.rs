@@ -202,6 +202,11 @@ impl<M: Media> Shared<M> {
                     decoded = decode(&buf, at);
                 }
                 if decoded.is_err() {
+                    // Not for good, as a node that is damaged would be given up.
+                    if let Some(error) = self.lacking_reads(position, len) {
+                        Self::count(&self.read_errors, 1);
+                        return Err(error);
+                    }
                     Self::count(&self.corrupt_records, 1);
                 }
                 decoded?

@@ -14,11 +14,13 @@ use std::sync::Arc;
 use layout::{Entry, PAGE_BYTES, ParityShape};
 use media::{IoBuf, Media};
 
+use crate::error::Error;
 use crate::medium::cover::{Cover, Of};
 use crate::medium::load::pages_around;
 use crate::shared::Shared;
 use crate::state::accumulator::FillingId;
 use crate::state::parity::Then;
+use crate::sync::{AtomicU64, Ordering};
 use crate::wait::wait_until;
 
 const PAGE: u32 = PAGE_BYTES as u32;
@@ -106,10 +108,18 @@ impl<M: Media> Shared<M> {
         };
         let _turn = self.turn(id.segment).await;
         let log_id = self.core().superblock.log_id();
-        let cover = self.cover_of(id, &log_id).await?;
+        let unread = AtomicU64::new(0);
+        let cover = self.cover_of(id, &log_id, &unread).await;
+        {
+            let mut core = self.core();
+            core.mark_unchanged();
+            let lacks = cover.is_none() && unread.load(Ordering::Relaxed) > 0;
+            core.parity.repairs.list_lacks_reads(id, lacks);
+        }
+        let cover = cover?;
         let mut buf = IoBuf::zeroed((end - start) as usize);
         let (mut bad, mut remembered) = (Vec::new(), Vec::new());
-        let mut failed_reads = 0;
+        let (mut failed_reads, mut is_unread) = (0, false);
         for (page, bytes) in (first..).zip(buf.chunks_exact_mut(PAGE_BYTES)) {
             if let Some(made) = self.repairs_made(id, page) {
                 remembered.push(page);
@@ -135,7 +145,10 @@ impl<M: Media> Shared<M> {
             }
             match cover.sum(page) {
                 Some(expected) if read && crc32c::crc32c(bytes) == expected => {}
-                Some(_) => bad.push(page),
+                Some(_) => {
+                    bad.push(page);
+                    is_unread |= !read;
+                }
                 None if read => {}
                 // Behind the last pack of a complete filling: it is only read over.
                 None if cover.last_sequence().is_some() => {}
@@ -154,8 +167,11 @@ impl<M: Media> Shared<M> {
             return (!remembered.is_empty() || have.is_none()).then_some((buf, true));
         }
         let due: Vec<u32> = bad.iter().copied().filter(|page| !self.is_lost(id, *page)).collect();
+        let before = unread.load(Ordering::Relaxed);
         let made = cover.make_again(&due).await;
-        if !self.keep_made(id, &cover, &due, &made, then) {
+        // Of pages with the same parity, perhaps.
+        let lacks_reads = is_unread || unread.load(Ordering::Relaxed) > before;
+        if !self.keep_made(id, &cover, (&due, &made), lacks_reads, then) {
             return None;
         }
         let (made_count, lost_count) = (made.len(), bad.len() - made.len());
@@ -182,8 +198,8 @@ impl<M: Media> Shared<M> {
         &self,
         id: FillingId,
         cover: &Cover<'_, M>,
-        tried: &[u32],
-        made: &BTreeMap<u32, Vec<u8>>,
+        (tried, made): (&[u32], &BTreeMap<u32, Vec<u8>>),
+        lacks_reads: bool,
         then: Then,
     ) -> bool {
         let mut core = self.core();
@@ -203,7 +219,7 @@ impl<M: Media> Shared<M> {
                     core.parity.repairs.keep(id, *page, bytes);
                     core.parity.last_repaired = Some(place(*page));
                 }
-                None => core.parity.repairs.failed(id, *page, now),
+                None => core.parity.repairs.failed(id, *page, now, lacks_reads),
             }
         }
         if !made.is_empty() {
@@ -233,6 +249,22 @@ impl<M: Media> Shared<M> {
             }
         }
         core.mark_unchanged();
+    }
+
+    /// Something at a place is not as it was written. Returns the error instead, if parity could make it again
+    /// as soon as other pages can be read: a disk reads them now and then.
+    pub(crate) fn lacking_reads(&self, start: u64, len: usize) -> Option<Error> {
+        let (start, end) = pages_around(start, len);
+        let mut core = self.core();
+        core.mark_unchanged();
+        let (segment, offset) = core.geometry().locate(start)?;
+        let id = FillingId { segment, generation: core.segments.get(segment).generation() };
+        let first = offset / PAGE;
+        let pages = first..first + ((end - start) / u64::from(PAGE)) as u32;
+        core.parity.repairs.lacks_reads(id, pages).then(|| {
+            let what = "is not as it was written, and what parity needs to make it again cannot be read now";
+            Error::Io(format!("the page at byte {start:#x} of the backing {what}"))
+        })
     }
 
     /// Returns whether a page is known to be lost, and not due to be tried again.
@@ -265,10 +297,17 @@ impl<M: Media> Shared<M> {
         Of { media, geometry, log_id, tag, read_bytes, failed_reads: None, planted: self.planted }
     }
 
-    async fn cover_of<'a>(&'a self, id: FillingId, log_id: &'a [u8; 16]) -> Option<Cover<'a, M>> {
+    /// `unread`: counts pages that cannot be read.
+    async fn cover_of<'a>(
+        &'a self,
+        id: FillingId,
+        log_id: &'a [u8; 16],
+        unread: &'a AtomicU64,
+    ) -> Option<Cover<'a, M>> {
+        let of = Of { failed_reads: Some(unread), ..self.of(log_id) };
         if let Some(accumulator) = self.accumulators.get(id) {
             let made = self.core().parity.repairs.all_made(id);
-            return Some(self.of(log_id).in_memory(id, accumulator).with_made(made));
+            return Some(of.in_memory(id, accumulator).with_made(made));
         }
         let (form, last, index, made) = {
             let core = self.core();
@@ -276,8 +315,8 @@ impl<M: Media> Shared<M> {
             (row.parity(), row.last_sequence(), repairs.index(id), repairs.all_made(id))
         };
         let cover = match index.zip(ParityShape::new(self.segment_bytes, form)) {
-            Some((index, shape)) => self.of(log_id).listed(id, shape, index),
-            None => self.of(log_id).on_medium(id, Some(form), Some(last)).await?,
+            Some((index, shape)) => of.listed(id, shape, index),
+            None => of.on_medium(id, Some(form), Some(last)).await?,
         };
         Some(cover.with_made(made))
     }

@@ -42,9 +42,6 @@ impl<M: Media> Shared<M> {
         let shape = ParityShape::new(self.segment_bytes, pack.parity);
         if let Some(shape) = shape {
             self.accumulators.begin(id, shape, pack.offset, &pack.buf);
-            if self.planted.has(PlantedBug::PackAddedTwice) {
-                self.accumulators.begin(id, shape, pack.offset, &pack.buf);
-            }
         }
         let result = self.media.write(pack.position, pack.buf.clone()).await;
         tracing::debug!(
@@ -57,6 +54,9 @@ impl<M: Media> Shared<M> {
             "pack written"
         );
         // Before the copy in memory goes.
+        if self.planted.has(PlantedBug::PackAddedTwice) {
+            self.accumulators.add_again(id, pack.offset, &pack.buf);
+        }
         if shape.is_some() && self.accumulators.finish(id, pack.offset, result.is_ok()) {
             self.write_parity_in_background();
         }

@@ -174,6 +174,16 @@ struct Cursor {
     remade: Vec<u32>,
 }
 
+impl Cursor {
+    /// Where its next pack may begin: segments and offsets. Behind the room of the current segment there is
+    /// parity.
+    fn places(&self) -> Vec<(NextSegment, u32)> {
+        let current = (self.offset < self.room).then_some((self.current, self.offset));
+        let promised = self.promised.iter().map(|promised| (*promised, 0));
+        current.into_iter().chain(promised).filter(|(segment, _)| segment.is_some()).collect()
+    }
+}
+
 /// Reads the log after checkpoints.
 pub(crate) struct Reader<'a, M> {
     media: &'a M,
@@ -342,10 +352,7 @@ impl<'a, M: Media> Reader<'a, M> {
     fn ends(&self) -> Vec<(u32, u32)> {
         let mut ends = Vec::new();
         for cursor in &self.cursors {
-            if cursor.current.is_some() && cursor.offset < cursor.room {
-                ends.push((cursor.current.segment, cursor.offset));
-            }
-            ends.extend(cursor.promised.iter().map(|next| (next.segment, 0)));
+            ends.extend(cursor.places().into_iter().map(|(segment, offset)| (segment.segment, offset)));
         }
         ends.retain(|(segment, _)| *segment < self.geometry.segments());
         ends

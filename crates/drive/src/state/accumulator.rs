@@ -228,7 +228,7 @@ impl Accumulator {
 /// Divides a range of whole pages into pieces of about the same size.
 fn divided(range: Range<u32>) -> impl Iterator<Item = Range<u32>> {
     let pages = range.len() / PAGE_BYTES;
-    let count = (range.len() / PIECE_BYTES).max(1);
+    let count = ((range.len() + PIECE_BYTES / 2) / PIECE_BYTES).max(1);
     let bytes = (pages.div_ceil(count) * PAGE_BYTES) as u32;
     range.clone().step_by(bytes as usize).map(move |from| from..range.end.min(from + bytes))
 }
@@ -271,6 +271,13 @@ impl Accumulators {
     /// Adds a pack that is about to be written. It counts once [`finish`](Self::finish) says that it was.
     pub(crate) fn begin(&self, id: FillingId, shape: ParityShape, offset: u32, buf: &Arc<IoBuf>) {
         self.of(id, shape).lock().begin(offset, buf.clone());
+    }
+
+    /// The planted mistake: a pack is added twice.
+    pub(crate) fn add_again(&self, id: FillingId, offset: u32, bytes: &[u8]) {
+        if let Some(accumulator) = self.get(id) {
+            accumulator.lock().add_to_groups(offset, bytes);
+        }
     }
 
     /// Writing a pack came to an end. Returns whether that completes its filling.
@@ -389,16 +396,19 @@ mod tests {
         }
     }
 
+    fn page(value: u8) -> Arc<IoBuf> {
+        let mut buf = IoBuf::pooled(PAGE_BYTES);
+        buf.fill(value);
+        Arc::new(buf)
+    }
+
+    const ID: FillingId = FillingId { segment: 3, generation: 1 };
+
     /// A pack that is being written is no member yet, and one that failed is none.
     #[test]
     fn packs_are_members_once_they_are_written() {
         let shape = ParityShape::new(1 << 20, ParityForm::Part32).expect("a shape");
-        let mut made = Accumulator::new(FillingId { segment: 0, generation: 1 }, shape);
-        let of = |value: u8| {
-            let mut buf = IoBuf::pooled(PAGE_BYTES);
-            buf.fill(value);
-            Arc::new(buf)
-        };
+        let mut made = Accumulator::new(ID, shape);
         // All in one group.
         let [first, second, third] = [0, 1, 2].map(|number| number * shape.groups() * PAGE);
         let found = |made: &Accumulator| {
@@ -406,24 +416,91 @@ mod tests {
             assert!(sum.iter().all(|byte| *byte == sum[0]), "{sum:?}");
             (sum[0], members.len())
         };
-        made.begin(first, of(1));
+        made.begin(first, page(1));
         assert_eq!(found(&made), (0, 0));
         made.finish(first, true);
-        made.begin(second, of(2));
-        made.begin(third, of(4));
+        made.begin(second, page(2));
+        made.begin(third, page(4));
         assert_eq!(found(&made), (1, 1));
         made.finish(third, false);
         assert_eq!(found(&made), (1, 1));
         made.finish(second, true);
         assert_eq!(found(&made), (3, 2));
         assert_eq!(made.sum(third / PAGE), None);
-        made.close(third + PAGE, 1);
-        made.begin(third, of(4));
-        assert!(!made.finish(third, false));
-        made.begin(third, of(4));
+        made.begin(third, page(4));
         assert_eq!(found(&made), (3, 2));
         made.finish(third, true);
         assert_eq!(found(&made), (7, 3));
-        assert_eq!(made.sum(third / PAGE), Some(crc32c::crc32c(&of(4))));
+        assert_eq!(made.sum(third / PAGE), Some(crc32c::crc32c(&page(4))));
+    }
+
+    /// A filling is complete once, when the last of its packs was written and nothing more comes.
+    #[test]
+    fn fillings_are_complete_once() {
+        let shape = ParityShape::new(1 << 20, ParityForm::Part32).expect("a shape");
+        let closed = Closed { id: ID, form: ParityForm::Part32, end: 2 * PAGE, last_sequence: 2 };
+        for closed_first in [true, false] {
+            let all = Accumulators::default();
+            let close = || all.close(&closed, 1 << 20);
+            all.begin(ID, shape, PAGE, &page(2));
+            assert!(!all.finish(ID, PAGE, true));
+            if closed_first {
+                assert!(!close());
+            }
+            all.begin(ID, shape, 0, &page(1));
+            assert!(!all.finish(ID, 0, false), "it failed");
+            all.begin(ID, shape, 0, &page(1));
+            let is_last = all.finish(ID, 0, true);
+            assert_eq!((is_last, closed_first || close()), (closed_first, true));
+            assert!(!all.finish(ID, 0, true), "nothing is on the way");
+            assert_eq!(all.complete_count(), 1);
+        }
+    }
+
+    /// Every page of parity and of both copies of the index is in one piece, and nothing else is written.
+    #[test]
+    fn pieces_cover_parity_and_both_indexes() {
+        for form in [ParityForm::Part64, ParityForm::Part32, ParityForm::Part16] {
+            for bits in 19..27 {
+                let shape = ParityShape::new(1 << bits, form).expect("a shape");
+                let (groups, room) = (shape.groups(), shape.room_pages());
+                for end in [1, groups.saturating_sub(1).max(1), groups, groups + 1, room] {
+                    let mut made = Accumulator::new(ID, shape);
+                    (0..end).for_each(|number| made.add(number * PAGE, &page(number as u8 | 1)));
+                    made.close(end * PAGE, 9);
+                    let pieces = made.pieces([7; 16], 5);
+                    let mut stored = BTreeMap::new();
+                    for (offset, piece) in &pieces {
+                        assert!(piece.len() <= PIECE_BYTES * 3 / 2, "{form}, {bits} bits: {}", piece.len());
+                        for (offset, page) in (*offset..).step_by(PAGE_BYTES).zip(piece.chunks(PAGE_BYTES)) {
+                            assert!(stored.insert(offset, page).is_none(), "{offset} is written twice");
+                        }
+                    }
+                    let copy = |first: u32| {
+                        let mut bytes = Vec::new();
+                        for offset in (first..first + shape.index_bytes() as u32).step_by(PAGE_BYTES) {
+                            bytes.extend(stored.get(&offset).expect("a page of the index").iter());
+                        }
+                        ParityIndex::decode(&bytes, 1 << bits).expect("an index").0
+                    };
+                    let [index, second] = shape.index_offsets().map(copy);
+                    assert_eq!(index, second);
+                    assert_eq!((index.segment, index.generation, index.last_sequence), (3, 1, 9));
+                    assert_eq!((index.end(), index.parity.len() as u32), (end, end.min(groups)));
+                    for (group, sum) in (0..).zip(&index.parity) {
+                        let offset = shape.parity_offset(group);
+                        let mut parity = stored[&offset].to_vec();
+                        assert_eq!(crc32c::crc32c(&parity), *sum);
+                        mask(&mut parity, parity_mask(5, 3, 1, offset));
+                        shape
+                            .members(group, end)
+                            .for_each(|member| xor(&mut parity, &page(member as u8 | 1)));
+                        assert!(parity.iter().all(|byte| *byte == 0), "group {group}");
+                    }
+                    let pages = 2 * shape.index_bytes() / PAGE_BYTES + index.parity.len();
+                    assert_eq!(stored.len(), pages);
+                }
+            }
+        }
     }
 }

@@ -46,6 +46,8 @@ pub(crate) enum News {
 struct Lost {
     again_at_tick: u64,
     wait_ticks: u64,
+    /// Pages that it would be made from could not be read just then.
+    lacks_reads: bool,
 }
 
 /// Segments in which a repair is in progress. Others that need one there wait, and are answered from memory.
@@ -71,6 +73,8 @@ pub(crate) struct Repairs {
     /// Pages that were made again since their filling was written.
     known: BTreeSet<(FillingId, u32)>,
     lost: BTreeMap<(FillingId, u32), Lost>,
+    /// Fillings whose list of checksums could not be read just now.
+    unlisted: BTreeSet<FillingId>,
     /// Lost pages with a record that was asked for.
     counted: BTreeSet<(FillingId, u32)>,
 }
@@ -140,12 +144,32 @@ impl Repairs {
     }
 
     /// A page could not be made again.
-    pub(crate) fn failed(&mut self, id: FillingId, page: u32, now: u64) {
+    pub(crate) fn failed(&mut self, id: FillingId, page: u32, now: u64, lacks_reads: bool) {
         let known = self.lost.get(&(id, page));
         let wait_ticks = known.map_or(AGAIN_TICKS, |lost| (2 * lost.wait_ticks).min(AGAIN_TICKS_MAX));
         if known.is_some() || self.lost.len() < LOST_MAX {
-            self.lost.insert((id, page), Lost { again_at_tick: now + wait_ticks, wait_ticks });
+            let again_at_tick = now + wait_ticks;
+            self.lost.insert((id, page), Lost { again_at_tick, wait_ticks, lacks_reads });
         }
+    }
+
+    /// Returns whether one of these pages could be made again if others could be read.
+    pub(crate) fn lacks_reads(&self, id: FillingId, pages: Range<u32>) -> bool {
+        let mut lost = self.lost.range((id, pages.start)..(id, pages.end));
+        self.unlisted.contains(&id) || lost.any(|(_, lost)| lost.lacks_reads)
+    }
+
+    /// Notes whether the list of checksums of a filling is missing only because it could not be read.
+    pub(crate) fn list_lacks_reads(&mut self, id: FillingId, lacks: bool) {
+        match lacks && self.unlisted.len() < LOST_MAX {
+            true => _ = self.unlisted.insert(id),
+            false => _ = self.unlisted.remove(&id),
+        }
+    }
+
+    /// All lost pages are due to be tried again.
+    pub(crate) fn ask_again(&mut self) {
+        self.lost.values_mut().for_each(|lost| lost.again_at_tick = 0);
     }
 
     /// A record on these pages cannot be read. Returns those that could not be made again and did not count
@@ -170,6 +194,7 @@ impl Repairs {
         self.known.retain(|(id, _)| is_there(*id));
         self.lost.retain(|(id, _), _| is_there(*id));
         self.counted.retain(|(id, _)| is_there(*id));
+        self.unlisted.retain(|id| is_there(*id));
     }
 }
 
@@ -183,19 +208,22 @@ mod tests {
     fn what_is_lost_is_tried_again_at_growing_intervals() {
         let mut repairs = Repairs::default();
         let mut now = 0;
-        repairs.failed(ID, 5, now);
+        repairs.failed(ID, 5, now, false);
         assert_eq!(repairs.newly_lost(ID, 4..7, false), [5]);
         for wait in [100, 200, 400] {
             assert!(repairs.is_lost(ID, 5, now + wait - 1));
             now += wait;
             assert!(!repairs.is_lost(ID, 5, now), "due");
-            repairs.failed(ID, 5, now);
+            repairs.failed(ID, 5, now, false);
             assert!(repairs.newly_lost(ID, 4..7, false).is_empty(), "known");
         }
         for _ in 0..20 {
-            repairs.failed(ID, 5, now);
+            repairs.failed(ID, 5, now, false);
         }
         assert!(!repairs.is_lost(ID, 5, now + AGAIN_TICKS_MAX));
+        assert!(repairs.is_lost(ID, 5, now));
+        repairs.ask_again();
+        assert!(!repairs.is_lost(ID, 5, now), "a check asks");
         repairs.keep(ID, 5, &[1]);
         assert!(!repairs.is_lost(ID, 5, now), "made again");
     }

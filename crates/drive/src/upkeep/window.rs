@@ -115,11 +115,13 @@ impl<M: Media> Shared<M> {
     }
 
     /// What was read of a segment, as it was written, as far as parity tells and the pass asks for that.
-    async fn verified(&self, at: u64, bytes: IoBuf, pass: &Pass) -> IoBuf {
+    async fn verified(&self, at: u64, bytes: IoBuf, pass: &mut Pass) -> IoBuf {
         if !pass.verifies {
             return bytes;
         }
-        let made = self.repaired_in_part(at, at + bytes.len() as u64, Some(&bytes), Then::Moving).await;
+        let len = bytes.len();
+        let made = self.repaired_in_part(at, at + len as u64, Some(&bytes), Then::Moving).await;
+        pass.unreadable |= self.lacking_reads(at, len).is_some();
         made.map_or(bytes, |(made, _)| made)
     }
 }

@@ -46,9 +46,16 @@ impl Host {
     }
 
     pub(crate) fn with_physical(parity: ParityForm, physical: u64) -> Host {
+        Host::with_segments(parity, physical, SEGMENT)
+    }
+
+    pub(crate) fn with_segments(parity: ParityForm, physical: u64, segment_bytes: u32) -> Host {
         let (media, tasks) = (Arc::new(Faulty::new(physical)), Tasks::default());
-        let options =
-            CreateOptions { segment_bytes: Some(SEGMENT), parity, ..create_options(physical, 64 << 20) };
+        let options = CreateOptions {
+            segment_bytes: Some(segment_bytes),
+            parity,
+            ..create_options(physical, 64 << 20)
+        };
         tasks.run(Drive::create(&*media, &options)).expect("create");
         let (page, _) = tasks.run(media.read(0, IoBuf::zeroed(4096)));
         let geometry = Superblock::decode(&page).expect("superblock").geometry;
@@ -122,13 +129,13 @@ impl Host {
 
     /// Segments with parity.
     pub(crate) fn segments(&self) -> Vec<(u32, ParityIndex)> {
-        let shape = ParityShape::new(SEGMENT, self.geometry.parity).expect("parity");
+        let shape = self.shape();
         let used = (0..self.geometry.segments())
             .filter(|segment| PackHeader::decode(&self.page(self.geometry.segment_offset(*segment))).is_ok());
         let index = |segment: u32| {
             let at = self.geometry.segment_offset(segment) + u64::from(shape.index_offsets()[0]);
             let bytes = self.tasks.run(self.media.read(at, IoBuf::zeroed(shape.index_bytes()))).0;
-            ParityIndex::decode(&bytes, SEGMENT).ok().map(|(index, _)| index)
+            ParityIndex::decode(&bytes, self.geometry.segment_bytes).ok().map(|(index, _)| index)
         };
         used.filter_map(|segment| Some((segment, index(segment)?))).collect()
     }
@@ -137,10 +144,10 @@ impl Host {
     pub(crate) fn parity_places(&self) -> Vec<Range<u64>> {
         let room = u64::from(self.shape().room_bytes());
         let starts = (0..self.geometry.segments()).map(|segment| self.geometry.segment_offset(segment));
-        starts.map(|start| start + room..start + u64::from(SEGMENT)).collect()
+        starts.map(|start| start + room..start + u64::from(self.geometry.segment_bytes)).collect()
     }
 
     pub(crate) fn shape(&self) -> ParityShape {
-        ParityShape::new(SEGMENT, self.geometry.parity).expect("parity")
+        ParityShape::new(self.geometry.segment_bytes, self.geometry.parity).expect("parity")
     }
 }

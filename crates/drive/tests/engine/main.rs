@@ -75,6 +75,7 @@ mod offload;
 mod owner;
 mod panics;
 mod parity;
+mod parity_out;
 mod read_cache;
 mod recovery_memory;
 mod resize;

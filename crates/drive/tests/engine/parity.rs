@@ -4,7 +4,7 @@
 use std::sync::atomic::Ordering::SeqCst;
 
 use codec::testdata::random;
-use drive::{Planted, PlantedBug};
+use drive::{Error, Planted, PlantedBug};
 use layout::{PAGE_BYTES, PackHeader, ParityForm, ParityIndex, ParityShape};
 
 use crate::image::Image;
@@ -254,6 +254,43 @@ fn parity_behind_the_end_of_the_log_need_not_be_readable() {
     assert_eq!(bytes, [value; 5]);
 }
 
+/// What parity needs cannot be read for a while: that is an error of reading, and nothing is given up.
+#[test]
+fn what_lacks_reads_is_not_damaged() {
+    let mut host = Host::filled(ParityForm::Part32);
+    let groups = u64::from(host.shape().groups());
+    let mut hidden = Vec::new();
+    for (segment, index) in host.segments() {
+        let start = host.geometry.segment_offset(segment);
+        for page in 0..groups.min(u64::from(index.end())) {
+            host.overwrite(start + page * PAGE, &[0; PAGE_BYTES]);
+        }
+        // The list itself, or one other page of each group.
+        match segment % 2 {
+            0 => hidden.extend(
+                host.shape().index_offsets().map(|at| start + u64::from(at)..start + u64::from(at) + 1),
+            ),
+            _ => hidden.push(start + groups * PAGE..start + 2 * groups * PAGE),
+        }
+    }
+    let drive = host.open();
+    *host.media.lost.lock() = hidden;
+    let mut bytes = vec![0; BLOCK as usize];
+    for block in 0..BLOCKS {
+        match host.tasks.run(drive.read(block * BLOCK, &mut bytes)) {
+            Ok(()) => assert!(bytes == contents(block, 1), "block {block}"),
+            Err(Error::Io(_)) => {}
+            Err(other) => panic!("block {block}: {other}"),
+        }
+    }
+    host.settle(&drive);
+    let status = drive.status();
+    assert!(status.counters.read_errors_count > 0);
+    assert_eq!((status.counters.corrupt_records_count, status.segments_damaged_count), (0, 0));
+    host.media.lost.lock().clear();
+    host.assert_whole(&drive);
+}
+
 /// Neither copy of an index is left: what is lost counts all the same.
 #[test]
 fn what_is_lost_with_both_indexes_counts() {
@@ -366,35 +403,6 @@ fn records_that_stay_on_repaired_pages_are_found_again() {
     if Planted::IS_POSSIBLE {
         assert!(repaired_again(Planted::new(Some(PlantedBug::RepairedNotMoved))) > 0);
     }
-}
-
-/// The backing has no room for parity: that is tried again now and then, and not all the time.
-#[test]
-fn parity_without_room_is_tried_again_later() {
-    let mut host = Host::new(ParityForm::Part32);
-    let drive = host.open();
-    host.write(&drive, 0..1200);
-    drop(drive);
-    let drive = host.open();
-    host.media.full.store(true, SeqCst);
-    let ticks = |count: u32| {
-        for _ in 0..count {
-            drive.tick();
-            host.tasks.turn();
-        }
-    };
-    ticks(20);
-    let places = host.parity_places();
-    let attempts = || places.iter().map(|place| host.media.attempts_at(place)).sum::<usize>();
-    let before = attempts();
-    assert!(before > 0);
-    ticks(500);
-    assert!(attempts() <= before + 1, "it is left alone for a while");
-    assert!(drive.status().parity.uncovered_segments_count > 0);
-    host.media.full.store(false, SeqCst);
-    ticks(2000);
-    assert_eq!(drive.status().parity.uncovered_segments_count, 0);
-    host.assert_whole(&drive);
 }
 
 /// The medium is slow to take parity: no flush waits for it, and only that of some fillings waits in memory.
@@ -563,31 +571,6 @@ fn a_page_in_memory_makes_another_again() {
         host.assert_whole(&drive);
         assert_eq!(drive.status().parity.repaired_pages_count, 0, "all of it has moved");
     }
-}
-
-/// No flush waits for parity: the medium takes packs, and holds what is written behind their room.
-#[test]
-fn no_flush_waits_for_parity() {
-    let mut host = Host::new(ParityForm::Part32);
-    let drive = host.open();
-    let behind = host.parity_places();
-    host.media.held.lock().extend(behind.iter().cloned());
-    let flushed = |host: &Host| host.tasks.give_up(drive.flush(), 10_000).expect("an answer").expect("flush");
-    // More than two segments: the parity of the first is being written, that of the next one waits.
-    host.write(&drive, 0..700);
-    for _ in 0..50 {
-        host.tasks.turn();
-    }
-    let attempts = |host: &Host| behind.iter().map(|part| host.media.attempts_at(part)).sum::<usize>();
-    assert!(attempts(&host) > 0, "parity is written");
-    flushed(&host);
-    host.write(&drive, 0..100);
-    flushed(&host);
-    assert!(host.segments().is_empty(), "none of it is on the medium");
-    host.media.held.lock().clear();
-    host.settle(&drive);
-    assert!(!host.segments().is_empty());
-    host.assert_whole(&drive);
 }
 
 /// What a power cut took from the end of the log stays missing, although the parity of its segment survived

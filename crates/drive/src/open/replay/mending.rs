@@ -36,14 +36,8 @@ impl<M: Media> Reader<'_, M> {
     /// must be known to have been durable.
     pub(super) async fn mended(&mut self, missing: u64) -> Option<Parsed> {
         for i in 0..HEADS {
-            let cursor = &self.cursors[i];
-            let mut places = vec![(cursor.current, cursor.offset)];
-            places.extend(cursor.promised.iter().map(|promised| (*promised, 0)));
-            for (segment, offset) in places {
-                if segment.segment >= self.geometry.segments()
-                    || self.geometry.is_far(segment.segment)
-                    || offset >= self.geometry.segment_bytes
-                {
+            for (segment, offset) in self.cursors[i].places() {
+                if segment.segment >= self.geometry.segments() || self.geometry.is_far(segment.segment) {
                     continue;
                 }
                 if let Some(pack) = self.mended_at(i, segment, offset, missing).await {

@@ -22,13 +22,8 @@ impl<M: Media> Reader<'_, M> {
     /// It must be known to have been durable.
     pub(super) async fn remade(&mut self, missing: u64) -> Option<Parsed> {
         for i in 0..HEADS {
-            let cursor = &self.cursors[i];
-            let mut places = vec![(cursor.current, cursor.offset)];
-            places.extend(cursor.promised.iter().map(|promised| (*promised, 0)));
-            for (segment, offset) in places {
-                let exists =
-                    segment.segment < self.geometry.segments() && !self.geometry.is_far(segment.segment);
-                if !exists || offset >= self.geometry.segment_bytes {
+            for (segment, offset) in self.cursors[i].places() {
+                if segment.segment >= self.geometry.segments() || self.geometry.is_far(segment.segment) {
                     continue;
                 }
                 let len = (self.geometry.segment_bytes - offset).min(PACK_HARD_BYTES as u32);

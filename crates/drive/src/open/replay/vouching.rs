@@ -96,11 +96,8 @@ impl<M: Media> Reader<'_, M> {
         let mut best = None;
         let mut places = Vec::new();
         for (i, cursor) in self.cursors.iter().enumerate() {
-            // Behind its packs there is parity, and no place for one.
-            if cursor.offset < cursor.room {
-                places.push((i, cursor.current, cursor.offset, Ground::Log));
-            }
-            places.extend(cursor.promised.iter().map(|promised| (i, *promised, 0, Ground::Log)));
+            let its = cursor.places().into_iter();
+            places.extend(its.map(|(segment, offset)| (i, segment, offset, Ground::Log)));
         }
         if self.vouched_behind(checkpoint, missing, seek, &mut best).await {
             return Ok(best);

@@ -251,7 +251,7 @@ impl<M: Media> Shared<M> {
         core.mark_unchanged();
     }
 
-    /// Something at a place is not as it was written. Returns the error instead, if parity could make it again
+    /// Something at a place is not as it was written. Returns the error instead if parity could make it again
     /// as soon as other pages can be read: a disk reads them now and then.
     pub(crate) fn lacking_reads(&self, start: u64, len: usize) -> Option<Error> {
         let (start, end) = pages_around(start, len);
@@ -262,7 +262,7 @@ impl<M: Media> Shared<M> {
         let first = offset / PAGE;
         let pages = first..first + ((end - start) / u64::from(PAGE)) as u32;
         core.parity.repairs.lacks_reads(id, pages).then(|| {
-            let what = "is not as it was written, and what parity needs to make it again cannot be read now";
+            let what = "is not as it was written, and what parity needs for it cannot be read now";
             Error::Io(format!("the page at byte {start:#x} of the backing {what}"))
         })
     }

@@ -45,8 +45,8 @@ class Ends(unittest.TestCase):
         os.mkdir(self.work)
 
     def start(self, **environment: str) -> 'subprocess.Popen[str]':
-        # A test that runs in the background of a shell ignores this signal, and so would the script.
-        default = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
+        # A test that runs in the background of a shell, or under nohup, ignores these signals, and so would the script.
+        default = lambda: [signal.signal(number, signal.SIG_DFL) for number in (signal.SIGINT, signal.SIGHUP)]  # noqa: E731
         return subprocess.Popen(['bash', os.path.join(self.folder, 'compare.sh'), '/bin/false'], stdin=subprocess.DEVNULL,
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, start_new_session=True, preexec_fn=default,
                                 env={**os.environ, 'TMPDIR': self.work, 'CALLS': self.calls, 'TARGETS': 'none none-tuned pumice', **environment})

@@ -61,6 +61,14 @@ pub(crate) struct Part {
 }
 
 impl Plan {
+    /// The records that are read from the medium.
+    fn media_entries(&self) -> impl Iterator<Item = Entry> {
+        self.sources.iter().filter_map(|source| match source {
+            Source::Media(fetch) => Some(fetch.entry),
+            _ => None,
+        })
+    }
+
     /// Everything was read: segments need not be kept for it any more.
     pub(crate) fn release(&mut self) {
         for source in &mut self.sources {
@@ -254,14 +262,15 @@ impl<M: Media> Shared<M> {
     /// A host does not get what a plan says. Counts what is lost of it. `is_wrong`: all was read, and some of
     /// it is not as it was written.
     pub(crate) fn count_lost_of(&self, plan: &Plan, is_wrong: bool) {
-        let media = plan.sources.iter().filter_map(|source| match source {
-            Source::Media(fetch) => Some(fetch.entry),
-            _ => None,
-        });
-        let entries: Vec<Entry> = media.collect();
+        let entries: Vec<Entry> = plan.media_entries().collect();
         for entry in &entries {
             self.count_lost(*entry, is_wrong && entries.len() == 1);
         }
+    }
+
+    /// The same as [`Shared::lacking_reads`], for any record of a plan.
+    pub(crate) fn lacking_reads_of(&self, plan: &Plan) -> Option<Error> {
+        plan.media_entries().find_map(|entry| self.lacking_reads(entry.position_bytes(), entry.len_bytes()))
     }
 
     /// A record in what was fetched is not what it should be. Returns whether something of it was made again.

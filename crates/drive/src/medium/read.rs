@@ -94,10 +94,7 @@ impl<M: Media> Shared<M> {
             filled = plan.fill(&runs, offset, buf, &mut decode);
         }
         if filled.is_err() {
-            let mut lacking = runs
-                .iter()
-                .filter_map(|(position, bytes, at)| self.lacking_reads(position - *at as u64, bytes.len()));
-            if let Some(error) = lacking.next() {
+            if let Some(error) = self.lacking_reads_of(&plan) {
                 Self::count(&self.read_errors, 1);
                 self.count_lost_of(&plan, false);
                 return Err(error);

@@ -53,10 +53,10 @@ impl<M: Media> Shared<M> {
             error = result.as_ref().err().map(tracing::field::display),
             "pack written"
         );
-        // Before the copy in memory goes.
         if self.planted.has(PlantedBug::PackAddedTwice) {
             self.accumulators.add_again(id, pack.offset, &pack.buf);
         }
+        // Before the copy in memory goes.
         if shape.is_some() && self.accumulators.finish(id, pack.offset, result.is_ok()) {
             self.write_parity_in_background();
         }

@@ -90,7 +90,9 @@ stays() {       # what was connected before
     ! bench --target "$address" --destroy && grep 'mounted at /mnt' /tmp/said && umount /mnt && [ -b "$device" ] || return
     nvme disconnect -n "$nqn" && until_true none
 }
-reload() { modprobe -r nvme-tcp nvme-fabrics nvme-core && modprobe nvme-core "multipath=$1"; }
+reload() {      # reload YN: what has just been disconnected may hold the modules for a moment
+    until_true modprobe -r nvme-tcp nvme-fabrics nvme-core && modprobe nvme-core "multipath=$1"
+}
 
 check "a subsystem is served" serve
 check "bench connects, measures, disconnects" measures "far=$address"

@@ -273,7 +273,7 @@ impl Attachment {
         }
         if let (Some(served), UpstreamState::Connected) = (seen, self.upstream.state()) {
             record.connected = Some(served.instance);
-            record.memory_kept = report.server.as_ref().is_some_and(|server| server.memory_kept);
+            record.memory_kept = served.memory_kept;
             record.served = Some(served.path);
             record.identity = Some(served.identity);
         }

@@ -207,6 +207,8 @@ pub(crate) struct Served {
     pub(crate) identity: Identity,
     /// At this opening, acknowledged writes were lost.
     pub(crate) has_lost: bool,
+    /// What the server has acknowledged outlives a kill.
+    pub(crate) memory_kept: bool,
 }
 
 impl Known {
@@ -222,6 +224,7 @@ impl Known {
         }
         served.path = path_text(&report.path);
         served.identity = later;
+        served.memory_kept = memory_kept(report);
         Some(served.clone())
     }
 }
@@ -515,6 +518,7 @@ impl DriveServer {
             path: path_text(&report.path),
             identity: Identity::of(report),
             has_lost: report.server.as_ref().is_some_and(|server| server.writes_lost),
+            memory_kept: memory_kept(report),
         };
         *self.known.0.lock() = Some(served);
         self.search.follow(report);
@@ -617,6 +621,11 @@ impl Server for SharedServer {
     fn connect(&mut self, supply: &Supply) -> Result<Connected, ServerError> {
         self.0.lock().connect(supply)
     }
+}
+
+/// What the server has acknowledged outlives a kill.
+fn memory_kept(report: &StatusReport) -> bool {
+    report.server.as_ref().is_some_and(|server| server.memory_kept)
 }
 
 /// Unique id of the opening of a drive by its server; `None` if the server does not report it: an older

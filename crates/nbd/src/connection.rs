@@ -10,6 +10,7 @@ mod fuse_requests;
 mod handshake;
 mod input;
 mod output;
+mod planted;
 mod transmission;
 mod transmit;
 pub mod ublk_queue;

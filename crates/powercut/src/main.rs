@@ -51,6 +51,10 @@ struct Arguments {
     /// Syncs of the disk keep nothing: shows that a broken promise is noticed.
     #[arg(long)]
     lying_disk: bool,
+    /// A mistake that the program is to make below a device, if it has debug assertions: shows that it is
+    /// noticed.
+    #[arg(long, value_parser = ["done-late", "done-early"])]
+    planted: Option<String>,
     /// Excuse nothing, not even mistakes of the program that are known.
     #[arg(long)]
     strict: bool,
@@ -97,6 +101,7 @@ fn main() -> ExitCode {
         io: arguments.io,
         fio: !arguments.no_fio,
         lies: arguments.lying_disk,
+        planted: arguments.planted,
         strict: arguments.strict,
         verbose: arguments.verbose,
         folder: arguments.folder,

@@ -38,6 +38,9 @@ pub struct Options {
     pub fio: bool,
     /// The disk loses all data: all stories must fail.
     pub lies: bool,
+    /// Mistake that a debug build of the program is to make, `done-late` or `done-early`: stories of drives
+    /// below a device must fail.
+    pub planted: Option<String>,
     /// Excuse nothing, not even mistakes of the program that are known.
     pub strict: bool,
     /// Print all events.
@@ -138,6 +141,7 @@ impl Run<'_> {
                 io: self.options.io.clone(),
                 fio: self.options.fio,
                 lies: self.options.lies,
+                planted: self.options.planted.clone(),
                 strict: self.options.strict,
                 verbose: self.options.verbose,
             };

@@ -22,17 +22,20 @@ pub struct Program {
     pub run: PathBuf,
     /// I/O back end: `uring` or `plain`.
     pub io: String,
+    /// Mistake that its debug build is to make.
+    pub planted: Option<String>,
 }
 
 impl Program {
     /// Environment and runtime folder of a server.
     fn server(&self) -> Serve {
-        Serve::new(&self.path)
+        let serve = Serve::new(&self.path)
             .runtime_dir(&self.run)
             // Other users have no access to what is mounted here.
             .as_own_user()
             .env("PUMICE_IO", &self.io)
-            .env("PUMICE_CONFIG", "/nonexistent/pumice.toml")
+            .env("PUMICE_CONFIG", "/nonexistent/pumice.toml");
+        self.planted.iter().fold(serve, |serve, mistake| serve.env("PUMICE_PLANTED", mistake))
     }
 
     /// Starts to serve a drive.

@@ -51,6 +51,8 @@ pub struct Setting {
     pub fio: bool,
     /// Syncs of the disk make nothing durable: the story must fail.
     pub lies: bool,
+    /// Mistake that a debug build of the program is to make: stories must fail.
+    pub planted: Option<String>,
     /// Excuse nothing, not even mistakes of the program that are known.
     pub strict: bool,
     /// Print all events.
@@ -80,7 +82,8 @@ pub fn run(setting: &Setting, folder: &Path) -> io::Result<Ending> {
     let io = setting.io.clone().unwrap_or_else(|| shape.io.to_string());
     let memory = Memory::of(setting.seed, folder, setting.mode == Mode::Attached)?;
     let run = memory.folder().to_path_buf();
-    let program = Program { path: setting.program.clone(), folder: folder.to_path_buf(), run, io };
+    let (path, planted) = (setting.program.clone(), setting.planted.clone());
+    let program = Program { path, folder: folder.to_path_buf(), run, io, planted };
     program.note(&format!("seed {}, mode {}: {shape:#?}", setting.seed, setting.mode))?;
     let rewriters = Rewriter::all(shape.config.logical_bytes + SETTLED_BYTES + BUSY_BYTES);
     let mut story = Story {

@@ -8,11 +8,19 @@ type Outcome = Result<(), Box<dyn std::error::Error>>;
 
 /// Runs until `cuts` power cuts were made, in a folder. Returns `None` if FUSE or fio is missing.
 fn cut(folder: &Path, cuts: u64, modes: &[Mode], lies: bool) -> std::io::Result<Option<Report>> {
-    if let Some(why) = why_not(folder, true) {
+    run_here(Options { lies, ..options(folder, cuts, modes) })
+}
+
+fn run_here(options: Options) -> std::io::Result<Option<Report>> {
+    if let Some(why) = why_not(&options.folder, options.fio) {
         eprintln!("skipped: {why}");
         return Ok(None);
     }
-    let options = Options {
+    run(&options, |_| {}).map(Some)
+}
+
+fn options(folder: &Path, cuts: u64, modes: &[Mode]) -> Options {
+    Options {
         program: env!("CARGO_BIN_EXE_pumice").into(),
         seed: 1,
         cuts,
@@ -22,12 +30,12 @@ fn cut(folder: &Path, cuts: u64, modes: &[Mode], lies: bool) -> std::io::Result<
         failures_max: 1,
         io: None,
         fio: true,
-        lies,
+        lies: false,
+        planted: None,
         strict: false,
         verbose: false,
         folder: folder.to_path_buf(),
-    };
-    run(&options, |_| {}).map(Some)
+    }
 }
 
 fn five_cuts(mode: Mode) -> Outcome {
@@ -112,4 +120,33 @@ fn a_disk_that_forgets_what_was_synced_is_noticed() -> Outcome {
     let Some(report) = cut(folder.path(), 40, &[Mode::Direct], true)? else { return Ok(()) };
     assert_eq!(report.failures.len(), 1, "{:?}", report.counts);
     Ok(())
+}
+
+/// Runs servers that make a mistake below a device, until that shows.
+fn is_noticed(mistake: &str) -> Outcome {
+    if let Some(why) = attachment::why_not() {
+        eprintln!("skipped: {why}");
+        return Ok(());
+    }
+    if !cfg!(debug_assertions) {
+        eprintln!("skipped: mistakes are planted in programs with debug assertions only");
+        return Ok(());
+    }
+    let folder = tempfile::tempdir()?;
+    let planted = Some(mistake.to_string());
+    let options = Options { planted, fio: false, ..options(folder.path(), 1000, &[Mode::Attached]) };
+    let Some(report) = run_here(options)? else { return Ok(()) };
+    let [failure] = &report.failures[..] else { panic!("not noticed: {:?}", report.counts) };
+    eprintln!("{}\n{}", failure.why, report.counts);
+    Ok(())
+}
+
+#[test]
+fn a_change_that_is_marked_after_its_answer_is_noticed() -> Outcome {
+    is_noticed("done-late")
+}
+
+#[test]
+fn a_change_that_is_marked_before_its_execution_is_noticed() -> Outcome {
+    is_noticed("done-early")
 }

@@ -221,11 +221,12 @@ impl Attachment {
             tracing::info!(is_complete, "taken over from a bridge that was killed");
             record.loss_to_report = !is_complete;
             record.taken_over = Some(TakenOver { is_complete });
-            (record.connected, record.shape) = (Some(served.instance), Some(shape.clone()));
+            (record.connected, record.memory_kept) = (Some(served.instance), served.memory_kept);
+            record.shape = Some(shape.clone());
             ledger.write(&record).map_err(at_folder)?;
             return Ok((record, shape, node, upstream, (known, search)));
         }
-        record.connected = Some(served.instance);
+        (record.connected, record.memory_kept) = (Some(served.instance), served.memory_kept);
         record.shape = Some(drive.shape.clone());
         let last = sfx::last_node(&options.path);
         for way in &options.ways {

@@ -21,6 +21,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::connection::buffers::{Buffer, Memory};
 use crate::connection::execute::{Finished, Request, errno};
+use crate::connection::planted::Planted;
 use crate::error::ConnectionError;
 use crate::limits::budget::{Budget, Lease};
 use crate::limits::config::ServerConfig;
@@ -80,6 +81,7 @@ pub(super) struct FuseRequests<'a, D, E, F> {
     pub(super) is_at_limit: bool,
     /// Requests read and answered.
     pub(super) moved: u64,
+    planted: Planted,
 }
 
 impl<'a, D, E, F> FuseRequests<'a, D, E, F>
@@ -109,6 +111,7 @@ where
             end: None,
             is_at_limit: false,
             moved: 0,
+            planted: Planted::of_environment(),
         };
         let count = serving.take_up()?;
         Ok((serving, count))
@@ -251,6 +254,7 @@ where
                 }
             };
             let buffer = payload.map_or(buffer, Buffer::of_payload);
+            self.planted.before_execution(&mut self.area, &entry);
             self.entries.insert(unique, (entry, operation));
             let is_helped = buffer.as_slice().len() >= HELPED_BYTES_MIN
                 && (!self.slots.is_empty() || !self.waiting.is_empty());
@@ -275,7 +279,7 @@ where
         let result = result.map(drop).map_err(|error| errno(&error).code() as i32);
         if operation.is_change() {
             // Before the answer: once that is given, nobody may execute the request again.
-            self.area.done(&entry, result);
+            self.planted.done(&mut self.area, &entry, result);
         }
         match (result, operation) {
             (Ok(()), fuse::Operation::Read { length, .. }) => {
@@ -298,7 +302,7 @@ where
     /// Answers a request. One whose answer the kernel does not take stays in the area.
     fn answer_and_free(&mut self, entry: fuse::Entry, header: &[u8], data: &[u8]) {
         if self.answer(header, data) {
-            self.area.free(entry);
+            self.planted.free(&mut self.area, entry);
         }
     }
 

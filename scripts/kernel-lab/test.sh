@@ -54,10 +54,14 @@ if [ -n "${XFSTESTS_GROUP:-}" ]; then
 fi
 
 code=0
+. ./default.sh
+# Debian's kernel takes more memory, and an emulated machine more time.
+seconds=1800 memory=320 written=350
+[ "$LAB_KERNEL" = uml ] || seconds=4200 memory=448 written=480
 # Writers of more than the memory.
 shortage() {
     truncate -s 3G "$share/disk"
-    run "${SECONDS_MAX:-1800}" "$ways" checks.sh shortage.sh mem=320M disk="$share/disk" || code=$?
+    run "${SECONDS_MAX:-$seconds}" "$ways MIB='${MIB:-$written}'" checks.sh shortage.sh "mem=${memory}M" disk="$share/disk" || code=$?
     rm "$share/disk"
 }
 if [ "${ONLY:-}" = shortage ]; then
@@ -69,7 +73,7 @@ run 1500 "" checks.sh nvme.sh || code=$?
 [ "${ONLY:-}" != nvme ] || exit $code
 [ -z "${XFSTESTS:-}" ] || cp "$XFSTESTS"/ltp/{fsx,fsstress} "$share/"
 cp ../../deploy/udev/61-pumice.rules "$share/"
-run "${SECONDS_MAX:-1800}" "$ways" checks.sh managed.sh host.sh guest.sh || code=$?
+run "${SECONDS_MAX:-$seconds}" "$ways" checks.sh managed.sh host.sh guest.sh || code=$?
 shortage
 
 # A machine with systemd.

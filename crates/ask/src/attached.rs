@@ -108,15 +108,16 @@ fn is_trusted(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// Returns whether a bridge of root or of this process's user has marked a drive as attached. Does not block.
+/// Returns whether a bridge of root or of this process's user has marked a drive as attached, or whether that
+/// is unknown: a device may be waiting for what a memory holds. Does not block.
 pub fn is_marked(name: &MarkName) -> bool {
     match holder(name) {
         Ok(Holder::Process { user, .. }) => is_trusted(user),
         Ok(Holder::Unknown) => true,
         Ok(Holder::Nobody) => false,
         Err(error) => {
-            tracing::warn!(%error, "it is unknown whether the drive is attached");
-            false
+            tracing::warn!(%error, "it is unknown whether the drive is attached: it counts as attached");
+            true
         }
     }
 }

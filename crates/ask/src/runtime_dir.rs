@@ -5,6 +5,8 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
+use host::patience::patiently;
+
 /// Environment variable that names a directory to use instead of the default ones.
 const OVERRIDE: &str = "PUMICE_RUNTIME_DIR";
 
@@ -60,31 +62,59 @@ pub struct MemoryDirs {
 }
 
 /// Returns the directories of memories: those of sockets, and those that bridges have made.
-pub fn memory_dirs() -> MemoryDirs {
+///
+/// # Errors
+///
+/// If one cannot be looked at: what a killed server left may be there.
+pub fn memory_dirs() -> Result<MemoryDirs, (PathBuf, io::Error)> {
     let mut dirs = MemoryDirs::default();
-    runtime_dirs().into_iter().for_each(|dir| dirs.add(dir));
+    for dir in runtime_dirs() {
+        dirs.add(dir)?;
+    }
     for attachments in runtime_dirs().iter().map(|dir| attachments_dir(dir)).filter(|dir| trusted(dir)) {
-        match std::fs::read_dir(&attachments) {
-            Ok(folders) => folders.flatten().for_each(|folder| dirs.add(folder.path().join(MEMORY))),
+        match entries(&attachments) {
+            Ok(folders) => {
+                folders.into_iter().try_for_each(|folder| dirs.add(folder.join(MEMORY)))?;
+            }
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => dirs.hidden.push(attachments),
-            // There are none.
-            Err(_) => {}
+            Err(error) => return Err((attachments, error)),
         }
     }
-    dirs
+    Ok(dirs)
+}
+
+/// Returns the paths in a directory; none if there is no directory. Waits while memory is short.
+///
+/// # Errors
+///
+/// If they are unknown.
+pub fn entries(dir: &Path) -> io::Result<Vec<PathBuf>> {
+    let listed =
+        patiently(|| std::fs::read_dir(dir)?.map(|entry| Ok(entry?.path())).collect::<io::Result<_>>());
+    match listed {
+        Err(error) if is_absence(&error) => Ok(Vec::new()),
+        listed => listed,
+    }
+}
+
+/// Returns whether an error says that nothing is at a path. All others leave that open.
+pub fn is_absence(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 impl MemoryDirs {
-    fn add(&mut self, dir: PathBuf) {
-        match std::fs::read_dir(&dir) {
+    fn add(&mut self, dir: PathBuf) -> Result<(), (PathBuf, io::Error)> {
+        match patiently(|| std::fs::read_dir(&dir)) {
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.hidden.push(dir),
             // There is none.
-            Err(_) => {}
+            Err(error) if is_absence(&error) => {}
+            Err(error) => return Err((dir, error)),
             Ok(_) if trusted(&dir) => self.own.push(dir),
             Ok(_) if is_in_place_of_root(&dir) => self.of_others.push(dir),
             // Anybody may have made it.
             Ok(_) => {}
         }
+        Ok(())
     }
 }
 
@@ -148,7 +178,7 @@ fn is_in_place_of_root(dir: &Path) -> bool {
 
 /// Returns whether this is a directory of the right owner, and not writable by others.
 fn is_of(dir: &Path, right: impl FnOnce(u32) -> bool) -> bool {
-    std::fs::symlink_metadata(dir)
+    patiently(|| std::fs::symlink_metadata(dir))
         .is_ok_and(|metadata| metadata.is_dir() && right(metadata.uid()) && metadata.mode() & 0o022 == 0)
 }
 
@@ -159,6 +189,24 @@ mod tests {
     use super::*;
 
     const SOMEBODY: u32 = 12_345;
+
+    #[test]
+    fn what_cannot_be_looked_at_is_not_absent() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let file = dir.path().join("a file");
+        std::fs::write(&file, "")?;
+        let mut dirs = MemoryDirs::default();
+        for absent in [dir.path().join("absent"), file.clone(), file.join("below")] {
+            assert_eq!(entries(&absent)?, Vec::<PathBuf>::new());
+            dirs.add(absent).map_err(|(_, error)| error)?;
+        }
+        assert_eq!(dirs, MemoryDirs::default());
+        let circle = dir.path().join("circle");
+        std::os::unix::fs::symlink(&circle, &circle)?;
+        assert!(entries(&circle).is_err());
+        assert_eq!(dirs.add(circle.clone()).map_err(|(path, _)| path), Err(circle));
+        Ok(())
+    }
 
     #[test]
     fn whose_directories_are_asked() -> io::Result<()> {
@@ -180,7 +228,7 @@ mod tests {
         // What no program of root becomes, where only root creates directories.
         let memories = || {
             let mut found = MemoryDirs::default();
-            found.add(dir.clone());
+            found.add(dir.clone()).expect("it can be read");
             found
         };
         assert_eq!(memories(), MemoryDirs { own: vec![dir.clone()], ..MemoryDirs::default() });

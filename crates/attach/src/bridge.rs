@@ -49,6 +49,10 @@ const LINE_BYTES_MAX: u64 = 4096;
 const UNPROTECTED: &str = "nothing outlives its server (its log says why): if it is killed, writes that are not \
                            flushed are lost, and the device stops";
 
+/// Shown of a device whose drive has lost writes below it.
+const LOST: &str = "its server was started without what the last one had acknowledged: writes that were not flushed \
+                    are lost; check what is on the device";
+
 /// What to attach, and how.
 #[derive(Clone, Debug)]
 pub struct Options {
@@ -155,6 +159,8 @@ struct Shown {
     refused_size: Option<(u64, String)>,
     /// Its server keeps nothing that outlives a kill.
     is_unprotected: bool,
+    /// A server was started without what the last one had acknowledged.
+    has_lost: bool,
     /// What it acknowledged reaches the drive without it, too: the next server has it, or it is durable.
     /// Known of a server that takes writes: one that takes none any more tells nothing of earlier ones.
     outlives_server: bool,
@@ -261,7 +267,8 @@ impl Attachment {
         }
         if is_its && let Some(server) = &report.server {
             // Without a write cache nothing is acknowledged that a kill could take.
-            let may_lose = report.write_cache && report.state == DriveState::Online;
+            let may_lose =
+                report.write_cache && report.state == DriveState::Online && !self.record.is_durable();
             let mut shown = self.shown.lock();
             shown.is_unprotected = may_lose && !server.memory_kept;
             if report.state == DriveState::Online {
@@ -272,6 +279,11 @@ impl Attachment {
             }
         }
         if let (Some(served), UpstreamState::Connected) = (seen, self.upstream.state()) {
+            let is_new = record.connected.as_ref() != Some(&served.instance);
+            if is_new && served.has_lost {
+                tracing::error!("{LOST}");
+                self.shown.lock().has_lost = true;
+            }
             record.connected = Some(served.instance);
             record.memory_kept = served.memory_kept;
             record.served = Some(served.path);
@@ -351,12 +363,11 @@ fn status(upstream: &dyn Upstream, shown: &Shown) -> Status {
     }
     let (state, reason) = match upstream.state() {
         UpstreamState::Connected => {
+            let loss = shown.has_lost.then(|| LOST.to_string());
             let growth =
-                shown.refused_size.as_ref().map(|(_, why)| format!("its device does not grow: {why}"));
-            (
-                AttachmentState::Attached,
-                growth.or_else(|| shown.is_unprotected.then(|| UNPROTECTED.to_string())),
-            )
+                || shown.refused_size.as_ref().map(|(_, why)| format!("its device does not grow: {why}"));
+            let kill = || shown.is_unprotected.then(|| UNPROTECTED.to_string());
+            (AttachmentState::Attached, loss.or_else(growth).or_else(kill))
         }
         UpstreamState::Waiting { since, reason } => {
             let seconds = since.elapsed().as_secs();

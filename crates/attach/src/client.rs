@@ -565,6 +565,11 @@ impl Attachment {
                 return Err(AttachError::Refused(why.to_string()));
             }
         };
+        // What was read before the lock may be outdated: another bridge has been there.
+        let maker = |record: &Record| (record.bridge_pid, record.bridge_started);
+        if Record::read(&self.folder).is_some_and(|now| maker(&now) != maker(&self.record)) {
+            return Err(AttachError::Refused("it has changed meanwhile: try again".to_string()));
+        }
         let stop_server = || match left(&self.folder, &self.record) {
             Some(server) => stop_process(server, force).map_err(|why| {
                 AttachError::Refused(match force {

@@ -317,9 +317,9 @@ impl LineCore {
         self.driver.get().filter(|_| has_node).map(AsRef::as_ref)
     }
 
-    /// Closes the connections: all requests wait for new ones.
+    /// Closes the connections: all requests wait for new ones. A server that is still there goes on with what
+    /// it has of the node, until the next connections bring it again.
     fn lose(&self, state: &mut LineState, why: &str) {
-        state.part();
         shut(&state.streams);
         if let Phase::Connected { at, waited_since } = state.phase {
             tracing::info!("{why}: connecting anew");

@@ -88,7 +88,7 @@ pub(crate) fn make(
             Ok((Box::new(node), line))
         }
         NodeKind::Nbd => {
-            let (node, line) = nbd_device::NbdNode::make(source, &drive.shape)?;
+            let (node, line) = nbd_device::NbdNode::make(source, &drive.shape, note)?;
             Ok((Box::new(node), line))
         }
     }

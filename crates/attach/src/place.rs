@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::identity::Identity;
 use crate::memory_dir;
 use crate::node_kind::NodeKind;
-use crate::process::{self, Process};
+use crate::process::Process;
 use crate::shape::Shape;
 use crate::takeover::Takeover;
 
@@ -206,7 +206,7 @@ impl Record {
         Record {
             path,
             bridge_pid,
-            bridge_started: process::started(bridge_pid),
+            bridge_started: Process::of(bridge_pid).started,
             made_by: None,
             server_pid: None,
             connected: None,
@@ -317,9 +317,16 @@ pub(crate) fn note_serving(folder: &Path, server: Option<Process>) -> io::Result
     noted
 }
 
-/// The server that got the FUSE device last. It may have ended.
-pub(crate) fn serving(folder: &Path) -> Option<Process> {
-    serde_json::from_slice(&patience::read(folder.join(SERVING)).ok()?).ok()?
+/// The server that got the FUSE device last. It may have ended. `None`: nobody has noted it.
+///
+/// # Errors
+/// If that cannot be read.
+pub(crate) fn serving(folder: &Path) -> io::Result<Option<Process>> {
+    match patience::read(folder.join(SERVING)) {
+        Ok(noted) => Ok(serde_json::from_slice(&noted).unwrap_or_default()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Marks an attachment as one that the configuration asked for.

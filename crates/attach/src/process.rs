@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use host::patience::patiently;
-use host::process::stat;
+use host::process::{Stat, stat, try_stat};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -13,6 +13,9 @@ use serde::{Deserialize, Serialize};
 const KILLED: Duration = Duration::from_secs(10);
 /// Time for one that was stopped to be resumed, before it is killed.
 const STOPPED: Duration = Duration::from_secs(10);
+/// Time after which the start of a process that cannot be asked for counts as unknown.
+const UNKNOWN: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(20);
 
 /// A process, never confused with a later one that has its id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -28,7 +31,18 @@ impl Process {
 
     /// The process that has this id now.
     pub(crate) fn of(pid: u32) -> Process {
-        Process { pid, started: started(pid) }
+        let since = Instant::now();
+        loop {
+            match try_stat(pid) {
+                Ok(found) => return Process { pid, started: found.map(|found| found.started_ticks) },
+                // One without a start has ended, as far as others know.
+                Err(error) if since.elapsed() >= UNKNOWN => {
+                    tracing::error!(pid, %error, "it is unknown when the process was started");
+                    return Process { pid, started: None };
+                }
+                Err(_) => std::thread::sleep(POLL),
+            }
+        }
     }
 
     pub(crate) fn is_running(self) -> bool {
@@ -82,15 +96,21 @@ pub(crate) fn started(pid: u32) -> Option<u64> {
 }
 
 /// Waits until a process has ended: the kernel has closed all its files by then, and its sockets. Returns
-/// false if it has not in time. `started`: its start; another process with this id is not waited for.
+/// false if it has not in time, or if that is unknown. `started`: its start; another process with this id is
+/// not waited for.
 pub(crate) fn wait_for_end(pid: u32, started: Option<u64>, patience: Duration) -> bool {
-    let is_it = || started.is_some() && self::started(pid) == started;
+    let may_be_it = || {
+        let is_it = |found: Option<Stat>| found.is_some_and(|found| Some(found.started_ticks) == started);
+        started.is_some() && try_stat(pid).map_or(true, is_it)
+    };
     let id = i32::try_from(pid).ok().and_then(Pid::from_raw);
-    let (true, Some(id)) = (is_it(), id) else { return true };
-    let opened = patiently(|| pidfd_open(id, PidfdFlags::empty()));
-    let Ok(process) = opened else { return true };
+    let (true, Some(id)) = (may_be_it(), id) else { return true };
+    let process = match patiently(|| pidfd_open(id, PidfdFlags::empty())) {
+        Ok(process) => process,
+        Err(error) => return Errno::from_io_error(&error) == Some(Errno::SRCH),
+    };
     // It may have ended before it was opened.
-    if !is_it() {
+    if !may_be_it() {
         return true;
     }
     let since = Instant::now();

@@ -224,7 +224,10 @@ impl Known {
         }
         served.path = path_text(&report.path);
         served.identity = later;
-        served.memory_kept = memory_kept(report);
+        // One that is closing, or has failed, says nothing of what it acknowledged before.
+        if report.state == DriveState::Online {
+            served.memory_kept = memory_kept(report);
+        }
         Some(served.clone())
     }
 }
@@ -625,7 +628,7 @@ impl Server for SharedServer {
 
 /// What the server has acknowledged outlives a kill.
 fn memory_kept(report: &StatusReport) -> bool {
-    report.server.as_ref().is_some_and(|server| server.memory_kept)
+    !report.write_cache || report.server.as_ref().is_some_and(|server| server.memory_kept)
 }
 
 /// Unique id of the opening of a drive by its server; `None` if the server does not report it: an older

@@ -7,6 +7,8 @@ use std::io;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
+use rustix::io::Errno;
+
 use crate::Root;
 use crate::file::is_same;
 use crate::foreign::{self, Hangs};
@@ -30,10 +32,25 @@ pub struct Stat {
     pub started_ticks: u64,
 }
 
+/// Returns what the kernel shows of a process; `None` if there is none with this id, it is hidden, or that is
+/// unknown just now.
+pub fn stat(pid: u32) -> Option<Stat> {
+    try_stat(pid).ok().flatten()
+}
+
 /// Returns what the kernel shows of a process; `None` if there is none with this id, or it is hidden. Waits
 /// while memory is too short for the answer.
-pub fn stat(pid: u32) -> Option<Stat> {
-    parse(&String::from_utf8_lossy(&patience::read(format!("/proc/{pid}/stat")).ok()?))
+///
+/// # Errors
+///
+/// If that is unknown: this process may have too many files open.
+pub fn try_stat(pid: u32) -> io::Result<Option<Stat>> {
+    match patience::read(format!("/proc/{pid}/stat")) {
+        Ok(stat) => Ok(parse(&String::from_utf8_lossy(&stat))),
+        // The second: it has ended while it was asked.
+        Err(error) if matches!(Errno::from_io_error(&error), Some(Errno::NOENT | Errno::SRCH)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// The name is in parentheses, and may contain anything. Fields are counted from 1, the first behind the name

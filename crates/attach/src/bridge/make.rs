@@ -119,6 +119,7 @@ impl Attachment {
                 size_bytes: shape.size_bytes,
                 refused_size: None,
                 is_unprotected: false,
+                has_lost: false,
                 outlives_server: true,
                 is_detaching: false,
             })),
@@ -213,13 +214,12 @@ impl Attachment {
         if let Some((node, stale)) = left {
             // What was acknowledged is in the memory of the server, or was left to the next one.
             let is_same = Some(&served.instance) == stale.connected.as_ref() && !served.instance.is_empty();
-            let is_complete = (is_same || stale.memory_kept && !served.has_lost) && !stale.loss_to_report;
-            // What a server goes on with loses nothing if this process is killed meanwhile.
-            record.loss_to_report = !is_complete || stale.way == Some(NodeKind::Ublk);
+            let is_kept = stale.memory_kept || stale.is_durable();
+            let is_complete = (is_same || is_kept && !served.has_lost) && !stale.loss_to_report;
+            record.loss_to_report = !is_complete;
             ledger.write(&record).map_err(at_folder)?;
             let ((node, upstream), shape) = node::recover(node, source()?, &drive, folder, stale)?;
             tracing::info!(is_complete, "taken over from a bridge that was killed");
-            record.loss_to_report = !is_complete;
             record.taken_over = Some(TakenOver { is_complete });
             (record.connected, record.memory_kept) = (Some(served.instance), served.memory_kept);
             record.shape = Some(shape.clone());

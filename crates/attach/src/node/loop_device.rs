@@ -134,7 +134,10 @@ impl LoopNode {
         let shares = Shares::new(mount, left);
         let mut node = LoopNode::of((path.into(), folder), shares, shape.size_bytes, line.clone());
         node.is_kept = true;
-        node.bring(folder).map_err(AttachError::ServerGone)?;
+        if let Err(error) = node.bring(folder) {
+            // The last descriptors may be here: requests are held, and the line goes on looking for a server.
+            tracing::warn!(%error, "taken over while no server has the device");
+        }
         Ok((node, line))
     }
 
@@ -495,18 +498,19 @@ pub(super) fn end_requests(folder: &Path) {
 ///
 /// If it is asked, and does not answer.
 pub(super) fn is_served(path: &Path, record: &Record, folder: &Path) -> Result<bool, AttachError> {
-    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    if !backing_file(name).is_some_and(|file| may_be_in(&file, folder)) {
-        return Ok(false);
-    }
-    if let Some(server) = place::serving(folder) {
-        return Ok(server.is_running());
-    }
-    let Some(drive) = &record.identity else { return Ok(false) };
     let unknown = |why: String| {
         let why = format!("it is unknown whether its server has the device: {why}");
         AttachError::Refused(format!("{}: {why}", path.display()))
     };
+    let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let file = host::loops::backing_file(&Path::new("/sys/block").join(name));
+    if !file.map_err(|error| unknown(error.to_string()))?.is_some_and(|file| may_be_in(&file, folder)) {
+        return Ok(false);
+    }
+    if let Some(server) = place::serving(folder).map_err(|error| unknown(error.to_string()))? {
+        return Ok(server.is_running());
+    }
+    let Some(drive) = &record.identity else { return Ok(false) };
     let found = drive.search(&record.path).search_again();
     match (found.drives.first(), found.silent.first()) {
         (Some(report), _) => match left_shares(report) {

@@ -92,13 +92,19 @@ struct Device {
 }
 
 impl NbdNode {
-    pub(super) fn make(source: Source, shape: &Shape) -> Result<(NbdNode, Arc<Line>), AttachError> {
+    pub(super) fn make(
+        source: Source,
+        shape: &Shape,
+        note: impl FnOnce(&Path) -> Result<(), AttachError>,
+    ) -> Result<(NbdNode, Arc<Line>), AttachError> {
         let family = find_family()?;
         let patience = source.patience;
         let line = Line::start(source.connected, source.server, patience);
         let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
         let index = connect(&family, shape, patience)?;
         let mut node = NbdNode::of(family, index, line.clone());
+        // It outlives this process.
+        note(&node.path).inspect_err(|_| node.disconnect())?;
         node.wait_until_it_appears()?;
         if shape.write_cache && !shape.read_only {
             queue::send_flushes(&node.path);

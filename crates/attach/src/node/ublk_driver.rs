@@ -266,8 +266,9 @@ impl UblkDriver {
         let command = if is_new { UblkCommand::Start } else { UblkCommand::EndRecovery };
         self.command(command, &mut [], std::process::id().into())?;
         self.set(State::Live);
-        if !is_new {
-            (self.note)(None)?;
+        if !is_new && let Err(error) = (self.note)(None) {
+            // The device works. The keeper's record is written again at its next look.
+            tracing::warn!(%error, "cannot record that the takeover is complete");
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use tokio::time::{Instant, timeout};
 use crate::connection::front_end::FrontEnd;
 use crate::error::ConnectionError;
 use crate::exports::export::Chosen;
-use crate::fence::areas::{AreaClaim, AreaId, Areas, Claimed};
+use crate::fence::areas::{AreaClaim, Claimed, Heir};
 use crate::fence::{Attached, BridgeArrival, DROP_TIME, Member, Question};
 use crate::limits::config::ServerConfig;
 use crate::peers::presence::Presence;
@@ -78,39 +78,43 @@ impl<D: Device> Entry<D> {
             send(stream, &self.answer, config.handshake_timeout).await?;
             return Ok(Begun::Transmission(None));
         }
+        // From here on the area is this process's, too, whatever becomes of the client.
+        let heir = match &self.front_end {
+            Some(FrontEnd::Fuse(front_end)) => Some(self.export.fence().areas().wait_for(front_end.id)),
+            _ => None,
+        };
+        let is_kept = heir.is_some();
         let mut question = self.export.fence().ask();
-        if !self.wait(&mut question, number, stream, &presence, config).await? {
+        if !self.wait(&mut question, (number, is_kept), stream, &presence, config).await? {
             return Ok(Begun::Left);
         }
         let attached = match self.bridge {
             Some(arrival) => {
-                match self.attach(&mut question, arrival, number, stream, &presence, config).await? {
+                match self
+                    .attach(&mut question, arrival, (number, is_kept), stream, &presence, config)
+                    .await?
+                {
                     Some(attached) => Some(attached),
                     None => return Ok(Begun::Left),
                 }
             }
             None => None,
         };
-        let claim = match &self.front_end {
-            Some(FrontEnd::Fuse(front_end)) => {
-                let areas = self.export.fence().areas();
-                match claim(areas, front_end.id, || presence(stream), config.fence_timeout).await {
-                    Claim::Claimed(claim) => Some(claim),
-                    Claim::Overtaken => return Ok(Begun::Left),
-                    Claim::UnderWay => {
-                        let error = ConnectionError::UnderWay(Vec::new());
-                        self.refuse(&error, stream).await?;
-                        return Err(error);
-                    }
+        let claim = match heir {
+            Some(heir) => match claim(heir, || presence(stream), config.fence_timeout).await {
+                Claim::Claimed(claim) => Some(claim),
+                Claim::Overtaken => return Ok(Begun::Left),
+                Claim::UnderWay => {
+                    let error = ConnectionError::UnderWay(Vec::new());
+                    self.refuse(&error, stream).await?;
+                    return Err(error);
                 }
-            }
-            _ => None,
+            },
+            None => None,
         };
         question.check_client(|| presence(stream));
         let sent = send(stream, &self.answer, config.handshake_timeout).await;
-        // A keeper that was killed leaves its area to this server: it is served, whatever becomes of the
-        // client.
-        let is_kept = claim.is_some();
+        // A keeper that was killed leaves its area to this server, which serves it.
         if !is_kept {
             sent?;
         }
@@ -131,7 +135,7 @@ impl<D: Device> Entry<D> {
         &self,
         question: &mut Question,
         arrival: BridgeArrival,
-        number: u64,
+        (number, is_kept): (u64, bool),
         stream: &mut S,
         presence: impl Fn(&S) -> Presence,
         config: &ServerConfig,
@@ -152,7 +156,7 @@ impl<D: Device> Entry<D> {
                 }
                 Err(_) => {
                     *question = self.export.fence().ask();
-                    if !self.wait(question, number, stream, &presence, config).await? {
+                    if !self.wait(question, (number, is_kept), stream, &presence, config).await? {
                         return Ok(None);
                     }
                 }
@@ -174,11 +178,12 @@ impl<D: Device> Entry<D> {
         send(stream, &refusal, REFUSAL_TIMEOUT).await
     }
 
-    /// Waits for the answers to a question. Returns false if the client left in the meantime.
+    /// Waits for the answers to a question. Returns false if the client left in the meantime. One that has
+    /// brought an area (`is_kept`) cannot try again once it was killed: its connection waits on.
     async fn wait<S: AsyncWrite + Unpin>(
         &self,
         question: &mut Question,
-        number: u64,
+        (number, is_kept): (u64, bool),
         stream: &mut S,
         presence: impl Fn(&S) -> Presence,
         config: &ServerConfig,
@@ -188,7 +193,7 @@ impl<D: Device> Entry<D> {
         let mut is_late = false;
         loop {
             match question.check_client(|| presence(stream)) {
-                Presence::Left => return Ok(false),
+                Presence::Left if !is_kept => return Ok(false),
                 Presence::MayHaveLeft if question.is_overtaken() => return Err(ConnectionError::Overtaken),
                 _ => {}
             }
@@ -204,7 +209,8 @@ impl<D: Device> Entry<D> {
                      not end"
                 );
             }
-            if since.elapsed() >= config.fence_timeout {
+            let may_have_left = || matches!(presence(stream), Presence::Left | Presence::MayHaveLeft);
+            if since.elapsed() >= config.fence_timeout && !(is_kept && may_have_left()) {
                 let error = ConnectionError::UnderWay(question.missing());
                 self.refuse(&error, stream).await?;
                 return Err(error);
@@ -236,13 +242,7 @@ enum Claim {
 
 /// Claims an area, once no other connection serves it any more. A client that has left cannot try again, and
 /// this process then has the last descriptors of the area: its connection waits on.
-async fn claim(
-    areas: &Arc<Areas>,
-    area: AreaId,
-    presence: impl Fn() -> Presence,
-    patience: Duration,
-) -> Claim {
-    let heir = areas.wait_for(area);
+async fn claim(heir: Heir, presence: impl Fn() -> Presence, patience: Duration) -> Claim {
     let since = Instant::now();
     let mut is_late = false;
     loop {
@@ -289,6 +289,7 @@ mod tests {
     use futures::FutureExt;
 
     use super::*;
+    use crate::fence::areas::{AreaId, Areas};
 
     const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -298,7 +299,7 @@ mod tests {
 
     /// Claims an area that nobody serves.
     fn free(areas: &Arc<Areas>, area: AreaId) -> AreaClaim {
-        match claim(areas, area, || Presence::Here, PATIENCE).now_or_never() {
+        match claim(areas.wait_for(area), || Presence::Here, PATIENCE).now_or_never() {
             Some(Claim::Claimed(claim)) => claim,
             other => panic!("{other:?}"),
         }
@@ -308,7 +309,7 @@ mod tests {
     async fn the_only_heir_waits_as_long_as_it_takes() {
         let (areas, area) = (Arc::new(Areas::default()), area());
         let stuck = free(&areas, area);
-        let mut waiting = pin!(claim(&areas, area, || Presence::Left, PATIENCE));
+        let mut waiting = pin!(claim(areas.wait_for(area), || Presence::Left, PATIENCE));
         assert!(timeout(PATIENCE * 10, &mut waiting).await.is_err(), "nobody else has the area");
         drop(stuck);
         assert!(matches!(waiting.await, Claim::Claimed(_)));
@@ -319,7 +320,7 @@ mod tests {
         let (areas, area) = (Arc::new(Areas::default()), area());
         let _stuck = free(&areas, area);
         let since = Instant::now();
-        let refused = claim(&areas, area, || Presence::Here, PATIENCE).await;
+        let refused = claim(areas.wait_for(area), || Presence::Here, PATIENCE).await;
         assert!(matches!(refused, Claim::UnderWay), "{refused:?}");
         assert!(since.elapsed() < PATIENCE * 2);
     }
@@ -328,9 +329,9 @@ mod tests {
     async fn a_client_that_has_left_makes_way_for_the_next() {
         let (areas, area) = (Arc::new(Areas::default()), area());
         let stuck = free(&areas, area);
-        let mut first = pin!(claim(&areas, area, || Presence::Left, PATIENCE));
+        let mut first = pin!(claim(areas.wait_for(area), || Presence::Left, PATIENCE));
         assert!(timeout(PATIENCE * 2, &mut first).await.is_err());
-        let mut second = pin!(claim(&areas, area, || Presence::Here, PATIENCE));
+        let mut second = pin!(claim(areas.wait_for(area), || Presence::Here, PATIENCE));
         assert!((&mut second).now_or_never().is_none());
         let first = timeout(PATIENCE, first).await.expect("in time");
         assert!(matches!(first, Claim::Overtaken), "{first:?}");

@@ -298,13 +298,13 @@ impl Daemon {
         Ok(())
     }
 
-    /// Reports a drive that could not be opened as down. A reload tries to open it again. If the drive was in
-    /// use, the server also tries again by itself.
+    /// Reports a drive that could not be opened as down. A reload tries to open it again. If that
+    /// may pass, the server also tries again by itself.
     fn down(&mut self, config: &DriveConfig, error: &anyhow::Error) {
         let monitor = config.options.open().monitor;
         let mut reason = one_line(error);
         self.waiting.retain(|path| *path != config.path);
-        if is_in_use(error) {
+        if may_pass(error) {
             self.waiting.push(config.path.clone());
             reason += &format!("; tried again every {} seconds", RETRY.as_secs());
         }
@@ -409,7 +409,7 @@ impl Daemon {
         }
     }
 
-    /// Tries again to open the drives that were in use.
+    /// Tries again to open the drives whose reason to be down may pass.
     async fn try_again(&mut self) {
         let mut changed = false;
         for path in self.waiting.clone() {
@@ -419,12 +419,12 @@ impl Daemon {
             match self.open_unless_stopped(config.clone(), None).await {
                 None => return,
                 Some(Ok(())) => {
-                    tracing::info!(drive = %shown(&path), "opened: it is not in use any more");
+                    tracing::info!(drive = %shown(&path), "opened: what kept it down has passed");
                     self.retain_down(|other| other != path);
                     changed = true;
                 }
                 // Already reported.
-                Some(Err(error)) if is_in_use(&error) => {}
+                Some(Err(error)) if may_pass(&error) => {}
                 Some(Err(error)) => self.down(&config, &error),
             }
         }
@@ -467,10 +467,12 @@ fn bind_http(server: &Server, names: &Names) -> Result<Option<HttpListener>> {
     Ok(http_address(server).map(bind).transpose()?)
 }
 
-/// Returns whether a drive could not be opened because another process uses it.
-fn is_in_use(error: &anyhow::Error) -> bool {
+/// Returns whether a drive that could not be opened may be opened later: another process uses it, or what the
+/// killed server left cannot be used just now.
+fn may_pass(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(ServiceError::Media(error)) => error.is_in_use(),
+        Some(ServiceError::LeftMemory { may_serve_later, .. }) => *may_serve_later,
         Some(ServiceError::Drive { source, .. }) => matches!(source, drive::Error::Owned(_)),
         _ => false,
     }

@@ -44,26 +44,27 @@ impl Memories {
     /// it. `mark` is that of a block device with the drive.
     ///
     /// # Errors
-    /// If another process keeps one locked.
+    /// If another process keeps one locked, or it is unknown whether there are any.
     pub(crate) async fn find(
         path: &Path,
         key: Key,
         (boot, run): ([u8; 16], u64),
         purpose: Purpose,
-        mark: Option<MarkName>,
+        mark: MarkName,
     ) -> Result<Memories, ServiceError> {
         let (at, writes) = (path.to_path_buf(), purpose != Purpose::Look);
-        let mark = mark.filter(|_| writes);
         let found = tokio::task::spawn_blocking(move || {
-            let dirs = ask::runtime_dir::memory_dirs();
-            let left = left(&dirs, &key, writes).map_err(|(memory, why)| ServiceError::LeftMemory {
+            let unknown = |(memory, why)| ServiceError::LeftMemory {
                 path: at.clone(),
                 memory,
                 why,
                 may_serve_later: true,
-            })?;
+            };
+            let dirs = ask::runtime_dir::memory_dirs();
+            let dirs = dirs.map_err(|(dir, error)| unknown((dir, error.to_string())))?;
+            let left = left(&dirs, &key, writes).map_err(unknown)?;
             let own = (purpose == Purpose::Serve).then(|| make(&key, run));
-            Ok((left, dirs.hidden, own, mark.as_ref().is_some_and(is_marked)))
+            Ok((left, dirs.hidden, own, writes && is_marked(&mark)))
         });
         let (left, hidden, own, is_attached) = found.await.unwrap_or(Err(ServiceError::WorkerGone))?;
         let LeftFiles { files, is_used_elsewhere } = left;

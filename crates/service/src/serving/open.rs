@@ -149,10 +149,12 @@ pub(crate) async fn open(
     helpers: Option<Helpers>,
 ) -> Result<Opened, ServiceError> {
     let file = open_media(path, settings).await?;
-    let backing = file.identity().map_err(|error| {
+    let unknown = |error: &dyn std::fmt::Display| {
         let source = drive::Error::Io(error.to_string());
         ServiceError::Drive { path: path.to_path_buf(), source }
-    })?;
+    };
+    let backing = file.identity().map_err(|error| unknown(&error))?;
+    let boot = boot_id(path).await?;
     let entropy = OsRng.try_next_u64().map_err(|error| ServiceError::Entropy(error.to_string()))?;
     let purpose = match helpers {
         _ if settings.read_only => Purpose::Look,
@@ -161,8 +163,9 @@ pub(crate) async fn open(
     };
     let uuid = Drive::read_id(&file).await.map_err(|source| failed(path, &file, source))?;
     let id = uuid::Uuid::from_bytes(uuid).to_string();
-    let mark = file.metadata().ok().map(|found| MarkName::of(&id, &file_id(&found)));
-    let memories = Memories::find(path, Key { uuid, backing }, (boot_id(), entropy), purpose, mark).await?;
+    let found = file.metadata().map_err(|error| unknown(&error))?;
+    let mark = MarkName::of(&id, &file_id(&found));
+    let memories = Memories::find(path, Key { uuid, backing }, (boot, entropy), purpose, mark).await?;
     let (media, ownership) = match settings.read_only {
         true => (Arc::new(AnyMedia::from(file)), None),
         false => match Ownership::claim(path, file, Claimed::Drive, settings.take_over, &spawner).await {

@@ -2,12 +2,15 @@
 //! machine's clocks, ids and processes.
 
 use std::fs;
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use ask::runtime_dir::is_absence;
 use drive::{Claim, Drive, Error, Fate, Owner, Pace, Planted, Sleep, Spawner, Surroundings};
+use host::patience;
 use host::process::{Stat, stat};
 use layout::owner::{Process, UNKNOWN_ID};
 use media::{AnyMedia, FileMedia};
@@ -38,12 +41,12 @@ struct Machine {
 
 impl Machine {
     /// This process, which has the backing with this identity open and locked.
-    fn with(backing: [u64; 2]) -> Machine {
+    fn with(backing: [u64; 2], boot_id: [u8; 16]) -> Machine {
         let pid = std::process::id();
         Machine {
             process: Process {
                 machine_id: id(&text("/etc/machine-id")),
-                boot_id: boot_id(),
+                boot_id,
                 pid_namespace: fs::metadata("/proc/self/ns/pid").map_or(0, |found| found.ino()),
                 pid,
                 started_ticks: match Started::of(pid) {
@@ -63,12 +66,25 @@ impl Machine {
 }
 
 fn text(path: &str) -> String {
-    fs::read_to_string(path).unwrap_or_default()
+    patience::read(path).map_or(String::new(), |bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The id of this boot of the machine.
-pub(crate) fn boot_id() -> [u8; 16] {
-    id(&text("/proc/sys/kernel/random/boot_id"))
+/// The id of this boot of the machine; [`UNKNOWN_ID`] where the kernel shows none. It says which memories
+/// count.
+///
+/// # Errors
+///
+/// If it cannot be read just now, for the drive at `path`.
+pub(crate) async fn boot_id(path: &Path) -> Result<[u8; 16], ServiceError> {
+    let read = tokio::task::spawn_blocking(|| patience::read("/proc/sys/kernel/random/boot_id")).await;
+    match read.unwrap_or_else(|lost| Err(io::Error::other(lost))) {
+        Ok(bytes) => Ok(id(&String::from_utf8_lossy(&bytes))),
+        Err(error) if is_absence(&error) => Ok(UNKNOWN_ID),
+        Err(error) => Err(ServiceError::Drive {
+            path: path.to_path_buf(),
+            source: Error::Io(format!("cannot read the id of this boot: {error}")),
+        }),
+    }
 }
 
 /// Reads an id of 32 hexadecimal digits, with or without hyphens.
@@ -172,7 +188,7 @@ impl Ownership {
     ) -> Result<Ownership, ServiceError> {
         let failed = |source| ServiceError::Drive { path: path.to_path_buf(), source };
         let backing = file.identity().map_err(|error| failed(Error::Io(error.to_string())))?;
-        let machine = Machine::with(backing);
+        let machine = Machine::with(backing, boot_id(path).await?);
         let mut run = [0; 16];
         OsRng.try_fill_bytes(&mut run).map_err(|error| ServiceError::Entropy(error.to_string()))?;
         let claim = Claim {
@@ -285,13 +301,13 @@ mod tests {
     use super::*;
 
     fn machine() -> Machine {
-        Machine::with([1, 2])
+        Machine::with([1, 2], [2; 16])
     }
 
     #[test]
     fn a_process_is_known_by_its_id_and_start() {
         let own = machine().process;
-        assert!(own.boot_id != UNKNOWN_ID && own.started_ticks > 0, "{own:?}");
+        assert!(own.started_ticks > 0, "{own:?}");
         let elsewhere = Process { backing: [1, 3], ..own.clone() };
         assert_eq!(machine().fate(&elsewhere), Fate::Runs);
         let earlier = Process { started_ticks: own.started_ticks - 1, ..elsewhere.clone() };

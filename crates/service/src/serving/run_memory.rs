@@ -15,8 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ask::runtime_dir::MemoryDirs;
+use ask::runtime_dir::{MemoryDirs, entries, is_absence};
 use drive::{KeptMemory, MEMORY_SHAPE, Verdict};
+use host::patience::patiently;
 use media::{Arena, exact_size};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags, fallocate, flock, fstatvfs};
 use rustix::io::Errno;
@@ -100,12 +101,16 @@ impl RunMemory {
 
     /// Returns whether the next server will find it.
     pub(crate) fn is_there(&self) -> bool {
-        let is_there = self.file.metadata().is_ok_and(|found| found.nlink() > 0);
+        // Another mount may hide it. A server that gave up root may not see its directory.
+        let is_there = match is_same(&self.file, &self.path) {
+            Ok(is_same) => is_same,
+            Err(_) => self.file.metadata().map_or(true, |found| found.nlink() > 0),
+        };
         if !is_there && !self.is_missed.swap(true, Ordering::Relaxed) {
             tracing::error!(
                 memory = %shown(&self.path),
-                "somebody has deleted the memory of this server: if it is killed, writes that are not flushed are \
-                 lost; restart it to get another one"
+                "somebody has deleted or hidden the memory of this server: if it is killed, writes that are not \
+                 flushed are lost; restart it to get another one"
             );
         }
         is_there
@@ -147,17 +152,27 @@ fn new_name(path: &Path) -> PathBuf {
     path.with_file_name(name)
 }
 
-fn is_same(file: &File, path: &Path) -> bool {
+/// Returns whether a file is at a path. An error: that is unknown.
+fn is_same(file: &File, path: &Path) -> io::Result<bool> {
     let numbers = |found: fs::Metadata| (found.dev(), found.ino());
-    let own = file.metadata().map(numbers);
-    matches!((own, fs::symlink_metadata(path).map(numbers)), (Ok(own), Ok(found)) if own == found)
+    let own = patiently(|| file.metadata())?;
+    Ok(at(path)?.is_some_and(|found| numbers(own) == numbers(found)))
+}
+
+/// What is at a path, if there is anything. An error: that is unknown.
+fn at(path: &Path) -> io::Result<Option<fs::Metadata>> {
+    match patiently(|| fs::symlink_metadata(path)) {
+        Ok(found) => Ok(Some(found)),
+        Err(error) if is_absence(&error) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 fn remove(file: &File, path: &Path) {
     // Who may not remove it, makes it one that has not begun: the magic number is the first word. A file that
     // cannot be written to either says so next.
     let _ = file.write_all_at(&[0; 8], 0);
-    if is_same(file, path)
+    if is_same(file, path).unwrap_or_default()
         && let Err(error) = fs::remove_file(path)
     {
         // It must not fill the file system until the drive is opened again.
@@ -241,17 +256,23 @@ impl LeftFile {
     }
 
     /// The memory at a path in a directory of another user, whose word does not count. `None` if it is gone.
-    fn of_other(path: &Path) -> Option<LeftFile> {
-        let found = fs::symlink_metadata(path).ok().filter(fs::Metadata::is_file)?;
-        let why = format!("its directory is that of another user, and it belongs to user {}", found.uid());
-        Some(LeftFile::new(path, Err(why), false))
+    ///
+    /// # Errors
+    /// In one line, why that is unknown.
+    fn of_other(path: &Path) -> Result<Option<LeftFile>, String> {
+        let found = at(path).map_err(|error| error.to_string())?;
+        Ok(found.filter(fs::Metadata::is_file).map(|found| {
+            let why =
+                format!("its directory is that of another user, and it belongs to user {}", found.uid());
+            LeftFile::new(path, Err(why), false)
+        }))
     }
 
     /// Opens and locks the memory at a path.
     fn open(path: &Path, is_elsewhere: bool, writes: bool) -> Result<Found, String> {
         let left = |file| LeftFile::new(path, file, is_elsewhere);
         // No server makes anything else.
-        if !fs::symlink_metadata(path).is_ok_and(|found| found.is_file()) {
+        if !at(path).map_err(|error| error.to_string())?.is_some_and(|found| found.is_file()) {
             return Ok(Found::Nothing);
         }
         // Whatever is there by now, opening it must not wait.
@@ -270,8 +291,12 @@ impl LeftFile {
         let mut is_logged = false;
         loop {
             match flock(&file, lock) {
-                Ok(()) if is_same(&file, path) => return Ok(Found::Left(left(Ok(file)))),
-                Ok(()) => return Ok(Found::Nothing),
+                Ok(()) => {
+                    return match is_same(&file, path).map_err(|error| error.to_string())? {
+                        true => Ok(Found::Left(left(Ok(file)))),
+                        false => Ok(Found::Nothing),
+                    };
+                }
                 // Its run has it. Who only looks shares it, for a moment.
                 Err(Errno::WOULDBLOCK)
                     if is_elsewhere && flock(&file, FlockOperation::NonBlockingLockShared).is_err() =>
@@ -365,14 +390,14 @@ pub(crate) fn left(dirs: &MemoryDirs, key: &Key, writes: bool) -> Result<LeftFil
     for dir in &dirs.of_others {
         let is_memory =
             |name: &str| name.starts_with(&[&*drive, &*backing].concat()) && name.ends_with(EXTENSION);
-        let entries = fs::read_dir(dir).into_iter().flatten().flatten();
-        let memories = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_memory));
-        left.extend(memories.filter_map(|entry| LeftFile::of_other(&entry.path())));
+        for path in entries(dir).map_err(|error| (dir.clone(), error.to_string()))? {
+            if path.file_name().and_then(OsStr::to_str).is_some_and(is_memory) {
+                left.extend(LeftFile::of_other(&path).map_err(|why| (path, why))?);
+            }
+        }
     }
     for dir in &dirs.own {
-        // There may be none.
-        let Ok(entries) = fs::read_dir(dir) else { continue };
-        for path in entries.flatten().map(|entry| entry.path()) {
+        for path in entries(dir).map_err(|error| (dir.clone(), error.to_string()))? {
             let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
             let is_of_backing = name.contains(&backing);
             if let Some(name) = name.strip_prefix('.') {
@@ -412,6 +437,43 @@ mod tests {
     use super::*;
 
     const KEY: Key = Key { uuid: [7; 16], backing: [1, 2] };
+
+    #[test]
+    fn a_memory_that_the_next_server_does_not_find_is_not_there() -> io::Result<()> {
+        let Ok(above) = tempfile::tempdir_in("/dev/shm") else {
+            eprintln!("skipped: no directory in memory at /dev/shm");
+            return Ok(());
+        };
+        let [dir, elsewhere] = ["memories", "elsewhere"].map(|name| above.path().join(name));
+        fs::create_dir(&dir)?;
+        let (memory, _arena) = RunMemory::create(&dir, &KEY, 1).map_err(io::Error::other)?;
+        assert!(memory.is_there());
+        fs::rename(&dir, &elsewhere)?;
+        assert!(!memory.is_there());
+        fs::create_dir(&dir)?;
+        fs::write(dir.join(KEY.file(1)), "another one")?;
+        assert!(!memory.is_there());
+        fs::remove_dir_all(&dir)?;
+        fs::rename(&elsewhere, &dir)?;
+        assert!(memory.is_there());
+        memory.remove();
+        assert!(!fs::exists(dir.join(KEY.file(1)))?);
+        Ok(())
+    }
+
+    #[test]
+    fn memories_that_cannot_be_looked_for_may_be_there() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let circle = dir.path().join("circle");
+        std::os::unix::fs::symlink(&circle, &circle)?;
+        let (own, of_others) = (vec![circle.clone()], vec![circle.clone()]);
+        for dirs in
+            [MemoryDirs { own, ..MemoryDirs::default() }, MemoryDirs { of_others, ..MemoryDirs::default() }]
+        {
+            assert!(left(&dirs, &KEY, true).is_err_and(|(path, _)| path == circle));
+        }
+        Ok(())
+    }
 
     #[test]
     fn a_memory_of_another_user_is_there_and_cannot_be_read() -> io::Result<()> {

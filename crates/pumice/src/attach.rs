@@ -311,7 +311,7 @@ pub(crate) fn run_bridge(args: &BridgeArgs) -> Result<()> {
     let options = Options {
         path: args.path.clone(),
         ways: match args.how.by {
-            AttachMethod::Auto => NodeKind::ALL.to_vec(),
+            AttachMethod::Auto => NodeKind::by_preference(),
             AttachMethod::This(way) => vec![way],
         },
         start: attach::bridge::Start { program: program()?, arguments: args.how.serve.clone() },

@@ -35,14 +35,14 @@ become_systemd() {
     mkdir -p /usr/local/bin /etc/pumice /var/lib/pumice /srv/data /srv/second
     cp /share/pumice /usr/local/bin/
     for name in pumice.service pumice-attach.service pumice-attach@.service; do
-        sed 's|/usr/bin/pumice|/usr/local/bin/pumice|' "/share/$name" >"/etc/systemd/system/$name"
+        sed 's|/usr/bin/pumice|/usr/local/bin/pumice|; s|attach --wait-listed|attach --by ublk --wait-listed|' "/share/$name" >"/etc/systemd/system/$name"
     done
     mkdir -p /etc/udev/rules.d
     sed 's|/usr/bin/pumice|/usr/local/bin/pumice|' /share/61-pumice.rules >/etc/udev/rules.d/61-pumice.rules
     echo 'pumice:x:999:999::/var/lib/pumice:/usr/sbin/nologin' >>/etc/passwd
     echo 'pumice:x:999:' >>/etc/group
     printf '%s\n' '[server]' 'nbd = ["unix:/run/pumice/nbd.sock"]' '[[drive]]' 'path = "/var/lib/pumice/drive"' \
-        'attach = true' '[[drive]]' 'path = "/var/lib/pumice/second"' >/etc/pumice/pumice.toml
+        'attach = true' 'by = "ublk"' '[[drive]]' 'path = "/var/lib/pumice/second"' >/etc/pumice/pumice.toml
     printf '%s\n' "${DISK}a /var/lib/pumice ext4 defaults 0 2" \
         "UUID=$(cat /share/uuid) /srv/data ext4 defaults,noatime,_netdev,nofail,x-systemd.after=pumice-attach.service 0 0" \
         "/dev/disk/by-id/pumice-$(cat /share/id.second) /srv/second ext4 defaults,_netdev,nofail,x-systemd.after=$second 0 0" >/etc/fstab

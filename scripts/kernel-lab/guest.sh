@@ -132,7 +132,9 @@ for way in $WAYS; do
     esac
     kill_bridge
     check "detach after a kill of the bridge" gone /srv/drive
-    case $way in ublk) check "auto takes ublk" first ublk && check "detach" gone ;; esac
+    preferred=loop
+    newer_than 6.15 && preferred=ublk
+    case $way in ublk) check "auto takes $preferred" first $preferred && check "detach" gone ;; esac
     managed
     host
 done

@@ -6,13 +6,18 @@
 //! device, which others must not write to meanwhile. The kernel removes the name when the process
 //! ends, however it ends. It can be seen by all processes of the same network namespace, of whatever user.
 //!
-//! The name holds the id of the drive and the numbers of its file: copies of a drive have the same id.
+//! The name holds the id of the drive and the numbers of its file: copies of a drive have the same id. There
+//! are marks of the drive's paths, too: an older copy that was put in the place of the file is below the
+//! device for whoever opens it there.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
+use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
+use host::file::absolute;
 use rustix::io::Errno;
 use rustix::net::sockopt::socket_peercred;
 use rustix::net::{AddressFamily, Shutdown, SocketAddrUnix, SocketFlags, SocketType};
@@ -28,6 +33,19 @@ impl MarkName {
         let inode = inode.map(|inode| format!(":{inode}")).unwrap_or_default();
         MarkName(format!("pumice-attached/{uuid}/{device}{inode}"))
     }
+
+    /// The name of the drive with id `uuid` at a path. Such names are short, and paths are not.
+    pub fn at(uuid: &str, path: &Path) -> MarkName {
+        let path = path.as_os_str().as_bytes();
+        MarkName(format!("pumice-attached/{uuid}/at/{:08x}-{}", crc32c::crc32c(path), path.len()))
+    }
+}
+
+/// The paths of a drive at `path`: the one that is asked for, and the one that it leads to.
+pub fn names_of(path: &Path) -> Vec<PathBuf> {
+    let own = absolute(path);
+    let real = std::fs::canonicalize(&own).ok().filter(|real| *real != own);
+    std::iter::once(own).chain(real).collect()
 }
 
 /// A mark, which lasts until this is dropped or the process ends.
@@ -129,6 +147,23 @@ mod tests {
     fn name(inode: Option<u64>) -> MarkName {
         // Tests run side by side, and other processes may run the same one.
         MarkName::of(&format!("test {}", std::process::id()), &FileId { device: "7:0".to_string(), inode })
+    }
+
+    #[test]
+    fn a_drive_has_the_path_it_is_asked_for_by_and_the_real_one() -> io::Result<()> {
+        let dir = tempfile::tempdir()?;
+        let dir = std::fs::canonicalize(dir.path())?;
+        let [drive, link] = ["drive", "link"].map(|name| dir.join(name));
+        std::fs::write(&drive, "")?;
+        std::os::unix::fs::symlink("drive", &link)?;
+        assert_eq!(names_of(&drive), [drive.clone()]);
+        assert_eq!(names_of(&link), [link, drive.clone()]);
+        assert_ne!(MarkName::at("1", &drive), MarkName::at("2", &drive));
+        assert_ne!(MarkName::at("1", &drive), MarkName::at("1", &dir));
+        // As long as paths can be.
+        let long = MarkName::at(&"0".repeat(36), Path::new(&"/long".repeat(800)));
+        assert!(AttachedMark::set(&long).is_ok());
+        Ok(())
     }
 
     #[test]

@@ -29,6 +29,8 @@ use crate::upstream::{Connected, NotConnected, Server, Supply, Upstream, Upstrea
 const LEAVES: Duration = Duration::from_secs(2);
 /// Time after which a connection is one that lasts.
 const LASTS: Duration = Duration::from_secs(1);
+/// Connections in a row that do not last before that is shown. A server may be killed several times.
+const ENDED_MAX: u32 = 3;
 /// Shown of a server with which none does.
 const ENDS_AT_ONCE: &str = "its server ends each connection at once: its log says why";
 /// Interval between attempts to find a server.
@@ -82,6 +84,8 @@ struct LineState {
     /// What servers get. Kept as long as the node is there: one with shares ends with the last descriptor.
     /// `None` if there is no node.
     supply: Option<Arc<Supply>>,
+    /// Connections in a row that have not lasted.
+    ended_at_once: u32,
     /// Connections of a node that is gone.
     leaving: Vec<UnixStream>,
 }
@@ -115,6 +119,7 @@ impl Line {
             phase: Phase::Connected { at: Instant::now(), waited_since: None },
             streams: connected.streams.into(),
             supply: None,
+            ended_at_once: 0,
             leaving: Vec::new(),
         };
         let core = Arc::new(LineCore {
@@ -328,7 +333,8 @@ impl LineCore {
             // What passed while it was there was no wait.
             let waited_before = waited_since.filter(|_| is_none).map(|since| since + at.elapsed());
             let since = waited_before.unwrap_or_else(Instant::now);
-            let reason = (is_none && waited_since.is_some()).then(|| ENDS_AT_ONCE.to_string());
+            state.ended_at_once = if is_none && waited_since.is_some() { state.ended_at_once + 1 } else { 0 };
+            let reason = (state.ended_at_once >= ENDED_MAX).then(|| ENDS_AT_ONCE.to_string());
             state.phase = Phase::Waiting { since, reason };
             self.changed.notify_all();
         }

@@ -8,14 +8,15 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ask::runtime_dir::MEMORY_DIR;
-use ask::{AttachedMark, DriveSearch, MarkName, is_being_opened, server_with_open};
+use ask::{AttachedMark, DriveSearch, MarkName, is_being_opened, names_of, server_with_open};
 use fuse::Share;
 use host::shortage;
-use launch::{Log, Serve};
+use launch::{LOST_EXIT_CODE, Log, Serve};
 use nbd::client::{Brought, ExportUri, Wishes, negotiate_attachment, take_left};
 use parking_lot::Mutex;
 use rustix::net::sockopt;
@@ -87,13 +88,13 @@ struct StartedServer {
 
 impl StartedServer {
     /// Returns how it ended; `None` if it runs.
-    fn ended(&mut self) -> Option<String> {
+    fn ended(&mut self) -> Option<(String, Option<i32>)> {
         match &mut self.child {
             Some(child) => match child.try_wait() {
-                Ok(status) => status.map(|status| status.to_string()),
-                Err(error) => Some(error.to_string()),
+                Ok(status) => status.map(|status| (status.to_string(), status.code())),
+                Err(error) => Some((error.to_string(), None)),
             },
-            None => (!self.process.is_running()).then(|| "started before".to_string()),
+            None => (!self.process.is_running()).then(|| ("started before".to_string(), None)),
         }
     }
 }
@@ -193,9 +194,10 @@ pub(crate) fn left(folder: &Path, record: &Record) -> Option<Process> {
     }
 }
 
-/// The drive as its server last reported it, and which server that was. The bridge updates it.
+/// The drive as its server last reported it, and which server that was. The bridge updates it. And whether
+/// the server that was started last has found that acknowledged writes are lost.
 #[derive(Clone, Default)]
-pub(crate) struct Known(Arc<Mutex<Option<Served>>>);
+pub(crate) struct Known(Arc<Mutex<Option<Served>>>, Arc<AtomicBool>);
 
 /// A drive that a server has.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -212,6 +214,11 @@ pub(crate) struct Served {
 }
 
 impl Known {
+    /// The server that was started last does not serve the drive: acknowledged writes are lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.1.load(Ordering::Relaxed)
+    }
+
     /// Records a later state if it comes from the server of the last connections. Returns the updated record.
     pub(crate) fn note(&self, report: &StatusReport) -> Option<Served> {
         let mut known = self.0.lock();
@@ -253,8 +260,10 @@ pub(crate) struct DriveServer {
     shape: Option<Shape>,
     /// A device waits for the drive, or has it: the drive's server counts, wherever the path leads by now.
     is_fixed: bool,
-    /// Mark that tells new servers that the drive is attached.
-    mark: Option<(MarkName, AttachedMark)>,
+    /// Marks that tell new servers that the drive is attached.
+    marks: Vec<(MarkName, AttachedMark)>,
+    /// Paths of the drive.
+    paths: Vec<PathBuf>,
     /// Something else than the expected drive was found.
     pub(crate) is_other: bool,
 }
@@ -285,7 +294,8 @@ impl DriveServer {
             expected,
             known: Known::default(),
             shape: None,
-            mark: None,
+            marks: Vec::new(),
+            paths: names_of(path),
             is_other: false,
         }
     }
@@ -307,7 +317,7 @@ impl DriveServer {
         let since = Instant::now();
         if let Some(Identity { uuid, file, .. }) = self.expected.clone() {
             // First: a server that opens it now refuses to if what its device has was lost.
-            self.set_mark(&uuid, file.as_ref())?;
+            self.set_marks(&uuid, file.as_ref(), None)?;
         }
         // A slow server gets time to answer before another one is started. Checked before each attempt: a
         // server that becomes ready meanwhile is tried again.
@@ -365,8 +375,9 @@ impl DriveServer {
     fn runs(&mut self) -> bool {
         let mut started = self.started.server.lock();
         let Some(server) = &mut *started else { return false };
-        let Some(how) = server.ended() else { return true };
+        let Some((how, code)) = server.ended() else { return true };
         if server.child.is_some() && !server.has_served {
+            self.known.1.store(code == Some(LOST_EXIT_CODE.into()), Ordering::Relaxed);
             let reason = self.last_words().unwrap_or_else(|| format!("its server ended ({how})"));
             self.failure = Some(Arc::new(StartError::Ended(reason)));
         }
@@ -446,7 +457,7 @@ impl DriveServer {
         if instance(report).is_none() {
             sleep(OLDER_ENDS);
         }
-        self.set_mark(&report.uuid, report.backing.file.as_ref())?;
+        self.set_marks(&report.uuid, report.backing.file.as_ref(), Some(&report.path))?;
         let opening = instance(report).map_or("", String::as_str);
         let returns = self.shape.is_some() || self.expected.is_some();
         let mut attaches = true;
@@ -528,6 +539,7 @@ impl DriveServer {
         self.shape = Some(shape);
         self.is_fixed = true;
         self.failure = None;
+        self.known.1.store(false, Ordering::Relaxed);
         Ok(Connected { streams })
     }
 
@@ -538,20 +550,34 @@ impl DriveServer {
         left_shares(&report)
     }
 
-    /// Marks the drive as attached. It may be in another file than before.
-    fn set_mark(&mut self, uuid: &str, file: Option<&FileId>) -> Result<(), ServerError> {
-        // A server of an older program neither reports its file nor checks for the mark.
+    /// Marks the drive as attached. It may be in another file than before. `served`: its path as its server
+    /// has it.
+    fn set_marks(
+        &mut self,
+        uuid: &str,
+        file: Option<&FileId>,
+        served: Option<&Path>,
+    ) -> Result<(), ServerError> {
+        // A server of an older program neither reports its file nor checks for marks.
         let Some(file) = file else { return Ok(()) };
-        let name = MarkName::of(uuid, file);
-        if self.mark.as_ref().is_some_and(|(known, _)| *known == name) {
-            return Ok(());
-        }
-        match AttachedMark::set(&name) {
-            Ok(mark) => self.mark = Some((name, mark)),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(ServerError::Marked(error)),
-            // The server knows while it is connected.
-            Err(error) => {
-                tracing::warn!(%error, "servers that are started do not know that the drive is attached")
+        let paths = self.paths.iter().map(PathBuf::as_path).chain(served);
+        let mut names: Vec<MarkName> = paths.map(|path| MarkName::at(uuid, path)).collect();
+        names.insert(0, MarkName::of(uuid, file));
+        self.marks.retain(|(known, _)| names.contains(known));
+        for (number, name) in names.into_iter().enumerate() {
+            if self.marks.iter().any(|(known, _)| *known == name) {
+                continue;
+            }
+            match AttachedMark::set(&name) {
+                Ok(mark) => self.marks.push((name, mark)),
+                // Where files have other names, a copy may be at the same path.
+                Err(error) if error.kind() == io::ErrorKind::AddrInUse && number == 0 => {
+                    return Err(ServerError::Marked(error));
+                }
+                // The server knows while it is connected.
+                Err(error) => {
+                    tracing::warn!(%error, "servers that are started do not know that the drive is attached")
+                }
             }
         }
         Ok(())

@@ -13,3 +13,6 @@ mod server;
 pub use log::Log;
 pub use serve::{RUNTIME_DIR, Serve, USER};
 pub use server::{Readiness, Server, wait};
+
+/// Exit code of `pumice serve` if a drive below a block device has lost acknowledged writes.
+pub const LOST_EXIT_CODE: u8 = 5;

@@ -18,11 +18,12 @@ use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use drive::ReadCache;
-use service::Workers;
+use launch::LOST_EXIT_CODE;
+use service::{ServiceError, Workers};
 
 use crate::config::{self, AtStart, DEFAULT_PATH, DriveOptions, Overrides, ServerOptions, Source, TlsFiles};
 use crate::logging;
-use crate::usage::WrongUsage;
+use crate::usage::{Coded, WrongUsage};
 use daemon::Daemon;
 use privileges::Privileges;
 
@@ -96,6 +97,13 @@ impl Args {
 }
 
 pub(crate) fn run(args: &Args) -> Result<()> {
+    serve(args).map_err(|error| match error.downcast_ref() {
+        Some(ServiceError::LostBelow { .. }) => Coded { code: LOST_EXIT_CODE, error }.into(),
+        _ => error,
+    })
+}
+
+fn serve(args: &Args) -> Result<()> {
     let activated = activation::sockets(inherited::keep_from_programs())?;
     let mut overrides = args.overrides();
     overrides.activated = activated.iter().map(activation::Activated::listed).collect();

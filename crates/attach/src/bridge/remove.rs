@@ -117,7 +117,9 @@ impl Attachment {
                 }
                 // What was acknowledged is in the memory of the drive, which its next server has. Every other
                 // write has failed.
-                UpstreamState::Failed(_) if self.shown.lock().outlives_server => return Ok(()),
+                UpstreamState::Failed(_) if self.shown.lock().outlives_server && !self.known.is_lost() => {
+                    return Ok(());
+                }
                 UpstreamState::Failed(reason) => {
                     let why = format!("{reason}; acknowledged writes that were not flushed are lost");
                     return Err(Unflushed { why, advice: "--force gives them up".to_string() });

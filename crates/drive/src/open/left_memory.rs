@@ -116,7 +116,14 @@ impl LeftMemory {
             }
             let acknowledged = is_of_newest_run || memory.checkpoint > memory.header.begins_behind;
             let is_empty = memory.sealed.is_empty() && memory.open.is_none() && !memory.has_lapsed;
-            if memory.taken_by == checkpoint.entropy || !acknowledged || is_empty && !is_of_newest_run {
+            // A run that had the drive since has written a checkpoint of its own, behind those of this one.
+            let is_older = memory.checkpoint > checkpoint.number
+                || !is_of_newest_run && memory.checkpoint == checkpoint.number;
+            let contradicts = is_older && !is_elsewhere && (is_of_newest_run || memory.used_elsewhere == 0);
+            if memory.taken_by == checkpoint.entropy
+                || !acknowledged
+                || is_empty && !is_of_newest_run && !contradicts
+            {
                 judged(Verdict::Over);
                 continue;
             }
@@ -125,12 +132,14 @@ impl LeftMemory {
                 // checkpoint of its run may be there, and be unreadable just now.
                 continue;
             }
-            if is_of_newest_run && memory.checkpoint > checkpoint.number && !is_elsewhere {
+            if contradicts {
                 judged(Verdict::Contradicts);
                 damage = Some(format!(
-                    "the newest checkpoint found is {}, but the memory of the killed server knows checkpoint {}: the \
+                    "the newest checkpoint found is {}{}, but the memory of the killed server knows checkpoint {}: the \
                      backing is damaged, or an older copy",
-                    checkpoint.number, memory.checkpoint
+                    checkpoint.number,
+                    if is_of_newest_run { "" } else { " of an earlier run" },
+                    memory.checkpoint
                 ));
                 continue;
             }
@@ -164,7 +173,11 @@ impl LeftMemory {
         }
         let is_needed = options.needs_memory && !checkpoint.clean && !checkpoint.written_through;
         if refusal.is_none() && elsewhere.is_none() && is_needed {
-            refusal = Some("the last server did not close the drive, and its memory is gone".to_owned());
+            let memory = match checkpoint.memory_boot == [0; 16] {
+                true => "it kept no memory",
+                false => "its memory is gone",
+            };
+            refusal = Some(format!("the last server did not close the drive, and {memory}"));
         }
         match refusal {
             Some(why) => Err(Error::LeftMemory(why)),

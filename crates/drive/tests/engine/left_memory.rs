@@ -441,6 +441,34 @@ fn a_durable_checkpoint_that_is_missing_is_damage() {
     assert!(why.contains("knows checkpoint"), "{why}");
 }
 
+/// Its newest checkpoint is of a run before that of the memory, also if nothing is in that memory.
+#[test]
+fn an_older_copy_of_a_closed_drive_is_damage() {
+    let media = new_media();
+    let drive = open(&media, 1, &memory(), &[]).expect("opened");
+    write(&drive, 0..20, 1);
+    run(drive.close()).expect("closed");
+    drop(drive);
+    let older = copy(&media);
+    let memory = memory();
+    let drive = open(&media, 2, &memory, &[]).expect("opened");
+    write(&drive, 0..20, 2);
+    run(drive.flush()).expect("a flush");
+    run(drive.checkpoint()).expect("a checkpoint");
+    let why = damaged(&older, &left(&memory));
+    assert!(why.contains("of an earlier run"), "{why}");
+    write(&drive, 20..21, 2);
+    let kept = left(&memory);
+    let why = damaged(&older, &kept);
+    assert!(why.contains("of an earlier run"), "{why}");
+    // One that has gone on by itself since: its run has begun where that of the memory did.
+    drop(open(&older, 3, &self::memory(), &[]).expect("opened"));
+    let why = damaged(&older, &kept);
+    assert!(why.contains("of an earlier run"), "{why}");
+    let drive = open(&media, 4, &self::memory(), &[kept]).expect("opened");
+    holds(&drive, 0..21, 2);
+}
+
 #[test]
 fn a_copy_says_what_it_lacks() {
     let (media, older, left) = killed();

@@ -16,7 +16,7 @@ use crate::common::mounts::unmount;
 use crate::common::opening::Opening;
 use crate::common::run::{USER, own_user};
 use crate::common::server::{text, wait_until};
-use crate::common::{Drive, Outcome, Run, in_time, sample, succeed};
+use crate::common::{Drive, Outcome, Run, fails, in_time, sample, succeed};
 
 /// Time in which a drive goes on whose own server is well. One that hangs would delay it by 20 seconds and
 /// more.
@@ -67,6 +67,14 @@ fn write(node: &str, seed: u64) {
         "dd",
         &[&format!("if={}", file.path().display()), &format!("of={node}"), "bs=64k", "oflag=direct"],
     );
+}
+
+/// Returns whether a device holds what was written last.
+fn holds(node: &str, seed: u64) -> bool {
+    let file = tempfile::NamedTempFile::new().expect("a file");
+    let to = format!("of={}", file.path().display());
+    succeed("dd", &[&format!("if={node}"), &to, "bs=64k", "count=16", "iflag=direct"]);
+    fs::read(file.path()).expect("read") == sample(seed, 1 << 20)
 }
 
 #[test]
@@ -455,6 +463,71 @@ fn a_drive_has_one_line() -> Outcome {
     write(&node, 4);
     it.detach(&node);
     assert!(server.stop().success());
+    Ok(())
+}
+
+/// A copy that was made while the drive was in use comes into its place, and its server ends. What is on the
+/// device must not go on without what was acknowledged since.
+#[test]
+fn an_older_copy_in_the_place_of_the_drive_does_not_go_on_below_its_device() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    for signal in ["-KILL", "-TERM"] {
+        let it = Attached::create(&["--size", "64M"]);
+        let node = it.attach(&[]);
+        write(&node, 3);
+        succeed("sync", &[&node]);
+        let (copy, right) = (it.drive.file("copy"), it.drive.file("right"));
+        fs::copy(it.drive.path(), &copy)?;
+        for seed in 4..40 {
+            write(&node, seed);
+        }
+        fs::rename(it.drive.path(), &right)?;
+        fs::rename(&copy, it.drive.path())?;
+        let pid = it.record()["server_pid"].as_i64().ok_or("no server")?;
+        succeed("kill", &[signal, &pid.to_string()]);
+        let held = || {
+            let listed = it.listed();
+            listed["attachment"]["state"] == "waiting"
+                && listed["attachment"]["state_reason"].to_string().contains("acknowledged writes are lost")
+        };
+        wait_until("a refusal", held);
+        fs::rename(it.drive.path(), &copy)?;
+        fs::rename(&right, it.drive.path())?;
+        wait_until("the device", || it.listed()["attachment"]["state"] == "attached");
+        assert!(holds(&node, 39), "{}", it.logs());
+        it.detach(&node);
+    }
+    Ok(())
+}
+
+/// Who gives up a device whose drive has lost writes is told.
+#[test]
+fn a_device_that_is_given_up_after_a_loss_reports_it() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&[]);
+    write(&node, 3);
+    {
+        let _stopped = Stopped::new(it.record()["bridge_pid"].as_i64().ok_or("no bridge")?);
+        let pid = it.record()["server_pid"].as_i64().ok_or("no server")?;
+        succeed("kill", &["-KILL", &pid.to_string()]);
+        wait_until("its end", || !fs::exists(format!("/proc/{pid}/exe")).unwrap_or(true));
+        let memories = fs::read_dir(it.drive.runtime_dir())?.flatten().map(|entry| entry.path());
+        for memory in memories.filter(|path| path.extension().is_some_and(|end| end == "memory")) {
+            fs::remove_file(memory)?;
+        }
+    }
+    wait_until("a refusal", || {
+        it.listed()["attachment"]["state_reason"].to_string().contains("acknowledged writes are lost")
+    });
+    fails(&it.drive.pumice(&["detach", &node]), &[&node, "acknowledged writes are lost"]);
+    let run = it.drive.pumice(&["detach", &node, "--force"]);
+    fails(&run, &["acknowledged writes that were not flushed are lost"]);
+    assert!(it.folder().is_none(), "it is detached");
     Ok(())
 }
 

@@ -41,7 +41,7 @@ pub(crate) enum Purpose {
 
 impl Memories {
     /// Finds what earlier runs left. One that serves hosts gets a memory of its own, if there is a place for
-    /// it. `mark` is that of a block device with the drive.
+    /// it. `marks` are those of a block device with the drive.
     ///
     /// # Errors
     /// If another process keeps one locked, or it is unknown whether there are any.
@@ -50,7 +50,7 @@ impl Memories {
         key: Key,
         (boot, run): ([u8; 16], u64),
         purpose: Purpose,
-        mark: MarkName,
+        marks: Vec<MarkName>,
     ) -> Result<Memories, ServiceError> {
         let (at, writes) = (path.to_path_buf(), purpose != Purpose::Look);
         let found = tokio::task::spawn_blocking(move || {
@@ -64,7 +64,7 @@ impl Memories {
             let dirs = dirs.map_err(|(dir, error)| unknown((dir, error.to_string())))?;
             let left = left(&dirs, &key, writes).map_err(unknown)?;
             let own = (purpose == Purpose::Serve).then(|| make(&key, run));
-            Ok((left, dirs.hidden, own, writes && is_marked(&mark)))
+            Ok((left, dirs.hidden, own, writes && marks.iter().any(is_marked)))
         });
         let (left, hidden, own, is_attached) = found.await.unwrap_or(Err(ServiceError::WorkerGone))?;
         let LeftFiles { files, is_used_elsewhere } = left;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ask::{MarkName, file_id, server_with_open};
+use ask::{MarkName, file_id, names_of, server_with_open};
 use drive::{Compute, Drive, OpenOptions, ReadCache, Spawner};
 use host::file::absolute;
 use media::{AnyMedia, Direct, FileMedia, Lease, MediaError};
@@ -164,8 +164,9 @@ pub(crate) async fn open(
     let uuid = Drive::read_id(&file).await.map_err(|source| failed(path, &file, source))?;
     let id = uuid::Uuid::from_bytes(uuid).to_string();
     let found = file.metadata().map_err(|error| unknown(&error))?;
-    let mark = MarkName::of(&id, &file_id(&found));
-    let memories = Memories::find(path, Key { uuid, backing }, (boot, entropy), purpose, mark).await?;
+    let mut marks = vec![MarkName::of(&id, &file_id(&found))];
+    marks.extend(names_of(path).iter().map(|path| MarkName::at(&id, path)));
+    let memories = Memories::find(path, Key { uuid, backing }, (boot, entropy), purpose, marks).await?;
     let (media, ownership) = match settings.read_only {
         true => (Arc::new(AnyMedia::from(file)), None),
         false => match Ownership::claim(path, file, Claimed::Drive, settings.take_over, &spawner).await {

@@ -13,7 +13,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ask::runtime_dir::MEMORY_DIR;
-use ask::{AttachedMark, DriveSearch, MarkName, is_being_opened, names_of, server_with_open};
+use ask::{DriveSearch, is_being_opened, server_with_open};
 use fuse::Share;
 use host::shortage;
 use launch::{LOST_EXIT_CODE, Log, Serve};
@@ -24,6 +24,7 @@ use status::{DriveState, FileId, StatusReport, path_text};
 
 use crate::drive::Drive;
 use crate::identity::{DifferentDrive, Identity};
+use crate::marks::Marks;
 use crate::memory_dir;
 use crate::place::{self, Record};
 use crate::process::Process;
@@ -261,9 +262,7 @@ pub(crate) struct DriveServer {
     /// A device waits for the drive, or has it: the drive's server counts, wherever the path leads by now.
     is_fixed: bool,
     /// Marks that tell new servers that the drive is attached.
-    marks: Vec<(MarkName, AttachedMark)>,
-    /// Paths of the drive.
-    paths: Vec<PathBuf>,
+    marks: Marks,
     /// Something else than the expected drive was found.
     pub(crate) is_other: bool,
 }
@@ -294,8 +293,7 @@ impl DriveServer {
             expected,
             known: Known::default(),
             shape: None,
-            marks: Vec::new(),
-            paths: names_of(path),
+            marks: Marks::of(path),
             is_other: false,
         }
     }
@@ -317,7 +315,7 @@ impl DriveServer {
         let since = Instant::now();
         if let Some(Identity { uuid, file, .. }) = self.expected.clone() {
             // First: a server that opens it now refuses to if what its device has was lost.
-            self.set_marks(&uuid, file.as_ref(), None)?;
+            self.marks.set(&uuid, file.as_ref(), None).map_err(ServerError::Marked)?;
         }
         // A slow server gets time to answer before another one is started. Checked before each attempt: a
         // server that becomes ready meanwhile is tried again.
@@ -457,7 +455,8 @@ impl DriveServer {
         if instance(report).is_none() {
             sleep(OLDER_ENDS);
         }
-        self.set_marks(&report.uuid, report.backing.file.as_ref(), Some(&report.path))?;
+        let marked = self.marks.set(&report.uuid, report.backing.file.as_ref(), Some(&report.path));
+        marked.map_err(ServerError::Marked)?;
         let opening = instance(report).map_or("", String::as_str);
         let returns = self.shape.is_some() || self.expected.is_some();
         let mut attaches = true;
@@ -548,39 +547,6 @@ impl DriveServer {
         let report = self.find().ok_or(ServerError::NotServed)?;
         self.check(&report)?;
         left_shares(&report)
-    }
-
-    /// Marks the drive as attached. It may be in another file than before. `served`: its path as its server
-    /// has it.
-    fn set_marks(
-        &mut self,
-        uuid: &str,
-        file: Option<&FileId>,
-        served: Option<&Path>,
-    ) -> Result<(), ServerError> {
-        // A server of an older program neither reports its file nor checks for marks.
-        let Some(file) = file else { return Ok(()) };
-        let paths = self.paths.iter().map(PathBuf::as_path).chain(served);
-        let mut names: Vec<MarkName> = paths.map(|path| MarkName::at(uuid, path)).collect();
-        names.insert(0, MarkName::of(uuid, file));
-        self.marks.retain(|(known, _)| names.contains(known));
-        for (number, name) in names.into_iter().enumerate() {
-            if self.marks.iter().any(|(known, _)| *known == name) {
-                continue;
-            }
-            match AttachedMark::set(&name) {
-                Ok(mark) => self.marks.push((name, mark)),
-                // Where files have other names, a copy may be at the same path.
-                Err(error) if error.kind() == io::ErrorKind::AddrInUse && number == 0 => {
-                    return Err(ServerError::Marked(error));
-                }
-                // The server knows while it is connected.
-                Err(error) => {
-                    tracing::warn!(%error, "servers that are started do not know that the drive is attached")
-                }
-            }
-        }
-        Ok(())
     }
 }
 

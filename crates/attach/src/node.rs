@@ -12,12 +12,18 @@ mod ublk_driver;
 mod ublk_takeover;
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+
 use crate::drive::Drive;
 use crate::error::AttachError;
+use crate::line::Line;
 use crate::node_kind::NodeKind;
 use crate::place::{self, Record};
 use crate::process::Process;
@@ -25,6 +31,7 @@ use crate::server::SharedServer;
 use crate::shape::Shape;
 use crate::takeover::Takeover;
 use crate::upstream::{Connected, Upstream};
+use crate::users::who_uses;
 pub use drive_of::drive_of;
 pub(crate) use owner::{Lost, lost};
 
@@ -38,6 +45,14 @@ pub(crate) struct Source {
     pub(crate) patience: Duration,
     /// See [`NoteStep`].
     pub(crate) note_step: NoteStep,
+}
+
+impl Source {
+    /// Starts the line to the server.
+    fn line(self) -> Result<Arc<Line>, AttachError> {
+        let line = Line::start(self.connected, self.server, self.patience);
+        line.map(Arc::new).map_err(|source| AttachError::system("cannot start a thread", source))
+    }
 }
 
 /// Records how far the passing of a node to a server got; `None`: it is complete. If the keeper is killed,
@@ -200,4 +215,20 @@ pub(crate) fn clear_stale(
     let recorded = record.filter(|record| record.way == Some(NodeKind::Loop));
     let recorded = recorded.and_then(|record| record.node.as_deref());
     loop_device::clear_stale(recorded, folder, remains, force)
+}
+
+/// Claims a node: a file system cannot be mounted from now on.
+fn claim(node: &Path) -> Result<OwnedFd, Errno> {
+    rustix::fs::open(node, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Who has a node open.
+fn in_use(node: &Path) -> AttachError {
+    AttachError::Refused(format!("{}: {}", node.display(), who_uses(node)))
+}
+
+/// Loads a module of the kernel. Whether that worked shows the next attempt to use it.
+fn load_module(name: &str) {
+    let quiet = Stdio::null;
+    let _ = Command::new("modprobe").arg(name).stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
 }

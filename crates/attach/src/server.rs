@@ -3,7 +3,6 @@
 mod error;
 
 use std::ffi::OsString;
-use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -20,7 +19,7 @@ use launch::{LOST_EXIT_CODE, Log, Serve};
 use nbd::client::{Brought, ExportUri, Wishes, negotiate_attachment, take_left};
 use parking_lot::Mutex;
 use rustix::net::sockopt;
-use status::{DriveState, FileId, StatusReport, path_text};
+use status::{DriveState, StatusReport, path_text};
 
 use crate::drive::Drive;
 use crate::identity::{DifferentDrive, Identity};
@@ -664,6 +663,8 @@ fn hold_more(stream: &UnixStream) {
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::*;
 
     #[test]

@@ -16,7 +16,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use super::{Node, Remains, Source, partitions, queue};
+use super::{Node, Remains, Source, claim, in_use, partitions, queue};
 use crate::error::AttachError;
 use crate::kernel::{self, LOOP_CONFIG_BYTES, LOOP_DIRECT_IO, LOOP_READ_ONLY};
 use crate::line::{Driver, Line};
@@ -25,7 +25,6 @@ use crate::server::{connections, left_shares};
 use crate::shape::Shape;
 use crate::shares::Shares;
 use crate::upstream::{NotConnected, Supply, Upstream};
-use crate::users::who_uses;
 use host::block::node;
 
 /// Name of the mount point in the folder of an attachment.
@@ -99,8 +98,7 @@ impl LoopNode {
         if !shape.read_only {
             queue::send_flushes(device.path());
         }
-        let line = Line::start(source.connected, source.server, source.patience);
-        let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
+        let line = source.line()?;
         // Not earlier: a process with the FUSE device could make the file a link to another one.
         let shares = mount.hand_over(connections()).map_err(at_mount)?;
         let shares = Shares::new(mount, shares);
@@ -129,8 +127,7 @@ impl LoopNode {
         let attributes = Attributes { size_bytes: shape.size_bytes, mode, block_bytes: BLOCK_BYTES };
         let mount = Mount::of_share(&folder.join(MOUNT), first, attributes)
             .map_err(|source| AttachError::system("the FUSE file", source))?;
-        let line = Line::start(source.connected, source.server, source.patience);
-        let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
+        let line = source.line()?;
         let shares = Shares::new(mount, left);
         let mut node = LoopNode::of((path.into(), folder), shares, shape.size_bytes, line.clone());
         node.is_kept = true;
@@ -440,9 +437,7 @@ fn clear(
         return Ok(());
     }
     let failed = |error: Errno| AttachError::system(path.display(), error.into());
-    // A claim: a file system cannot be mounted from now on.
-    let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-    let device = rustix::fs::open(path, flags, Mode::empty()).map_err(|error| match error {
+    let device = claim(path).map_err(|error| match error {
         Errno::BUSY => in_use(path),
         error => failed(error),
     })?;
@@ -461,10 +456,6 @@ fn clear(
     }
     remove_late_partitions(path, name, patience);
     Ok(())
-}
-
-fn in_use(path: &Path) -> AttachError {
-    AttachError::Refused(format!("{}: {}", path.display(), who_uses(path)))
 }
 
 /// Removes partitions that another process has made while the file was taken from the device. A kernel that

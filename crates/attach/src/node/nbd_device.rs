@@ -10,17 +10,15 @@ use std::io::Write;
 use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use nbd::protocol as wire;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::{Errno, ioctl_fionread};
 
 use super::netlink::{Attributes, Family};
-use super::{Node, Source, partitions, queue};
+use super::{Node, Source, claim, in_use, load_module, partitions, queue};
 use crate::error::AttachError;
 use crate::line::{Driver, Line};
 use crate::place::Record;
@@ -99,8 +97,7 @@ impl NbdNode {
     ) -> Result<(NbdNode, Arc<Line>), AttachError> {
         let family = find_family()?;
         let patience = source.patience;
-        let line = Line::start(source.connected, source.server, patience);
-        let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
+        let line = source.line()?;
         let index = connect(&family, shape, patience)?;
         let mut node = NbdNode::of(family, index, line.clone());
         // It outlives this process.
@@ -123,8 +120,7 @@ impl NbdNode {
         let index = index_of(path).ok_or_else(|| AttachError::NothingLeft { node: path.into() })?;
         let family = find_family()?;
         let patience = source.patience;
-        let line = Line::start(source.connected, source.server, patience);
-        let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
+        let line = source.line()?;
         let mut node = NbdNode::of(family, index, line.clone());
         node.is_kept = true;
         let waits =
@@ -298,8 +294,7 @@ fn find_family() -> Result<Family, AttachError> {
     let (name, version) = FAMILY;
     let find = || Family::find(name, version);
     let found = find().or_else(|_| {
-        let quiet = Stdio::null;
-        let _ = Command::new("modprobe").arg(name).stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
+        load_module(name);
         find()
     });
     found.map_err(|error| {
@@ -375,9 +370,7 @@ impl Node for NbdNode {
             return Ok(());
         }
         let failed = |error: Errno| AttachError::system(self.path.display(), error.into());
-        // A claim: a file system cannot be mounted from now on.
-        let flags = OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC;
-        let claimed = rustix::fs::open(&self.path, flags, Mode::empty()).map_err(failed)?;
+        let claimed = claim(&self.path).map_err(failed)?;
         // Requests fail, because the server was given up.
         rustix::fs::fsync(&claimed).or_else(|error| if force { Ok(()) } else { Err(failed(error)) })?;
         partitions::remove(&claimed, &self.path, patience)
@@ -448,8 +441,7 @@ pub(super) fn clear(node: &Path, record: &Record, force: bool) -> Result<(), Att
             )));
         }
         let failed = |error: Errno| AttachError::system(node.display(), error.into());
-        let claim = || rustix::fs::open(node, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty());
-        let _claimed = match (!force).then(claim) {
+        let _claimed = match (!force).then(|| claim(node)) {
             Some(Err(Errno::BUSY)) => return Err(in_use(node)),
             Some(Ok(_)) if !openers(node).is_empty() => return Err(in_use(node)),
             claimed => claimed,
@@ -457,10 +449,6 @@ pub(super) fn clear(node: &Path, record: &Record, force: bool) -> Result<(), Att
         disconnect(&family, index).map_err(failed)?;
     }
     Ok(())
-}
-
-fn in_use(node: &Path) -> AttachError {
-    AttachError::Refused(format!("{}: {}", node.display(), who_uses(node)))
 }
 
 #[cfg(test)]

@@ -10,19 +10,17 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::fd::OwnedFd;
-use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use ublk::{Info, Parameters, SECTOR_SHIFT};
 
 use super::ublk_driver::{UblkDriver, appears, info};
 use super::ublk_takeover::{Beginning, beginning, linux};
-use super::{Node, Source, queue};
+use super::{Node, Source, claim, load_module, queue};
 use crate::drive::Drive;
 use crate::error::AttachError;
 use crate::kernel::{UblkCommand, UblkControl};
@@ -142,8 +140,7 @@ impl UblkNode {
 
     fn start(driver: UblkDriver, source: Source, is_kept: bool) -> Result<UblkNode, AttachError> {
         let driver = Arc::new(driver);
-        let line = Line::start(source.connected, source.server, source.patience);
-        let line = Arc::new(line.map_err(|source| AttachError::system("cannot start a thread", source))?);
+        let line = source.line()?;
         let path = driver.path.clone();
         Ok(UblkNode { path, driver, line, is_kept, is_removed: false, removing: None })
     }
@@ -345,18 +342,11 @@ fn is_unknown(error: Errno) -> bool {
     [Errno::OPNOTSUPP, ENOTSUPP, Errno::INVAL].contains(&error)
 }
 
-/// Claims a node: a file system cannot be mounted from now on.
-fn claim(path: &Path) -> Result<OwnedFd, Errno> {
-    rustix::fs::open(path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty())
-}
-
 /// Opens the driver, loading its module if necessary.
 fn open_control() -> Result<UblkControl, AttachError> {
     let open = UblkControl::open;
     let opened = open().or_else(|_| {
-        let quiet = Stdio::null;
-        let _ =
-            Command::new("modprobe").arg("ublk_drv").stdin(quiet()).stdout(quiet()).stderr(quiet()).status();
+        load_module("ublk_drv");
         open()
     });
     opened.map_err(|error| {

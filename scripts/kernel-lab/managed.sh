@@ -24,7 +24,8 @@ replaced() {    # a drive that was wiped, or an older copy of it, does not take 
     cp /srv/drive /srv/copy
     write_more || return
     mv /srv/drive /srv/right && mv /srv/copy /srv/drive && kill -9 "$(recorded server_pid)"
-    wrong 'older state' || return
+    # Not closed: it lacks what was acknowledged since.
+    wrong 'acknowledged writes are lost' || return
     cp /srv/drive /srv/copy
     pumice wipe /srv/copy --yes --take-over || return
     mv /srv/drive /srv/right && mv /srv/copy /srv/drive && kill -9 "$(recorded server_pid)"
@@ -38,7 +39,7 @@ replaced_under_a_device_that_waits() {
     kill -9 "$(recorded bridge_pid)" "$(recorded server_pid)"
     mv /srv/drive /srv/right && mv /srv/copy /srv/drive
     pumice attach /srv/drive 2>/tmp/said || code=$?
-    [ "$code" = 4 ] && grep 'older state.*detach --force' /tmp/said || { cat /tmp/said; return 1; }
+    [ "$code" = 4 ] && grep 'acknowledged writes are lost.*detach --force' /tmp/said || { cat /tmp/said; return 1; }
     mv -f /srv/right /srv/drive
     [ "$(pumice attach /srv/drive)" = "$device" ] && gone
 }

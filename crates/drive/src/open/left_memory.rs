@@ -171,8 +171,7 @@ impl LeftMemory {
         if let Some(damage) = damage {
             return Err(Error::Damaged(damage));
         }
-        let is_needed = options.needs_memory && !checkpoint.clean && !checkpoint.written_through;
-        if refusal.is_none() && elsewhere.is_none() && is_needed {
+        if refusal.is_none() && elsewhere.is_none() && Self::is_needed(options, checkpoint) {
             let memory = match checkpoint.memory_boot == [0; 16] {
                 true => "it kept no memory",
                 false => "its memory is gone",
@@ -183,6 +182,11 @@ impl LeftMemory {
             Some(why) => Err(Error::LeftMemory(why)),
             None => Ok(Found { left: elsewhere, passed_over }),
         }
+    }
+
+    /// Returns whether the drive must not be opened without what its newest run acknowledged.
+    pub(crate) fn is_needed(options: &OpenOptions, checkpoint: &Checkpoint) -> bool {
+        options.needs_memory && !checkpoint.clean && !checkpoint.written_through
     }
 
     /// Returns whether the newest run left a memory on this machine, and none was found.

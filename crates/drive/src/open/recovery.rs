@@ -269,7 +269,13 @@ async fn read_with_memory<M: Media>(
             // The drive without it is all that is wanted.
             _ if memory.is_elsewhere() => {
                 let why = missing.map(|(_, why)| why).or(tail.damage);
-                passed_over = Some(why.unwrap_or_else(|| "the log does not lead to its packs".into()));
+                let why = why.unwrap_or_else(|| "the log does not lead to its packs".into());
+                if LeftMemory::is_needed(options, &found.checkpoint) && !accepts {
+                    let what =
+                        "the memory of the last server, which had the drive on another backing, does not fit";
+                    return Err(refused(Error::LeftMemory(format!("{what} this one: {why}"))));
+                }
+                passed_over = Some(why);
             }
             missing => {
                 let damage = missing.filter(|(missing, _)| is_durable(*missing)).map(|(_, why)| why);

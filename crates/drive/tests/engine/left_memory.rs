@@ -480,6 +480,13 @@ fn a_copy_says_what_it_lacks() {
             .iter()
             .any(|note| note.contains("another backing") && note.contains("older copy"))
     };
+    // Not below a device.
+    let mut options = OpenOptions { needs_memory: true, ..OpenOptions::new(2, spawner()) };
+    options.left_memories = vec![elsewhere.clone()];
+    let before = bytes(&older);
+    let refused = run(Drive::open(erased(older.clone()), options)).map(drop);
+    assert!(matches!(&refused, Err(Error::LeftMemory(why)) if why.contains("does not fit")), "{refused:?}");
+    assert!(before[..] == bytes(&older)[..], "something was written");
     let drive = open(&older, 2, &memory(), std::slice::from_ref(&elsewhere)).expect("opened");
     assert!(note(&drive), "{:?}", drive.status().notes);
     let drive = open(&media, 3, &memory(), &[elsewhere]).expect("opened");

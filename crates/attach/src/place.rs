@@ -72,6 +72,9 @@ pub struct Record {
     /// Progress of a takeover that was not completed.
     #[serde(default)]
     pub takeover: Option<Takeover>,
+    /// The server that the bridge has started first was opened without what an earlier one had acknowledged.
+    #[serde(default)]
+    pub writes_lost: bool,
     /// A takeover was incomplete, and that was not reported yet.
     #[serde(default)]
     pub loss_to_report: bool,
@@ -220,6 +223,7 @@ impl Record {
             passed_over: Vec::new(),
             taken_over: None,
             takeover: None,
+            writes_lost: false,
             loss_to_report: false,
         }
     }

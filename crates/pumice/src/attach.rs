@@ -172,14 +172,21 @@ fn attach(path: &Path, how: &How, args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Warns if writes may be lost: nobody knows whether a server that has ended had made durable what a killed
-/// bridge had acknowledged.
+/// Warns if writes are lost, or may be: nobody knows whether a server that has ended had made durable what a
+/// killed bridge had acknowledged.
 fn warn_of_losses(record: &Record) {
     let device = record.node.clone().unwrap_or_default();
     if record.taken_over.is_some_and(|taken_over| !taken_over.is_complete) {
         crate::usage::complain(&format!(
             "{}: its server was restarted while nobody served {}, or could not flush: writes that were acknowledged \
              and not flushed may be lost, as at a power cut; unmount it and check its file system",
+            shown(&record.path),
+            device.display()
+        ));
+    } else if record.writes_lost {
+        crate::usage::complain(&format!(
+            "warning: {}: its server was started without what an earlier one had acknowledged: writes that were not \
+             flushed are lost (its log says why); check what is on {}",
             shown(&record.path),
             device.display()
         ));

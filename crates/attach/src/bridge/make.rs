@@ -193,6 +193,7 @@ impl Attachment {
         })?;
         record.server_pid = started.pid();
         let (drive, served) = server.drive().ok_or_else(|| of_drive("its size is unknown"))?;
+        record.writes_lost = served.has_lost && started.pid().is_some();
         record.served = Some(served.path);
         record.identity = Some(served.identity);
         claim(&record)?;
@@ -292,9 +293,14 @@ fn lock(path: &Path, folder: &Path, abandoned: &AtomicBool) -> Result<FolderLock
 
 fn already(path: &Path, folder: &Path) -> AttachError {
     let path = status::shown(path);
-    let is_changing = matches!(question::state(folder), Ok(AttachmentState::Changing) | Err(_));
+    let state = question::state(folder);
+    let is_changing = matches!(state, Ok(AttachmentState::Changing) | Err(_));
+    let advice = match state {
+        Ok(AttachmentState::Failed) => ", whose requests fail: `pumice detach` it first",
+        _ => "",
+    };
     AttachError::Refused(match Record::read(folder).and_then(|record| record.node) {
-        Some(node) if !is_changing => format!("{path}: already attached as {}", node.display()),
+        Some(node) if !is_changing => format!("{path}: already attached as {}{advice}", node.display()),
         _ => format!("{path}: is being attached or detached by another process"),
     })
 }

@@ -528,6 +528,11 @@ fn a_device_that_is_given_up_after_a_loss_reports_it() -> Outcome {
     let run = it.drive.pumice(&["detach", &node, "--force"]);
     fails(&run, &["acknowledged writes that were not flushed are lost"]);
     assert!(it.folder().is_none(), "it is detached");
+    // So is who attaches it next.
+    let run = it.drive.pumice(&["attach", &it.path(), "--by", "loop"]);
+    assert_eq!(run.code, Some(0), "{run:?}");
+    assert!(run.stderr.contains("warning: ") && run.stderr.contains("not flushed are lost"), "{run:?}");
+    it.detach(run.stdout.trim());
     Ok(())
 }
 

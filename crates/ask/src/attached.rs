@@ -7,14 +7,15 @@
 //! ends, however it ends. It can be seen by all processes of the same network namespace, of whatever user.
 //!
 //! The name holds the id of the drive and the numbers of its file: copies of a drive have the same id. There
-//! are marks of the drive's paths, too: an older copy that was put in the place of the file is below the
-//! device for whoever opens it there.
+//! are marks of the drive's places in directories, too: an older copy that was put in the place of the file
+//! is below the device for whoever opens it there.
 
 use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::JoinHandle;
 
 use host::file::absolute;
@@ -34,18 +35,23 @@ impl MarkName {
         MarkName(format!("pumice-attached/{uuid}/{device}{inode}"))
     }
 
-    /// The name of the drive with id `uuid` at a path. Such names are short, and paths are not.
-    pub fn at(uuid: &str, path: &Path) -> MarkName {
-        let path = path.as_os_str().as_bytes();
-        MarkName(format!("pumice-attached/{uuid}/at/{:08x}-{}", crc32c::crc32c(path), path.len()))
+    /// The names of the drive with id `uuid` at a path: in the directory where it is asked for, and in the
+    /// one where it really is. By the numbers of directories: paths may lead elsewhere in a container.
+    pub fn at(uuid: &str, path: &Path) -> Vec<MarkName> {
+        let own = absolute(path);
+        let real = std::fs::canonicalize(&own).ok().filter(|real| *real != own);
+        let name = |path: &Path| {
+            let directory = std::fs::metadata(path.parent()?).ok()?;
+            let (device, inode) = (directory.dev(), directory.ino());
+            // Such names are short, and those of files are not.
+            let file = crc32c::crc32c(path.file_name()?.as_bytes());
+            Some(MarkName(format!("pumice-attached/{uuid}/in/{device}:{inode}/{file:08x}")))
+        };
+        let mut names: Vec<MarkName> =
+            std::iter::once(own).chain(real).filter_map(|path| name(&path)).collect();
+        names.dedup();
+        names
     }
-}
-
-/// The paths of a drive at `path`: the one that is asked for, and the one that it leads to.
-pub fn names_of(path: &Path) -> Vec<PathBuf> {
-    let own = absolute(path);
-    let real = std::fs::canonicalize(&own).ok().filter(|real| *real != own);
-    std::iter::once(own).chain(real).collect()
 }
 
 /// A mark, which lasts until this is dropped or the process ends.
@@ -113,7 +119,8 @@ fn holder(name: &MarkName) -> io::Result<Holder> {
     let address = SocketAddrUnix::new_abstract_name(name.0.as_bytes())?;
     match rustix::net::connect(&socket, &address) {
         Ok(()) => {}
-        Err(Errno::CONNREFUSED) => return Ok(Holder::Nobody),
+        // The second: not a mark. Any user can take the name.
+        Err(Errno::CONNREFUSED | Errno::PROTOTYPE) => return Ok(Holder::Nobody),
         Err(Errno::AGAIN) => return Ok(Holder::Unknown),
         Err(error) => return Err(error.into()),
     }
@@ -126,18 +133,32 @@ fn is_trusted(user: u32) -> bool {
     user == 0 || user == rustix::process::geteuid().as_raw()
 }
 
-/// Returns whether a bridge of root or of this process's user has marked a drive as attached, or whether that
-/// is unknown: a device may be waiting for what a memory holds. Does not block.
-pub fn is_marked(name: &MarkName) -> bool {
-    match holder(name) {
-        Ok(Holder::Process { user, .. }) => is_trusted(user),
-        Ok(Holder::Unknown) => true,
-        Ok(Holder::Nobody) => false,
-        Err(error) => {
-            tracing::warn!(%error, "it is unknown whether the drive is attached: it counts as attached");
-            true
+/// Returns whether a bridge of root or of this process's user has marked a drive as attached. Does not block.
+///
+/// # Errors
+/// If that is unknown.
+pub fn is_marked(name: &MarkName) -> io::Result<bool> {
+    Ok(match holder(name)? {
+        Holder::Process { user, .. } => is_trusted(user),
+        Holder::Unknown => true,
+        Holder::Nobody => false,
+    })
+}
+
+/// Returns whether one of these names is [marked](is_marked).
+///
+/// # Errors
+/// If none is known to be, and one is unknown.
+pub fn any_is_marked(names: impl IntoIterator<Item = MarkName>) -> io::Result<bool> {
+    let mut unknown = None;
+    for name in names {
+        match is_marked(&name) {
+            Ok(true) => return Ok(true),
+            Ok(false) => {}
+            Err(error) => unknown = Some(error),
         }
     }
+    unknown.map_or(Ok(false), Err)
 }
 
 #[cfg(test)]
@@ -150,19 +171,35 @@ mod tests {
     }
 
     #[test]
-    fn a_drive_has_the_path_it_is_asked_for_by_and_the_real_one() -> io::Result<()> {
+    fn a_drive_is_where_it_is_asked_for_and_where_it_really_is() -> io::Result<()> {
         let dir = tempfile::tempdir()?;
-        let dir = std::fs::canonicalize(dir.path())?;
-        let [drive, link] = ["drive", "link"].map(|name| dir.join(name));
-        std::fs::write(&drive, "")?;
-        std::os::unix::fs::symlink("drive", &link)?;
-        assert_eq!(names_of(&drive), [drive.clone()]);
-        assert_eq!(names_of(&link), [link, drive.clone()]);
-        assert_ne!(MarkName::at("1", &drive), MarkName::at("2", &drive));
-        assert_ne!(MarkName::at("1", &drive), MarkName::at("1", &dir));
-        // As long as paths can be.
-        let long = MarkName::at(&"0".repeat(36), Path::new(&"/long".repeat(800)));
-        assert!(AttachedMark::set(&long).is_ok());
+        let [one, other] = ["one", "other"].map(|name| dir.path().join(name));
+        std::fs::create_dir(&one)?;
+        std::os::unix::fs::symlink("one", &other)?;
+        std::fs::write(one.join("drive"), "")?;
+        std::os::unix::fs::symlink("drive", one.join("link"))?;
+        let at = |path: &Path| MarkName::at("1", path);
+        let own = at(&one.join("drive"));
+        assert_eq!(own.len(), 1);
+        assert_eq!(at(&other.join("drive")), own, "whatever leads to the directory");
+        let by_link = at(&one.join("link"));
+        assert!(by_link.len() == 2 && by_link[1] == own[0], "{by_link:?}");
+        assert_ne!(MarkName::at("2", &one.join("drive")), own);
+        assert_eq!(at(&one.join("absent").join("below")), []);
+        // As long as names can be.
+        let long = MarkName::at(&"0".repeat(36), &one.join("long".repeat(60)));
+        assert!(long.iter().all(|name| AttachedMark::set(name).is_ok()));
+        Ok(())
+    }
+
+    #[test]
+    fn a_name_that_is_no_mark_does_not_count() -> io::Result<()> {
+        let name = MarkName::of(
+            &format!("no mark {}", std::process::id()),
+            &FileId { device: "7:0".to_string(), inode: None },
+        );
+        let _other = std::os::unix::net::UnixDatagram::bind_addr(&SocketAddr::from_abstract_name(&name.0)?)?;
+        assert!(!is_marked(&name)?);
         Ok(())
     }
 
@@ -170,6 +207,7 @@ mod tests {
     fn a_mark_lasts_as_long_as_it_is_held() {
         let (one, copy) = (name(Some(1)), name(None));
         assert_ne!(one, copy, "a copy is another drive");
+        let is_marked = |name| is_marked(name).expect("known");
         assert!(!is_marked(&one));
         for _ in 0..2 {
             let mark = AttachedMark::set(&one).expect("free");

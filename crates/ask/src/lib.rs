@@ -28,7 +28,7 @@ mod search;
 mod servers;
 mod wanted;
 
-pub use attached::{AttachedMark, MarkName, is_marked, names_of};
+pub use attached::{AttachedMark, MarkName, any_is_marked, is_marked};
 pub use error::AskError;
 pub use exchange::ask_all;
 pub use find::{change, change_only, find_drive_patiently, find_drives, find_served};

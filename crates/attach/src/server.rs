@@ -261,7 +261,7 @@ pub(crate) struct DriveServer {
     /// A device waits for the drive, or has it: the drive's server counts, wherever the path leads by now.
     is_fixed: bool,
     /// Marks that tell new servers that the drive is attached.
-    marks: Marks,
+    pub(crate) marks: Marks,
     /// Something else than the expected drive was found.
     pub(crate) is_other: bool,
 }
@@ -292,7 +292,7 @@ impl DriveServer {
             expected,
             known: Known::default(),
             shape: None,
-            marks: Marks::of(path),
+            marks: Marks::default(),
             is_other: false,
         }
     }
@@ -314,7 +314,8 @@ impl DriveServer {
         let since = Instant::now();
         if let Some(Identity { uuid, file, .. }) = self.expected.clone() {
             // First: a server that opens it now refuses to if what its device has was lost.
-            self.marks.set(&uuid, file.as_ref(), None).map_err(ServerError::Marked)?;
+            self.marks.note(&self.path);
+            self.marks.set(&uuid, file.as_ref()).map_err(ServerError::Marked)?;
         }
         // A slow server gets time to answer before another one is started. Checked before each attempt: a
         // server that becomes ready meanwhile is tried again.
@@ -374,7 +375,8 @@ impl DriveServer {
         let Some(server) = &mut *started else { return false };
         let Some((how, code)) = server.ended() else { return true };
         if server.child.is_some() && !server.has_served {
-            self.known.1.store(code == Some(LOST_EXIT_CODE.into()), Ordering::Relaxed);
+            // Until one serves the drive: the next one may fail for another reason.
+            self.known.1.fetch_or(code == Some(LOST_EXIT_CODE.into()), Ordering::Relaxed);
             let reason = self.last_words().unwrap_or_else(|| format!("its server ended ({how})"));
             self.failure = Some(Arc::new(StartError::Ended(reason)));
         }
@@ -454,8 +456,9 @@ impl DriveServer {
         if instance(report).is_none() {
             sleep(OLDER_ENDS);
         }
-        let marked = self.marks.set(&report.uuid, report.backing.file.as_ref(), Some(&report.path));
-        marked.map_err(ServerError::Marked)?;
+        let own = self.path.clone();
+        [&own, &report.path].into_iter().for_each(|path| self.marks.note(path));
+        self.marks.set(&report.uuid, report.backing.file.as_ref()).map_err(ServerError::Marked)?;
         let opening = instance(report).map_or("", String::as_str);
         let returns = self.shape.is_some() || self.expected.is_some();
         let mut attaches = true;

@@ -53,6 +53,11 @@ impl Shares {
         }
     }
 
+    /// Returns whether this process has them alone: the last server has certainly ended.
+    pub(crate) fn are_alone(&self) -> bool {
+        self.state.lock().server.as_ref().is_some_and(has_ended)
+    }
+
     /// Returns whether the kernel has ended the connection: somebody has aborted it.
     pub(crate) fn has_ended(&self) -> bool {
         let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };

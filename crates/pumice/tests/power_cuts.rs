@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use powercut::{Mode, Options, Report, attachment, run, why_not};
+use powercut::{Error, Mode, Options, Report, attachment, run, why_not};
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -137,8 +137,18 @@ fn is_noticed(mistake: &str) -> Outcome {
     let options = Options { planted, fio: false, ..options(folder.path(), 1000, &[Mode::Attached]) };
     let Some(report) = run_here(options)? else { return Ok(()) };
     let [failure] = &report.failures[..] else { panic!("not noticed: {:?}", report.counts) };
+    assert!(is_violation(&failure.why), "something else failed: {}", failure.why);
     eprintln!("{}\n{}", failure.why, report.counts);
     Ok(())
+}
+
+/// Returns whether the contents were wrong.
+fn is_violation(error: &Error) -> bool {
+    match error {
+        Error::Violation(_) => true,
+        Error::At { source, .. } => is_violation(source),
+        _ => false,
+    }
 }
 
 #[test]

@@ -37,6 +37,18 @@ pub enum ServiceError {
         why: String,
         /// It may be used once the reason is gone.
         may_serve_later: bool,
+        /// The reason may be gone soon, and another attempt does no harm.
+        passes: bool,
+    },
+    /// What an opening has to know is unknown just now: memory or descriptors may be short.
+    #[error("{}: {what}: {source}", shown(path))]
+    Unknown {
+        /// Path of the backing.
+        path: PathBuf,
+        /// What cannot be done.
+        what: &'static str,
+        /// Error of the system.
+        source: io::Error,
     },
     /// A block device has the drive, and what is on that must not go on after a loss.
     #[error(

@@ -180,6 +180,9 @@ impl Attachment {
         let expected = stale.and_then(|stale| stale.identity.clone());
         let mut server =
             DriveServer::new(&options.path, folder, options.start.clone(), started.clone(), expected);
+        if let Some(served) = stale.and_then(|stale| stale.served.as_deref()) {
+            server.marks.note(Path::new(served));
+        }
         // A server that the killed bridge has just started may be opening the drive still.
         let insist = left.map_or(Duration::ZERO, |_| OPENS);
         let path = || options.path.clone();
@@ -218,6 +221,7 @@ impl Attachment {
             let is_kept = stale.memory_kept || stale.is_durable();
             let is_complete = (is_same || is_kept && !served.has_lost) && !stale.loss_to_report;
             record.loss_to_report = !is_complete;
+            record.memory_kept = stale.memory_kept && served.memory_kept;
             ledger.write(&record).map_err(at_folder)?;
             let ((node, upstream), shape) = node::recover(node, source()?, &drive, folder, stale)?;
             tracing::info!(is_complete, "taken over from a bridge that was killed");

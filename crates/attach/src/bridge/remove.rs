@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
-use status::DriveState;
+use status::{DriveState, StatusReport};
 
 use super::Attachment;
 use crate::error::AttachError;
@@ -117,7 +117,7 @@ impl Attachment {
                 }
                 // What was acknowledged is in the memory of the drive, which its next server has. Every other
                 // write has failed.
-                UpstreamState::Failed(_) if self.shown.lock().outlives_server && !self.known.is_lost() => {
+                UpstreamState::Failed(_) if self.shown.lock().outlives_server && !self.is_lost() => {
                     return Ok(());
                 }
                 UpstreamState::Failed(reason) => {
@@ -134,6 +134,15 @@ impl Attachment {
             }
             std::thread::sleep(FLUSH_POLL);
         }
+    }
+
+    /// Returns whether a server has found that acknowledged writes are lost, and so does not serve the drive.
+    fn is_lost(&self) -> bool {
+        let says_so = |report: &StatusReport| {
+            report.state == DriveState::Down
+                && report.server.as_ref().is_some_and(|server| server.writes_lost)
+        };
+        self.known.is_lost() || self.search.search_again().drives.iter().any(says_so)
     }
 
     /// Returns why no later flush can succeed, if the server has reported that.

@@ -131,9 +131,13 @@ impl LoopNode {
         let shares = Shares::new(mount, left);
         let mut node = LoopNode::of((path.into(), folder), shares, shape.size_bytes, line.clone());
         node.is_kept = true;
-        if let Err(error) = node.bring(folder) {
-            // The last descriptors may be here: requests are held, and the line goes on looking for a server.
-            tracing::warn!(%error, "taken over while no server has the device");
+        match node.bring(folder) {
+            Ok(()) => {}
+            // The last descriptors are here: requests are held, and the line goes on looking for a server.
+            Err(error) if node.shares.are_alone() => {
+                tracing::warn!(%error, "taken over while no server has the device");
+            }
+            Err(error) => return Err(AttachError::ServerGone(error)),
         }
         Ok((node, line))
     }

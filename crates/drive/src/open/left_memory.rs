@@ -84,7 +84,7 @@ impl LeftMemory {
             let bytes = match kept.bytes() {
                 Ok(bytes) => bytes,
                 // A run that closes its drive leaves nothing in memory.
-                Err(_) if *is_elsewhere || checkpoint.clean => continue,
+                Err(_) if checkpoint.clean => continue,
                 Err(error) => {
                     judged(Verdict::Refused);
                     refusal = Some(format!("it cannot be read: {error}"));
@@ -172,9 +172,10 @@ impl LeftMemory {
             return Err(Error::Damaged(damage));
         }
         if refusal.is_none() && elsewhere.is_none() && Self::is_needed(options, checkpoint) {
-            let memory = match checkpoint.memory_boot == [0; 16] {
-                true => "it kept no memory",
-                false => "its memory is gone",
+            let memory = match (&passed_over, checkpoint.memory_boot == [0; 16]) {
+                (Some(why), _) => format!("its memory does not fit: {why}"),
+                (None, true) => "it kept no memory".to_owned(),
+                (None, false) => "its memory is gone".to_owned(),
             };
             refusal = Some(format!("the last server did not close the drive, and {memory}"));
         }

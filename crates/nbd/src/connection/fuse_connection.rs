@@ -35,10 +35,11 @@ const TICK: Duration = Duration::from_secs(1);
 /// Time after a failure until an area without a keeper is taken up again.
 const PAUSE: Duration = Duration::from_millis(100);
 /// Logged when a keeper was killed.
-const UNATTENDED: &str = "the bridge of the drive's device was killed: the device works on, and fails if this server \
+const UNATTENDED: &str = "the bridge of the drive's device is gone: the device works on, and fails if this server \
                           ends, too; `pumice attach` starts another bridge";
 /// Logged when a server ends meanwhile.
-const GIVEN_UP: &str = "the drive's device has no bridge, which was killed: its requests fail from now on";
+const GIVEN_UP: &str =
+    "the drive's device has no bridge here: unless one has it, its requests fail from now on";
 /// Logged when requests of such a device cannot be received or answered.
 const FAILED: &str = "the drive's device has no bridge, which was killed, and a request could not be received \
                       or answered: trying again";

@@ -311,7 +311,8 @@ impl Daemon {
         if let Some(hint) = self.privileges.explain(error) {
             reason += &format!("; {hint}");
         }
-        self.drives.fail(&config.path, &monitor, &reason);
+        let is_lost = matches!(error.downcast_ref(), Some(ServiceError::LostBelow { .. }));
+        self.drives.fail(&config.path, &monitor, &reason, is_lost);
         if self.down_admin.is_none() {
             let admin = AdminSocket::listen_for_down(&self.drives);
             // Serving the other drives matters more.
@@ -423,8 +424,8 @@ impl Daemon {
                     self.retain_down(|other| other != path);
                     changed = true;
                 }
-                // Already reported.
-                Some(Err(error)) if may_pass(&error) => {}
+                // Already reported, but for another reason.
+                Some(Err(error)) if may_pass(&error) && self.drives.is_down(&path, &one_line(&error)) => {}
                 Some(Err(error)) => self.down(&config, &error),
             }
         }
@@ -472,7 +473,8 @@ fn bind_http(server: &Server, names: &Names) -> Result<Option<HttpListener>> {
 fn may_pass(error: &anyhow::Error) -> bool {
     match error.downcast_ref() {
         Some(ServiceError::Media(error)) => error.is_in_use(),
-        Some(ServiceError::LeftMemory { may_serve_later, .. }) => *may_serve_later,
+        Some(ServiceError::LeftMemory { passes, .. }) => *passes,
+        Some(ServiceError::Unknown { .. }) => true,
         Some(ServiceError::Drive { source, .. }) => matches!(source, drive::Error::Owned(_)),
         _ => false,
     }

@@ -23,6 +23,8 @@ pub struct DownDrive {
 struct Memory {
     /// Error of the last attempt to open it.
     reason: String,
+    /// It says that acknowledged writes are lost.
+    writes_lost: bool,
     events: EventLog,
     hook: Option<Hook>,
 }
@@ -33,7 +35,7 @@ impl DownDrive {
         // A drive that cannot be read has no id.
         let hook =
             settings.on_event.clone().map(|command| Hook::start(command, path.to_path_buf(), String::new()));
-        let memory = Memory { reason: String::new(), events: EventLog::default(), hook };
+        let memory = Memory { reason: String::new(), writes_lost: false, events: EventLog::default(), hook };
         DownDrive {
             path: path.to_path_buf(),
             settings: settings.clone(),
@@ -54,10 +56,9 @@ impl DownDrive {
 
     /// Records a failed attempt to open the drive: in the log, as an event, and for the command of
     /// `--on-event`.
-    pub(crate) fn fail(&self, error: &str) {
+    pub(crate) fn fail(&self, error: &str, writes_lost: bool) {
         let path = shown(&self.path);
-        // Most messages begin with the path, which is reported separately.
-        let reason = error.strip_prefix(&format!("{path}: ")).unwrap_or(error);
+        let reason = self.reason_of(error);
         let event = Event {
             kind: EventKind::OpenFailed,
             at: SystemTime::now(),
@@ -68,11 +69,21 @@ impl DownDrive {
         };
         tracing::error!(drive = %path, event = event.kind.as_str(), "{}", event.message);
         let mut memory = self.memory.lock();
-        memory.reason = reason.to_string();
+        (memory.reason, memory.writes_lost) = (reason.to_string(), writes_lost);
         memory.events.add(&event);
         if let Some(hook) = &memory.hook {
             hook.sender().send(&event);
         }
+    }
+
+    /// Most messages begin with the path, which is reported separately.
+    fn reason_of<'a>(&self, error: &'a str) -> &'a str {
+        error.strip_prefix(&format!("{}: ", shown(&self.path))).unwrap_or(error)
+    }
+
+    /// Returns whether its reason begins with that of an error. Advice may follow.
+    pub(crate) fn has_reason(&self, error: &str) -> bool {
+        self.memory.lock().reason.starts_with(self.reason_of(error))
     }
 
     /// Waits, for a limited time, for commands that are still to be run.
@@ -90,6 +101,7 @@ impl DownDrive {
             pid: std::process::id(),
             instance: self.instance.clone(),
             events: memory.events.report(&self.settings.warn_at),
+            writes_lost: memory.writes_lost,
             ..ServerReport::default()
         };
         StatusReport {

@@ -78,7 +78,8 @@ impl Drives {
     }
 
     /// Records that the drive at `path` could not be opened, on the current runtime. It is down from now on.
-    pub fn fail(&self, path: &Path, settings: &MonitorSettings, error: &str) {
+    /// `writes_lost`: acknowledged writes are lost.
+    pub fn fail(&self, path: &Path, settings: &MonitorSettings, error: &str, writes_lost: bool) {
         let drive = {
             let mut list = self.list.write();
             list.down.retain(|drive| drive.path() != path || drive.is_watched_by(settings));
@@ -91,7 +92,12 @@ impl Drives {
                 }
             }
         };
-        drive.fail(error);
+        drive.fail(error, writes_lost);
+    }
+
+    /// Returns whether the drive at a path is down for a reason that begins so.
+    pub fn is_down(&self, path: &Path, reason: &str) -> bool {
+        self.list.read().down.iter().any(|drive| drive.path() == path && drive.has_reason(reason))
     }
 
     /// Removes the drives that are down and for which `stays` is false.

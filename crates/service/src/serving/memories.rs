@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ask::runtime_dir::MEMORY_DIR;
-use ask::{MarkName, is_marked};
+use ask::{MarkName, any_is_marked};
 use drive::{Left, OpenOptions};
 use media::Arena;
 use status::shown;
@@ -41,7 +41,7 @@ pub(crate) enum Purpose {
 
 impl Memories {
     /// Finds what earlier runs left. One that serves hosts gets a memory of its own, if there is a place for
-    /// it. `marks` are those of a block device with the drive.
+    /// it. `mark` is that of a block device with the drive in this file.
     ///
     /// # Errors
     /// If another process keeps one locked, or it is unknown whether there are any.
@@ -50,7 +50,7 @@ impl Memories {
         key: Key,
         (boot, run): ([u8; 16], u64),
         purpose: Purpose,
-        marks: Vec<MarkName>,
+        mark: MarkName,
     ) -> Result<Memories, ServiceError> {
         let (at, writes) = (path.to_path_buf(), purpose != Purpose::Look);
         let found = tokio::task::spawn_blocking(move || {
@@ -59,12 +59,21 @@ impl Memories {
                 memory,
                 why,
                 may_serve_later: true,
+                passes: true,
             };
             let dirs = ask::runtime_dir::memory_dirs();
             let dirs = dirs.map_err(|(dir, error)| unknown((dir, error.to_string())))?;
             let left = left(&dirs, &key, writes).map_err(unknown)?;
             let own = (purpose == Purpose::Serve).then(|| make(&key, run));
-            Ok((left, dirs.hidden, own, writes && marks.iter().any(is_marked)))
+            let is_attached = writes && {
+                let id = uuid::Uuid::from_bytes(key.uuid).to_string();
+                let marks = std::iter::once(mark).chain(MarkName::at(&id, &at));
+                any_is_marked(marks).map_err(|source| {
+                    let what = "cannot find out whether it is attached";
+                    ServiceError::Unknown { path: at.clone(), what, source }
+                })?
+            };
+            Ok((left, dirs.hidden, own, is_attached))
         });
         let (left, hidden, own, is_attached) = found.await.unwrap_or(Err(ServiceError::WorkerGone))?;
         let LeftFiles { files, is_used_elsewhere } = left;
@@ -126,6 +135,8 @@ impl Memories {
         let (refused, others): (Vec<_>, Vec<_>) = self.left.drain(..).partition(|left| left.is_refused());
         self.left = others;
         let may_serve_later = refused.iter().any(|left| left.may_serve_later());
+        // Nothing is set aside for a memory that could not be looked at.
+        let passes = refused.iter().any(|left| left.is_unreadable()) || refused.is_empty();
         let may_forget = match forgets {
             Forgets::All => true,
             Forgets::Useless | Forgets::Overlooked => !may_serve_later,
@@ -136,6 +147,7 @@ impl Memories {
             memory: named.clone().unwrap_or_default(),
             why,
             may_serve_later,
+            passes,
         };
         if self.is_attached && forgets == Forgets::Useless && !may_serve_later {
             let why = self.hidden_dirs().map_or(why.clone(), |hidden| format!("{why}; {hidden}"));

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use ask::{MarkName, file_id, names_of, server_with_open};
+use ask::{MarkName, file_id, server_with_open};
 use drive::{Compute, Drive, OpenOptions, ReadCache, Spawner};
 use host::file::absolute;
 use media::{AnyMedia, Direct, FileMedia, Lease, MediaError};
@@ -149,11 +149,11 @@ pub(crate) async fn open(
     helpers: Option<Helpers>,
 ) -> Result<Opened, ServiceError> {
     let file = open_media(path, settings).await?;
-    let unknown = |error: &dyn std::fmt::Display| {
-        let source = drive::Error::Io(error.to_string());
-        ServiceError::Drive { path: path.to_path_buf(), source }
+    let unknown = |source| {
+        let what = "cannot look at the file or device";
+        ServiceError::Unknown { path: path.to_path_buf(), what, source }
     };
-    let backing = file.identity().map_err(|error| unknown(&error))?;
+    let backing = file.identity().map_err(unknown)?;
     let boot = boot_id(path).await?;
     let entropy = OsRng.try_next_u64().map_err(|error| ServiceError::Entropy(error.to_string()))?;
     let purpose = match helpers {
@@ -163,10 +163,8 @@ pub(crate) async fn open(
     };
     let uuid = Drive::read_id(&file).await.map_err(|source| failed(path, &file, source))?;
     let id = uuid::Uuid::from_bytes(uuid).to_string();
-    let found = file.metadata().map_err(|error| unknown(&error))?;
-    let mut marks = vec![MarkName::of(&id, &file_id(&found))];
-    marks.extend(names_of(path).iter().map(|path| MarkName::at(&id, path)));
-    let memories = Memories::find(path, Key { uuid, backing }, (boot, entropy), purpose, marks).await?;
+    let own = MarkName::of(&id, &file_id(&file.metadata().map_err(unknown)?));
+    let memories = Memories::find(path, Key { uuid, backing }, (boot, entropy), purpose, own).await?;
     let (media, ownership) = match settings.read_only {
         true => (Arc::new(AnyMedia::from(file)), None),
         false => match Ownership::claim(path, file, Claimed::Drive, settings.take_over, &spawner).await {

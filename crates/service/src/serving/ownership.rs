@@ -80,10 +80,10 @@ pub(crate) async fn boot_id(path: &Path) -> Result<[u8; 16], ServiceError> {
     match read.unwrap_or_else(|lost| Err(io::Error::other(lost))) {
         Ok(bytes) => Ok(id(&String::from_utf8_lossy(&bytes))),
         Err(error) if is_absence(&error) => Ok(UNKNOWN_ID),
-        Err(error) => Err(ServiceError::Drive {
-            path: path.to_path_buf(),
-            source: Error::Io(format!("cannot read the id of this boot: {error}")),
-        }),
+        Err(source) => {
+            let what = "cannot read the id of this boot";
+            Err(ServiceError::Unknown { path: path.to_path_buf(), what, source })
+        }
     }
 }
 

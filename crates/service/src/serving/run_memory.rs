@@ -101,10 +101,13 @@ impl RunMemory {
 
     /// Returns whether the next server will find it.
     pub(crate) fn is_there(&self) -> bool {
-        // Another mount may hide it. A server that gave up root may not see its directory.
-        let is_there = match is_same(&self.file, &self.path) {
-            Ok(is_same) => is_same,
-            Err(_) => self.file.metadata().map_or(true, |found| found.nlink() > 0),
+        // Another mount may hide it. A server that gave up root may not see its directory. What is unknown is
+        // not waited for.
+        let numbers = |found: fs::Metadata| (found.dev(), found.ino());
+        let is_there = match (self.file.metadata(), fs::symlink_metadata(&self.path)) {
+            (Ok(own), Ok(found)) => numbers(own) == numbers(found),
+            (_, Err(error)) if is_absence(&error) => false,
+            (own, _) => own.map_or(true, |found| found.nlink() > 0),
         };
         if !is_there && !self.is_missed.swap(true, Ordering::Relaxed) {
             tracing::error!(
@@ -280,7 +283,12 @@ impl LeftFile {
         let file = match File::options().read(true).write(writes).custom_flags(flags).open(path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
-            Err(_) if is_elsewhere => return Ok(Found::Nothing),
+            Err(error) if is_elsewhere => {
+                return match error.kind() {
+                    io::ErrorKind::PermissionDenied => Ok(Found::Nothing),
+                    _ => Err(error.to_string()),
+                };
+            }
             Err(error) => return Ok(Found::Left(left(Err(error.to_string())))),
         };
         let lock = match writes {
@@ -299,7 +307,8 @@ impl LeftFile {
                 }
                 // Its run has it. Who only looks shares it, for a moment.
                 Err(Errno::WOULDBLOCK)
-                    if is_elsewhere && flock(&file, FlockOperation::NonBlockingLockShared).is_err() =>
+                    if is_elsewhere
+                        && flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK) =>
                 {
                     return Ok(Found::InUseElsewhere);
                 }
@@ -346,10 +355,15 @@ impl LeftFile {
         self.contradicts.load(Ordering::Relaxed)
     }
 
+    /// Returns whether it is unknown what is in it.
+    pub(crate) fn is_unreadable(&self) -> bool {
+        self.file.is_err()
+    }
+
     /// Returns whether it is whole, as far as is known: openings with it came to no end, or it cannot be
     /// read.
     pub(crate) fn may_serve_later(&self) -> bool {
-        self.is_stuck.load(Ordering::Relaxed) || self.file.is_err()
+        self.is_stuck.load(Ordering::Relaxed) || self.is_unreadable()
     }
 
     /// Removes what was set aside before of the same drive on the same backing.

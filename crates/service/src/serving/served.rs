@@ -205,7 +205,8 @@ impl ServedDrive {
     /// Returns whether a bridge on this machine has the drive attached, whether or not it is connected to
     /// this server.
     pub fn is_attached(&self) -> bool {
-        self.mark.as_ref().is_some_and(is_marked)
+        // Unknown: others may only read.
+        self.mark.as_ref().is_some_and(|mark| is_marked(mark).unwrap_or(true))
     }
 
     /// Gives what outlives this process to the user that it is going to be.

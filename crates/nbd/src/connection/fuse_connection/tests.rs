@@ -13,6 +13,8 @@ use tokio::net::UnixStream;
 use tokio::task::JoinHandle;
 
 use super::*;
+use crate::connection::entry::Begun;
+use crate::connection::front_end::FrontEnd;
 use crate::exports::export::{Chosen, Export};
 use crate::exports::sessions::Client;
 use crate::fence::BridgeArrival;
@@ -229,4 +231,36 @@ async fn a_damaged_area_is_given_up() {
     area.write_all_at(&[9], 4096 + 100 * 64).expect("written");
     let error = served.ends().await.expect_err("it fails for ever");
     assert!(is_damage(&error), "{error}");
+}
+
+/// Whoever brought an area and was killed cannot bring it again, and the server has the last descriptors.
+#[tokio::test(start_paused = true)]
+async fn an_area_that_was_brought_stays_whatever_becomes_of_its_keeper() {
+    let (name, access) = ("drive".to_owned(), Access::Everyone);
+    let device = Arc::new(MemoryDevice::new(1 << 20, 512));
+    let export = Export { name, description: String::new(), device, access, sharing: Sharing::default() };
+    let config = ServerConfig::default();
+    let exports = Exports::new(vec![export], config.clone()).expect("a valid configuration");
+    let offered = exports.find("drive").expect("it is offered");
+    // Its requests do not end.
+    let (stuck, _) = offered.fence().ask().join_alone(1);
+    let (device, area) = (std::net::UdpSocket::bind("127.0.0.1:0"), Area::create().expect("an area"));
+    let id = AreaId::of(&area).expect("a file");
+    let share = Share { device: device.expect("a descriptor").into(), area };
+    let client = Client { number: 2, peer: Peer::Unknown, identity: None };
+    let entry = Entry {
+        export: Chosen::new(offered.clone(), &client, Right::Write).expect("everyone may"),
+        session: Session::default(),
+        front_end: Some(FrontEnd::Fuse(FuseFrontEnd { id, share })),
+        bridge: None,
+        option: OPT_GO,
+        answer: Vec::new(),
+    };
+    let (mut stream, writer) = (tokio::io::sink(), Writer { number: 2, peer: Peer::Unknown });
+    let mut begun = std::pin::pin!(entry.begin(writer, &mut stream, |_| Presence::Left, &config));
+    let waits = tokio::time::timeout(config.fence_timeout * 3, &mut begun).await;
+    assert!(waits.is_err(), "it has left");
+    assert!(offered.fence().areas().left().is_none(), "nobody waits for the area");
+    drop(stuck);
+    assert!(matches!(begun.await, Ok(Begun::Transmission(Some(_)))));
 }

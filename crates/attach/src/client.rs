@@ -17,7 +17,8 @@ use crate::place::{self, Hold, Record, file_id};
 use crate::process::Process;
 use crate::protocol::{Answer, AttachmentState, Request, Status};
 use crate::question::{Unanswered, ask, ask_within};
-use crate::server::{instance, left, stop_process};
+use crate::served::instance;
+use crate::server::{left, stop_process};
 use crate::sfx;
 
 /// Time limit for the status of all bridges that are asked together. Each has a thread that does nothing

@@ -37,6 +37,7 @@ mod process;
 mod processors;
 mod protocol;
 mod question;
+mod served;
 mod server;
 pub mod sfx;
 mod shape;

@@ -3,23 +3,23 @@
 mod error;
 
 use std::ffi::OsString;
+use std::fs;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use ask::runtime_dir::MEMORY_DIR;
-use ask::{DriveSearch, is_being_opened, server_with_open};
+use ask::{DriveSearch, file_id, is_being_opened, server_with_open};
 use fuse::Share;
 use host::shortage;
 use launch::{LOST_EXIT_CODE, Log, Serve};
 use nbd::client::{Brought, ExportUri, Wishes, negotiate_attachment, take_left};
 use parking_lot::Mutex;
 use rustix::net::sockopt;
-use status::{DriveState, StatusReport, path_text};
+use status::{DriveState, FileId, StatusReport, path_text};
 
 use crate::drive::Drive;
 use crate::identity::{DifferentDrive, Identity};
@@ -28,6 +28,7 @@ use crate::memory_dir;
 use crate::place::{self, Record};
 use crate::process::Process;
 use crate::processors;
+use crate::served::{Known, Served, instance, memory_kept};
 use crate::shape::Shape;
 use crate::upstream::{Connected, Opened, Server, Supply};
 use error::NegotiationError;
@@ -194,51 +195,6 @@ pub(crate) fn left(folder: &Path, record: &Record) -> Option<Process> {
     }
 }
 
-/// The drive as its server last reported it, and which server that was. The bridge updates it. And whether
-/// the server that was started last has found that acknowledged writes are lost.
-#[derive(Clone, Default)]
-pub(crate) struct Known(Arc<Mutex<Option<Served>>>, Arc<AtomicBool>);
-
-/// A drive that a server has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Served {
-    /// Its opening: the `instance` that the server reports; empty if unknown.
-    pub(crate) instance: String,
-    /// Its path as the server has it.
-    pub(crate) path: String,
-    pub(crate) identity: Identity,
-    /// At this opening, acknowledged writes were lost.
-    pub(crate) has_lost: bool,
-    /// What the server has acknowledged outlives a kill.
-    pub(crate) memory_kept: bool,
-}
-
-impl Known {
-    /// The server that was started last does not serve the drive: acknowledged writes are lost.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.1.load(Ordering::Relaxed)
-    }
-
-    /// Records a later state if it comes from the server of the last connections. Returns the updated record.
-    pub(crate) fn note(&self, report: &StatusReport) -> Option<Served> {
-        let mut known = self.0.lock();
-        let served = known.as_mut()?;
-        let later = Identity::of(report);
-        if instance(report).cloned().unwrap_or_default() != served.instance
-            || served.identity.check(&later).is_err()
-        {
-            return None;
-        }
-        served.path = path_text(&report.path);
-        served.identity = later;
-        // One that is closing, or has failed, says nothing of what it acknowledged before.
-        if report.state == DriveState::Online {
-            served.memory_kept = memory_kept(report);
-        }
-        Some(served.clone())
-    }
-}
-
 /// Finds the server again whenever it is gone.
 pub(crate) struct DriveServer {
     path: PathBuf,
@@ -264,6 +220,8 @@ pub(crate) struct DriveServer {
     pub(crate) marks: Marks,
     /// Something else than the expected drive was found.
     pub(crate) is_other: bool,
+    /// The file that the server started last has, if that is not the drive's.
+    wrong: Option<FileId>,
 }
 
 impl DriveServer {
@@ -294,12 +252,13 @@ impl DriveServer {
             shape: None,
             marks: Marks::default(),
             is_other: false,
+            wrong: None,
         }
     }
 
     /// The drive and its server. Known after the first connection.
     pub(crate) fn drive(&self) -> Option<(Drive, Served)> {
-        let served = self.known.0.lock().clone()?;
+        let served = self.known.get()?;
         Some((Drive { identity: served.identity.clone(), shape: self.shape.clone()? }, served))
     }
 
@@ -375,8 +334,7 @@ impl DriveServer {
         let Some(server) = &mut *started else { return false };
         let Some((how, code)) = server.ended() else { return true };
         if server.child.is_some() && !server.has_served {
-            // Until one serves the drive: the next one may fail for another reason.
-            self.known.1.fetch_or(code == Some(LOST_EXIT_CODE.into()), Ordering::Relaxed);
+            self.known.note_end(code == Some(LOST_EXIT_CODE.into()));
             let reason = self.last_words().unwrap_or_else(|| format!("its server ended ({how})"));
             self.failure = Some(Arc::new(StartError::Ended(reason)));
         }
@@ -424,8 +382,7 @@ impl DriveServer {
 
     /// The drive that its server must have, once that is known.
     fn wanted(&self) -> Option<Identity> {
-        let known = self.known.0.lock();
-        known.as_ref().map(|served| &served.identity).or(self.expected.as_ref()).cloned()
+        self.known.get().map(|served| served.identity).or(self.expected.clone())
     }
 
     /// Checks that a server has the expected drive.
@@ -439,10 +396,29 @@ impl DriveServer {
         self.wanted().is_some_and(|wanted| wanted.is_elsewhere(report, &self.path))
     }
 
+    /// Notes which file a server has that this bridge has started, and that serves something else.
+    fn note_wrong(&mut self, report: &StatusReport) {
+        if self.started.pid() == server_pid(report) {
+            self.wrong = report.backing.file.clone();
+        }
+    }
+
+    /// Ends that server once another file is at the path: it may be the drive's own, back again.
+    fn end_wrong(&mut self) {
+        let is_back = |wrong: &FileId| fs::metadata(&self.path).is_ok_and(|found| file_id(&found) != *wrong);
+        if self.wrong.as_ref().is_some_and(is_back) {
+            tracing::info!("another file is at the path of the drive now: the server is started again");
+            if let Err(why) = self.started.stop(false) {
+                tracing::warn!("{why}");
+            }
+            (self.wrong, self.started_at) = (None, None);
+        }
+    }
+
     fn connect_to(&mut self, report: &StatusReport, supply: &Supply) -> Result<Connected, ServerError> {
         let checked = self.check(report);
         self.is_other = checked.is_err();
-        checked?;
+        checked.inspect_err(|_| self.note_wrong(report))?;
         let (socket, name) = endpoint(report)?;
         let shape = shape(report);
         if let Some(before) = &self.shape {
@@ -535,12 +511,11 @@ impl DriveServer {
             has_lost: report.server.as_ref().is_some_and(|server| server.writes_lost),
             memory_kept: memory_kept(report),
         };
-        *self.known.0.lock() = Some(served);
+        self.known.set(served);
         self.search.follow(report);
         self.shape = Some(shape);
         self.is_fixed = true;
         self.failure = None;
-        self.known.1.store(false, Ordering::Relaxed);
         Ok(Connected { streams })
     }
 
@@ -561,6 +536,7 @@ impl Server for DriveServer {
         match self.find().filter(|report| report.state != DriveState::Closed) {
             Some(report) if self.is_elsewhere(&report) => {
                 let pid = server_pid(&report).unwrap_or_default();
+                self.note_wrong(&report);
                 not_served = ServerError::ServesAnother { pid };
             }
             Some(report) => return self.connect_to(&report, supply),
@@ -569,6 +545,7 @@ impl Server for DriveServer {
         if !self.owns {
             return Err(not_served);
         }
+        self.end_wrong();
         self.start();
         // A server that fails does so soon. A slower one may be rolling its log forward.
         let is_new = self.started_at.is_none_or(|at| at.elapsed() < FAILS);
@@ -618,17 +595,6 @@ impl Server for SharedServer {
     fn connect(&mut self, supply: &Supply) -> Result<Connected, ServerError> {
         self.0.lock().connect(supply)
     }
-}
-
-/// What the server has acknowledged outlives a kill.
-fn memory_kept(report: &StatusReport) -> bool {
-    !report.write_cache || report.server.as_ref().is_some_and(|server| server.memory_kept)
-}
-
-/// Unique id of the opening of a drive by its server; `None` if the server does not report it: an older
-/// program.
-pub(crate) fn instance(report: &StatusReport) -> Option<&String> {
-    report.server.as_ref().map(|server| &server.instance).filter(|instance| !instance.is_empty())
 }
 
 /// Process id of the server of a drive.

@@ -502,6 +502,39 @@ fn an_older_copy_in_the_place_of_the_drive_does_not_go_on_below_its_device() -> 
     Ok(())
 }
 
+/// Something else comes into the place of the drive, and goes again. The bridge's own server has it open.
+#[test]
+fn a_device_goes_on_when_its_drive_is_back() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "64M"]);
+    let older = it.drive.file("older");
+    fs::copy(it.drive.path(), &older)?;
+    let node = it.attach(&[]);
+    write(&node, 3);
+    succeed("sync", &[&node]);
+    let run = it.drive.pumice(&["status", &it.path(), "--json"]);
+    let status: Value = serde_json::from_str(&run.stdout)?;
+    let durable = status["drives"][0]["cleaning"]["durable_sequence"].as_u64();
+    wait_until("the bridge", || it.record()["durable_sequence"].as_u64() >= durable);
+    let other = it.drive.file("other");
+    succeed(env!("CARGO_BIN_EXE_pumice"), &["create", &other, "--size", "64M", "--capacity", "64M"]);
+    let right = it.drive.file("right");
+    for (wrong, why) in [(&older, "an older state of the drive"), (&other, "another drive")] {
+        fs::rename(it.drive.path(), &right)?;
+        fs::rename(wrong, it.drive.path())?;
+        it.kill_server_at_once();
+        wait_until(why, || it.listed()["attachment"]["state_reason"].to_string().contains(why));
+        fs::rename(it.drive.path(), wrong)?;
+        fs::rename(&right, it.drive.path())?;
+        wait_until("the device", || it.listed()["attachment"]["state"] == "attached");
+        assert!(holds(&node, 3), "{}", it.logs());
+    }
+    it.detach(&node);
+    Ok(())
+}
+
 /// Who gives up a device whose drive has lost writes is told.
 #[test]
 fn a_device_that_is_given_up_after_a_loss_reports_it() -> Outcome {

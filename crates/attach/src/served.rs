@@ -1,0 +1,84 @@
+//! The drive below a node, as its server last reported it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+use status::{DriveState, StatusReport, path_text};
+
+use crate::identity::Identity;
+
+/// The drive as its server last reported it, and which server that was. The bridge updates it. And whether
+/// the server that was started last has found that acknowledged writes are lost.
+#[derive(Clone, Default)]
+pub(crate) struct Known {
+    served: Arc<Mutex<Option<Served>>>,
+    is_lost: Arc<AtomicBool>,
+}
+
+/// A drive that a server has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Served {
+    /// Its opening: the `instance` that the server reports; empty if unknown.
+    pub(crate) instance: String,
+    /// Its path as the server has it.
+    pub(crate) path: String,
+    pub(crate) identity: Identity,
+    /// At this opening, acknowledged writes were lost.
+    pub(crate) has_lost: bool,
+    /// What the server has acknowledged outlives a kill.
+    pub(crate) memory_kept: bool,
+}
+
+impl Known {
+    /// The server that was started last does not serve the drive: acknowledged writes are lost.
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Ordering::Relaxed)
+    }
+
+    /// The server that was started last has ended and served nothing. `is_lost`: because acknowledged writes
+    /// are lost. Whatever the next ones say, that stays so until one serves the drive.
+    pub(crate) fn note_end(&self, is_lost: bool) {
+        self.is_lost.fetch_or(is_lost, Ordering::Relaxed);
+    }
+
+    /// A server serves the drive.
+    pub(crate) fn set(&self, served: Served) {
+        *self.served.lock() = Some(served);
+        self.is_lost.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn get(&self) -> Option<Served> {
+        self.served.lock().clone()
+    }
+
+    /// Records a later state if it comes from the server of the last connections. Returns the updated record.
+    pub(crate) fn note(&self, report: &StatusReport) -> Option<Served> {
+        let mut known = self.served.lock();
+        let served = known.as_mut()?;
+        let later = Identity::of(report);
+        if instance(report).cloned().unwrap_or_default() != served.instance
+            || served.identity.check(&later).is_err()
+        {
+            return None;
+        }
+        served.path = path_text(&report.path);
+        served.identity = later;
+        // One that is closing, or has failed, says nothing of what it acknowledged before.
+        if report.state == DriveState::Online {
+            served.memory_kept = memory_kept(report);
+        }
+        Some(served.clone())
+    }
+}
+
+/// What the server has acknowledged outlives a kill.
+pub(crate) fn memory_kept(report: &StatusReport) -> bool {
+    !report.write_cache || report.server.as_ref().is_some_and(|server| server.memory_kept)
+}
+
+/// Unique id of the opening of a drive by its server; `None` if the server does not report it: an older
+/// program.
+pub(crate) fn instance(report: &StatusReport) -> Option<&String> {
+    report.server.as_ref().map(|server| &server.instance).filter(|instance| !instance.is_empty())
+}

@@ -1,19 +1,21 @@
 //! The drive below a node, as its server last reported it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 use status::{DriveState, StatusReport, path_text};
 
 use crate::identity::Identity;
 
+/// Why acknowledged writes are not there if a server refuses to go on without them.
+pub(crate) const LOST: &str = "acknowledged writes that were not flushed are lost";
+
 /// The drive as its server last reported it, and which server that was. The bridge updates it. And whether
-/// the server that was started last has found that acknowledged writes are lost.
+/// what was found instead of the drive means that acknowledged writes are not there.
 #[derive(Clone, Default)]
 pub(crate) struct Known {
     served: Arc<Mutex<Option<Served>>>,
-    is_lost: Arc<AtomicBool>,
+    missing: Arc<Mutex<Option<String>>>,
 }
 
 /// A drive that a server has.
@@ -31,21 +33,21 @@ pub(crate) struct Served {
 }
 
 impl Known {
-    /// The server that was started last does not serve the drive: acknowledged writes are lost.
-    pub(crate) fn is_lost(&self) -> bool {
-        self.is_lost.load(Ordering::Relaxed)
+    /// Why what was acknowledged is not there, if that was found.
+    pub(crate) fn missing(&self) -> Option<String> {
+        self.missing.lock().clone()
     }
 
-    /// The server that was started last has ended and served nothing. `is_lost`: because acknowledged writes
-    /// are lost. Whatever the next ones say, that stays so until one serves the drive.
-    pub(crate) fn note_end(&self, is_lost: bool) {
-        self.is_lost.fetch_or(is_lost, Ordering::Relaxed);
+    /// A server has found that acknowledged writes are not there. Whatever the next ones say, that stays so
+    /// until one serves the drive.
+    pub(crate) fn note_missing(&self, why: impl Into<String>) {
+        self.missing.lock().get_or_insert(why.into());
     }
 
     /// A server serves the drive.
     pub(crate) fn set(&self, served: Served) {
         *self.served.lock() = Some(served);
-        self.is_lost.store(false, Ordering::Relaxed);
+        *self.missing.lock() = None;
     }
 
     pub(crate) fn get(&self) -> Option<Served> {

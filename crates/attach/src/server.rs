@@ -28,7 +28,7 @@ use crate::memory_dir;
 use crate::place::{self, Record};
 use crate::process::Process;
 use crate::processors;
-use crate::served::{Known, Served, instance, memory_kept};
+use crate::served::{Known, LOST, Served, instance, memory_kept};
 use crate::shape::Shape;
 use crate::upstream::{Connected, Opened, Server, Supply};
 use error::NegotiationError;
@@ -334,7 +334,9 @@ impl DriveServer {
         let Some(server) = &mut *started else { return false };
         let Some((how, code)) = server.ended() else { return true };
         if server.child.is_some() && !server.has_served {
-            self.known.note_end(code == Some(LOST_EXIT_CODE.into()));
+            if code == Some(LOST_EXIT_CODE.into()) {
+                self.known.note_missing(LOST);
+            }
             let reason = self.last_words().unwrap_or_else(|| format!("its server ended ({how})"));
             self.failure = Some(Arc::new(StartError::Ended(reason)));
         }
@@ -418,7 +420,10 @@ impl DriveServer {
     fn connect_to(&mut self, report: &StatusReport, supply: &Supply) -> Result<Connected, ServerError> {
         let checked = self.check(report);
         self.is_other = checked.is_err();
-        checked.inspect_err(|_| self.note_wrong(report))?;
+        checked.inspect_err(|why| {
+            self.known.note_missing(format!("{why}: what was acknowledged is not there"));
+            self.note_wrong(report);
+        })?;
         let (socket, name) = endpoint(report)?;
         let shape = shape(report);
         if let Some(before) = &self.shape {

@@ -9,6 +9,7 @@ use super::Attachment;
 use crate::error::AttachError;
 use crate::node;
 use crate::place::{self, Record};
+use crate::served::LOST;
 use crate::upstream::UpstreamState;
 use crate::users::openers;
 
@@ -117,13 +118,14 @@ impl Attachment {
                 }
                 // What was acknowledged is in the memory of the drive, which its next server has. Every other
                 // write has failed.
-                UpstreamState::Failed(_) if self.shown.lock().outlives_server && !self.is_lost() => {
-                    return Ok(());
-                }
-                UpstreamState::Failed(reason) => {
-                    let why = format!("{reason}; acknowledged writes that were not flushed are lost");
-                    return Err(Unflushed { why, advice: "--force gives them up".to_string() });
-                }
+                UpstreamState::Failed(reason) => match (self.shown.lock().outlives_server, self.missing()) {
+                    (true, None) => return Ok(()),
+                    (_, missing) => {
+                        let missing = missing.unwrap_or_else(|| LOST.to_string());
+                        let advice = "--force gives them up".to_string();
+                        return Err(Unflushed { why: format!("{reason}; {missing}"), advice });
+                    }
+                },
                 UpstreamState::Waiting { reason, .. } => {
                     let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
                     format!("{reason}, and acknowledged writes may not be durable")
@@ -136,13 +138,14 @@ impl Attachment {
         }
     }
 
-    /// Returns whether a server has found that acknowledged writes are lost, and so does not serve the drive.
-    fn is_lost(&self) -> bool {
+    /// Why what was acknowledged is not there, as servers have said that do not serve the drive.
+    fn missing(&self) -> Option<String> {
         let says_so = |report: &StatusReport| {
             report.state == DriveState::Down
                 && report.server.as_ref().is_some_and(|server| server.writes_lost)
         };
-        self.known.is_lost() || self.search.search_again().drives.iter().any(says_so)
+        let is_lost = || self.search.search_again().drives.iter().any(says_so);
+        self.known.missing().or_else(|| is_lost().then(|| LOST.to_string()))
     }
 
     /// Returns why no later flush can succeed, if the server has reported that.

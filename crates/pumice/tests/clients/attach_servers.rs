@@ -521,17 +521,36 @@ fn a_device_goes_on_when_its_drive_is_back() -> Outcome {
     let other = it.drive.file("other");
     succeed(env!("CARGO_BIN_EXE_pumice"), &["create", &other, "--size", "64M", "--capacity", "64M"]);
     let right = it.drive.file("right");
+    // What is served in its place has a line of its own.
+    let attachment = || {
+        let run = it.drive.pumice(&["list", "--json"]);
+        let list: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
+        let drives = list["drives"].as_array().cloned().unwrap_or_default();
+        drives
+            .into_iter()
+            .map(|drive| drive["attachment"].clone())
+            .find(|it| !it.is_null())
+            .unwrap_or_default()
+    };
+    let waits = |why: &str| attachment()["state_reason"].to_string().contains(why);
     for (wrong, why) in [(&older, "an older state of the drive"), (&other, "another drive")] {
         fs::rename(it.drive.path(), &right)?;
         fs::rename(wrong, it.drive.path())?;
         it.kill_server_at_once();
-        wait_until(why, || it.listed()["attachment"]["state_reason"].to_string().contains(why));
+        wait_until(why, || waits(why));
         fs::rename(it.drive.path(), wrong)?;
         fs::rename(&right, it.drive.path())?;
-        wait_until("the device", || it.listed()["attachment"]["state"] == "attached");
+        wait_until("the device", || attachment()["state"] == "attached");
         assert!(holds(&node, 3), "{}", it.logs());
     }
-    it.detach(&node);
+    // Who gives it up while something else is there is told.
+    fs::rename(it.drive.path(), &right)?;
+    fs::rename(&older, it.drive.path())?;
+    it.kill_server_at_once();
+    let why = "an older state of the drive";
+    wait_until(why, || waits(why));
+    fails(&it.drive.pumice(&["detach", &node, "--force"]), &[why, "what was acknowledged is not there"]);
+    assert!(it.folder().is_none(), "it is detached");
     Ok(())
 }
 

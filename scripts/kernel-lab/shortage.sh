@@ -1,8 +1,8 @@
 #!/bin/bash
 # In the guest, behind checks.sh: memory that is short above an attached drive, by each of WAYS. More is written than the guest has
 # memory; the drive is on ${DISK}a, so that nothing of it is in memory. No request may take longer than a minute.
-watched() {     # watched PID...: waits for writers of a file system, for ten minutes at most
-    local pid end=$((SECONDS + 600)) code=0
+watched() {     # watched PID...: waits for writers of a file system, for ten minutes at most, or WRITERS_SECONDS
+    local pid end=$((SECONDS + ${WRITERS_SECONDS:-600})) code=0
     for pid in "$@"; do
         while kill -0 "$pid" 2>/dev/null; do
             [ "$SECONDS" -lt "$end" ] || { echo w >/proc/sysrq-trigger; dmesg | tail -n 80; return 1; }

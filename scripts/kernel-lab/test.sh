@@ -56,12 +56,12 @@ fi
 code=0
 . ./default.sh
 # Debian's kernel takes more memory, and an emulated machine more time.
-seconds=1800 memory=320 written=350
-[ "$LAB_KERNEL" = uml ] || seconds=4200 memory=448 written=480
+seconds=1800 memory=320 written=350 writers=600
+[ "$LAB_KERNEL" = uml ] || seconds=7200 memory=448 written=480 writers=1800
 # Writers of more than the memory.
 shortage() {
     truncate -s 3G "$share/disk"
-    run "${SECONDS_MAX:-$seconds}" "$ways MIB='${MIB:-$written}'" checks.sh shortage.sh "mem=${memory}M" disk="$share/disk" || code=$?
+    run "${SECONDS_MAX:-$seconds}" "$ways MIB='${MIB:-$written}' WRITERS_SECONDS=$writers" checks.sh shortage.sh "mem=${memory}M" disk="$share/disk" || code=$?
     rm "$share/disk"
 }
 if [ "${ONLY:-}" = shortage ]; then

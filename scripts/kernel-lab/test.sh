@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # `pumice attach` under a real kernel with ublk and nbd, which this machine's kernel may lack, also with little memory (shortage.sh;
-# ONLY=shortage runs nothing else), and `pumice bench` on NVMe/TCP (nvme.sh; ONLY=nvme likewise): `make test-kernel`. The kernel is built once, into KERNEL_LAB (default:
-# target/kernel-lab). Skipped, with the reason in one line, where that is not possible.
+# ONLY=shortage runs nothing else), by systemd's units (boot.sh; ONLY=systemd), and `pumice bench` on NVMe/TCP (nvme.sh; ONLY=nvme):
+# `make test-kernel`. The kernel is built once, into KERNEL_LAB (default: target/kernel-lab). Skipped, with the reason in one line,
+# where that is not possible.
 # LAB_KERNEL=qemu: Debian's kernel on an emulated machine of two processors, for which ublk makes two queues (build.sh).
 # XFSTESTS: a tree of xfstests that was built; its fsx and fsstress are run too. XFSTESTS_GROUP: a group of its tests, such as
 # quick, is run in place of all else, on ext4 and XFS, each for at most XFSTESTS_SECONDS (1500), and a test for TEST_LIMIT (120).
@@ -64,10 +65,23 @@ shortage() {
     run "${SECONDS_MAX:-$seconds}" "$ways MIB='${MIB:-$written}' WRITERS_SECONDS=$writers" checks.sh shortage.sh "mem=${memory}M" disk="$share/disk" || code=$?
     rm "$share/disk"
 }
-if [ "${ONLY:-}" = shortage ]; then
-    shortage
-    exit $code
-fi
+# A machine with systemd.
+boot() { run 300 "STAGE=$1" checks.sh boot.sh disk="$share/disk" "${@:2}"; }
+systemd() {
+    cp ../../deploy/systemd/pumice{,-attach,-attach@}.service "$share/"
+    cp ../../deploy/udev/61-pumice.rules "$share/"
+    truncate -s 1G "$share/disk"
+    boot make || code=$?
+    # It ends by itself, without an exit code.
+    boot boot lab_init >/dev/null 2>&1 || true
+    boot look || code=$?
+}
+case ${ONLY:-} in
+    shortage | systemd)
+        $ONLY
+        exit $code
+        ;;
+esac
 # Targets of `pumice bench`: a minute by User-Mode Linux on an idle machine, several on one that is emulated.
 run 1500 "" checks.sh nvme.sh || code=$?
 [ "${ONLY:-}" != nvme ] || exit $code
@@ -75,13 +89,5 @@ run 1500 "" checks.sh nvme.sh || code=$?
 cp ../../deploy/udev/61-pumice.rules "$share/"
 run "${SECONDS_MAX:-$seconds}" "$ways" checks.sh managed.sh host.sh guest.sh || code=$?
 shortage
-
-# A machine with systemd.
-cp ../../deploy/systemd/pumice{,-attach,-attach@}.service "$share/"
-truncate -s 1G "$share/disk"
-boot() { run 300 "STAGE=$1" checks.sh boot.sh disk="$share/disk" "${@:2}"; }
-boot make || code=$?
-# It ends by itself, without an exit code.
-boot boot lab_init >/dev/null 2>&1 || true
-boot look || code=$?
+systemd
 exit $code

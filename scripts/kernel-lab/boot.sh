@@ -41,14 +41,14 @@ become_systemd() {
     sed 's|/usr/bin/pumice|/usr/local/bin/pumice|' /share/61-pumice.rules >/etc/udev/rules.d/61-pumice.rules
     echo 'pumice:x:999:999::/var/lib/pumice:/usr/sbin/nologin' >>/etc/passwd
     echo 'pumice:x:999:' >>/etc/group
-    printf '%s\n' '[server]' 'nbd = ["unix:/run/pumice/nbd.sock"]' '[[drive]]' 'path = "/var/lib/pumice/drive"' \
+    printf '%s\n' '[server]' 'nbd = ["unix:/run/pumice/nbd.sock"]' 'request-memory = "64M"' '[[drive]]' 'path = "/var/lib/pumice/drive"' \
         'attach = true' 'by = "ublk"' '[[drive]]' 'path = "/var/lib/pumice/second"' >/etc/pumice/pumice.toml
     printf '%s\n' "${DISK}a /var/lib/pumice ext4 defaults 0 2" \
         "UUID=$(cat /share/uuid) /srv/data ext4 defaults,noatime,_netdev,nofail,x-systemd.after=pumice-attach.service 0 0" \
         "/dev/disk/by-id/pumice-$(cat /share/id.second) /srv/second ext4 defaults,_netdev,nofail,x-systemd.after=$second 0 0" >/etc/fstab
     # Uses the file system until the machine goes down, and goes down once all is up.
     unit user "RequiresMountsFor=/srv/data /share" \
-        'findmnt -n -o SOURCE /srv/data >/share/seen.mounted; sha256sum </srv/data/before >/share/seen.sum; /usr/local/bin/pumice doctor /var/lib/pumice/drive >/share/seen.doctor' \
+        'findmnt -n -o SOURCE /srv/data >/share/seen.mounted; sha256sum </srv/data/before >/share/seen.sum; /usr/local/bin/pumice doctor /var/lib/pumice/drive >/share/seen.doctor || true' \
         'dd if=/dev/urandom of=/srv/data/last bs=1M count=16; sha256sum </srv/data/last >/share/seen.last'
     # Stops after pumice-attach has, and before pumice.
     unit detached "After=pumice.service
@@ -83,6 +83,7 @@ After=$second" 'bash /usr/local/bin/killed' true
     systemctl set-default -q graphical.target
     exec /usr/lib/systemd/systemd --log-target=kmsg
 }
+no_fault() { [ -s /share/seen.doctor ] && ! grep '^fail' /share/seen.doctor; }
 seen() { [ -e "/share/seen.$1" ] && [ "$(cat "/share/seen.$1")" = "$2" ] || { cat "/share/seen.$1"; return 1; }; }
 is_clean() {    # a file system that was not unmounted has a log to replay
     dumpe2fs -h "$1" | grep -E '^Filesystem (features|state)' >/tmp/state
@@ -101,6 +102,7 @@ case $STAGE in
         check "a bridge that was started by hand becomes that of the unit" seen adopted adopted
         check "nothing was unmounted for that" seen mount "the same mount"
         check "the server is prepared for a shortage of memory" grep '^ok  *shortage-above' /share/seen.doctor
+        check "the doctor finds no fault" no_fault
         check "the server ran before the device was made" seen first active
         check "at shutdown the device is gone first" grep 'No such file' /share/seen.left
         # systemd has the order to stop it, too, and has not yet done so.

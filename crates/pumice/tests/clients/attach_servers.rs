@@ -534,9 +534,10 @@ fn a_device_goes_on_when_its_drive_is_back() -> Outcome {
     };
     let waits = |why: &str| attachment()["state_reason"].to_string().contains(why);
     for (wrong, why) in [(&older, "an older state of the drive"), (&other, "another drive")] {
+        let server = server_of(&it.drive, &it.path());
         fs::rename(it.drive.path(), &right)?;
         fs::rename(wrong, it.drive.path())?;
-        it.kill_server_at_once();
+        kill(server);
         wait_until(why, || waits(why));
         fs::rename(it.drive.path(), wrong)?;
         fs::rename(&right, it.drive.path())?;
@@ -544,9 +545,10 @@ fn a_device_goes_on_when_its_drive_is_back() -> Outcome {
         assert!(holds(&node, 3), "{}", it.logs());
     }
     // Who gives it up while something else is there is told.
+    let server = server_of(&it.drive, &it.path());
     fs::rename(it.drive.path(), &right)?;
     fs::rename(&older, it.drive.path())?;
-    it.kill_server_at_once();
+    kill(server);
     let why = "an older state of the drive";
     wait_until(why, || waits(why));
     fails(&it.drive.pumice(&["detach", &node, "--force"]), &[why, "what was acknowledged is not there"]);

@@ -28,6 +28,7 @@ mod identity;
 mod kernel;
 mod ledger;
 mod line;
+mod linux;
 mod marks;
 mod memory_dir;
 pub mod node;

@@ -4,6 +4,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::linux::linux;
+
 /// Kind of device node: the driver through which the kernel reaches the bridge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -25,17 +27,13 @@ impl NodeKind {
 
     /// All kinds, in the order in which this kernel is asked for them.
     pub fn by_preference() -> Vec<NodeKind> {
-        let system = rustix::system::uname();
-        preferred(&system.release().to_string_lossy())
+        preferred(linux())
     }
 }
 
-/// The order for a release of Linux, such as `6.12.48-amd64`. One that cannot be read counts as an old one.
-fn preferred(release: &str) -> Vec<NodeKind> {
-    let mut numbers =
-        release.split(|digit: char| !digit.is_ascii_digit()).map_while(|part| part.parse().ok());
-    let version = (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0));
-    match version >= UBLK_IS_SOUND {
+/// The order for a version of Linux. One that is unknown counts as an old one.
+fn preferred(linux: Option<(u32, u32)>) -> Vec<NodeKind> {
+    match linux.is_some_and(|linux| linux >= UBLK_IS_SOUND) {
         true => vec![NodeKind::Ublk, NodeKind::Loop, NodeKind::Nbd],
         false => vec![NodeKind::Loop, NodeKind::Ublk, NodeKind::Nbd],
     }
@@ -57,12 +55,12 @@ mod tests {
 
     #[test]
     fn ublk_comes_first_where_it_is_sound() {
-        for release in ["6.15.0", "6.18.44-fc-v7", "6.15-rc1", "7.0", "10.1.2"] {
-            assert_eq!(preferred(release).first(), Some(&NodeKind::Ublk), "{release}");
+        for linux in [(6, 15), (6, 18), (7, 0)] {
+            assert_eq!(preferred(Some(linux)).first(), Some(&NodeKind::Ublk), "{linux:?}");
         }
-        for release in ["6.14.11-300.fc42.x86_64", "6.12.48-amd64", "5.15.0", "", "unknown", "6"] {
-            assert_eq!(preferred(release).first(), Some(&NodeKind::Loop), "{release}");
-            assert!(NodeKind::ALL.iter().all(|kind| preferred(release).contains(kind)));
+        for linux in [Some((6, 14)), Some((6, 12)), Some((5, 15)), None] {
+            assert_eq!(preferred(linux).first(), Some(&NodeKind::Loop), "{linux:?}");
+            assert!(NodeKind::ALL.iter().all(|kind| preferred(linux).contains(kind)));
         }
     }
 }

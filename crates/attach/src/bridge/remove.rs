@@ -118,14 +118,14 @@ impl Attachment {
                 }
                 // What was acknowledged is in the memory of the drive, which its next server has. Every other
                 // write has failed.
-                UpstreamState::Failed(reason) => match (self.shown.lock().outlives_server, self.missing()) {
-                    (true, None) => return Ok(()),
-                    (_, missing) => {
-                        let missing = missing.unwrap_or_else(|| LOST.to_string());
-                        let advice = "--force gives them up".to_string();
-                        return Err(Unflushed { why: format!("{reason}; {missing}"), advice });
-                    }
-                },
+                UpstreamState::Failed(reason) => {
+                    // Status is answered meanwhile.
+                    let outlives_server = self.shown.lock().outlives_server;
+                    let missing = if outlives_server { self.missing() } else { Some(LOST.to_string()) };
+                    let Some(missing) = missing else { return Ok(()) };
+                    let advice = "--force gives them up".to_string();
+                    return Err(Unflushed { why: format!("{reason}; {missing}"), advice });
+                }
                 UpstreamState::Waiting { reason, .. } => {
                     let reason = reason.unwrap_or_else(|| "its server is gone".to_string());
                     format!("{reason}, and acknowledged writes may not be durable")

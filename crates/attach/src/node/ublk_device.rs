@@ -19,12 +19,13 @@ use rustix::io::Errno;
 use ublk::{Info, Parameters, SECTOR_SHIFT};
 
 use super::ublk_driver::{UblkDriver, appears, info};
-use super::ublk_takeover::{Beginning, beginning, linux};
+use super::ublk_takeover::{Beginning, beginning};
 use super::{Node, Source, claim, load_module, queue};
 use crate::drive::Drive;
 use crate::error::AttachError;
 use crate::kernel::{UblkCommand, UblkControl};
 use crate::line::Line;
+use crate::linux::linux;
 use crate::place::fingerprint;
 use crate::processors;
 use crate::shape::Shape;

@@ -22,9 +22,10 @@ use rustix::io::Errno;
 use ublk::{INFO_BYTES, Info};
 
 use super::NoteStep;
-use super::ublk_takeover::{Beginning, beginning, linux};
+use super::ublk_takeover::{Beginning, beginning};
 use crate::kernel::{UblkCommand, UblkControl};
 use crate::line::Driver;
+use crate::linux::linux;
 use crate::takeover::Takeover;
 use crate::upstream::{BoxedError, Opened, Queues, spawn};
 use host::block::node;

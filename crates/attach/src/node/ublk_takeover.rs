@@ -6,8 +6,6 @@
 //! or crashes the kernel. If no queue has sent anything yet, the next bridge continues where the last one was
 //! killed. A bridge records its progress for the next one.
 
-use std::fs;
-
 use crate::takeover::Takeover;
 
 /// First Linux whose driver returns the commands of a bridge that is killed in a takeover.
@@ -43,16 +41,6 @@ pub(super) fn beginning(last: Option<Takeover>, queues: u16, linux: Option<(u32,
     }
 }
 
-/// Version of the running kernel.
-pub(super) fn linux() -> Option<(u32, u32)> {
-    parse(&fs::read_to_string("/proc/sys/kernel/osrelease").ok()?)
-}
-
-fn parse(release: &str) -> Option<(u32, u32)> {
-    let mut numbers = release.split(|character: char| !character.is_ascii_digit());
-    Some((numbers.next()?.parse().ok()?, numbers.next()?.parse().ok()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,13 +59,5 @@ mod tests {
         ] {
             assert_eq!(all.map(|linux| beginning(last, queues, linux)), expected, "{last:?} {queues}");
         }
-    }
-
-    #[test]
-    fn kernels_have_versions() {
-        assert_eq!(parse("6.12.57+deb13-amd64\n"), Some((6, 12)));
-        assert_eq!(parse("7.2-rc1"), Some((7, 2)));
-        assert_eq!(parse("linux"), None);
-        assert!(linux().is_some());
     }
 }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use status::{FileId, StatusReport};
 
 /// A drive at one point in time. Later states of the same drive follow this one.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Identity {
     /// Id of the drive. Copies of it have the same.
     #[serde(rename = "drive_uuid")]
@@ -22,6 +22,30 @@ pub struct Identity {
     /// Number of the newest pack of its log that is durable. It only grows.
     #[serde(default)]
     pub durable_sequence: u64,
+    /// Its openings for writing.
+    #[serde(flatten)]
+    pub openings: Openings,
+}
+
+/// Openings of a drive for writing. Each copy that was written to has some of its own.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Openings {
+    /// Their number.
+    #[serde(rename = "drive_opens_count")]
+    pub count: u64,
+    /// The ids of the newest ones, newest first; empty if its server does not report them.
+    #[serde(rename = "drive_opening_ids")]
+    pub ids: Vec<String>,
+}
+
+impl Openings {
+    /// Returns whether `later` may include all of these. Openings that are not known may be any.
+    fn are_in(&self, later: &Openings) -> bool {
+        let (Some(newest), false) = (self.ids.first(), later.ids.is_empty()) else { return true };
+        let since = later.count.checked_sub(self.count).and_then(|since| usize::try_from(since).ok());
+        since.is_some_and(|since| later.ids.get(since).is_none_or(|id| id == newest))
+    }
 }
 
 impl Identity {
@@ -32,6 +56,7 @@ impl Identity {
             file: report.backing.file.clone(),
             incarnation: report.incarnation,
             durable_sequence: report.cleaning.durable_sequence,
+            openings: Openings { count: report.opens_count, ids: report.opening_ids.clone() },
         }
     }
 
@@ -69,6 +94,9 @@ impl Identity {
                 known_durable: self.durable_sequence,
             });
         }
+        if !self.openings.are_in(&later.openings) {
+            return Err(DifferentDrive::Parted { opening: self.openings.count });
+        }
         Ok(())
     }
 }
@@ -93,6 +121,14 @@ pub(crate) enum DifferentDrive {
         /// Number of the last pack that was known to be durable.
         known_durable: u64,
     },
+    /// The opening in which it was attached is not one of its own.
+    #[error(
+        "another copy of the drive is being served: what was acknowledged in opening {opening} is not on it"
+    )]
+    Parted {
+        /// Number of that opening.
+        opening: u64,
+    },
 }
 
 #[cfg(test)]
@@ -105,9 +141,9 @@ mod tests {
     fn only_later_states_of_the_same_drive_follow() {
         let identity = |uuid: &str, incarnation, durable_sequence| Identity {
             uuid: uuid.to_string(),
-            file: None,
             incarnation,
             durable_sequence,
+            ..Identity::default()
         };
         let known = identity("a", Some(1), 7);
         for (later, why) in [
@@ -125,6 +161,30 @@ mod tests {
             }
         }
         assert_eq!(identity("a", None, 0).check(&known), Ok(()), "a record of an older program");
+    }
+
+    #[test]
+    fn a_copy_that_went_on_without_the_last_opening_does_not_follow() {
+        let of = |count, ids: &[&str]| Identity {
+            openings: Openings { count, ids: ids.iter().map(ToString::to_string).collect() },
+            ..Identity::default()
+        };
+        let known = of(7, &["g", "f"]);
+        for (later, follows) in [
+            (of(7, &["g", "f"]), true),
+            (of(8, &["h", "g", "f"]), true),
+            (of(10, &["k", "i", "h", "g"]), true),
+            (of(10, &["k", "i"]), true),
+            (of(9, &[]), true),
+            (of(6, &["f"]), false),
+            (of(7, &["x", "f"]), false),
+            (of(8, &["h", "x", "f"]), false),
+            (of(10, &["k", "i", "h", "x", "f"]), false),
+        ] {
+            let checked = known.check(&later);
+            assert_eq!(checked.is_ok(), follows, "{later:?}: {checked:?}");
+        }
+        assert_eq!(of(9, &[]).check(&of(2, &["b"])), Ok(()), "a server that does not tell");
     }
 
     #[test]

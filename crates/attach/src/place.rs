@@ -391,9 +391,9 @@ mod tests {
             path: PathBuf::from(path),
             identity: Some(Identity {
                 uuid: uuid.to_string(),
-                file: None,
                 incarnation: Some(0),
                 durable_sequence: 9,
+                ..Identity::default()
             }),
             served: Some(served.to_string()),
             ..Record::new(PathBuf::from(path))
@@ -470,7 +470,7 @@ mod tests {
             "node": "/dev/ublkb0", "way": "ublk", "shape": null, "passed_over": [], "taken_over": null}"#;
         fs::write(folder.path().join(RECORD), old)?;
         let record = Record::read(folder.path()).expect("read");
-        let drive = Identity { uuid: "a".to_string(), file: None, incarnation: None, durable_sequence: 0 };
+        let drive = Identity { uuid: "a".to_string(), ..Identity::default() };
         assert_eq!((record.identity.clone(), record.connected.clone()), (Some(drive), None));
         record.write(folder.path())?;
         assert_eq!(Record::read(folder.path()), Some(record));

@@ -58,13 +58,16 @@ impl Known {
     pub(crate) fn note(&self, report: &StatusReport) -> Option<Served> {
         let mut known = self.served.lock();
         let served = known.as_mut()?;
-        let later = Identity::of(report);
+        let mut later = Identity::of(report);
         if instance(report).cloned().unwrap_or_default() != served.instance
             || served.identity.check(&later).is_err()
         {
             return None;
         }
         served.path = path_text(&report.path);
+        if later.openings.ids.is_empty() {
+            later.openings = served.identity.openings.clone();
+        }
         served.identity = later;
         // One that is closing, or has failed, says nothing of what it acknowledged before.
         if report.state == DriveState::Online {

@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
 use event_listener::Event;
-use layout::Superblock;
+use layout::checkpoint::EARLIER_RUNS;
+use layout::{Checkpoint, Superblock};
 use media::{Arena, Lease, Media};
 use offload::Offload;
 use parking_lot::{Mutex, MutexGuard};
@@ -47,9 +48,34 @@ pub(crate) type SendPacks<M> = fn(Arc<Shared<M>>, Vec<SealedPack>);
 /// What a run notes of itself in its checkpoints.
 pub(crate) struct Run {
     pub(crate) entropy: u64,
+    /// See [`Checkpoint::earlier_runs`](layout::Checkpoint::earlier_runs).
+    pub(crate) earlier: [u64; EARLIER_RUNS],
+    /// The drive was opened for writing.
+    writes: bool,
     /// See [`Checkpoint::memory_boot`](layout::Checkpoint::memory_boot).
     pub(crate) memory_boot: [u8; 16],
     pub(crate) writes_through: bool,
+}
+
+impl Run {
+    pub(crate) fn new(options: &OpenOptions, last: &Checkpoint) -> Run {
+        let mut earlier = last.earlier_runs;
+        earlier.rotate_right(1);
+        earlier[0] = last.entropy;
+        Run {
+            entropy: options.entropy,
+            earlier,
+            writes: !options.read_only,
+            memory_boot: options.memory.as_ref().map_or([0; 16], |_| options.boot),
+            writes_through: !options.write_cache,
+        }
+    }
+
+    /// Entropies of the openings for writing, newest first, as far as they are known.
+    pub(crate) fn ids(&self) -> Vec<u64> {
+        let all = std::iter::once(self.entropy).filter(|_| self.writes).chain(self.earlier);
+        all.take_while(|entropy| *entropy != 0).collect()
+    }
 }
 
 pub(crate) struct Shared<M> {
@@ -199,7 +225,7 @@ impl<M: Media> Shared<M> {
         media: Arc<M>,
         mut core: Core,
         codec: codec::Policy,
-        options: &OpenOptions,
+        (options, run): (&OpenOptions, Run),
         send: SendPacks<M>,
     ) -> Arc<Shared<M>> {
         let frames = Frames::new(options.planted.has(PlantedBug::StaleFrame));
@@ -237,11 +263,7 @@ impl<M: Media> Shared<M> {
             frame_blocks: options.frame_blocks.clamp(1, layout::entry::FRAME_BLOCKS_MAX),
             write_cache: options.write_cache,
             lease: options.lease.clone(),
-            run: Run {
-                entropy: options.entropy,
-                memory_boot: options.memory.as_ref().map_or([0; 16], |_| options.boot),
-                writes_through: !options.write_cache,
-            },
+            run,
             clock: options.clock,
             before_entry: options.before_entry,
             engine_nanoseconds: AtomicU64::new(0),

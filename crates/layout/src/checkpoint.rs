@@ -25,6 +25,9 @@ const MIX_AT: usize = 400;
 const SUPERBLOCK_UPDATE_AT: usize = 544;
 const MEMORY_BOOT_AT: usize = 552;
 const SCRUB_AT: usize = 1024;
+const EARLIER_RUNS_AT: usize = 1088;
+/// Runs before the one that wrote it that a checkpoint names.
+pub const EARLIER_RUNS: usize = 64;
 /// No drive's log comes as far.
 const SEQUENCE_LAST: u64 = SEQUENCE_LIMIT / 2;
 /// Nor does a drive hold as many blocks or units.
@@ -210,6 +213,7 @@ impl Counters {
 /// 400 144 live data by class: blocks, units (8 bytes each)
 /// 544  8  update number of the superblock when it was written                 552 16  boot with the memory of the run
 /// 1024 48 scrubs (8 bytes each)
+/// 1088 512 entropies of the runs before, newest first; 0: not known
 /// ```
 /// The table of segments follows on the next page: see [`crate::table`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -243,6 +247,8 @@ pub struct Checkpoint {
     pub generations: u64,
     /// Entropy of the run that wrote it.
     pub entropy: u64,
+    /// Entropies of the runs before, newest first; 0: not known.
+    pub earlier_runs: [u64; EARLIER_RUNS],
     /// Newest pack that was durable when it was written: its nodes and overlays lie in the packs from the cut
     /// to here.
     pub durable: u64,
@@ -331,6 +337,9 @@ impl Checkpoint {
         }
         for (i, value) in self.scrub.to_array().iter().enumerate() {
             put(b, SCRUB_AT + i * 8, &value.to_le_bytes());
+        }
+        for (i, entropy) in self.earlier_runs.iter().enumerate() {
+            put(b, EARLIER_RUNS_AT + i * 8, &entropy.to_le_bytes());
         }
         for class in 0..CLASSES {
             put(b, MIX_AT + class * 16, &self.mix.blocks[class].to_le_bytes());
@@ -476,6 +485,7 @@ impl Checkpoint {
             mix,
             generations: u64_at(b, 88),
             entropy: u64_at(b, 96),
+            earlier_runs: std::array::from_fn(|i| u64_at(b, EARLIER_RUNS_AT + i * 8)),
             durable,
             superblock_update,
             heads,

@@ -133,6 +133,7 @@ impl Drive {
             mix: Mix::default(),
             generations: 1,
             entropy: 1,
+            earlier_runs: [0; layout::checkpoint::EARLIER_RUNS],
             durable: 0,
             superblock_update: 1,
             heads: [HeadPosition::NONE; 3],

@@ -189,6 +189,7 @@ pub(crate) fn run<S: Subject>(seed: u64, bug: Option<Bug>, verbose: bool) -> Rep
         verbose,
         drive: None,
         counted: Vec::new(),
+        last_opening: None,
         media_counted: MediaCounts::default(),
         before: MediaCounts::default(),
         wiping: None,
@@ -265,6 +266,8 @@ struct Run<S> {
     drive: Option<S>,
     /// Counters of the drive when it was opened.
     counted: Vec<(&'static str, u64)>,
+    /// Number and id of the last opening for writing since the last wipe: the drive must know it.
+    last_opening: Option<(u64, u64)>,
     /// Counts of the backing when it was branched off.
     media_counted: MediaCounts,
     /// Counts of the backing at the beginning of this life.

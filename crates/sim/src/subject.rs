@@ -225,6 +225,10 @@ pub trait Subject: Clone + Send + Sync + 'static {
     fn is_empty(&self) -> bool {
         false
     }
+    /// Number of the openings for writing, and the ids of the newest, newest first; empty if they have none.
+    fn openings(&self) -> (u64, Vec<u64>) {
+        (0, Vec::new())
+    }
     /// Changes of a block by others while a request held it, since the drive was opened.
     fn hold_overruns(&self) -> u64 {
         0
@@ -447,6 +451,11 @@ impl Subject for Drive<Backing> {
     fn is_empty(&self) -> bool {
         let status = self.status();
         (status.logical_used_bytes, status.physical_used_bytes) == (0, 0)
+    }
+
+    fn openings(&self) -> (u64, Vec<u64>) {
+        let status = self.status();
+        (status.counters.opens_count, status.runs)
     }
 
     fn hold_overruns(&self) -> u64 {

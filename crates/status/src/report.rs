@@ -96,6 +96,8 @@ pub struct StatusReport {
     /// Time open for writing, over the drive's life.
     pub power_on_seconds: u64,
     pub opens_count: u64,
+    /// Ids of the openings for writing, newest first, as far as they are known.
+    pub opening_ids: Vec<String>,
     pub critical_warning: CriticalWarning,
     pub wear: WearReport,
     pub time_to_full: TimeToFull,

@@ -58,8 +58,7 @@ mod tests {
 
     /// An attachment whose bridge is process 77.
     fn attachment(uuid: &str, at: Option<(&str, NodeKind)>) -> (PathBuf, Record) {
-        let identity =
-            Identity { uuid: uuid.to_string(), file: None, incarnation: None, durable_sequence: 0 };
+        let identity = Identity { uuid: uuid.to_string(), ..Identity::default() };
         let record = Record {
             node: at.map(|(node, _)| PathBuf::from(node)),
             way: at.map(|(_, way)| way),

@@ -161,6 +161,9 @@ pub struct Status {
     pub sequence: u64,
     pub durable_sequence: u64,
     pub checkpoint_number: u64,
+    /// Entropies of the openings for writing, newest first: of the last that `counters` count, and of those
+    /// before it, as far as they are known.
+    pub runs: Vec<u64>,
     pub counters: Counters,
     pub recovered: Recovered,
     /// Memory of packs that wait for the backing, in bytes.
@@ -285,6 +288,7 @@ impl<M: Media> Drive<M> {
             sequence: core.log.sequence(),
             durable_sequence: core.log.durable(),
             checkpoint_number: core.log.checkpoint(),
+            runs: self.0.run.ids(),
             counters: core.counters,
             recovered: core.recovered,
             unwritten_memory_bytes: core.log.in_memory_bytes(),

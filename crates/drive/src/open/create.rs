@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use codec::CodecId;
+use layout::checkpoint::EARLIER_RUNS;
 use layout::superblock::SUPERBLOCK_COPIES;
 use layout::{
     Checkpoint, Counters, Entry, Features, Geometry, HeadPosition, PAGE_BYTES, Rows, SegmentRow, Superblock,
@@ -136,6 +137,7 @@ pub(crate) fn empty_checkpoint(superblock: &Superblock, number: u64, rows: Rows)
         fill_blocks: 0,
         generations: 0,
         entropy: 0,
+        earlier_runs: [0; EARLIER_RUNS],
         durable: 0,
         superblock_update: superblock.update,
         heads: [HeadPosition::NONE; 3],

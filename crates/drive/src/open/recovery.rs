@@ -19,7 +19,7 @@ use crate::open::slots::{NewestCheckpoint, find_successor, must_allow_writing, m
 use crate::open::superblocks::{FoundSuperblock, find_superblock, other_superblocks, read_superblock};
 use crate::options::OpenOptions;
 use crate::planted::{Planted, PlantedBug};
-use crate::shared::{Drive, Shared};
+use crate::shared::{Drive, Run, Shared};
 use crate::state::checkpoints::Checkpoints;
 use crate::state::core::Core;
 use crate::state::log::{Log, MEMORY_SHAPE};
@@ -159,7 +159,8 @@ impl<M: Media> Drive<M> {
         }
         core.segments.list_free(may_hold_others(&checkpoint, &options));
         let is_writable = !core.mode.is_read_only();
-        let drive = Drive(Shared::new(media, core, policy, &options, Shared::write_out));
+        let run = Run::new(&options, &checkpoint);
+        let drive = Drive(Shared::new(media, core, policy, (&options, run), Shared::write_out));
         // Records that have to be written elsewhere may need them.
         drive.0.load_dictionaries(accepts).await?;
         drive.schedule_training();

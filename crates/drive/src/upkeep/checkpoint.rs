@@ -251,6 +251,7 @@ impl Core {
             fill_blocks: progress.fill_blocks,
             generations: self.segments.generations(),
             entropy: run.entropy,
+            earlier_runs: run.earlier,
             durable: self.log.durable_behind(progress.sequence),
             superblock_update: self.superblock.update,
             heads: progress.heads,

@@ -72,6 +72,7 @@ mod map;
 mod mended_log;
 mod missing_newest;
 mod offload;
+mod openings;
 mod owner;
 mod panics;
 mod parity;

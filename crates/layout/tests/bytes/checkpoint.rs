@@ -40,6 +40,7 @@ fn sample() -> (Checkpoint, Geometry) {
         fill_blocks: 30,
         generations: 17,
         entropy: 0x1234_5678_9abc_def0,
+        earlier_runs: std::array::from_fn(|i| 63 - i as u64),
         durable: 402,
         superblock_update: 9,
         heads: [head(0), head(2), HeadPosition::NONE],

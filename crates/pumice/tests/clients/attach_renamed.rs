@@ -1,10 +1,13 @@
-//! An attached drive whose name passes to another drive of its server.
+//! An attached drive whose name passes to another drive of its server, and whose place to a copy.
 
+use std::fs;
 use std::io::{Seek, SeekFrom, Write};
 use std::os::unix::fs::OpenOptionsExt;
 
-use crate::attach::{Attached, usable};
-use crate::common::{Outcome, sample, succeed};
+use crate::attach::{Attached, kill, usable};
+use crate::attach_servers::{attachment, holds, server_of, write};
+use crate::common::server::wait_until;
+use crate::common::{Outcome, fails, sample, succeed};
 
 const BLOCK: usize = 4096;
 
@@ -46,5 +49,52 @@ fn what_is_written_to_a_device_stays_in_its_drive() -> Outcome {
         Ok(report["drives"][0]["logical_used_bytes"].as_u64().ok_or("a number")?)
     };
     assert_eq!((used(&it.path())?, used(&other)?), (6 * BLOCK as u64, 0));
+    Ok(())
+}
+
+/// The drive is copied while it is attached, its server is killed, and it goes on from the copy. Then its
+/// first file is in its place again, which lacks what was acknowledged since. Its own last memory fits it.
+#[test]
+fn a_device_that_went_on_from_a_copy_does_not_go_back() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "64M"]);
+    let node = it.attach(&[]);
+    write(&node, 3);
+    let (first, copy) = (it.drive.file("first"), it.drive.file("copy"));
+    let place = |from: &str, to: &str| fs::rename(from, to);
+    fs::copy(it.drive.path(), &copy)?;
+    let server = server_of(&it.drive, &it.path());
+    place(&it.path(), &first)?;
+    place(&copy, &it.path())?;
+    kill(server);
+    let attachment = |key: &str| attachment(&it.drive)[key].clone();
+    let (state, reason) = (|| attachment("state"), || attachment("state_reason").to_string());
+    // Not below its device, if the copy is not whole.
+    wait_until("a server", || state() == "attached" || reason().contains("lost"));
+    assert_eq!(state(), "attached", "{} {}", reason(), it.logs());
+    write(&node, 4);
+    wait_until("the bridge", || it.record()["drive_opens_count"] == 2);
+    // Once something later is known to be durable, that is the reason.
+    let is_refused = || ["another copy", "an older state"].iter().any(|it| reason().contains(it));
+    for round in 0..3 {
+        let server = server_of(&it.drive, &it.path());
+        place(&it.path(), &copy)?;
+        place(&first, &it.path())?;
+        kill(server);
+        wait_until("a refusal", is_refused);
+        place(&it.path(), &first)?;
+        place(&copy, &it.path())?;
+        wait_until("the device", || state() == "attached");
+        assert!(holds(&node, 4 + round), "{}", it.logs());
+        write(&node, 5 + round);
+    }
+    let server = server_of(&it.drive, &it.path());
+    place(&it.path(), &copy)?;
+    place(&first, &it.path())?;
+    kill(server);
+    wait_until("a refusal", is_refused);
+    fails(&it.drive.pumice(&["detach", &node, "--force"]), &["what was acknowledged is not there"]);
     Ok(())
 }

@@ -60,7 +60,15 @@ pub(crate) fn server_of(drive: &Drive, path: &str) -> i64 {
     pid.expect("found")
 }
 
-fn write(node: &str, seed: u64) {
+/// The only attachment in the list. What is served in its place has a line of its own.
+pub(crate) fn attachment(drive: &Drive) -> Value {
+    let run = drive.pumice(&["list", "--json"]);
+    let list: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
+    let drives = list["drives"].as_array().cloned().unwrap_or_default();
+    drives.into_iter().map(|drive| drive["attachment"].clone()).find(|it| !it.is_null()).unwrap_or_default()
+}
+
+pub(crate) fn write(node: &str, seed: u64) {
     let file = tempfile::NamedTempFile::new().expect("a file");
     fs::write(file.path(), sample(seed, 1 << 20)).expect("written");
     succeed(
@@ -70,7 +78,7 @@ fn write(node: &str, seed: u64) {
 }
 
 /// Returns whether a device holds what was written last.
-fn holds(node: &str, seed: u64) -> bool {
+pub(crate) fn holds(node: &str, seed: u64) -> bool {
     let file = tempfile::NamedTempFile::new().expect("a file");
     let to = format!("of={}", file.path().display());
     succeed("dd", &[&format!("if={node}"), &to, "bs=64k", "count=16", "iflag=direct"]);
@@ -521,17 +529,7 @@ fn a_device_goes_on_when_its_drive_is_back() -> Outcome {
     let other = it.drive.file("other");
     succeed(env!("CARGO_BIN_EXE_pumice"), &["create", &other, "--size", "64M", "--capacity", "64M"]);
     let right = it.drive.file("right");
-    // What is served in its place has a line of its own.
-    let attachment = || {
-        let run = it.drive.pumice(&["list", "--json"]);
-        let list: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
-        let drives = list["drives"].as_array().cloned().unwrap_or_default();
-        drives
-            .into_iter()
-            .map(|drive| drive["attachment"].clone())
-            .find(|it| !it.is_null())
-            .unwrap_or_default()
-    };
+    let attachment = || attachment(&it.drive);
     let waits = |why: &str| attachment()["state_reason"].to_string().contains(why);
     for (wrong, why) in [(&older, "an older state of the drive"), (&other, "another drive")] {
         let server = server_of(&it.drive, &it.path());

@@ -106,6 +106,7 @@ pub(crate) fn report(
         data_units_written_count: counters.host_written_bytes.div_ceil(DATA_UNIT_BYTES),
         power_on_seconds: counters.powered_seconds,
         opens_count: counters.opens_count,
+        opening_ids: status.runs.iter().map(|run| format!("{run:016x}")).collect(),
         critical_warning: CriticalWarning::default(),
         wear: WearReport {
             endurance_bytes: Some(status.endurance_bytes).filter(|bytes| *bytes > 0),

@@ -59,6 +59,7 @@ impl<S: Subject> Run<S> {
             verbose: self.verbose,
             drive: None,
             counted: Vec::new(),
+            last_opening: self.last_opening,
             media_counted: Struck::counts(&self.media, &self.overwrites),
             before: Struck::counts(&self.media, &self.overwrites),
             wiping: None,

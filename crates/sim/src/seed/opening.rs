@@ -109,6 +109,7 @@ impl<S: Subject> Run<S> {
                         self.count("restart: opened, only data of hosts is damaged");
                     }
                     self.counted = drive.counters();
+                    self.must_continue(&drive)?;
                     self.drive = Some(drive);
                     return Ok(());
                 }
@@ -167,6 +168,22 @@ impl<S: Subject> Run<S> {
         Ok(hidden)
     }
 
+    /// Fails if the drive is not one that the last opening for writing had, and notes this one.
+    fn must_continue(&mut self, drive: &S) -> Result<(), Stop> {
+        let (count, ids) = drive.openings();
+        let Some(newest) = ids.first() else { return Ok(()) };
+        if let Some((last, id)) = self.last_opening {
+            let since = count.checked_sub(last).map(|since| since as usize);
+            if since.is_none_or(|since| since == 0 || ids.get(since).is_some_and(|known| *known != id)) {
+                return Err(Stop::Failed(format!(
+                    "opening {count} does not follow opening {last}, {id:016x}: {ids:x?}"
+                )));
+            }
+        }
+        self.last_opening = Some((count, *newest));
+        Ok(())
+    }
+
     /// Wipes the drive, which is not open, or cuts the power in the middle.
     pub(super) fn wipe(&mut self) -> Result<(), Stop> {
         let cut = if self.rng.chance(3, 4) { Cut::After(self.rng.below(WIPE_STEPS)) } else { Cut::Never };
@@ -182,6 +199,7 @@ impl<S: Subject> Run<S> {
         };
         self.trace(|| format!("wipe: {wiping:?}"));
         self.wiping = Some(wiping);
+        self.last_opening = None;
         self.crash();
         Ok(())
     }

@@ -17,6 +17,7 @@ pub(crate) fn sample() -> StatusReport {
         copies: vec![CopyReport::default()],
         ..StatusReport::default()
     };
+    report.opening_ids = vec!["0123456789abcdef".into()];
     report.critical_warning = CriticalWarning { names: vec![Warning::Unknown], ..CriticalWarning::default() };
     report.backing.devices = vec![DeviceReport::default()];
     report.backing.file = Some(status::FileId::default());

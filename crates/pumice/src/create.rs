@@ -237,8 +237,9 @@ fn open_existing(args: &Args) -> Result<(FileMedia, Option<File>)> {
     if args.preallocate {
         bail!("{}: exists already; --preallocate is for new files", shown(&args.path));
     }
-    in_use::refuse(&args.path)?;
+    // First: its server would be started again.
     in_use::refuse_attached(&args.path)?;
+    in_use::refuse(&args.path)?;
     let grown = match args.size {
         Some(Size(size)) => grow(args, size)?,
         None => None,

@@ -95,10 +95,11 @@ pub(crate) struct Erasing {
 /// Wipes a drive that is not being served.
 pub(crate) fn erase(path: &Path, options: WipeOptions, how: &Erasing) -> Result<()> {
     let Erasing { yes, discard, take_over, json } = *how;
+    // First: its server would be started again.
+    in_use::refuse_attached(path)?;
     // What a server has opened by this path may be another file, which would look wiped.
     crate::served::drive(path)?;
     in_use::refuse(path)?;
-    in_use::refuse_attached(path)?;
     let options = if yes { options } else { confirmed(path, options)? };
     let bar = progress::bar(0, &format!("discarding {}", progress::BYTES));
     let progress = |done, all| {

@@ -120,10 +120,9 @@ impl LeftMemory {
             let is_older = memory.checkpoint > checkpoint.number
                 || !is_of_newest_run && memory.checkpoint == checkpoint.number;
             let contradicts = is_older && !is_elsewhere && (is_of_newest_run || memory.used_elsewhere == 0);
-            if memory.taken_by == checkpoint.entropy
-                || !acknowledged
-                || is_empty && !is_of_newest_run && !contradicts
-            {
+            // A drive that was never opened has none.
+            let is_taken = memory.taken_by != 0 && memory.taken_by == checkpoint.entropy;
+            if is_taken || !acknowledged || is_empty && !is_of_newest_run && !contradicts {
                 judged(Verdict::Over);
                 continue;
             }

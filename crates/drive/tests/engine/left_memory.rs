@@ -469,6 +469,17 @@ fn an_older_copy_of_a_closed_drive_is_damage() {
     holds(&drive, 0..21, 2);
 }
 
+/// No run has written its checkpoint, and none has taken the memory.
+#[test]
+fn a_copy_of_the_new_drive_is_damage() {
+    let (media, memory) = (new_media(), memory());
+    let new = copy(&media);
+    let drive = open(&media, 1, &memory, &[]).expect("opened");
+    write(&drive, 0..20, 1);
+    let why = damaged(&new, &left(&memory));
+    assert!(why.contains("of an earlier run"), "{why}");
+}
+
 #[test]
 fn a_copy_says_what_it_lacks() {
     let (media, older, left) = killed();

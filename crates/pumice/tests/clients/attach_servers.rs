@@ -588,6 +588,32 @@ fn a_device_that_is_given_up_after_a_loss_reports_it() -> Outcome {
     Ok(())
 }
 
+/// The backing is overwritten with an older copy of the closed drive.
+#[test]
+fn a_device_that_is_given_up_after_its_drive_was_put_back_reports_it() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    let it = Attached::create(&["--size", "64M"]);
+    let older = it.drive.file("older");
+    fs::copy(it.drive.path(), &older)?;
+    let node = it.attach(&[]);
+    write(&node, 3);
+    {
+        let _stopped = Stopped::new(it.record()["bridge_pid"].as_i64().ok_or("no bridge")?);
+        let pid = it.record()["server_pid"].as_i64().ok_or("no server")?;
+        succeed("kill", &["-KILL", &pid.to_string()]);
+        wait_until("its end", || !fs::exists(format!("/proc/{pid}/exe")).unwrap_or(true));
+        succeed("dd", &[&format!("if={older}"), &format!("of={}", it.path()), "bs=1M", "conv=notrunc"]);
+    }
+    wait_until("a refusal", || {
+        it.listed()["attachment"]["state_reason"].to_string().contains("of an earlier run")
+    });
+    fails(&it.drive.pumice(&["detach", &node, "--force"]), &["acknowledged writes", "are lost"]);
+    assert!(it.folder().is_none(), "it is detached");
+    Ok(())
+}
+
 /// An upgrade under an attached drive: the program is replaced, and the server restarted.
 #[test]
 fn the_server_of_a_newer_program_goes_on() -> Outcome {

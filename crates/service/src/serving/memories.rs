@@ -116,6 +116,11 @@ impl Memories {
         Some(lost)
     }
 
+    /// Returns whether a block device has the drive: what is on that must not go on after a loss.
+    pub(crate) fn are_needed(&self) -> bool {
+        self.is_attached
+    }
+
     /// Returns whether one of them alone shows that the drive is damaged.
     pub(crate) fn contradicts(&self) -> bool {
         self.left.iter().any(|left| left.contradicts())

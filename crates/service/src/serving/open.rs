@@ -240,6 +240,9 @@ async fn open_with_memories(
                     lost = Some(memories.forget(why, forgets)?);
                     continue;
                 }
+                Forgets::Useless if memories.are_needed() => {
+                    ServiceError::LostBelow { path: path.to_path_buf(), why }
+                }
                 _ => {
                     let why = format!("{why}; `pumice serve --forget-memory` opens an older copy as it is");
                     ServiceError::Drive { path: path.to_path_buf(), source: drive::Error::Damaged(why) }

@@ -22,30 +22,12 @@ pub struct Identity {
     /// Number of the newest pack of its log that is durable. It only grows.
     #[serde(default)]
     pub durable_sequence: u64,
-    /// Its openings for writing.
-    #[serde(flatten)]
-    pub openings: Openings,
-}
-
-/// Openings of a drive for writing. Each copy that was written to has some of its own.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct Openings {
-    /// Their number.
-    #[serde(rename = "drive_opens_count")]
-    pub count: u64,
-    /// The ids of the newest ones, newest first; empty if its server does not report them.
-    #[serde(rename = "drive_opening_ids")]
-    pub ids: Vec<String>,
-}
-
-impl Openings {
-    /// Returns whether `later` may include all of these. Openings that are not known may be any.
-    fn are_in(&self, later: &Openings) -> bool {
-        let (Some(newest), false) = (self.ids.first(), later.ids.is_empty()) else { return true };
-        let since = later.count.checked_sub(self.count).and_then(|since| usize::try_from(since).ok());
-        since.is_some_and(|since| later.ids.get(since).is_none_or(|id| id == newest))
-    }
+    /// Number of its openings for writing.
+    #[serde(rename = "drive_opens_count", default)]
+    pub opens_count: u64,
+    /// Id of the newest one; empty if it is not known.
+    #[serde(rename = "drive_opening_id", default)]
+    pub opening_id: String,
 }
 
 impl Identity {
@@ -56,7 +38,18 @@ impl Identity {
             file: report.backing.file.clone(),
             incarnation: report.incarnation,
             durable_sequence: report.cleaning.durable_sequence,
-            openings: Openings { count: report.opens_count, ids: report.opening_ids.clone() },
+            opens_count: report.opens_count,
+            opening_id: report.opening_ids.first().cloned().unwrap_or_default(),
+        }
+    }
+
+    /// The drive that a server reports, which is a later state. One of an older program does not report
+    /// openings.
+    pub(crate) fn followed_by(&self, report: &StatusReport) -> Identity {
+        let later = Identity::of(report);
+        match later.opening_id.is_empty() {
+            true => Identity { opens_count: self.opens_count, opening_id: self.opening_id.clone(), ..later },
+            false => later,
         }
     }
 
@@ -74,12 +67,13 @@ impl Identity {
         (is_other_file || self.uuid != report.uuid) && !leads_to(path, report)
     }
 
-    /// Checks that `later` is a later state of the same drive.
+    /// Checks that a server reports a later state of the same drive.
     ///
     /// # Errors
     ///
     /// [`DifferentDrive`] says what it is instead.
-    pub(crate) fn check(&self, later: &Identity) -> Result<(), DifferentDrive> {
+    pub(crate) fn check(&self, report: &StatusReport) -> Result<(), DifferentDrive> {
+        let later = Identity::of(report);
         if self.uuid != later.uuid {
             return Err(DifferentDrive::Other);
         }
@@ -94,10 +88,18 @@ impl Identity {
                 known_durable: self.durable_sequence,
             });
         }
-        if !self.openings.are_in(&later.openings) {
-            return Err(DifferentDrive::Parted { opening: self.openings.count });
+        match self.opening_id.is_empty() || later.opening_id.is_empty() || self.may_be_among(report) {
+            true => Ok(()),
+            false => Err(DifferentDrive::Parted { opening: self.opens_count }),
         }
-        Ok(())
+    }
+
+    /// Returns whether the newest opening may be among those that a server reports. Openings that are not
+    /// known may be any.
+    fn may_be_among(&self, report: &StatusReport) -> bool {
+        let since = report.opens_count.checked_sub(self.opens_count);
+        let since = since.map(|since| usize::try_from(since).unwrap_or(usize::MAX));
+        since.is_some_and(|since| report.opening_ids.get(since).is_none_or(|id| *id == self.opening_id))
     }
 }
 
@@ -123,7 +125,7 @@ pub(crate) enum DifferentDrive {
     },
     /// The opening in which it was attached is not one of its own.
     #[error(
-        "another copy of the drive is being served: what was acknowledged in opening {opening} is not on it"
+        "another copy of the drive is being served: it has not had opening {opening}, to which the device was connected"
     )]
     Parted {
         /// Number of that opening.
@@ -139,20 +141,19 @@ mod tests {
 
     #[test]
     fn only_later_states_of_the_same_drive_follow() {
-        let identity = |uuid: &str, incarnation, durable_sequence| Identity {
-            uuid: uuid.to_string(),
-            incarnation,
-            durable_sequence,
-            ..Identity::default()
+        let of = |uuid: &str, incarnation, durable_sequence| {
+            let mut report = StatusReport { uuid: uuid.to_string(), incarnation, ..StatusReport::default() };
+            report.cleaning.durable_sequence = durable_sequence;
+            report
         };
-        let known = identity("a", Some(1), 7);
+        let known = Identity::of(&of("a", Some(1), 7));
         for (later, why) in [
-            (identity("a", Some(1), 7), None),
-            (identity("a", Some(1), 8), None),
-            (identity("a", None, 8), None),
-            (identity("b", Some(1), 8), Some("another drive")),
-            (identity("a", Some(2), 8), Some("wiped")),
-            (identity("a", Some(1), 6), Some("older state")),
+            (of("a", Some(1), 7), None),
+            (of("a", Some(1), 8), None),
+            (of("a", None, 8), None),
+            (of("b", Some(1), 8), Some("another drive")),
+            (of("a", Some(2), 8), Some("wiped")),
+            (of("a", Some(1), 6), Some("older state")),
         ] {
             match (known.check(&later), why) {
                 (Ok(()), None) => {}
@@ -160,31 +161,44 @@ mod tests {
                 (said, why) => panic!("{later:?}: {said:?}, {why:?}"),
             }
         }
-        assert_eq!(identity("a", None, 0).check(&known), Ok(()), "a record of an older program");
+        let of_older_program = Identity::of(&of("a", None, 0));
+        assert_eq!(of_older_program.check(&of("a", Some(1), 7)), Ok(()));
+    }
+
+    fn opened(opens_count: u64, ids: &[&str]) -> StatusReport {
+        let opening_ids = ids.iter().map(ToString::to_string).collect();
+        StatusReport { opens_count, opening_ids, ..StatusReport::default() }
     }
 
     #[test]
     fn a_copy_that_went_on_without_the_last_opening_does_not_follow() {
-        let of = |count, ids: &[&str]| Identity {
-            openings: Openings { count, ids: ids.iter().map(ToString::to_string).collect() },
-            ..Identity::default()
-        };
-        let known = of(7, &["g", "f"]);
+        let known = Identity::of(&opened(7, &["g", "f"]));
         for (later, follows) in [
-            (of(7, &["g", "f"]), true),
-            (of(8, &["h", "g", "f"]), true),
-            (of(10, &["k", "i", "h", "g"]), true),
-            (of(10, &["k", "i"]), true),
-            (of(9, &[]), true),
-            (of(6, &["f"]), false),
-            (of(7, &["x", "f"]), false),
-            (of(8, &["h", "x", "f"]), false),
-            (of(10, &["k", "i", "h", "x", "f"]), false),
+            (opened(7, &["g", "f"]), true),
+            (opened(8, &["h", "g", "f"]), true),
+            (opened(10, &["k", "i", "h", "g"]), true),
+            (opened(10, &["k", "i"]), true),
+            (opened(9, &[]), true),
+            (opened(6, &["f"]), false),
+            (opened(7, &["x", "f"]), false),
+            (opened(8, &["h", "x", "f"]), false),
+            (opened(10, &["k", "i", "h", "x", "f"]), false),
         ] {
             let checked = known.check(&later);
             assert_eq!(checked.is_ok(), follows, "{later:?}: {checked:?}");
         }
-        assert_eq!(of(9, &[]).check(&of(2, &["b"])), Ok(()), "a server that does not tell");
+        let unknown = Identity::of(&opened(9, &[]));
+        assert_eq!(unknown.check(&opened(2, &["b"])), Ok(()), "a server that does not tell");
+    }
+
+    #[test]
+    fn a_server_of_an_older_program_leaves_the_opening_known() {
+        let known = Identity::of(&opened(7, &["g", "f"]));
+        let since = known.followed_by(&opened(8, &[]));
+        assert!(since.check(&opened(8, &["x", "f"])).is_err());
+        assert_eq!(since.check(&opened(9, &["i", "h"])), Ok(()), "the ids before it are not known");
+        let since = since.followed_by(&opened(9, &["i", "h"]));
+        assert_eq!((since.opens_count, since.opening_id.as_str()), (9, "i"));
     }
 
     #[test]

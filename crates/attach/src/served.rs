@@ -58,17 +58,13 @@ impl Known {
     pub(crate) fn note(&self, report: &StatusReport) -> Option<Served> {
         let mut known = self.served.lock();
         let served = known.as_mut()?;
-        let mut later = Identity::of(report);
         if instance(report).cloned().unwrap_or_default() != served.instance
-            || served.identity.check(&later).is_err()
+            || served.identity.check(report).is_err()
         {
             return None;
         }
         served.path = path_text(&report.path);
-        if later.openings.ids.is_empty() {
-            later.openings = served.identity.openings.clone();
-        }
-        served.identity = later;
+        served.identity = served.identity.followed_by(report);
         // One that is closing, or has failed, says nothing of what it acknowledged before.
         if report.state == DriveState::Online {
             served.memory_kept = memory_kept(report);

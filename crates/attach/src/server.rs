@@ -59,6 +59,8 @@ const LEFT_ANSWERS: Duration = Duration::from_secs(60);
 const OPENS: Duration = Duration::from_secs(60);
 /// Interval of checks whether a server is ready, or has ended.
 const POLL: Duration = Duration::from_millis(50);
+/// Openings of copies that are remembered. The newest is among those that a copy names after some more.
+const PARTED_MAX: usize = 64;
 /// Time for a server to close its drive.
 const CLOSING: Duration = Duration::from_secs(120);
 
@@ -220,6 +222,8 @@ pub(crate) struct DriveServer {
     pub(crate) marks: Marks,
     /// Something else than the expected drive was found.
     pub(crate) is_other: bool,
+    /// The newest openings of copies that went their own way.
+    parted: Vec<String>,
     /// The file that the server started last has, if that is not the drive's.
     wrong: Option<FileId>,
 }
@@ -252,6 +256,7 @@ impl DriveServer {
             shape: None,
             marks: Marks::default(),
             is_other: false,
+            parted: Vec::new(),
             wrong: None,
         }
     }
@@ -389,7 +394,21 @@ impl DriveServer {
 
     /// Checks that a server has the expected drive.
     fn check(&self, report: &StatusReport) -> Result<(), DifferentDrive> {
-        self.wanted().map_or(Ok(()), |wanted| wanted.check(&Identity::of(report)))
+        let Some(wanted) = self.wanted() else { return Ok(()) };
+        wanted.check(report)?;
+        // Its own openings may have displaced the one that it has not had.
+        match report.opening_ids.iter().any(|id| self.parted.contains(id)) {
+            true => Err(DifferentDrive::Parted { opening: wanted.opens_count }),
+            false => Ok(()),
+        }
+    }
+
+    /// Notes the newest opening of a copy that went its own way.
+    fn note_parted(&mut self, report: &StatusReport) {
+        let newest = report.opening_ids.first().filter(|id| !self.parted.contains(id));
+        self.parted.extend(newest.cloned());
+        let surplus = self.parted.len().saturating_sub(PARTED_MAX);
+        self.parted.drain(..surplus);
     }
 
     /// Returns whether a server has another drive, which it opened earlier by this path: such a server does
@@ -420,6 +439,9 @@ impl DriveServer {
     fn connect_to(&mut self, report: &StatusReport, supply: &Supply) -> Result<Connected, ServerError> {
         let checked = self.check(report);
         self.is_other = checked.is_err();
+        if matches!(checked, Err(DifferentDrive::Parted { .. })) {
+            self.note_parted(report);
+        }
         checked.inspect_err(|why| {
             self.known.note_missing(format!("{why}: what was acknowledged is not there"));
             self.note_wrong(report);
@@ -509,10 +531,11 @@ impl DriveServer {
                  What other clients write may be undone when it is restarted"
             );
         }
+        let wanted = self.wanted();
         let served = Served {
             instance: instance(report).cloned().unwrap_or_default(),
             path: path_text(&report.path),
-            identity: Identity::of(report),
+            identity: wanted.map_or_else(|| Identity::of(report), |wanted| wanted.followed_by(report)),
             has_lost: report.server.as_ref().is_some_and(|server| server.writes_lost),
             memory_kept: memory_kept(report),
         };

@@ -107,7 +107,7 @@ impl<M: Media> Image<M> {
         }
         let crcs: Vec<u8> = table.chunks_exact(PAGE).flat_map(|page| page[..4].to_vec()).collect();
         put(&mut header, 12, crc32c::crc32c(&crcs));
-        fill(&mut header, [112..128, 188..256, 568..1024, 1072..PAGE]);
+        fill(&mut header, [112..128, 188..256, 568..1024, 1072..1088, 1600..PAGE]);
         let flags = u32::from_le_bytes(header[60..64].try_into().expect("four bytes")) | LATER_FLAGS;
         put(&mut header, 60, flags);
         seal(&mut header, 8);

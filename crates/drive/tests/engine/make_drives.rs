@@ -95,6 +95,7 @@ const KINDS: &[Kind] = &[
         make: far_copies,
     },
     Kind { name: "noted", holds: "a last checkpoint that notes that it is durable, closed", make: noted },
+    Kind { name: "openings", holds: "the ids of three openings, closed", make: openings },
     Kind {
         name: "later-bytes",
         holds: "bytes and flags that this release does not use, everywhere; a table of three pages, closed",
@@ -536,6 +537,17 @@ fn later_bytes() -> Made {
     host.write(100, &lines(100, 1));
     host.close();
     Image::of_any(&host.media).use_later_bytes();
+    host.made()
+}
+
+fn openings() -> Made {
+    let mut host = new(&options());
+    for round in 0..3 {
+        host.write(round, &lines(round, 1));
+        host.close();
+        host.reopen();
+    }
+    host.close();
     host.made()
 }
 

@@ -94,7 +94,7 @@ impl Identity {
         }
     }
 
-    /// Returns whether the newest opening may be among those that a server reports. Openings that are not
+    /// Returns whether the newest opening, with all that was acknowledged in it, may be among those that a server reports. Openings that are not
     /// known may be any.
     fn may_be_among(&self, report: &StatusReport) -> bool {
         let since = report.opens_count.checked_sub(self.opens_count);

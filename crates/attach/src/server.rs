@@ -480,6 +480,18 @@ impl DriveServer {
         let failed = |source| ServerError::Connect { socket: socket.clone(), source };
         // No request of earlier connections is in flight once this one is there.
         let mut streams = vec![connect(plain).map_err(failed)?];
+        let wanted = self.wanted();
+        let served = Served {
+            instance: instance(report).cloned().unwrap_or_default(),
+            path: path_text(&report.path),
+            identity: wanted.map_or_else(|| Identity::of(report), |wanted| wanted.followed_by(report)),
+            has_lost: report.server.as_ref().is_some_and(|server| server.writes_lost),
+            memory_kept: memory_kept(report),
+        };
+        if !matches!(supply, Supply::Nothing) {
+            // The server may be killed right after it has answered the first request.
+            self.known.set(served.clone());
+        }
         match supply {
             Supply::Nothing => {}
             Supply::Shares(shares) => {
@@ -531,14 +543,6 @@ impl DriveServer {
                  What other clients write may be undone when it is restarted"
             );
         }
-        let wanted = self.wanted();
-        let served = Served {
-            instance: instance(report).cloned().unwrap_or_default(),
-            path: path_text(&report.path),
-            identity: wanted.map_or_else(|| Identity::of(report), |wanted| wanted.followed_by(report)),
-            has_lost: report.server.as_ref().is_some_and(|server| server.writes_lost),
-            memory_kept: memory_kept(report),
-        };
         self.known.set(served);
         self.search.follow(report);
         self.shape = Some(shape);

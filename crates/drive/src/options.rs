@@ -162,6 +162,8 @@ pub struct OpenOptions {
     /// A block device has the drive, and what is on that would not see a loss: after a run that did not close
     /// the drive, its memory is needed.
     pub needs_memory: bool,
+    /// An administrator has given up what the last run acknowledged and is not here.
+    pub gives_up_memory: bool,
     /// The run before did not close the drive: its owner's mark says so. The backing may then hold the space
     /// of any free segment, whatever the newest checkpoint says.
     pub left_open: bool,
@@ -216,6 +218,7 @@ impl OpenOptions {
             memory: None,
             left_memories: Vec::new(),
             needs_memory: false,
+            gives_up_memory: false,
             left_open: false,
             planted: Planted::default(),
         }

@@ -58,10 +58,12 @@ pub(crate) struct Run {
 }
 
 impl Run {
-    pub(crate) fn new(options: &OpenOptions, last: &Checkpoint) -> Run {
+    /// `has_all`: what the last run acknowledged is here, or was given up.
+    pub(crate) fn new(options: &OpenOptions, last: &Checkpoint, has_all: bool) -> Run {
         let mut earlier = last.earlier_runs;
         earlier.rotate_right(1);
-        earlier[0] = last.entropy;
+        // Nobody who relies on that run may go on from here.
+        earlier[0] = if has_all || last.entropy == 0 { last.entropy } else { !last.entropy };
         Run {
             entropy: options.entropy,
             earlier,

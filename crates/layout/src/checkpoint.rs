@@ -213,7 +213,7 @@ impl Counters {
 /// 400 144 live data by class: blocks, units (8 bytes each)
 /// 544  8  update number of the superblock when it was written                 552 16  boot with the memory of the run
 /// 1024 48 scrubs (8 bytes each)
-/// 1088 512 entropies of the runs before, newest first; 0: not known
+/// 1088 512 entropies of the runs before, newest first; inverted: what it acknowledged may be missing; 0: not known
 /// ```
 /// The table of segments follows on the next page: see [`crate::table`].
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -247,7 +247,8 @@ pub struct Checkpoint {
     pub generations: u64,
     /// Entropy of the run that wrote it.
     pub entropy: u64,
-    /// Entropies of the runs before, newest first; 0: not known.
+    /// Entropies of the runs before, newest first; 0: not known. One is inverted if the run after it began
+    /// without all that it had acknowledged.
     pub earlier_runs: [u64; EARLIER_RUNS],
     /// Newest pack that was durable when it was written: its nodes and overlays lie in the packs from the cut
     /// to here.

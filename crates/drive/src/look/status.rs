@@ -162,7 +162,8 @@ pub struct Status {
     pub durable_sequence: u64,
     pub checkpoint_number: u64,
     /// Entropies of the openings for writing, newest first: of the last that `counters` count, and of those
-    /// before it, as far as they are known.
+    /// before it, as far as they are known. One is inverted if the next began without all that it had
+    /// acknowledged.
     pub runs: Vec<u64>,
     pub counters: Counters,
     pub recovered: Recovered,

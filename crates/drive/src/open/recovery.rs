@@ -159,7 +159,8 @@ impl<M: Media> Drive<M> {
         }
         core.segments.list_free(may_hold_others(&checkpoint, &options));
         let is_writable = !core.mode.is_read_only();
-        let run = Run::new(&options, &checkpoint);
+        let closed = checkpoint.clean || checkpoint.written_through;
+        let run = Run::new(&options, &checkpoint, closed || left.is_some() || options.gives_up_memory);
         let drive = Drive(Shared::new(media, core, policy, (&options, run), Shared::write_out));
         // Records that have to be written elsewhere may need them.
         drive.0.load_dictionaries(accepts).await?;

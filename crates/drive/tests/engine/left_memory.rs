@@ -263,11 +263,14 @@ fn a_copy_gets_what_its_original_acknowledged_and_takes_nothing_from_it() {
     let elsewhere = Left { is_elsewhere: true, ..left.clone() };
     let drive = open(&copy(&media), 2, &memory(), std::slice::from_ref(&elsewhere)).expect("opened");
     holds(&drive, 295..310, 3);
-    // One that is older is opened as it is.
+    assert_eq!(drive.status().runs, [2, 1]);
+    // One that is older is opened as it is, and does not pass for the next state.
     let drive = open(&older, 3, &memory(), &[elsewhere]).expect("opened");
     holds(&drive, 0..20, 1);
+    assert_eq!(drive.status().runs, [3, !1]);
     let drive = open(&media, 4, &memory(), &[left]).expect("opened");
     holds(&drive, 295..310, 3);
+    assert_eq!(drive.status().runs, [4, 1]);
 }
 
 #[test]

@@ -37,8 +37,7 @@ fn each_opening_for_writing_is_known_to_the_next() {
     assert_eq!(look(), (0, vec![]), "a new drive");
     let drive = open(&media, 1);
     assert_eq!(openings(&drive), (1, vec![1]));
-    // Killed.
-    drop(drive);
+    run(drive.close()).expect("close");
     assert_eq!(look(), (1, vec![1]), "reading is no opening");
     let drive = open(&media, 2);
     run(drive.write(0, &[1; 4096], true)).expect("write");
@@ -46,7 +45,9 @@ fn each_opening_for_writing_is_known_to_the_next() {
     run(drive.close()).expect("close");
     assert_eq!(look(), (2, vec![2, 1]));
     for entropy in 3..=100 {
-        assert_eq!(openings(&open(&media, entropy)).0, entropy);
+        let drive = open(&media, entropy);
+        assert_eq!(openings(&drive).0, entropy);
+        run(drive.close()).expect("close");
     }
     let newest: Vec<u64> = (0..EARLIER_RUNS as u64).map(|since| 100 - since).collect();
     assert_eq!(look(), (100, newest));
@@ -55,10 +56,30 @@ fn each_opening_for_writing_is_known_to_the_next() {
 #[test]
 fn copies_that_go_on_have_openings_of_their_own() {
     let media = new_media();
-    drop(open(&media, 1));
+    run(open(&media, 1).close()).expect("close");
     let copy = copy(&media);
     assert_eq!(openings(&open(&media, 2)), (2, vec![2, 1]));
     assert_eq!(openings(&open(&copy, 3)), (2, vec![3, 1]));
+}
+
+/// Who relied on an opening must not go on from one that begins without what was acknowledged in it.
+#[test]
+fn an_opening_without_all_of_the_one_before_says_so() {
+    let next = |write_cache, gives_up_memory| {
+        let media = new_media();
+        let options = |entropy| OpenOptions { write_cache, ..OpenOptions::new(entropy, spawner()) };
+        // Killed.
+        drop(run(Drive::open(erased(media.clone()), options(1))).expect("open"));
+        let options = OpenOptions { gives_up_memory, ..options(2) };
+        let drive = run(Drive::open(erased(media.clone()), options)).expect("open");
+        let (_, ids) = openings(&drive);
+        run(drive.close()).expect("close");
+        assert_eq!(openings(&open(&media, 3)).1[1..], ids, "it stays so");
+        ids
+    };
+    assert_eq!(next(true, false), [2, !1]);
+    assert_eq!(next(false, false), [2, 1], "without a write cache");
+    assert_eq!(next(true, true), [2, 1], "an administrator has given it up");
 }
 
 /// Programs that do not know the ids write zeros.
@@ -66,7 +87,7 @@ fn copies_that_go_on_have_openings_of_their_own() {
 fn openings_before_one_of_an_older_program_are_not_known() {
     let media = new_media();
     for entropy in 1..4 {
-        drop(open(&media, entropy));
+        run(open(&media, entropy).close()).expect("close");
     }
     Image::of(&media).change_checkpoints(|checkpoint| checkpoint.earlier_runs = [0; EARLIER_RUNS]);
     assert_eq!(openings(&open(&media, 9)), (4, vec![9, 3]));

@@ -101,3 +101,42 @@ fn a_device_that_went_on_from_a_copy_does_not_go_back() -> Outcome {
     fails(&it.drive.pumice(&["detach", &node, "--force"]), &["what was acknowledged is not there"]);
     Ok(())
 }
+
+/// A copy that was made while the drive was in use takes its place, with another directory: no mark of the bridge
+/// tells the next server that this is an attached drive.
+#[test]
+fn a_copy_in_another_directory_in_the_place_of_the_drive_is_refused() -> Outcome {
+    if !usable() {
+        return Ok(());
+    }
+    for signal in ["-KILL", "-TERM"] {
+        let it = Attached::create(&["--size", "64M"]);
+        let at = |name: &str| it.drive.file(name);
+        let (x, y, z) = (at("x"), at("y"), at("z"));
+        fs::create_dir(&x)?;
+        fs::create_dir(&y)?;
+        let path = format!("{x}/drive");
+        fs::rename(it.drive.path(), &path)?;
+        let run = it.drive.pumice(&["attach", &path, "--by", "loop"]);
+        assert_eq!(run.code, Some(0), "{run:?}");
+        let node = run.stdout.trim().to_string();
+        write(&node, 3);
+        succeed("sync", &[&node]);
+        fs::copy(&path, format!("{y}/drive"))?;
+        write(&node, 4);
+        let server = server_of(&it.drive, &path);
+        fs::rename(&x, &z)?;
+        fs::rename(&y, &x)?;
+        succeed("kill", &[signal, &server.to_string()]);
+        let (state, reason) =
+            (|| attachment(&it.drive)["state"].clone(), || attachment(&it.drive)["state_reason"].to_string());
+        let refused = ["another copy", "an older state", "are lost"];
+        wait_until("a refusal", || refused.iter().any(|why| reason().contains(why)));
+        fs::rename(&x, &y)?;
+        fs::rename(&z, &x)?;
+        wait_until("the device", || state() == "attached" && reason() == "null");
+        assert!(holds(&node, 4), "{}", it.logs());
+        it.detach(&node);
+    }
+    Ok(())
+}

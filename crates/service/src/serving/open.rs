@@ -223,6 +223,7 @@ async fn open_with_memories(
         let begun = Arc::new(AtomicBool::new(false));
         let mut options = OpenOptions { begun: begun.clone(), ..options.clone() };
         memories.give_to(&mut options);
+        options.gives_up_memory = settings.forget_memory;
         let error = match Drive::open(media.clone(), options).await {
             Ok(drive) => {
                 let lost = lost.or_else(|| drive.misses_memory().then(|| memories.missed()).flatten());

@@ -169,13 +169,18 @@ impl<S: Subject> Run<S> {
         Ok(hidden)
     }
 
-    /// Fails if the drive is not one that the last opening for writing had, and notes this one.
+    /// Fails if the drive is not one that the last opening for writing had, and notes this one. An id is
+    /// inverted if that opening lost something with its memory.
     fn must_continue(&mut self, drive: &S) -> Result<(), Stop> {
         let (count, ids) = drive.openings();
         let Some(newest) = ids.first() else { return Ok(()) };
         if let Some((last, id)) = self.last_opening {
             let since = count.checked_sub(last).map(|since| since as usize);
-            if since.is_none_or(|since| since == 0 || since <= EARLIER_RUNS && ids.get(since) != Some(&id)) {
+            if since.is_none_or(|since| {
+                since == 0
+                    || since <= EARLIER_RUNS
+                        && ids.get(since).is_none_or(|known| *known != id && *known != !id)
+            }) {
                 return Err(Stop::Failed(format!(
                     "opening {count} does not follow opening {last}, {id:016x}: {ids:x?}"
                 )));

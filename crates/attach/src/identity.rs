@@ -94,8 +94,8 @@ impl Identity {
         }
     }
 
-    /// Returns whether the newest opening, with all that was acknowledged in it, may be among those that a server reports. Openings that are not
-    /// known may be any.
+    /// Returns whether the newest opening, with all that was acknowledged in it, may be among those that a
+    /// server reports. Openings that are not known may be any.
     fn may_be_among(&self, report: &StatusReport) -> bool {
         let since = report.opens_count.checked_sub(self.opens_count);
         let since = since.map(|since| usize::try_from(since).unwrap_or(usize::MAX));

@@ -102,8 +102,8 @@ fn a_device_that_went_on_from_a_copy_does_not_go_back() -> Outcome {
     Ok(())
 }
 
-/// A copy that was made while the drive was in use takes its place, with another directory: no mark of the bridge
-/// tells the next server that this is an attached drive.
+/// A copy that was made while the drive was in use takes its place, with another directory: no mark of the
+/// bridge tells the next server that this is an attached drive.
 #[test]
 fn a_copy_in_another_directory_in_the_place_of_the_drive_is_refused() -> Outcome {
     if !usable() {

@@ -44,8 +44,9 @@ pub(super) fn directories(config: &Config) -> Result<Option<Vec<PathBuf>>> {
     }
     let mut directories: BTreeSet<PathBuf> = sockets.iter().filter_map(|path| directory(path)).collect();
     directories.extend(ask::make_runtime_dir());
-    // Servers that were started in another way may have left memories there.
-    directories.extend(ask::runtime_dirs().into_iter().filter(|dir| ask::runtime_dir::trusted(dir)));
+    // Servers that were started in another way may have left memories there, those of bridges too. If they
+    // are unknown, no drive is opened either.
+    directories.extend(ask::runtime_dir::memory_dirs().into_iter().flat_map(|dirs| dirs.own));
     for drive in &config.drives {
         let Ok(path) = std::fs::canonicalize(&drive.path) else { return Ok(None) };
         // The file under it is locked for writing, wherever it is.

@@ -13,7 +13,6 @@ const LEFT_OUT: &[(&str, &str)] = &[
     ("format_version", "constant"),
     ("incarnation", "constant, but for a wipe"),
     ("keep_allocated", "constant"),
-    ("opening_ids[]", "ids"),
     ("segment_bytes", "constant"),
     ("write_cache", "constant"),
     ("read_only_requested", "an option; pumice_state has the state"),

@@ -461,7 +461,6 @@ mod tests {
         ("cleaning.sequence", "a place in a sequence"),
         ("created_unix_seconds", "for inventories"),
         ("incarnation", "for programs that must notice a wipe"),
-        ("opening_ids[]", "for programs that must notice another copy"),
         ("read_only_requested", "an option"),
         ("server.disowned", "the reason of the state says so"),
         ("server.offload.busy_count", "the figures of a device in trouble are metrics"),

@@ -125,7 +125,8 @@ pub(crate) enum DifferentDrive {
     },
     /// The opening in which it was attached is not one of its own.
     #[error(
-        "another copy of the drive is being served: it has not had opening {opening}, to which the device was connected"
+        "another copy of the drive is being served: it lacks opening {opening}, to which the device was connected, or \
+         a part of it"
     )]
     Parted {
         /// Number of that opening.

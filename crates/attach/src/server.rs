@@ -439,7 +439,8 @@ impl DriveServer {
     fn connect_to(&mut self, report: &StatusReport, supply: &Supply) -> Result<Connected, ServerError> {
         let checked = self.check(report);
         self.is_other = checked.is_err();
-        if matches!(checked, Err(DifferentDrive::Parted { .. })) {
+        // The newest opening that a read-only server reports is not its own.
+        if matches!(checked, Err(DifferentDrive::Parted { .. })) && !report.read_only_requested {
             self.note_parted(report);
         }
         checked.inspect_err(|why| {

@@ -62,8 +62,9 @@ impl Run {
     pub(crate) fn new(options: &OpenOptions, last: &Checkpoint, has_all: bool) -> Run {
         let mut earlier = last.earlier_runs;
         earlier.rotate_right(1);
-        // Nobody who relies on that run may go on from here.
-        earlier[0] = if has_all || last.entropy == 0 { last.entropy } else { !last.entropy };
+        // Nobody who relies on that run may go on from here. Who only looks may not see all that there is.
+        earlier[0] =
+            if has_all || options.read_only || last.entropy == 0 { last.entropy } else { !last.entropy };
         Run {
             entropy: options.entropy,
             earlier,

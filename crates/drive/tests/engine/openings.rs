@@ -70,6 +70,9 @@ fn an_opening_without_all_of_the_one_before_says_so() {
         let options = |entropy| OpenOptions { write_cache, ..OpenOptions::new(entropy, spawner()) };
         // Killed.
         drop(run(Drive::open(erased(media.clone()), options(1))).expect("open"));
+        let look = OpenOptions { read_only: true, ..options(9) };
+        let looking = run(Drive::open(erased(media.clone()), look)).expect("open");
+        assert_eq!(openings(&looking), (1, vec![1]), "who looks judges nothing");
         let options = OpenOptions { gives_up_memory, ..options(2) };
         let drive = run(Drive::open(erased(media.clone()), options)).expect("open");
         let (_, ids) = openings(&drive);

@@ -123,7 +123,7 @@ pub(crate) enum DifferentDrive {
         /// Number of the last pack that was known to be durable.
         known_durable: u64,
     },
-    /// The opening in which it was attached is not one of its own.
+    /// It has not had the opening to which the device was connected, or not all that was acknowledged in it.
     #[error(
         "another copy of the drive is being served: it lacks opening {opening}, to which the device was connected, or \
          a part of it"

@@ -60,7 +60,7 @@ pub(crate) fn server_of(drive: &Drive, path: &str) -> i64 {
     pid.expect("found")
 }
 
-/// The only attachment in the list. What is served in its place has a line of its own.
+/// The only attachment in the list. Another drive in its place may have a line of its own.
 pub(crate) fn attachment(drive: &Drive) -> Value {
     let run = drive.pumice(&["list", "--json"]);
     let list: Value = serde_json::from_str(&run.stdout).unwrap_or_default();
